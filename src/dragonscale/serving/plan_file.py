@@ -176,6 +176,11 @@ def save_serving_plan(saved: SavedPlan, path: str) -> None:
         speculation=msgspec.structs.replace(drafts, draft=kept(drafts.draft, path)),
         prefill=msgspec.structs.replace(pool, slice=kept(pool.slice, path)),
     )
+    write_file(path, serving_plan_text(saved), "The plan")
+
+
+def serving_plan_text(saved: SavedPlan) -> str:
+    """The TOML of a plan with what it is for."""
     lines = [f"{name} = {toml_value(getattr(saved, name))}" for name in (*WORDS, *COUNTS) if getattr(saved, name)]
     lines += ["", "[plan]"]
     for one in fields(saved.plan):
@@ -186,4 +191,4 @@ def save_serving_plan(saved: SavedPlan, path: str) -> None:
         own = {key: value for key, value in msgspec.to_builtins(getattr(saved, name)).items() if value}
         if own:
             lines += ["", f"[{name}]", *(f"{key} = {toml_value(value)}" for key, value in own.items())]
-    write_file(path, "\n".join(lines) + "\n", "The plan")
+    return "\n".join(lines) + "\n"

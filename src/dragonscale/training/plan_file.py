@@ -140,12 +140,17 @@ def _number(value: Any, name: str, shown: str) -> float:
 
 def save_training_file(saved: TrainingFile, path: str | Path) -> None:
     """Write a plan with all it was made for."""
+    named = replace(saved, model=kept(saved.model, path), slice=kept(saved.slice, path))
+    write_file(path, training_file_text(named), "The plan")
+
+
+def training_file_text(saved: TrainingFile) -> str:
+    """The TOML of a plan with all it was made for."""
     words = {name: getattr(saved, name) for name in WORDS}
-    words |= {name: kept(words[name], path) for name in ("model", "slice")}
     words["skew"] = saved.skew if saved.skew != 1 else 0
     run = {"batch": saved.batch, "seq": saved.seq, "capacity": saved.capacity, **saved.run}
     plan = {one.name: getattr(saved.plan, one.name) for one in fields(saved.plan)}
     lines = [f"{name} = {toml_value(value)}" for name, value in words.items() if value]
     lines += ["", "[plan]", *(f"{name} = {toml_value(value)}" for name, value in plan.items())]
     lines += ["", "[run]", *(f"{name} = {toml_value(value)}" for name, value in run.items() if value)]
-    write_file(path, "\n".join(lines) + "\n", "The plan")
+    return "\n".join(lines) + "\n"

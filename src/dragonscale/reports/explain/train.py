@@ -72,11 +72,18 @@ def read_scheme(text: str, piece: Slice) -> Plan:
 
 
 @dataclass(frozen=True)
-class _Formulas:
+class StepFormulas:
+    """A plan's ledger over letters, and what these stand for."""
+
     job: Job
     plan: Plan
     verdict: Verdict
     letters: Letters
+
+    @classmethod
+    def of(cls, job: Job, plan: Plan) -> "StepFormulas":
+        """The formulas of a plan."""
+        return cls(job, plan, *formula_verdict(job, plan))
 
     @property
     def values(self) -> dict[Any, float]:
@@ -91,7 +98,7 @@ def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: s
     equally long. `wire` is the format of activations between chips, where it is not the stack's."""
     if wire:
         job = replace(job, stack=change(job.stack, "state", activation_bytes=float(dtype_bytes(wire))))
-    found = _Formulas(job, plan, *formula_verdict(job, plan))
+    found = StepFormulas.of(job, plan)
     wanted = [name.strip() for name in solve.split(",")] if solve else ["batch"]
     solved = crossings(found.verdict, found.letters, wanted, plan)
     lines = [*_named(found, line)] if line else [*_overview(found)]
@@ -100,11 +107,11 @@ def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: s
     solutions = [_solution(one) for one in solved if one.value is not None]
     real = judge_one(job, plan)
     exposed = real.ledger.by("term", "exposed_s")
-    told = [_told(one, float(exposed.get(one.term, 0.0)), job.stack.name) for one in solved]
+    told = [crossing_sentence(one, float(exposed.get(one.term, 0.0)), job.stack.name) for one in solved]
     return Explanation(subject, lines, told, _notes(found, real), solutions)
 
 
-def _overview(found: _Formulas) -> Iterator[FormulaLine]:
+def _overview(found: StepFormulas) -> Iterator[FormulaLine]:
     ledger = found.verdict.ledger
     for term, seconds in ledger.by("term", "bound_s").items():
         if float(seconds) > 0:
@@ -117,7 +124,7 @@ def _overview(found: _Formulas) -> Iterator[FormulaLine]:
             yield found.say(f"memory: {HELD.get(part, part)}", held, "bytes")
 
 
-def _named(found: _Formulas, name: str) -> Iterator[FormulaLine]:
+def _named(found: StepFormulas, name: str) -> Iterator[FormulaLine]:
     """Lines by the name of what they make or move, their kind, term, part, phase or axes; tensors in memory by theirs."""
     ledger = found.verdict.ledger
     seen: dict[str, None] = {}
@@ -163,7 +170,7 @@ def _size(value: float | None, unit: str) -> str:
     return f"{value:,.0f}" if unit.strip() == "tokens" else f"{value:,.4g}"
 
 
-def _told(one: Crossing, exposed: float, stack: str) -> str:
+def crossing_sentence(one: Crossing, exposed: float, stack: str) -> str:
     """A crossover in words: what datasheet rates would allow, and what the stack leaves exposed of it."""
     they = "they" if one.term.endswith("s") else "it"
     left = f"; {stack} leaves {render(exposed, 's')} exposed" if exposed > 0 else ""
@@ -182,7 +189,7 @@ def _told(one: Crossing, exposed: float, stack: str) -> str:
     return f"{limit}; here {_size(one.here, unit)}, so {they} could{here}{left}"
 
 
-def _notes(found: _Formulas, real: Verdict) -> list[str]:
+def _notes(found: StepFormulas, real: Verdict) -> list[str]:
     held, limit = float(real.hbm_bytes), found.job.slice.chip.visible
     full = f"This plan does not fit: it needs {render(held, 'bytes')} on the fullest chip, which has {render(limit, 'bytes')}."
     compute = float(real.compute_s)
@@ -209,7 +216,7 @@ def _notes(found: _Formulas, real: Verdict) -> list[str]:
     ]
 
 
-def _formats(found: _Formulas) -> list[str]:
+def _formats(found: StepFormulas) -> list[str]:
     """In how many bytes things travel, as far as something does."""
     moving = {line.carries for line in found.verdict.ledger.lines if float(line.wire_bytes)}
     state, plan = found.job.stack.state, found.plan

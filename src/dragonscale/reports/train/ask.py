@@ -109,10 +109,15 @@ def save_step(asked: TrainAsked, report: TrainReport, path: str) -> None:
 
 def save_best(asked: TrainAsked, report: TrainReport, path: str) -> None:
     """Write the best plan of a report as TOML."""
+    check_named(asked.question.model, asked.question.on)
+    save_training_file(recommended(asked, report), path)
+
+
+def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
+    """The best plan of a report, with everything it was worked out for."""
     words: dict[str, Any] = report.plans[0].plan
     question, work = asked.question, report.workload
-    check_named(question.model, question.on)
-    saved = TrainingFile(
+    return TrainingFile(
         replace(Plan(), **words),
         model=report.model if question.largest == "model" else written(question.model),
         slice=written_slice(asked, report),
@@ -125,4 +130,3 @@ def save_best(asked: TrainAsked, report: TrainReport, path: str) -> None:
         skew=question.skew,
         capacity=question.capacity,
     )
-    save_training_file(saved, path)

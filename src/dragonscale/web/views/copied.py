@@ -1,6 +1,169 @@
-"""The view `copied`."""
+"""A question as it is asked elsewhere: on the command line, in Python, in TOML, so that nobody has to type it again.
 
-from collections.abc import Callable
+Every text says the same question and no more: what is as it would be without saying is left out. A config that was dropped
+on the page becomes the name of a file, and the file itself comes along to be kept beside the command.
+
+>>> given = {"model": "llama3-70b", "on": "h100:64", "batch": "4Mi", "seq": "8192", "top": 5, "plan": "tp8 pp4"}
+>>> command_line("train", given)
+"dscale train llama3-70b --on h100:64 --batch 4Mi --seq 8192 --plan 'tp8 pp4'"
+>>> print(python_text("train", given))
+import dragonscale as ds
+<BLANKLINE>
+answer = ds.train("llama3-70b", on="h100:64", batch="4Mi", seq=8192, plan="tp8 pp4")
+print(answer)
+>>> print(toml_text("serve", {"model": "llama3-8b", "on": "h100:1", "cached": 0.5})["text"])
+[[serve]]
+model = "llama3-8b"
+on = "h100:1"
+cached = 0.5
+<BLANKLINE>
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
 from typing import Any
 
-PANELS: dict[str, Callable[[Any], Any]] = {}
+from dragonscale.cli.mcp.tools import PlannerTool, tools
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.questions.flag import Field, Items, Text, Thing
+from dragonscale.tables import toml_value
+from dragonscale.web.asked import Asked
+
+_GRIDS = ("train", "serve")
+"""Questions that `dscale sweep` takes as tables."""
+_FUNCTIONS = {"models": "model", "export": "export", "import": "import_plan"}
+"""Functions of the library that are called otherwise than their command."""
+
+
+def texts_panel(asked: Asked) -> dict[str, Any]:
+    """The question as the command line, Python and TOML say it, and the file that goes with it."""
+    of, given, file = _asked(asked)
+    written = toml_text(of, given)
+    return {"cli": command_line(of, given), "python": python_text(of, given), "toml": written, "file": file}
+
+
+def plan_panel(asked: Asked) -> dict[str, Any]:
+    """The plan that the answer recommends as the file that `--save` writes."""
+    of, given, file = _asked(asked)
+    if of not in _GRIDS:
+        raise InputError(f"An answer of {of} has no plan to save; train and serve have.")
+    record = asked.ask(of, asked.fields)
+    if of == "train":
+        from dragonscale.reports.train.ask import recommended
+        from dragonscale.training.plan_file import training_file_text as text_of
+    else:
+        from dragonscale.reports.serve.hand_over import recommended
+        from dragonscale.serving.plan_file import serving_plan_text as text_of
+    if not (record.plans if of == "train" else record.configs):
+        raise InputError("Nothing fits, so there is no plan to save.")
+    saved: Any = recommended(record.asked, record)
+    if file is not None:
+        from dataclasses import replace
+
+        saved = replace(saved, model=f"./{given['model']}")
+    use = "dscale train --plan plan.toml --alone" if of == "train" else "dscale simulate plan.toml"
+    return {"name": "plan.toml", "text": text_of(saved), "use": use, "file": file}
+
+
+def _asked(asked: Asked) -> tuple[str, dict[str, Any], dict[str, str] | None]:
+    """The command, its fields with a file's name in place of what was dropped, and that file."""
+    of, given = asked.text("of", "train"), dict(asked.fields)
+    if of.replace(" ", "_") not in tools():
+        raise unknown("question", of, tools())
+    name = given.get("model")
+    if not isinstance(name, str) or name not in asked.dropped:
+        return of, given, None
+    safe = re.sub(r"[^A-Za-z0-9_.-]", "-", name).strip(".-") or "config"
+    file = {"name": f"{safe.removesuffix('.json')}.json", "text": asked.dropped[name]}
+    return of, given | {"model": file["name"]}, file
+
+
+def said(tool: PlannerTool, given: Mapping[str, Any]) -> list[tuple[Field[Any, Any], Any]]:
+    """The fields that are not as they would be without saying, in the order of the help, checked and as they are kept."""
+    fields = {field.name: field for field in tool.fields()}
+    for name in given:
+        if name not in fields:
+            raise unknown(f"field of {tool.command.name} called", name, fields)
+    kept = {name: fields[name].taken(value) for name, value in given.items()}
+    for name, value in kept.items():
+        texts = value if isinstance(value, tuple) else (value,)
+        if any(not isinstance(one, str | int | float | bool | None) for one in texts):
+            raise InputError(f"{name} is {shorten(value)}; it takes text.")
+    return [(field, kept[name]) for name, field in fields.items() if name in kept and not _plain(field, kept[name])]
+
+
+def _plain(field: Field[Any, Any], value: Any) -> bool:
+    """Whether a value is the one that a field has without it."""
+    if field.required:
+        return False
+    return value == field.default or (value in ("", None, ()) and field.default in ("", None, ()))
+
+
+def _tool(command: str) -> PlannerTool:
+    return tools()[command.replace(" ", "_")]
+
+
+def command_line(command: str, given: Mapping[str, Any]) -> str:
+    """The command that asks it, quoted for a shell: places first, then flags."""
+    places: list[str] = []
+    flags: list[str] = []
+    for field, value in said(_tool(command), given):
+        if field.place:
+            places += [_word(one) for one in value] if isinstance(field, Items) else [_word(value)]
+        elif field.switch:
+            flags.append(field.flag if value else field.flag.replace("--", "--no-", 1))
+        elif (word := _word(value)).startswith("-"):
+            flags.append(f"{field.flag}={word}")
+        else:
+            flags += [field.flag, word]
+    dashed = any(one.startswith("-") for one in places)
+    words = [*flags, "--", *places] if dashed else [*places, *flags]
+    return shlex.join(["dscale", *command.split(), *words])
+
+
+def _word(value: Any) -> str:
+    return f"{value:.17g}" if isinstance(value, float) else str(value)
+
+
+def python_text(command: str, given: Mapping[str, Any]) -> str:
+    """A short program that asks it."""
+    first, *rest = command.split()
+    arguments = [json.dumps(word) for word in rest]
+    for field, value in said(_tool(command), given):
+        if isinstance(field, Items):
+            arguments += [repr(one) for one in value]
+        elif field.place:
+            arguments.append(_literal(field, value))
+        else:
+            arguments.append(f"{field.name}={_literal(field, value)}")
+    call = f"ds.{_FUNCTIONS.get(first, first)}({', '.join(arguments)})"
+    return f"import dragonscale as ds\n\nanswer = {call}\nprint(answer)"
+
+
+def _literal(field: Field[Any, Any], value: Any) -> str:
+    """A value in Python; a text of digits is a number where the function takes one."""
+    if isinstance(value, str) and isinstance(field, Text) and value.isascii() and value.isdigit():
+        return value if str(int(value)) == value else repr(value)
+    if isinstance(value, str):
+        # JSON's quotes are what most people type; what it escapes otherwise than Python is left to repr
+        quoted = json.dumps(value, ensure_ascii=True)
+        return quoted if "\\" not in quoted else repr(value)
+    return repr(value)
+
+
+def toml_text(command: str, given: Mapping[str, Any]) -> dict[str, str]:
+    """A file that asks it: a table for `dscale sweep`, or defaults of one's own in `dragonscale.toml`."""
+    words = said(_tool(command), given)
+    if command in _GRIDS:
+        lines = [f"[[{command}]]", *(f"{field.name} = {toml_value(value)}" for field, value in words)]
+        return {"name": "question.toml", "text": "\n".join(lines) + "\n", "use": "dscale sweep question.toml"}
+    places = {field.name: value for field, value in words if isinstance(field, Thing | Text | Items) and field.place}
+    table = [f"{field.name} = {toml_value(value)}" for field, value in words if not field.place]
+    lines = [f"[{command.replace(' ', '_')}]", *table]
+    use = command_line(command, places)
+    return {"name": "dragonscale.toml", "text": "\n".join(lines) + "\n", "use": use}
+
+
+PANELS = {"texts": texts_panel, "plan": plan_panel}

@@ -1,0 +1,68 @@
+// What can be done with a question: copied as a command, a program or a file, linked, compared, exported, judged, verified.
+
+import { copyText, downloadText } from "./copying.js";
+import { Dialog } from "./dialog.js";
+import { html, useEffect, useState } from "./html.js";
+import { askOnce } from "./live.js";
+
+const KINDS = [{ name: "cli", title: "CLI" }, { name: "python", title: "Python" }, { name: "toml", title: "TOML" }];
+const PLANNED = ["train", "serve"];
+
+/** Buttons under the answer of a tab; `tab` is the command, `fields` its question as it is asked. */
+export function Toolbar({ tab, fields, dropped = {} }) {
+  const [open, setOpen] = useState("");
+  const [said, say] = useState("");
+  const copyLink = async () => say((await copyText(location.href)) ? "Link copied." : "The browser does not let this page copy.");
+  const record = async () => {
+    const { panels, error } = await askOnce({ view: tab, fields, dropped, panels: ["record"] });
+    if (error) say(error.text);
+    else downloadText(`${tab}.json`, JSON.stringify(panels.record, null, 2), "application/json");
+  };
+  return html`<div class="toolbar" role="group" aria-label="Use this answer elsewhere">
+    ${KINDS.map((one) => html`<button type="button" key=${one.name} onClick=${() => setOpen(one.name)}>Copy as ${one.title}</button>`)}
+    <button type="button" onClick=${copyLink}>Copy link</button>
+    <button type="button" onClick=${record}>Download JSON</button>
+    <span class="said" role="status">${said}</span>
+    ${open && html`<${Copying} kind=${open} tab=${tab} fields=${fields} dropped=${dropped} onClose=${() => setOpen("")} />`}
+  </div>`;
+}
+
+function Copying({ kind, tab, fields, dropped, onClose }) {
+  const [found, setFound] = useState({});
+  const [shown, setShown] = useState(kind);
+  const key = JSON.stringify([tab, fields]);
+  const plans = shown === "toml" && PLANNED.includes(tab);
+  useEffect(() => {
+    const controller = new AbortController();
+    const panels = plans ? ["texts", "plan"] : ["texts"];
+    askOnce({ view: "copied", of: tab, fields, dropped, panels }, controller.signal)
+      .then(({ panels: got, error }) => { if (!controller.signal.aborted) setFound({ ...got, error }); });
+    return () => controller.abort();
+  }, [key, plans]);
+  const { texts, plan, error } = found;
+  const one = texts && (shown === "toml" ? texts.toml : { name: shown === "python" ? "ask.py" : "ask.sh", text: texts[shown], use: "" });
+  return html`<${Dialog} title="Copy as" onClose=${onClose}>
+    <div class="choices" role="group" aria-label="Form">${KINDS.map((form) => html`<button type="button" key=${form.name}
+      aria-pressed=${form.name === shown} onClick=${() => setShown(form.name)}>${form.title}</button>`)}</div>
+    ${error && !texts && html`<p class="error" role="alert">${error.text}</p>`}
+    ${one && html`<${TextFile} key=${shown} name=${one.name} text=${one.text} use=${one.use} title=${shown === "toml" ? "The question" : ""} own=${shown === "toml"} />`}
+    ${plans && plan && html`<${TextFile} name=${plan.name} text=${plan.text} use=${plan.use} title="The plan, as --save writes it" own />`}
+    ${texts && texts.file && html`<${TextFile} name=${texts.file.name} text=${texts.file.text} title="The config that was dropped: keep it beside the command" own short />`}
+  </${Dialog}>`;
+}
+
+/** A text with buttons that copy and download it; `use` is the command that takes the file. */
+export function TextFile({ name, text, use = "", title = "", own = false, short = false }) {
+  const [said, say] = useState("");
+  const copy = async () => say((await copyText(text)) ? "Copied." : "The browser does not let this page copy; select the text instead.");
+  return html`<section class="text-file">
+    ${title && html`<h3>${title}</h3>`}
+    <p class="text-file-head">${own && html`<code>${name}</code>`}
+      <button type="button" onClick=${copy}>Copy</button>
+      ${own && html`<button type="button" onClick=${() => downloadText(name, text)}>Download</button>`}
+      <span role="status" class="said">${said}</span></p>
+    <pre tabindex="0" aria-label=${own ? name : "Text"} class=${short ? "short" : ""}><code>${text}</code></pre>
+    ${use && html`<p class="muted">Then: <code>${use}</code></p>`}
+  </section>`;
+}
+
