@@ -34,9 +34,7 @@ def _shown(value: float, unit: str) -> Amount | str:
 def held_table(lines: Iterable[HeldLine], total: Amount | None = None) -> Piece:
     """Tensors on a chip, the largest first."""
     every = sorted(lines, key=lambda line: -float(line.bytes))
-    rows = [
-        [line.what, line.section or "–", amount(float(line.bytes), "bytes"), _while(line)] for line in every[:MOST]
-    ]
+    rows = [[line.what, line.section or "–", amount(float(line.bytes), "bytes"), _while(line)] for line in every[:MOST]]
     more = f"{len(every) - MOST} smaller tensors are left out." if len(every) > MOST else ""
     return table("Tensors", ("tensor", "of", "bytes", "held"), rows, more) | {"total": total}
 

@@ -23,7 +23,9 @@ AXES = {
 ORIGIN = {"model": "the model's config", "work": "the workload that was asked", "plan": "the plan"}
 
 
-def letters_of(values: Mapping[str, float], chip: Chip, model: str, work: Mapping[str, str] | None = None) -> Iterator[Piece]:
+def letters_of(
+    values: Mapping[str, float], chip: Chip, model: str, work: Mapping[str, str] | None = None
+) -> Iterator[Piece]:
     """A row for each letter; one that has a number behind its name is another size of the same kind."""
     said = WORK | dict(work or {})
     for name, value in values.items():
@@ -46,7 +48,9 @@ def _rate(name: str, value: float, chip: Chip) -> Piece:
     kind, _, rest = name.partition("_")
     if kind == "C":
         dtype = rest or "bf16"
-        return letter(name, render(value, "FLOP/s"), f"peak of the matrix unit in {dtype}", fact_origin(chip, f"matrix.{dtype}"))
+        return letter(
+            name, render(value, "FLOP/s"), f"peak of the matrix unit in {dtype}", fact_origin(chip, f"matrix.{dtype}")
+        )
     unit = "s" if kind == "t" else "bytes/s"
     paths = {
         "hbm": ("memory.hbm.bandwidth", "bandwidth of HBM"), "ici": ("ici.link", "both directions of the ICI links of one axis"),

@@ -17,9 +17,7 @@ from typing import Any
 Tree = list[Any]
 LONGEST = 6000
 """Characters of a formula that is still drawn; a longer one stays text."""
-_TOKEN = re.compile(
-    r"\s*(?:(\d+(?:,\d{3})+|\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)|([^\W\d]\w*)|('[^']*')|([-+*/^(),=]))"
-)
+_TOKEN = re.compile(r"\s*(?:(\d+(?:,\d{3})+|\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)|([^\W\d]\w*)|('[^']*')|([-+*/^(),=]))")
 _WORDS = {"Max": "max", "Min": "min", "ceiling": "⌈", "floor": "⌊", "log": "log", "sqrt": "√", "exp": "exp"}
 
 

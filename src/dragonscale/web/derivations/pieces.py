@@ -56,7 +56,10 @@ def letter(name: str, value: str, what: str, come_from: str) -> Piece:
 
 
 def formulas(
-    lines: Iterable[FormulaLine], letters: Iterable[Piece] = (), crossovers: Iterable[str] = (), notes: Iterable[str] = ()
+    lines: Iterable[FormulaLine],
+    letters: Iterable[Piece] = (),
+    crossovers: Iterable[str] = (),
+    notes: Iterable[str] = (),
 ) -> Piece:
     """The half that is derived by algebra: only letters that are in some formula are told."""
     every = list(lines)

@@ -116,7 +116,9 @@ class TrainNumbers:
     def _step(self) -> Piece:
         one = self.one
         compared, sources = self._differs()
-        rows = [row(term.name, amount(term.exposed_s, "s", f"term:{term.name}")) for term in one.terms if term.exposed_s > 0]
+        rows = [
+            row(term.name, amount(term.exposed_s, "s", f"term:{term.name}")) for term in one.terms if term.exposed_s > 0
+        ]
         total = amount(one.step_s, "s", "step_s")
         sentence = f"How long one step of {self._where()} is expected to take: what is exposed of each term, added up."
         return facts(
@@ -131,7 +133,9 @@ class TrainNumbers:
         from dragonscale.training.step_ledger import WIRES
 
         bound = self.ledger.by("term", "bound_s")
-        compute = {name: float(one) for name, one in bound.items() if name not in (*WIRES, "optimizer") and float(one) > 0}
+        compute = {
+            name: float(one) for name, one in bound.items() if name not in (*WIRES, "optimizer") and float(one) > 0
+        }
         rows = [row(name, amount(one, "s", f"term:{name}")) for name, one in compute.items()]
         wires = [
             row(name, amount(float(one), "s", f"term:{name}"))
@@ -146,7 +150,11 @@ class TrainNumbers:
                      sources=chip_sources(self.chip, self._facts_used()))  # fmt: skip
 
     def _upper(self) -> Piece:
-        rows = [row(term.name, amount(term.lower_s, "s", f"term:{term.name}")) for term in self.one.terms if term.lower_s > 0]
+        rows = [
+            row(term.name, amount(term.lower_s, "s", f"term:{term.name}"))
+            for term in self.one.terms
+            if term.lower_s > 0
+        ]
         total = amount(self.one.upper_s, "s", "upper_s")
         sentence = "How long the step takes at datasheet rates if nothing overlaps: all terms one after the other."
         return facts("Step without overlap", sentence, total, steps=[step("Every term at datasheet rates", rows, total)],
@@ -203,7 +211,9 @@ class TrainNumbers:
             row("hidden under compute", amount(hidden, "s", why)),
         ]
         what = "moves between chips" if moves else "kernels"
-        sentence = f"The {what} counted under “{name}” in a step of {self._where()}: {len(lines)} lines of the plan's ledger."
+        sentence = (
+            f"The {what} counted under “{name}” in a step of {self._where()}: {len(lines)} lines of the plan's ledger."
+        )
         text = networks if moves else kernels
         if hidden > 0:
             text += f" The stack {self.job.stack.name} runs {render(hidden, 's')} of it under compute."
@@ -261,7 +271,9 @@ class TrainNumbers:
         job, one = self.job, self.one
         numbers = f"{job.batch}*{job.sequence}/({one.step_s:.6g}*{job.slice.chips})"
         value = f"{one.tokens_per_s_per_chip:,.4g}"
-        return formulas([FormulaLine("tokens/s per chip", "B*T/(t_step*n_chips)", numbers, value, one.tokens_per_s_per_chip, "")])
+        return formulas(
+            [FormulaLine("tokens/s per chip", "B*T/(t_step*n_chips)", numbers, value, one.tokens_per_s_per_chip, "")]
+        )
 
     # memory and the run are in their own functions below
 
@@ -270,7 +282,9 @@ class TrainNumbers:
 
     def _memory_formulas(self) -> Piece:
         held = self.letters.verdict.ledger.memory
-        lines = [self.letters.say(HELD.get(part, part), size, "bytes") for part, size in held.items() if float(size) > 0]
+        lines = [
+            self.letters.say(HELD.get(part, part), size, "bytes") for part, size in held.items() if float(size) > 0
+        ]
         return formulas(lines, self._letters())
 
     def _held(self, name: str) -> Piece:
@@ -295,7 +309,9 @@ class TrainNumbers:
 
     def _sent_formulas(self, name: str) -> Piece:
         found = self.letters
-        sent = [(axes, size) for axes, size in found.verdict.ledger.sent_bytes.items() if name in ("+".join(axes), *axes)]
+        sent = [
+            (axes, size) for axes, size in found.verdict.ledger.sent_bytes.items() if name in ("+".join(axes), *axes)
+        ]
         lines = [found.say(f"bytes sent over {'+'.join(axes)}", size, "bytes") for axes, size in sent]
         return formulas(lines, self._letters())
 
@@ -323,7 +339,9 @@ def memory_facts(of: TrainNumbers) -> Piece:
     one = of.one
     total = amount(one.hbm_bytes, "bytes", "hbm_bytes")
     rows = [row(part.name, amount(part.bytes, "bytes", f"memory:{part.name}")) for part in one.memory if part.bytes > 0]
-    used = f"{one.hbm_bytes / one.hbm_limit_bytes:.0%} of the {render(one.hbm_limit_bytes, 'bytes')} that a program finds."
+    used = (
+        f"{one.hbm_bytes / one.hbm_limit_bytes:.0%} of the {render(one.hbm_limit_bytes, 'bytes')} that a program finds."
+    )
     sentence = f"What the fullest chip holds at its fullest moment: {used}"
     return facts("Memory", sentence, total, steps=[step("What is held", rows, total)], docs=("validation-training", "memory"),
                  error="Errors of memory against measured and compiled programs are listed in the docs.",
@@ -338,7 +356,10 @@ def held_facts(of: TrainNumbers, name: str) -> Piece:
     lines = [line for line in of.ledger.held if HELD.get(line.part, line.part) == name]
     number = amount(parts[name], "bytes", f"memory:{name}")
     sentence = f"Bytes of “{name}” on the fullest chip: {len(lines)} tensors of the plan's ledger."
-    where = {"text": "Counted by the planner's ledger from the model's shapes, the plan's splits and the stack's formats.", "url": ""}
+    where = {
+        "text": "Counted by the planner's ledger from the model's shapes, the plan's splits and the stack's formats.",
+        "url": "",
+    }
     return facts(name.capitalize(), sentence, number, steps=[held_table(lines, number)], docs=("validation-training", "memory"),
                  sources=[where])  # fmt: skip
 
@@ -365,11 +386,17 @@ def run_facts(of: TrainNumbers, which: str) -> Piece:
         row("tokens of the run", amount(tokens, "count"), "as asked"), row("tokens of a step", count(job.tokens)),
         row("steps", count(one.steps or 0)), row("step", amount(one.step_s, "s", "step_s")),
     ]  # fmt: skip
-    title, sentence = "Length of the run", "Steps that the tokens of the run take, each as long as a step; no failures or restarts."
+    title, sentence = (
+        "Length of the run",
+        "Steps that the tokens of the run take, each as long as a step; no failures or restarts.",
+    )
     if which == "cost_usd":
         number = amount(one.cost_usd, "USD", "cost_usd")
         price = next((price for price in of.report.prices if price.chip == chip.name), None)
-        rows += [row("chips", count(job.slice.chips)), row("an hour of a chip", amount(chip.price, "USD/h"), price.text if price else "")]
+        rows += [
+            row("chips", count(job.slice.chips)),
+            row("an hour of a chip", amount(chip.price, "USD/h"), price.text if price else ""),
+        ]
         title, sentence = "Cost of the run", "Chip-hours of the run at the price of an hour."
     low, high = (days * bound / one.step_s for bound in (one.step_low_s, one.step_high_s))
     error = f"{one.band}: {low / 86400:.3g} to {high / 86400:.3g} days here."
@@ -386,5 +413,7 @@ def run_formulas(of: TrainNumbers) -> Piece:
     lines = [FormulaLine("seconds", "ceiling(N_tokens/(B*T))*t_step", put_in, f"{days:.4g} days", days * 86400, "s")]
     if one.cost_usd is not None and chip.price is not None:
         money = f"{job.slice.chips}*{chip.price:.6g}*{days * 86400:.6g}/3600"
-        lines.append(FormulaLine("dollars", "n_chips*price*t_run/3600", money, f"${one.cost_usd:,.0f}", one.cost_usd, "USD"))
+        lines.append(
+            FormulaLine("dollars", "n_chips*price*t_run/3600", money, f"${one.cost_usd:,.0f}", one.cost_usd, "USD")
+        )
     return formulas(lines)

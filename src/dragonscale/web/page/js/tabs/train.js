@@ -4,8 +4,10 @@ import { Catalogue } from "../catalogue.js";
 import { ChoiceField, SliderField, TextField } from "../form.js";
 import { html, useContext, useState } from "../html.js";
 import { useAnswer } from "../live.js";
-import { Num } from "../number.js";
+import { useDerivation } from "../derivation.js";
+import { Deriving, Num } from "../number.js";
 import { setFields } from "../state.js";
+import { Toolbar } from "../toolbar.js";
 
 /** The request of the tab's fields: a plan that is given is judged alone. */
 export function trainRequest(fields, panels, extra = {}) {
@@ -18,12 +20,13 @@ export function TrainTab({ state }) {
   const [drag, setDrag] = useState(null);
   const answer = useAnswer(drag || trainRequest(fields, ["answer", "time", "memory", "mesh"]));
   const { answer: said, time, memory } = answer.panels;
-  const seq = said ? said.batch.seq : 8192;
+  const asked = trainRequest(fields, []).fields;
+  const [open, drawer] = useDerivation("train", asked, state.dropped);
   const set = (name) => (value) => { setDrag(null); setFields({ [name]: value }); };
   const batches = Array.from({ length: 37 }, (_, at) => Math.round(2 ** (3 + at / 3)));
   const dragged = (sequences) => setDrag(trainRequest(
     { ...fields, batch: `${sequences}seq`, plan: fields.plan || (said && said.plan) }, ["answer", "time", "memory", "mesh"], { brief: true }));
-  return html`<aside class="form" aria-label="Question">
+  return html`<${Deriving.Provider} value=${open}><aside class="form" aria-label="Question">
       <${TextField} label="Model" value=${fields.model} list=${catalogue.models} onChange=${set("model")} />
       <${TextField} label="Chips" value=${fields.on} list=${catalogue.slices} onChange=${set("on")} />
       <${TextField} label="Batch" value=${fields.batch} onChange=${set("batch")} />
@@ -40,5 +43,6 @@ export function TrainTab({ state }) {
         <dl class="figures">${(said.figures || []).map((one) => html`<div key=${one.label}><dt>${one.label}</dt><dd><${Num} of=${one.number} /></dd></div>`)}</dl>`}
       ${time && html`<ul>${time.parts.map((one) => html`<li key=${one.name}>${one.name} <${Num} of=${one.shown} /></li>`)}</ul>`}
       ${memory && html`<ul>${memory.parts.map((one) => html`<li key=${one.name}>${one.name} <${Num} of=${one.shown} /></li>`)}</ul>`}
-    </section>`;
+      <${Toolbar} tab="train" fields=${asked} dropped=${state.dropped} />
+    </section>${drawer}</${Deriving.Provider}>`;
 }
