@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/ready
+BROWSER := .venv/browser
 
 .PHONY: setup demo test test-slow bench docs lint format
 
@@ -16,10 +17,15 @@ $(READY): pyproject.toml
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-test: $(READY)
+# A Chromium for the tests of the page, tried once; they are skipped with the reason where none can be had.
+$(BROWSER): $(READY)
+	$(BIN)/python -m tools.set_up_browser
+	touch $@
+
+test: $(READY) $(BROWSER)
 	$(BIN)/python -m pytest -n auto
 
-test-slow: $(READY)
+test-slow: $(READY) $(BROWSER)
 	$(BIN)/python -m pytest -n auto -m slow
 
 bench: $(READY)
