@@ -32,7 +32,11 @@ def fetched(commands: tuple[tuple[str, ...], ...]) -> str:
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"{command[0]}: {error}"
         if ended.returncode:
-            return (ended.stderr or ended.stdout).strip().splitlines()[-1:][0] if ended.stderr or ended.stdout else command[0]
+            return (
+                (ended.stderr or ended.stdout).strip().splitlines()[-1:][0]
+                if ended.stderr or ended.stdout
+                else command[0]
+            )
     return "" if find_browser() else "no Chromium is there afterwards"
 
 
