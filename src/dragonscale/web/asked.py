@@ -79,6 +79,11 @@ class Asked:
                 _KEPT.pop(next(iter(_KEPT)))
         return found
 
+    @property
+    def listener(self) -> Listener:
+        """Tells the reader how far something is; it ends the work where nobody waits for it any more."""
+        return _Told(self.send)
+
     def text(self, name: str, default: str = "") -> str:
         """A word of the request beyond its fields."""
         found = self.more.get(name, default)

@@ -1,5 +1,6 @@
 """The same job on other hardware: the slices around its own, larger batches, and a chip with better numbers."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from dragonscale.hardware import Slice
@@ -20,21 +21,24 @@ REMOVED = 0.02
 
 def scaling_rows(asked: TrainAsked, piece: Slice, progress: Progress | None) -> list[ScalingRow]:
     """The best plan on a slice and on those around it, with the same batch."""
-    rows: list[ScalingRow] = []
+    return list(each_scaling_row(asked, piece, progress))
+
+
+def each_scaling_row(asked: TrainAsked, piece: Slice, progress: Progress | None) -> Iterator[ScalingRow]:
+    """The same, one after the other."""
     base: float | None = None
     parts = around(piece)
     for done, part in enumerate(parts):
         job = asked.job(part)
         found = search(job, asked.space, 1, shared(progress, done, len(parts)), asked.slack).best
         if not found:
-            rows.append(ScalingRow(str(part), part.chips, *[None] * 6))
+            yield ScalingRow(str(part), part.chips, *[None] * 6)
             continue
-        plan, report = found[0].plan, plan_report(job, found[0].plan)
+        plan, report = found[0].plan, plan_report(job, found[0].plan, brief=True)
         speed = job.tokens / report.step_s
         base = base or speed / part.chips
         times = report.step_s, speed, speed / part.chips / base, report.mfu
-        rows.append(ScalingRow(str(part), part.chips, str(plan), *times, report.bound_by))
-    return rows
+        yield ScalingRow(str(part), part.chips, str(plan), *times, report.bound_by)
 
 
 def batch_rows(asked: TrainAsked, piece: Slice, plan: Plan, factors: tuple[int, ...] = (1, 2, 4, 8)) -> list[BatchRow]:

@@ -1,83 +1,122 @@
-"""A training plan as panels: the answer in a sentence, where the time goes, memory, the mesh."""
+"""A training plan as panels: the answer in a sentence, where the time goes, memory, and what hangs on them.
+
+The first four (`answer`, `time`, `memory`, `mesh`) are asked while a slider moves; the others when it rests, those that search
+(`best_batches`, `scaling`, `against`) by themselves.
+"""
 
 from typing import Any
 
-from dragonscale.plan.ledger import Ledger
-from dragonscale.reports.charts.moves import ORDER, mesh_axes
 from dragonscale.reports.charts.roles import memory_parts, time_parts
-from dragonscale.reports.train.records import PlanReport, TrainReport
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.reports.train.records import PlanReport, SliceRow, TrainReport
+from dragonscale.training.plan import Plan
 from dragonscale.units import render
 from dragonscale.web.amounts import amount, count, share
 from dragonscale.web.asked import Asked
 from dragonscale.web.views.ledgers import held_rows, line_rows
+from dragonscale.web.views.train_against import against_panel
+from dragonscale.web.views.train_curves import batches_panel, best_batches_panel, scaling_panel
+from dragonscale.web.views.train_mesh import mesh_panel, roofline_panel, timeline_panel, trace_panel
+from dragonscale.web.views.train_plan import first_plan, region_of, typed_plan
+from dragonscale.web.views.train_sliders import sliders_panel
 
-
-def _first(asked: Asked) -> tuple[TrainReport, PlanReport | None]:
-    report: TrainReport = asked.record
-    return report, report.plans[0] if report.plans else None
+DAY = 86400.0
 
 
 def answer_panel(asked: Asked) -> dict[str, Any]:
     """The answer in a sentence with its band, the figures under it, and the other plans."""
-    report, one = _first(asked)
+    report, one = first_plan(asked)
+    work = report.workload
+    common = {
+        "model": report.model, "slice": report.slice, "stack": work.stack, "stack_why": work.stack_why, "dtype": work.dtype,
+        "parameters": count(work.parameters, "model:parameters", binary=False) | {"text": f"{render(work.parameters, 'count')} parameters"},
+        "batch": {"tokens": work.batch_tokens, "sequences": work.sequences, "seq": work.seq},
+        "searched": _searched(report), "slices": [_slice_row(row) for row in report.slices],
+        "notes": list(dict.fromkeys([*report.notes, *report.notes_beside])),
+    }  # fmt: skip
     if one is None:
-        return {"feasible": False, "sentence": report.headline(), "notes": report.notes, "plans": []}
-    plan = short_plan(Plan(**one.plan))
+        return common | {"feasible": False, "sentence": _no_plan(report), "problems": [], "figures": [], "plans": []}
+    plan = typed_plan(Plan(**one.plan))
+    return common | {
+        "feasible": one.feasible, "sentence": _sentence(report, one, plan), "plan": plan, "settings": one.plan,
+        "divides": Plan(**one.plan).replicas * one.plan["microbatch"],
+        "chips": one.chips, "stack": one.stack, "band": one.band, "bound_by": one.bound_by, "region": region_of(one),
+        "advice": one.advice, "problems": one.problems,
+        "helps": [{"change": help.change, "gain": share(help.gain, "helps") | {"text": f"{help.gain:+.0%}"}, "needs": help.needs} for help in one.helps],
+        "figures": _figures(report, one),
+        "plans": [_other(other, one) for other in report.plans],
+        "neighbours": [
+            {"on": near.slice, "batch": f"{near.sequences}seq", "plan": near.plan, "mfu": share(near.mfu), "step": amount(near.step_s, "s")}
+            for near in report.neighbours
+        ],
+    }  # fmt: skip
+
+
+def _sentence(report: TrainReport, one: PlanReport, plan: str) -> str:
+    if not one.feasible:
+        return f"{plan} cannot train {report.model} on {report.slice}: {'; '.join(one.problems)}."
     band = f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}"
     said = f"{render(one.step_s, 's')} a step ({band}), {one.mfu:.1%} MFU, bound by {one.bound_by}"
+    return f"{plan} trains {report.model} on {report.slice}: {said}."
+
+
+def _no_plan(report: TrainReport) -> str:
+    return report.notes[0] if report.notes else f"{report.headline()}."
+
+
+def _searched(report: TrainReport) -> str:
+    if report.searched <= 1:
+        return ""
+    return f"{report.feasible:,} of {report.searched:,} plans are feasible, searched in {render(report.search_s, 's')}."
+
+
+def _other(other: PlanReport, first: PlanReport) -> dict[str, Any]:
+    """A plan of the list: a click takes it."""
+    slower = other.step_s / first.step_s - 1 if first.step_s else 0.0
     return {
-        "feasible": one.feasible,
-        "sentence": f"{plan} trains {report.model} on {report.slice}: {said}." if one.feasible else report.headline(),
-        "plan": plan,
-        "settings": one.plan,
-        "slice": report.slice,
-        "stack": one.stack,
-        "band": one.band,
-        "bound_by": one.bound_by,
-        "advice": one.advice,
-        "problems": one.problems,
-        "notes": [*report.notes, *report.notes_beside],
-        "figures": _figures(report, one),
-        "plans": [
-            {"plan": short_plan(Plan(**other.plan)), "step": amount(other.step_s, "s"), "mfu": share(other.mfu),
-             "memory": amount(other.hbm_bytes, "bytes"), "runnable": other.runnable, "verifiable": other.verifiable}
-            for other in report.plans
-        ],
-        "searched": report.searched,
-        "batch": {"tokens": report.workload.batch_tokens, "sequences": report.workload.sequences, "seq": report.workload.seq},
+        "plan": typed_plan(Plan(**other.plan)), "step": amount(other.step_s, "s", "step_s" if other is first else ""),
+        "slower": f"{slower:+.1%}", "mfu": share(other.mfu, "mfu" if other is first else ""),
+        "memory": amount(other.hbm_bytes, "bytes", "hbm_bytes" if other is first else ""),
+        "runnable": other.runnable, "verifiable": other.verifiable, "bound_by": other.bound_by,
+    }  # fmt: skip
+
+
+def _slice_row(row: SliceRow) -> dict[str, Any]:
+    return {
+        "on": row.slice, "chips": count(row.chips), "plan": row.plan, "note": row.note, "step": amount(row.step_s, "s"),
+        "mfu": share(row.mfu) if row.mfu is not None else amount(None, "share"), "usd_per_mtok": amount(row.usd_per_mtok, "USD"),
+        "days": amount(row.days, "count", text="" if row.days is None else f"{row.days:.3g}"), "cost": amount(row.cost_usd, "USD"),
     }  # fmt: skip
 
 
 def _figures(report: TrainReport, one: PlanReport) -> list[dict[str, Any]]:
-    """The headline numbers."""
+    """The headline numbers, with what stands beside each."""
+    bounds = [
+        {"text": "with perfect overlap", "number": amount(one.lower_s, "s", "lower_s")},
+        {"text": "with none", "number": amount(one.upper_s, "s", "upper_s")},
+    ]
     rows = [
-        ("step", amount(one.step_s, "s", "step_s"), f"{render(one.lower_s, 's')} at best, {render(one.upper_s, 's')} without overlap"),
-        ("MFU", share(one.mfu, "mfu"), f"of the {one.mfu_peak}"),
-        ("tokens/s per chip", count(one.tokens_per_s_per_chip, "tokens_per_s_per_chip"), ""),
-        ("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), f"of {render(one.hbm_limit_bytes, 'bytes')}"),
+        ("step", amount(one.step_s, "s", "step_s"), f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}", bounds),
+        ("MFU", share(one.mfu, "mfu"), f"of the {one.mfu_peak}", []),
+        ("tokens/s per chip", count(one.tokens_per_s_per_chip, "tokens_per_s_per_chip"), f"on {one.chips:,} chips", []),
+        ("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), f"of {render(one.hbm_limit_bytes, 'bytes')} on the fullest chip", []),
     ]  # fmt: skip
     if one.days is not None:
-        rows.append(
-            (
-                "run",
-                amount(one.days * 86400, "s", "days", f"{one.days:.3g} days"),
-                f"{report.workload.tokens or 0:.3g} tokens",
-            )
-        )
+        steps = f"{one.steps:,} steps" if one.steps else ""
+        rows.append(("run", amount(one.days * DAY, "s", "days", f"{one.days:,.3g} days"), steps, []))
     if one.cost_usd is not None:
-        rows.append(("cost", amount(one.cost_usd, "USD", "cost_usd"), ""))
-    return [{"label": label, "number": number, "about": about} for label, number, about in rows]
+        hours = f"{one.chip_hours:,.4g} chip hours" if one.chip_hours else ""
+        rows.append(("cost", amount(one.cost_usd, "USD", "cost_usd", f"${one.cost_usd:,.0f}"), hours, []))
+    return [{"label": label, "number": number, "about": about, "more": more} for label, number, about, more in rows]
 
 
 def time_panel(asked: Asked) -> dict[str, Any]:
-    """Exposed and hidden seconds by term, each with its lines."""
-    report, one = _first(asked)
+    """Exposed and hidden seconds by term, each with its lines. What is exposed adds up to the step."""
+    report, one = first_plan(asked)
     if one is None:
         return {"parts": []}
     rows = [(term.name, term.exposed_s, max(term.expected_s - term.exposed_s, 0.0)) for term in one.terms]
     bounds = {term.name: term.lower_s for term in one.terms}
-    lines = line_rows(report.ledger)
+    lines = {} if asked.brief else line_rows(report.ledger)
     return {
         "total": amount(one.step_s, "s", "step_s"),
         "lower": amount(one.lower_s, "s", "lower_s"), "upper": amount(one.upper_s, "s", "upper_s"),
@@ -91,11 +130,11 @@ def time_panel(asked: Asked) -> dict[str, Any]:
 
 
 def memory_panel(asked: Asked) -> dict[str, Any]:
-    """Bytes of the fullest chip by part, against what it has."""
-    report, one = _first(asked)
+    """Bytes of the fullest chip by part, against what it has; the parts add up."""
+    report, one = first_plan(asked)
     if one is None:
         return {"parts": []}
-    held = held_rows(report.ledger)
+    held = {} if asked.brief else held_rows(report.ledger)
     return {
         "used": amount(one.hbm_bytes, "bytes", "hbm_bytes"), "limit": amount(one.hbm_limit_bytes, "bytes", "hbm_limit_bytes"),
         "parts": [
@@ -106,28 +145,8 @@ def memory_panel(asked: Asked) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def mesh_panel(asked: Asked) -> dict[str, Any]:
-    """The mesh's axes with the collectives that run over each."""
-    report, one = _first(asked)
-    if one is None:
-        return {"axes": []}
-    return mesh_of(report.ledger, {name: one.plan[name] for name in ORDER if name in one.plan}, report.slice)
-
-
-def mesh_of(ledger: Ledger, degrees: dict[str, int], where: str) -> dict[str, Any]:
-    """A mesh for the page's drawing, outermost axis first."""
-    return {
-        "slice": where,
-        "axes": [
-            {"name": axis.name, "degree": axis.degree, "role": axis.role, "splits": axis.splits,
-             "moves": [
-                 {"name": move.name, "bytes": amount(move.bytes, "bytes", f"sent:{axis.name}"),
-                  "seconds": amount(move.seconds, "s"), "exposed": amount(move.exposed, "s")}
-                 for move in axis.moves
-             ]}
-            for axis in mesh_axes(degrees, ledger.lines)
-        ],
-    }  # fmt: skip
-
-
-PANELS = {"answer": answer_panel, "time": time_panel, "memory": memory_panel, "mesh": mesh_panel}
+PANELS = {
+    "answer": answer_panel, "time": time_panel, "memory": memory_panel, "mesh": mesh_panel, "sliders": sliders_panel,
+    "roofline": roofline_panel, "timeline": timeline_panel, "trace": trace_panel, "batches": batches_panel,
+    "best_batches": best_batches_panel, "scaling": scaling_panel, "against": against_panel,
+}  # fmt: skip

@@ -1,0 +1,56 @@
+"""What every panel of a training question needs: the report, its first plan, and the job they are about."""
+
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.errors import Infeasible
+from dragonscale.reports.train.question import TrainAsked
+from dragonscale.reports.train.records import PlanReport, TrainReport
+from dragonscale.reports.train.several import chosen_slice
+from dragonscale.training.evaluation import Job
+from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.step_ledger import WIRES
+from dragonscale.units import render
+from dragonscale.web.asked import Asked
+
+
+def first_plan(asked: Asked) -> tuple[TrainReport, PlanReport | None]:
+    """The report, and the plan it recommends or judges."""
+    report: TrainReport = asked.record
+    return report, report.plans[0] if report.plans else None
+
+
+def job_of(asked: Asked) -> tuple[TrainAsked, Job, Plan]:
+    """The question as it was understood, the job on the slice that the report is about, and the first plan."""
+    report, one = first_plan(asked)
+    if one is None:
+        raise Infeasible("There is no plan that could be drawn.")
+    understood: TrainAsked = report.asked
+    job = understood.job(chosen_slice(understood, report))
+    if report.workload.sequences != job.batch:  # where the largest batch was asked for, it is in the answer
+        job = replace(job, batch=report.workload.sequences)
+    return understood, job, Plan(**one.plan)
+
+
+def typed_plan(plan: Plan) -> str:
+    """A plan as the form takes it: the short form, with the one setting that tables leave out."""
+    return short_plan(plan) + (f" fold={plan.fold}" if plan.fold != Plan().fold else "")
+
+
+def busiest(one: PlanReport) -> tuple[float, str, float]:
+    """At datasheet rates: seconds of compute, and the kind of move that takes longest with its seconds."""
+    compute = sum(row.lower_s for row in one.terms if row.name not in (*WIRES, "optimizer"))
+    wires = {row.name: row.lower_s for row in one.terms if row.name in WIRES}
+    name = max(wires, key=lambda term: wires[term], default="")
+    return compute, name, wires.get(name, 0.0)
+
+
+def region_of(one: PlanReport) -> dict[str, Any]:
+    """Whether compute or the network bounds a step at datasheet rates, in words."""
+    compute, name, seconds = busiest(one)
+    if not name or not seconds:
+        return {"bound": "compute", "title": "Compute-bound", "text": "Nothing travels between chips."}
+    both = f"at datasheet rates {name} take {render(seconds, 's')} and compute {render(compute, 's')}"
+    if seconds > compute:
+        return {"bound": "communication", "title": "Communication-bound", "text": f"{both}, too little to hide them."}
+    return {"bound": "compute", "title": "Compute-bound", "text": f"{both}, enough to hide them."}

@@ -1,0 +1,58 @@
+"""The stops of the form's sliders: batches, sequence lengths and slices that can be had.
+
+Stops do not move with what is chosen, so that a slider stays where the hand left it; what was typed in between becomes a stop.
+"""
+
+import bisect
+from collections.abc import Iterable
+from typing import Any
+
+from dragonscale.errors import Infeasible
+from dragonscale.training.scaling import slice_sizes
+from dragonscale.units import render
+from dragonscale.web.asked import Asked
+from dragonscale.web.views.train_plan import first_plan, job_of
+
+MOST_CHIPS = 65536
+STEPS = (4, 5, 6, 7)
+"""Quarters of a doubling."""
+SEQUENCES = tuple(2**power * step // 4 for power in range(2, 15) for step in STEPS)
+LENGTHS = tuple(2**power for power in range(9, 21))
+SHARES = (*range(1, 9), *(2**power * step // 4 for power in range(3, 9) for step in STEPS))
+
+
+def sliders_panel(asked: Asked) -> dict[str, Any]:
+    """Stops with their text: batches in sequences (with a plan given, those that it divides), lengths, slices."""
+    report, one = first_plan(asked)
+    work = report.workload
+    try:
+        _, job, plan = job_of(asked)
+        share = plan.replicas * plan.microbatch if asked.fields.get("plan") else 0
+        pieces = slice_sizes(job.slice.chip, max(MOST_CHIPS, job.slice.chips))
+        slices = {piece.chips: str(piece) for piece in pieces} | {job.slice.chips: report.slice}
+    except Infeasible:
+        share, slices = 0, {}
+    batches = _with(work.sequences, [share * many for many in SHARES] if share else SEQUENCES)
+    return {
+        "batch": [{"value": many, "text": _batch(many, work.seq), "fits": not share or many % share == 0} for many in batches],
+        "seq": [{"value": many, "text": f"{many:,} tokens"} for many in _with(work.seq, LENGTHS)],
+        "chips": [{"value": many, "on": slices[many], "text": f"{slices[many]}, {many:,} chips"} for many in sorted(slices)],
+        "at": {"batch": work.sequences, "seq": work.seq, "chips": one.chips if one is not None else None},
+    }  # fmt: skip
+
+
+def _with(own: int, stops: Iterable[int]) -> list[int]:
+    found = sorted(set(stops))
+    if own not in found:
+        bisect.insort(found, own)
+    return found
+
+
+def _batch(sequences: int, length: int) -> str:
+    """A batch in words.
+
+    >>> _batch(512, 8192)
+    '512 sequences, 4Mi tokens'
+    """
+    tokens = render(sequences * length, "count", binary=True)
+    return f"{sequences:,} sequence{'s' * (sequences != 1)}, {tokens} tokens"
