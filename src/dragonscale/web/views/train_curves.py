@@ -1,0 +1,208 @@
+"""Curves of a training job: a plan over sizes of the batch, the best plan over sizes of the batch, the best plan over slices.
+
+The last two search once for every point, so they send what they have after each.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dragonscale.reports.charts.roles import time_role
+from dragonscale.reports.train.charts import scheme_crossings
+from dragonscale.reports.train.records import PlanReport, ScalingRow
+from dragonscale.reports.train.report import plan_report
+from dragonscale.reports.train.scaling import each_scaling_row
+from dragonscale.training.batch_curve import BatchCrossover, BatchCurve, batch_curve
+from dragonscale.training.evaluation import Job
+from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.search import search, shared
+from dragonscale.units import render
+from dragonscale.web.amounts import amount, share
+from dragonscale.web.asked import Asked
+from dragonscale.web.views.train_plan import busiest, first_plan, job_of, region_of, typed_plan
+
+TOKENS = {"label": "tokens per step", "unit": "tokens", "log": True}
+REACH = (5, 4)
+"""Doublings of the batch below and above that are searched."""
+
+
+def batches_panel(asked: Asked) -> dict[str, Any]:
+    """Seconds of a step against its tokens: expected, and at datasheet rates compute and each kind of move, with the crossovers."""
+    _, one = first_plan(asked)
+    if one is None:
+        return {"series": [], "rules": [], "marks": []}
+    _, job, plan = job_of(asked)
+    curve = batch_curve(job, plan)
+    tokens = [float(many) * job.sequence for many in curve.sequences]
+
+    def line(name: str, role: str, seconds: Any, dashed: bool) -> dict[str, Any]:
+        points = [[x, float(y)] for x, y in zip(tokens, seconds, strict=True) if math.isfinite(y) and y > 0]
+        return {"name": name, "role": role, "points": points, "dashed": dashed}
+
+    wires = [line(term, time_role(term), seconds, True) for term, seconds in curve.wires_s.items()]
+    crossed = curve.crossovers()
+    return {
+        "x": TOKENS, "y": {"label": "time of a step", "unit": "s", "log": True},
+        "series": [line("compute", "compute", curve.compute_s, True), *wires, line("expected step", "ink", curve.expected_s, False)],
+        "rules": [{"at": cross.sequences * job.sequence, "text": crossover_text(cross, job.sequence), "role": time_role(cross.term)} for cross in crossed],
+        "marks": [{"x": float(job.tokens), "y": one.step_s, "text": render(one.step_s, "s")}],
+        "words": [crossover_text(cross, job.sequence) for cross in crossed] + _ever(curve, crossed),
+        "region": region_of(one), "plan": typed_plan(plan),
+        "about": _held(job, plan),
+    }  # fmt: skip
+
+
+def crossover_text(cross: BatchCrossover, sequence: int) -> str:
+    """A crossover in words."""
+    tokens = render(cross.sequences * sequence, "count")
+    hides = "hide" if cross.term.endswith("s") else "hides"
+    return f"{cross.term} {hides} {'from' if cross.hides == 'above' else 'up to'} {tokens} tokens{' on' * (cross.hides == 'above')}"
+
+
+def _ever(curve: BatchCurve, crossed: list[BatchCrossover]) -> list[str]:
+    """What hides whatever the batch, or never does."""
+    known = {cross.term for cross in crossed}
+    ever = {term: bool((seconds <= curve.compute_s).all()) for term, seconds in curve.wires_s.items() if term not in known}
+    return [
+        f"{term} could {'always' if hides else 'never'} hide under compute, whatever the batch"
+        for term, hides in ever.items()
+    ]
+
+
+def _held(job: Job, plan: Plan) -> str:
+    many = job.batch / (plan.replicas * plan.microbatch)
+    rounds = "one microbatch" if many == 1 else f"{many:,.4g} microbatches"
+    return (
+        f"The same mesh with smaller and larger microbatches, {rounds} a step as now. Dashed: at datasheet rates, each by itself. "
+        f"The expected step begins where a microbatch is one sequence."
+    )
+
+
+@dataclass(frozen=True)
+class BatchPoint:
+    """The best plan at one size of the batch."""
+
+    job: Job
+    one: PlanReport
+
+    @property
+    def ratio(self) -> float:
+        """Seconds of the busiest wires over those of compute, at datasheet rates."""
+        compute, _, wires = busiest(self.one)
+        return wires / compute if compute else 0.0
+
+    def row(self) -> dict[str, Any]:
+        plan, region = Plan(**self.one.plan), region_of(self.one)
+        return {
+            "sequences": self.job.batch, "batch": f"{self.job.batch}seq", "tokens": float(self.job.tokens), "mfu": self.one.mfu,
+            "text": f"{self.one.mfu:.1%}", "step": amount(self.one.step_s, "s", "step_s"), "plan": typed_plan(plan),
+            "divides": plan.replicas * plan.microbatch, "bound": region["bound"], "role": bound_role(self.one), "why": region["text"],
+        }  # fmt: skip
+
+
+def bound_role(one: PlanReport) -> str:
+    """The colour of what bounds a plan at datasheet rates."""
+    compute, name, wires = busiest(one)
+    return time_role(name) if wires > compute else "compute"
+
+
+def best_batches_panel(asked: Asked) -> dict[str, Any]:
+    """MFU of the best plan against tokens of a step, and where the network begins to bound it; a point at a time."""
+    understood, job, _ = job_of(asked)
+    sizes = nearby(job.batch)
+    found: dict[int, BatchPoint] = {}
+    missing: list[int] = []
+    for done, size in enumerate(sizes):
+        here = replace(job, batch=size)
+        told = shared(asked.listener.step, done, len(sizes))
+        best = search(here, understood.space, 1, told, understood.slack).best
+        if best:
+            found[size] = BatchPoint(here, plan_report(here, best[0].plan, brief=True))
+        else:
+            missing.append(size)
+        if done < len(sizes) - 1:
+            asked.send({"panel": "best_batches", "data": _best_data(found, missing, len(sizes))})
+    return _best_data(found, missing, len(sizes))
+
+
+def nearby(batch: int) -> list[int]:
+    """Powers of two around a batch and the batch itself, the nearest first.
+
+    >>> nearby(96)[:5]
+    [96, 128, 64, 256, 32]
+    """
+    below, above = REACH
+    powers = [2**power for power in range(21) if batch / 2**below <= 2**power <= batch * 2**above]
+    return sorted({batch, *powers}, key=lambda size: abs(math.log(size / batch)))
+
+
+def _best_data(found: dict[int, BatchPoint], missing: list[int], whole: int) -> dict[str, Any]:
+    points = [found[size] for size in sorted(found)]
+    rows = [point.row() for point in points]
+    bounds = dict.fromkeys(row["bound"] for row in rows)
+    series = [{"name": "best plan", "role": "ink", "points": [[row["tokens"], row["mfu"]] for row in rows], "dots": False}]
+    for bound in bounds:
+        mine = [row for row in rows if row["bound"] == bound]
+        role = max((row["role"] for row in mine), key=[row["role"] for row in mine].count)
+        dots = [[row["tokens"], row["mfu"]] for row in mine]
+        series.append({"name": f"{bound}-bound", "role": role, "points": dots, "dots": True, "line": False})
+    rules = [
+        {"at": at, "role": "limit", "text": f"the best plan is communication-bound {side} {render(at, 'count')} tokens"}
+        for at, side in best_crossovers(points)
+    ]
+    return {
+        "x": TOKENS, "y": {"label": "MFU", "unit": "share"}, "series": series, "rules": rules, "points": rows,
+        "missing": [f"{size:,} sequences: no plan is feasible" for size in sorted(missing)],
+        "done": len(found) + len(missing), "whole": whole,
+    }  # fmt: skip
+
+
+def best_crossovers(points: list[BatchPoint]) -> list[tuple[float, str]]:
+    """Tokens at which the busiest wires of the best plan take as long as its compute, interpolated between the points; and on which side."""
+    found = []
+    for left, right in itertools.pairwise(points):
+        low, high = left.ratio, right.ratio
+        if (low > 1) != (high > 1) and low > 0 and high > 0:
+            part = math.log(low) / (math.log(low) - math.log(high))
+            at = left.job.tokens * (right.job.tokens / left.job.tokens) ** part
+            found.append((at, "below" if low > 1 else "above"))
+    return found
+
+
+def scaling_panel(asked: Asked) -> dict[str, Any]:
+    """Seconds of a step against chips: the best plan of each slice as it is found, the ideal, and the crossovers of schemes alone."""
+    report, _ = first_plan(asked)
+    understood, job, _ = job_of(asked)
+    rows: list[ScalingRow] = []
+    for row in each_scaling_row(understood, job.slice, asked.listener.step):
+        rows.append(row)
+        asked.send({"panel": "scaling", "data": _scaling_data(rows, [], job.slice.chips)})
+    return _scaling_data(rows, scheme_crossings(understood, report), job.slice.chips)
+
+
+def _scaling_data(rows: list[ScalingRow], crossings: list[tuple[float, str]], chips: int) -> dict[str, Any]:
+    known = [(row.chips, row.step_s) for row in rows if row.step_s is not None]
+    work, at = min(((number * seconds, number) for number, seconds in known), default=(0.0, 0))
+    ideal = [[number, work / number] for number, _ in known]
+    inside = [one for one in crossings if known and known[0][0] < one[0] < known[-1][0]]
+    return {
+        "x": {"label": "chips", "unit": "count", "log": True}, "y": {"label": "time of a step", "unit": "s", "log": True},
+        "series": [
+            {"name": f"ideal, from {at:,} chips", "role": "overhead", "points": ideal, "dashed": True},
+            {"name": "best plan", "role": "compute", "points": [[float(number), seconds] for number, seconds in known], "dots": True},
+        ],
+        "rules": [{"at": value, "text": text, "role": "muted"} for value, text in inside],
+        "words": [text for _, text in crossings],
+        "marks": [{"x": float(row.chips), "y": row.step_s, "text": f"{row.mfu:.0%} MFU"} for row in rows if row.step_s is not None and row.mfu is not None],
+        "rows": [_scaling_row(row, chips) for row in rows],
+    }  # fmt: skip
+
+
+def _scaling_row(row: ScalingRow, chips: int) -> dict[str, Any]:
+    none = amount(None, "share")
+    return {
+        "on": row.slice, "chips": row.chips, "here": row.chips == chips, "plan": typed_plan(parse_plan(row.plan)) if row.plan else "",
+        "step": amount(row.step_s, "s", "scaling"), "mfu": share(row.mfu, "scaling") if row.mfu is not None else none,
+        "efficiency": share(row.efficiency, "scaling") if row.efficiency is not None else none, "bound_by": row.bound_by or "no plan fits",
+    }  # fmt: skip
