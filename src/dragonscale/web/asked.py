@@ -103,9 +103,13 @@ def _answered(command: str, question: Any, listener: Listener, brief: bool) -> A
 
 def _brief(question: Any, listener: Listener) -> Any:
     """A training plan judged without what would help."""
-    from dragonscale.reports.train.ask import ask
+    from dragonscale.reports.train.ask import answer
+    from dragonscale.reports.train.question import read_question
 
-    return ask(question, listener)
+    asked = read_question(question)
+    for text in asked.notes:
+        listener.note(text)
+    return answer(asked, listener.step, brief=True).came_from(asked, listener.notes)
 
 
 forget = functools.partial(_KEPT.clear)

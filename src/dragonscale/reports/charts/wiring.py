@@ -62,7 +62,7 @@ def _switched(axes: Mapping[str, int], piece: Slice) -> dict[str, str]:
     found, stride = {}, 1
     for name, degree in reversed(axes.items()):
         levels = piece.chip.network.levels  # pyright: ignore[reportAttributeAccessIssue]
-        spans = [span for span in Switches(degree, levels, stride).spans() if span.fan > 1]
+        spans = [span for span in Switches(degree, levels, stride).spans if span.fan > 1]
         top = spans[-1].level.name if spans else levels[0].name
         found[name] = "inside a node" if top == levels[0].name else f"across nodes, under {top} switches"
         stride *= degree

@@ -17,7 +17,7 @@ def against_panel(asked: Asked) -> dict[str, Any]:
     report: TrainReport = asked.ask("train", fields, brief=False)
     best = report.better
     return {
-        "text": report.comparison,
+        "text": report.comparison or f"None of {report.searched:,} plans is feasible.",
         "best": None if best is None else {
             "plan": typed_plan(Plan(**best.plan)), "step": amount(best.step_s, "s", "better:step_s"), "mfu": share(best.mfu, "better:mfu"),
         },

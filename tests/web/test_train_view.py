@@ -1,0 +1,185 @@
+"""The panels of the train tab: their sums, their numbers beside the command's own, and what they say of odd questions."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dragonscale.training.crossings import crossings, formula_verdict
+from dragonscale.web.answers import answer
+from dragonscale.web.asked import Asked, forget
+from dragonscale.web.views.train_curves import nearby
+from dragonscale.web.views.train_plan import job_of
+
+CORE = ["answer", "time", "memory", "mesh"]
+QUICK = [*CORE, "sliders", "roofline", "timeline", "batches", "trace"]
+DENSE = {"model": "llama3-8b", "on": "h100:64", "batch": "64seq", "seq": "8192", "plan": "fsdp8 tp8 z3 block", "alone": True}
+JOBS: dict[str, dict[str, Any]] = {
+    "torus": {"model": "llama3-70b", "on": "v5p:8x16x16", "batch": "4Mi", "seq": "8192", "plan": "fsdp512 cp4 z3 none", "alone": True},
+    "pipeline": {"model": "llama3-70b", "on": "h100:256", "batch": "256seq", "seq": "8192", "plan": "pp4 dp8 tp8 z1 block", "alone": True},
+    "experts": {"model": "mixtral-8x7b", "on": "h100:64", "batch": "128seq", "seq": "4096", "plan": "ep8 fsdp8 z3 block", "alone": True},
+    "one chip": {"model": "qwen2.5-0.5b", "on": "h100:1", "batch": "8seq", "seq": "2048", "plan": "z3 block", "alone": True},
+    "too large": {"model": "llama3-70b", "on": "h100:8", "batch": "8seq", "seq": "8192", "plan": "fsdp8 z3 block", "alone": True},
+    "does not divide": {**DENSE, "batch": "60seq"},
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forgotten() -> Iterator[None]:
+    yield
+    forget()
+
+
+def asked(fields: dict[str, Any], panels: list[str], **more: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The panels of a question (the last of each name) and every message."""
+    messages: list[dict[str, Any]] = []
+    answer({"view": "train", "fields": fields, "panels": panels, **more}, messages.append)
+    json.dumps(messages, allow_nan=False)
+    return {one["panel"]: one["data"] for one in messages if "panel" in one}, messages
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_parts_add_up(job: str) -> None:
+    panels, messages = asked(JOBS[job], QUICK)
+    assert "done" in messages[-1], messages[-1]
+    time, memory = panels["time"], panels["memory"]
+    assert sum(part["shown"]["value"] for part in time["parts"]) == pytest.approx(time["total"]["value"], rel=1e-6)
+    assert sum(part["shown"]["value"] for part in memory["parts"]) == pytest.approx(memory["used"]["value"], rel=1e-6)
+    for part in time["parts"]:
+        exposed = sum(line["exposed"]["value"] for line in part["lines"])
+        assert exposed == pytest.approx(part["shown"]["value"], rel=1e-6, abs=1e-9), part["name"]
+    for part in memory["parts"]:
+        assert sum(line["bytes"]["value"] for line in part["lines"]) == pytest.approx(part["shown"]["value"], rel=1e-6)
+    tracks = {track["name"]: track["slices"] for track in panels["timeline"]["tracks"]}
+    end = max(start + length for _, start, length, *_ in tracks["compute"])
+    assert end == pytest.approx(time["total"]["value"], rel=1e-6)
+
+
+@pytest.mark.parametrize("job", ["torus", "pipeline", "experts"])
+def test_mesh_names_its_wires_and_holds_every_byte(job: str) -> None:
+    panels, _ = asked(JOBS[job], [*CORE, "record"])
+    mesh, record = panels["mesh"], panels["record"]
+    sent = sum(move["bytes"]["value"] for axis in mesh["axes"] for move in axis["moves"])
+    assert sent == pytest.approx(sum(record["plans"][0]["sent_bytes"].values()), rel=0.01)
+    assert all(axis["lies"] for axis in mesh["axes"]) and mesh["wiring"]
+    chips = 1
+    for axis in mesh["axes"]:
+        chips *= axis["degree"]
+    assert chips == record["plans"][0]["chips"]
+
+
+def test_numbers_are_those_of_the_command() -> None:
+    panels, _ = asked(JOBS["torus"], [*CORE, "record"])
+    one = panels["record"]["plans"][0]
+    shown = {figure["label"]: figure["number"] for figure in panels["answer"]["figures"]}
+    assert shown["step"]["value"] == one["step_s"] and shown["MFU"]["value"] == one["mfu"]
+    assert shown["memory"]["value"] == one["hbm_bytes"]
+    assert panels["answer"]["settings"] == one["plan"]
+    terms = {term["name"]: term["exposed_s"] for term in one["terms"] if term["exposed_s"]}
+    assert {part["name"]: part["shown"]["value"] for part in panels["time"]["parts"] if part["shown"]["value"]} == terms
+
+
+def test_brief_answers_show_the_same_numbers() -> None:
+    whole, _ = asked(DENSE, CORE)
+    brief, _ = asked(DENSE, CORE, brief=True)
+    assert brief["answer"]["figures"] == whole["answer"]["figures"] and brief["mesh"] == whole["mesh"]
+    assert [part["shown"] for part in brief["time"]["parts"]] == [part["shown"] for part in whole["time"]["parts"]]
+
+
+def test_every_number_has_a_derivation() -> None:
+    panels, _ = asked({**DENSE, "tokens": "1T"}, CORE)
+    figures = panels["answer"]["figures"]
+    assert {one["label"] for one in figures} >= {"step", "MFU", "memory", "run", "cost"}
+    assert all(one["number"]["why"] for one in figures)
+    assert all(part["shown"]["why"] for name in ("time", "memory") for part in panels[name]["parts"])
+    assert all(move["bytes"]["why"] for axis in panels["mesh"]["axes"] for move in axis["moves"])
+
+
+def test_crossovers_are_those_of_explain() -> None:
+    fields = JOBS["torus"]
+    panels, _ = asked(fields, ["batches", "answer"])
+    request = Asked.read({"view": "train", "fields": fields}, lambda _: None)
+    _, job, plan = job_of(request)
+    solved = {
+        one.term: one.value
+        for one in crossings(*formula_verdict(job, plan), ["batch"], plan)
+        if one.value is not None
+    }
+    batches = panels["batches"]
+    assert [rule["at"] for rule in batches["rules"]] == [pytest.approx(value, rel=1e-4) for value in solved.values()]
+    assert "fsdp collectives hide from 2.18M tokens on" in batches["words"]
+    assert any("context collectives could always hide" in text for text in batches["words"])
+    assert panels["answer"]["region"]["bound"] == "compute"
+    assert batches["marks"][0]["x"] == 4 * 2**20
+
+
+def test_best_plans_over_batches_mark_where_the_network_begins_to_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dragonscale.web.views import train_curves
+
+    monkeypatch.setattr(train_curves, "REACH", (2, 0))
+    fields = {name: value for name, value in JOBS["torus"].items() if name not in ("plan", "alone")}
+    panels, messages = asked({**fields, "fix": "zero=3,remat=none"}, ["best_batches"])
+    curve = panels["best_batches"]
+    partial = [one["data"]["done"] for one in messages if one.get("panel") == "best_batches"]
+    assert partial == [1, 2, 3] and any("progress" in one for one in messages)
+    bounds = {point["sequences"]: point["bound"] for point in curve["points"]}
+    assert bounds[512] == "compute" and bounds[128] == "communication"
+    (rule,) = curve["rules"]
+    assert "communication-bound below" in rule["text"] and 2**20 < rule["at"] < 2**22
+    for point in curve["points"]:
+        assert point["sequences"] % point["divides"] == 0
+
+
+def test_batches_tried_begin_with_the_own_one() -> None:
+    assert nearby(512)[0] == 512 and set(nearby(512)) == {2**power for power in range(4, 14)}
+    assert nearby(1) == [1, 2, 4, 8, 16]
+
+
+def test_infeasible_plans_say_why_and_keep_the_rest() -> None:
+    panels, _ = asked(JOBS["too large"], CORE)
+    said = panels["answer"]
+    assert not said["feasible"] and "GB per chip" in said["sentence"] and panels["time"]["parts"]
+    panels, _ = asked(JOBS["does not divide"], CORE, brief=True)
+    assert "does not divide into 8 replicas" in panels["answer"]["problems"][0]
+
+
+def test_sliders_stop_at_what_the_plan_divides() -> None:
+    panels, _ = asked(JOBS["torus"], ["sliders"])
+    sliders = panels["sliders"]
+    assert all(stop["value"] % 512 == 0 for stop in sliders["batch"])
+    assert any(stop["text"] == "512 sequences, 4Mi tokens" for stop in sliders["batch"])
+    assert {"value": 2048, "on": "v5p:8x16x16", "text": "v5p:8x16x16, 2,048 chips"} in sliders["chips"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"on": "h100:64,v5p:4x4x4"}, "--plan needs a slice"),
+        ({"plan": "tq8"}, "is not a setting"),
+        ({"batch": "no"}, "batch"),
+        ({"model": "llama4-70b"}, "no model"),
+        ({"plan": "../x.toml"}, "looks like a file"),
+        ({"seq": "0"}, "--seq"),
+    ],
+)
+def test_wrong_questions_are_one_sentence(changes: dict[str, Any], words: str) -> None:
+    _, messages = asked({**DENSE, **changes}, CORE)
+    error = messages[-1]["error"]
+    assert error["kind"] == "input" and words in error["text"] and len(re.findall(r"\. [A-Z]", error["text"])) == 0
+
+
+def test_several_slices_are_rows_that_can_be_taken() -> None:
+    fields = {"model": "llama3-8b", "on": "h100:8,v5e:4x4", "batch": "16seq", "seq": "2048", "remat": "block", "fix": "zero=3,tensor=1"}
+    panels, messages = asked(fields, [*CORE, "sliders", "batches", "roofline"])
+    assert "done" in messages[-1]
+    assert {row["on"] for row in panels["answer"]["slices"]} == {"h100:8", "v5e:4x4"}
+    assert panels["mesh"]["slice"] == panels["answer"]["slice"]
+
+
+def test_a_given_plan_is_held_against_the_best() -> None:
+    fields = {"model": "llama3-8b", "on": "h100:8", "batch": "16seq", "seq": "4096", "plan": "tp8 z3 block"}
+    panels, _ = asked(fields, ["against"])
+    assert "MFU" in panels["against"]["text"] and panels["against"]["best"]["plan"]
+    assert panels["against"]["changes"]
