@@ -15,7 +15,14 @@ from dragonscale.web.views.train_plan import job_of
 
 CORE = ["answer", "time", "memory", "mesh"]
 QUICK = [*CORE, "sliders", "roofline", "timeline", "batches", "trace"]
-DENSE = {"model": "llama3-8b", "on": "h100:64", "batch": "64seq", "seq": "8192", "plan": "fsdp8 tp8 z3 block", "alone": True}
+DENSE = {
+    "model": "llama3-8b",
+    "on": "h100:64",
+    "batch": "64seq",
+    "seq": "8192",
+    "plan": "fsdp8 tp8 z3 block",
+    "alone": True,
+}
 JOBS: dict[str, dict[str, Any]] = {
     "torus": {"model": "llama3-70b", "on": "v5p:8x16x16", "batch": "4Mi", "seq": "8192", "plan": "fsdp512 cp4 z3 none", "alone": True},
     "pipeline": {"model": "llama3-70b", "on": "h100:256", "batch": "256seq", "seq": "8192", "plan": "pp4 dp8 tp8 z1 block", "alone": True},
@@ -63,7 +70,8 @@ def test_mesh_names_its_wires_and_holds_every_byte(job: str) -> None:
     mesh, record = panels["mesh"], panels["record"]
     sent = sum(move["bytes"]["value"] for axis in mesh["axes"] for move in axis["moves"])
     assert sent == pytest.approx(sum(record["plans"][0]["sent_bytes"].values()), rel=0.01)
-    assert all(axis["lies"] for axis in mesh["axes"]) and mesh["wiring"]
+    assert all(axis["lies"] for axis in mesh["axes"])
+    assert mesh["wiring"]
     chips = 1
     for axis in mesh["axes"]:
         chips *= axis["degree"]
@@ -74,7 +82,8 @@ def test_numbers_are_those_of_the_command() -> None:
     panels, _ = asked(JOBS["torus"], [*CORE, "record"])
     one = panels["record"]["plans"][0]
     shown = {figure["label"]: figure["number"] for figure in panels["answer"]["figures"]}
-    assert shown["step"]["value"] == one["step_s"] and shown["MFU"]["value"] == one["mfu"]
+    assert shown["step"]["value"] == one["step_s"]
+    assert shown["MFU"]["value"] == one["mfu"]
     assert shown["memory"]["value"] == one["hbm_bytes"]
     assert panels["answer"]["settings"] == one["plan"]
     terms = {term["name"]: term["exposed_s"] for term in one["terms"] if term["exposed_s"]}
@@ -84,7 +93,8 @@ def test_numbers_are_those_of_the_command() -> None:
 def test_brief_answers_show_the_same_numbers() -> None:
     whole, _ = asked(DENSE, CORE)
     brief, _ = asked(DENSE, CORE, brief=True)
-    assert brief["answer"]["figures"] == whole["answer"]["figures"] and brief["mesh"] == whole["mesh"]
+    assert brief["answer"]["figures"] == whole["answer"]["figures"]
+    assert brief["mesh"] == whole["mesh"]
     assert [part["shown"] for part in brief["time"]["parts"]] == [part["shown"] for part in whole["time"]["parts"]]
 
 
@@ -103,9 +113,7 @@ def test_crossovers_are_those_of_explain() -> None:
     request = Asked.read({"view": "train", "fields": fields}, lambda _: None)
     _, job, plan = job_of(request)
     solved = {
-        one.term: one.value
-        for one in crossings(*formula_verdict(job, plan), ["batch"], plan)
-        if one.value is not None
+        one.term: one.value for one in crossings(*formula_verdict(job, plan), ["batch"], plan) if one.value is not None
     }
     batches = panels["batches"]
     assert [rule["at"] for rule in batches["rules"]] == [pytest.approx(value, rel=1e-4) for value in solved.values()]
@@ -123,24 +131,30 @@ def test_best_plans_over_batches_mark_where_the_network_begins_to_bound(monkeypa
     panels, messages = asked({**fields, "fix": "zero=3,remat=none"}, ["best_batches"])
     curve = panels["best_batches"]
     partial = [one["data"]["done"] for one in messages if one.get("panel") == "best_batches"]
-    assert partial == [1, 2, 3] and any("progress" in one for one in messages)
+    assert partial == [1, 2, 3]
+    assert any("progress" in one for one in messages)
     bounds = {point["sequences"]: point["bound"] for point in curve["points"]}
-    assert bounds[512] == "compute" and bounds[128] == "communication"
+    assert bounds[512] == "compute"
+    assert bounds[128] == "communication"
     (rule,) = curve["rules"]
-    assert "communication-bound below" in rule["text"] and 2**20 < rule["at"] < 2**22
+    assert "communication-bound below" in rule["text"]
+    assert 2**20 < rule["at"] < 2**22
     for point in curve["points"]:
         assert point["sequences"] % point["divides"] == 0
 
 
 def test_batches_tried_begin_with_the_own_one() -> None:
-    assert nearby(512)[0] == 512 and set(nearby(512)) == {2**power for power in range(4, 14)}
+    assert nearby(512)[0] == 512
+    assert set(nearby(512)) == {2**power for power in range(4, 14)}
     assert nearby(1) == [1, 2, 4, 8, 16]
 
 
 def test_infeasible_plans_say_why_and_keep_the_rest() -> None:
     panels, _ = asked(JOBS["too large"], CORE)
     said = panels["answer"]
-    assert not said["feasible"] and "GB per chip" in said["sentence"] and panels["time"]["parts"]
+    assert not said["feasible"]
+    assert "GB per chip" in said["sentence"]
+    assert panels["time"]["parts"]
     panels, _ = asked(JOBS["does not divide"], CORE, brief=True)
     assert "does not divide into 8 replicas" in panels["answer"]["problems"][0]
 
@@ -167,11 +181,20 @@ def test_sliders_stop_at_what_the_plan_divides() -> None:
 def test_wrong_questions_are_one_sentence(changes: dict[str, Any], words: str) -> None:
     _, messages = asked({**DENSE, **changes}, CORE)
     error = messages[-1]["error"]
-    assert error["kind"] == "input" and words in error["text"] and len(re.findall(r"\. [A-Z]", error["text"])) == 0
+    assert error["kind"] == "input"
+    assert words in error["text"]
+    assert len(re.findall(r"\. [A-Z]", error["text"])) == 0
 
 
 def test_several_slices_are_rows_that_can_be_taken() -> None:
-    fields = {"model": "llama3-8b", "on": "h100:8,v5e:4x4", "batch": "16seq", "seq": "2048", "remat": "block", "fix": "zero=3,tensor=1"}
+    fields = {
+        "model": "llama3-8b",
+        "on": "h100:8,v5e:4x4",
+        "batch": "16seq",
+        "seq": "2048",
+        "remat": "block",
+        "fix": "zero=3,tensor=1",
+    }
     panels, messages = asked(fields, [*CORE, "sliders", "batches", "roofline"])
     assert "done" in messages[-1]
     assert {row["on"] for row in panels["answer"]["slices"]} == {"h100:8", "v5e:4x4"}
@@ -181,5 +204,6 @@ def test_several_slices_are_rows_that_can_be_taken() -> None:
 def test_a_given_plan_is_held_against_the_best() -> None:
     fields = {"model": "llama3-8b", "on": "h100:8", "batch": "16seq", "seq": "4096", "plan": "tp8 z3 block"}
     panels, _ = asked(fields, ["against"])
-    assert "MFU" in panels["against"]["text"] and panels["against"]["best"]["plan"]
+    assert "MFU" in panels["against"]["text"]
+    assert panels["against"]["best"]["plan"]
     assert panels["against"]["changes"]

@@ -110,7 +110,9 @@ def scaling_chart(asked: TrainAsked, report: TrainReport) -> Chart:
     x = log_axis("chips", "degree", chips)
     y = log_axis("time of a step", "s", [*(one[1] for one in known), *(seconds for _, seconds in ideal)])
     marks = [Mark(number, seconds, f"{mfu:.0%} MFU", dot=False) for number, seconds, mfu in known]
-    rules = [RuleLine(value, name, "muted") for value, name in scheme_crossings(asked, report) if x.low < value < x.high]
+    rules = [
+        RuleLine(value, name, "muted") for value, name in scheme_crossings(asked, report) if x.low < value < x.high
+    ]
     title = f"{asked.model.name} on {piece.chip.title}: strong scaling"
     return line_chart([even, line], x, y, title, _subtitle(report), rules, marks)
 

@@ -42,7 +42,7 @@ def answer_panel(asked: Asked) -> dict[str, Any]:
         "chips": one.chips, "stack": one.stack, "band": one.band, "bound_by": one.bound_by, "region": region_of(one),
         "advice": one.advice, "problems": one.problems,
         "helps": [{"change": help.change, "gain": share(help.gain, "helps") | {"text": f"{help.gain:+.0%}"}, "needs": help.needs} for help in one.helps],
-        "figures": _figures(report, one),
+        "figures": _figures(one),
         "plans": [_other(other, one) for other in report.plans],
         "neighbours": [
             {"on": near.slice, "batch": f"{near.sequences}seq", "plan": near.plan, "mfu": share(near.mfu), "step": amount(near.step_s, "s")}
@@ -88,7 +88,7 @@ def _slice_row(row: SliceRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _figures(report: TrainReport, one: PlanReport) -> list[dict[str, Any]]:
+def _figures(one: PlanReport) -> list[dict[str, Any]]:
     """The headline numbers, with what stands beside each."""
     bounds = [
         {"text": "with perfect overlap", "number": amount(one.lower_s, "s", "lower_s")},

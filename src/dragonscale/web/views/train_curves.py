@@ -63,7 +63,9 @@ def crossover_text(cross: BatchCrossover, sequence: int) -> str:
 def _ever(curve: BatchCurve, crossed: list[BatchCrossover]) -> list[str]:
     """What hides whatever the batch, or never does."""
     known = {cross.term for cross in crossed}
-    ever = {term: bool((seconds <= curve.compute_s).all()) for term, seconds in curve.wires_s.items() if term not in known}
+    ever = {
+        term: bool((seconds <= curve.compute_s).all()) for term, seconds in curve.wires_s.items() if term not in known
+    }
     return [
         f"{term} could {'always' if hides else 'never'} hide under compute, whatever the batch"
         for term, hides in ever.items()
@@ -141,7 +143,9 @@ def _best_data(found: dict[int, BatchPoint], missing: list[int], whole: int) -> 
     points = [found[size] for size in sorted(found)]
     rows = [point.row() for point in points]
     bounds = dict.fromkeys(row["bound"] for row in rows)
-    series = [{"name": "best plan", "role": "ink", "points": [[row["tokens"], row["mfu"]] for row in rows], "dots": False}]
+    series = [
+        {"name": "best plan", "role": "ink", "points": [[row["tokens"], row["mfu"]] for row in rows], "dots": False}
+    ]
     for bound in bounds:
         mine = [row for row in rows if row["bound"] == bound]
         role = max((row["role"] for row in mine), key=[row["role"] for row in mine].count)
