@@ -1,43 +1,196 @@
-"""The app: the page's files, and `POST /api/ask`, whose answer is a message a line."""
+"""The app: `POST /api/ask`, whose answer is a message a line, jobs, `GET /health`, and the page's files for the rest.
+
+Nothing is worked out here: this is one event loop that reads requests within bounds, queues them for the workers, and
+hands their lines on as they come.
+"""
 
 import asyncio
-import json
-import threading
+import contextlib
+import zlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+import msgspec
 
-from dragonscale.web.answers import answer
+from dragonscale.web.server.files import PageFiles, accepts_gzip
+from dragonscale.web.server.gate import PageGate, Refusal, tab_of, too_fast
+from dragonscale.web.server.jobs import JobDesk
+from dragonscale.web.server.lanes import has_slow_panel, lane_of
+from dragonscale.web.server.pool import WorkerPool
+from dragonscale.web.server.settings import PageSettings
+from dragonscale.web.server.turns import Crowded, Turn
 
-PAGE = Path(__file__).parents[1] / "page"
-
-
-async def ask(request: Request) -> StreamingResponse:
-    """Answer a question in a thread; each message is a line as soon as it is there."""
-    asked = json.loads(await request.body())
-    queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-
-    def work() -> None:
-        answer(asked, lambda message: loop.call_soon_threadsafe(queue.put_nowait, message) and None)
-        loop.call_soon_threadsafe(queue.put_nowait, None)
-
-    async def lines() -> AsyncIterator[bytes]:
-        threading.Thread(target=work, daemon=True).start()
-        while (message := await queue.get()) is not None:
-            yield json.dumps(message).encode() + b"\n"
-
-    return StreamingResponse(lines(), media_type="application/x-ndjson")
+LINES = b"application/x-ndjson"
 
 
-def make_app() -> Starlette:
-    """The app with the page at its root."""
-    return Starlette(routes=[
-        Route("/api/ask", ask, methods=["POST"]), Mount("/", StaticFiles(directory=PAGE, html=True)),
-    ])  # fmt: skip
+class PageApp:
+    """The routes."""
+
+    def __init__(self, settings: PageSettings, pool: WorkerPool, jobs: JobDesk, files: PageFiles | None = None) -> None:
+        self.settings, self.pool, self.jobs = settings, pool, jobs
+        self.files = files or PageFiles()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        path, method = scope["path"], scope["method"]
+        if path == "/api/ask":
+            _only(method, "POST")
+            await self._ask(scope, receive, send)
+        elif path == "/api/jobs":
+            _only(method, "POST")
+            await self._begin_job(scope, receive, send)
+        elif path.startswith("/api/jobs/"):
+            _only(method, "GET", "DELETE")
+            await self._job(path.removeprefix("/api/jobs/"), scope, receive, send)
+        elif path == "/health":
+            _only(method, "GET", "HEAD")
+            await send_json(send, 200, {"status": "ok", **self.pool.stats(), "jobs": self.jobs.stats()})
+        else:
+            await self.files(scope, receive, send)
+
+    async def _ask(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = dict(scope["headers"])
+        body, request = await self._body(scope, headers, receive)
+        lane, key = lane_of(request, self.pool.slow_panels), self._key(request)
+        turn = Turn(body, scope["state"]["address"], tab_of(headers), lane, key)
+        try:
+            self.pool.submit(turn)
+        except Crowded as error:
+            raise _busy(error) from None
+        try:
+            await send_lines(lines_of(turn), headers, receive, send)
+        finally:
+            self.pool.leave(turn)
+
+    def _key(self, request: dict[str, Any]) -> int:
+        """A name for the record that a question needs; none where it is more than the record that takes the time."""
+        if request.get("brief") is True or has_slow_panel(
+            str(request.get("view")), request.get("panels"), self.pool.slow_panels
+        ):
+            return 0
+        fields, dropped = request.get("fields"), request.get("dropped")
+        named = sorted(fields.items()) if isinstance(fields, dict) else fields
+        return hash(msgspec.json.encode([named, dropped])) or 1
+
+    async def _begin_job(self, scope: Any, receive: Any, send: Any) -> None:
+        _, request = await self._body(scope, dict(scope["headers"]), receive)
+        try:
+            id = self.jobs.begin(request, scope["state"]["address"])
+        except Crowded as error:
+            raise _busy(error) from None
+        await send_json(send, 202, {"id": id})
+
+    async def _job(self, id: str, scope: Any, receive: Any, send: Any) -> None:
+        job = self.jobs.jobs.get(id)
+        if job is None:
+            raise Refusal(404, "There is no such job here, or its result is no longer kept.")
+        if scope["method"] == "DELETE":
+            self.jobs.cancel(job)
+            await send_json(send, 200, {"id": id, "state": "cancelled"})
+        else:
+            await send_lines(job.lines(), dict(scope["headers"]), receive, send)
+
+    async def _body(self, scope: Any, headers: dict[bytes, bytes], receive: Any) -> tuple[bytes, dict[str, Any]]:
+        """The body of a request, read within its time and size, and the object in it."""
+        if headers.get(b"content-type", b"").split(b";")[0].strip().lower() != b"application/json":
+            raise Refusal(415, "The body of a request is JSON, with the header `content-type: application/json`.")
+        most, said = self.settings.body_bytes, headers.get(b"content-length", b"0")
+        if not said.isdigit() or int(said) > most:
+            raise _too_large(most)
+        body, more = bytearray(), True
+        try:
+            async with asyncio.timeout(self.settings.body_s):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Refusal(400, "The client has gone.")
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(body) > most:
+                        raise _too_large(most)
+        except TimeoutError:
+            raise Refusal(408, f"The body was not sent within {self.settings.body_s:g} s.") from None
+        if not scope["state"]["large"].take(scope["state"]["address"], float(len(body))):
+            raise too_fast()
+        return bytes(body), _object(bytes(body))
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        request = msgspec.json.decode(body)
+    except RecursionError:
+        raise Refusal(400, "The request is nested too deeply to be read.", "input") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Refusal(400, "The body of the request is not JSON.", "input") from None
+    if not isinstance(request, dict):
+        raise Refusal(400, "The body of the request is JSON, but no object with a `view` and `fields`.", "input")
+    return request
+
+
+async def lines_of(turn: Turn) -> AsyncIterator[bytes]:
+    """The lines of an answer, those that are there together."""
+    while (line := await turn.next_line()) is not None:
+        while turn.unread:
+            line += await turn.next_line() or b""
+        yield line
+
+
+async def send_lines(lines: AsyncIterator[bytes], headers: dict[bytes, bytes], receive: Any, send: Any) -> None:
+    """Stream lines, compressed where that is taken, until they end or the client is gone."""
+    packed = accepts_gzip(headers)
+    more = [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")] if packed else []
+    fixed = [(b"content-type", LINES), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"), *more]
+    gone = asyncio.ensure_future(_disconnected(receive))
+    sending = asyncio.ensure_future(_stream(lines, fixed, zlib.compressobj(1, wbits=31) if packed else None, send))
+    try:
+        await asyncio.wait((gone, sending), return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            sending.result()
+    finally:
+        for task in (gone, sending):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+async def _stream(lines: AsyncIterator[bytes], headers: list[tuple[bytes, bytes]], packer: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async for line in lines:
+        # flushed after every line: a stream that waits for a full block would hold progress back
+        data = packer.compress(line) + packer.flush(zlib.Z_SYNC_FLUSH) if packer else line
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+    await send({"type": "http.response.body", "body": packer.flush() if packer else b""})
+
+
+async def _disconnected(receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def send_json(send: Any, status: int, value: Any) -> None:
+    """A small answer."""
+    body = msgspec.json.encode(value) + b"\n"
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _only(method: str, *allowed: str) -> None:
+    if method not in allowed:
+        raise Refusal(405, "This path does not take this method.", headers=((b"allow", ", ".join(allowed).encode()),))
+
+
+def _busy(error: Crowded) -> Refusal:
+    return Refusal(429, str(error), "busy", ((b"retry-after", b"%d" % error.retry_after),))
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal(413, f"The request is larger than {most / 1e6:.1f} MB, the most that is read.", "limit")
+
+
+def make_app(settings: PageSettings, pool: WorkerPool, jobs: JobDesk, log: Any = None) -> PageGate:
+    """The app behind its gate."""
+    return PageGate(PageApp(settings, pool, jobs), settings, log)

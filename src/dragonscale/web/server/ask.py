@@ -1,5 +1,8 @@
 """The answer to `dscale web`: the page, served until it is stopped."""
 
+import asyncio
+import os
+import sys
 import webbrowser
 from importlib.util import find_spec
 
@@ -10,13 +13,45 @@ from dragonscale.questions.web import WebQuestion
 
 def ask(question: WebQuestion, listener: Listener) -> None:
     """Serve the page."""
-    if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
-        raise InputError("`dscale web` needs Starlette and uvicorn: pip install 'dragonscale[web]'.")
-    import uvicorn
+    if find_spec("uvicorn") is None or find_spec("h11") is None:
+        raise InputError("`dscale web` needs its server: pip install 'dragonscale[web]'.")
+    from dragonscale.web.server.serving import listen, serve_page
+    from dragonscale.web.server.settings import PageSettings, default_workers
 
-    from dragonscale.web.server.app import make_app
+    if question.workers is not None and not 1 <= question.workers <= 256:
+        raise InputError(f"--workers is {question.workers}; it takes 1 to 256.")
+    settings = PageSettings(
+        host=question.host, port=question.port, workers=question.workers or default_workers(), offline=question.offline,
+        names=tuple(name.strip().lower() for name in question.allow_host.split(",") if name.strip()),
+        proxy=question.proxy, log=question.log,
+    )  # fmt: skip
+    with listen(settings) as own:
+        address = url_of(settings.host, own.getsockname()[1])
+        listener.log(f"The page is at {address} (Ctrl-C stops it); {settings.workers} workers are starting …")
+        if not settings.loopback:
+            listener.log(f"Warning: everybody who can reach {settings.host} can use this server.")
 
-    listener.log(f"http://{question.host}:{question.port}/")
-    if not question.no_browser:
-        webbrowser.open(f"http://{question.host}:{question.port}/")
-    uvicorn.run(make_app(), host=question.host, port=question.port, log_level="warning")
+        def ready() -> None:
+            listener.log("Ready.")
+            if not question.no_browser and has_display():
+                webbrowser.open(address)
+
+        asyncio.run(serve_page(settings, own, ready))
+    listener.log("Stopped.")
+
+
+def url_of(host: str, port: int) -> str:
+    """The address to open.
+
+    >>> url_of("127.0.0.1", 80), url_of("::1", 8642), url_of("0.0.0.0", 8642)
+    ('http://127.0.0.1:80/', 'http://[::1]:8642/', 'http://127.0.0.1:8642/')
+    """
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def has_display() -> bool:
+    """Whether a browser could be seen: on Linux, where a display is set."""
+    if sys.platform != "linux" or "BROWSER" in os.environ:
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"))

@@ -5,6 +5,9 @@ const meta = document.querySelector('meta[name="dragonscale-backend"]');
 /** "server" or "worker". */
 export const kind = meta ? meta.content : "server";
 
+/** A name for this tab: the server sends a tab's questions to the process that remembers its last answers. */
+export const tab = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+
 /** Ask; `heard` gets every message. Resolves when the answer is whole, and silently when `signal` aborts it. */
 export async function ask(request, heard, signal) {
   try {
@@ -16,9 +19,13 @@ export async function ask(request, heard, signal) {
 }
 
 async function askServer(request, heard, signal) {
-  const response = await fetch("api/ask", {
-    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(request), signal,
-  });
+  await hearLines(await fetch("api/ask", {
+    method: "POST", headers: { "content-type": "application/json", "x-dragonscale-tab": tab }, body: JSON.stringify(request), signal,
+  }), heard);
+}
+
+/** Read a response of lines of JSON; `heard` gets each. */
+export async function hearLines(response, heard) {
   if (!response.ok && !(response.headers.get("content-type") || "").includes("json")) {
     throw new Error(`status ${response.status}`);
   }

@@ -1,0 +1,199 @@
+"""Jobs: questions that take a compiler and most of a minute (`verify`), each in a process of its own.
+
+A job is begun by one request and heard by others, so that a page may be reloaded while it runs. Few run at a time, because a
+compiler takes every core and gigabytes; few wait; results are kept for a while. The name of a job is random: whoever has it
+may hear and cancel it. A job that is cancelled is killed with all its children, which share its process group.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+
+from dragonscale.errors import unknown
+from dragonscale.web.server.gate import Refusal
+from dragonscale.web.server.job import KINDS
+from dragonscale.web.server.pool import STOPPING, error_line
+from dragonscale.web.server.settings import PageSettings
+from dragonscale.web.server.turns import Crowded
+
+TICK = 1.0
+"""Seconds between two words to whoever hears a job that says nothing."""
+MARGIN = 30.0
+"""Seconds beyond the compiler's own limit, after which the whole job is ended."""
+LONGEST = 16 << 20
+
+
+class PageJob:
+    """One job: its request, what it has said, and its process while it runs."""
+
+    def __init__(self, id: str, order: dict[str, Any], address: str) -> None:
+        self.id, self.order, self.address = id, order, address
+        self.state = "waiting"  # or running, over
+        self.said: list[bytes] = []
+        self.begun = self.ended = 0.0
+        self.changed = asyncio.Event()
+        self.process: asyncio.subprocess.Process | None = None
+
+    def say(self, line: bytes) -> None:
+        """A message for whoever hears it."""
+        self.said.append(line)
+        self._wake()
+
+    def end(self, line: bytes = b"") -> None:
+        """It is over; `line` is its last message where it said none."""
+        if self.state != "over":
+            self.state, self.ended = "over", time.monotonic()
+            if line:
+                self.said.append(line)
+        self._wake()
+
+    def _wake(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Everything it says from its begin to its end, with how long it runs in between."""
+        read = 0
+        while True:
+            while read < len(self.said):
+                read += 1
+                yield self.said[read - 1]
+            if self.state == "over":
+                return
+            changed = self.changed
+            try:
+                await asyncio.wait_for(changed.wait(), TICK)
+            except TimeoutError:
+                elapsed = time.monotonic() - self.begun if self.begun else 0.0
+                yield msgspec.json.encode({"state": self.state, "elapsed": round(elapsed, 1)}) + b"\n"
+
+    def kill(self) -> None:
+        """End its process with all its children."""
+        if self.process is not None and self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class JobDesk:
+    """The jobs of a server."""
+
+    def __init__(self, settings: PageSettings) -> None:
+        self.settings = settings
+        self.jobs: dict[str, PageJob] = {}
+        self.waiting: deque[PageJob] = deque()
+        self.running: dict[str, asyncio.Task[None]] = {}
+
+    def begin(self, request: Mapping[str, Any], address: str) -> str:
+        """Queue a job; its id."""
+        job = PageJob(secrets.token_urlsafe(16), self._order(request), address)
+        limits = self.settings
+        mine = sum(one.address == address for one in self.waiting)
+        if len(self.waiting) >= limits.jobs_waiting or mine >= limits.jobs_waiting_per_address:
+            raise Crowded(f"{len(self.waiting)} jobs wait already; try again in a minute.", 60)
+        self._forget()
+        self.jobs[job.id] = job
+        self.waiting.append(job)
+        self._pump()
+        return job.id
+
+    def _order(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        kind, fields, dropped = request.get("kind"), request.get("fields", {}), request.get("dropped", {})
+        if kind not in KINDS:
+            raise Refusal(400, str(unknown("kind of job", kind, KINDS)), "input")
+        texts = isinstance(dropped, dict) and all(isinstance(one, str) for one in dropped.values())
+        if not isinstance(fields, dict) or not texts:
+            raise Refusal(400, "A job has `fields` and `dropped`, objects.", "input")
+        limits = self.settings
+        return {
+            "kind": kind,
+            "fields": fields,
+            "dropped": dropped,
+            "timeout": f"{limits.job_s:g}s",
+            "memory": limits.job_memory,
+        }
+
+    def cancel(self, job: PageJob) -> None:
+        """End a job, wherever it is."""
+        if job in self.waiting:
+            self.waiting.remove(job)
+        job.end(error_line("cancelled", "The job was cancelled."))
+        job.kill()
+
+    def _pump(self) -> None:
+        while self.waiting and len(self.running) < self.settings.jobs:
+            job = self.waiting.popleft()
+            self.running[job.id] = asyncio.get_running_loop().create_task(self._run(job))
+
+    async def _run(self, job: PageJob) -> None:
+        folder = tempfile.mkdtemp(prefix="dragonscale-job-")
+        try:
+            job.state, job.begun = "running", time.monotonic()
+            async with asyncio.timeout(self.settings.job_s + MARGIN):
+                await self._hear(job, folder)
+        except TimeoutError:
+            job.end(error_line("limit", f"The job took more than {self.settings.job_s:g} s and was stopped."))
+        except OSError as error:
+            job.end(error_line("limit", f"The job's process cannot be started: {error.strerror or error}."))
+        finally:
+            job.kill()
+            if job.process is not None:
+                with contextlib.suppress(Exception):
+                    await job.process.wait()
+            job.end(error_line("limit", "The job's process died; it may have taken too much memory."))
+            shutil.rmtree(folder, ignore_errors=True)
+            self.running.pop(job.id, None)
+            self._pump()
+
+    async def _hear(self, job: PageJob, folder: str) -> None:
+        pipe = asyncio.subprocess.PIPE
+        paths = os.environ.get("PYTHONPATH", "")
+        absolute = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths.split(os.pathsep)))} if paths else {}
+        job.process = process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "dragonscale.web.server.job", stdin=pipe, stdout=pipe, cwd=folder,
+            env={**os.environ, **absolute, "TMPDIR": folder}, start_new_session=True, limit=LONGEST,
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if job.state == "over":  # cancelled while it was started
+            return
+        process.stdin.write(msgspec.json.encode(job.order) + b"\n")  # and kept open: its end ends the job
+        async for line in process.stdout:
+            if job.state == "over":
+                return
+            if line.startswith((b'{"done"', b'{"error"')):
+                job.end(line)
+                return
+            job.say(line)
+
+    def _forget(self) -> None:
+        """Drop results that are old, and the oldest of too many."""
+        over = sorted((one for one in self.jobs.values() if one.state == "over"), key=lambda one: one.ended)
+        until = time.monotonic() - self.settings.job_kept_s
+        many = max(len(over) - self.settings.jobs_kept, 0)
+        for index, one in enumerate(over):
+            if index < many or one.ended < until:
+                del self.jobs[one.id]
+
+    def stats(self) -> dict[str, int]:
+        """How many wait and run."""
+        return {"running": len(self.running), "waiting": len(self.waiting)}
+
+    async def close(self) -> None:
+        """End every job."""
+        for job in self.jobs.values():
+            if job in self.waiting:
+                self.waiting.remove(job)
+            job.end(error_line("limit", STOPPING))
+            job.kill()
+        await asyncio.gather(*self.running.values(), return_exceptions=True)

@@ -1,0 +1,117 @@
+"""What a worker may not do, whatever it was asked: a hook that refuses files, programs and sockets.
+
+`web/words.py` refuses every text that looks like a file before anything is opened. This is the second line: an audit
+hook, which Python calls before it opens a file, starts a program or makes a socket, and which nothing can remove again.
+A worker reads Python's own folders, the package and its private folder, and writes in that folder alone. It is no
+sandbox against code that runs in it (nothing typed on the page is run), but a guard against a path that slipped through.
+"""
+
+import errno
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+PACKAGE = str(Path(__file__).resolve().parents[2])
+_PROGRAMS = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.startfile", "pty.")
+_NETWORK = ("socket.", "urllib.", "http.client.", "ftplib.", "smtplib.", "imaplib.", "poplib.", "telnetlib.")
+_CHANGES = (
+    "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod", "os.chown", "os.lchown", "os.link", "os.symlink",
+    "os.truncate", "os.utime", "os.setxattr", "os.removexattr", "os.mkfifo", "os.mknod", "os.chflags", "shutil.",
+    "tempfile.",
+)  # fmt: skip
+_LOOKS = ("os.listdir", "os.scandir", "os.walk", "os.fwalk", "glob.", "pathlib.Path.", "os.getxattr", "os.listxattr")
+_NEVER = ("os.chdir", "os.fchdir", "os.chroot", "os.kill", "os.killpg", "sqlite3.", "ctypes.dlopen", "syslog.", "winreg.", "sys.setprofile", "sys.settrace")  # fmt: skip
+_DEVICES = frozenset({os.devnull, "/dev/urandom", "/dev/random"})
+_SYSTEM = (
+    "/etc/localtime",
+    "/usr/share/zoneinfo",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/self/",
+    "/sys/devices/system/cpu",
+)
+"""What libraries read of the machine; nothing a visitor could want."""
+_CERTIFICATES = ("/etc/ssl", "/usr/share/ca-certificates", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf")
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+def python_folders() -> tuple[str, ...]:
+    """Where Python and its packages are."""
+    found = {sys.prefix, sys.base_prefix, sys.exec_prefix, PACKAGE, *site.getsitepackages(), site.getusersitepackages()}
+    found |= {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    found |= {entry for entry in sys.path if entry and os.path.isabs(entry)}  # editable installs add theirs
+    return tuple(sorted(os.path.realpath(one) for one in found if one))
+
+
+class WorkerLock:
+    """The rules as an audit hook."""
+
+    def __init__(
+        self, folder: str, readable: Iterable[str] = (), writable: Iterable[str] = (), network: bool = False
+    ) -> None:
+        self.writable = _roots((folder, *writable))
+        extra = _CERTIFICATES if network else ()
+        self.readable = (*self.writable, *python_folders(), *_roots(readable), *_SYSTEM, *extra)
+        self.network = network
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            self._open(*arguments)
+        elif event.startswith(_PROGRAMS):
+            raise _refused("no programs are started for the page")
+        elif event.startswith(_NETWORK):
+            if not self.network:
+                raise _refused("the network is not used for the page")
+        elif event.startswith(_CHANGES):
+            for path in arguments[:2]:
+                if isinstance(path, str | bytes | os.PathLike):
+                    self._must(path, self.writable)
+        elif event.startswith(_LOOKS):
+            self._must(arguments[0] if arguments else ".", self.readable)
+        elif event.startswith(_NEVER) and not (event == "ctypes.dlopen" and self._own_library(arguments)):
+            raise _refused("this is not done for the page")
+
+    def _open(self, path: Any, mode: Any, flags: Any) -> None:
+        if isinstance(path, int):
+            return  # a descriptor that is open already
+        writes = bool(flags & _WRITES) if isinstance(flags, int) else any(one in (mode or "r") for one in "wax+")
+        self._must(path, self.writable if writes else self.readable)
+
+    def _own_library(self, arguments: tuple[Any, ...]) -> bool:
+        """Libraries of Python's packages are loaded as they are imported; `None` is the process itself."""
+        name = arguments[0] if arguments else None
+        return name is None or _within(name, self.readable)
+
+    def _must(self, path: Any, roots: tuple[str, ...]) -> None:
+        if isinstance(path, int):
+            return
+        if not _within(path, roots):
+            raise _refused("the page reads and writes no files of this machine")
+
+
+def _within(path: Any, roots: tuple[str, ...]) -> bool:
+    try:
+        text = os.fsdecode(path)
+        found = text if text in _DEVICES else os.path.realpath(text)
+    except (TypeError, ValueError):  # a NUL in it
+        return False
+    return found in _DEVICES or any(found == root or found.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def _roots(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(os.path.realpath(path) for path in paths if path)
+
+
+def _refused(sentence: str) -> PermissionError:
+    # an error of the system's kind, so that whoever can do without the file goes on without it
+    return PermissionError(errno.EACCES, sentence)
+
+
+def lock(folder: str, readable: Iterable[str] = (), writable: Iterable[str] = (), network: bool = False) -> None:
+    """Lock this process for good."""
+    sys.dont_write_bytecode = True
+    sys.addaudithook(WorkerLock(folder, readable, writable, network))

@@ -1,0 +1,212 @@
+"""The workers: who answers what, and what becomes of one that takes too long, grows too large or dies.
+
+A question waits in the fair queue until a worker is free for it. A worker is always kept free of slow work. A tab's questions
+go to the worker that answered it last, where that is free: it remembers the record, and so the next panel costs little.
+Where a worker has the record of a search already, what is asked about it is no search any more and may begin at once.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+import time
+from collections import OrderedDict
+
+import msgspec
+
+from dragonscale.web.server.lanes import QUICK, SLOW
+from dragonscale.web.server.processes import PageWorker
+from dragonscale.web.server.settings import PageSettings
+from dragonscale.web.server.turns import Crowded, FairQueue, Turn
+
+TICK = 0.25
+"""Seconds between two looks at what runs."""
+TABS = 2048
+"""Tabs whose last worker is remembered."""
+STOPPING = "The page's server is stopping."
+DIED = "The process that worked on this question died; ask again, or ask for less."
+TOO_LONG = (
+    "This question took more than {:g} s and was stopped; give a plan or fewer chips, or ask it on the command line."
+)
+CONTESTED = "This question was stopped after {:g} s, because others wait; ask again later, or on the command line."
+TOO_LARGE = "This question took more than {:.0f} GB of memory and was stopped; ask for less, or on the command line."
+TOO_MUCH = "The answer is longer than {:.0f} MB; ask for fewer panels."
+
+
+def error_line(kind: str, sentence: str) -> bytes:
+    """The last line of an answer that failed."""
+    return msgspec.json.encode({"error": {"kind": kind, "text": sentence}}) + b"\n"
+
+
+class WorkerPool:
+    """Workers and the queue before them."""
+
+    def __init__(self, settings: PageSettings) -> None:
+        self.settings = settings
+        self.folder = tempfile.mkdtemp(prefix="dragonscale-web-")
+        self.queue = FairQueue(settings)
+        self.workers = [PageWorker(self, index) for index in range(settings.workers)]
+        self.tabs: OrderedDict[tuple[str, str], PageWorker] = OrderedDict()
+        self.slow_panels: dict[str, frozenset[str]] = {}
+        self.changed, self.closing = asyncio.Event(), False
+        self.answered = self.stopped = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Start the workers; they are ready later."""
+        self._tasks = [asyncio.create_task(one.run()) for one in self.workers]
+        self._tasks.append(asyncio.create_task(self._watch()))
+
+    async def ready(self) -> bool:
+        """Wait until all are ready; False where they cannot start."""
+        while not all(one.state == "ready" for one in self.workers):
+            if self.closing or any(one.hopeless for one in self.workers):
+                return False
+            self.changed.clear()
+            await self.changed.wait()
+        return True
+
+    def submit(self, turn: Turn) -> None:
+        """Queue a question, or refuse it."""
+        if self.closing:
+            raise Crowded(STOPPING)
+        turn.remembered = turn.lane == SLOW and bool(turn.key) and any(turn.key in one.keys for one in self.workers)
+        self.queue.put(turn)
+        self.pump()
+
+    def leave(self, turn: Turn) -> None:
+        """Nobody waits for it any more."""
+        if turn.over or self.queue.drop(turn):
+            turn.end()
+        elif turn.left_at is None:
+            turn.left_at = time.monotonic()
+            turn.worker.drop()
+
+    def pump(self) -> None:
+        """Give waiting turns to free workers."""
+        while free := [one for one in self.workers if one.state == "ready" and one.turn is None]:
+            room = sum(one.state == "ready" and not one.slow for one in self.workers) >= min(2, len(self.workers))
+            turn = self.queue.next(lambda turn: any(_may(turn, one, room) for one in free))  # noqa: B023  used at once
+            if turn is None:
+                return
+            self._begin(turn, self._chosen(turn, [one for one in free if _may(turn, one, room)]))
+
+    def _chosen(self, turn: Turn, free: list[PageWorker]) -> PageWorker:
+        knows = [one for one in free if turn.key and turn.key in one.keys]
+        last = self.tabs.get((turn.address, turn.tab))
+        if knows:
+            return last if last in knows else knows[0]
+        if last in free:
+            return last
+        return min(free, key=lambda one: one.used_at)  # the one idle for longest has least to forget
+
+    def _begin(self, turn: Turn, worker: PageWorker) -> None:
+        place = (turn.address, turn.tab)
+        self.tabs[place] = worker
+        self.tabs.move_to_end(place)
+        while len(self.tabs) > TABS:
+            self.tabs.popitem(last=False)
+        turn.worker = worker
+        worker.begin(turn)
+
+    def heard(self, worker: PageWorker, line: bytes) -> None:
+        """A message of an answer."""
+        turn = worker.turn
+        if turn is None or turn.left_at is not None:
+            return
+        if turn.bytes + len(line) > self.settings.answer_bytes:
+            self._stop(worker, "limit", TOO_MUCH.format(self.settings.answer_bytes / 1e6))
+        else:
+            turn.hear(line)
+
+    def ended(self, worker: PageWorker) -> None:
+        """A worker has answered."""
+        turn = worker.free()
+        if turn is not None:
+            self.answered += 1
+            self.queue.ended(turn)
+            turn.end()
+        self.pump()
+
+    def died(self, worker: PageWorker) -> None:
+        """A worker is gone; whoever waited for it is told, nobody else loses anything."""
+        turn = worker.free()
+        if turn is not None:
+            self.queue.ended(turn)
+            if not turn.over:
+                turn.hear(error_line("limit", STOPPING if self.closing else DIED))
+            turn.end()
+        self.changed.set()
+        self.pump()
+
+    def became_ready(self, slow: dict[str, list[str]]) -> None:
+        """A worker takes questions from now on."""
+        self.slow_panels = {view: frozenset(names) for view, names in slow.items()}
+        self.changed.set()
+        self.pump()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            for worker in self.workers:
+                if worker.turn is not None:
+                    self._look(worker, worker.turn)
+
+    def _look(self, worker: PageWorker, turn: Turn) -> None:
+        """Stop what has passed a limit."""
+        limits, now = self.settings, time.monotonic()
+        lane = SLOW if worker.slow else QUICK
+        most = limits.slow_s if worker.slow else limits.quick_s
+        contested = limits.contested_slow_s if worker.slow else limits.contested_quick_s
+        took = now - turn.begun
+        if turn.left_at is not None:
+            if now - turn.left_at > limits.grace_s:
+                worker.kill()
+        elif took > most:
+            self._stop(worker, "limit", TOO_LONG.format(most))
+        elif took > contested and self.queue.others_wait(turn, lane):
+            self._stop(worker, "limit", CONTESTED.format(contested))
+        elif worker.resident() > limits.memory_bytes:
+            self._stop(worker, "limit", TOO_LARGE.format(limits.memory_bytes / 1e9))
+
+    def _stop(self, worker: PageWorker, kind: str, sentence: str) -> None:
+        turn = worker.turn
+        if turn is not None and not turn.over:
+            self.stopped += 1
+            self.queue.demote(turn)
+            turn.unread.clear()
+            turn.hear(error_line(kind, sentence))
+            turn.end()
+        worker.kill()
+
+    async def close(self) -> None:
+        """End everything, whatever it does."""
+        self.closing = True
+        self.changed.set()
+        for turn in self.queue.all_waiting():
+            self.queue.drop(turn)
+            turn.hear(error_line("limit", STOPPING))
+            turn.end()
+        for worker in self.workers:
+            worker.stop()
+        for task in self._tasks[: len(self.workers)]:
+            with contextlib.suppress(asyncio.CancelledError, TimeoutError):
+                await asyncio.wait_for(task, 5)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def stats(self) -> dict[str, object]:
+        """How it is, for `/health`."""
+        states = [one.state for one in self.workers]
+        return {
+            "ready": states.count("ready"), "workers": len(states), "busy": sum(one.turn is not None for one in self.workers),
+            "waiting": self.queue.waiting, "answered": self.answered, "stopped": self.stopped,
+            "restarts": sum(one.restarts for one in self.workers),
+        }  # fmt: skip
+
+
+def _may(turn: Turn, worker: PageWorker, room: bool) -> bool:
+    """Whether a free worker may take a turn: slow work needs another worker that is ready and free of it."""
+    return turn.lane == QUICK or room or (turn.remembered and turn.key in worker.keys)

@@ -1,0 +1,203 @@
+"""A worker as the pool sees it: its process, the socket to it, the question that it has; started again where it dies."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dragonscale.web.server.lanes import SLOW
+from dragonscale.web.server.settings import PageSettings
+from dragonscale.web.server.turns import Turn
+from dragonscale.web.server.worker import HEAD, WorkerStart, frame
+
+if TYPE_CHECKING:
+    from dragonscale.web.server.pool import WorkerPool
+
+WAITS = (0.5, 30.0)
+"""Seconds before a worker that died before it was ready is started again: the first time, and at most."""
+TRIES = 3
+"""Deaths before it was ever ready, after which a worker is given up."""
+KEYS = 40
+"""Questions whose records a worker is known to remember: a few less than it keeps."""
+PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+class PageWorker:
+    """One worker. Its state is starting, ready, dead or stopped."""
+
+    def __init__(self, pool: "WorkerPool", index: int) -> None:
+        self.pool, self.index = pool, index
+        self.state, self.turn, self.slow = "starting", None, False
+        self.turn: Turn | None
+        self.used_at = 0.0
+        self.keys: OrderedDict[int, None] = OrderedDict()
+        self.deaths = self.restarts = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.writer: asyncio.StreamWriter | None = None
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it died again and again without having been ready once."""
+        return self.deaths >= TRIES
+
+    async def run(self) -> None:
+        """Start it, again where it dies, until it is stopped."""
+        wait = WAITS[0]
+        while self.state != "stopped":
+            await self._once()
+            was_ready = self.state in ("ready", "killed")
+            self.state = "stopped" if self.state == "stopped" else "dead"
+            self.keys.clear()
+            self.pool.died(self)
+            if was_ready:
+                self.deaths, wait = 0, WAITS[0]
+            elif self.state != "stopped":
+                self.deaths += 1
+                if self.hopeless:
+                    self.pool.changed.set()
+                    return
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, WAITS[1])
+            if self.state != "stopped":
+                self.state, self.restarts = "starting", self.restarts + 1
+
+    async def _once(self) -> None:
+        folder = os.path.join(self.pool.folder, str(self.index))
+        os.makedirs(folder, exist_ok=True)
+        own, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "dragonscale.web.server.worker", str(theirs.fileno())]
+        with theirs:
+            # a session of its own: Ctrl-C in a terminal is the server's to hear, which then ends it
+            self.process = process = subprocess.Popen(
+                command, pass_fds=(theirs.fileno(),), cwd=folder, env=environment(self.pool.settings, folder),
+                stdin=subprocess.DEVNULL, stdout=2, start_new_session=True,
+            )  # fmt: skip
+        reader, self.writer = await asyncio.open_connection(sock=own)
+        try:
+            self.writer.write(frame(b"o", msgspec.json.encode(self._start(folder))))
+            while True:
+                kind, size = HEAD.unpack(await reader.readexactly(HEAD.size))
+                self._heard(kind, await reader.readexactly(size))
+        except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError):
+            pass
+        finally:
+            self.writer.close()
+            process.kill()  # one that closed its socket is of no use any more
+            await asyncio.to_thread(process.wait)
+
+    def _start(self, folder: str) -> WorkerStart:
+        settings = self.pool.settings
+        hub = [str(hub_folder())] if settings.hub else []
+        readable = [str(config_folder() / "dragonscale" / "profiles")] if settings.loopback else []
+        return WorkerStart(folder, readable, hub, settings.hub, settings.warm, settings.memory_bytes)
+
+    def _heard(self, kind: bytes, payload: bytes) -> None:
+        if kind == b"m":
+            self.pool.heard(self, payload)
+        elif kind == b"e":
+            self.pool.ended(self)
+        elif kind == b"r" and self.state == "starting":
+            self.state = "ready"
+            self.pool.became_ready(msgspec.json.decode(payload, type=dict[str, list[str]]))
+
+    def begin(self, turn: Turn) -> None:
+        """Send it a question."""
+        self.turn, self.used_at = turn, time.monotonic()
+        self.slow = turn.lane == SLOW and not (turn.remembered and turn.key in self.keys)
+        self._send(frame(b"a", turn.body))
+
+    def drop(self) -> None:
+        """Nobody waits for its answer any more."""
+        self._send(frame(b"d"))
+
+    def free(self) -> Turn | None:
+        """It has no question any more; which one it had. An answer that was heard to its end is remembered there."""
+        turn, self.turn, self.slow = self.turn, None, False
+        if turn is not None and turn.key and turn.left_at is None and self.state == "ready":
+            self.keys[turn.key] = None
+            self.keys.move_to_end(turn.key)
+            while len(self.keys) > KEYS:
+                self.keys.popitem(last=False)
+        return turn
+
+    def resident(self) -> int:
+        """Bytes of memory that it has now, where the system tells."""
+        try:
+            pid = self.process.pid if self.process else 0
+            return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_SIZE
+        except (OSError, ValueError, IndexError):
+            return 0
+
+    def _send(self, data: bytes) -> None:
+        if self.writer is not None and not self.writer.is_closing():
+            self.writer.write(data)
+
+    def kill(self) -> None:
+        """End it now; another one is started."""
+        if self.state == "ready":
+            self.state = "killed"
+        if self.process is not None:
+            self.process.kill()
+
+    def stop(self) -> None:
+        """End it for good."""
+        self.state = "stopped"
+        with contextlib.suppress(OSError):
+            if self.process is not None:
+                self.process.kill()
+
+
+def environment(settings: PageSettings, folder: str) -> dict[str, str]:
+    """The variables of a worker: few, with a private folder for whatever looks for a place."""
+    kept = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "SYSTEMROOT", "LD_LIBRARY_PATH", "TZ")
+    if settings.hub:
+        kept += (
+            "HTTPS_PROXY",
+            "https_proxy",
+            "HTTP_PROXY",
+            "http_proxy",
+            "NO_PROXY",
+            "no_proxy",
+            "HF_ENDPOINT",
+            "HF_TOKEN",
+        )
+    found = {name: os.environ[name] for name in kept if name in os.environ}
+    if "PYTHONPATH" in found:  # the worker stands elsewhere
+        found["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, found["PYTHONPATH"].split(os.pathsep)))
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    homes = dict.fromkeys(("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), folder)
+    found |= threads | homes | {"PYTHONUNBUFFERED": "1"}
+    if settings.loopback:
+        found["XDG_CONFIG_HOME"] = str(config_folder())
+    if settings.hub:
+        hub = hub_folder()
+        found |= {"HF_HOME": str(hub), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    else:
+        found |= {"HF_HUB_OFFLINE": "1"}
+    return found
+
+
+def hub_folder() -> Path:
+    """Where the Hub's cache of the user is."""
+    from dragonscale.models.hub import cache_folder
+
+    return cache_folder().parent
+
+
+def config_folder() -> Path:
+    """Where the user's own settings are; calibrated profiles lie there, and the command line takes them too."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+
+
+def tell(line: str) -> None:
+    """A line for whoever runs the server."""
+    with contextlib.suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
