@@ -6,19 +6,19 @@ import { apart, Axes, boxOf, ChartTable, Reader, scaleOf, textWidth, tickText, T
 
 const LABEL = 12;
 
-function pathOf(points, sx, sy) {
+function pathOf(points, sx, sy, top) {
   let pen = "M";
   return points.map(([x, y]) => {
     if (!Number.isFinite(y)) { pen = "M"; return ""; }
-    const step = `${pen}${sx.at(x).toFixed(1)} ${sy.at(y).toFixed(1)}`;
+    const step = `${pen}${sx.at(x).toFixed(1)} ${Math.max(top, sy.at(y)).toFixed(1)}`;
     pen = "L";
     return step;
   }).join("");
 }
 
-function bandOf(band, sx, sy) {
-  const there = band.map(([x, , high]) => `${sx.at(x).toFixed(1)} ${sy.at(high).toFixed(1)}`);
-  const back = [...band].reverse().map(([x, low]) => `${sx.at(x).toFixed(1)} ${sy.at(low).toFixed(1)}`);
+function bandOf(band, sx, sy, top) {
+  const there = band.map(([x, , high]) => `${sx.at(x).toFixed(1)} ${Math.max(top, sy.at(high)).toFixed(1)}`);
+  const back = [...band].reverse().map(([x, low]) => `${sx.at(x).toFixed(1)} ${Math.max(top, sy.at(low)).toFixed(1)}`);
   return `M${[...there, ...back].join("L")}Z`;
 }
 
@@ -86,9 +86,9 @@ export function Lines({ series = [], x = {}, y = {}, rules = [], marks = [], onP
   const { box, named, sx, sy } = useMemo(() => laidOut(series, rules, marks, x, y, width, height), [series, rules, marks, width, height, x.log, y.log, x.unit, y.unit]);
   const spots = useMemo(() => spotsOf(series, sx, sy, x, y), [series, sx, sy]);
   const drawn = useMemo(() => html`<${Axes} box=${box} sx=${sx} sy=${sy} x=${x} y=${y} />
-    ${series.map((one) => one.band && one.band.length > 1 && html`<path key=${`${one.name} band`} class="band" d=${bandOf(one.band, sx, sy)} style=${{ fill: colourOf(one.role) }} />`)}
+    ${series.map((one) => one.band && one.band.length > 1 && html`<path key=${`${one.name} band`} class="band" d=${bandOf(one.band, sx, sy, box.top)} style=${{ fill: colourOf(one.role) }} />`)}
     <${Rules} rules=${rules} box=${box} sx=${sx} sy=${sy} width=${width} />
-    ${series.map((one) => html`<path key=${one.name} class=${one.dashed ? "line line-dashed" : "line"} d=${pathOf(one.points, sx, sy)} style=${{ stroke: colourOf(one.role) }} />`)}
+    ${series.map((one) => html`<path key=${one.name} class=${one.dashed ? "line line-dashed" : "line"} d=${pathOf(one.points, sx, sy, box.top)} style=${{ stroke: colourOf(one.role) }} />`)}
     ${series.map((one) => one.dots && one.points.filter((point) => Number.isFinite(point[1])).map(([px, py]) => html`<circle key=${`${one.name} ${px}`} class="dot" cx=${sx.at(px)} cy=${sy.at(py)} r="3"
       style=${{ fill: colourOf(one.role) }} />`))}
     <${Marks} marks=${marks} box=${box} sx=${sx} sy=${sy} />
@@ -109,7 +109,7 @@ export function Lines({ series = [], x = {}, y = {}, rules = [], marks = [], onP
         ${spot.values.map(({ one, point }) => html`<span key=${one.name}><i class="swatch" style=${{ background: colourOf(one.role) }}></i>${one.name} <b>${tickText(point[1], y.unit)}</b></span>`)}</${Tip}>`}
     </div>
     <${ChartTable} columns=${[x.label || "x", ...series.map((one) => one.name)]}
-      rows=${spots.map((one) => [tickText(one.value, x.unit), ...series.map((line) => { const found = line.points.find((point) => point[0] === one.value); return found && Number.isFinite(found[1]) ? tickText(found[1], y.unit) : "–"; })])} />
+      rows=${() => spots.map((one) => [tickText(one.value, x.unit), ...series.map((line) => { const found = line.points.find((point) => point[0] === one.value); return found && Number.isFinite(found[1]) ? tickText(found[1], y.unit) : "–"; })])} />
   </figure>`;
 }
 

@@ -33,16 +33,16 @@ function Roof({ roof, at, found }) {
   const start = Math.max(low, floor / roof.bandwidth);
   const path = `M${sx.at(start)} ${sy.at(roof.bandwidth * start)}L${sx.at(ridge)} ${sy.at(roof.peak)}L${sx.at(high)} ${sy.at(roof.peak)}`;
   const over = `${path}L${box.right} ${box.bottom}L${sx.at(start)} ${box.bottom}Z`;
-  const text = `${roof.name} ${tickText(roof.peak, "FLOP/s")}`;
   return html`<g class="roof">
     ${at === 0 && html`<path class="under" d=${over} />`}
     <path class=${at ? "roof-line roof-other" : "roof-line"} d=${path} style=${{ stroke: `var(--${ROOFS[Math.min(at, 1)]})` }} />
     <line class="ridge" x1=${sx.at(ridge)} x2=${sx.at(ridge)} y1=${sy.at(roof.peak)} y2=${box.bottom} />
-    <text class="note" x=${box.right} y=${sy.at(roof.peak) - 6} text-anchor="end">${text}</text>
+    <text class="note" x=${box.right} y=${sy.at(roof.peak) - 6} text-anchor="end">${roofText(roof)}</text>
     <text class="note" x=${sx.at(ridge) + 4} y=${box.bottom - 6 - 13 * at}>${trimmed(ridge)} FLOP/B</text>
   </g>`;
 }
 
+const roofText = (roof) => `${roof.name} ${tickText(roof.peak, "FLOP/s")}`;
 const trimmed = (value) => Number(value.toPrecision(3)).toLocaleString("en-US");
 
 /** Roofs {name, peak, bandwidth} and operations {name, intensity, rate, bound, role, why, text}; a picked operation opens its derivation. */
@@ -70,7 +70,7 @@ export function RooflineChart({ roofs = [], points = [], onPick, height = 320, l
         ${roofs.map((roof, at) => html`<${Roof} key=${roof.name} roof=${roof} at=${at} found=${found} />`)}
         ${seen.map((point, at) => html`<circle key=${`${point.name}${at}`} class="point" cx=${spots[at].x} cy=${spots[at].y} r=${active === at ? 7 : 5}
           style=${{ fill: colourOf(point.role || boundRole(point.bound)) }} />`)}
-        <${OpNames} points=${seen} spots=${spots} box=${box} />
+        <${OpNames} points=${seen} spots=${spots} box=${box} roofs=${roofs} sy=${sy} />
       </svg>
       <${Reader} label=${label} spots=${spots} active=${active} onActive=${setActive} onPick=${pick} width=${width} height=${height} />
       ${one && html`<${Tip} x=${spots[active].x} y=${spots[active].y} width=${width}><strong>${one.name}</strong>
@@ -78,13 +78,14 @@ export function RooflineChart({ roofs = [], points = [], onPick, height = 320, l
         ${one.bound && html`<span>bound by <b>${one.bound}</b></span>`}${one.text && html`<span>${one.text}</span>`}</${Tip}>`}
     </div>
     <${ChartTable} columns=${["operation", "FLOP per byte", "FLOP/s", "bound by"]}
-      rows=${seen.map((point) => [point.name, trimmed(point.intensity), tickText(point.rate, "FLOP/s"), point.bound || ""])} />
+      rows=${() => seen.map((point) => [point.name, trimmed(point.intensity), tickText(point.rate, "FLOP/s"), point.bound || ""])} />
   </figure>`;
 }
 
 /** Names beside the points where they do not cover each other. */
-function OpNames({ points, spots, box }) {
-  const taken = spots.map((spot) => [spot.x - 6, spot.y - 6, spot.x + 6, spot.y + 6]);
+function OpNames({ points, spots, box, roofs, sy }) {
+  const roofNames = roofs.map((roof) => [box.right - textWidth(roofText(roof), 11), sy.at(roof.peak) - 18, box.right, sy.at(roof.peak) + 1]);
+  const taken = [...spots.map((spot) => [spot.x - 6, spot.y - 6, spot.x + 6, spot.y + 6]), ...roofNames];
   return points.map((point, at) => {
     const wide = textWidth(point.name, 11);
     const { x, y } = spots[at];
@@ -93,7 +94,7 @@ function OpNames({ points, spots, box }) {
       const left = anchor === "start" ? px : anchor === "end" ? px - wide : px - wide / 2;
       return { px, py, anchor, area: [left, py - 10, left + wide, py + 3] };
     }).find(({ area }) => area[0] > box.left && area[2] < box.right + 16 && area[3] < box.bottom
-      && taken.every((other, place) => (place === at && other[2] - other[0] === 12) || other[2] < area[0] || other[0] > area[2] || other[3] < area[1] || other[1] > area[3]));
+      && taken.every((other, place) => place === at || other[2] < area[0] || other[0] > area[2] || other[3] < area[1] || other[1] > area[3]));
     if (!free) return null;
     taken.push(free.area);
     return html`<text key=${at} class="note op" x=${free.px} y=${free.py} text-anchor=${free.anchor}>${point.name}</text>`;

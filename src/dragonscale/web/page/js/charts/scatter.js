@@ -45,7 +45,7 @@ export function ScatterChart({ points = [], x = {}, y = {}, frontier = [], rules
         <span>${x.label} <b>${tickText(one.x, x.unit)}</b></span><span>${y.label} <b>${tickText(one.y, y.unit)}</b></span>
         ${one.about && html`<span>${one.about}</span>`}</${Tip}>`}
     </div>
-    <${ChartTable} columns=${["", x.label || "x", y.label || "y"]} rows=${points.map((point) => [point.name, tickText(point.x, x.unit), tickText(point.y, y.unit)])} />
+    <${ChartTable} columns=${["", x.label || "x", y.label || "y"]} rows=${() => points.map((point) => [point.name, tickText(point.x, x.unit), tickText(point.y, y.unit)])} />
   </figure>`;
 }
 

@@ -28,7 +28,8 @@ export function tickText(value, unit = "count") {
   if (unit === "USD") return `$${prefixed(value, "")}`;
   if (unit === "bytes" || unit === "bytes/s") return prefixed(value, unit === "bytes" ? "B" : "B/s");
   if (unit === "count" || !unit) {
-    return Math.abs(value) >= 1e6 && value % 1048576 === 0 ? `${value / 1048576}Mi` : prefixed(value, "");
+    if (Math.abs(value) >= 1e6 && value % 1048576 === 0) return `${(value / 1048576).toLocaleString("en-US")}Mi`;
+    return Number.isInteger(value) && Math.abs(value) < 1e5 ? value.toLocaleString("en-US") : prefixed(value, "");
   }
   if (Math.abs(value) < 1) return `${trimmed(value)} ${unit}`;
   return unit.startsWith("FLOP/s") ? prefixed(value, unit) : `${prefixed(value, "")} ${unit}`;
@@ -174,13 +175,13 @@ export function Tip({ x, y, width, children }) {
   return html`<div class="tip" style=${style} aria-hidden="true">${children}</div>`;
 }
 
-/** The numbers of a chart as a table that opens: for those who cannot see it, and for those who want them. */
+/** The numbers of a chart as a table that opens: for those who cannot see it, and for those who want them. `rows` is a function that makes them. */
 export function ChartTable({ columns, rows }) {
   const [open, set] = useState(false);
   return html`<details class="chart-table" onToggle=${(event) => set(event.currentTarget.open)}>
     <summary>Numbers</summary>
     ${open && html`<div class="scroll" tabindex="0" role="region" aria-label="Numbers of the chart"><table><thead><tr>${columns.map((one) => html`<th key=${one} scope="col">${one}</th>`)}</tr></thead>
-      <tbody>${rows.map((row, at) => html`<tr key=${at}>${row.map((one, place) => html`<td key=${place}>${one}</td>`)}</tr>`)}</tbody></table></div>`}
+      <tbody>${rows().map((row, at) => html`<tr key=${at}>${row.map((one, place) => html`<td key=${place}>${one}</td>`)}</tr>`)}</tbody></table></div>`}
   </details>`;
 }
 
