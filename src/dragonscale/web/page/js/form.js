@@ -1,6 +1,7 @@
 // The parts of the form on the left: groups that fold, fields as typed on the command line, and sliders that answer live.
 
 import { createContext, html, useContext, useEffect, useId, useRef, useState } from "./html.js";
+import { noteInput } from "./timings.js";
 
 /** The planner's complaint ({kind, text} or null), for the field that it names. */
 export const Complaint = createContext(null);
@@ -97,7 +98,9 @@ export function SliderField({ label, name, stops, value, text, onDrag, onChange,
   const place = held ?? nearestStop(stops, value);
   const [typed, setTyped] = useState(null);
   const done = () => { if (typed != null && typed.trim() && typed.trim() !== text) onType(typed.trim()); setTyped(null); };
-  useEffect(() => hold(null), [value]);
+  // while it is dragged, an answer to an earlier place must not pull the thumb back
+  const dragging = useRef(false);
+  useEffect(() => { if (!dragging.current) hold(null); }, [value]);
   return html`<div class="field field-slider" data-field=${name}>
     <label for=${id}>${label}</label>
     ${onType
@@ -106,8 +109,8 @@ export function SliderField({ label, name, stops, value, text, onDrag, onChange,
       : html`<output for=${id}>${text}</output>`}
     <input id=${id} type="range" min="0" max=${stops.length - 1} step="1" value=${place} aria-valuetext=${text} ...${aria}
       style=${{ "--part": `${(100 * place) / Math.max(1, stops.length - 1)}%` }}
-      onInput=${(event) => { const at = Number(event.currentTarget.value); hold(at); if (onDrag) onDrag(stops[at]); }}
-      onChange=${(event) => { hold(null); onChange(stops[Number(event.currentTarget.value)]); }} />
+      onInput=${(event) => { noteInput(); dragging.current = true; const at = Number(event.currentTarget.value); hold(at); if (onDrag) onDrag(stops[at]); }}
+      onChange=${(event) => { dragging.current = false; onChange(stops[Number(event.currentTarget.value)]); }} />
     ${below}
   </div>`;
 }

@@ -1,7 +1,8 @@
 // Answers that follow the state: a question asked anew whenever it changes, the last answer shown until the next is there.
 
 import { ask } from "./backend.js";
-import { useEffect, useRef, useState } from "./html.js";
+import { useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { notePaint, takeInput } from "./timings.js";
 
 const IDLE = { panels: {}, error: null, busy: false, progress: null, notes: [], seconds: null };
 
@@ -11,15 +12,18 @@ export function useAnswer(request) {
   const [answer, setAnswer] = useState(IDLE);
   const run = useRef({ controller: null, next: null, brief: false });
   const key = request && JSON.stringify(request);
-  useEffect(() => {
+  // a layout effect: the question goes out with the drawing of what caused it, not a frame later
+  useLayoutEffect(() => {
     if (!key) return undefined;
     const own = run.current;
-    const start = (text) => {
+    const input = takeInput();
+    const start = (text, move) => {
       const asked = JSON.parse(text);
       const controller = new AbortController();
       Object.assign(own, { controller, brief: asked.brief === true, next: null });
       let panels = {};
-      setAnswer((old) => ({ ...old, busy: true, progress: null, error: null }));
+      // a quick one is there before anyone could see that it is under way
+      if (!asked.brief) setAnswer((old) => ({ ...old, busy: true, progress: null, error: null }));
       ask(asked, (message) => {
         if (own.controller !== controller) return;
         if (message.panel) {
@@ -32,18 +36,19 @@ export function useAnswer(request) {
           setAnswer((old) => ({
             ...old, panels: { ...old.panels, ...panels }, busy: false, progress: null, error: null, seconds: message.seconds, asked,
           }));
+          notePaint(move);
         }
       }, controller.signal).then(() => {
         if (own.controller !== controller) return;
         own.controller = null;
-        if (own.next) start(own.next);
+        if (own.next) start(...own.next);
       });
     };
-    if (own.controller && own.brief) own.next = key;
+    if (own.controller && own.brief) own.next = [key, input];
     else {
       if (own.controller) own.controller.abort();
       own.controller = null;
-      start(key);
+      start(key, input);
     }
     return undefined;
   }, [key]);

@@ -89,7 +89,8 @@ function OpNames({ points, spots, box, roofs, sy }) {
   return points.map((point, at) => {
     const wide = textWidth(point.name, 11);
     const { x, y } = spots[at];
-    const tries = [[x + 9, y + 4, "start"], [x - 9, y + 4, "end"], [x, y + 19, "middle"], [x, y - 11, "middle"]];
+    const tries = [[x + 9, y + 4, "start"], [x - 9, y + 4, "end"], [x, y + 19, "middle"], [x, y - 11, "middle"],
+      ...[22, 36, 50, 64].map((down) => [x + 10, y + down, "start"]), ...[22, 36, 50].map((down) => [x - 10, y + down, "end"])];
     const free = tries.map(([px, py, anchor]) => {
       const left = anchor === "start" ? px : anchor === "end" ? px - wide : px - wide / 2;
       return { px, py, anchor, area: [left, py - 10, left + wide, py + 3] };
@@ -97,6 +98,7 @@ function OpNames({ points, spots, box, roofs, sy }) {
       && taken.every((other, place) => place === at || other[2] < area[0] || other[0] > area[2] || other[3] < area[1] || other[1] > area[3]));
     if (!free) return null;
     taken.push(free.area);
-    return html`<text key=${at} class="note op" x=${free.px} y=${free.py} text-anchor=${free.anchor}>${point.name}</text>`;
+    return html`<g key=${at}>${free.py > y + 20 && html`<line class="leader" x1=${x} y1=${y + 5} x2=${free.px + (free.px > x ? -2 : 2)} y2=${free.py - 5} />`}
+      <text class="note op" x=${free.px} y=${free.py} text-anchor=${free.anchor}>${point.name}</text></g>`;
   });
 }
