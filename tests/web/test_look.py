@@ -1,0 +1,108 @@
+"""How the page looks and reads, judged in a browser: axe-core's rules, layout shift, sizes for fingers, what it loads.
+
+The default run looks at two tabs; the slow one at every tab, light and dark, wide and on a phone.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text("utf-8")
+TABS = ("train", "serve", "simulate", "operations", "chips", "models")
+WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+FIRST_LOAD = 1_000_000
+"""Bytes of the page's files as they are, which is more than what travels compressed."""
+
+WATCH = """
+window.__shift = 0;
+new PerformanceObserver((list) => { for (const one of list.getEntries()) if (!one.hadRecentInput) window.__shift += one.value; })
+  .observe({ type: 'layout-shift', buffered: true });
+"""
+# What axe calls serious or critical, as "rule: the elements that break it".
+JUDGE = """async () => {
+  const found = await axe.run(document, { resultTypes: ['violations'] });
+  return found.violations.filter((one) => ['serious', 'critical'].includes(one.impact))
+    .map((one) => `${one.id}: ${one.nodes.slice(0, 4).map((node) => node.target.join(' ') + ' ' + (node.any[0]?.message || '')).join(' | ')}`);
+}"""
+# The answer is there: nothing is under way, nothing is a placeholder, and text stands where the answer belongs.
+READY = """() => {
+  const main = document.querySelector('main');
+  return main && main.innerText.length > 200 && !document.querySelector('[aria-busy=true], .skeleton');
+}"""
+SMALL = """() => [...document.querySelectorAll('main button, main select, main input, main summary, .top a, .top button')]
+  .filter((one) => one.getClientRects().length && !one.closest('table') && !one.classList.contains('num'))
+  .filter((one) => !(one.type === 'radio' || one.getAttribute('role') === 'switch'))
+  .map((one) => [one, one.getBoundingClientRect()]).filter(([, box]) => box.height < 39.5)
+  .map(([one, box]) => `${one.tagName} ${one.className} ${one.innerText || one.ariaLabel || ''} ${box.width.toFixed()}x${box.height.toFixed()}`)"""
+UNNAMED = """() => [...document.querySelectorAll('input, select, textarea')]
+  .filter((one) => !one.labels?.length && !one.ariaLabel && !one.getAttribute('aria-labelledby')).map((one) => one.outerHTML.slice(0, 120))"""
+
+
+class Looked:
+    """A tab opened in a context of its own, and what happened while it came."""
+
+    def __init__(self, browser: Any, address: str, tab: str, theme: str, size: dict[str, int]) -> None:
+        self.context = browser.new_context(viewport=size, color_scheme=theme, reduced_motion="reduce")
+        self.page = self.context.new_page()
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        self.bytes = 0
+        self.page.add_init_script(WATCH)
+        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(f"{address}#{tab}")
+        self.page.wait_for_function(READY, timeout=60_000)
+
+    def __enter__(self) -> "Looked":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+    def faults(self) -> list[str]:
+        """What axe-core finds serious or critical."""
+        self.page.evaluate(AXE)
+        return self.page.evaluate(JUDGE)
+
+
+def judge(looked: Looked, address: str, phone: bool) -> list[str]:
+    """Everything that is wrong with a tab, in words."""
+    page = looked.page
+    found = [*looked.faults(), *looked.errors]
+    found += [f"asks another host: {url}" for url in looked.requests if not url.startswith((address, "data:", "blob:"))]
+    found += [f"a field without a label: {one}" for one in page.evaluate(UNNAMED)]
+    shift = page.evaluate("window.__shift")
+    if shift >= 0.1:
+        found.append(f"the layout shifts by {shift:.2f} while it loads")
+    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    if wide > 0:
+        found.append(f"{wide} pixels to scroll sideways")
+    if phone:
+        found += [f"too small for a finger: {one}" for one in page.evaluate(SMALL)]
+    return found
+
+
+@pytest.mark.parametrize(("tab", "theme", "size"), [("train", "light", WIDE), ("chips", "dark", PHONE)])
+def test_a_tab_has_no_serious_fault(page_browser, page_address, tab, theme, size):
+    with Looked(page_browser, page_address, tab, theme, size) as looked:
+        assert judge(looked, page_address, size is PHONE) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("tab", TABS)
+def test_every_tab_has_no_serious_fault(page_browser, page_address, tab, theme, size):
+    with Looked(page_browser, page_address, tab, theme, size) as looked:
+        assert judge(looked, page_address, size is PHONE) == []
+
+
+def test_axe_finds_what_is_wrong(page_browser):
+    page = page_browser.new_page()
+    page.set_content("<html><body><input><p style='color:#ccc;background:#fff'>pale</p></body></html>")
+    page.evaluate(AXE)
+    rules = {one.partition(":")[0] for one in page.evaluate(JUDGE)}
+    page.close()
+    assert {"label", "color-contrast", "html-has-lang"} <= rules
