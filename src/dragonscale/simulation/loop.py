@@ -16,6 +16,7 @@ from dragonscale.simulation.result import Checkpoint
 from dragonscale.simulation.series import Series
 from dragonscale.simulation.tally import Tally
 from dragonscale.simulation.traffic import TrafficSource
+from dragonscale.simulation.watch import ReplicaWatch
 
 TOO_LONG = "longer than a replica's cache"
 BEYOND_CONTEXT = "longer than the model's context"
@@ -39,6 +40,8 @@ class Simulation:
         self.shared = Shared(self.tally, self.series, options.seed, options.leap, self._finished, self._send)
         if options.events:
             self.shared.recorder = RequestRecorder(options.events, options.events_from_s)
+        if options.watch:
+            self.shared.watch = ReplicaWatch(options.watch)
         self.now = 0.0
         self.checkpoints: list[Checkpoint] = []
         self.departures: list[Checkpoint] = []

@@ -136,6 +136,8 @@ class Replica(ReplicaState):
             if sequence.todo == 0:
                 self._prefilled(sequence, now)
         self.plan(now)
+        if self.watched and (now >= self.look_s or not self.busy):
+            self.look_s = self.shared.watch.look(self, now)
 
     def _pass(self, steps: int, last_s: float, now: float) -> None:
         """The activity, with so many decode steps of which the last ended at `last_s`, is over: count it."""
@@ -248,4 +250,6 @@ class Replica(ReplicaState):
         self.epoch += 1
         self.alive = False
         self.clear()
+        if self.watched:
+            self.look_s = self.shared.watch.look(self, now)
         return lost

@@ -31,6 +31,7 @@ class Shared:
         self.seed, self.leap = seed, leap
         self.finish, self.send = finish, send
         self.recorder: Any = None
+        self.watch: Any = None
 
 
 class ReplicaState:
@@ -51,6 +52,7 @@ class ReplicaState:
         self.since = 0.0  # up since
         self.busy_s = self.iterations = self.batched = self.emitted = self.prefilled = 0.0
         self.epoch = 0  # how often it died
+        self.watched, self.look_s = shared.watch is not None, 0.0  # when it is looked at again, where somebody watches
         self.clear()
 
     def clear(self) -> None:

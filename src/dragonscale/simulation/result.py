@@ -66,7 +66,8 @@ class SimulationResult:
     """A run. Latencies are summaries of `queue_s`, `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` with percentiles right to half
     a percent and 95% intervals (gaps between tokens within a run of equal steps count at the run's mean); `curves` are their distribution functions; `series` are (seconds, value) means over time
     of `pages` (share of the cache in use), `running` and `waiting` (requests in the fleet), `busy` (share of replicas)
-    and `replicas`; `met` is the share of requests that met each target; `checkpoints` and `departures` are the books at some arrivals and at the ends of some requests."""
+    and `replicas`; `met` is the share of requests that met each target; `watched` are such series of each replica, where they were asked for; `checkpoints` and `departures` are the books at some
+    arrivals and at the ends of some requests."""
 
     outcome: Outcome
     seconds: float
@@ -87,4 +88,5 @@ class SimulationResult:
     departures: tuple[Checkpoint, ...] = ()
     served: tuple[ServedRequest, ...] = ()
     met: dict[str, float] = field(default_factory=dict)
+    watched: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     trace: dict[str, Any] = field(default_factory=dict)

@@ -94,5 +94,6 @@ def report(run: Simulation) -> SimulationResult:
         departures=tuple(run.departures),
         served=tuple(tally.served or ()),
         met={name: _over(count, tally.measured) for name, count in tally.met.items()},
+        watched=run.shared.watch.tracks(end) if run.shared.watch is not None else {},
         trace=run.shared.recorder.trace() if run.shared.recorder is not None else {},
     )

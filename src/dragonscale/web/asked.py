@@ -14,6 +14,8 @@ from dragonscale.web.words import question_of
 
 KEPT = 48
 """Records that a process remembers."""
+WATCHED = 64
+"""Replicas of a simulated fleet that are watched one by one."""
 OFTEN = 100
 """Steps of progress that are told, at most."""
 
@@ -96,13 +98,19 @@ _KEPT: dict[str, Any] = {}
 
 
 def _answered(command: str, question: Any, listener: Listener, brief: bool) -> Any:
-    if command == "train" and brief:
-        return _brief(question, listener)
+    if brief and command in ("train", "serve"):
+        return _brief(command, question, listener)
+    if command == "simulate":
+        return _watched(question, listener)
     return tools()[command.replace(" ", "_")].command.answered_by()(question, listener)
 
 
-def _brief(question: Any, listener: Listener) -> Any:
-    """A training plan judged without what would help."""
+def _brief(command: str, question: Any, listener: Listener) -> Any:
+    """A plan judged without what would help."""
+    if command == "serve":
+        from dragonscale.reports.serve.ask import ask
+
+        return ask(question, listener, brief=True)
     from dragonscale.reports.train.ask import answer
     from dragonscale.reports.train.question import read_question
 
@@ -110,6 +118,13 @@ def _brief(question: Any, listener: Listener) -> Any:
     for text in asked.notes:
         listener.note(text)
     return answer(asked, listener.step, brief=True).came_from(asked, listener.notes)
+
+
+def _watched(question: Any, listener: Listener) -> Any:
+    """A simulation that keeps what its replicas do over time, as the page draws them."""
+    from dragonscale.reports.simulate.ask import ask
+
+    return ask(question, listener, WATCHED)
 
 
 forget = functools.partial(_KEPT.clear)

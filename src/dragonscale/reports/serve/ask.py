@@ -7,24 +7,22 @@ from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
 from dragonscale.questions.flag import written
 from dragonscale.questions.serve import ServeQuestion
-from dragonscale.reports.given import slice_of, unnamed
+from dragonscale.reports.given import unnamed
+from dragonscale.reports.serve.bills import deployment_of
 from dragonscale.reports.serve.config import iterations
 from dragonscale.reports.serve.hand_over import recommended
 from dragonscale.reports.serve.question import ServeAsked, read_question
 from dragonscale.reports.serve.records import ServeReport
 from dragonscale.reports.serve.report import answer
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.launch import engine_on
 from dragonscale.serving.ledger import iteration_ledger
-from dragonscale.serving.plan import parse_serving_plan
 
 
-def ask(question: ServeQuestion, listener: Listener) -> ServeReport:
-    """Read a question, tell how it was read, and answer it."""
+def ask(question: ServeQuestion, listener: Listener, brief: bool = False) -> ServeReport:
+    """Read a question, tell how it was read, and answer it; briefly, without what is solved or searched beside the answer."""
     asked = read_question(question)
     for text in asked.notes:
         listener.note(text)
-    return answer(asked, listener.step).came_from(asked, listener.notes)
+    return answer(asked, listener.step, brief).came_from(asked, listener.notes)
 
 
 def next_command(asked: ServeAsked, report: ServeReport) -> str:
@@ -69,9 +67,7 @@ def _as_asked(asked: ServeAsked) -> list[str]:
 def iteration_ledgers(asked: ServeAsked, report: ServeReport) -> dict[str, Ledger]:
     """The ledgers of a prefill and of a decode step of the first configuration of a report."""
     best = report.configs[0]
-    piece = slice_of(best.copy_slice, (chip for chip, _ in asked.targets))
-    engine = engine_on(best.engine, piece.chip, asked.model, asked.limits)
-    deployment = Deployment(asked.model, piece, parse_serving_plan(best.plan), engine)
+    deployment = deployment_of(asked, best)
     steps = iterations(asked, best.batch, deployment)
     return {name: iteration_ledger(deployment, steps[name]) for name in ("prefill", "decode")}
 

@@ -18,6 +18,10 @@ from dragonscale.serving.space import DEGREES
 from dragonscale.units import render
 
 
+STEP_SCORES, PROMPT_SCORES = "decode attention (KV reads)", "attention (QK, softmax, PV)"
+"""What attention itself is called: a decode step reads the cache, a prompt multiplies."""
+
+
 def first(value: Any) -> float:
     """A number, or the only one of an array."""
     return float(numpy.ravel(value)[0])
@@ -107,20 +111,24 @@ def _add_details(report: ConfigReport, asked: ServeAsked, config: Config) -> Non
     deployment = deployed(asked, config)
     step = iteration_cost(deployment, iterations(asked, config.batch, deployment)["decode"])
     report.roofline_s = first(step.roofline)
-    report.terms = term_rows(step, "decode attention (KV reads)")
+    report.terms = term_rows(step, STEP_SCORES)
     report.prefill_terms = prefill_rows(asked, deployment)
     report.memory = memory_use(asked, config)
 
 
-def prefill_rows(asked: ServeAsked, deployment: Deployment) -> list[StepTerm]:
-    """The terms of a whole prompt that runs by itself, all its chunks together, longest first."""
+def prompt_chunks(asked: ServeAsked, deployment: Deployment) -> list[tuple[float, float, float]]:
+    """The iterations of a prompt that runs by itself: how many alike, their tokens, and the tokens that are cached before."""
     cut = chunks_of(deployment, asked.ask.new, asked.ask.past, numpy.zeros(1))
     count, size, last = (first(value) for value in (cut.count, cut.size, cut.last))
     chunks = [(1.0, last, asked.ask.past + (count - 1) * size)]
-    chunks += [(count - 1, size, asked.ask.past + (count - 2) / 2 * size)] if count > 1 else []
+    return chunks + ([(count - 1, size, asked.ask.past + (count - 2) / 2 * size)] if count > 1 else [])
+
+
+def prefill_rows(asked: ServeAsked, deployment: Deployment) -> list[StepTerm]:
+    """The terms of a whole prompt that runs by itself, all its chunks together, longest first."""
     rows: dict[str, StepTerm] = {}
-    for times, tokens, past in chunks:
-        for row in term_rows(iteration_cost(deployment, prefill(tokens, 1, past)), "attention (QK, softmax, PV)"):
+    for times, tokens, past in prompt_chunks(asked, deployment):
+        for row in term_rows(iteration_cost(deployment, prefill(tokens, 1, past)), PROMPT_SCORES):
             known = rows.setdefault(row.name, StepTerm(row.name, 0.0, 0.0, 0.0, 0.0))
             for name in ("roofline_s", "expected_s", "bytes", "flops"):
                 setattr(known, name, getattr(known, name) + times * getattr(row, name))

@@ -31,7 +31,7 @@ from dragonscale.serving.plan import ServingPlan
 
 def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = False) -> ServeReport:
     """The report that answers a question. In brief without what is solved and tried around the best configuration: limits,
-    speculation, prefixes, advice, and what would be better than a given plan."""
+    speculation, prefixes, remedies, advice, and what would be better than a given plan."""
     start = time.perf_counter()
     if asked.saved is not None:
         _check(asked, asked.saved.plan)
@@ -59,8 +59,10 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
     report.frontier = [config_report(asked, one) for one in frontier(configs)]
     report.frontier_by_chip = _by_chip(asked, configs)
-    if not brief:
-        _add_variants(asked, best, report)
+    if brief:
+        report.notes = [f"{text}." for text in report.configs[0].violations]
+        return report
+    _add_variants(asked, best, report)
     report.notes = missed(asked, best) if not best.meets else left_out(asked, configs, chosen)
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += [
@@ -69,8 +71,6 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
         *format_notes(asked, _told(asked, chosen, apart)),
         *_device_notes(chosen),
     ]
-    if brief:
-        return report
     report.advice = advice(asked, best, report.configs[0], configs, report.limits)
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)

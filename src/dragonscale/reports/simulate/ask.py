@@ -19,9 +19,10 @@ SEARCHING = 0.5
 """The part of the progress that the run itself is; looking for what would hold is the rest."""
 
 
-def ask(question: SimulateQuestion, listener: Listener) -> SimulateReport:
-    """Read a question, tell how it was read, and answer it."""
+def ask(question: SimulateQuestion, listener: Listener, watch: int = 0) -> SimulateReport:
+    """Read a question, tell how it was read, and answer it; the run keeps what the first `watch` replicas do over time."""
     asked = read_question(question)
+    asked = replace(asked, options=replace(asked.options, watch=watch))
     for text in asked.notes:
         listener.note(text)
     total = max(asked.traffic.source.requests, 1)

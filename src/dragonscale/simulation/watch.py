@@ -1,0 +1,85 @@
+"""What each replica does over time, kept where somebody wants to look at a fleet, not only at its sums.
+
+A replica is looked at when an activity ends, at most once in `every_s`, and whenever it runs out of work; what it has then it is
+taken to have until the next look. When looks become too many, `every_s` doubles and the last one of each such time is kept, so that a
+run of any length takes the same memory and a look costs nothing between them.
+"""
+
+from bisect import bisect_right
+from typing import Any, NamedTuple
+
+FIRST_S = 0.01
+LOOKS = 512
+"""Looks at one replica at most; after thinning about half as many."""
+MOMENTS = 160
+"""Equal times that a finished run is told at."""
+QUANTITIES = ("running", "waiting", "pages", "tokens")
+
+
+class ReplicaLook(NamedTuple):
+    """A replica at one time: its requests, the used part of its cache, and the tokens that had come out."""
+
+    seconds: float
+    running: int
+    waiting: int
+    pages: float
+    emitted: float
+
+
+class ReplicaWatch:
+    """Looks at the first `most` replicas of a run."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.every_s = most, FIRST_S
+        self.looks: dict[int, list[ReplicaLook]] = {}
+
+    def look(self, replica: Any, now: float) -> float:
+        """Note what a replica has; when it is to be looked at again."""
+        if replica.index >= self.most:
+            return float("inf")
+        pages = replica.pages
+        used = (pages.private + pages.shared) / pages.capacity
+        running = replica.batch.live + len(replica.prefilling)
+        looks = self.looks.setdefault(replica.index, [])
+        looks.append(ReplicaLook(now, running, len(replica.waiting), used, replica.emitted))
+        if len(looks) > LOOKS:
+            self.every_s *= 2
+            self.looks = {index: self._thinned(own) for index, own in self.looks.items()}
+        return now + self.every_s if replica.busy else now
+
+    def _thinned(self, looks: list[ReplicaLook]) -> list[ReplicaLook]:
+        return list({int(one.seconds / self.every_s): one for one in looks}.values())
+
+    def tracks(self, until: float) -> dict[str, list[tuple[float, float]]]:
+        """(seconds, value) at equal times up to the end, by quantity and replica (`running:0`, …): requests and the part of the
+        cache as they were last seen, tokens a second as the slope between looks."""
+        found: dict[str, list[tuple[float, float]]] = {}
+        width = until / MOMENTS
+        for index, looks in sorted(self.looks.items()) if until > 0 else ():
+            middles = [(place + 0.5) * width for place in range(MOMENTS)]
+            seen = [_before(looks, moment) for moment in middles]
+            for name in QUANTITIES[:3]:
+                found[f"{name}:{index}"] = [
+                    (moment, float(getattr(one, name)) if one else 0.0) for moment, one in zip(middles, seen, strict=True)
+                ]
+            out = [_emitted(looks, place * width) for place in range(MOMENTS + 1)]
+            pairs = zip(out, out[1:], strict=False)
+            found[f"tokens:{index}"] = [
+                (moment, (late - early) / width) for moment, (early, late) in zip(middles, pairs, strict=True)
+            ]
+        return found
+
+
+def _before(looks: list[ReplicaLook], moment: float) -> ReplicaLook | None:
+    place = bisect_right(looks, moment, key=lambda one: one.seconds)
+    return looks[place - 1] if place else None
+
+
+def _emitted(looks: list[ReplicaLook], moment: float) -> float:
+    """Tokens out by then, on the line between two looks."""
+    place = bisect_right(looks, moment, key=lambda one: one.seconds)
+    if place == len(looks):
+        return looks[-1].emitted if looks else 0.0
+    start, early = (looks[place - 1].seconds, looks[place - 1].emitted) if place else (0.0, 0.0)
+    late = looks[place]
+    return early + (late.emitted - early) * (moment - start) / max(late.seconds - start, 1e-12)
