@@ -5,6 +5,7 @@ taken to have until the next look. When looks become too many, `every_s` doubles
 run of any length takes the same memory and a look costs nothing between them.
 """
 
+import itertools
 from bisect import bisect_right
 from typing import Any, NamedTuple
 
@@ -60,10 +61,11 @@ class ReplicaWatch:
             seen = [_before(looks, moment) for moment in middles]
             for name in QUANTITIES[:3]:
                 found[f"{name}:{index}"] = [
-                    (moment, float(getattr(one, name)) if one else 0.0) for moment, one in zip(middles, seen, strict=True)
+                    (moment, float(getattr(one, name)) if one else 0.0)
+                    for moment, one in zip(middles, seen, strict=True)
                 ]
             out = [_emitted(looks, place * width) for place in range(MOMENTS + 1)]
-            pairs = zip(out, out[1:], strict=False)
+            pairs = itertools.pairwise(out)
             found[f"tokens:{index}"] = [
                 (moment, (late - early) / width) for moment, (early, late) in zip(middles, pairs, strict=True)
             ]

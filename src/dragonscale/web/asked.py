@@ -3,7 +3,7 @@
 import functools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.cli.mcp.tools import tools
@@ -121,10 +121,11 @@ def _brief(command: str, question: Any, listener: Listener) -> Any:
 
 
 def _watched(question: Any, listener: Listener) -> Any:
-    """A simulation that keeps what its replicas do over time, as the page draws them."""
+    """A simulation that keeps what its replicas do over time, as the page draws them; it looks for what would hold, which takes many
+    runs, only where that is asked."""
     from dragonscale.reports.simulate.ask import ask
 
-    return ask(question, listener, WATCHED)
+    return ask(replace(question, capacity=bool(question.capacity)), listener, WATCHED)
 
 
 forget = functools.partial(_KEPT.clear)

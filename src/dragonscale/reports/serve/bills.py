@@ -11,7 +11,7 @@ from dragonscale.plan.ledger import HeldLine, Ledger, at
 from dragonscale.reports.given import slice_of
 from dragonscale.reports.serve.config import PROMPT_SCORES, STEP_SCORES, first, iterations, prompt_chunks, wire_name
 from dragonscale.reports.serve.question import ServeAsked
-from dragonscale.reports.serve.records import ConfigReport
+from dragonscale.reports.serve.records import ConfigReport, ServeReport
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.held import cache_lines, weight_lines, workspace_lines
@@ -28,6 +28,17 @@ def deployment_of(asked: ServeAsked, one: ConfigReport) -> Deployment:
     piece = slice_of(one.copy_slice, (chip for chip, _ in asked.targets))
     engine = engine_on(one.engine, piece.chip, asked.model, asked.limits)
     return Deployment(asked.model, piece, parse_serving_plan(one.plan), engine)
+
+
+def bills_of(report: ServeReport) -> dict[str, Ledger]:
+    """The bills of a report's first configuration, `decode` (where more than one token is asked for) and `prefill`; made once."""
+    known = vars(report)  # beside the fields, so that no encoder sees it
+    if "bills" not in known:
+        one, asked = report.configs[0], report.asked
+        deployment = deployment_of(asked, one)
+        steps = {"decode": step_bill(asked, one, deployment)} if asked.ask.output > 1 else {}
+        known["bills"] = steps | {"prefill": prompt_bill(asked, deployment)}
+    return known["bills"]
 
 
 def step_bill(asked: ServeAsked, one: ConfigReport, deployment: Deployment) -> Ledger:
@@ -69,4 +80,3 @@ def _held(asked: ServeAsked, one: ConfigReport, deployment: Deployment) -> Itera
     for line in cache_lines(deployment, length):
         yield replace(line, bytes=line.bytes * one.batch)
     yield from workspace_lines(deployment)
-

@@ -17,7 +17,6 @@ from dragonscale.serving.prompting import chunks_of
 from dragonscale.serving.space import DEGREES
 from dragonscale.units import render
 
-
 STEP_SCORES, PROMPT_SCORES = "decode attention (KV reads)", "attention (QK, softmax, PV)"
 """What attention itself is called: a decode step reads the cache, a prompt multiplies."""
 

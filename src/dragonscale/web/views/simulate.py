@@ -1,6 +1,213 @@
-"""The view `simulate`."""
+"""A simulated fleet as panels: whether it holds, latencies as distributions, the fleet over time, and the load of each replica.
 
-from collections.abc import Callable
+The page's runs look for no capacity of their own accord, which takes many runs; they do where the field `capacity` asks for it.
+"""
+
+import itertools
 from typing import Any
 
-PANELS: dict[str, Callable[[Any], Any]] = {}
+import numpy
+
+from dragonscale.reports.simulate.records import Latency, SimulateReport
+from dragonscale.reports.simulate.sheet import capacity_text, next_command, requests_text, verdict_fact
+from dragonscale.reports.simulate.verdict import TRAFFIC
+from dragonscale.simulation import SimulationResult
+from dragonscale.simulation.watch import MOMENTS
+from dragonscale.units import render
+from dragonscale.web.amounts import Amount, amount, count, share
+from dragonscale.web.asked import Asked
+from dragonscale.web.views.commands import fields_of_command
+
+SHORTEST = 1e-4
+"""Seconds below which nobody cares how short a wait was."""
+LATENCIES = {
+    "ttft_s": ("TTFT", "compute"), "tpot_s": ("TPOT", "hbm"), "e2e_s": ("end to end", "data"), "queue_s": ("queueing", "tensor"),
+}  # fmt: skip
+PERCENTILES = ("p50", "p90", "p95", "p99")
+_FLEET = ("running", "waiting", "pages", "busy", "replicas")
+
+
+def answer_panel(asked: Asked) -> dict[str, Any]:
+    """Whether the fleet holds, the percentiles, what bounds it and what to change."""
+    report: SimulateReport = asked.record
+    _, verdict, tone = verdict_fact(report)
+    grows = report.load is not None and report.load.grows
+    pools = " and ".join(f"{pool.replicas} x {pool.slice} ({pool.plan}, {pool.engine})" for pool in report.fleet)
+    rate = f"{report.rates.arrived_per_s:.3g} requests/s" if report.load is not None else "its traffic"
+    command, why = next_command(report)
+    found = report.capacity
+    return {
+        "feasible": bool(report.requests.finished), "meets": report.meets_slo, "holds": not grows and report.meets_slo is not False,
+        "sentence": f"{pools} under {rate} of {report.model}{_said(report, verdict)}.", "tone": tone,
+        "bound_by": report.bound_by, "advice": report.advice if report.bound_by != TRAFFIC else "",
+        "requests": requests_text(report), "notes": [*report.notes, *report.notes_beside],
+        "capacity": capacity_text(report, found) if found is not None and found.requests_per_s is not None else "",
+        "figures": _figures(report),
+        "next": {"text": why, "command": command, "fields": fields_of_command(command)} if command else None,
+        "sizes": {"replicas": report.fleet[0].replicas, "rate": report.rates.arrived_per_s, "seconds": report.simulated_s,
+                  "kv_tokens": report.fleet[0].kv_tokens},
+    }  # fmt: skip
+
+
+def _said(report: SimulateReport, verdict: str) -> str:
+    """The verdict as the end of a sentence, with the latencies where it does not tell them."""
+    begun = next(
+        (
+            verb
+            for word, verb in (("done", " is "), ("overloaded", " is "), ("no request", ": "))
+            if verdict.startswith(word)
+        ),
+        " ",
+    )
+    if not report.requests.finished or report.meets_slo is not None:
+        return f"{begun}{verdict}"
+    at = f"p{report.percentile}"
+    times = ", ".join(
+        f"{LATENCIES[name][0]} {render(getattr(report.latency[name], at), 's')}" for name in ("ttft_s", "tpot_s")
+    )
+    return f"{begun}{verdict}; {times} at {at}"
+
+
+def _figures(report: SimulateReport) -> list[dict[str, Any]]:
+    """The headline numbers: latencies at the percentile that counts, then what came out and what it took."""
+    at, rows = f"p{report.percentile}", list[tuple[str, Amount, str, bool | None]]()
+    if report.requests.finished:
+        for name in ("ttft_s", "tpot_s", "e2e_s"):
+            one, limit = report.latency[name], report.slo.get(name)
+            value = getattr(one, at)
+            target = f"asked for: {render(limit, 's')}; " if limit else ""
+            met = None if limit is None else value <= limit
+            rows.append(
+                (
+                    f"{LATENCIES[name][0]} {at}",
+                    amount(value, "s", f"latency:{name}:{at}"),
+                    f"{target}median {render(one.p50, 's')}",
+                    met,
+                )
+            )
+    rates = report.rates
+    goodput = f"{rates.goodput_requests_per_s:,.3g}"
+    rows.append(("goodput", amount(rates.goodput_requests_per_s, "count/s", "goodput_requests_per_s", f"{goodput} requests/s"),
+                 f"{rates.good_share:.1%} of requests" + (" meet the targets" if report.slo else ", without targets"), None))  # fmt: skip
+    rows += [
+        ("output tokens/s per chip", count(rates.output_tokens_per_s_per_chip, "output_tokens_per_s_per_chip"), f"{rates.output_tokens_per_s:,.0f} of the fleet", None),
+        ("busy", share(report.utilisation, "utilisation"), f"batches of {report.mean_batch:,.3g} on average", None),
+        ("KV cache in use", share(report.kv_occupancy, "kv_occupancy"), f"{report.mean_waiting:,.3g} requests wait on average", None),
+    ]  # fmt: skip
+    if rates.cost_usd_per_mtok is not None:
+        cost = amount(rates.cost_usd_per_mtok, "USD", "cost_usd_per_mtok", f"${rates.cost_usd_per_mtok:,.2f}")
+        rows.append(
+            ("per million output tokens", cost, f"{report.chips:,.4g} chips, ${report.usd_per_h or 0:,.2f}/h", None)
+        )
+    return [{"label": label, "number": number, "about": about, "met": met} for label, number, about, met in rows]
+
+
+def percentiles_panel(asked: Asked) -> dict[str, Any]:
+    """Distribution functions of the latencies, targets as rules, and the percentiles as a table."""
+    report: SimulateReport = asked.record
+    series = [
+        {"name": title, "role": role,
+         "points": [[seconds, part] for seconds, part in report.result.curves.get(name, []) if seconds > SHORTEST]}
+        for name, (title, role) in LATENCIES.items()
+    ]  # fmt: skip
+    rules = [
+        {"at": limit, "text": f"{LATENCIES[name][0]} target {render(limit, 's')}", "role": LATENCIES[name][1]}
+        for name, limit in report.slo.items()
+    ]
+    return {
+        "series": [one for one in series if one["points"]], "rules": rules,
+        "x": {"label": "time", "unit": "s", "log": True}, "y": {"label": "share of requests", "unit": "share", "from": 0, "upto": 1},
+        "columns": ["", "mean", *PERCENTILES, "max"],
+        "rows": [_latency_row(name, report.latency[name]) for name in LATENCIES if name in report.latency and report.requests.finished],
+    }  # fmt: skip
+
+
+def _latency_row(name: str, one: Latency) -> dict[str, Any]:
+    cells = [amount(getattr(one, key), "s", f"latency:{name}:{key}") for key in ("mean", *PERCENTILES, "max")]
+    sure = (
+        ""
+        if one.p99_low is None or one.p99_high is None
+        else f"p99 {render(one.p99_low, 's')} to {render(one.p99_high, 's')}"
+    )
+    return {"name": LATENCIES[name][0], "cells": cells, "about": sure}
+
+
+def over_time_panel(asked: Asked) -> dict[str, Any]:
+    """The fleet at equal times: sums of requests and shares of the cache, and each replica, for a player to step through."""
+    report: SimulateReport = asked.record
+    result = report.result
+    if result.seconds <= 0:
+        return {"moments": [], "fleet": {}, "replicas": []}
+    moments = [(place + 0.5) * result.seconds / MOMENTS for place in range(MOMENTS)]
+    fleet = {name: _at(result.series.get(name, []), moments) for name in _FLEET}
+    rows = [
+        _replica_track(result, one.index, one.pool)
+        for one in report.replicas
+        if f"running:{one.index}" in result.watched
+    ]
+    tokens = [sum(row["tokens"][place] for row in rows) for place in range(MOMENTS)] if rows else []
+    all_seen = len(rows) == len(report.replicas)
+    return {
+        "seconds": amount(result.seconds, "s"), "moments": [_short(moment) for moment in moments],
+        "texts": [render(moment, "s") for moment in moments], "fleet": fleet | {"tokens": tokens}, "replicas": rows,
+        "arrivals": _rates(result), "about": "" if all_seen else f"{len(rows)} of {len(report.replicas)} replicas are shown.",
+        "room": report.fleet[0].kv_tokens,
+    }  # fmt: skip
+
+
+def _replica_track(result: SimulationResult, index: int, pool: str) -> dict[str, Any]:
+    tracks = {
+        name: [value for _, value in result.watched[f"{name}:{index}"]]
+        for name in ("running", "waiting", "pages", "tokens")
+    }
+    return {
+        "index": index, "pool": pool, "name": f"replica {index}" + (" (prefill)" if pool == "prefill" else ""),
+        "running": [int(value) for value in tracks["running"]], "waiting": [int(value) for value in tracks["waiting"]],
+        "pages": [round(value, 3) for value in tracks["pages"]], "tokens": [round(value) for value in tracks["tokens"]],
+    }  # fmt: skip
+
+
+def _at(points: list[tuple[float, float]], moments: list[float]) -> list[float]:
+    if not points:
+        return [0.0] * len(moments)
+    times, values = zip(*points, strict=True)
+    return [_short(value) for value in numpy.interp(moments, times, values)]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _rates(result: SimulationResult) -> dict[str, list[list[float]]]:
+    """Requests that came and that ended, a second, between the looks at the books."""
+    books = {"arriving": (result.checkpoints, "arrived"), "ending": (result.departures, "finished")}
+    found: dict[str, list[list[float]]] = {}
+    for name, (looks, key) in books.items():
+        pairs = [(early, late) for early, late in itertools.pairwise(looks) if late.seconds > early.seconds]
+        found[name] = [
+            [_short((early.seconds + late.seconds) / 2), _short((getattr(late, key) - getattr(early, key)) / (late.seconds - early.seconds))]
+            for early, late in pairs
+        ]  # fmt: skip
+    return found
+
+
+def replicas_panel(asked: Asked) -> dict[str, Any]:
+    """The load of each replica."""
+    report: SimulateReport = asked.record
+    return {
+        "columns": ["replica", "busy", "mean batch", "output tokens"],
+        "rows": [
+            {"name": str(one.index), "pool": one.pool, "busy": share(one.busy_share, "replica:busy_share"),
+             "batch": amount(one.mean_batch, "count", "replica:mean_batch", f"{one.mean_batch:,.3g}"),
+             "tokens": count(one.output_tokens, "replica:output_tokens")}
+            for one in report.replicas
+        ],
+    }  # fmt: skip
+
+
+PANELS = {
+    "answer": answer_panel,
+    "over_time": over_time_panel,
+    "percentiles": percentiles_panel,
+    "replicas": replicas_panel,
+}

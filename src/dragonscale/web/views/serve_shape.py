@@ -1,0 +1,138 @@
+"""The shape of a serving configuration: its mesh with what runs over each axis, its operations under the roof, its iterations in time."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from dragonscale.errors import InputError
+from dragonscale.hardware import Chip
+from dragonscale.plan.ledger import Ledger, LedgerLine
+from dragonscale.plan.timeline import MICRO, TimelinePass, timeline
+from dragonscale.reports.charts.moves import mesh_axes
+from dragonscale.reports.charts.roles import time_role
+from dragonscale.reports.serve.bills import bills_of, deployment_of
+from dragonscale.reports.serve.config import first
+from dragonscale.reports.serve.records import ConfigReport, ServeReport
+from dragonscale.serving.lines import ServingLine
+from dragonscale.units import render
+from dragonscale.web.amounts import amount
+from dragonscale.web.asked import Asked
+
+AXES = ("pipe", "data", "context", "width", "tensor")
+"""Axes of a serving mesh, outermost first; experts are dealt out over data and tensor."""
+SEEN = 2e-3
+"""Operations of a smaller share of an iteration are not drawn."""
+
+
+def _bills(asked: Asked) -> tuple[ServeReport, ConfigReport, dict[str, Ledger]] | None:
+    """The ledgers of a decode step and of a prompt of the first configuration; one output token has no decode step."""
+    report: ServeReport = asked.record
+    return (report, report.configs[0], bills_of(report)) if report.configs else None
+
+
+def mesh_panel(asked: Asked) -> dict[str, Any]:
+    """The mesh of one replica, outermost axis first, with the collectives of a decode step and of a prompt over each axis."""
+    found = _bills(asked)
+    if found is None:
+        return {"axes": []}
+    _, one, bills = found
+    degrees = {name: getattr(one, name) for name in AXES}
+    words = {"decode": "in a decode step", "prefill": "in a prompt"}
+    rows: dict[str, dict[str, Any]] = {}
+    for phase, ledger in bills.items():
+        for axis in mesh_axes(degrees, ledger.lines):
+            splits = (
+                "requests; experts" if axis.name == "data" and one.expert > 1 else _SPLITS.get(axis.name, axis.splits)
+            )
+            row = rows.setdefault(
+                axis.name, {"name": axis.name, "degree": axis.degree, "role": axis.role, "splits": splits, "moves": []}
+            )
+            row["moves"] += [
+                {"name": f"{move.name} {words[phase]}", "phase": phase, "bytes": amount(move.bytes, "bytes", f"sent:{axis.name}"),
+                 "seconds": amount(move.seconds, "s", f"sent:{axis.name}"), "exposed": amount(move.exposed, "s", f"sent:{axis.name}")}
+                for move in axis.moves
+            ]  # fmt: skip
+    return {"slice": one.copy_slice, "copies": one.copies, "chips": one.chips, "axes": list(rows.values())}
+
+
+_SPLITS = {"data": "requests"}
+
+
+def roofline_panel(asked: Asked) -> dict[str, Any]:
+    """The kernels of a decode step and of a prompt under the chip's roof: FLOPs a byte, and FLOP/s as they are expected to run."""
+    found = _bills(asked)
+    if found is None:
+        return {"roofs": [], "points": []}
+    report, one, bills = found
+    chip = deployment_of(report.asked, one).chip
+    points = [point for phase, ledger in bills.items() for point in _points(ledger, phase, one.batch)]
+    return {"roofs": _roofs(chip, one.dtypes), "points": points, "chip": chip.title}
+
+
+def _roofs(chip: Chip, dtypes: dict[str, str]) -> list[dict[str, Any]]:
+    """The roof of each format that is multiplied in."""
+    found: dict[float, dict[str, Any]] = {}
+    for dtype in dict.fromkeys((dtypes["compute"], dtypes["attention"], "bf16")):
+        try:
+            peak = chip.peak(dtype)
+        except InputError:
+            continue
+        found.setdefault(peak, {"name": dtype, "peak": peak, "bandwidth": chip.bandwidth("hbm"), "why": "chip:peak"})
+    return list(found.values())
+
+
+def _points(ledger: Ledger, phase: str, batch: int) -> Iterable[dict[str, Any]]:
+    whole = float(ledger.total("exposed_s")) or 1.0
+    sums: dict[tuple[str, str], list[float]] = {}
+    terms: dict[tuple[str, str], str] = {}
+    for line in ledger.lines:
+        if float(line.flops) <= 0 or float(line.hbm_bytes) <= 0 or line.moves:
+            continue
+        key = (line.section, line.what)
+        terms[key] = line.term
+        own = sums.setdefault(key, [0.0] * 5)
+        for place, value in enumerate(_measures(line)):
+            own[place] += value
+    for (section, what), (flops, moved, seconds, compute, memory) in sums.items():
+        if seconds < SEEN * whole:
+            continue
+        told = f"{'batch ' + format(batch, ',') if phase == 'decode' else 'a prompt'}, {render(seconds, 's')}"
+        yield {
+            "name": f"{phase} {what}", "phase": phase, "section": section, "intensity": flops / moved, "rate": flops / seconds,
+            "bound": "compute" if compute > memory else "memory", "role": "compute" if phase == "prefill" else "hbm",
+            "text": f"{terms[section, what]}; {told}", "why": f"{'term' if phase == 'decode' else 'prefill'}:{terms[section, what]}",
+        }  # fmt: skip
+
+
+def _measures(line: LedgerLine) -> tuple[float, float, float, float, float]:
+    own = line if isinstance(line, ServingLine) else None
+    bounds = (first(own.total("compute_s")), first(own.total("memory_s"))) if own else (0.0, 0.0)
+    return float(line.total("flops")), float(line.total("hbm_bytes")), float(line.total("expected_s")), *bounds
+
+
+def timeline_panel(asked: Asked) -> dict[str, Any]:
+    """A prompt and then a decode step, as a chip runs them: what it does after what, and what travels beside it."""
+    found = _bills(asked)
+    if found is None:
+        return {"tracks": []}
+    _, one, bills = found
+    names = {"prefill": "a prompt", "decode": f"a decode step of {one.batch:,}"}
+    passes = [
+        TimelinePass(names[phase], tuple(bills[phase].lines)) for phase in ("prefill", "decode") if phase in bills
+    ]
+    events = timeline(passes, "")["traceEvents"]
+    tracks = {one["tid"]: {"name": one["args"]["name"], "slices": []} for one in events if one["name"] == "thread_name"}
+    sections = {line.section for ledger in bills.values() for line in ledger.lines} | set(names.values())
+    for event in events:
+        if event["ph"] != "X":
+            continue
+        facts = event["args"]
+        seconds = event["dur"] / MICRO
+        tracks[event["tid"]]["slices"].append(
+            {"name": event["name"], "start": event["ts"] / MICRO, "length": seconds, "text": render(seconds, "s"),
+             "role": time_role(facts["term"]) if facts else "", "term": facts.get("term", ""), "depth": 2 if facts else 1,
+             "outer": not facts and event["name"] in sections}
+        )  # fmt: skip
+    return {
+        "tracks": list(tracks.values()),
+        "total": amount(sum(float(book.total("exposed_s")) for book in bills.values()), "s"),
+    }
