@@ -115,19 +115,21 @@ def open_sizes(asked: Operation | GivenCounts, sizes: dict[str, int]) -> tuple[d
 
 
 def roofline_report(
-    expression: str, chip: Chip | None, sizes: dict[str, int] | None = None, level: str = "hbm", **counting: Any
+    expression: str,
+    chip: Chip | None,
+    sizes: dict[str, int] | None = None,
+    level: str = "hbm",
+    solve: bool = True,
+    **counting: Any,
 ) -> RooflineReport:
     """The roofline of an operation such as `bf16[B,8192] @ bf16[8192,28672]` on one chip.
 
     `level` is the memory (or `pcie`, `dcn`) the operands come from; `counting` is what `Operation.cost` takes:
     `weights_only` for the bytes of the last operand alone, the book's approximation for small batches, and
-    `per_element`, the FLOPs of an elementwise function where they are not the usual ones.
+    `per_element`, the FLOPs of an elementwise function where they are not the usual ones. Crossovers take most of the
+    time; `solve=False` leaves them out.
     """
-    asked = parse_operation(expression)
-    if asked.axes:
-        axes = ", ".join(asked.axes)
-        answers = "`dscale shard` answers for that, a roofline is of one chip"
-        raise InputError(f"{expression!r} is sharded over {axes}; {answers}.")
+    asked = _unsharded(expression)
     all_sizes, free = open_sizes(asked, sizes or {})
 
     def count(changed: dict[str, Number]) -> Cost:
@@ -142,10 +144,40 @@ def roofline_report(
         return roofline(count(changed), rates_of(chip))
 
     _timed(report, at({}), chip)
-    report.crossovers = _crossovers(at, free or asked.varied) if len(free) < 2 else []
-    report.samples = _samples(at, free[0], level) if len(free) == 1 else []
-    report.advice = advice(report)
+    report.crossovers = _crossovers(at, free or asked.varied) if solve and len(free) < 2 else []
+    report.samples = _samples(at, free[0], level, [4.0**power for power in range(10)]) if len(free) == 1 else []
+    report.advice = advice(report) if solve else ""
     return report
+
+
+def roofline_curve(
+    expression: str, chip: Chip, sizes: dict[str, int], dim: str, values: Sequence[float], level: str = "hbm", **counting: Any
+) -> list[Sample]:
+    """The roofline over one dim, at these values of it; every other dim must have a size.
+
+    >>> from dragonscale.hardware import load_chip
+    >>> [row.bound_by for row in roofline_curve("bf16[B,8192] @ bf16[8192,8192]", load_chip("v5e"), {}, "B", [64.0, 1024.0])]
+    ['hbm', 'compute']
+    """
+    asked = _unsharded(expression)
+    known, free = open_sizes(asked, {name: size for name, size in sizes.items() if name != dim})
+    if free != [dim]:
+        raise InputError(f"A curve over {dim} needs the sizes of the other dims; give {', '.join(free)}.")
+
+    def at(changed: dict[str, Number]) -> Roofline:
+        return roofline(asked.cost(known | changed, level, **counting), rates_of(chip))
+
+    return _samples(at, dim, level, values)
+
+
+def _unsharded(expression: str) -> Operation | GivenCounts:
+    """The operation that was written, which must be of one chip."""
+    asked = parse_operation(expression)
+    if asked.axes:
+        axes = ", ".join(asked.axes)
+        answers = "`dscale shard` answers for that, a roofline is of one chip"
+        raise InputError(f"{expression!r} is sharded over {axes}; {answers}.")
+    return asked
 
 
 def _counted(
@@ -202,11 +234,11 @@ def _crossovers(at: Callable[..., Roofline], names: Sequence[str]) -> list[Cross
     return rows
 
 
-def _samples(at: Callable[..., Roofline], free: str, level: str) -> list[Sample]:
-    """The free dim at powers of four, all in one call."""
+def _samples(at: Callable[..., Roofline], free: str, level: str, over: Sequence[float]) -> list[Sample]:
+    """The free dim at these values, all in one call."""
     import numpy
 
-    values = numpy.array([4.0**power for power in range(10)])
+    values = numpy.array(over, dtype=float)
     result = at({free: values})
     names = [NAMES.get(name, name) for name in result.seconds]
     times = result.lower, result.upper, result.binding(), result.flops_per_second, result.cost.intensity(level)

@@ -12,7 +12,7 @@ _COMMANDS = ("train", "serve", "simulate", "roofline", "shard", "collective", "c
 """Views that show the record of the command of their name."""
 _OTHERS = ("catalogue", "why", "copied", "judge", "export")
 """Views that are put together otherwise."""
-_OWN = ("train", "serve", "simulate", "roofline", "shard", "chips", "models", "compare", *_OTHERS)
+_OWN = ("train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "compare", *_OTHERS)
 """Views with a module; the others have the panels of every command alone."""
 
 

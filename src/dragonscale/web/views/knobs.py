@@ -37,9 +37,9 @@ TITLES = {
 """The knobs that have a slider, in their order."""
 
 
-def chip_of(asked: Asked, set_: str = "") -> Chip:
-    """The chip that the fields name (the first of several), with the changes of `set`."""
-    text = str(asked.fields.get("name") or asked.fields.get("on") or "").split(",")[0]
+def chip_of(asked: Asked, set_: str = "", name: str = "") -> Chip:
+    """The chip that the fields name (the first of several), or another by its name, with the changes of `set`."""
+    text = name or str(asked.fields.get("name") or asked.fields.get("on") or "").split(",")[0]
     question = question_of("chips", {"name": text})
     if looks_like_file(set_):
         raise InputError(f"set is {shorten(set_)}, which looks like a file; the page reads none.")

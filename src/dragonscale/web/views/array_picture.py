@@ -1,0 +1,97 @@
+"""Arrays as grids cut by mesh axes: which block each chip holds, before and after every collective.
+
+Two dims of an array are drawn, the cut ones first; a dim that is cut into more than `MOST` blocks is drawn with so many. `held`
+gives for each chip of the mesh, in the mesh's order, the block that it has, so that a chip's blocks can be shown in all arrays.
+
+>>> A = array_picture("A[I_X, J]", {"X": 2, "Y": 2}, {"I": 8, "J": 4}, {"X": "tensor", "Y": "fsdp"})
+>>> A["rows"]["cuts"], A["cols"]["cuts"], A["held"], A["copied"]
+(2, 1, [0, 0, 1, 1], ['Y'])
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dragonscale.notation import parse_array, parse_einsum
+from dragonscale.notation.array import Dim
+from dragonscale.reports.shard.report import StrategyRow
+from dragonscale.sharding.layout import block_of, local_bytes, local_shape, replicated_over
+from dragonscale.sharding.mesh import Mesh
+from dragonscale.web.views.notation import value_of
+
+MOST = 32
+MOST_CHIPS = 256
+
+
+def mesh_picture(mesh: Mapping[str, int], roles: Sequence[str]) -> dict[str, Any]:
+    """The mesh as chips in rows (its first axis) and columns (the others)."""
+    chips = math.prod(mesh.values())
+    axes = [{"name": name, "size": size, "role": roles[place % len(roles)]} for place, (name, size) in enumerate(mesh.items())]
+    shown = positions(mesh) if chips <= MOST_CHIPS else []
+    return {
+        "axes": axes, "chips": chips, "rows": next(iter(mesh.values()), 1),
+        "places": [", ".join(f"{name}={at}" for name, at in place.items()) or "the chip" for place in shown],
+    }  # fmt: skip
+
+
+def positions(mesh: Mapping[str, int]) -> list[dict[str, int]]:
+    """Every chip by its place along each axis, in the mesh's order."""
+    return [dict(zip(mesh, place, strict=True)) for place in itertools.product(*(range(size) for size in mesh.values()))]
+
+
+def array_picture(text: str, mesh: Mapping[str, int], sizes: Mapping[str, int], roles: Mapping[str, str], why: str = "") -> dict[str, Any]:
+    """One array as it lies on the mesh."""
+    array, wires = parse_array(text), Mesh(dict(mesh))
+    dims = sorted(array.dims, key=lambda dim: not dim.axes)[:2]
+    dims = [dim for dim in array.dims if dim in dims]  # in the order they are written
+    rows, cols = (dims[0], dims[1]) if len(dims) > 1 else (None, dims[0] if dims else None)
+    across = math.prod(mesh[axis] for axis in cols.axes) if cols else 1
+    known = all(dim.name in sizes for dim in array.dims)
+    small = math.prod(mesh.values()) <= MOST_CHIPS
+    held = [_block(rows, place, wires) * across + _block(cols, place, wires) for place in positions(mesh)] if small else []
+    return {
+        "text": text, "name": array.name or text, "rows": _side(rows, mesh, sizes, roles), "cols": _side(cols, mesh, sizes, roles),
+        "others": [str(dim) for dim in array.dims if dim not in dims],
+        "copied": list(replicated_over(array, wires)), "copies": math.prod(mesh[axis] for axis in replicated_over(array, wires)),
+        "partial": list(array.partial), "summands": math.prod(mesh[axis] for axis in array.partial),
+        "held": held,
+        "shape": " × ".join(f"{size:,}" for size in local_shape(array, dict(sizes), wires)) if known else "",
+        "bytes": value_of(float(local_bytes(array, dict(sizes), wires)) if known else "", "bytes", why),
+    }  # fmt: skip
+
+
+def _side(dim: Dim | None, mesh: Mapping[str, int], sizes: Mapping[str, int], roles: Mapping[str, str]) -> dict[str, Any]:
+    if dim is None:
+        return {"dim": "", "axes": [], "cuts": 1, "drawn": 1, "role": "", "size": ""}
+    cuts = math.prod(mesh[axis] for axis in dim.axes)
+    size = sizes.get(dim.name)
+    return {
+        "dim": dim.name, "axes": list(dim.axes), "cuts": cuts, "drawn": min(cuts, MOST),
+        "role": roles.get(dim.axes[0], "") if dim.axes else "", "size": "" if size is None else f"{size:,}",
+    }  # fmt: skip
+
+
+def _block(dim: Dim | None, place: dict[str, int], wires: Mesh) -> int:
+    return block_of(dim.axes, place, wires) if dim is not None else 0
+
+
+def stages_of(way: StrategyRow, mesh: Mapping[str, int], sizes: Mapping[str, int], roles: Mapping[str, str], why: str) -> list[dict[str, Any]]:
+    """The steps of one way, each with its arrays: what a collective changes, and what each chip then multiplies."""
+
+    def drawn(text: str) -> dict[str, Any]:
+        return array_picture(text, mesh, sizes, roles, f"{why}:picture:{text}")
+
+    def moved(when: str) -> list[dict[str, Any]]:
+        return [
+            {"kind": "move", "title": f"{row.collective.replace('_', '-')} over {', '.join(row.axes)}", "axes": row.axes,
+             "role": roles.get(row.axes[0], ""), "move": at, "arrays": [drawn(row.array), drawn(row.result)]}
+            for at, row in enumerate(way.collectives) if row.when == when
+        ]  # fmt: skip
+
+    found = moved("before")
+    if way.computes:
+        line = parse_einsum(way.local)
+        arrays = [drawn(str(one)) for one in (*line.operands, line.output)]
+        found.append({"kind": "matmul", "title": "each chip multiplies what it has", "axes": [], "role": "compute", "arrays": arrays})
+    return found + moved("after")

@@ -1,0 +1,119 @@
+"""Every chip in a table and in a picture; up to four side by side, with what differs marked."""
+
+from typing import Any
+
+from dragonscale.errors import InputError
+from dragonscale.reports.chips.report import ChipReport, ChipsReport, chip_report
+from dragonscale.web.amounts import Amount, amount
+from dragonscale.web.asked import Asked
+from dragonscale.web.views.knobs import chip_of
+
+MOST = 4
+HOUR = 3600.0
+EXA = 1e18
+COLUMNS = {
+    "bf16": ("bf16", "FLOP/s", "matrix.bf16"), "fp8": ("fp8", "FLOP/s", "matrix.fp8"), "hbm": ("HBM", "bytes", "memory.hbm.capacity"),
+    "bandwidth": ("HBM rate", "bytes/s", "memory.hbm.bandwidth"), "intensity": ("FLOP/B", "FLOP/byte", "critical_intensity"),
+    "link": ("link", "bytes/s", ""), "power": ("power", "W", "power"), "price": ("price", "USD/h", "price"),
+    "list": ("list price", "USD/h", "list_price"), "per_exaflop": ("$ per EFLOP", "USD", "usd_per_exaflop"),
+    "per_flop_watt": ("FLOP/s per W", "FLOP/s", "flops_per_watt"),
+}  # fmt: skip
+
+
+def table_panel(asked: Asked) -> dict[str, Any]:
+    """A row for each chip, numbers by column; `link` is what a chip sends to its nearest neighbours one way."""
+    report: ChipsReport = asked.ask("chips", {})
+    return {
+        "columns": [{"name": name, "title": title, "unit": unit} for name, (title, unit, _) in COLUMNS.items()],
+        "rows": [_row(one) for one in report.chips],
+    }  # fmt: skip
+
+
+def _row(one: ChipReport) -> dict[str, Any]:
+    return {
+        "name": one.name, "title": one.title, "kind": one.kind, "released": one.released, "network": one.network, "largest": one.largest,
+        "cells": cells(one),
+    }  # fmt: skip
+
+
+def cells(one: ChipReport) -> dict[str, Amount]:
+    """The numbers of one row."""
+    facts = {fact.path: fact.value for fact in one.facts}
+    link = "ici.link" if "ici.link" in facts else next((path for path in facts if path.startswith("levels.") and path.endswith("bandwidth")), "")
+    price = one.price_usd_per_h
+    power = facts.get("power")
+    found = {
+        "bf16": one.bf16_flops_per_s, "fp8": facts.get("matrix.fp8"), "hbm": one.hbm_bytes, "bandwidth": one.hbm_bytes_per_s,
+        "intensity": one.critical_intensity_flops_per_byte, "link": facts.get(link), "power": power, "price": price,
+        "list": one.list_price_usd_per_h,
+        "per_exaflop": price / HOUR / one.bf16_flops_per_s * EXA if price else None,
+        "per_flop_watt": one.bf16_flops_per_s / power if isinstance(power, float) and power else None,
+    }  # fmt: skip
+    made: dict[str, Amount] = {}
+    for name, value in found.items():
+        _, unit, path = COLUMNS[name]
+        number = value if isinstance(value, int | float) else None
+        text = f"{number:,.0f}" if name == "intensity" and number is not None else ""
+        made[name] = amount(number, unit, f"chip:{path or link}@{one.name}", text)
+    return made
+
+
+def scatter_panel(asked: Asked) -> dict[str, Any]:
+    """HBM bandwidth against the bf16 peak, and dollars for the FLOPs of an hour against the peak."""
+    report: ChipsReport = asked.ask("chips", {})
+
+    def points(x: str, y: str) -> list[dict[str, Any]]:
+        found = [(one, cells(one)) for one in report.chips]
+        return [
+            {"x": row[x]["value"], "y": row[y]["value"], "name": one.name, "role": "compute" if one.kind == "tpu" else "tensor"}
+            for one, row in found if row[x]["value"] and row[y]["value"]
+        ]  # fmt: skip
+
+    peak = {"label": "bf16 peak", "unit": "FLOP/s", "log": True}
+    return {
+        "pictures": [
+            {"title": "Peak against HBM bandwidth", "about": "A chip to the lower right needs more FLOPs per byte before compute binds.",
+             "x": peak, "y": {"label": "HBM bandwidth", "unit": "bytes/s", "log": True}, "points": points("bf16", "bandwidth")},
+            {"title": "What a peak costs", "about": "Dollars for 10^18 FLOPs in bf16 at the peak, at the price of an hour.",
+             "x": peak, "y": {"label": "$ per EFLOP", "unit": "USD", "log": True}, "points": points("bf16", "per_exaflop")},
+            {"title": "Intensity over time", "about": "FLOPs per byte of HBM from which on compute binds, by the year of release.",
+             "x": {"label": "released", "unit": "year", "log": False}, "y": {"label": "FLOP/B", "unit": "count", "log": True},
+             "points": [
+                 {"x": year(one), "y": one.critical_intensity_flops_per_byte, "name": one.name,
+                  "role": "compute" if one.kind == "tpu" else "tensor"} for one in report.chips if year(one)
+             ]},
+        ],
+    }  # fmt: skip
+
+
+def year(one: ChipReport) -> float:
+    """`2022-09` as a point in time."""
+    parts = one.released.split("-")
+    return int(parts[0]) + (int(parts[1]) - 1) / 12 if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal() else 0.0
+
+
+def beside_panel(asked: Asked) -> dict[str, Any]:
+    """Up to four chips (`beside` of the request, with commas), the first as the one to compare with."""
+    names = [name.strip() for name in asked.text("beside").split(",") if name.strip()]
+    if len(names) > MOST:
+        raise InputError(f"{len(names)} chips are to be compared; at most {MOST} stand side by side.")
+    reports = [chip_report(chip_of(asked, name=name)) for name in names]
+    return {
+        "chips": [{"name": one.name, "title": one.title, "kind": one.kind, "released": one.released} for one in reports],
+        "rows": [
+            {"title": title, "cells": [_compared(cells(one)[name], cells(reports[0])[name]) for one in reports]}
+            for name, (title, _, _) in COLUMNS.items()
+        ] + [
+            {"title": what, "cells": [{"number": {"text": getattr(one, field), "value": None, "why": ""}, "ratio": "",
+                                       "differs": getattr(one, field) != getattr(reports[0], field)} for one in reports]}
+            for what, field in (("network", "network"), ("largest", "largest"))
+        ],
+        "roofs": [{"name": one.name, "peak": one.bf16_flops_per_s, "bandwidth": one.hbm_bytes_per_s} for one in reports],
+    }  # fmt: skip
+
+
+def _compared(one: Amount, first: Amount) -> dict[str, Any]:
+    """A cell, and how many times the first chip's number it is."""
+    known = one["value"] is not None and first["value"]
+    ratio = one["value"] / first["value"] if known else None
+    return {"number": one, "ratio": "" if ratio is None or ratio == 1 else f"{ratio:.2f}x", "differs": one["text"] != first["text"]}
