@@ -38,7 +38,7 @@ _ENDINGS = (
     "hlo",
 )
 _FILE = re.compile(rf"(^|[\s,=+@:])(~|\.{{1,2}})(/|$)|\\|^/|//|/.*/|\.({'|'.join(_ENDINGS)})(\W|$)", re.IGNORECASE)
-_RATE = re.compile(r"[\d.]+\s*[A-Za-z$]*/\s*[a-z]+")
+_RATE = re.compile(r"\d+(\.\d+)?\s*[A-Za-z$]*/\s*[a-z]+")
 """`20/s`, `800GB/s`, `2.5/h`: what has a slash and is no path."""
 LARGEST_CONFIG = 256_000
 """Characters of a config that is dropped on the page."""

@@ -151,12 +151,21 @@ def roofline_report(
 
 
 def roofline_curve(
-    expression: str, chip: Chip, sizes: dict[str, int], dim: str, values: Sequence[float], level: str = "hbm", **counting: Any
+    expression: str,
+    chip: Chip,
+    sizes: dict[str, int],
+    dim: str,
+    values: Sequence[float],
+    level: str = "hbm",
+    **counting: Any,
 ) -> list[Sample]:
     """The roofline over one dim, at these values of it; every other dim must have a size.
 
     >>> from dragonscale.hardware import load_chip
-    >>> [row.bound_by for row in roofline_curve("bf16[B,8192] @ bf16[8192,8192]", load_chip("v5e"), {}, "B", [64.0, 1024.0])]
+    >>> [
+    ...     row.bound_by
+    ...     for row in roofline_curve("bf16[B,8192] @ bf16[8192,8192]", load_chip("v5e"), {}, "B", [64.0, 1024.0])
+    ... ]
     ['hbm', 'compute']
     """
     asked = _unsharded(expression)

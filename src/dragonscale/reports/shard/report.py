@@ -162,7 +162,7 @@ def line_report(planned: PlannedEinsum, sizes: dict[str, Number], mesh: Mesh, mo
 
 def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> StrategyRow:
     times: dict[str, Any] = {} if mesh.chip is None else strategy.seconds(sizes, mesh, EXACT)
-    known = bool(times) and not is_symbolic(*times.values())
+    known = bool(times) and not any(map(is_symbolic, times.values()))
     each = {name: shown(seconds) for name, seconds in times.items()}
     before = [step for step in strategy.before if not step.free]
     return StrategyRow(

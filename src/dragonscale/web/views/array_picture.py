@@ -27,7 +27,10 @@ MOST_CHIPS = 256
 def mesh_picture(mesh: Mapping[str, int], roles: Sequence[str]) -> dict[str, Any]:
     """The mesh as chips in rows (its first axis) and columns (the others)."""
     chips = math.prod(mesh.values())
-    axes = [{"name": name, "size": size, "role": roles[place % len(roles)]} for place, (name, size) in enumerate(mesh.items())]
+    axes = [
+        {"name": name, "size": size, "role": roles[place % len(roles)]}
+        for place, (name, size) in enumerate(mesh.items())
+    ]
     shown = positions(mesh) if chips <= MOST_CHIPS else []
     return {
         "axes": axes, "chips": chips, "rows": next(iter(mesh.values()), 1),
@@ -37,10 +40,14 @@ def mesh_picture(mesh: Mapping[str, int], roles: Sequence[str]) -> dict[str, Any
 
 def positions(mesh: Mapping[str, int]) -> list[dict[str, int]]:
     """Every chip by its place along each axis, in the mesh's order."""
-    return [dict(zip(mesh, place, strict=True)) for place in itertools.product(*(range(size) for size in mesh.values()))]
+    return [
+        dict(zip(mesh, place, strict=True)) for place in itertools.product(*(range(size) for size in mesh.values()))
+    ]
 
 
-def array_picture(text: str, mesh: Mapping[str, int], sizes: Mapping[str, int], roles: Mapping[str, str], why: str = "") -> dict[str, Any]:
+def array_picture(
+    text: str, mesh: Mapping[str, int], sizes: Mapping[str, int], roles: Mapping[str, str], why: str = ""
+) -> dict[str, Any]:
     """One array as it lies on the mesh."""
     array, wires = parse_array(text), Mesh(dict(mesh))
     dims = sorted(array.dims, key=lambda dim: not dim.axes)[:2]
@@ -49,7 +56,9 @@ def array_picture(text: str, mesh: Mapping[str, int], sizes: Mapping[str, int], 
     across = math.prod(mesh[axis] for axis in cols.axes) if cols else 1
     known = all(dim.name in sizes for dim in array.dims)
     small = math.prod(mesh.values()) <= MOST_CHIPS
-    held = [_block(rows, place, wires) * across + _block(cols, place, wires) for place in positions(mesh)] if small else []
+    held = (
+        [_block(rows, place, wires) * across + _block(cols, place, wires) for place in positions(mesh)] if small else []
+    )
     return {
         "text": text, "name": array.name or text, "rows": _side(rows, mesh, sizes, roles), "cols": _side(cols, mesh, sizes, roles),
         "others": [str(dim) for dim in array.dims if dim not in dims],
@@ -61,7 +70,9 @@ def array_picture(text: str, mesh: Mapping[str, int], sizes: Mapping[str, int], 
     }  # fmt: skip
 
 
-def _side(dim: Dim | None, mesh: Mapping[str, int], sizes: Mapping[str, int], roles: Mapping[str, str]) -> dict[str, Any]:
+def _side(
+    dim: Dim | None, mesh: Mapping[str, int], sizes: Mapping[str, int], roles: Mapping[str, str]
+) -> dict[str, Any]:
     if dim is None:
         return {"dim": "", "axes": [], "cuts": 1, "drawn": 1, "role": "", "size": ""}
     cuts = math.prod(mesh[axis] for axis in dim.axes)
@@ -76,7 +87,9 @@ def _block(dim: Dim | None, place: dict[str, int], wires: Mesh) -> int:
     return block_of(dim.axes, place, wires) if dim is not None else 0
 
 
-def stages_of(way: StrategyRow, mesh: Mapping[str, int], sizes: Mapping[str, int], roles: Mapping[str, str], why: str) -> list[dict[str, Any]]:
+def stages_of(
+    way: StrategyRow, mesh: Mapping[str, int], sizes: Mapping[str, int], roles: Mapping[str, str], why: str
+) -> list[dict[str, Any]]:
     """The steps of one way, each with its arrays: what a collective changes, and what each chip then multiplies."""
 
     def drawn(text: str) -> dict[str, Any]:
@@ -93,5 +106,13 @@ def stages_of(way: StrategyRow, mesh: Mapping[str, int], sizes: Mapping[str, int
     if way.computes:
         line = parse_einsum(way.local)
         arrays = [drawn(str(one)) for one in (*line.operands, line.output)]
-        found.append({"kind": "matmul", "title": "each chip multiplies what it has", "axes": [], "role": "compute", "arrays": arrays})
+        found.append(
+            {
+                "kind": "matmul",
+                "title": "each chip multiplies what it has",
+                "axes": [],
+                "role": "compute",
+                "arrays": arrays,
+            }
+        )
     return found + moved("after")

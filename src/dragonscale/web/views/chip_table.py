@@ -39,7 +39,11 @@ def _row(one: ChipReport) -> dict[str, Any]:
 def cells(one: ChipReport) -> dict[str, Amount]:
     """The numbers of one row."""
     facts = {fact.path: fact.value for fact in one.facts}
-    link = "ici.link" if "ici.link" in facts else next((path for path in facts if path.startswith("levels.") and path.endswith("bandwidth")), "")
+    link = (
+        "ici.link"
+        if "ici.link" in facts
+        else next((path for path in facts if path.startswith("levels.") and path.endswith("bandwidth")), "")
+    )
     price = one.price_usd_per_h
     power = facts.get("power")
     found = {
@@ -89,7 +93,11 @@ def scatter_panel(asked: Asked) -> dict[str, Any]:
 def year(one: ChipReport) -> float:
     """`2022-09` as a point in time."""
     parts = one.released.split("-")
-    return int(parts[0]) + (int(parts[1]) - 1) / 12 if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal() else 0.0
+    return (
+        int(parts[0]) + (int(parts[1]) - 1) / 12
+        if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal()
+        else 0.0
+    )
 
 
 def beside_panel(asked: Asked) -> dict[str, Any]:
@@ -116,4 +124,8 @@ def _compared(one: Amount, first: Amount) -> dict[str, Any]:
     """A cell, and how many times the first chip's number it is."""
     known = one["value"] is not None and first["value"]
     ratio = one["value"] / first["value"] if known else None
-    return {"number": one, "ratio": "" if ratio is None or ratio == 1 else f"{ratio:.2f}x", "differs": one["text"] != first["text"]}
+    return {
+        "number": one,
+        "ratio": "" if ratio is None or ratio == 1 else f"{ratio:.2f}x",
+        "differs": one["text"] != first["text"],
+    }

@@ -60,7 +60,12 @@ def _fact(fact: ChipFact, sources: dict[str, str]) -> dict[str, Any]:
 
 
 def _other(other: OtherReading, unit: str, sources: dict[str, str]) -> dict[str, Any]:
-    return {"number": _value(other.value, unit, ""), "source": other.source, "source_text": sources.get(other.source, ""), "note": other.note}
+    return {
+        "number": _value(other.value, unit, ""),
+        "source": other.source,
+        "source_text": sources.get(other.source, ""),
+        "note": other.note,
+    }
 
 
 def _value(value: float | list[float], unit: str, why: str) -> Amount:
@@ -75,7 +80,9 @@ def roof_panel(asked: Asked) -> dict[str, Any]:
     report, own = chip_report(chip_of(asked, changes)), chip_report(chip_of(asked))
     roofs = _roofs(report)
     if changes:
-        roofs.append({"name": "bf16 as it is", "peak": own.bf16_flops_per_s, "bandwidth": own.hbm_bytes_per_s, "dashed": True})
+        roofs.append(
+            {"name": "bf16 as it is", "peak": own.bf16_flops_per_s, "bandwidth": own.hbm_bytes_per_s, "dashed": True}
+        )
     return {"roofs": roofs, "points": [], "ridge": cells(report)["intensity"]}
 
 

@@ -62,7 +62,9 @@ def _transfer(report: TransferReport) -> dict[str, Any]:
 
 
 def _figures(rows: list[tuple[str, Any, str]]) -> list[dict[str, Any]]:
-    return [{"label": label, "number": number, "about": about} for label, number, about in rows if number["text"] != "–"]
+    return [
+        {"label": label, "number": number, "about": about} for label, number, about in rows if number["text"] != "–"
+    ]
 
 
 def curve_panel(asked: Asked) -> dict[str, Any]:

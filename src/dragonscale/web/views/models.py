@@ -1,7 +1,7 @@
 """The view `models`: every preset in a table, one model by part and over the length of its sequences."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dragonscale.hardware import dtype_bytes
@@ -129,15 +129,40 @@ def lengths_panel(asked: Asked) -> dict[str, Any]:
     lengths, meet = _lengths(model, causal)
     parts = flops_over(model, lengths, causal)
     scores = parts.pop("scores", [0.0] * len(lengths))
-    mlp = [sum(one) for one in zip(*(parts[name] for name in parts if name in ("mlp", "moe", "experts", "shared", "router")), strict=True)]
+    mlp = [
+        sum(one)
+        for one in zip(
+            *(parts[name] for name in parts if name in ("mlp", "moe", "experts", "shared", "router")), strict=True
+        )
+    ]
     matmuls = [sum(one) for one in zip(*parts.values(), strict=True)]
     tokens = {"label": "tokens of a sequence", "unit": "count", "log": True}
     kv = cache_over(model, lengths, report.kv_dtype)
     reserved = cache_over(model, lengths, report.kv_dtype, hybrid=False)
     held = report.parameters * dtype_bytes("bf16")
-    rules = [{"at": float(model.context), "text": f"context {render(model.context, 'count', binary=True)}", "role": "muted"}] if model.context else []
+    rules = (
+        [
+            {
+                "at": float(model.context),
+                "text": f"context {render(model.context, 'count', binary=True)}",
+                "role": "muted",
+            }
+        ]
+        if model.context
+        else []
+    )
     kind = "causal" if causal else "full"
-    crossing = [{"at": meet, "text": f"attention overtakes the matmuls ({kind}): T = {render(meet, 'count')}", "role": "limit"}] if meet else []
+    crossing = (
+        [
+            {
+                "at": meet,
+                "text": f"attention overtakes the matmuls ({kind}): T = {render(meet, 'count')}",
+                "role": "limit",
+            }
+        ]
+        if meet
+        else []
+    )
     rule = RULE * model.d_model
     return {
         "meets": amount(meet, "count", "model:attention_overtakes", "" if meet is None else f"{meet:,.0f} tokens"),
@@ -163,7 +188,7 @@ def lengths_panel(asked: Asked) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _points(lengths: list[float], values: list[float]) -> list[list[float]]:
+def _points(lengths: Sequence[float], values: Sequence[float]) -> list[list[float]]:
     return [[length, value] for length, value in zip(lengths, values, strict=True) if value > 0]
 
 

@@ -1,7 +1,7 @@
 """An expression as it is typed: its letters, each with a slider, or the planner's sentence with the place that it is about.
 
 >>> marked("A[I_X, J] @ B[J_Q, K]", "The expression uses the mesh axis Q, but the mesh has X=4; add Q=… to --mesh.")
-[15, 16]
+[16, 17]
 >>> marked("bf17[B,8]", "There is no dtype 'bf17'; did you mean 'bf16'?")
 [0, 4]
 """
@@ -30,7 +30,9 @@ def marked(expression: str, sentence: str) -> list[int] | None:
     return None
 
 
-def letters(names: Sequence[str], fixed: Mapping[str, int], sizes: Mapping[str, int], most: int = LARGEST) -> list[dict[str, Any]]:
+def letters(
+    names: Sequence[str], fixed: Mapping[str, int], sizes: Mapping[str, int], most: int = LARGEST
+) -> list[dict[str, Any]]:
     """A slider for each letter that the expression leaves open: powers of two, and those halfway between."""
     stops = sorted({step << power for power in range(most) for step in (1, 2, 3)})
     return [
@@ -47,4 +49,3 @@ def _text(size: int | None) -> str:
 def value_of(value: float | str | None, unit: str, why: str = "") -> Amount:
     """A number of a report, or its formula while sizes are open."""
     return amount(None, unit, text=value) if isinstance(value, str) else amount(value, unit, why)
-

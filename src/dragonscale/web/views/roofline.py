@@ -95,7 +95,11 @@ def roof_panel(asked: Asked) -> dict[str, Any]:
         return {"roofs": [], "points": []}
     points: list[dict[str, Any]] = []
     if report.intensity_flops_per_byte and report.attainable_flops_per_s:
-        points.append(_point("this operation", report.intensity_flops_per_byte, report.attainable_flops_per_s, report.bound_by or ""))
+        points.append(
+            _point(
+                "this operation", report.intensity_flops_per_byte, report.attainable_flops_per_s, report.bound_by or ""
+            )
+        )
     for sample in report.samples:
         if not points or sample.intensity_flops_per_byte > 1.5 * points[-1]["intensity"]:
             name = f"{report.free[0]} = {sample.value:,.0f}"
@@ -111,7 +115,13 @@ def roof_panel(asked: Asked) -> dict[str, Any]:
 
 
 def _point(name: str, intensity: float, rate: float, bound: str) -> dict[str, Any]:
-    return {"name": name, "intensity": intensity, "rate": rate, "bound": bound, "why": "roofline:attainable_flops_per_s"}
+    return {
+        "name": name,
+        "intensity": intensity,
+        "rate": rate,
+        "bound": bound,
+        "why": "roofline:attainable_flops_per_s",
+    }
 
 
 def curve_panel(asked: Asked) -> dict[str, Any]:

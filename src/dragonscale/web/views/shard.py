@@ -40,13 +40,21 @@ def answer_panel(asked: Asked) -> dict[str, Any]:
     report = _record(asked)
     best, why = report.best, "shard:forward:0:0"
     times = [one.lower_s for one in best]
-    total = sum(one for one in times if isinstance(one, float)) if times and all(isinstance(one, float) for one in times) else None
+    total = (
+        sum(one for one in times if isinstance(one, float))
+        if times and all(isinstance(one, float) for one in times)
+        else None
+    )
     lead = f"{render(total, 's')} at best. " if total else ""
     one = best[0]
     rows: list[tuple[str, Any, str]] = [
         ("sent by each chip", value_of(one.wire_bytes_per_chip, "bytes", f"{why}:wire_bytes_per_chip"), ""),
         ("FLOPs of each chip", value_of(one.flops_per_chip, "FLOP", f"{why}:flops_per_chip"), ""),
-        ("read and written", value_of(one.hbm_bytes_per_chip, "bytes", f"{why}:hbm_bytes_per_chip"), "of each chip's HBM"),
+        (
+            "read and written",
+            value_of(one.hbm_bytes_per_chip, "bytes", f"{why}:hbm_bytes_per_chip"),
+            "of each chip's HBM",
+        ),
         ("collectives", count(len(report.forward_collectives), "shard:forward_collectives"), "forward"),
     ]
     if report.backward:
