@@ -3,19 +3,21 @@
 from collections.abc import Iterable
 from typing import Any
 
+from dragonscale.charts.mesh import AxisMove, mesh_frames
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip
 from dragonscale.plan.ledger import Ledger, LedgerLine
-from dragonscale.plan.timeline import MICRO, TimelinePass, timeline
+from dragonscale.plan.timeline import TimelinePass, timeline
 from dragonscale.reports.charts.moves import mesh_axes
-from dragonscale.reports.charts.roles import time_role
+from dragonscale.reports.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.reports.serve.bills import bills_of, deployment_of
 from dragonscale.reports.serve.config import first
 from dragonscale.reports.serve.records import ConfigReport, ServeReport
 from dragonscale.serving.lines import ServingLine
 from dragonscale.units import render
-from dragonscale.web.amounts import amount
+from dragonscale.web.amounts import amount, count
 from dragonscale.web.asked import Asked
+from dragonscale.web.views.tracks import tracks_of
 
 AXES = ("pipe", "data", "context", "width", "tensor")
 """Axes of a serving mesh, outermost first; experts are dealt out over data and tensor."""
@@ -33,10 +35,11 @@ def mesh_panel(asked: Asked) -> dict[str, Any]:
     """The mesh of one replica, outermost axis first, with the collectives of a decode step and of a prompt over each axis."""
     found = _bills(asked)
     if found is None:
-        return {"axes": []}
-    _, one, bills = found
+        return {"axes": [], "frames": [], "dots": []}
+    report, one, bills = found
+    piece = deployment_of(report.asked, one).piece
     degrees = {name: getattr(one, name) for name in AXES}
-    words = {"decode": "in a decode step", "prefill": "in a prompt"}
+    laid = axis_wiring({name: degree for name, degree in degrees.items() if degree > 1}, piece)
     rows: dict[str, dict[str, Any]] = {}
     for phase, ledger in bills.items():
         for axis in mesh_axes(degrees, ledger.lines):
@@ -44,14 +47,34 @@ def mesh_panel(asked: Asked) -> dict[str, Any]:
                 "requests; experts" if axis.name == "data" and one.expert > 1 else _SPLITS.get(axis.name, axis.splits)
             )
             row = rows.setdefault(
-                axis.name, {"name": axis.name, "degree": axis.degree, "role": axis.role, "splits": splits, "moves": []}
+                axis.name,
+                {
+                    "name": axis.name,
+                    "degree": axis.degree,
+                    "role": axis.role,
+                    "splits": splits,
+                    "lies": laid.get(axis.name, ""),
+                    "moves": [],
+                },
             )
-            row["moves"] += [
-                {"name": f"{move.name} {words[phase]}", "phase": phase, "bytes": amount(move.bytes, "bytes", f"sent:{axis.name}"),
-                 "seconds": amount(move.seconds, "s", f"sent:{axis.name}"), "exposed": amount(move.exposed, "s", f"sent:{axis.name}")}
-                for move in axis.moves
-            ]  # fmt: skip
-    return {"slice": one.copy_slice, "copies": one.copies, "chips": one.chips, "axes": list(rows.values())}
+            row["moves"] += [_move(move, axis.name, phase) for move in axis.moves]
+    frames, dots = mesh_frames([(axis["name"], axis["degree"]) for axis in rows.values()])
+    return {
+        "slice": one.copy_slice, "copies": one.copies, "axes": list(rows.values()), "wiring": slice_wiring(piece),
+        "chip": piece.chip.title, "chips": count(one.chips),
+        "frames": [[each.left, each.top, each.right, each.bottom, each.axis] for each in frames], "dots": [list(dot) for dot in dots],
+    }  # fmt: skip
+
+
+def _move(move: AxisMove, axis: str, phase: str) -> dict[str, Any]:
+    """A collective over an axis, in one of the two iterations."""
+    seconds, exposed = move.seconds or 0.0, move.exposed or 0.0
+    words = {"decode": "in a decode step", "prefill": "in a prompt"}
+    return {
+        "name": f"{move.name} {words[phase]}", "phase": phase, "bytes": amount(move.bytes, "bytes", f"sent:{axis}"),
+        "seconds": amount(seconds, "s", f"sent:{axis}"), "exposed": amount(exposed, "s", f"sent:{axis}"),
+        "hidden": exposed < 0.005 * seconds,
+    }  # fmt: skip
 
 
 _SPLITS = {"data": "requests"}
@@ -113,26 +136,15 @@ def timeline_panel(asked: Asked) -> dict[str, Any]:
     """A prompt and then a decode step, as a chip runs them: what it does after what, and what travels beside it."""
     found = _bills(asked)
     if found is None:
-        return {"tracks": []}
+        return {"tracks": [], "total": amount(None, "s")}
     _, one, bills = found
     names = {"prefill": "a prompt", "decode": f"a decode step of {one.batch:,}"}
     passes = [
         TimelinePass(names[phase], tuple(bills[phase].lines)) for phase in ("prefill", "decode") if phase in bills
     ]
-    events = timeline(passes, "")["traceEvents"]
-    tracks = {one["tid"]: {"name": one["args"]["name"], "slices": []} for one in events if one["name"] == "thread_name"}
-    sections = {line.section for ledger in bills.values() for line in ledger.lines} | set(names.values())
-    for event in events:
-        if event["ph"] != "X":
-            continue
-        facts = event["args"]
-        seconds = event["dur"] / MICRO
-        tracks[event["tid"]]["slices"].append(
-            {"name": event["name"], "start": event["ts"] / MICRO, "length": seconds, "text": render(seconds, "s"),
-             "role": time_role(facts["term"]) if facts else "", "term": facts.get("term", ""), "depth": 2 if facts else 1,
-             "outer": not facts and event["name"] in sections}
-        )  # fmt: skip
+    total = sum(float(book.total("exposed_s")) for book in bills.values())
     return {
-        "tracks": list(tracks.values()),
-        "total": amount(sum(float(book.total("exposed_s")) for book in bills.values()), "s"),
+        "tracks": tracks_of(timeline(passes, "")),
+        "total": amount(total, "s"),
+        "about": f"A chip of {one.copy_slice}: a prompt that runs alone, then a decode step; layers of a kind are drawn together.",
     }

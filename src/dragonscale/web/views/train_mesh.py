@@ -5,7 +5,6 @@ from typing import Any
 from dragonscale.charts.mesh import mesh_frames
 from dragonscale.plan.ledger import Ledger
 from dragonscale.reports.charts.moves import ORDER, mesh_axes
-from dragonscale.reports.charts.roles import time_role
 from dragonscale.reports.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.training.evaluation import Job
 from dragonscale.training.layer_rooflines import layer_points
@@ -13,9 +12,8 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.step_timeline import step_timeline
 from dragonscale.web.amounts import amount, count
 from dragonscale.web.asked import Asked
+from dragonscale.web.views.tracks import tracks_of
 from dragonscale.web.views.train_plan import first_plan, job_of, typed_plan
-
-MICRO = 1e-6
 
 
 def mesh_panel(asked: Asked) -> dict[str, Any]:
@@ -107,22 +105,8 @@ def timeline_panel(asked: Asked) -> dict[str, Any]:
     report, one = first_plan(asked)
     if one is None:
         return {"tracks": []}
-    events = _trace(asked)[0]["traceEvents"]
-    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    tracks: dict[int, list[list[Any]]] = {number: [] for number in names}
-    open_until: dict[int, list[float]] = {number: [] for number in names}
-    for event in (event for event in events if event["ph"] == "X"):
-        number, start, length = event["tid"], event["ts"] * MICRO, event["dur"] * MICRO
-        stack = open_until[number]
-        while stack and stack[-1] <= start * (1 + 1e-12):
-            stack.pop()
-        depth = len(stack) if number == 1 else 0
-        stack.append(start + length)
-        term = event["args"].get("term", "")
-        role = time_role(term) if term else ("overhead:2" if depth == 0 else "overhead:3")
-        tracks[number].append([event["name"], start, length, min(depth, 2), role, term])
     return {
         "total": amount(one.step_s, "s", "step_s"),
-        "tracks": [{"name": names[number], "slices": slices} for number, slices in tracks.items()],
+        "tracks": tracks_of(_trace(asked)[0]),
         "about": f"A chip of the fullest stage of {report.slice}; layers of a kind are drawn together.",
     }
