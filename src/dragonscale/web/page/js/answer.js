@@ -27,7 +27,7 @@ export function AnswerArea({ answer, label = "Answer", toolbar, children }) {
 /** The answer in a sentence; `feasible` false makes it a warning. `advice` is what bounds it and what to change. */
 export function Sentence({ text, feasible = true, advice, height = 64 }) {
   if (!text) return html`<${Skeleton} height=${height} />`;
-  return html`<div class="said" aria-live="polite"><p class=${`sentence${feasible ? "" : " sentence-not"}`}>${text}</p>
+  return html`<div class="spoken" aria-live="polite"><p class=${`sentence${feasible ? "" : " sentence-not"}`}>${text}</p>
     ${advice && html`<p class="advice">${advice}</p>`}</div>`;
 }
 

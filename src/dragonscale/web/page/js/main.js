@@ -1,7 +1,8 @@
 // The page: a header with the tabs, and the tab that is open.
 
 import { Catalogue, loadCatalogue } from "./catalogue.js";
-import { html, render, useEffect, useErrorBoundary, useState } from "./html.js";
+import { Skeleton } from "./card.js";
+import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "./html.js";
 import { openTab, TABS, useAppState } from "./state.js";
 import { useTheme } from "./theme.js";
 import { TrainTab } from "./tabs/train.js";
@@ -32,35 +33,51 @@ function Guarded({ children }) {
   return children;
 }
 
-function App({ catalogue }) {
+function Header({ state, theme, toggle }) {
+  const tabs = useRef(null);
+  // on a phone the open tab may lie beyond the edge
+  useLayoutEffect(() => {
+    const [bar, open] = [tabs.current, tabs.current.querySelector("[aria-current]")];
+    if (open) bar.scrollLeft = open.offsetLeft - (bar.clientWidth - open.offsetWidth) / 2;
+  }, [state.tab]);
+  return html`<header class="top">
+    <p class="brand"><img src="icon.svg" alt="" width="22" height="22" /> Dragonscale</p>
+    <nav class="tabs" aria-label="Questions" ref=${tabs}>
+      ${TABS.map((tab) => html`<a key=${tab.name} href=${`#${tab.name}`} aria-current=${tab.name === state.tab ? "page" : null}
+        onClick=${(event) => { event.preventDefault(); openTab(tab.name); }}>${tab.title}</a>`)}
+    </nav>
+    <button type="button" class="quiet icon" onClick=${toggle} aria-label=${`Use the ${theme === "dark" ? "light" : "dark"} theme`}>
+      <${ThemeIcon} theme=${theme} /></button>
+  </header>`;
+}
+
+/** The places of the form and the answer, kept while the planner is not there yet. */
+function Waiting({ error }) {
+  if (error) return html`<p class="loading" role="alert">${error.message}</p>`;
+  return html`<aside class="form" aria-hidden="true"><div class="opening">${[56, 56, 120, 56, 56].map((height, at) => html`<${Skeleton} key=${at} height=${height} />`)}</div></aside>
+    <section class="answer" aria-busy="true" aria-label="Answer"><${Skeleton} height=${64} /><${Skeleton} height=${86} /><div class="cards">
+      ${[1, 2, 3, 4].map((at) => html`<${Skeleton} key=${at} height=${320} />`)}</div></section>`;
+}
+
+function App() {
   const state = useAppState();
-  const [theme, toggle] = useTheme(catalogue.colours);
+  const [{ catalogue, error }, set] = useState({});
+  useEffect(() => {
+    loadCatalogue().then((found) => set({ catalogue: found }), (problem) => set({ error: problem }));
+  }, []);
+  const [theme, toggle] = useTheme(catalogue ? catalogue.colours : null);
+  useEffect(() => { document.title = `${TABS.find((tab) => tab.name === state.tab).title} · Dragonscale`; }, [state.tab]);
   const Body = BODIES[state.tab];
   return html`<${Catalogue.Provider} value=${catalogue}>
     <a class="skip" href="#answer" onClick=${(event) => { event.preventDefault(); document.getElementById("answer")?.focus(); }}>
       Skip to the answer</a>
-    <header class="top">
-      <p class="brand"><img src="icon.svg" alt="" width="22" height="22" /> Dragonscale</p>
-      <nav class="tabs" aria-label="Questions">
-        ${TABS.map((tab) => html`<a key=${tab.name} href=${`#${tab.name}`} aria-current=${tab.name === state.tab ? "page" : null}
-          onClick=${(event) => { event.preventDefault(); openTab(tab.name); }}>${tab.title}</a>`)}
-      </nav>
-      <button type="button" class="quiet icon" onClick=${toggle} aria-label=${`Use the ${theme === "dark" ? "light" : "dark"} theme`}>
-        <${ThemeIcon} theme=${theme} /></button>
-    </header>
-    <main class=${`tab tab-${state.tab}`}><${Guarded} key=${state.tab}><${Body} state=${state} /></${Guarded}></main>
+    <${Header} state=${state} theme=${theme} toggle=${toggle} />
+    <main class=${`tab tab-${state.tab}`}>${catalogue
+      ? html`<${Guarded} key=${state.tab}><${Body} state=${state} /></${Guarded}>`
+      : html`<${Waiting} error=${error} />`}</main>
   </${Catalogue.Provider}>`;
-}
-
-function Opening() {
-  const [found, set] = useState({});
-  useEffect(() => {
-    loadCatalogue().then((catalogue) => set({ catalogue }), (error) => set({ error }));
-  }, []);
-  if (found.error) return html`<p class="loading" role="alert">${found.error.message}</p>`;
-  return found.catalogue ? html`<${App} catalogue=${found.catalogue} />` : html`<p class="loading">Loading …</p>`;
 }
 
 const root = document.getElementById("app");
 root.textContent = "";
-render(html`<${Opening} />`, root);
+render(html`<${App} />`, root);

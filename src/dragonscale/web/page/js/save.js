@@ -50,9 +50,7 @@ function legendOf(card) {
 export function pictureOf(card) {
   const drawings = [...card.querySelectorAll("svg[data-chart]")].filter((one) => one.getClientRects().length);
   if (!drawings.length) return null;
-  const root = getComputedStyle(document.documentElement);
-  const [ink, paper, muted] = ["--ink", "--surface", "--muted"].map((name) => root.getPropertyValue(name).trim());
-  const font = getComputedStyle(card).fontFamily;
+  const { color: ink, backgroundColor: paper, fontFamily: font } = getComputedStyle(card);
   const width = Math.max(...drawings.map((one) => one.width.baseVal.value)) + 2 * MARGIN;
   const made = element("svg", { xmlns: SPACE, "font-family": font });
   made.append(element("rect", { width: "100%", height: "100%", fill: paper }));
@@ -73,7 +71,7 @@ export function pictureOf(card) {
     made.append(element("text", { x: x + 16, y: line + 9, fill: ink, "font-size": 12 }, text));
   });
   y += Math.ceil(legend.length / columns) * LINE + (legend.length ? 8 : 0);
-  made.append(element("text", { x: width - MARGIN, y: y + 6, fill: muted, "font-size": 10, "text-anchor": "end" }, "Dragonscale"));
+  made.append(element("text", { x: width - MARGIN, y: y + 6, fill: ink, opacity: 0.6, "font-size": 10, "text-anchor": "end" }, "Dragonscale"));
   const height = y + MARGIN;
   made.setAttribute("width", width);
   made.setAttribute("height", height);
