@@ -1,0 +1,140 @@
+"""Archives of the static edition: files picked out of the parts, as zips that the worker unpacks.
+
+Where a Python 3.12 is at hand (the version inside Pyodide), modules are stored compiled: the browser then starts in about half the
+time, for it need not parse half a million lines. Without one they are stored as text, which runs the same.
+"""
+
+import functools
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tools.static_edition.parts import fetch
+
+Files = dict[str, bytes]
+
+_WHEN = (2026, 1, 1, 0, 0, 0)  # the same files give the same bytes
+_NUMPY = "lib/python3.12/site-packages/"
+# What `import numpy` never loads: tests, compilers of Fortran, headers, types, and the transforms nobody here uses.
+_NOT_OF_NUMPY = re.compile(
+    r"/(tests|f2py|testing|fft|polynomial|_pyinstaller|include|doc|typing|distutils)/|/(core|char|rec|compat)/(?!__init__)"
+    r"|\.(pyi|pxd|pyx|h|c|a|md|build|lib)$|_tests\.|_simd\.|lapack_lite|conftest\.py$|ctypeslib|matlib\.py$|_configtool"
+)
+# Modules that only attach docstrings to compiled functions: `import numpy` wants them, empty will do.
+_ONLY_DOCS = ("numpy/_core/_add_newdocs.py", "numpy/_core/_add_newdocs_scalars.py")
+_NOT_OF_SYMPY = re.compile(r"/tests/|/benchmarks/|^sympy/(testing|galgebra|parsing/(latex|autolev|c|fortran))/|\.(lark|g4|antlr)$")
+
+
+def numpy_files() -> tuple[Files, Files]:
+    """NumPy without what is never loaded; and `numpy.random`, which only simulations draw from."""
+    with tarfile.open(fetch("numpy")) as outer:
+        inner = next(member for member in outer if member.name.endswith(".tar.gz"))
+        packed = outer.extractfile(inner)
+        assert packed is not None
+        every = _tar_files(packed.read())
+    files = {name.removeprefix(_NUMPY): data for name, data in every.items() if name.startswith(f"{_NUMPY}numpy/")}
+    files = {name: data for name, data in files.items() if not _NOT_OF_NUMPY.search(name)}
+    files |= dict.fromkeys(_ONLY_DOCS, b"")
+    random = {name: data for name, data in files.items() if name.startswith("numpy/random/")}
+    return {name: data for name, data in files.items() if name not in random}, random
+
+
+def sympy_files() -> Files:
+    """SymPy and mpmath without their tests."""
+    files = zip_files(fetch("sympy").read_bytes()) | zip_files(fetch("mpmath").read_bytes())
+    return {
+        name: data for name, data in files.items() if name.endswith(".py") and not _NOT_OF_SYMPY.search(name)
+    }  # fmt: skip
+
+
+def yaml_files() -> Files:
+    """PyYAML's Python; without its C part it reads and writes the same."""
+    every = _tar_files(fetch("pyyaml").read_bytes())
+    found = {name.partition("/lib/")[2]: data for name, data in every.items() if "/lib/yaml/" in name}
+    return {name: data for name, data in found.items() if name.endswith(".py")}
+
+
+def pyodide_files() -> Files:
+    """The files of Pyodide's core."""
+    names = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
+    every = _tar_files(fetch("pyodide").read_bytes())
+    return {name: every[f"package/{name}"] for name in names}
+
+
+def licence_text(name: str, file: str) -> str:
+    """The text of a licence inside a part."""
+    data = fetch(name).read_bytes()
+    if name == "numpy":
+        data = next(packed for inner, packed in _tar_files(data).items() if inner.endswith(".tar.gz"))
+    files = zip_files(data) if data[:2] == b"PK" else _tar_files(data)
+    return files[file].decode()
+
+
+def zip_files(data: bytes) -> Files:
+    """The files of a zip or a wheel."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
+
+
+def _tar_files(data: bytes) -> Files:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        opened = ((member.name, archive.extractfile(member)) for member in archive if member.isfile())
+        return {name.removeprefix("./"): file.read() for name, file in opened if file is not None}
+
+
+def packed(files: Mapping[str, bytes]) -> bytes:
+    """A zip of the files, in order of their names, compiled where that can be done."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, data in sorted(compiled(files).items()):
+            archive.writestr(zipfile.ZipInfo(name, _WHEN), data, zipfile.ZIP_DEFLATED, 9)
+    return out.getvalue()
+
+
+def compiled(files: Mapping[str, bytes]) -> Files:
+    """The files with each module as bytecode of Python 3.12; as they are where there is none."""
+    compiler = _compiler()
+    return compiler(files) if compiler else dict(files)
+
+
+@functools.cache
+def _compiler() -> Callable[[Mapping[str, bytes]], Files] | None:
+    if sys.version_info[:2] == (3, 12):
+        return functools.partial(_compile_with, sys.executable)
+    for name in ("python3.12", "/usr/bin/python3.12", "/usr/local/bin/python3.12"):
+        path = shutil.which(name)
+        if path and subprocess.run([path, "--version"], capture_output=True, check=False).returncode == 0:
+            return functools.partial(_compile_with, path)
+    return None
+
+
+_MAGIC_CHECK = "import importlib.util as u, sys; sys.exit(0 if u.MAGIC_NUMBER[:2] == (3531).to_bytes(2, 'little') else 1)"
+"""Bytecode of every released 3.12 has this number."""
+
+
+def _compile_with(python: str, files: Mapping[str, bytes]) -> Files:
+    with tempfile.TemporaryDirectory(prefix="dragonscale-static-") as folder:
+        for name, data in files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        # `-b`: beside the source, where a module without one is looked for; unchecked: there is no source to check against.
+        # `-s`: paths in tracebacks begin at the package.
+        command = [python, "-m", "compileall", "-q", "-b", "-s", folder, "--invalidation-mode", "unchecked-hash", folder]
+        if subprocess.run([python, "-c", _MAGIC_CHECK], check=False).returncode != 0:
+            return dict(files)
+        subprocess.run(command, check=False, capture_output=True)
+        found = {}
+        for name, data in files.items():
+            made = Path(folder, f"{name}c")
+            found |= {f"{name}c": made.read_bytes()} if name.endswith(".py") and made.exists() else {name: data}
+        return found
+
+

@@ -1,0 +1,160 @@
+"""The static edition: the page with the planner inside, as a folder for any static host.
+
+    python -m tools.static_edition.build --out site/app
+
+The page is that of `dscale web`; only its backend is another one: a Web Worker that runs the planner (`worker.js`), which
+`planner/` holds as archives. Every address is relative, so the folder works under any path. Nothing is fetched from
+anywhere else when it runs.
+"""
+
+import argparse
+import json
+import re
+import shutil
+from pathlib import Path
+
+from dragonscale.errors import InputError
+from dragonscale.web.answers import answer
+from tools.static_edition.archives import (
+    Files,
+    licence_text,
+    numpy_files,
+    packed,
+    pyodide_files,
+    sympy_files,
+    yaml_files,
+    zip_files,
+)
+from tools.static_edition.parts import HERE, fetch, parts
+
+ROOT = HERE.parents[1]
+SOURCE = ROOT / "src" / "dragonscale"
+PAGE = SOURCE / "web" / "page"
+
+# What runs programs or measures machines, and the server: a browser can do neither.
+LEFT_OUT = (
+    "runtime",
+    "web/server",
+    "web/page",
+    "evidence/verify",
+    "evidence/calibrate",
+    "evidence/profiles",
+    "evidence/logs",
+    "reports/run",
+    "reports/calibrate",
+    "reports/profile",
+    "reports/sweep",
+    "reports/verify",
+)
+# Archives that an import fetches, by the packages they hold.
+LATE = {"sympy": ("sympy", "mpmath"), "yaml": ("yaml",), "numpy_random": ("numpy.random",)}
+FIRST = ("numpy.zip", "msgspec.zip", "dragonscale.zip")
+
+# `wasm-unsafe-eval` allows WebAssembly and nothing else.
+POLICY = (
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; worker-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'"
+)
+
+
+def own_files() -> Files:
+    """The package's modules and data, without what cannot run in a browser; and its version, where Python looks for it."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*")):
+        inside = path.relative_to(SOURCE).as_posix()
+        left_out = any(inside.startswith(f"{one}/") for one in LEFT_OUT)
+        if path.is_file() and not left_out and path.suffix not in (".pyc", ".typed", ".pyi"):
+            found[f"dragonscale/{inside}"] = path.read_bytes()
+    metadata = f"Metadata-Version: 2.1\nName: dragonscale\nVersion: {_version()}\n"
+    return found | {f"dragonscale-{_version()}.dist-info/METADATA": metadata.encode()}
+
+
+def _version() -> str:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    found = re.search(r'^version = "(.+)"$', text, re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def planner_files() -> Files:
+    """Everything that the worker loads."""
+    numpy, random = numpy_files()
+    files = pyodide_files()
+    stdlib = files.pop("python_stdlib.zip")
+    lock = json.loads(files.pop("pyodide-lock.json"))
+    manifest = {
+        "first": FIRST,
+        "late": {package: f"{name}.zip" for name, packages in LATE.items() for package in packages},
+        "missing": [f"dragonscale.{one.replace('/', '.')}" for one in LEFT_OUT if one != "web/page"],
+    }
+    return files | {
+        "python_stdlib.zip": packed(zip_files(stdlib)),
+        "pyodide-lock.json": json.dumps({"info": lock["info"], "packages": {}}).encode(),  # no package is fetched by name
+        "numpy.zip": packed(numpy),
+        "numpy_random.zip": packed(random),
+        "msgspec.zip": packed(zip_files(fetch("msgspec").read_bytes())),
+        "yaml.zip": packed(yaml_files()),
+        "sympy.zip": packed(sympy_files()),
+        "dragonscale.zip": packed(own_files()),
+        "manifest.json": json.dumps(manifest).encode(),
+        "catalogue.json": catalogue(),
+    }
+
+
+def catalogue() -> bytes:
+    """What the form offers, worked out now: the page is drawn before the planner is there."""
+    messages: list[dict[str, object]] = []
+    answer({"view": "catalogue"}, messages.append)
+    return json.dumps(next(one["data"] for one in messages if "panel" in one)).encode()
+
+
+def page_files() -> Files:
+    """The page, told to ask the worker."""
+    files = {path.relative_to(PAGE).as_posix(): path.read_bytes() for path in PAGE.rglob("*") if path.is_file()}
+    index = files["index.html"].decode()
+    server = '<meta name="dragonscale-backend" content="server">'
+    assert server in index, "The page does not say who answers."
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n  '
+    files["index.html"] = index.replace(server, policy + server.replace("server", "worker")).encode()
+    return files | {"js/worker.js": (HERE / "worker.js").read_bytes()}
+
+
+def licences() -> bytes:
+    """Every part with its licence; what is compiled into Python is Python's and Pyodide's."""
+    texts = [("Dragonscale", _version(), "Apache-2.0", "the planner and the page", (ROOT / "LICENSE").read_text())]
+    for name, part in parts().items():
+        own = HERE / part.licence_file
+        text = own.read_text() if own.exists() else licence_text(name, part.licence_file)
+        texts.append((name, part.version, part.licence, f"{part.what}; {part.home}", text))
+    python = (HERE / "licences" / "python.txt").read_text()
+    texts.append(("Python", "3.12", "PSF-2.0", "the language and its library, inside Pyodide; https://python.org", python))
+    rule = "=" * 100
+    blocks = [f"{rule}\n{name} {version} ({licence}): {what}\n{rule}\n\n{text}" for name, version, licence, what, text in texts]
+    return "\n\n".join(blocks).encode()
+
+
+def build(out: Path) -> None:
+    """Write the folder anew."""
+    files = page_files() | {f"planner/{name}": data for name, data in planner_files().items()}
+    files["LICENSES.txt"] = licences()
+    shutil.rmtree(out, ignore_errors=True)
+    for name, data in files.items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The page with the planner inside, for any static host.")
+    parser.add_argument("--out", type=Path, default=ROOT / "site" / "app", help="the folder to write")
+    out = parser.parse_args().out
+    try:
+        build(out)
+    except InputError as error:
+        raise SystemExit(str(error)) from None
+    total = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    print(f"{out}: {total / 1e6:.1f} MB in all; open it with `python -m http.server -d {out}`.")
+
+
+if __name__ == "__main__":
+    main()
