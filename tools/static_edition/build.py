@@ -11,6 +11,8 @@ import argparse
 import json
 import re
 import shutil
+import sys
+from importlib import import_module
 from pathlib import Path
 
 from dragonscale.errors import InputError
@@ -18,6 +20,7 @@ from dragonscale.web.answers import answer
 from tools.static_edition.archives import (
     Files,
     licence_text,
+    module_name,
     numpy_files,
     packed,
     pyodide_files,
@@ -79,6 +82,7 @@ def _version() -> str:
 def planner_files() -> Files:
     """Everything that the worker loads."""
     numpy, random = numpy_files()
+    soon = soon_loaded()
     files = pyodide_files()
     stdlib = files.pop("python_stdlib.zip")
     lock = json.loads(files.pop("pyodide-lock.json"))
@@ -88,24 +92,39 @@ def planner_files() -> Files:
         "missing": [f"dragonscale.{one.replace('/', '.')}" for one in LEFT_OUT if one != "web/page"],
     }
     return files | {
-        "python_stdlib.zip": packed(zip_files(stdlib)),
+        "python_stdlib.zip": packed(zip_files(stdlib), soon),
         "pyodide-lock.json": json.dumps({"info": lock["info"], "packages": {}}).encode(),  # no package is fetched by name
-        "numpy.zip": packed(numpy),
+        "numpy.zip": packed(numpy, soon | {module_name(one) for one in numpy}),
         "numpy_random.zip": packed(random),
-        "msgspec.zip": packed(zip_files(fetch("msgspec").read_bytes())),
-        "yaml.zip": packed(yaml_files()),
-        "sympy.zip": packed(sympy_files()),
-        "dragonscale.zip": packed(own_files()),
+        "msgspec.zip": packed(zip_files(fetch("msgspec").read_bytes()), soon),
+        "yaml.zip": packed(yaml_files(), soon),
+        "sympy.zip": packed(sympy_files(), soon),
+        "dragonscale.zip": packed(own_files(), soon),
         "manifest.json": json.dumps(manifest).encode(),
         "catalogue.json": catalogue(),
     }
 
 
+def asked_here(request: dict[str, object]) -> list[dict[str, object]]:
+    """The messages of an answer, worked out on this machine."""
+    messages: list[dict[str, object]] = []
+    answer(request, messages.append)
+    return messages
+
+
 def catalogue() -> bytes:
     """What the form offers, worked out now: the page is drawn before the planner is there."""
-    messages: list[dict[str, object]] = []
-    answer({"view": "catalogue"}, messages.append)
-    return json.dumps(next(one["data"] for one in messages if "panel" in one)).encode()
+    return json.dumps(next(one["data"] for one in asked_here({"view": "catalogue"}) if "panel" in one)).encode()
+
+
+def soon_loaded() -> set[str]:
+    """Modules that the questions of a first visit load, found by asking them."""
+    model = {"model": "llama3-8b"}
+    asked_here({"view": "train", "fields": model | {"on": "h100:8", "batch": "64seq", "seq": 8192}})
+    asked_here({"view": "serve", "fields": model | {"on": "h100:1"}})
+    import_module("sympy")
+    import_module("dragonscale.web.in_browser")
+    return set(sys.modules)
 
 
 def page_files() -> Files:
