@@ -35,7 +35,8 @@ bench: $(READY)
 	$(BIN)/python benchmarks/serving_search.py
 	$(BIN)/python benchmarks/simulation.py
 
-# Refreshes the reference, every example's output, the pictures and the JSON Schemas, then builds the site into site/.
+# Refreshes the reference, every example's output, the pictures and the JSON Schemas, then builds the site into site/
+# and the page with the planner inside it into site/app/.
 docs: $(READY)
 	$(BIN)/python -m tools.write_schemas
 	$(BIN)/python -m tools.write_reference
@@ -44,6 +45,7 @@ docs: $(READY)
 	$(BIN)/python -m tools.draw_docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check zensical
 	$(BIN)/zensical build
+	$(BIN)/python -m tools.static_edition.build --out site/app
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/basedpyright && $(BIN)/lint-imports

@@ -31,7 +31,9 @@ _NOT_OF_NUMPY = re.compile(
 )
 # Modules that only attach docstrings to compiled functions: `import numpy` wants them, empty will do.
 _ONLY_DOCS = ("numpy/_core/_add_newdocs.py", "numpy/_core/_add_newdocs_scalars.py")
-_NOT_OF_SYMPY = re.compile(r"/tests/|/benchmarks/|^sympy/(testing|galgebra|parsing/(latex|autolev|c|fortran))/|\.(lark|g4|antlr)$")
+_NOT_OF_SYMPY = re.compile(
+    r"/tests/|/benchmarks/|^sympy/(testing|galgebra|parsing/(latex|autolev|c|fortran))/|\.(lark|g4|antlr)$"
+)
 
 
 def numpy_files() -> tuple[Files, Files]:
@@ -116,7 +118,12 @@ def module_name(path: str) -> str:
 @functools.cache
 def _compiler() -> Callable[[Mapping[str, bytes]], Files] | None:
     """What compiles modules for Pyodide's Python: all releases of 3.12 have the same bytecode."""
-    for name in (sys.executable, os.environ.get("PYTHON312", "python3.12"), "/usr/bin/python3.12", "/usr/local/bin/python3.12"):
+    for name in (
+        sys.executable,
+        os.environ.get("PYTHON312", "python3.12"),
+        "/usr/bin/python3.12",
+        "/usr/local/bin/python3.12",
+    ):
         path = shutil.which(name)
         told = path and subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
         if path and told and told.startswith("Python 3.12."):
@@ -132,12 +139,21 @@ def _compile_with(python: str, files: Mapping[str, bytes]) -> Files:
             path.write_bytes(data)
         # `-b`: beside the source, where a module without one is looked for; unchecked: there is no source to check against.
         # `-s`: paths in tracebacks begin at the package.
-        command = [python, "-m", "compileall", "-q", "-b", "-s", folder, "--invalidation-mode", "unchecked-hash", folder]
+        command = [
+            python,
+            "-m",
+            "compileall",
+            "-q",
+            "-b",
+            "-s",
+            folder,
+            "--invalidation-mode",
+            "unchecked-hash",
+            folder,
+        ]
         subprocess.run(command, check=False, capture_output=True)
         made = {name: Path(folder, f"{name}c") for name in files}
         return {
             f"{name}c" if path.exists() else name: path.read_bytes() if path.exists() else files[name]
             for name, path in made.items()
         }
-
-

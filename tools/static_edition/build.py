@@ -93,7 +93,9 @@ def planner_files() -> Files:
     }
     return files | {
         "python_stdlib.zip": packed(zip_files(stdlib), soon),
-        "pyodide-lock.json": json.dumps({"info": lock["info"], "packages": {}}).encode(),  # no package is fetched by name
+        "pyodide-lock.json": json.dumps(
+            {"info": lock["info"], "packages": {}}
+        ).encode(),  # no package is fetched by name
         "numpy.zip": packed(numpy, soon | {module_name(one) for one in numpy}),
         "numpy_random.zip": packed(random),
         "msgspec.zip": packed(zip_files(fetch("msgspec").read_bytes()), soon),
@@ -146,9 +148,14 @@ def licences() -> bytes:
         text = own.read_text() if own.exists() else licence_text(name, part.licence_file)
         texts.append((name, part.version, part.licence, f"{part.what}; {part.home}", text))
     python = (HERE / "licences" / "python.txt").read_text()
-    texts.append(("Python", "3.12", "PSF-2.0", "the language and its library, inside Pyodide; https://python.org", python))
+    texts.append(
+        ("Python", "3.12", "PSF-2.0", "the language and its library, inside Pyodide; https://python.org", python)
+    )
     rule = "=" * 100
-    blocks = [f"{rule}\n{name} {version} ({licence}): {what}\n{rule}\n\n{text}" for name, version, licence, what, text in texts]
+    blocks = [
+        f"{rule}\n{name} {version} ({licence}): {what}\n{rule}\n\n{text}"
+        for name, version, licence, what, text in texts
+    ]
     return "\n\n".join(blocks).encode()
 
 

@@ -18,7 +18,9 @@ def write_wheel(source: Path, extension: Path, folder: Path) -> Path:
     files = {f"msgspec/{path.name}": path.read_bytes() for path in sorted((source / "src" / "msgspec").glob("*.py*"))}
     files[EXTENSION] = extension.read_bytes()
     files[f"{info}/METADATA"] = (source / "PKG-INFO").read_bytes()
-    files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: dragonscale\nRoot-Is-Purelib: false\nTag: {TAG}\n".encode()
+    files[f"{info}/WHEEL"] = (
+        f"Wheel-Version: 1.0\nGenerator: dragonscale\nRoot-Is-Purelib: false\nTag: {TAG}\n".encode()
+    )
     files[f"{info}/licenses/LICENSE"] = (source / "LICENSE").read_bytes()
     rows = [f"{name},sha256={_digest(data)},{len(data)}" for name, data in files.items()]
     files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()

@@ -74,7 +74,9 @@ def _downloaded(part: Part) -> bytes:
 def _keep(part: Part, data: bytes) -> None:
     """Write the whole file or none: two builds may fetch at once."""
     if hashlib.sha256(data).hexdigest() != part.sha256:
-        raise InputError(f"What {part.url} sent is not {part.name} {part.version}: its SHA-256 differs from parts.toml.")
+        raise InputError(
+            f"What {part.url} sent is not {part.name} {part.version}: its SHA-256 differs from parts.toml."
+        )
     part.path.parent.mkdir(parents=True, exist_ok=True)
     half = part.path.with_name(part.path.name + ".half")
     half.write_bytes(data)

@@ -16,7 +16,9 @@ from pathlib import Path
 
 from tools.static_edition.parts import fetch
 
-_CHECKED = re.compile(r"HAVE_|SIZEOF_|ALIGNOF_|WITH_|(DOUBLE_IS|STDC_HEADERS|PYLONG_BITS|PTHREAD_KEY_T_IS|SYS_SELECT_WITH)")
+_CHECKED = re.compile(
+    r"HAVE_|SIZEOF_|ALIGNOF_|WITH_|(DOUBLE_IS|STDC_HEADERS|PYLONG_BITS|PTHREAD_KEY_T_IS|SYS_SELECT_WITH)"
+)
 
 
 def pyconfig(stdlib: bytes) -> str:
@@ -25,7 +27,9 @@ def pyconfig(stdlib: bytes) -> str:
         name = next(one for one in archive.namelist() if one.startswith("_sysconfigdata_"))
         text = archive.read(name).decode()
     # What `configure` did not find is 0 there and must stay undefined.
-    found = {key: value for key, value in re.findall(r"'(\w+)': (-?\d+)[,}]", text) if value != "0" and _CHECKED.match(key)}
+    found = {
+        key: value for key, value in re.findall(r"'(\w+)': (-?\d+)[,}]", text) if value != "0" and _CHECKED.match(key)
+    }
     lines = [f"#define {key} {value}" for key, value in sorted(found.items())]
     return "\n".join(["#ifndef Py_PYCONFIG_H", "#define Py_PYCONFIG_H", *lines, "#endif", ""])
 

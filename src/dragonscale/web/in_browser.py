@@ -7,7 +7,7 @@ its parts is told as a sentence.
 
 >>> messages = []
 >>> answer_text('{"view": "chips", "fields": {"name": "h10"}}', messages.append)
->>> messages[-1][:46]
+>>> messages[-1][:47]
 '{"error": {"kind": "input", "text": "There is n'
 """
 

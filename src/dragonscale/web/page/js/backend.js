@@ -40,21 +40,31 @@ export async function hearLines(response, heard) {
   }
 }
 
-let worker = null;
 const waiting = new Map();
 let last = 0;
+// Begun with the page, so that the planner is being loaded while the form is drawn and filled in.
+const worker = kind === "worker" ? startWorker() : null;
 
-function askWorker(request, heard, signal) {
-  if (worker === null) {
-    worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
-    worker.onmessage = ({ data }) => {
-      const message = JSON.parse(data.message);
-      const one = waiting.get(data.id);
-      if (one) one(message);
-    };
+function startWorker() {
+  const made = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+  made.onmessage = ({ data }) => waiting.get(data.id)?.(JSON.parse(data.message));
+  made.onerror = ({ message }) => {
+    const text = `The planner could not be started in this browser (${message || "it has no module workers"}).`;
+    for (const hear of waiting.values()) hear({ error: { kind: "network", text } });
+  };
+  return made;
+}
+
+async function askWorker(request, heard, signal) {
+  if (request.view === "catalogue") {
+    // Worked out when the edition was built: the form need not wait for the planner.
+    const response = await fetch(new URL("../planner/catalogue.json", import.meta.url), { signal });
+    heard({ panel: "catalogue", data: await response.json() });
+    heard({ done: true });
+    return;
   }
   const id = ++last;
-  return new Promise((resolve) => {
+  await new Promise((resolve) => {
     const end = () => { waiting.delete(id); resolve(); };
     waiting.set(id, (message) => {
       heard(message);

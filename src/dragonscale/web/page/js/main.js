@@ -2,6 +2,7 @@
 
 import { Catalogue, loadCatalogue } from "./catalogue.js";
 import { Skeleton } from "./card.js";
+import { Edition } from "./edition.js";
 import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "./html.js";
 import { openTab, TABS, useAppState } from "./state.js";
 import { useTheme } from "./theme.js";
@@ -75,6 +76,7 @@ function App() {
     <main class=${`tab tab-${state.tab}`}>${catalogue
       ? html`<${Guarded} key=${state.tab}><${Body} state=${state} /></${Guarded}>`
       : html`<${Waiting} error=${error} />`}</main>
+    <${Edition} />
   </${Catalogue.Provider}>`;
 }
 
