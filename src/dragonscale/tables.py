@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.files import may_name_files
 
 MAX_FILE_BYTES = 1_000_000
 Record = TypeVar("Record")
@@ -74,6 +75,8 @@ def file_version(path: str) -> tuple[int, ...] | None:
 def read_table(path: Path, what: str) -> dict[str, Any]:
     """A TOML file as nested dictionaries, or one sentence about why not."""
     shown = f"{what} {shorten(str(path))}"
+    if not may_name_files():
+        raise InputError(f"{shown} looks like a file, and none is read here.")
     try:
         table = tomllib.loads(read_regular(path, what).decode("utf-8"))
     except OSError as error:

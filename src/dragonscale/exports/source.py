@@ -18,6 +18,7 @@ from typing import Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.header import read_kept
 from dragonscale.exports.shell import ShellCommand, read_commands
+from dragonscale.files import may_name_files
 from dragonscale.tables import read_regular
 
 LONGEST = 1_000_000
@@ -99,6 +100,8 @@ class Source:
         folder, last = self.path.parent if self.path else Path(), name.rpartition("/")[2]
         if last in self.files:
             return replace(self, text=self.files[last])
+        if not may_name_files():
+            return None
         try:
             path = (folder / name).resolve()
             reached = self.path is not None or path.is_relative_to(Path().resolve())
@@ -109,7 +112,7 @@ class Source:
 
 def as_path(given: str) -> Path | None:
     """The file or folder that a text names; None where it names none."""
-    if len(given) > 4000 or "\n" in given or "\0" in given:
+    if len(given) > 4000 or "\n" in given or "\0" in given or not may_name_files():
         return None
     try:
         path = Path(given.strip()).expanduser()

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.files import may_name_files
 from dragonscale.models import hub
 from dragonscale.models.assumed import Asked, assumed_fields, read_asked
 from dragonscale.models.catalogue import is_preset, preset, preset_model, toml_fields, toml_model
@@ -58,7 +59,7 @@ def _fields(text: str) -> dict[str, Any]:
     from dragonscale.models.huggingface.load import read_config
 
     path = Path(text)
-    ending = path.suffix.lower()
+    ending = path.suffix.lower() if may_name_files() else ""
     if ending == ".toml":
         return toml_fields(path)
     if ending == ".gguf":
@@ -92,7 +93,7 @@ def _asked(model: str | Path) -> Asked:
 
 def _exists(text: str) -> bool:
     try:
-        return len(text) < LONGEST and Path(text).exists()
+        return may_name_files() and len(text) < LONGEST and Path(text).exists()
     except (OSError, ValueError):
         return False
 
@@ -103,6 +104,10 @@ def _from_path(asked: Asked) -> "Transformer | None":
         return None
     path = Path(asked.text)
     ending = path.suffix.lower()
+    if not may_name_files():
+        if ending in (".toml", ".json", ".gguf", ".safetensors") or path.is_absolute() or ".." in path.parts:
+            raise InputError(f"The model {shorten(asked.text)} looks like a file; name a preset, or org/name of the Hub.")
+        return None
     if ending == ".toml":
         return toml_model(path, asked.assume, asked.family)
     if ending in (".gguf", ".safetensors") or asked.text.endswith(".safetensors.index.json"):

@@ -1,6 +1,217 @@
-"""The view `compare`."""
+"""Up to four answers side by side: figures with what is better and by how much, time and memory on one scale, settings that differ.
 
-from collections.abc import Callable
+The columns are questions of one kind (`of`: train or serve), each with its own fields (`columns`). They are asked as the tabs ask
+them and compared as `dscale compare` compares answers. A number in a column is derived as it is in its tab: its id is the column's
+place, a colon, and the id there.
+"""
+
+from collections.abc import Mapping
 from typing import Any
 
-PANELS: dict[str, Callable[[Any], Any]] = {}
+from dragonscale.errors import InputError, unknown
+from dragonscale.hardware import Chip, Slice, load_chip, parse_slice
+from dragonscale.reports.charts.roles import memory_parts, time_parts
+from dragonscale.reports.compare.ask import compared
+from dragonscale.reports.compare.differences import SAME, seconds_of
+from dragonscale.reports.compare.records import CompareReport, Figure, Side
+from dragonscale.reports.compare.sides import DOLLARS, STEP, TOKENS
+from dragonscale.units import render
+from dragonscale.web.amounts import Amount, amount, count, share
+from dragonscale.web.asked import Asked
+
+MOST = 4
+"""Columns that fit beside each other."""
+LESS = {STEP, "TTFT", "TPOT", DOLLARS, "days", "cost", "memory"}
+"""Figures of which less is better; of "batch" neither is."""
+WHY = {
+    "train": {STEP: "step_s", "MFU": "mfu", TOKENS: "tokens_per_s_per_chip", "days": "days", "cost": "cost_usd", "memory": "hbm_bytes"},
+    "serve": {STEP: "decode_step_s", "TTFT": "ttft_s", "TPOT": "tpot_s", TOKENS: "output_tokens_per_s_per_chip",
+              DOLLARS: "cost_usd_per_mtok", "memory": "hbm_bytes"},
+}  # fmt: skip
+"""Derivations of the figures, by the ids of their tabs."""
+OTHERS = ("h100", "b200", "h200", "v5p", "v6e", "tpu7x", "mi300x", "a100", "gb200")
+"""Chips that are suggested, those that most people know first."""
+
+
+def columns_of(asked: Asked) -> tuple[str, list[dict[str, Any]]]:
+    """The kind and the fields of each column."""
+    of, columns = asked.text("of", "train"), asked.more.get("columns")
+    if of not in WHY:
+        raise unknown("kind of answer to compare called", of, WHY)
+    if not isinstance(columns, list) or not all(isinstance(one, Mapping) for one in columns):
+        raise InputError("A comparison has `columns`, a list of questions.")
+    if not 2 <= len(columns) <= MOST:
+        raise InputError(f"A comparison has 2 to {MOST} columns and this has {len(columns)}.")
+    return of, [{name: value for name, value in one.items() if value not in ("", None, [], False)} for one in columns]
+
+
+def sides_panel(asked: Asked) -> dict[str, Any]:
+    """The comparison."""
+    of, columns = columns_of(asked)
+    answers = []
+    for place, fields in enumerate(columns):
+        answers.append(asked.ask(of, fields, brief=False))
+        asked.send({"progress": (place + 1) / len(columns)})
+    report = compared(answers, of == "serve")
+    names = [name for name in dict.fromkeys(one.name for side in report.sides for one in side.figures)]
+    return {
+        "kind": of, "model": report.model, "workload": report.workload, "winner": report.winner, "notes": report.notes,
+        "sides": [_head(side, fields) for side, fields in zip(report.sides, columns, strict=True)],
+        "rows": [_row(report, of, name) for name in names] + [_memory_row(report)],
+        "time": _time(report), "memory": _memory(report),
+        "settings": _settings(report), "sentences": [one.text for one in report.differences],
+    }  # fmt: skip
+
+
+def _head(side: Side, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "key": side.key, "label": side.label, "plan": side.plan or "none fits", "slice": side.slice, "software": side.software,
+        "chips": side.chips, "feasible": side.feasible, "bound_by": side.bound_by, "problems": side.problems,
+        "fields": dict(fields),
+    }  # fmt: skip
+
+
+def _row(report: CompareReport, of: str, name: str) -> dict[str, Any]:
+    """One figure of every side, each against the first."""
+    first = report.sides[0].figure(name)
+    cells = []
+    for place, side in enumerate(report.sides):
+        own = side.figure(name)
+        why = f"{place}:{WHY[of][name]}" if name in WHY[of] else ""
+        mark = _mark(first, own, _for_tokens(report, side, name)) if place and first is not None and own is not None else _NONE
+        cells.append({"number": _amount(own, why), "band": _band(own), **mark})
+    shown = {(STEP, "serve"): "decode step"}.get((name, of), name)
+    return {"name": shown, "less": name in LESS, "cells": cells}
+
+
+_NONE = {"mark": "", "text": ""}
+
+
+def _for_tokens(report: CompareReport, side: Side, name: str) -> float:
+    """A step of other tokens is held against the first as if it had as many."""
+    first = report.sides[0]
+    return first.tokens / side.tokens if name == STEP and report.kind == "training" and side.tokens else 1.0
+
+
+def _mark(first: Figure, own: Figure, times: float) -> dict[str, str]:
+    """Better or worse than the first, by how much, and whether that is beyond the bands."""
+    if not first.value or own.value is None or first.name == "batch":
+        return _NONE
+    change = own.value * times / first.value - 1
+    if abs(change) < SAME:
+        return {"mark": "same", "text": "the same"}
+    better = (change < 0) == (first.name in LESS)
+    words = f"{change:+.0%} {'better' if better else 'worse'}" if abs(change) < 1 else f"{change + 1:.2g}x, {'better' if better else 'worse'}"
+    ends = (first.low, first.high, own.low, own.high)
+    if None in ends:
+        return {"mark": "better" if better else "worse", "text": words.replace("-", "−")}
+    low, high, least, most = (float(end or 0.0) for end in ends)
+    apart = most * times < low or high < least * times
+    sure = "beyond the error" if apart else "within the error"
+    return {"mark": "better" if better else "worse", "text": f"{words}, {sure}".replace("-", "−")}
+
+
+def _amount(own: Figure | None, why: str) -> Amount:
+    if own is None or own.value is None:
+        return amount(None, "count")
+    if own.unit == "part":
+        return share(own.value, why)
+    if own.unit == "USD":
+        return amount(own.value, "USD", why, _dollars(own.value))
+    if own.unit == "count":
+        short = own.value < 100 and own.value != int(own.value)
+        return amount(own.value, "count", why, f"{own.value:,.1f}") if short else count(own.value, why)
+    return amount(own.value, own.unit, why)
+
+
+def _dollars(value: float) -> str:
+    if value >= 1e6:
+        return f"${value / 1e6:,.2f}M"
+    return f"${value:,.0f}" if value >= 1000 else f"${value:,.2f}" if value >= 1 else f"${value:,.4f}"
+
+
+def _band(own: Figure | None) -> str:
+    if own is None or own.low is None or own.high is None:
+        return ""
+    ends = [f"{one:,.0f}" if own.unit == "count" else render(one, own.unit) for one in (own.low, own.high)]
+    return " to ".join(ends)
+
+
+def _memory_row(report: CompareReport) -> dict[str, Any]:
+    """What the fullest chip holds, and of how much."""
+    first = Figure("memory", report.sides[0].hbm_bytes or None, "bytes")
+    cells = []
+    for place, side in enumerate(report.sides):
+        own = Figure("memory", side.hbm_bytes or None, "bytes")
+        mark = _mark(first, own, 1.0) if place and first.value and own.value else _NONE
+        limit = f"of {render(side.hbm_limit_bytes, 'bytes')}" if side.hbm_limit_bytes else ""
+        cells.append({"number": _amount(own, f"{place}:hbm_bytes"), "band": limit, **mark})
+    return {"name": "memory", "less": True, "cells": cells}
+
+
+def _time(report: CompareReport) -> dict[str, Any]:
+    """Bars of time on one scale."""
+    bars = []
+    for place, side in enumerate(report.sides):
+        parts = time_parts((term.name, term.exposed_s, term.hidden_s) for term in side.terms)
+        bars.append({
+            "key": side.key, "label": side.label, "total": amount(seconds_of(side) or None, "s"),
+            "parts": [{"name": one.name, "role": one.role, "shown": amount(one.value, "s", f"{place}:term:{one.name}"),
+                       "hidden": amount(one.hidden, "s")} for one in parts],
+        })  # fmt: skip
+    longest = max((sum(part["shown"]["value"] for part in bar["parts"]) for bar in bars), default=0.0)
+    return {"bars": bars, "scale": longest, "what": "what a decode step waits for" if report.kind == "serving" else "what a step waits for"}
+
+
+def _memory(report: CompareReport) -> dict[str, Any]:
+    """Bars of memory on one scale, each with its own limit."""
+    bars = []
+    for place, side in enumerate(report.sides):
+        parts = memory_parts((part.name, part.bytes) for part in side.memory)
+        bars.append({
+            "key": side.key, "label": side.label, "total": amount(side.hbm_bytes or None, "bytes"), "limit": side.hbm_limit_bytes,
+            "parts": [{"name": one.name, "role": one.role, "shown": amount(one.value, "bytes", f"{place}:memory:{one.name}")} for one in parts],
+        })  # fmt: skip
+    largest = max((max(side.hbm_limit_bytes, sum(part.bytes for part in side.memory)) for side in report.sides), default=0.0)
+    return {"bars": bars, "scale": largest}
+
+
+def _settings(report: CompareReport) -> list[dict[str, Any]]:
+    names = list(dict.fromkeys(one.setting for pair in report.differences for one in pair.settings))
+    return [{"name": name, "cells": [str(side.settings.get(name, "–")) for side in report.sides]} for name in names]
+
+
+def suggest_panel(asked: Asked) -> dict[str, Any]:
+    """Slices of other chips that are comparable with the one asked: as many chips, or as many FLOP/s."""
+    on = str(asked.fields.get("on", "")).split(",")[0].strip()
+    try:
+        piece = parse_slice(on)
+    except InputError:
+        return {"slices": []}
+    found: dict[str, dict[str, str]] = {}
+    for name in OTHERS:
+        chip = load_chip(name)
+        if chip.name == piece.chip.name:
+            continue
+        for many, why in ((piece.chips, "as many chips"), (_as_fast(piece, chip), "about as many FLOP/s")):
+            other = _slice(chip, many)
+            if other is not None:
+                found.setdefault(str(other), {"on": str(other), "chip": chip.title, "why": why, "chips": f"{other.chips:,}"})
+    return {"slices": list(found.values())}
+
+
+def _as_fast(piece: Slice, chip: Chip) -> int:
+    """Chips whose peak comes nearest to a slice's: a power of two of them, as meshes want it."""
+    exact = piece.chips * piece.chip.peak("bf16") / chip.peak("bf16")
+    return min((2**power for power in range(18)), key=lambda many: abs(many / exact - 1))
+
+
+def _slice(chip: Chip, many: int) -> Slice | None:
+    """A slice of so many chips, where there is one."""
+    try:
+        return parse_slice(f"{many}x{chip.name}" if chip.kind == "tpu" else f"{chip.name}:{many}")
+    except InputError:
+        return None
+
+
+PANELS = {"sides": sides_panel, "suggest": suggest_panel}

@@ -1,6 +1,90 @@
-"""The view `judge`."""
+"""A pasted command or config of another software, read as a plan and made a question of the page's own.
 
-from collections.abc import Callable
+What is pasted is anyone's text: it is read and never run, and while it is read no word of it names a file (`without_files`). What was
+understood comes back with the fields that ask for its judgement, so that the page judges it as it judges what is typed.
+
+>>> from dragonscale.web.asked import Asked
+>>> asked = Asked.read(
+...     {"view": "judge", "text": "vllm serve meta-llama/Meta-Llama-3-8B -tp 2", "on": "h100"}, lambda _: None
+... )
+>>> found = read_panel(asked)
+>>> found["view"], found["fields"]["on"], found["fields"]["plan"]
+('serve', 'h100:2', 'tensor=2,weights=bf16,kv=bf16,compute=bf16,wire=bf16')
+"""
+
 from typing import Any
 
-PANELS: dict[str, Callable[[Any], Any]] = {}
+from dragonscale.errors import InputError
+from dragonscale.exports.imported import Given, Imported
+from dragonscale.exports.reading import read_plan
+from dragonscale.files import without_files
+from dragonscale.reports.foreign import as_training
+from dragonscale.reports.imported.ask import report_of
+from dragonscale.reports.train.question import TrainQuestion
+from dragonscale.reports.train.saved import said_by
+from dragonscale.serving.plan_file import SavedPlan
+from dragonscale.training.plan_file import TrainingFile
+from dragonscale.web.asked import Asked
+from dragonscale.web.words import looks_like_file
+
+LONGEST = 100_000
+"""Characters that may be pasted."""
+_NEEDED = {"train": ("model", "on", "batch", "seq"), "serve": ("model", "on")}
+
+
+def read_panel(asked: Asked) -> dict[str, Any]:
+    """What was understood, what was not, and the question that judges it."""
+    text = asked.text("text").strip()
+    beside = {name: asked.text(name).strip() for name in ("model", "on")}
+    if not text:
+        raise InputError("Paste a command (vllm serve …, torchrun … pretrain_gpt.py …) or a config.")
+    if len(text) > LONGEST:
+        raise InputError(f"The text has {len(text):,} characters; at most {LONGEST:,} are read.")
+    for name, word in beside.items():
+        if looks_like_file(word):
+            raise InputError(f"{name} is {word!r}, which looks like a file; the page reads none.")
+    with without_files():
+        found = read_plan(text, Given(beside["model"], beside["on"]))
+        report = report_of(found)
+        view, fields = _question(found)
+    fields |= {name: word for name, word in beside.items() if word and not fields.get(name)}
+    return {
+        "view": view, "fields": fields, "software": report.software, "version": report.version, "plan": report.plan_text,
+        "settings": report.plan, "headline": report.headline(),
+        "missing": [name for name in _NEEDED[view] if not fields.get(name)],
+        "notes": report.notes, "ignored": report.ignored, "unplanned": report.unplanned, "unknown": report.unknown,
+    }  # fmt: skip
+
+
+def _question(found: Imported) -> tuple[str, dict[str, Any]]:
+    """The view that judges a plan, and its fields."""
+    file = found.file
+    if isinstance(file, TrainingFile):
+        question, saved = as_training(TrainQuestion(), found)
+        said = {name: value for name, value in said_by(saved).items() if name != "skew" or value != 1}
+        return "train", {**said, "plan": question.plan, "alone": True}
+    return "serve", {name: value for name, value in _served(file).items() if value not in ("", None, 0)}
+
+
+def _served(file: SavedPlan) -> dict[str, Any]:
+    """A serving plan's file as fields."""
+    names = [name for name in file.plan.__dataclass_fields__ if not file.named or name in file.named or name == "tensor"]
+    settings = {name: getattr(file.plan, name) for name in names}
+    if not file.whole:
+        settings.pop("tensor", None)
+    plain = type(file.plan)()
+    kept = {name: value for name, value in settings.items() if value != "" and (name in _FORMATS or value != getattr(plain, name))}
+    text = ",".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in kept.items())
+    drafts, limits, traffic = file.speculation, file.launch, file.traffic
+    return {
+        "model": file.model, "on": file.slice, "engine": file.engine, "plan": text or f"tensor={file.plan.tensor}",
+        "batch": str(file.batch or ""), "prompt": str(traffic.prompt or ""), "output": str(traffic.output or ""),
+        "cached": traffic.cached, "rate": traffic.rate, "ttft": file.targets.ttft, "tpot": file.targets.tpot,
+        "max_seqs": limits.max_seqs, "token_budget": limits.token_budget, "memory_fraction": limits.memory_fraction,
+        "accept": drafts.acceptance, "drafts": drafts.drafts if drafts.acceptance else None,
+        "draft": drafts.draft if drafts.acceptance else "",
+    }  # fmt: skip
+
+
+_FORMATS = ("weights", "compute", "kv", "wire", "attention")
+PANELS = {"read": read_panel}
