@@ -106,7 +106,9 @@ def _from_path(asked: Asked) -> "Transformer | None":
     ending = path.suffix.lower()
     if not may_name_files():
         if ending in (".toml", ".json", ".gguf", ".safetensors") or path.is_absolute() or ".." in path.parts:
-            raise InputError(f"The model {shorten(asked.text)} looks like a file; name a preset, or org/name of the Hub.")
+            raise InputError(
+                f"The model {shorten(asked.text)} looks like a file; name a preset, or org/name of the Hub."
+            )
         return None
     if ending == ".toml":
         return toml_model(path, asked.assume, asked.family)

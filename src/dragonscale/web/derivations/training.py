@@ -166,7 +166,7 @@ class TrainNumbers:
         order = [term.name for term in self.one.terms if term.name in bound and float(bound[term.name]) > 0]
         lines = [found.say(f"{name}, at datasheet rates", bound[name], "s") for name in order]
         exposed = [term for term in self.one.terms if term.exposed_s > 0]
-        names = [f"t_{place + 1}" for place in range(len(exposed))]
+        names = [f"'{term.name}'" for term in exposed]
         total = FormulaLine(
             "step = what is exposed of each term",
             " + ".join(names),

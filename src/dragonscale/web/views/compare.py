@@ -35,7 +35,7 @@ OTHERS = ("h100", "b200", "h200", "v5p", "v6e", "tpu7x", "mi300x", "a100", "gb20
 
 def columns_of(asked: Asked) -> tuple[str, list[dict[str, Any]]]:
     """The kind and the fields of each column."""
-    of, columns = asked.text("of", "train"), asked.more.get("columns")
+    of, columns = asked.text("kind") or asked.text("of", "train"), asked.more.get("columns")
     if of not in WHY:
         raise unknown("kind of answer to compare called", of, WHY)
     if not isinstance(columns, list) or not all(isinstance(one, Mapping) for one in columns):
@@ -53,7 +53,7 @@ def sides_panel(asked: Asked) -> dict[str, Any]:
         answers.append(asked.ask(of, fields, brief=False))
         asked.send({"progress": (place + 1) / len(columns)})
     report = compared(answers, of == "serve")
-    names = [name for name in dict.fromkeys(one.name for side in report.sides for one in side.figures)]
+    names = list(dict.fromkeys(one.name for side in report.sides for one in side.figures))
     return {
         "kind": of, "model": report.model, "workload": report.workload, "winner": report.winner, "notes": report.notes,
         "sides": [_head(side, fields) for side, fields in zip(report.sides, columns, strict=True)],
@@ -78,7 +78,11 @@ def _row(report: CompareReport, of: str, name: str) -> dict[str, Any]:
     for place, side in enumerate(report.sides):
         own = side.figure(name)
         why = f"{place}:{WHY[of][name]}" if name in WHY[of] else ""
-        mark = _mark(first, own, _for_tokens(report, side, name)) if place and first is not None and own is not None else _NONE
+        mark = (
+            _mark(first, own, _for_tokens(report, side, name))
+            if place and first is not None and own is not None
+            else _NONE
+        )
         cells.append({"number": _amount(own, why), "band": _band(own), **mark})
     shown = {(STEP, "serve"): "decode step"}.get((name, of), name)
     return {"name": shown, "less": name in LESS, "cells": cells}
@@ -101,7 +105,11 @@ def _mark(first: Figure, own: Figure, times: float) -> dict[str, str]:
     if abs(change) < SAME:
         return {"mark": "same", "text": "the same"}
     better = (change < 0) == (first.name in LESS)
-    words = f"{change:+.0%} {'better' if better else 'worse'}" if abs(change) < 1 else f"{change + 1:.2g}x, {'better' if better else 'worse'}"
+    words = (
+        f"{change:+.0%} {'better' if better else 'worse'}"
+        if abs(change) < 1
+        else f"{change + 1:.2g}x, {'better' if better else 'worse'}"
+    )
     ends = (first.low, first.high, own.low, own.high)
     if None in ends:
         return {"mark": "better" if better else "worse", "text": words.replace("-", "−")}
@@ -160,7 +168,11 @@ def _time(report: CompareReport) -> dict[str, Any]:
                        "hidden": amount(one.hidden, "s")} for one in parts],
         })  # fmt: skip
     longest = max((sum(part["shown"]["value"] for part in bar["parts"]) for bar in bars), default=0.0)
-    return {"bars": bars, "scale": longest, "what": "what a decode step waits for" if report.kind == "serving" else "what a step waits for"}
+    return {
+        "bars": bars,
+        "scale": longest,
+        "what": "what a decode step waits for" if report.kind == "serving" else "what a step waits for",
+    }
 
 
 def _memory(report: CompareReport) -> dict[str, Any]:
@@ -172,7 +184,9 @@ def _memory(report: CompareReport) -> dict[str, Any]:
             "key": side.key, "label": side.label, "total": amount(side.hbm_bytes or None, "bytes"), "limit": side.hbm_limit_bytes,
             "parts": [{"name": one.name, "role": one.role, "shown": amount(one.value, "bytes", f"{place}:memory:{one.name}")} for one in parts],
         })  # fmt: skip
-    largest = max((max(side.hbm_limit_bytes, sum(part.bytes for part in side.memory)) for side in report.sides), default=0.0)
+    largest = max(
+        (max(side.hbm_limit_bytes, sum(part.bytes for part in side.memory)) for side in report.sides), default=0.0
+    )
     return {"bars": bars, "scale": largest}
 
 
@@ -196,7 +210,9 @@ def suggest_panel(asked: Asked) -> dict[str, Any]:
         for many, why in ((piece.chips, "as many chips"), (_as_fast(piece, chip), "about as many FLOP/s")):
             other = _slice(chip, many)
             if other is not None:
-                found.setdefault(str(other), {"on": str(other), "chip": chip.title, "why": why, "chips": f"{other.chips:,}"})
+                found.setdefault(
+                    str(other), {"on": str(other), "chip": chip.title, "why": why, "chips": f"{other.chips:,}"}
+                )
     return {"slices": list(found.values())}
 
 

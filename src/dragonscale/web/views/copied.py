@@ -29,6 +29,7 @@ from dragonscale.cli.mcp.tools import PlannerTool, tools
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.questions.flag import Field, Items, Text, Thing
 from dragonscale.tables import toml_value
+from dragonscale.training.plan import Plan, short_plan
 from dragonscale.web.asked import Asked
 
 _GRIDS = ("train", "serve")
@@ -65,6 +66,34 @@ def plan_panel(asked: Asked) -> dict[str, Any]:
         saved = replace(saved, model=f"./{given['model']}")
     use = "dscale train --plan plan.toml --alone" if of == "train" else "dscale simulate plan.toml"
     return {"name": "plan.toml", "text": text_of(saved), "use": use, "file": file}
+
+
+def verify_panel(asked: Asked) -> dict[str, Any]:
+    """The fields of `dscale verify` for the plan that the answer recommends, and the command."""
+    of, given, _ = _asked(asked)
+    if of not in _GRIDS:
+        raise InputError(f"An answer of {of} has no plan to compile; train and serve have.")
+    record = asked.ask(of, asked.fields)
+    if not (record.plans if of == "train" else record.configs):
+        raise InputError("Nothing fits, so there is nothing to compile.")
+    work = record.workload
+    if of == "train":
+        best = record.plans[0]
+        if not best.verifiable:
+            raise InputError("Our own program does not run this plan yet, so the compiler cannot witness it.")
+        plan, on = short_plan(Plan(**best.plan)), record.slice
+        words = {"batch": f"{work.sequences}seq", "seq": str(work.seq), "program": "train", "stack": best.stack}
+    else:
+        best = record.configs[0]
+        plan, on = best.plan, best.copy_slice
+        words = {"batch": str(best.batch), "seq": str(work.prompt + work.output), "program": "decode"}
+    fields = {"plan": plan, "model": asked.fields.get("model", ""), "on": on, **words}
+    return {"fields": fields, "cli": _verify_line(fields | {"model": given.get("model", "")})}
+
+
+def _verify_line(fields: Mapping[str, str]) -> str:
+    flags = [word for name, value in fields.items() if name != "plan" and value for word in (f"--{name}", value)]
+    return shlex.join(["dscale", "verify", fields["plan"], *flags])
 
 
 def _asked(asked: Asked) -> tuple[str, dict[str, Any], dict[str, str] | None]:
@@ -166,4 +195,4 @@ def toml_text(command: str, given: Mapping[str, Any]) -> dict[str, str]:
     return {"name": "dragonscale.toml", "text": "\n".join(lines) + "\n", "use": use}
 
 
-PANELS = {"texts": texts_panel, "plan": plan_panel}
+PANELS = {"texts": texts_panel, "plan": plan_panel, "verify": verify_panel}

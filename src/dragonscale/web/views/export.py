@@ -62,7 +62,13 @@ def export_fields(asked: Asked) -> dict[str, Any]:
         if not record.plans:
             raise InputError("There is no plan to export.")
         work, one = record.workload, record.plans[0]
-        words |= {"plan": short_plan(Plan(**one.plan)), "on": record.slice, "batch": f"{work.sequences}seq", "seq": str(work.seq), "stack": one.stack}
+        words |= {
+            "plan": short_plan(Plan(**one.plan)),
+            "on": record.slice,
+            "batch": f"{work.sequences}seq",
+            "seq": str(work.seq),
+            "stack": one.stack,
+        }
     else:
         if not record.configs:
             raise InputError("There is no configuration to export.")

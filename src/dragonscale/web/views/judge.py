@@ -68,13 +68,21 @@ def _question(found: Imported) -> tuple[str, dict[str, Any]]:
 
 def _served(file: SavedPlan) -> dict[str, Any]:
     """A serving plan's file as fields."""
-    names = [name for name in file.plan.__dataclass_fields__ if not file.named or name in file.named or name == "tensor"]
+    names = [
+        name for name in file.plan.__dataclass_fields__ if not file.named or name in file.named or name == "tensor"
+    ]
     settings = {name: getattr(file.plan, name) for name in names}
     if not file.whole:
         settings.pop("tensor", None)
     plain = type(file.plan)()
-    kept = {name: value for name, value in settings.items() if value != "" and (name in _FORMATS or value != getattr(plain, name))}
-    text = ",".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in kept.items())
+    kept = {
+        name: value
+        for name, value in settings.items()
+        if value != "" and (name in _FORMATS or value != getattr(plain, name))
+    }
+    text = ",".join(
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in kept.items()
+    )
     drafts, limits, traffic = file.speculation, file.launch, file.traffic
     return {
         "model": file.model, "on": file.slice, "engine": file.engine, "plan": text or f"tensor={file.plan.tensor}",

@@ -8,19 +8,22 @@ from typing import Any
 from dragonscale.errors import InputError, unknown
 from dragonscale.web.asked import Asked
 from dragonscale.web.derivations.pieces import Piece
+from dragonscale.web.views.compare import columns_of
 
-DERIVED = ("train",)
+DERIVED = ("train", "compare")
 """Views whose numbers are derived."""
 
 
 def facts_panel(asked: Asked) -> Piece:
     """What it is, how it is put together, how sure it is."""
-    return {"id": _number(asked)} | _derivation(asked).facts(_number(asked))
+    found, number = _derivation(asked)
+    return {"id": _number(asked)} | found.facts(number)
 
 
 def formula_panel(asked: Asked) -> Piece:
     """The formulas, the numbers put in, and each letter."""
-    return {"id": _number(asked)} | _derivation(asked).formula(_number(asked))
+    found, number = _derivation(asked)
+    return {"id": _number(asked)} | found.formula(number)
 
 
 def _number(asked: Asked) -> str:
@@ -30,17 +33,23 @@ def _number(asked: Asked) -> str:
     return number
 
 
-def _derivation(asked: Asked) -> Any:
-    """Something with `facts` and `formula` of a number."""
-    of = asked.text("of", "train")
+def _derivation(asked: Asked) -> tuple[Any, str]:
+    """Something with `facts` and `formula` of a number, and the number's id there."""
+    of, number, fields = asked.text("of", "train"), _number(asked), asked.fields
+    if of == "compare":
+        of, columns = columns_of(asked)
+        place, _, number = number.partition(":")
+        if not place.isdecimal() or int(place) >= len(columns):
+            raise unknown("column called", place, map(str, range(len(columns))))
+        fields = columns[int(place)]
     if of not in DERIVED:
         raise unknown("view whose numbers are derived called", of, DERIVED)
-    record = asked.ask(of, asked.fields)
+    record = asked.ask(of, fields, brief=False)
     from dragonscale.web.derivations.training import TrainNumbers
 
     if not record.plans:
         raise InputError("There is no plan, so there is nothing to derive.")
-    return TrainNumbers(record, record.plans[0])
+    return TrainNumbers(record, record.plans[0]), number
 
 
 PANELS = {"facts": facts_panel, "formula": formula_panel}

@@ -9,7 +9,7 @@ import { setView, useAppState } from "./state.js";
 import { copyText } from "./copying.js";
 
 /** What opens derivations of a view's numbers, and the drawer to draw; the number that is open is in the address. */
-export function useDerivation(view, fields, dropped) {
+export function useDerivation(view, fields, dropped, extra = {}) {
   const state = useAppState();
   const [clicked, setClicked] = useState(null);
   const open = useMemo(() => (why, amount) => {
@@ -22,7 +22,7 @@ export function useDerivation(view, fields, dropped) {
   const shown = clicked && clicked.why === own ? clicked.amount : null;
   const close = () => { setClicked(null); setView({ why: "" }); };
   const drawer = own
-    ? html`<${Drawer} key="drawer" view=${view} fields=${fields} dropped=${dropped} id=${own} shown=${shown} open=${open} onClose=${close} />`
+    ? html`<${Drawer} key="drawer" view=${view} fields=${fields} dropped=${dropped} extra=${extra} id=${own} shown=${shown} open=${open} onClose=${close} />`
     : null;
   return [open, drawer];
 }
@@ -46,9 +46,9 @@ function useParts(request) {
   return parts;
 }
 
-function Drawer({ view, fields, dropped, id, shown, open, onClose }) {
+function Drawer({ view, fields, dropped, extra, id, shown, open, onClose }) {
   const [trail, setTrail] = useState([]);
-  const parts = useParts({ view: "why", of: view, fields, dropped: dropped || {}, number: id, panels: ["facts", "formula"] });
+  const parts = useParts({ view: "why", of: view, fields, dropped: dropped || {}, number: id, panels: ["facts", "formula"], ...extra });
   const { facts, formula, error } = parts;
   const deeper = (why, amount) => {
     if (why === id) return;
@@ -82,8 +82,8 @@ function Formulas({ of, waits }) {
   return html`<section><h3>${of.formulas.length > 1 ? "Formulas" : "Formula"}</h3>
     ${of.formulas.map((one) => html`<div class="formula-row" key=${one.name}>
       <p class="formula-name">${one.name} <strong>${one.value}</strong>
-        <button type="button" class="quiet" aria-label=${`Copy the formula of ${one.name}`} title="Copy as text"
-          onClick=${() => copyText(one.text)}>⧉</button></p>
+        <button type="button" class="quiet small" aria-label=${`Copy the formula of ${one.name}`} title="Copy as text"
+          onClick=${() => copyText(one.text)}>copy</button></p>
       <div class="formula-line" tabindex="0" role="group" aria-label=${one.name}><${Maths} tree=${one.math} text=${one.text} /></div>
       ${one.numbers && html`<div class="formula-line formula-numbers" tabindex="0" role="group" aria-label=${`${one.name}, numbers put in`}>
         = <${Maths} tree=${one.put_in} text=${one.numbers} /></div>`}

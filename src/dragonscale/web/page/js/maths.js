@@ -18,6 +18,7 @@ export function Maths({ tree, text }) {
   useLayoutEffect(() => {
     if (!tree || !box.current) return;
     const math = document.createElementNS(NAMESPACE, "math");
+    math.setAttribute("displaystyle", "true");
     math.append(built(tree));
     box.current.replaceChildren(math);
   }, [tree]);

@@ -1,29 +1,45 @@
 // What can be done with a question: copied as a command, a program or a file, linked, compared, exported, judged, verified.
 
+import { CompareWith } from "./compare.js";
 import { copyText, downloadText } from "./copying.js";
 import { Dialog } from "./dialog.js";
+import { Exporting } from "./exporting.js";
 import { html, useEffect, useState } from "./html.js";
+import { Judging } from "./judge.js";
 import { askOnce } from "./live.js";
+import { current } from "./state.js";
+import { Verifying } from "./verify.js";
 
 const KINDS = [{ name: "cli", title: "CLI" }, { name: "python", title: "Python" }, { name: "toml", title: "TOML" }];
 const PLANNED = ["train", "serve"];
 
 /** Buttons under the answer of a tab; `tab` is the command, `fields` its question as it is asked. */
-export function Toolbar({ tab, fields, dropped = {} }) {
+export function Toolbar({ tab, fields, dropped = current().dropped }) {
   const [open, setOpen] = useState("");
   const [said, say] = useState("");
   const copyLink = async () => say((await copyText(location.href)) ? "Link copied." : "The browser does not let this page copy.");
   const record = async () => {
     const { panels, error } = await askOnce({ view: tab, fields, dropped, panels: ["record"] });
     if (error) say(error.text);
-    else downloadText(`${tab}.json`, JSON.stringify(panels.record, null, 2), "application/json");
+    else downloadText(`dragonscale-${tab}.json`, JSON.stringify(panels.record, null, 2), "application/json");
   };
-  return html`<div class="toolbar" role="group" aria-label="Use this answer elsewhere">
-    ${KINDS.map((one) => html`<button type="button" key=${one.name} onClick=${() => setOpen(one.name)}>Copy as ${one.title}</button>`)}
-    <button type="button" onClick=${copyLink}>Copy link</button>
-    <button type="button" onClick=${record}>Download JSON</button>
+  const plans = PLANNED.includes(tab);
+  const close = () => setOpen("");
+  const own = { tab, fields, dropped, onClose: close };
+  return html`<div class="toolbar" role="group" aria-label="Use this answer">
+    ${plans && html`<button type="button" class="button" onClick=${() => setOpen("compare")}>Compare</button>
+      <button type="button" class="button" onClick=${() => setOpen("export")}>Export</button>
+      <button type="button" class="button" onClick=${() => setOpen("judge")}>Judge a command</button>
+      <button type="button" class="button" onClick=${() => setOpen("verify")}>Verify</button>`}
+    <span class="toolbar-group" role="group" aria-label="Copy as">${KINDS.map((one) => html`<button type="button" class="button" key=${one.name} onClick=${() => setOpen(one.name)}>Copy as ${one.title}</button>`)}</span>
+    <button type="button" class="button" onClick=${copyLink}>Copy link</button>
+    <button type="button" class="button" onClick=${record}>Download JSON</button>
     <span class="said" role="status">${said}</span>
-    ${open && html`<${Copying} kind=${open} tab=${tab} fields=${fields} dropped=${dropped} onClose=${() => setOpen("")} />`}
+    ${KINDS.some((one) => one.name === open) && html`<${Copying} kind=${open} ...${own} />`}
+    ${open === "compare" && html`<${CompareWith} ...${own} />`}
+    ${open === "export" && html`<${Exporting} ...${own} />`}
+    ${open === "judge" && html`<${Judging} onClose=${close} />`}
+    ${open === "verify" && html`<${Verifying} ...${own} />`}
   </div>`;
 }
 
@@ -42,7 +58,7 @@ function Copying({ kind, tab, fields, dropped, onClose }) {
   const { texts, plan, error } = found;
   const one = texts && (shown === "toml" ? texts.toml : { name: shown === "python" ? "ask.py" : "ask.sh", text: texts[shown], use: "" });
   return html`<${Dialog} title="Copy as" onClose=${onClose}>
-    <div class="choices" role="group" aria-label="Form">${KINDS.map((form) => html`<button type="button" key=${form.name}
+    <div class="choices" role="group" aria-label="Form">${KINDS.map((form) => html`<button type="button" class="button" key=${form.name}
       aria-pressed=${form.name === shown} onClick=${() => setShown(form.name)}>${form.title}</button>`)}</div>
     ${error && !texts && html`<p class="error" role="alert">${error.text}</p>`}
     ${one && html`<${TextFile} key=${shown} name=${one.name} text=${one.text} use=${one.use} title=${shown === "toml" ? "The question" : ""} own=${shown === "toml"} />`}
@@ -58,8 +74,8 @@ export function TextFile({ name, text, use = "", title = "", own = false, short 
   return html`<section class="text-file">
     ${title && html`<h3>${title}</h3>`}
     <p class="text-file-head">${own && html`<code>${name}</code>`}
-      <button type="button" onClick=${copy}>Copy</button>
-      ${own && html`<button type="button" onClick=${() => downloadText(name, text)}>Download</button>`}
+      <button type="button" class="button" onClick=${copy}>Copy</button>
+      ${own && html`<button type="button" class="button" onClick=${() => downloadText(name, text)}>Download</button>`}
       <span role="status" class="said">${said}</span></p>
     <pre tabindex="0" aria-label=${own ? name : "Text"} class=${short ? "short" : ""}><code>${text}</code></pre>
     ${use && html`<p class="muted">Then: <code>${use}</code></p>`}

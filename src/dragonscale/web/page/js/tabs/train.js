@@ -4,6 +4,7 @@ import { Catalogue } from "../catalogue.js";
 import { ChoiceField, SliderField, TextField } from "../form.js";
 import { html, useContext, useState } from "../html.js";
 import { useAnswer } from "../live.js";
+import { Compared } from "../compare.js";
 import { useDerivation } from "../derivation.js";
 import { Deriving, Num } from "../number.js";
 import { setFields } from "../state.js";
@@ -43,6 +44,7 @@ export function TrainTab({ state }) {
         <dl class="figures">${(said.figures || []).map((one) => html`<div key=${one.label}><dt>${one.label}</dt><dd><${Num} of=${one.number} /></dd></div>`)}</dl>`}
       ${time && html`<ul>${time.parts.map((one) => html`<li key=${one.name}>${one.name} <${Num} of=${one.shown} /></li>`)}</ul>`}
       ${memory && html`<ul>${memory.parts.map((one) => html`<li key=${one.name}>${one.name} <${Num} of=${one.shown} /></li>`)}</ul>`}
+      <${Compared} state=${state} />
       <${Toolbar} tab="train" fields=${asked} dropped=${state.dropped} />
     </section>${drawer}</${Deriving.Provider}>`;
 }
