@@ -21,34 +21,12 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from pathlib import Path
 
 from dragonscale.errors import InputError, shorten
 
 _DESCRIPTORS = {"/dev/stdout": 1, "/dev/stderr": 2}
-_NAMED: ContextVar[bool] = ContextVar("named_files", default=True)
-
-
-@contextlib.contextmanager
-def without_files() -> Iterator[None]:
-    """While this holds, no text names a file or a folder: for commands and configs that anyone may have pasted."""
-    before = _NAMED.set(False)
-    try:
-        yield
-    finally:
-        _NAMED.reset(before)
-
-
-def may_name_files() -> bool:
-    """Whether a text that looks like a path is taken for one.
-
-    >>> with without_files():
-    ...     may_name_files()
-    False
-    """
-    return _NAMED.get()
 
 
 def write_file(path: str | Path, data: str | bytes, what: str) -> None:

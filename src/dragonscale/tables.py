@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.files import may_name_files
+from dragonscale.pasted import may_name_files
 
 MAX_FILE_BYTES = 1_000_000
 Record = TypeVar("Record")

@@ -18,7 +18,7 @@ from typing import Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.header import read_kept
 from dragonscale.exports.shell import ShellCommand, read_commands
-from dragonscale.files import may_name_files
+from dragonscale.pasted import may_name_files
 from dragonscale.tables import read_regular
 
 LONGEST = 1_000_000

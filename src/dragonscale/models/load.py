@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.files import may_name_files
 from dragonscale.models import hub
 from dragonscale.models.assumed import Asked, assumed_fields, read_asked
 from dragonscale.models.catalogue import is_preset, preset, preset_model, toml_fields, toml_model
+from dragonscale.pasted import may_name_files
 
 if TYPE_CHECKING:
     from dragonscale.models.transformer import Transformer

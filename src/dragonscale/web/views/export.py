@@ -8,8 +8,8 @@ from typing import Any
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.exports.target import of_kind, software_for
-from dragonscale.files import without_files
 from dragonscale.listener import Listener
+from dragonscale.pasted import without_files
 from dragonscale.reports.export.ask import ask
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.web.asked import Asked

@@ -17,7 +17,7 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
-from dragonscale.files import without_files
+from dragonscale.pasted import without_files
 from dragonscale.reports.foreign import as_training
 from dragonscale.reports.imported.ask import report_of
 from dragonscale.reports.train.question import TrainQuestion
