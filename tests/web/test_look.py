@@ -106,3 +106,22 @@ def test_axe_finds_what_is_wrong(page_browser):
     rules = {one.partition(":")[0] for one in page.evaluate(JUDGE)}
     page.close()
     assert {"label", "color-contrast", "html-has-lang"} <= rules
+
+
+def test_parts_of_the_page(page_browser, page_address):
+    """Ticks, tables and pictures as files, the theme: one page for all, since a page is what costs."""
+    with Looked(page_browser, page_address, "train", "light", WIDE) as looked:
+        page = looked.page
+        ticks = [(0.02, "s"), (8e10, "bytes"), (4.59e14, "FLOP/s"), (0.652, "share"), (4194304, "count"), (1024, "count"), (0, "s")]
+        told = page.evaluate("async (all) => { const { tickText } = await import('/js/charts/svg.js'); return all.map((one) => tickText(...one)); }", ticks)
+        assert told == ["20ms", "80GB", "459TFLOP/s", "65.2%", "4Mi", "1,024", "0"]
+        rows = [{"name": '=HYPERLINK("x")', "shown": {"value": 2.5, "unit": "s", "text": "2.5s", "why": ""}, "lines": [{"what": "a"}]}]
+        table = page.evaluate("async (parts) => { const { csvOf, rowsOf } = await import('/js/save.js'); return csvOf(rowsOf({ parts })); }", rows)
+        assert table == 'name,shown_s\r\n"\'=HYPERLINK(""x"")",2.5\r\n'
+        picture = page.evaluate("async () => { const { pictureOf } = await import('/js/save.js'); return pictureOf(document.querySelector('[data-panel=time]')); }")
+        assert picture["text"].startswith("<svg") and "var(" not in picture["text"] and "mlp matmuls" in picture["text"]
+        before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        page.get_by_role("button", name="Use the dark theme").click()
+        page.reload()
+        page.wait_for_selector("[data-theme=dark]")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before

@@ -2,9 +2,9 @@
 
 import { html, useState } from "../html.js";
 import { Num } from "../number.js";
-import { colourOf } from "../theme.js";
+import { colourOf, colourOn } from "../theme.js";
 import { LinesTable } from "./table.js";
-import { tickText, useWidth } from "./svg.js";
+import { textWidth, tickText, useWidth } from "./svg.js";
 
 const HIGH = 34;
 
@@ -26,7 +26,8 @@ function Bar({ parts, whole, width, limit, used, opened, toggle, hiddenAll }) {
   return html`<svg class="stack" data-chart width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} aria-hidden="true">
     <rect class="free" x="0" y="0" width=${limit ? edge : width} height=${HIGH} rx="3" />
     ${solid.map(({ part, x, wide }) => html`<g key=${part.name} class=${`piece${opened && opened !== part.name ? " piece-dim" : ""}`} onClick=${() => toggle(part.name)}>
-      <rect x=${x} y="0" width=${Math.max(wide - (wide > 3 ? 1 : 0), 0)} height=${HIGH} style=${{ fill: colourOf(part.role) }}><title>${`${part.name} ${part.shown.text}`}</title></rect></g>`)}
+      <rect x=${x} y="0" width=${Math.max(wide - (wide > 3 ? 1 : 0), 0)} height=${HIGH} style=${{ fill: colourOf(part.role) }}><title>${`${part.name} ${part.shown.text}`}</title></rect>
+      ${wide > textWidth(part.name) + 16 && html`<text class="inside" x=${x + 8} y=${HIGH / 2} dy="0.35em" style=${{ fill: colourOn(part.role) }}>${part.name}</text>`}</g>`)}
     ${hidden.length > 0 && html`<g class="hidden-row" transform=${`translate(0 ${HIGH + 4})`}>
       ${hidden.map(({ part, x, wide }) => html`<rect key=${part.name} x=${x} y="0" width=${Math.min(Math.max(wide - 1, 0), Math.max(width - x, 0))} height="6"
         style=${{ fill: colourOf(part.role) }} opacity="0.55"><title>${`${part.name} hidden ${part.hidden.text}`}</title></rect>`)}
