@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import sync_playwright
 
 from tests.web.browser import launch
-from tests.web.serving import served
-from tests.web.test_look import READY
+from tests.web.serving import served, wait_ready
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -56,7 +55,7 @@ def shoot(browser: "Browser", address: str, name: str, theme: str, size: str) ->
     )
     page = context.new_page()
     page.goto(f"{address}#{TABS[name]}")
-    page.wait_for_function(READY, timeout=120_000)
+    wait_ready(page, 120.0)
     page.wait_for_timeout(400)
     tall = min(page.evaluate("document.documentElement.scrollHeight"), most)
     page.set_viewport_size({"width": width, "height": max(tall, height)})

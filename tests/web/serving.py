@@ -9,11 +9,27 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 PATIENCE = 60.0
 """Seconds that the server has to come up; it takes two on an idle machine."""
+
+READY = """() => {
+  const main = document.querySelector('main');
+  return Boolean(main) && main.innerText.length > 200 && !document.querySelector('[aria-busy=true], .skeleton');
+}"""
+"""The answer is there: nothing is under way, nothing is a placeholder, and text stands where the answer belongs."""
+
+
+def wait_ready(page: Any, seconds: float = PATIENCE, condition: str = READY) -> None:
+    """Wait until a page shows its answer. Playwright's own waiting evaluates text inside of the page, which its policy forbids."""
+    until = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        if time.monotonic() > until:
+            raise TimeoutError(f"{page.url} is not ready: {page.inner_text('main')[:200]!r}")
+        page.wait_for_timeout(30)
 
 
 def free_port() -> int:

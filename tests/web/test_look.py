@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.web.serving import wait_ready
+
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text("utf-8")
 TABS = ("train", "serve", "simulate", "operations", "chips", "models")
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
@@ -24,11 +26,6 @@ JUDGE = """async () => {
   const found = await axe.run(document, { resultTypes: ['violations'] });
   return found.violations.filter((one) => ['serious', 'critical'].includes(one.impact))
     .map((one) => `${one.id}: ${one.nodes.slice(0, 4).map((node) => node.target.join(' ') + ' ' + (node.any[0]?.message || '')).join(' | ')}`);
-}"""
-# The answer is there: nothing is under way, nothing is a placeholder, and text stands where the answer belongs.
-READY = """() => {
-  const main = document.querySelector('main');
-  return main && main.innerText.length > 200 && !document.querySelector('[aria-busy=true], .skeleton');
 }"""
 SMALL = """() => [...document.querySelectorAll('main button, main select, main input, main summary, .top a, .top button')]
   .filter((one) => one.getClientRects().length && !one.closest('table') && !one.classList.contains('num'))
@@ -53,7 +50,7 @@ class Looked:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(f"{address}#{tab}")
-        self.page.wait_for_function(READY, timeout=60_000)
+        wait_ready(self.page)
 
     def __enter__(self) -> "Looked":
         return self
@@ -112,14 +109,38 @@ def test_parts_of_the_page(page_browser, page_address):
     """Ticks, tables and pictures as files, the theme: one page for all, since a page is what costs."""
     with Looked(page_browser, page_address, "train", "light", WIDE) as looked:
         page = looked.page
-        ticks = [(0.02, "s"), (8e10, "bytes"), (4.59e14, "FLOP/s"), (0.652, "share"), (4194304, "count"), (1024, "count"), (0, "s")]
-        told = page.evaluate("async (all) => { const { tickText } = await import('/js/charts/svg.js'); return all.map((one) => tickText(...one)); }", ticks)
+        ticks = [
+            (0.02, "s"),
+            (8e10, "bytes"),
+            (4.59e14, "FLOP/s"),
+            (0.652, "share"),
+            (4194304, "count"),
+            (1024, "count"),
+            (0, "s"),
+        ]
+        told = page.evaluate(
+            "async (all) => { const { tickText } = await import('/js/charts/svg.js'); return all.map((one) => tickText(...one)); }",
+            ticks,
+        )
         assert told == ["20ms", "80GB", "459TFLOP/s", "65.2%", "4Mi", "1,024", "0"]
-        rows = [{"name": '=HYPERLINK("x")', "shown": {"value": 2.5, "unit": "s", "text": "2.5s", "why": ""}, "lines": [{"what": "a"}]}]
-        table = page.evaluate("async (parts) => { const { csvOf, rowsOf } = await import('/js/save.js'); return csvOf(rowsOf({ parts })); }", rows)
+        rows = [
+            {
+                "name": '=HYPERLINK("x")',
+                "shown": {"value": 2.5, "unit": "s", "text": "2.5s", "why": ""},
+                "lines": [{"what": "a"}],
+            }
+        ]
+        table = page.evaluate(
+            "async (parts) => { const { csvOf, rowsOf } = await import('/js/save.js'); return csvOf(rowsOf({ parts })); }",
+            rows,
+        )
         assert table == 'name,shown_s\r\n"\'=HYPERLINK(""x"")",2.5\r\n'
-        picture = page.evaluate("async () => { const { pictureOf } = await import('/js/save.js'); return pictureOf(document.querySelector('[data-panel=time]')); }")
-        assert picture["text"].startswith("<svg") and "var(" not in picture["text"] and "mlp matmuls" in picture["text"]
+        picture = page.evaluate(
+            "async () => { const { pictureOf } = await import('/js/save.js'); return pictureOf(document.querySelector('[data-panel=time]')); }"
+        )
+        assert picture["text"].startswith("<svg")
+        assert "var(" not in picture["text"]
+        assert "mlp matmuls" in picture["text"]
         before = page.evaluate("getComputedStyle(document.body).backgroundColor")
         page.get_by_role("button", name="Use the dark theme").click()
         page.reload()
