@@ -18,7 +18,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +115,13 @@ def preset(name: str) -> dict[str, Any]:
 
 def preset_model(name: str, assume: Assumed | None = None, family: str = "") -> "Transformer":
     """The model that a preset describes."""
-    return _from_table(preset(name), assume, family)
+    return _from_table(preset(name), assume, family) if assume or family else _published(preset(name)["name"])
+
+
+@lru_cache(maxsize=32)
+def _published(name: str) -> "Transformer":
+    """A preset as it is: its file does not change while the program runs, and its program is written once."""
+    return _from_table(preset(name), None, "")
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
