@@ -6,6 +6,7 @@ degrees, C for FLOP/s, `W_hbm` for the memory's bandwidth, `W_ici` for both dire
 switches.
 """
 
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,7 +33,7 @@ class Letters:
 
     def new(self, name: str, value: float) -> Any:
         """A letter for a number. The same number under the same name is the same letter; another number gets a count."""
-        for spelled in (name, *(f"{name}{count}" for count in range(2, 99))):
+        for spelled in itertools.chain((name,), (f"{name}{count}" for count in range(2, 99))):
             if self.values.setdefault(spelled, float(value)) == float(value):
                 number = self.given.get(spelled, value)
                 return number if self.plain else Formula.named(spelled, number)

@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy
@@ -35,6 +36,7 @@ def root(function: Callable[[Any], Any], start: float, low: float = SMALLEST, hi
     return found
 
 
+@lru_cache(maxsize=256)
 def linear_root(gap: Any, variable: Any) -> Any:
     """The root as a formula where the difference is linear in the variable, up to a power of it; None elsewhere."""
     import sympy
@@ -48,6 +50,7 @@ def linear_root(gap: Any, variable: Any) -> Any:
     return tidied(-terms[least] / terms[least + 1]) if set(terms) == {least, least + 1} else None
 
 
+@lru_cache(maxsize=256)
 def tidied(formula: Any) -> Any:
     """A fraction without common factors, and without a minus sign above and below its bar."""
     import sympy

@@ -6,7 +6,7 @@ lists of what differs on TPUs. All are read and checked here, so that a wrong on
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -73,24 +73,24 @@ def merge_groups(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
 
 def with_settings(record: Settable, groups: Mapping[str, Any], where: str) -> Settable:
     """A stack or an engine with some settings changed; `where` begins the sentence about one that cannot be."""
-    return made(merge_groups(msgspec.to_builtins(record), groups), type(record), where)
+    return made(merge_groups(msgspec.to_builtins(record), groups), type(record), where, groups)
 
 
-def made(table: Mapping[str, Any], record: type[Settable], where: str) -> Settable:
-    """A stack or an engine from its whole table, every number of it checked."""
+def made(table: Mapping[str, Any], record: type[Settable], where: str, new: Container[str] | None = None) -> Settable:
+    """A stack or an engine from its whole table, every number of it checked, or those of `new` groups where the others have been."""
     try:
         found = msgspec.convert(table, record)
     except (msgspec.ValidationError, TypeError) as error:
         raise InputError(f"{where}: {shorten(str(error), 200)}.") from None
-    check_numbers(found, where)
+    check_numbers(found, where, new)
     return found
 
 
-def check_numbers(record: msgspec.Struct, where: str) -> None:
-    """Every number of a record's groups is one that a program can have."""
+def check_numbers(record: msgspec.Struct, where: str, only: Container[str] | None = None) -> None:
+    """Every number of a record's groups (or of some) is one that a program can have."""
     for group in record.__struct_fields__:
         values = getattr(record, group)
-        if not isinstance(values, msgspec.Struct):
+        if not isinstance(values, msgspec.Struct) or (only is not None and group not in only):
             continue
         for name in values.__struct_fields__:
             path, value = f"{group}.{name}", getattr(values, name)

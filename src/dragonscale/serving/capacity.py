@@ -10,7 +10,6 @@ from typing import Any
 from dragonscale.numbers import Number, ceil_to, floor, maximum
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.held import bytes_of, cache_lines, weight_lines, workspace_lines
-from dragonscale.sharding.mesh import Mesh
 
 
 @dataclass(frozen=True)
@@ -95,5 +94,5 @@ def capacity(deployment: Deployment) -> Capacity:
         per_token=slope,
         fixed=near - slope * far,
         page=memory.page,
-        places=Mesh(deployment.axes).size("data"),
+        places=deployment.mesh.size("data"),
     )

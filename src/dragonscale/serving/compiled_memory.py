@@ -19,7 +19,6 @@ from dragonscale.serving.compiled import WIDTH, capacity_rows
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.iteration import Iteration
 from dragonscale.serving.mesh import shared_kv
-from dragonscale.sharding.mesh import Mesh
 
 
 class _Step:
@@ -31,7 +30,7 @@ class _Step:
         self.batch = known["prompts"] if self.prompt else known["decodes"]
         self.tokens = known["tokens"] if self.prompt else known["queries"]
         self.length = self.tokens + (known["past"] if self.prompt else known["keys"])
-        self.mesh = Mesh(deployment.axes)
+        self.mesh = deployment.mesh
         self.own = self.batch / self.mesh.size("data")
 
     def rules(self, section: Section) -> Rules:

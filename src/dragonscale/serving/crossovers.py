@@ -19,7 +19,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy
@@ -123,10 +123,17 @@ class SolvedIteration:
 
 def number_of(formula: Any, values: dict[str, float]) -> float:
     """A formula with numbers for its letters."""
+    letters, function = _function(formula)
+    return float(function(*map(values.get, letters)))
+
+
+@lru_cache(maxsize=256)
+def _function(formula: Any) -> tuple[list[str], Callable[..., Any]]:
+    """The letters of a formula, and the function of their numbers that it is: as a batch changes its formulas mostly do not."""
     import sympy
 
     letters = sorted(map(str, formula.free_symbols))
-    return float(sympy.lambdify([symbol(name) for name in letters], formula, "math")(*map(values.get, letters)))
+    return letters, sympy.lambdify([symbol(name) for name in letters], formula, "math")
 
 
 def resources(cost: IterationCost, sizes: dict[str, int]) -> Resources:

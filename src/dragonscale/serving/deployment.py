@@ -91,6 +91,11 @@ class Deployment:
         return mesh_axes(self.plan, self.kv_heads)
 
     @cached_property
+    def mesh(self) -> Mesh:
+        """The mesh axes as a mesh."""
+        return Mesh(self.axes)
+
+    @cached_property
     def readings(self) -> dict[tuple[str, bool], Reading]:
         """Sections that were read already, for prompts or for single tokens."""
         return {}
@@ -144,8 +149,7 @@ class Deployment:
     def bench(self, section: Section, prompt: bool) -> KernelBench:
         """What a section's kernels run on."""
         phase = "prefill" if prompt else "decode"
-        mesh = Mesh(self.axes)
-        return KernelBench(self.kernels, self.engine, self.plan, mesh, section, phase, self.exchanges, self.timed)
+        return KernelBench(self.kernels, self.engine, self.plan, self.mesh, section, phase, self.exchanges, self.timed)
 
     def rules(self, prompt: bool, section: Section | None = None) -> Rules:
         """The layouts of prompts or of single tokens. In a compiled program's section axes split no dim that they do not divide."""

@@ -16,14 +16,13 @@ from dragonscale.plan.ledger import HeldLine
 from dragonscale.serving.balance import expert_slots
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.formats import weight_bytes
-from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_size
 
 
 def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
     """Weights; a pipeline's layers are dealt out evenly, the head beside the last ones. What the whole program shares is held
     once."""
-    rules, mesh = deployment.rules(prompt=False), Mesh(deployment.axes)
+    rules, mesh = deployment.rules(prompt=False), deployment.mesh
     redundant = deployment.engine.experts.redundant if deployment.exchanges else 0
     seen: set[str] = set()
     for section in deployment.sections:
@@ -57,7 +56,7 @@ def cache_lines(deployment: Deployment, tokens: Number) -> Iterator[HeldLine]:
 
 
 def _cached_bytes(deployment: Deployment, section: Section, op: Op, array: Array, tokens: Number) -> Number:
-    mesh, kv = Mesh(deployment.axes), deployment.plan.kv
+    mesh, kv = deployment.mesh, deployment.plan.kv
     cap = section.span if section.span is not None else section.chunk
     held = minimum(tokens, cap) if cap is not None and not deployment.engine.memory.whole_windows else tokens
     past = tokens / section.compress if section.compress is not None else tokens
@@ -83,7 +82,7 @@ def _cached_bytes(deployment: Deployment, section: Section, op: Op, array: Array
 def _kept_heads(deployment: Deployment, section: Section, ways: Number) -> Number:
     """KV heads that a chip of a compiled program keeps: those that its query heads use, and all of them where the query heads do not
     divide over the chips. Where they lie across groups, one for each query head."""
-    dims, mesh = section.dims, Mesh(deployment.axes)
+    dims, mesh = section.dims, deployment.mesh
     kept, many = dims["k"], int(numpy.ravel(ways)[0])  # plans that are judged together are split alike
     if dims["n"] % many:
         asked = next(op.inputs[0] for op in section.ops if op.function == "attend")
@@ -96,7 +95,7 @@ def _kept_heads(deployment: Deployment, section: Section, ways: Number) -> Numbe
 
 def workspace_lines(deployment: Deployment) -> Iterator[HeldLine]:
     """Activations of the largest iteration: its residuals, the widest hidden layer and the logits of its sequences."""
-    mesh, limits = Mesh(deployment.axes), deployment.engine.scheduling
+    mesh, limits = deployment.mesh, deployment.engine.scheduling
     tokens = (deployment.engine.memory.workspace_tokens or limits.max_tokens) / mesh.size("data")
     widths = [
         product(section.dims[name] for name in op.output.names if name not in ("b", "t"))

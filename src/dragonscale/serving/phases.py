@@ -38,7 +38,6 @@ from dragonscale.serving.kernel_lines import (
 )
 from dragonscale.serving.lines import IterationCost, ServingLine
 from dragonscale.serving.mesh import shared_kv
-from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_size
 
 __all__ = ["Iteration", "IterationCost", "decode", "iteration_cost", "prefill"]
@@ -123,7 +122,7 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
 def _hop_line(deployment: Deployment, tokens: Number, phase: str) -> ServingLine:
     """The residual stream of one part on its way to the next stage: every chip sends a part of the rows to its counterpart and the
     receivers gather them (vLLM's `send_tensor_dict`). A part waits for its own hops, however many others are under way."""
-    mesh, stages, head = Mesh(deployment.axes), deployment.plan.pipe, deployment.sections[-1].dims
+    mesh, stages, head = deployment.mesh, deployment.plan.pipe, deployment.sections[-1].dims
     rows = maximum(tokens / mesh.size("data", "context"), 1.0)
     volume = rows * head["d"] * dtype_bytes(deployment.plan.wire) / mesh.size("width", "expert", "tensor", "share")
     group = deployment.wires.group(("pipe",))
@@ -154,7 +153,7 @@ def _reading(deployment: Deployment, section: Section, prompt: bool) -> Reading:
 
 def _dims(section: Section, deployment: Deployment) -> dict[str, Number]:
     """The dims of a section; a KV head that chips of a compiled program share is one head on each."""
-    one = deployment.engine.program.divided and shared_kv(section.dims, Mesh(deployment.axes))
+    one = deployment.engine.program.divided and shared_kv(section.dims, deployment.mesh)
     return {**section.dims, "k": 1} if one else dict(section.dims)
 
 
@@ -299,7 +298,7 @@ def _add_host(cost: IterationCost, deployment: Deployment, known: dict[str, Any]
     if not deployment.timed:
         return
     engine, host = deployment.engine, deployment.engine.host
-    ways = Mesh(deployment.axes).size("data")
+    ways = deployment.mesh.size("data")
     sampled = memory_seconds(last / ways * deployment.model.vocab * host.sample_bytes, deployment.kernels)
     own = host.sequence_s * known["decodes"] + host.prompt_s * known["prompts"]
     own = own + host.token_s * known["prompts"] * known["tokens"]

@@ -17,6 +17,18 @@ from dragonscale.serving.steady import Habits, PromptTimes, Steady, closed_loop
 
 DEGREES = ("tensor", "data", "expert", "context", "width", "pipe")
 ROUGH = (12,)
+ALIKE = (
+    "sections",
+    "decoding",
+    "readings",
+    "kv_heads",
+    "latent",
+    "recurrent",
+    "kernels",
+    "network",
+    "exchange_network",
+)
+"""What a deployment works out for itself that is the same several times over."""
 PARTS = (0.0625, 0.25, 1.0)
 """Of a batch, how much decodes: a step is computed at these and linear in between."""
 
@@ -56,7 +68,9 @@ def chunks_of(deployment: Deployment, new: int, past: int, decodes: Any) -> Chun
 def tiled(deployment: Deployment, times: int) -> Deployment:
     """The same deployments several times over."""
     numbers = {name: numpy.tile(getattr(deployment.plan, name), times) for name in DEGREES}
-    return replace(deployment, plan=replace(deployment.plan, **numbers))
+    many = replace(deployment, plan=replace(deployment.plan, **numbers))
+    vars(many).update({name: getattr(deployment, name) for name in ALIKE})
+    return many
 
 
 def costs(deployment: Deployment, rows: int, iterations: list[Iteration]) -> IterationCost:
@@ -94,13 +108,16 @@ def prefill_seconds(
 
 def piecewise(knots: list[Any], values: list[Any]) -> Callable[[Any], Any]:
     """For each of many rows a function by its knots in rising order, linear between them and level beyond the ends."""
-    pairs = [*zip(knots, knots[1:], values, values[1:], strict=False)]
+    pairs = [
+        (low, numpy.maximum(high - low, 1e-9), left, right - left)
+        for low, high, left, right in zip(knots, knots[1:], values, values[1:], strict=False)
+    ]
 
     def curve(at: Any) -> Any:
         found = values[0]
-        for low, high, left, right in pairs:
-            part = numpy.minimum((at - low) / numpy.maximum(high - low, 1e-9), 1.0)
-            found = numpy.where(at > low, left + (right - left) * part, found)
+        for low, wide, left, rise in pairs:
+            part = numpy.minimum((at - low) / wide, 1.0)
+            found = numpy.where(at > low, left + rise * part, found)
         return found
 
     return curve
