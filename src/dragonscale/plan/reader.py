@@ -74,6 +74,11 @@ class Reading:
     moves: tuple[Move, ...]
     rules: Rules
 
+    @cached_property
+    def rerun(self) -> dict[str, tuple[frozenset[int], frozenset[int]]]:
+        """By remat policy the places of its lines and moves that run again, as far as they were asked for."""
+        return {}
+
 
 @dataclass
 class Walk:

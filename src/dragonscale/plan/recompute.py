@@ -84,6 +84,13 @@ def again_moves(reading: Reading, policy: str) -> frozenset[int]:
     return _MOVED[key]
 
 
+def again_places(reading: Reading, policy: str) -> tuple[frozenset[int], frozenset[int]]:
+    """Both of a whole reading; they stay with it, since every line of a pass asks."""
+    if policy not in reading.rerun:
+        reading.rerun[policy] = again_lines(reading.section, policy), again_moves(reading, policy)
+    return reading.rerun[policy]
+
+
 _MOVED: dict[tuple[object, ...], frozenset[int]] = {}
 
 

@@ -21,6 +21,7 @@ part of it each: `expert` deals out experts, `share` is what lies beyond the KV 
 X[b_{data,fsdp,expert}, t_{context,tensor}, d] Wg[d, f_tensor] Wg[d_{fsdp,expert,context}, f_tensor]
 """
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -253,6 +254,7 @@ def training_rules(
     )  # fmt: skip
 
 
+@functools.lru_cache(maxsize=16)
 def serving_rules(spread: str = "copy", prompt: bool = False, exchange: bool = False) -> Rules:
     """The layouts of a serving plan. `spread` says what the chips beyond the KV heads do with the cache (`copy`, `batch`, `sequence`);
     `prompt` whether tokens of prompts are computed (split over `context`), or single tokens of many sequences;

@@ -26,13 +26,16 @@ from dragonscale.training.travel import bound_time, sent_once, travel_time
 
 def move_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, costing: Costing) -> Iterator[PassLine]:
     bundles: dict[tuple[object, ...], list[tuple[Move, Number, Number]]] = {}
+    still: set[tuple[str, tuple[str, ...]]] = set()
     mesh = wires.mesh
     for move in reading.moves:
         if _still_there(move, reading, costing.stack):
             continue
         waited = move.what in ("activation", "expert")
-        if wires.single.issuperset(move.step.axes):  # nothing travels, but the host issues what a pass waits for
-            if waited:
+        if wires.single.issuperset(move.step.axes):
+            # nothing travels; a pass counts what it waits for by axes all the same, so one line of each is left
+            if waited and (move.phase, move.step.axes) not in still:
+                still.add((move.phase, move.step.axes))
                 yield _line(move, reading, move.step.kind)
             continue
         if move.ring:

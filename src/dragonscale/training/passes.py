@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from dragonscale.models.recompute_modules import is_modules
 from dragonscale.numbers import Number, maximum, minimum, where
 from dragonscale.plan.reader import Reading
-from dragonscale.plan.recompute import again_lines, again_moves
+from dragonscale.plan.recompute import again_places
 from dragonscale.training.lines import PassLine
 from dragonscale.training.stack import Stack
 
@@ -57,9 +57,9 @@ def is_kept(line: PassLine, remat: str) -> bool:
 
 
 def _needed_share(line: PassLine, reading: Reading, remat: str) -> Number:
-    again = again_lines(reading.section, remat)
+    again, moved = again_places(reading, remat)
     if line.moves and line.what != "P":
-        return 1.0 if line.ops[0][0] in again_moves(reading, remat) else 0.0
+        return 1.0 if line.ops[0][0] in moved else 0.0
     if line.kind == "attention" and reading.rules.ring and not is_modules(remat):
         return 1.0  # a ring runs again for the sums that its gradient needs
     rerun = [done for place, done in line.ops if place in again]
