@@ -179,11 +179,11 @@ def _at_rate(
     # decoding: the prompts of all others come between its steps, but for those before it or with it in the queue
     each = where(prompt.chunks > 1, added + beside * prompt.budgets * step, whole / mean)  # of a queue without gaps
     before = (wait.front_work + wait.queue + wait.found * wait.under_way) / each + own
-    met = numpy.clip(batch - 1 - before, 0.0, None)
+    met = numpy.maximum(batch - 1 - before, 0.0)
     spent = steps * step + met * added
     apart = steps / numpy.maximum(steps + numpy.maximum(wait.window - wait.front_work, 0.0) / step, 1e-9)
-    part = numpy.clip(spent * rate / batch, 0.0, 1.0) if habits.beside else apart
-    nobody = (1 - numpy.clip(spent * rate / batch, 0.0, 1.0)) ** (batch - 1)
+    part = _within(spent * rate / batch, 0.0, 1.0) if habits.beside else apart
+    nobody = (1 - _within(spent * rate / batch, 0.0, 1.0)) ** (batch - 1)
     prefill = nobody * prompt.alone + (1 - nobody) * whole - numpy.expm1(-wait.behind) * prompt.fills
     state = Steady(batch, step, prefill, added, output, wait.queue, front, wait.under_way, met, rate)
     decoding, coming = 1 + (batch - 1) * part, wait.coming
@@ -220,8 +220,8 @@ def _waiting(
     )  # others in between join it, where they may
     mixing = within / whole  # 1: random arrivals, 0: only as decoding goes on
     random = mixing if habits.beside else where(ending > 0, 0.0, 1.0)
-    load = numpy.clip(others * (added + beside * prompt.chunks / mean * step * mixing), 0.0, 0.99)
-    deep = numpy.clip(others * (added + beside * prompt.budgets * step), 0.0, 0.99)
+    load = _within(others * (added + beside * prompt.chunks / mean * step * mixing), 0.0, 0.99)
+    deep = _within(others * (added + beside * prompt.budgets * step), 0.0, 0.99)
     at_once = numpy.maximum(ending * step, 1e-9)
     at_once = (1 - random) * (at_once / -numpy.expm1(-at_once) - 1)  # others that end with the same step
     at_once = where(prompt.together > 1, 0.0, at_once)  # these join it, where they may
@@ -231,8 +231,8 @@ def _waiting(
     behind = behind * numpy.maximum(batch - 2, 0.0) / numpy.maximum(batch - 1, 1.0)  # of finitely many
     found = ended / (1 + ended)
     first = found * (whole * (1 + behind / 2) - within / 2)
-    pace = step / (1 - numpy.clip(others * added, 0.0, 0.99))
-    later = numpy.clip(beside * others * pace * prompt.budgets * (1 - mixing), 0.0, 0.99)
+    pace = step / (1 - _within(others * added, 0.0, 0.99))
+    later = _within(beside * others * pace * prompt.budgets * (1 - mixing), 0.0, 0.99)
     each = where(prompt.chunks > 1, added + beside * prompt.budgets * step, whole)
     started = each * (1 + 3 * behind + behind**2) / (2 * (1 + behind))
     queue = (1 - later) * first + later * (started + later * each / (2 * (1 - later)))
@@ -254,6 +254,12 @@ def _waiting(
     # of those behind it, the ones that were there before the iteration that its last chunk was settled in
     early = where(prompt.chunks > 1.5 + habits.look, behind, numpy.minimum(ending * (0.5 + habits.look) * step, behind))
     return _Waiting(queue, under_way, may_join, window, found * (window - within / 2), coming, early)
+
+
+def _within(value: Any, low: float, high: float) -> Any:
+    return numpy.minimum(
+        numpy.maximum(value, low), high
+    )  # as `numpy.clip`, which takes longer than all else on one row
 
 
 def _phase(steps: Any, growth: Any) -> Any:

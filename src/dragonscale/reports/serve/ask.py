@@ -12,7 +12,7 @@ from dragonscale.reports.serve.bills import deployment_of
 from dragonscale.reports.serve.config import iterations
 from dragonscale.reports.serve.hand_over import recommended
 from dragonscale.reports.serve.question import ServeAsked, read_question
-from dragonscale.reports.serve.records import ServeReport
+from dragonscale.reports.serve.records import ConfigReport, ServeReport
 from dragonscale.reports.serve.report import answer
 from dragonscale.serving.ledger import iteration_ledger
 
@@ -65,8 +65,14 @@ def _as_asked(asked: ServeAsked) -> list[str]:
 
 
 def iteration_ledgers(asked: ServeAsked, report: ServeReport) -> dict[str, Ledger]:
-    """The ledgers of a prefill and of a decode step of the first configuration of a report."""
-    best = report.configs[0]
+    """The ledgers of a prefill and of a decode step of the first configuration of a report, which keeps them beside its fields."""
+    kept = vars(report)
+    if "ledgers" not in kept:
+        kept["ledgers"] = _iteration_ledgers(asked, report.configs[0])
+    return kept["ledgers"]
+
+
+def _iteration_ledgers(asked: ServeAsked, best: ConfigReport) -> dict[str, Ledger]:
     deployment = deployment_of(asked, best)
     steps = iterations(asked, best.batch, deployment)
     return {name: iteration_ledger(deployment, steps[name]) for name in ("prefill", "decode")}
