@@ -16,7 +16,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.cli.mcp.tools import tools
+from dragonscale.cli.commands import COMMANDS
+from dragonscale.cli.mcp.tools import PlannerTool, tools
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.huggingface import load_config
 
@@ -40,6 +41,8 @@ _ENDINGS = (
 _FILE = re.compile(rf"(^|[\s,=+@:])(~|\.{{1,2}})(/|$)|\\|^/|//|/.*/|\.({'|'.join(_ENDINGS)})(\W|$)", re.IGNORECASE)
 _RATE = re.compile(r"\d+(\.\d+)?\s*[A-Za-z$]*/\s*[a-z]+")
 """`20/s`, `800GB/s`, `2.5/h`: what has a slash and is no path."""
+_JOBS = ("verify",)
+"""Commands that agents may not call, because they take a compiler; the page's server runs them as jobs."""
 LARGEST_CONFIG = 256_000
 """Characters of a config that is dropped on the page."""
 
@@ -60,7 +63,7 @@ def looks_like_file(text: str) -> bool:
 
 def question_of(command: str, fields: Mapping[str, Any], dropped: Mapping[str, str] | None = None) -> Any:
     """The question of a command; `dropped` holds configs as text by the name that a field calls them."""
-    every = tools()
+    every = tools() | {name: PlannerTool(COMMANDS[name]) for name in _JOBS}
     name = command.replace(" ", "_")
     if name not in every:
         raise unknown("question", command, every)

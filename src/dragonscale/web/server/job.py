@@ -73,14 +73,14 @@ def main() -> None:
 
 
 def _answer(request: Mapping[str, Any], send: Any) -> None:
+    from dragonscale.cli.commands import COMMANDS
     from dragonscale.cli.mcp.results import plain
-    from dragonscale.cli.mcp.tools import tools
     from dragonscale.web.views.sheets import blocks_of
 
     command = KINDS[request["kind"]]
     question = job_question(command, request["fields"], request["dropped"])
     vars(question).update(timeout=request["timeout"], memory=request["memory"])
-    record = tools()[command].command.answered_by()(question, JobListener(send))
+    record = COMMANDS[command].answered_by()(question, JobListener(send))
     notes = [text for text in record.notes_beside if text not in getattr(record, "notes", ())]
     send({"panel": "sheet", "data": plain({"blocks": blocks_of(record.sheet(True)), "notes": notes})})
     send({"panel": "record", "data": plain(record.to_dict())})
