@@ -29,8 +29,8 @@ from dragonscale.web.views import panels_of, view_names
 Send = Callable[[dict[str, Any]], None]
 
 
-class Unwanted(Exception):
-    """Raised by `send` where nobody waits for the answer any more; it ends the work."""
+class Unwanted(BaseException):
+    """Raised by `send` where nobody waits for the answer any more; it ends the work, whatever that would go on after."""
 
 
 def answer(request: Mapping[str, Any], send: Send) -> None:

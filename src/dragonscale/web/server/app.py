@@ -11,6 +11,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
 
 from dragonscale.web.server.files import PageFiles, accepts_gzip
 from dragonscale.web.server.gate import PageGate, Refusal, tab_of, too_fast
@@ -23,6 +28,16 @@ from dragonscale.web.server.turns import Crowded, Turn
 LINES = b"application/x-ndjson"
 
 
+class Endpoint:
+    """A route that is given the request as it is: answers are streams, and bodies are read within bounds."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.answer(scope, receive, send)
+
+
 class PageApp:
     """The routes."""
 
@@ -30,22 +45,18 @@ class PageApp:
         self.settings, self.pool, self.jobs = settings, pool, jobs
         self.files = files or PageFiles()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        path, method = scope["path"], scope["method"]
-        if path == "/api/ask":
-            _only(method, "POST")
-            await self._ask(scope, receive, send)
-        elif path == "/api/jobs":
-            _only(method, "POST")
-            await self._begin_job(scope, receive, send)
-        elif path.startswith("/api/jobs/"):
-            _only(method, "GET", "DELETE")
-            await self._job(path.removeprefix("/api/jobs/"), scope, receive, send)
-        elif path == "/health":
-            _only(method, "GET", "HEAD")
-            await send_json(send, 200, {"status": "ok", **self.pool.stats(), "jobs": self.jobs.stats()})
-        else:
-            await self.files(scope, receive, send)
+    def routes(self) -> list[BaseRoute]:
+        """Every path; what is none of the first is a file of the page, or nothing."""
+        return [
+            Route("/api/ask", Endpoint(self._ask), methods=["POST"]),
+            Route("/api/jobs", Endpoint(self._begin_job), methods=["POST"]),
+            Route("/api/jobs/{id}", Endpoint(self._job), methods=["GET", "DELETE"]),
+            Route("/health", Endpoint(self._health), methods=["GET"]),
+            Mount("/", self.files),
+        ]
+
+    async def _health(self, _scope: Any, _receive: Any, send: Any) -> None:
+        await send_json(send, 200, {"status": "ok", **self.pool.stats(), "jobs": self.jobs.stats()})
 
     async def _ask(self, scope: Any, receive: Any, send: Any) -> None:
         headers = dict(scope["headers"])
@@ -79,7 +90,8 @@ class PageApp:
             raise _busy(error) from None
         await send_json(send, 202, {"id": id})
 
-    async def _job(self, id: str, scope: Any, receive: Any, send: Any) -> None:
+    async def _job(self, scope: Any, receive: Any, send: Any) -> None:
+        id = scope["path_params"]["id"]
         job = self.jobs.jobs.get(id)
         if job is None:
             raise Refusal(404, "There is no such job here, or its result is no longer kept.")
@@ -178,11 +190,6 @@ async def send_json(send: Any, status: int, value: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _only(method: str, *allowed: str) -> None:
-    if method not in allowed:
-        raise Refusal(405, "This path does not take this method.", headers=((b"allow", ", ".join(allowed).encode()),))
-
-
 def _busy(error: Crowded) -> Refusal:
     return Refusal(429, str(error), "busy", ((b"retry-after", b"%d" % error.retry_after),))
 
@@ -191,6 +198,22 @@ def _too_large(most: int) -> Refusal:
     return Refusal(413, f"The request is larger than {most / 1e6:.1f} MB, the most that is read.", "limit")
 
 
+async def _told(_request: Request, error: Exception) -> Response:
+    """Whatever was refused, in a sentence; so are a path or a method that are not there."""
+    if isinstance(error, HTTPException):
+        known = {404: "There is no such path here.", 405: "This path does not take this method."}
+        allow = tuple((name.lower().encode(), value.encode()) for name, value in (error.headers or {}).items())
+        error = Refusal(error.status_code, known.get(error.status_code, error.detail), headers=allow)
+    if not isinstance(error, Refusal):
+        error = Refusal(500, "The server failed at this request, which is a fault of its own.", "fault")
+    answer = Response(error.body, error.status)
+    answer.raw_headers = error.all_headers()
+    return answer
+
+
 def make_app(settings: PageSettings, pool: WorkerPool, jobs: JobDesk, log: Any = None) -> PageGate:
     """The app behind its gate."""
-    return PageGate(PageApp(settings, pool, jobs), settings, log)
+    handlers: Any = dict.fromkeys((HTTPException, Refusal, Exception), _told)
+    app = Starlette(routes=PageApp(settings, pool, jobs).routes(), exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return PageGate(app, settings, log)

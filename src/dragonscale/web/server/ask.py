@@ -13,8 +13,8 @@ from dragonscale.questions.web import WebQuestion
 
 def ask(question: WebQuestion, listener: Listener) -> None:
     """Serve the page."""
-    if find_spec("uvicorn") is None or find_spec("h11") is None:
-        raise InputError("`dscale web` needs its server: pip install 'dragonscale[web]'.")
+    if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
+        raise InputError("`dscale web` needs Starlette and uvicorn: pip install 'dragonscale[web]'.")
     from dragonscale.web.server.serving import listen, serve_page
     from dragonscale.web.server.settings import PageSettings, default_workers
 

@@ -8,6 +8,7 @@ shows, because a browser sends the name. Both are refused here, before anything 
 import ipaddress
 import re
 import time
+import traceback
 from collections import OrderedDict
 from typing import Any
 from urllib.parse import urlsplit
@@ -72,6 +73,17 @@ class Refusal(Exception):
         # what is left of a body is not read
         self.headers = (*headers, (b"connection", b"close")) if status in (408, 413, 429, 431) else headers
 
+    @property
+    def body(self) -> bytes:
+        """The sentence as the page reads it."""
+        return msgspec.json.encode({"error": {"kind": self.kind, "text": self.sentence}}) + b"\n"
+
+    def all_headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers of the answer, its own among them."""
+        length = b"%d" % len(self.body)
+        fixed = ((b"content-type", b"application/json"), (b"content-length", length), (b"cache-control", b"no-store"))
+        return [*fixed, *self.headers]
+
 
 class PageGate:
     """Middleware around every request."""
@@ -102,6 +114,8 @@ class PageGate:
         except Refusal as refusal:
             if not status:
                 await refuse(refusal, say)
+        except Exception:  # a fault of ours: the client was told by the app
+            traceback.print_exc()
         finally:
             if self.log is not None:
                 self.log(f"{scope['method']} {scope['path']!r} {status} {1000 * (time.monotonic() - begun):.0f} ms")
@@ -163,14 +177,8 @@ def too_fast() -> Refusal:
 
 async def refuse(refusal: Refusal, send: Any) -> None:
     """Answer with a sentence."""
-    body = msgspec.json.encode({"error": {"kind": refusal.kind, "text": refusal.sentence}}) + b"\n"
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"cache-control", b"no-store"),
-    ]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": [*headers, *refusal.headers]})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.start", "status": refusal.status, "headers": refusal.all_headers()})
+    await send({"type": "http.response.body", "body": refusal.body})
 
 
 def tab_of(headers: dict[bytes, bytes]) -> str:

@@ -12,7 +12,6 @@ import secrets
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
@@ -24,6 +23,7 @@ from dragonscale.errors import unknown
 from dragonscale.web.server.gate import Refusal
 from dragonscale.web.server.job import KINDS
 from dragonscale.web.server.pool import STOPPING, error_line
+from dragonscale.web.server.processes import private_folder
 from dragonscale.web.server.settings import PageSettings
 from dragonscale.web.server.turns import Crowded
 
@@ -136,7 +136,7 @@ class JobDesk:
             self.running[job.id] = asyncio.get_running_loop().create_task(self._run(job))
 
     async def _run(self, job: PageJob) -> None:
-        folder = tempfile.mkdtemp(prefix="dragonscale-job-")
+        folder = private_folder("job")
         try:
             job.state, job.begun = "running", time.monotonic()
             async with asyncio.timeout(self.settings.job_s + MARGIN):

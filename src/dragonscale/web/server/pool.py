@@ -8,14 +8,13 @@ Where a worker has the record of a search already, what is asked about it is no 
 import asyncio
 import contextlib
 import shutil
-import tempfile
 import time
 from collections import OrderedDict
 
 import msgspec
 
 from dragonscale.web.server.lanes import QUICK, SLOW
-from dragonscale.web.server.processes import PageWorker
+from dragonscale.web.server.processes import PageWorker, private_folder
 from dragonscale.web.server.settings import PageSettings
 from dragonscale.web.server.turns import Crowded, FairQueue, Turn
 
@@ -43,7 +42,7 @@ class WorkerPool:
 
     def __init__(self, settings: PageSettings) -> None:
         self.settings = settings
-        self.folder = tempfile.mkdtemp(prefix="dragonscale-web-")
+        self.folder = private_folder()
         self.queue = FairQueue(settings)
         self.workers = [PageWorker(self, index) for index in range(settings.workers)]
         self.tabs: OrderedDict[tuple[str, str], PageWorker] = OrderedDict()
@@ -76,9 +75,11 @@ class WorkerPool:
 
     def leave(self, turn: Turn) -> None:
         """Nobody waits for it any more."""
-        if turn.over or self.queue.drop(turn):
+        if turn.over or turn.left_at is not None:
+            return
+        if self.queue.drop(turn):
             turn.end()
-        elif turn.left_at is None:
+        else:
             turn.left_at = time.monotonic()
             turn.worker.drop()
 
@@ -168,6 +169,7 @@ class WorkerPool:
             self._stop(worker, "limit", CONTESTED.format(contested))
         elif worker.resident() > limits.memory_bytes:
             self._stop(worker, "limit", TOO_LARGE.format(limits.memory_bytes / 1e9))
+            worker.kill()
 
     def _stop(self, worker: PageWorker, kind: str, sentence: str) -> None:
         turn = worker.turn
@@ -177,7 +179,8 @@ class WorkerPool:
             turn.unread.clear()
             turn.hear(error_line(kind, sentence))
             turn.end()
-        worker.kill()
+            turn.left_at = time.monotonic()
+            worker.drop()
 
     async def close(self) -> None:
         """End everything, whatever it does."""

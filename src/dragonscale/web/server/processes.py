@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import OrderedDict
 from pathlib import Path
@@ -16,7 +18,7 @@ import msgspec
 from dragonscale.web.server.lanes import SLOW
 from dragonscale.web.server.settings import PageSettings
 from dragonscale.web.server.turns import Turn
-from dragonscale.web.server.worker import HEAD, WorkerStart, frame
+from dragonscale.web.server.wire import HEAD, WorkerStart, frame
 
 if TYPE_CHECKING:
     from dragonscale.web.server.pool import WorkerPool
@@ -27,6 +29,7 @@ TRIES = 3
 """Deaths before it was ever ready, after which a worker is given up."""
 KEYS = 40
 """Questions whose records a worker is known to remember: a few less than it keeps."""
+PREFIX = "dragonscale-"
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
@@ -183,6 +186,16 @@ def environment(settings: PageSettings, folder: str) -> dict[str, str]:
     else:
         found |= {"HF_HUB_OFFLINE": "1"}
     return found
+
+
+def private_folder(what: str = "web") -> str:
+    """An empty folder of this process; those that processes left behind that were killed are removed."""
+    root = Path(tempfile.gettempdir())
+    for old in root.glob(f"{PREFIX}{what}-*"):
+        pid = old.name.removeprefix(f"{PREFIX}{what}-").partition("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(old, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"{PREFIX}{what}-{os.getpid()}-")
 
 
 def hub_folder() -> Path:

@@ -2,8 +2,9 @@
 
 It speaks frames over a socket: a kind of one letter, a length, and JSON. It is sent its order, then questions (`a`), and
 `d` where nobody waits for the present one; it sends `r` when it is ready, `m` for each message of an answer, `e` at
-its end. A thread reads, so that `d` is heard while the planner works: the next message then raises `Unwanted`. Where the
-other end closes, the process is of no use and ends at once.
+its end. A thread reads, so that `d` is heard while the planner works: its next message then raises `Unwanted`, and where
+none comes soon, a signal does, between two of its steps. So a search that is given up costs no process. Where the other
+end closes, the process is of no use and ends at once.
 """
 
 import contextlib
@@ -11,7 +12,6 @@ import os
 import queue
 import signal
 import socket
-import struct
 import sys
 import threading
 from importlib import import_module
@@ -19,7 +19,13 @@ from typing import Any
 
 import msgspec
 
-HEAD = struct.Struct(">cI")
+from dragonscale.web.answers import Unwanted, answer, view_names
+from dragonscale.web.server.locked import lock
+from dragonscale.web.server.wire import HEAD, WorkerStart, frame
+from dragonscale.web.views import panels_of
+
+SOON = 0.3
+"""Seconds that an unwanted answer has to send something, before it is interrupted."""
 WARM = (
     {"view": "train", "fields": {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": 4096, "plan": "fsdp8",
                                  "alone": True}, "panels": ["answer", "time", "memory", "mesh"], "brief": True},
@@ -28,34 +34,14 @@ WARM = (
 """Asked before a worker counts as ready: most of the first answer's time is imports and tables."""
 
 
-class WorkerStart(msgspec.Struct):
-    """What a worker is started with."""
-
-    folder: str
-    readable: list[str]
-    writable: list[str]
-    network: bool
-    warm: bool
-    memory_bytes: int
-
-
-def frame(kind: bytes, payload: bytes = b"") -> bytes:
-    """A frame as it is sent.
-
-    >>> frame(b"e")
-    b'e\\x00\\x00\\x00\\x00'
-    """
-    return HEAD.pack(kind, len(payload)) + payload
-
-
-class Wire:
+class WorkerWire:
     """The worker's end of the socket."""
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
         self.file = end.makefile("rb")
         self.asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self.unwanted = False
+        self.unwanted = self.working = self.sending = False
 
     def read(self) -> tuple[bytes, bytes]:
         head = self.file.read(HEAD.size)
@@ -71,56 +57,69 @@ class Wire:
                 kind, payload = self.read()
                 if kind == b"d":
                     self.unwanted = True
+                    threading.Timer(SOON, self._interrupt).start()
                 else:
                     self.unwanted = False
                     self.asked.put(payload)
         os._exit(0)
 
+    def _interrupt(self) -> None:
+        if self.unwanted and self.working:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def interrupted(self, *_: object) -> None:
+        """The signal's handler: it runs in the main thread, never inside of a frame, which would be left half sent."""
+        if self.unwanted and self.working and not self.sending:
+            raise Unwanted
+
     def send(self, kind: bytes, payload: bytes = b"") -> None:
+        self.sending = True
         try:
             self.end.sendall(frame(kind, payload))
         except OSError:
             os._exit(0)
+        self.sending = False
 
 
 def main() -> None:
     """Be told, get ready, answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    wire = Wire(socket.socket(fileno=int(sys.argv[1])))
+    wire = WorkerWire(socket.socket(fileno=int(sys.argv[1])))
     start = msgspec.json.decode(wire.read()[1], type=WorkerStart)
     _limit_memory(start.memory_bytes)
-    answer, unwanted, slow = _loaded()
-    from dragonscale.web.server.locked import lock
-
+    slow = _loaded()
     lock(start.folder, start.readable, start.writable, start.network)
     for request in WARM if start.warm else ():
         answer(request, lambda _: None)
+    signal.signal(signal.SIGUSR1, wire.interrupted)
     threading.Thread(target=wire.listen, daemon=True).start()
     wire.send(b"r", msgspec.json.encode(slow))
-
-    def send(message: dict[str, Any]) -> None:
-        if wire.unwanted:
-            raise unwanted
-        wire.send(b"m", msgspec.json.encode(message) + b"\n")
-
     while True:
-        body = wire.asked.get()
-        with contextlib.suppress(unwanted):
-            answer(msgspec.json.decode(body), send)
+        _answer_one(wire, msgspec.json.decode(wire.asked.get()))
         wire.send(b"e")
 
 
-def _loaded() -> tuple[Any, Any, dict[str, list[str]]]:
-    """Load the planner while files may still be read; which panels of which view are slow."""
-    from dragonscale.web.answers import Unwanted, answer, view_names
-    from dragonscale.web.views import panels_of
+def _answer_one(wire: WorkerWire, request: dict[str, Any]) -> None:
+    def send(message: dict[str, Any]) -> None:
+        if wire.unwanted:
+            raise Unwanted
+        wire.send(b"m", msgspec.json.encode(message) + b"\n")
 
+    with contextlib.suppress(Unwanted):
+        wire.working = True
+        answer(request, send)
+        wire.working = False
+    wire.working = False
+
+
+def _loaded() -> dict[str, list[str]]:
+    """Load every view while files may still be read; which of its panels are slow."""
     slow: dict[str, list[str]] = {}
     for view in view_names():
         panels_of(view)
         with contextlib.suppress(ImportError):
             slow[view] = sorted(getattr(import_module(f"dragonscale.web.views.{view}"), "SLOW", ()))
-    return answer, Unwanted, {view: names for view, names in slow.items() if names}
+    return {view: names for view, names in slow.items() if names}
 
 
 def _limit_memory(most: int) -> None:
