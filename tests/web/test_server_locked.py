@@ -17,9 +17,9 @@ import glob, json, os, shutil, socket, subprocess, sys, tempfile
 from pathlib import Path
 folder, outside = sys.argv[1:3]
 os.chdir(folder)
+os.symlink(outside, "link")
 from dragonscale.web.server.locked import lock
 lock(folder)
-os.symlink(outside, "link")
 forbidden = {
     "read": lambda: open(outside + "/secret").read(),
     "bytes": lambda: open(os.fsencode(outside + "/secret"), "rb").read(),
@@ -126,14 +126,22 @@ def check(
             if "error" in last:
                 assert last["error"]["kind"] in ("input", "infeasible"), (view, field, text, last)
                 said = last["error"]["text"]
-                assert "\n" not in said and "Traceback" not in said and len(said) < 2000 and "root:" not in said
+                assert "\n" not in said
+                assert "Traceback" not in said
+                assert len(said) < 2000
+                assert "root:" not in said
     assert not list(tmp_path.iterdir())
+
+
+VIEWS = ("train", "serve", "chips", "models")
 
 
 def test_no_field_names_a_file() -> None:
     paths = ("/etc/passwd", "h100+profile=/etc/passwd", "mychip.toml:4x4")
     for view, field in [
-        (view, field) for view, field in CASES if field in ("model", "on", "plan", "name", "trace", "a")
+        (view, field)
+        for view, field in CASES
+        if view in VIEWS and field in ("model", "on", "plan", "name", "trace", "a")
     ]:
         for text in paths:
             last = _told(view, field, text)

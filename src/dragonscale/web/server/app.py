@@ -25,6 +25,8 @@ from dragonscale.web.server.pool import WorkerPool
 from dragonscale.web.server.settings import PageSettings
 from dragonscale.web.server.turns import Crowded, Turn
 
+READ = 8
+"""Times the largest body that are read and thrown away, so that whoever sends too much is told so."""
 LINES = b"application/x-ndjson"
 
 
@@ -61,7 +63,7 @@ class PageApp:
     async def _ask(self, scope: Any, receive: Any, send: Any) -> None:
         headers = dict(scope["headers"])
         body, request = await self._body(scope, headers, receive)
-        lane, key = lane_of(request, self.pool.slow_panels), self._key(request)
+        lane, key = lane_of(request), self._key(request)
         turn = Turn(body, scope["state"]["address"], tab_of(headers), lane, key)
         try:
             self.pool.submit(turn)
@@ -74,9 +76,7 @@ class PageApp:
 
     def _key(self, request: dict[str, Any]) -> int:
         """A name for the record that a question needs; none where it is more than the record that takes the time."""
-        if request.get("brief") is True or has_slow_panel(
-            str(request.get("view")), request.get("panels"), self.pool.slow_panels
-        ):
+        if request.get("brief") is True or has_slow_panel(str(request.get("view")), request.get("panels")):
             return 0
         fields, dropped = request.get("fields"), request.get("dropped")
         named = sorted(fields.items()) if isinstance(fields, dict) else fields
@@ -106,23 +106,26 @@ class PageApp:
         if headers.get(b"content-type", b"").split(b";")[0].strip().lower() != b"application/json":
             raise Refusal(415, "The body of a request is JSON, with the header `content-type: application/json`.")
         most, said = self.settings.body_bytes, headers.get(b"content-length", b"0")
-        if not said.isdigit() or int(said) > most:
+        if not said.isdigit() or int(said) > READ * most:
             raise _too_large(most)
-        body, more = bytearray(), True
+        body, more, size = bytearray(), True, 0
         try:
             async with asyncio.timeout(self.settings.body_s):
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise Refusal(400, "The client has gone.")
-                    body += message.get("body", b"")
-                    more = message.get("more_body", False)
-                    if len(body) > most:
+                    part, more = message.get("body", b""), message.get("more_body", False)
+                    size += len(part)
+                    body += part if size <= most else b""
+                    if size > READ * most:
                         raise _too_large(most)
         except TimeoutError:
             raise Refusal(408, f"The body was not sent within {self.settings.body_s:g} s.") from None
-        if not scope["state"]["large"].take(scope["state"]["address"], float(len(body))):
+        if not scope["state"]["large"].take(scope["state"]["address"], float(size)):
             raise too_fast()
+        if size > most:  # read to its end, because a client hears nothing before it has sent all
+            raise _too_large(most)
         return bytes(body), _object(bytes(body))
 
 

@@ -46,7 +46,6 @@ class WorkerPool:
         self.queue = FairQueue(settings)
         self.workers = [PageWorker(self, index) for index in range(settings.workers)]
         self.tabs: OrderedDict[tuple[str, str], PageWorker] = OrderedDict()
-        self.slow_panels: dict[str, frozenset[str]] = {}
         self.changed, self.closing = asyncio.Event(), False
         self.answered = self.stopped = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -140,9 +139,8 @@ class WorkerPool:
         self.changed.set()
         self.pump()
 
-    def became_ready(self, slow: dict[str, list[str]]) -> None:
+    def became_ready(self) -> None:
         """A worker takes questions from now on."""
-        self.slow_panels = {view: frozenset(names) for view, names in slow.items()}
         self.changed.set()
         self.pump()
 

@@ -109,7 +109,7 @@ class PageWorker:
             self.pool.ended(self)
         elif kind == b"r" and self.state == "starting":
             self.state = "ready"
-            self.pool.became_ready(msgspec.json.decode(payload, type=dict[str, list[str]]))
+            self.pool.became_ready()
 
     def begin(self, turn: Turn) -> None:
         """Send it a question."""

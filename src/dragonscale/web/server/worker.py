@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import threading
-from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -87,13 +86,14 @@ def main() -> None:
     wire = WorkerWire(socket.socket(fileno=int(sys.argv[1])))
     start = msgspec.json.decode(wire.read()[1], type=WorkerStart)
     _limit_memory(start.memory_bytes)
-    slow = _loaded()
+    for view in view_names() if start.warm else ():  # while its files may still be compiled and kept
+        panels_of(view)
     lock(start.folder, start.readable, start.writable, start.network)
     for request in WARM if start.warm else ():
         answer(request, lambda _: None)
     signal.signal(signal.SIGUSR1, wire.interrupted)
     threading.Thread(target=wire.listen, daemon=True).start()
-    wire.send(b"r", msgspec.json.encode(slow))
+    wire.send(b"r")
     while True:
         _answer_one(wire, msgspec.json.decode(wire.asked.get()))
         wire.send(b"e")
@@ -110,16 +110,6 @@ def _answer_one(wire: WorkerWire, request: dict[str, Any]) -> None:
         answer(request, send)
         wire.working = False
     wire.working = False
-
-
-def _loaded() -> dict[str, list[str]]:
-    """Load every view while files may still be read; which of its panels are slow."""
-    slow: dict[str, list[str]] = {}
-    for view in view_names():
-        panels_of(view)
-        with contextlib.suppress(ImportError):
-            slow[view] = sorted(getattr(import_module(f"dragonscale.web.views.{view}"), "SLOW", ()))
-    return {view: names for view, names in slow.items() if names}
 
 
 def _limit_memory(most: int) -> None:

@@ -15,6 +15,9 @@ _OTHERS = ("catalogue", "why", "copied", "judge", "export")
 _OWN = ("train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "compare", *_OTHERS)
 """Views with a module; the others have the panels of every command alone."""
 
+SLOW = {"train": frozenset({"best_batches", "scaling", "against"})}
+"""Panels that search: a server keeps them apart from what is judged at once, so that sliders go on."""
+
 
 def view_names() -> tuple[str, ...]:
     """Every view."""

@@ -150,5 +150,3 @@ PANELS = {
     "roofline": roofline_panel, "timeline": timeline_panel, "trace": trace_panel, "batches": batches_panel,
     "best_batches": best_batches_panel, "scaling": scaling_panel, "against": against_panel,
 }  # fmt: skip
-SLOW = ("best_batches", "scaling", "against")
-"""Panels that search, and so must not hold up those that do not."""
