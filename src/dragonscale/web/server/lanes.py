@@ -21,7 +21,10 @@ def lane_of(request: Mapping[str, Any]) -> str:
     """The lane of a request.
 
     >>> plan = {"model": "llama3-8b", "on": "h100:8", "plan": "fsdp8", "alone": True}
-    >>> lane_of({"view": "train", "fields": plan, "panels": ["answer", "time"]}), lane_of({"view": "train", "fields": {}})
+    >>> (
+    ...     lane_of({"view": "train", "fields": plan, "panels": ["answer", "time"]}),
+    ...     lane_of({"view": "train", "fields": {}}),
+    ... )
     ('quick', 'slow')
     >>> lane_of({"view": "train", "fields": plan, "panels": ["scaling"]})
     'slow'
