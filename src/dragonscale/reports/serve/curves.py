@@ -47,7 +47,7 @@ def batch_curves(asked: ServeAsked, one: ConfigReport, deployment: Deployment, u
     lot = Lot((deployment.piece,), stack([plan], _formats(deployment), plan.spread))
     configs = judge(asked.model, lot, deployment.engine, ask, None, asked.draft)
     low, high = float(plan.data), BEYOND * max(one.max_batch, upto, 2.0 * plan.data)
-    grid = sorted({*numpy.rint(numpy.geomspace(low, high, POINTS)), float(one.batch), float(one.max_batch)})
+    grid = sorted({*map(float, numpy.rint(numpy.geomspace(low, high, POINTS))), float(one.batch), float(one.max_batch)})
     batches = numpy.array(grid)
     cost = iteration_cost(deployment, decode(batches, ask.prompt + ask.output / 2))
     taken = resources(cost, deployment.axis_sizes)

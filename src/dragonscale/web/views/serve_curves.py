@@ -12,6 +12,8 @@ from dragonscale.web.amounts import count
 from dragonscale.web.asked import Asked
 
 ROLES = ("compute", "hbm", "tensor", "data", "expert", "pipe", "context", "fsdp")
+LOWEST = 0.03
+"""The part of the shortest step below which a resource's seconds are not drawn."""
 _RESOURCES = {
     "matmul FLOPs": "compute", "weight reads": "hbm", "attention FLOPs": "compute:2", "KV cache reads": "hbm:2",
 }  # fmt: skip
@@ -79,7 +81,7 @@ def batches_panel(asked: Asked) -> dict[str, Any]:
     break, and where memory is full."""
     report: ServeReport = asked.record
     x = {"label": "sequences that decode at once", "unit": "count", "log": True}
-    y = {"label": "time", "unit": "s", "log": True}
+    y: dict[str, Any] = {"label": "time", "unit": "s", "log": True}
     if not report.configs or report.workload.output == 1:
         return {"series": [], "x": x, "y": y, "rules": [], "marks": [], "crossings": []}
     one, read = report.configs[0], report.asked
@@ -97,7 +99,9 @@ def batches_panel(asked: Asked) -> dict[str, Any]:
     series += [
         {"name": name, "role": _RESOURCES.get(name, "tensor"), "points": _points(curves, values), "dashed": True}
         for name, values in curves.resources.items()
+        if name != "attention FLOPs"
     ]
+    y["from"] = LOWEST * min(curves.expected)
     rules = _rules(report, one, curves)
     return {
         "series": series, "x": x, "y": y, "rules": rules,
@@ -111,7 +115,8 @@ def batches_panel(asked: Asked) -> dict[str, Any]:
 
 
 def _points(curves: BatchCurves, values: tuple[float, ...]) -> list[list[float]]:
-    return [[batch, value] for batch, value in zip(curves.batches, values, strict=True) if value > 0]
+    low = LOWEST * min(curves.expected)
+    return [[batch, value] for batch, value in zip(curves.batches, values, strict=True) if value > low]
 
 
 def _rules(report: ServeReport, one: ConfigReport, curves: BatchCurves) -> list[dict[str, Any]]:

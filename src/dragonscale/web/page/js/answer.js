@@ -34,7 +34,7 @@ export function Sentence({ text, feasible = true, advice, height = 64 }) {
 /** The headline numbers as tiles: {label, number, about}. */
 export function Figures({ figures }) {
   if (!figures) return html`<div class="figures">${[1, 2, 3, 4].map((at) => html`<${Skeleton} key=${at} height=${84} />`)}</div>`;
-  return html`<dl class="figures">${figures.map((one) => html`<div class="figure" key=${one.label}>
+  return html`<dl class="figures">${figures.map((one) => html`<div class=${one.met === false ? "figure figure-missed" : "figure"} key=${one.label}>
     <dt>${one.label}</dt><dd><${Num} of=${one.number} />${one.about && html`<small>${one.about}</small>`}</dd></div>`)}</dl>`;
 }
 

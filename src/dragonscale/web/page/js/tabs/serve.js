@@ -1,6 +1,116 @@
-import { html } from "../html.js";
+// Serve: what is served, on what, for which requests; and how fast tokens come, what they cost and where that changes, live.
 
-/** The tab "serve". */
-export function ServeTab() {
-  return html`<p class="loading">Soon.</p>`;
+import { AnswerArea, Figures, Notes, Sentence } from "../answer.js";
+import { Card } from "../card.js";
+import { Lines } from "../charts/lines.js";
+import { RooflineChart } from "../charts/roofline.js";
+import { ScatterChart } from "../charts/scatter.js";
+import { StackBar } from "../charts/stack.js";
+import { droppedFor } from "../config.js";
+import { useDerivation } from "../derivation.js";
+import { html, useMemo, useState } from "../html.js";
+import { useAnswer } from "../live.js";
+import { Deriving, Num } from "../number.js";
+import { change, setFields } from "../state.js";
+import { Toolbar } from "../toolbar.js";
+import { ServeForm } from "./serve_form.js";
+
+const LIVE = ["answer", "time", "memory", "roofline", "mesh"];
+const PANELS = [...LIVE, "batches", "frontier", "timeline"];
+
+/** The request of the tab's fields. */
+export function serveRequest(fields, dropped, panels, extra = {}) {
+  return { view: "serve", fields, dropped, panels, ...extra };
+}
+
+export function ServeTab({ state }) {
+  const fields = state.fields.serve;
+  const dropped = droppedFor(state, fields);
+  const [moved, setMoved] = useState(null);
+  const request = moved
+    ? serveRequest(moved, dropped, LIVE, { brief: true })
+    : serveRequest(fields, dropped, PANELS);
+  const answer = useAnswer(request);
+  const { answer: said, time, memory, roofline, mesh, timeline, frontier, batches } = answer.panels;
+  const [open, drawer] = useDerivation("serve", fields, dropped);
+  const rests = !moved && said && { ...said, sizes: { ...said.sizes, rests: true } };
+  // while something moves, the plan that is shown stays
+  const drag = (changes) => setMoved((old) => ({ ...fields, ...(old ? kept(old) : said?.settings || {}), ...changes }));
+  const set = (changes) => { setMoved(null); setFields(changes); };
+  const fits = Boolean(said && said.feasible);
+  return html`<${Deriving.Provider} value=${open}>
+    <${ServeForm} fields=${fields} said=${rests || said} error=${answer.error} dropped=${state.dropped} drag=${drag} set=${set} />
+    <${AnswerArea} answer=${answer} toolbar=${html`<${Toolbar} tab="serve" fields=${fields} dropped=${dropped} />`}>
+      <${Sentence} text=${said?.sentence} feasible=${!said || (said.feasible && said.meets)} advice=${advised(said)} />
+      ${(!said || fits) && html`<${Figures} figures=${said?.figures} />`}
+      ${said && html`<${Notes} notes=${said.notes} />`}
+      ${fits && said.simulate && html`<p class="next"><button type="button" class="button" onClick=${() => simulate(said.simulate)}>Run it under traffic</button>
+        <small class="dim">${said.error}</small></p>`}
+      ${(!said || fits) && html`<div class="cards">
+        <${Card} title="Over the batch" name="batches" data=${batches} about=${batches?.about} height=${300} wide>
+          ${batches && html`<${Batches} batches=${batches} said=${said} time=${time} onPick=${(batch) => set({ plan: said.settings.plan, batch: String(batch) })} />`}</${Card}>
+        <${Card} title="Where the time goes" name="time" data=${time} about="Exposed seconds of one chip; a bar opens its kernels and moves." height=${320}>
+          ${time && time.bars.map((bar) => html`<div class="bar-block" key=${bar.name}><h3>${bar.title} <${Num} of=${bar.total} /></h3><p class="about">${bar.about}</p>
+            <${StackBar} parts=${bar.parts} total=${bar.total} label=${bar.title} /></div>`)}</${Card}>
+        <${Card} title="Memory of a chip" name="memory" data=${memory} about=${memory && memory.used && `${memory.used.text} of ${memory.limit.text}`} height=${320}>
+          ${memory && memory.parts.length > 0 && html`<${StackBar} parts=${memory.parts} total=${memory.used} limit=${memory.limit} label="Memory" /><${Fits} memory=${memory} />`}</${Card}>
+        <${Card} title="Speed of a user against throughput of a chip" name="frontier" data=${frontier} about=${frontier?.about} height=${340} wide>
+          ${frontier && frontier.points.length > 0 && html`<${Frontier} frontier=${frontier} said=${said} moving=${Boolean(moved)} onPick=${(point) => point.fields && set(point.fields)} />`}</${Card}>
+        <${Card} title="Configurations" name="configs" data=${said && said.configs} about=${said && `The best of ${(said.searched || 0).toLocaleString("en-US")} judged; each opens.`} height=${160} wide>
+          ${said && html`<${Configs} configs=${said.configs} onPick=${(one) => set(one.fields)} />`}</${Card}>
+        <${Card} title="Roofline" name="roofline" data=${roofline} about=${roofline?.chip && `Kernels of a decode step and of a prompt on ${roofline.chip}`} height=${320}>
+          ${roofline && html`<${RooflineChart} roofs=${roofline.roofs} points=${roofline.points} />`}</${Card}>
+      </div>`}
+    </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
+}
+
+const kept = ({ on, plan, engine }) => ({ on, plan, ...(engine ? { engine } : {}) });
+
+function advised(said) {
+  if (!said || !said.feasible) return "";
+  const parts = [said.advice && `To change: ${said.advice}`, said.better, said.fleet && `Fleet: ${said.fleet}.`];
+  return parts.filter(Boolean).join(" ");
+}
+
+function simulate(fields) {
+  change((old) => ({ ...old, tab: "simulate", view: {}, fields: { ...old.fields, simulate: { requests: "2000", ...fields } } }));
+}
+
+/** A decode step over its batch; while the slider moves, the mark moves along. */
+function Batches({ batches, said, time, onPick }) {
+  const step = time?.bars?.find((bar) => bar.name === "decode")?.total.value;
+  const batch = said?.sizes?.batch;
+  const marks = useMemo(() => (batch && step ? [{ x: batch, y: step, text: `batch ${batch.toLocaleString("en-US")}` }, ...batches.marks.slice(1)] : batches.marks), [batches, batch, step]);
+  if (!batches.series.length) return html`<p class="about">One output token has no decode step.</p>`;
+  return html`<${Lines} series=${batches.series} x=${batches.x} y=${batches.y} rules=${batches.rules} marks=${marks} onPick=${(at) => onPick(Math.max(1, Math.round(at)))}
+      height=${320} label="A decode step over its batch" />
+    <ul class="crossings">${batches.crossings.map((one, at) => html`<li key=${at} class=${one.here ? "here" : ""} aria-current=${one.here ? "true" : null}>
+      ${one.formula ? html`<${Num} of=${one.number} /> ${one.text} <code>${one.formula}</code>` : one.text}</li>`)}</ul>`;
+}
+
+function Frontier({ frontier, said, moving, onPick }) {
+  const points = useMemo(() => {
+    if (!moving || !said?.point || !said.point.x) return frontier.points;
+    const others = frontier.points.map((one) => (one.chosen ? { ...one, chosen: false } : one));
+    return [...others, { ...said.point, name: `batch ${said.sizes.batch}`, role: "ink", chosen: true, about: said.plan }];
+  }, [frontier, said, moving]);
+  return html`<${ScatterChart} points=${points} x=${frontier.x} y=${frontier.y} frontier=${frontier.frontier} rules=${frontier.rules} onPick=${onPick} height=${360} />`;
+}
+
+function Fits({ memory }) {
+  return html`<dl class="facts">${memory.fits.map((one) => html`<div key=${one.label}><dt>${one.label}</dt><dd><${Num} of=${one.number} /> <small>${one.about}</small></dd></div>`)}
+    ${memory.rest.map((one) => html`<div key=${one.name}><dt>${one.name}</dt><dd><${Num} of=${one.shown} /></dd></div>`)}</dl>`;
+}
+
+function Configs({ configs, onPick }) {
+  const met = configs.some((one) => !one.meets);
+  return html`<div class="scroll lines" tabindex="0" role="region" aria-label="Configurations"><table class="configs">
+    <thead><tr><th scope="col">plan</th><th scope="col">slice</th><th scope="col">formats</th><th scope="col">engine</th>
+      ${["batch", "TTFT", "TPOT", "tokens/s per chip", "$/Mtok"].map((one) => html`<th key=${one} scope="col" class="right">${one}</th>`)}
+      <th scope="col">bound by</th>${met && html`<th scope="col">SLO</th>`}</tr></thead>
+    <tbody>${configs.map((one, at) => html`<tr key=${at} class=${at ? "" : "chosen-row"}>
+      <th scope="row"><button type="button" class="link plan-link" onClick=${() => onPick(one)} aria-label=${`Show ${one.plan} on ${one.slice}, batch ${one.batch.text}`}>${one.plan}</button></th>
+      <td>${one.slice}</td><td>${one.formats}</td><td>${one.engine}</td>
+      ${[one.batch, one.ttft, one.tpot, one.tokens, one.cost].map((number, place) => html`<td key=${place} class="right"><${Num} of=${number} /></td>`)}
+      <td>${one.bound_by}</td>${met && html`<td>${one.meets ? "met" : "missed"}</td>`}</tr>`)}</tbody></table></div>`;
 }
