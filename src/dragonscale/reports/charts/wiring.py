@@ -68,7 +68,7 @@ def _rings(rings: tuple[Ring, ...], pods: int, names: list[str]) -> str:
 
 def _switched(axes: Mapping[str, int], piece: Slice) -> dict[str, str]:
     found, stride = {}, 1
-    for name, degree in reversed(axes.items()):
+    for name, degree in reversed(list(axes.items())):
         levels = piece.chip.network.levels  # pyright: ignore[reportAttributeAccessIssue]
         spans = [span for span in Switches(degree, levels, stride).spans if span.fan > 1]
         top = spans[-1].level.name if spans else levels[0].name
