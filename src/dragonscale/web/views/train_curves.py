@@ -1,6 +1,7 @@
 """Curves of a training job: a plan over sizes of the batch, the best plan over sizes of the batch, the best plan over slices.
 
-The last two search once for every point, so they send what they have after each.
+The last two search once for every point, so they send what they have after each. Where the page knows the best plan already, it gives
+it along, so that the slice is known without another search.
 """
 
 import itertools
@@ -111,7 +112,7 @@ def bound_role(one: PlanReport) -> str:
 
 def best_batches_panel(asked: Asked) -> dict[str, Any]:
     """MFU of the best plan against tokens of a step, and where the network begins to bound it; a point at a time."""
-    understood, job, _ = job_of(asked)
+    understood, job, _ = job_of(asked, brief=True)
     sizes = nearby(job.batch)
     found: dict[int, BatchPoint] = {}
     missing: list[int] = []
@@ -176,8 +177,8 @@ def best_crossovers(points: list[BatchPoint]) -> list[tuple[float, str]]:
 
 def scaling_panel(asked: Asked) -> dict[str, Any]:
     """Seconds of a step against chips: the best plan of each slice as it is found, the ideal, and the crossovers of schemes alone."""
-    report, _ = first_plan(asked)
-    understood, job, _ = job_of(asked)
+    report, _ = first_plan(asked, brief=True)
+    understood, job, _ = job_of(asked, brief=True)
     rows: list[ScalingRow] = []
     for row in each_scaling_row(understood, job.slice, asked.listener.step):
         rows.append(row)

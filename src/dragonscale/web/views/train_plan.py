@@ -14,15 +14,15 @@ from dragonscale.units import render
 from dragonscale.web.asked import Asked
 
 
-def first_plan(asked: Asked) -> tuple[TrainReport, PlanReport | None]:
-    """The report, and the plan it recommends or judges."""
-    report: TrainReport = asked.record
+def first_plan(asked: Asked, brief: bool | None = None) -> tuple[TrainReport, PlanReport | None]:
+    """The report, and the plan it recommends or judges; in brief a plan that is given is held against no other."""
+    report: TrainReport = asked.ask("train", asked.fields, brief)
     return report, report.plans[0] if report.plans else None
 
 
-def job_of(asked: Asked) -> tuple[TrainAsked, Job, Plan]:
+def job_of(asked: Asked, brief: bool | None = None) -> tuple[TrainAsked, Job, Plan]:
     """The question as it was understood, the job on the slice that the report is about, and the first plan."""
-    report, one = first_plan(asked)
+    report, one = first_plan(asked, brief)
     if one is None:
         raise Infeasible("There is no plan that could be drawn.")
     understood: TrainAsked = report.asked

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from dragonscale.errors import Infeasible
+from dragonscale.reports.train.report import plan_table
+from dragonscale.training.plan import CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, SCHEDULES, Plan
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.units import render
 from dragonscale.web.asked import Asked
@@ -19,25 +21,31 @@ STEPS = (4, 5, 6, 7)
 SEQUENCES = tuple(2**power * step // 4 for power in range(2, 15) for step in STEPS)
 LENGTHS = tuple(2**power for power in range(9, 21))
 SHARES = (*range(1, 9), *(2**power * step // 4 for power in range(3, 9) for step in STEPS))
+CHOICES = {
+    "remat": POLICIES, "zero": (0, 1, 2, 3), "schedule": SCHEDULES, "context_by": CONTEXTS, "optimizer": OPTIMIZERS, "offload": OFFLOADS,
+}  # fmt: skip
+"""Words of a plan, for its editor."""
 
 
 def sliders_panel(asked: Asked) -> dict[str, Any]:
     """Stops with their text: batches in sequences (with a plan given, those that it divides), lengths, slices."""
-    report, one = first_plan(asked)
-    work = report.workload
+    report, _ = first_plan(asked)
+    work, own = report.workload, None
     try:
         _, job, plan = job_of(asked)
         share = plan.replicas * plan.microbatch if asked.fields.get("plan") else 0
         pieces = slice_sizes(job.slice.chip, max(MOST_CHIPS, job.slice.chips))
+        own = job.slice.chips
         slices = {piece.chips: str(piece) for piece in pieces} | {job.slice.chips: report.slice}
     except Infeasible:
         share, slices = 0, {}
     batches = _with(work.sequences, [share * many for many in SHARES] if share else SEQUENCES)
     return {
-        "batch": [{"value": many, "text": _batch(many, work.seq), "fits": not share or many % share == 0} for many in batches],
+        "batch": [{"value": many, "text": _batch(many, work.seq), "typed": typed_batch(many, work.seq)} for many in batches],
         "seq": [{"value": many, "text": f"{many:,} tokens"} for many in _with(work.seq, LENGTHS)],
         "chips": [{"value": many, "on": slices[many], "text": f"{slices[many]}, {many:,} chips"} for many in sorted(slices)],
-        "at": {"batch": work.sequences, "seq": work.seq, "chips": one.chips if one is not None else None},
+        "plan": {"usual": plan_table(Plan()), "choices": CHOICES},
+        "at": {"batch": work.sequences, "seq": work.seq, "chips": own},
     }  # fmt: skip
 
 
@@ -46,6 +54,16 @@ def _with(own: int, stops: Iterable[int]) -> list[int]:
     if own not in found:
         bisect.insort(found, own)
     return found
+
+
+def typed_batch(sequences: int, length: int) -> str:
+    """A batch as one types it.
+
+    >>> typed_batch(512, 8192), typed_batch(500, 8192)
+    ('4Mi', '500seq')
+    """
+    many, rest = divmod(sequences * length, 2**20)
+    return f"{sequences}seq" if rest else f"{many}Mi"
 
 
 def _batch(sequences: int, length: int) -> str:

@@ -1,50 +1,135 @@
 // Train: what is trained, on what, with which plan; and the answer, live.
+//
+// Three questions follow the form. The core (answer, time, memory, mesh) is asked at once, and while something is dragged in brief for the plan
+// that is known to be best there. What hangs on the plan (roofline, timeline, curve over batches) is asked when the core rests. What searches again for every
+// point (best plans over batches, strong scaling, a given plan against the best) is asked when it is looked at.
 
-import { Catalogue } from "../catalogue.js";
-import { ChoiceField, SliderField, TextField } from "../form.js";
-import { html, useContext, useState } from "../html.js";
-import { useAnswer } from "../live.js";
-import { Compared } from "../compare.js";
+import { AnswerArea } from "../answer.js";
+import { droppedFor } from "../config.js";
 import { useDerivation } from "../derivation.js";
-import { Deriving, Num } from "../number.js";
+import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { useAnswer } from "../live.js";
+import { Deriving } from "../number.js";
 import { setFields } from "../state.js";
 import { Toolbar } from "../toolbar.js";
+import { AgainstCard, BatchesCard, BestBatchesCard, MeshCard, MemoryCard, RooflineCard, ScalingCard, SheetCard, TimeCard, TimelineCard } from "./train_cards.js";
+import { TrainForm } from "./train_form.js";
+import { TrainSaid } from "./train_said.js";
+
+const CORE = ["answer", "time", "memory", "mesh"];
+const SEARCHING = ["fix", "remat", "largest", "rank", "slack", "top", "deadline", "scaling", "codesign"];
+const WHOLE = ["largest", "rank", "top", "deadline", "scaling", "codesign", "measured"];
 
 /** The request of the tab's fields: a plan that is given is judged alone. */
 export function trainRequest(fields, panels, extra = {}) {
   return { view: "train", fields: { ...fields, ...(fields.plan ? { alone: true } : {}) }, panels, ...extra };
 }
 
+const without = (fields, names) => Object.fromEntries(Object.entries(fields).filter(([name]) => !names.includes(name)));
+
+/** The question about one plan on one slice: the answer's own where the form leaves them open. */
+function pinned(fields, said, left) {
+  const open = !String(fields.on || "").includes(":") || String(fields.on).includes(",");
+  const batch = fields.largest ? { batch: `${said.batch.sequences}seq` } : {};
+  return { ...without(fields, left), ...(open ? { on: said.slice } : {}), ...batch, plan: fields.plan || said.plan };
+}
+
+/** The plan to judge while the batch or the slice is dragged: the best one that is known there, or the last. */
+function planNear(changes, said, best, scaling) {
+  if (changes.on) {
+    const row = scaling && scaling.rows.find((one) => one.on === changes.on);
+    return row ? row.plan : "";
+  }
+  const many = changes.batch ? Number(changes.batch.replace("seq", "")) : 0;
+  const known = (best ? best.points : []).filter((one) => many && many % one.divides === 0);
+  const near = known.reduce((found, one) => (!found || Math.abs(Math.log(one.sequences / many)) < Math.abs(Math.log(found.sequences / many)) ? one : found), null);
+  return near ? near.plan : said.plan;
+}
+
+/** Whether an element has been scrolled into view. */
+function useSeen() {
+  const ref = useRef(null);
+  const [seen, set] = useState(false);
+  useEffect(() => {
+    if (!ref.current || seen) return undefined;
+    const observer = new IntersectionObserver((found) => { if (found.some((one) => one.isIntersecting)) set(true); }, { rootMargin: "120px" });
+    observer.observe(ref.current);
+    return () => observer.disconnect();
+  }, [seen]);
+  return [ref, seen, set];
+}
+
+/** The answer to a request of its own; nothing is kept from another question. */
+function useOwn(request, subject) {
+  const answer = useAnswer(request);
+  const fresh = answer.asked && JSON.stringify(answer.asked.fields) === subject;
+  return { ...answer, panels: fresh ? answer.panels : {}, error: fresh ? answer.error : null };
+}
+
 export function TrainTab({ state }) {
-  const catalogue = useContext(Catalogue);
   const fields = state.fields.train;
+  const dropped = useMemo(() => droppedFor(state, fields), [state.dropped, fields.model]);
   const [drag, setDrag] = useState(null);
-  const answer = useAnswer(drag || trainRequest(fields, ["answer", "time", "memory", "mesh"]));
-  const { answer: said, time, memory } = answer.panels;
+  const rested = trainRequest(fields, [...CORE, "sliders"], { dropped });
+  const moving = drag && { view: "train", fields: drag.fields, panels: CORE, brief: true, dropped };
+  const answer = useAnswer(moving || rested);
+  const kept = useRef({});
+  const { answer: said, time, memory, mesh, sliders } = answer.panels;
+  const settled = !drag && !answer.busy && !answer.error && answer.asked && JSON.stringify(answer.asked) === JSON.stringify(rested) && said && said.plan;
+  if (settled) kept.current = { said, about: JSON.stringify(without(fields, ["batch"])) };
+  const base = kept.current.said;
+
+  const judged = settled ? { ...pinned(fields, said, SEARCHING), alone: true } : null;
+  const rest = useAnswer(judged && { view: "train", fields: judged, panels: ["batches", "roofline", "timeline"], dropped });
+
+  const whole = settled ? pinned(fields, said, WHOLE) : null;
+  const [bestRef, bestSeen, touchBest] = useSeen();
+  const [scaleRef, scaleSeen] = useSeen();
+  const [againstRef, againstSeen] = useSeen();
+  const [sheetRef, sheetSeen] = useSeen();
+  const searched = useRef({});
+  if (whole && !fields.plan) {
+    // the curves belong to the job, not to the batch at which the slider rests: they are asked anew only for another job
+    const job = JSON.stringify([without(whole, ["batch", "plan"]), dropped]);
+    if (searched.current.job !== job || !inReach(searched.current, said)) searched.current = { job, whole, sequences: said.batch.sequences };
+  }
+  const curves = fields.plan ? null : searched.current.whole;
+  const best = useOwn(bestSeen && curves ? { view: "train", fields: curves, panels: ["best_batches"], dropped } : null, JSON.stringify(curves));
+  const scaling = useOwn(scaleSeen && whole ? { view: "train", fields: whole, panels: ["scaling"], dropped } : null, JSON.stringify(whole));
+  const held = settled && fields.plan && againstSeen ? without(fields, ["top", "scaling", "codesign"]) : null;
+  const against = useOwn(held && { view: "train", fields: held, panels: ["against"], dropped }, JSON.stringify(held));
+
   const asked = trainRequest(fields, []).fields;
-  const [open, drawer] = useDerivation("train", asked, state.dropped);
-  const set = (name) => (value) => { setDrag(null); setFields({ [name]: value }); };
-  const batches = Array.from({ length: 37 }, (_, at) => Math.round(2 ** (3 + at / 3)));
-  const dragged = (sequences) => setDrag(trainRequest(
-    { ...fields, batch: `${sequences}seq`, plan: fields.plan || (said && said.plan) }, ["answer", "time", "memory", "mesh"], { brief: true }));
-  return html`<${Deriving.Provider} value=${open}><aside class="form" aria-label="Question">
-      <${TextField} label="Model" value=${fields.model} list=${catalogue.models} onChange=${set("model")} />
-      <${TextField} label="Chips" value=${fields.on} list=${catalogue.slices} onChange=${set("on")} />
-      <${TextField} label="Batch" value=${fields.batch} onChange=${set("batch")} />
-      ${said && html`<${SliderField} label="Batch" stops=${batches} value=${said.batch.sequences} text=${`${said.batch.sequences} sequences`}
-        onDrag=${dragged} onChange=${(many) => { setDrag(null); setFields({ batch: `${many}seq` }); }} />`}
-      <${TextField} label="Sequence length" value=${fields.seq} onChange=${set("seq")} />
-      <${ChoiceField} label="Stack" value=${fields.stack || "auto"} onChange=${set("stack")}
-        choices=${["auto", ...catalogue.stacks.filter((one) => one !== "auto")].map((one) => ({ value: one, text: one }))} />
-      <${TextField} label="Plan" value=${fields.plan} placeholder="best" onChange=${set("plan")} />
-    </aside>
-    <section id="answer" tabindex="-1" class="answer" aria-busy=${answer.busy} aria-live="polite">
-      ${answer.error && html`<p class="error" role="alert">${answer.error.text}</p>`}
-      ${said && html`<p class="sentence">${said.sentence}</p>
-        <dl class="figures">${(said.figures || []).map((one) => html`<div key=${one.label}><dt>${one.label}</dt><dd><${Num} of=${one.number} /></dd></div>`)}</dl>`}
-      ${time && html`<ul>${time.parts.map((one) => html`<li key=${one.name}>${one.name} <${Num} of=${one.shown} /></li>`)}</ul>`}
-      ${memory && html`<ul>${memory.parts.map((one) => html`<li key=${one.name}>${one.name} <${Num} of=${one.shown} /></li>`)}</ul>`}
-      <${Compared} state=${state} />
-      <${Toolbar} tab="train" fields=${asked} dropped=${state.dropped} />
-    </section>${drawer}</${Deriving.Provider}>`;
+  const [open, drawer] = useDerivation("train", drag ? drag.fields : asked, dropped);
+  const set = (changes) => { setDrag(null); setFields(changes); };
+  const dragged = (changes) => {
+    if (!base) return;
+    const plan = fields.plan || planNear(changes, base, best.panels.best_batches, scaling.panels.scaling);
+    if (!plan) return;
+    setDrag({ fields: { ...pinned({ ...fields, plan }, base, SEARCHING), ...changes, alone: true }, changes });
+  };
+  const now = said && said.batch;
+  return html`<${Deriving.Provider} value=${open}>
+    <${TrainForm} fields=${fields} said=${said} sliders=${sliders} error=${answer.error} dropped=${state.dropped} drag=${dragged} set=${set} touch=${() => touchBest(true)} />
+    <${AnswerArea} answer=${answer} label="How it trains" toolbar=${null}>
+      <${TrainSaid} said=${said} given=${Boolean(fields.plan)} moving=${Boolean(drag)} busy=${answer.busy} onTake=${set} />
+      <${Toolbar} tab="train" fields=${asked} dropped=${dropped} />
+      <${TimeCard} time=${time} view=${state.view} />
+      <${MemoryCard} memory=${memory} view=${state.view} />
+      <${BatchesCard} batches=${rest.panels.batches} now=${now} said=${said} moving=${Boolean(drag)} />
+      ${fields.plan ? html`<div class="card-seen" ref=${againstRef}><${AgainstCard} against=${against} onTake=${(plan) => set({ plan })} /></div>`
+        : html`<div class="card-seen" ref=${bestRef}><${BestBatchesCard} best=${best} now=${now} said=${said} onTake=${set} /></div>`}
+      <${MeshCard} mesh=${mesh} />
+      <${TimelineCard} timeline=${rest.panels.timeline} fields=${judged} dropped=${dropped} />
+      <${RooflineCard} roofline=${rest.panels.roofline} />
+      <div class="card-seen" ref=${scaleRef}><${ScalingCard} scaling=${scaling} onTake=${set} /></div>
+      <div class="card-seen card-wide" ref=${sheetRef}><${SheetCard} fields=${sheetSeen && settled ? asked : null} dropped=${dropped} /></div>
+    </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
+}
+
+const REACH = 4;
+
+/** Whether the batch is still near the middle of the curve that was searched. */
+function inReach(searched, said) {
+  return searched.sequences && said.batch.sequences >= searched.sequences / REACH && said.batch.sequences <= searched.sequences * REACH;
 }

@@ -1,0 +1,101 @@
+// The question of the Train tab: model, chips, batch, plan; sliders that answer while they move; every other flag under "More".
+
+import { Catalogue } from "../catalogue.js";
+import { Combobox } from "../combobox.js";
+import { ModelField } from "../config.js";
+import { ChoiceField, Form, Group, SliderField, SwitchField, TextField } from "../form.js";
+import { html, useContext, useMemo, useState } from "../html.js";
+import { WhatIf } from "../whatif.js";
+import { PlanEditor } from "./train_plan.js";
+
+const PLACED = ["model", "on", "batch", "seq", "tokens", "stack", "dtype", "plan", "fix", "remat", "price", "set"];
+const ELSEWHERE = ["alone", "profile", "scaling"];
+const DTYPES = ["", "bf16", "fp8", "fp16", "fp32", "mxfp8", "nvfp4", "mxfp4", "int8"];
+const HINT = 90;
+
+const short = (text) => (text.length > HINT ? `${text.slice(0, text.lastIndexOf(" ", HINT))} …` : text);
+
+/** A field of the command as the catalogue describes it. */
+function AnyField({ field, value, onChange }) {
+  const label = field.flag.replace(/^--/, "");
+  const about = short(field.description);
+  if (field.switch) return html`<${SwitchField} label=${label} name=${field.name} value=${value} about=${about} onChange=${(on) => onChange(on || "")} />`;
+  const usual = field.default != null && field.default !== 0 ? String(field.default) : "";
+  if (field.examples && field.examples.length <= 5) {
+    const choices = [...new Set(["", ...field.examples])].filter((one) => one !== usual || one === "");
+    return html`<${ChoiceField} label=${label} name=${field.name} value=${value || ""} about=${about} onChange=${onChange}
+      choices=${choices.map((one) => ({ value: one, text: one || usual || "–" }))} />`;
+  }
+  return html`<${TextField} label=${label} name=${field.name} value=${value || ""} placeholder=${usual || field.value} about=${about} onChange=${onChange} />`;
+}
+
+const textAt = (stops, value) => (stops.find((one) => one.value === value) || {}).text;
+
+/** A slider over the planner's stops, each with its text; `typed` is what the field holds as written. */
+function StopSlider({ label, name, stops, at, typed, onDrag, onChange, onType, onTouch }) {
+  const [moving, setMoving] = useState(null);
+  const values = useMemo(() => stops.map((one) => one.value), [stops]);
+  const now = moving ?? at;
+  return html`<div onPointerEnter=${onTouch} onFocusIn=${onTouch}><${SliderField} label=${label} name=${name} stops=${values} value=${now} text=${moving == null ? typed : String(shortText(stops, moving))}
+    about=${textAt(stops, now) || ""} onType=${onType}
+    onDrag=${(value) => { setMoving(value); onDrag(stops.find((one) => one.value === value)); }}
+    onChange=${(value) => { setMoving(null); onChange(stops.find((one) => one.value === value)); }} /></div>`;
+}
+
+const shortText = (stops, value) => { const stop = stops.find((one) => one.value === value) || {}; return stop.typed || stop.on || value; };
+
+/** The form. `drag` hears changes while something moves, `set` what it rests at; `touch` that the batch is about to be moved. */
+export function TrainForm({ fields, said, sliders, error, dropped, drag, set, touch }) {
+  const catalogue = useContext(Catalogue);
+  const [editing, setEditing] = useState(false);
+  const chips = useMemo(() => catalogue.slices.map((name) => {
+    const chip = catalogue.chips.find((one) => one.name === name.split(":")[0]);
+    return { value: name, about: chip ? chip.title : "" };
+  }), [catalogue]);
+  const put = (name) => (value) => set({ [name]: value });
+  const chip = String(fields.on || "").split(/[:,]/)[0];
+  const rest = catalogue.fields.train.filter((field) => !PLACED.includes(field.name) && !ELSEWHERE.includes(field.name));
+  const used = rest.filter((field) => fields[field.name]).length;
+  const summary = [fields.model, fields.on, fields.batch, fields.plan || "best plan"].filter(Boolean).join(" · ");
+  return html`<${Form} summary=${summary} error=${error}>
+    <${Group} title="Job">
+      <${ModelField} value=${fields.model} dropped=${dropped} onChange=${put("model")} />
+      <${Combobox} label="Chips" name="on" value=${fields.on} choices=${chips} placeholder="v5p:8x16x16" onChange=${put("on")} />
+      ${sliders && sliders.chips.length > 1 && html`<${StopSlider} label="Number of chips" name="chips" stops=${sliders.chips} at=${sliders.at.chips || sliders.chips[0].value}
+        typed=${said && said.chips ? said.chips.toLocaleString("en-US") : ""} onDrag=${(stop) => drag({ on: stop.on })} onChange=${(stop) => set({ on: stop.on })} />`}
+      ${sliders ? html`<${StopSlider} label="Batch" name="batch" stops=${sliders.batch} at=${sliders.at.batch} typed=${fields.batch} onTouch=${touch}
+          onDrag=${(stop) => drag({ batch: `${stop.value}seq` })} onChange=${(stop) => set({ batch: stop.typed || `${stop.value}seq` })} onType=${put("batch")} />
+        <${StopSlider} label="Sequence length" name="seq" stops=${sliders.seq} at=${sliders.at.seq} typed=${fields.seq}
+          onDrag=${(stop) => drag({ seq: String(stop.value) })} onChange=${(stop) => set({ seq: String(stop.value) })} onType=${put("seq")} />`
+        : html`<${TextField} label="Batch" name="batch" value=${fields.batch} placeholder="4Mi or 512seq" onChange=${put("batch")} />
+          <${TextField} label="Sequence length" name="seq" value=${fields.seq} onChange=${put("seq")} />`}
+      <${TextField} label="Tokens of the run" name="tokens" value=${fields.tokens} placeholder="15T, or chinchilla" onChange=${put("tokens")} />
+    </${Group}>
+    <${Group} title="Plan" aside=${fields.plan ? "given" : "best"}>
+      <${TextField} label="Plan" name="plan" value=${fields.plan} placeholder="best" onChange=${put("plan")}
+        about=${fields.plan ? "Judged as it is; the card at the end holds it against the best." : said && said.plan ? `Best: ${said.plan}` : ""} />
+      <div class="plan-buttons">
+        ${said && said.settings && html`<button type="button" class="button" aria-expanded=${String(editing)} onClick=${() => {
+          if (!fields.plan) set({ plan: said.plan });
+          setEditing(!editing);
+        }}>${editing ? "Close editor" : "Edit"}</button>`}
+        ${fields.plan && html`<button type="button" class="button" onClick=${() => { setEditing(false); set({ plan: "" }); }}>Find the best</button>`}
+      </div>
+      ${editing && said && said.settings && sliders && html`<${PlanEditor} settings=${said.settings} chips=${said.chips} slice=${sliders.at.chips} words=${sliders.plan}
+        onChange=${(plan) => set({ plan })} />`}
+      ${!fields.plan && html`<${TextField} label="Settings that plans must have" name="fix" value=${fields.fix} placeholder="tp8,zero=1|3" onChange=${put("fix")} />
+        <${TextField} label="Recompute policies" name="remat" value=${fields.remat} placeholder="any" onChange=${put("remat")} about="none, selective, matmuls, block, offload …" />`}
+    </${Group}>
+    <${Group} title="Software and price" open=${Boolean(fields.stack || fields.dtype || fields.price)}>
+      <${ChoiceField} label="Stack" name="stack" value=${fields.stack || "auto"} onChange=${(value) => set({ stack: value === "auto" ? "" : value })}
+        choices=${["auto", ...catalogue.stacks.filter((one) => one !== "auto")].map((one) => ({ value: one, text: one === "auto" && said ? `auto: ${said.stack}` : one }))} />
+      <${ChoiceField} label="Format of matmuls" name="dtype" value=${fields.dtype || ""} onChange=${put("dtype")}
+        choices=${[...new Set([...DTYPES, fields.dtype || ""])].map((one) => ({ value: one, text: one || "bf16, as usual" }))} />
+      <${TextField} label="Price of a chip" name="price" value=${fields.price} placeholder="2.5/h" onChange=${put("price")} />
+    </${Group}>
+    <div class="group group-what-if"><${WhatIf} chip=${chip} set=${fields.set || ""} onDrag=${(value) => drag({ set: value })} onChange=${put("set")} /></div>
+    <${Group} title="More" open=${used > 0} aside=${used ? `${used} set` : ""}>
+      ${rest.map((field) => html`<${AnyField} key=${field.name} field=${field} value=${fields[field.name]} onChange=${put(field.name)} />`)}
+    </${Group}>
+  </${Form}>`;
+}

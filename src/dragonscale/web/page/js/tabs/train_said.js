@@ -1,0 +1,55 @@
+// The answer of the Train tab in words: the sentence, what bounds it, what would help, the figures, and the other plans.
+
+import { Figures, Notes, Sentence } from "../answer.js";
+import { html } from "../html.js";
+import { Num } from "../number.js";
+
+/** Which of compute and network bounds the step, as a badge with its sentence. */
+export function Region({ region }) {
+  if (!region) return null;
+  return html`<p class=${`region region-${region.bound}`} data-bound=${region.bound}><strong>${region.title}</strong> <span>${region.text}</span></p>`;
+}
+
+function Helps({ helps, advice }) {
+  if (!helps.length) return advice ? html`<p class="advice">${capital(advice)}</p>` : null;
+  return html`<div class="helps"><h3>What would help</h3><ul>${helps.map((one) => html`<li key=${one.change}><${Num} of=${one.gain} /> tokens/s: ${one.change}${one.needs && html` <small>(needs ${one.needs})</small>`}</li>`)}</ul></div>`;
+}
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+function Plans({ plans, onTake }) {
+  if (plans.length < 2) return null;
+  return html`<details class="plans"><summary>The next-best plans</summary><div class="scroll" tabindex="0" role="region" aria-label="The best plans"><table>
+    <thead><tr><th scope="col">plan</th><th scope="col" class="right">step</th><th scope="col" class="right"></th><th scope="col" class="right">MFU</th><th scope="col" class="right">memory</th><th scope="col">bound by</th></tr></thead>
+    <tbody>${plans.map((one, at) => html`<tr key=${one.plan}><td><button type="button" class="link" onClick=${() => onTake({ plan: one.plan })} title="Judge this plan">${one.plan}</button>${at === 0 ? html` <small>recommended</small>` : ""}</td>
+      <td class="right"><${Num} of=${one.step} /></td><td class="right">${at ? one.slower : ""}</td><td class="right"><${Num} of=${one.mfu} /></td><td class="right"><${Num} of=${one.memory} /></td><td>${one.bound_by}</td></tr>`)}</tbody>
+  </table></div></details>`;
+}
+
+function Slices({ slices, onTake }) {
+  if (!slices.length) return null;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="The slices asked for"><table><caption>The slices, best first</caption>
+    <thead><tr><th scope="col">slice</th><th scope="col">plan</th><th scope="col" class="right">step</th><th scope="col" class="right">MFU</th><th scope="col" class="right">$/M tokens</th><th scope="col" class="right">days</th><th scope="col" class="right">cost</th><th scope="col"></th></tr></thead>
+    <tbody>${slices.map((one) => html`<tr key=${one.on}><td>${one.plan ? html`<button type="button" class="link" onClick=${() => onTake({ on: one.on })}>${one.on}</button>` : one.on}</td><td>${one.plan || "–"}</td>
+      <td class="right"><${Num} of=${one.step} /></td><td class="right"><${Num} of=${one.mfu} /></td><td class="right"><${Num} of=${one.usd_per_mtok} /></td><td class="right">${one.days.text}</td><td class="right"><${Num} of=${one.cost} /></td><td>${one.note}</td></tr>`)}</tbody>
+  </table></div>`;
+}
+
+/** The answer in words. `moving`: it is that of a plan at a size that is being dragged. */
+export function TrainSaid({ said, given, moving, busy, onTake }) {
+  if (!said) return html`<${Sentence} /><${Figures} />`;
+  const at = `${said.batch.sequences.toLocaleString("en-US")} sequences of ${said.batch.seq.toLocaleString("en-US")} tokens a step, ${said.dtype}, ${said.stack}${said.stack_why ? ` (${said.stack_why})` : ""}.`;
+  return html`<div class="train-said">
+      <${Sentence} text=${said.sentence} feasible=${said.feasible} />
+      <${Region} region=${said.region} />
+      <p class="advice">${at} ${said.feasible && said.band} ${moving && !given ? "While it moves, the best plan that is known near this size is judged; the search runs when it rests." : said.searched}</p>
+      ${!said.feasible && moving && html`<p class="advice">It is searched for a plan when the slider rests.</p>`}
+    </div>
+    <${Figures} figures=${said.figures.length ? said.figures : []} />
+    ${!moving && said.plan && html`<div class="train-helps" aria-busy=${String(busy)}>
+      <${Helps} helps=${said.feasible ? said.helps || [] : []} advice=${said.advice} />
+      <${Plans} plans=${given ? [] : said.plans} onTake=${onTake} /></div>`}
+    <${Slices} slices=${said.slices || []} onTake=${onTake} />
+    ${(said.neighbours || []).length > 0 && html`<p class="advice">Nearby: ${said.neighbours.map((one) => html`<button type="button" class="link" key=${one.on + one.batch} onClick=${() => onTake({ on: one.on, batch: one.batch })}>${one.batch} on ${one.on} (${one.mfu.text} MFU)</button> `)}</p>`}
+    <${Notes} notes=${said.notes} />`;
+}
