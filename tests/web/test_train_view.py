@@ -12,6 +12,7 @@ from dragonscale.web.answers import answer
 from dragonscale.web.asked import Asked, forget
 from dragonscale.web.views.train_curves import nearby
 from dragonscale.web.views.train_plan import job_of
+from dragonscale.web.views.train_sliders import SEQUENCES
 
 CORE = ["answer", "time", "memory", "mesh"]
 QUICK = [*CORE, "sliders", "roofline", "timeline", "batches", "trace"]
@@ -108,16 +109,19 @@ def test_every_number_has_a_derivation() -> None:
 
 
 def test_crossovers_are_those_of_explain() -> None:
-    fields = JOBS["torus"]
-    panels, _ = asked(fields, ["batches", "answer"])
-    request = Asked.read({"view": "train", "fields": fields}, lambda _: None)
-    _, job, plan = job_of(request)
-    solved = {
-        one.term: one.value for one in crossings(*formula_verdict(job, plan), ["batch"], plan) if one.value is not None
-    }
+    fields = {"model": "llama3-8b", "on": "v5p:4x4x4", "batch": "64seq", "seq": "8192", "plan": "fsdp64 z3 none", "alone": True}
+    panels, _ = asked(fields, ["batches"])
+    _, job, plan = job_of(Asked.read({"view": "train", "fields": fields}, lambda _: None))
+    solved = [one.value for one in crossings(*formula_verdict(job, plan), ["batch"], plan) if one.value is not None]
+    assert len(solved) == 1
+    assert [rule["at"] for rule in panels["batches"]["rules"]] == [pytest.approx(value, rel=1e-4) for value in solved]
+
+
+def test_crossovers_are_marked_and_said() -> None:
+    panels, _ = asked(JOBS["torus"], ["batches", "answer"])
     batches = panels["batches"]
-    assert [rule["at"] for rule in batches["rules"]] == [pytest.approx(value, rel=1e-4) for value in solved.values()]
     assert "fsdp collectives hide from 2.18M tokens on" in batches["words"]
+    assert batches["rules"][0]["text"] == batches["words"][0]
     assert any("context collectives could always hide" in text for text in batches["words"])
     assert panels["answer"]["region"]["bound"] == "compute"
     assert batches["marks"][0]["x"] == 4 * 2**20
@@ -126,12 +130,12 @@ def test_crossovers_are_those_of_explain() -> None:
 def test_best_plans_over_batches_mark_where_the_network_begins_to_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     from dragonscale.web.views import train_curves
 
-    monkeypatch.setattr(train_curves, "REACH", (2, 0))
+    monkeypatch.setattr(train_curves, "nearby", lambda batch: [batch, batch // 4])
     fields = {name: value for name, value in JOBS["torus"].items() if name not in ("plan", "alone")}
     panels, messages = asked({**fields, "fix": "zero=3,remat=none"}, ["best_batches"])
     curve = panels["best_batches"]
     partial = [one["data"]["done"] for one in messages if one.get("panel") == "best_batches"]
-    assert partial == [1, 2, 3]
+    assert partial == [1, 2]
     assert any("progress" in one for one in messages)
     bounds = {point["sequences"]: point["bound"] for point in curve["points"]}
     assert bounds[512] == "compute"
@@ -145,8 +149,9 @@ def test_best_plans_over_batches_mark_where_the_network_begins_to_bound(monkeypa
 
 def test_batches_tried_begin_with_the_own_one() -> None:
     assert nearby(512)[0] == 512
-    assert set(nearby(512)) == {2**power for power in range(4, 14)}
-    assert nearby(1) == [1, 2, 4, 8, 16]
+    assert set(nearby(512)) == {32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096}
+    assert nearby(1) == [1, 2, 3, 4, 6, 8]
+    assert set(nearby(512)) < set(SEQUENCES)
 
 
 def test_infeasible_plans_say_why_and_keep_the_rest() -> None:

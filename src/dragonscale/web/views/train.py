@@ -55,7 +55,7 @@ def _sentence(report: TrainReport, one: PlanReport, plan: str) -> str:
     if not one.feasible:
         return f"{plan} cannot train {report.model} on {report.slice}: {'; '.join(one.problems)}."
     band = f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}"
-    said = f"{render(one.step_s, 's')} a step ({band}), {one.mfu:.1%} MFU, bound by {one.bound_by}"
+    said = f"{render(one.step_s, 's')} a step ({band}), {one.mfu:.1%} MFU"
     return f"{plan} trains {report.model} on {report.slice}: {said}."
 
 

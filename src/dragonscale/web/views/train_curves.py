@@ -23,8 +23,8 @@ from dragonscale.web.amounts import amount, share
 from dragonscale.web.asked import Asked
 from dragonscale.web.views.train_plan import busiest, first_plan, job_of, region_of, typed_plan
 
-TOKENS = {"label": "tokens per step", "unit": "tokens", "log": True}
-REACH = (5, 4)
+TOKENS = {"label": "tokens per step", "unit": "count", "log": True, "binary": True}
+REACH = (4, 3)
 """Doublings of the batch below and above that are searched."""
 
 
@@ -43,8 +43,10 @@ def batches_panel(asked: Asked) -> dict[str, Any]:
 
     wires = [line(term, time_role(term), seconds, True) for term, seconds in curve.wires_s.items()]
     crossed = curve.crossovers()
+    most = max(float(curve.compute_s[-1]), *(float(seconds[-1]) for seconds in curve.wires_s.values()), one.step_s)
     return {
-        "x": TOKENS, "y": {"label": "time of a step", "unit": "s", "log": True},
+        # room above the lines for what the rules say
+        "x": TOKENS, "y": {"label": "time of a step", "unit": "s", "log": True, "upto": 8 * most},
         "series": [line("compute", "compute", curve.compute_s, True), *wires, line("expected step", "ink", curve.expected_s, False)],
         "rules": [{"at": cross.sequences * job.sequence, "text": crossover_text(cross, job.sequence), "role": time_role(cross.term)} for cross in crossed],
         "marks": [{"x": float(job.tokens), "y": one.step_s, "text": render(one.step_s, "s")}],
@@ -130,14 +132,15 @@ def best_batches_panel(asked: Asked) -> dict[str, Any]:
 
 
 def nearby(batch: int) -> list[int]:
-    """Powers of two around a batch and the batch itself, the nearest first.
+    """The batch itself, powers of two around it, and one and a half times those: where the form's slider stops. The nearest come first.
 
-    >>> nearby(96)[:5]
-    [96, 128, 64, 256, 32]
+    >>> nearby(96)[:6]
+    [96, 128, 64, 192, 48, 256]
     """
     below, above = REACH
-    powers = [2**power for power in range(21) if batch / 2**below <= 2**power <= batch * 2**above]
-    return sorted({batch, *powers}, key=lambda size: abs(math.log(size / batch)))
+    near = [2**power for power in range(21) if batch / 2**below <= 2**power <= batch * 2**above]
+    between = [size * 3 // 2 for size in near[:-1] if size > 1]
+    return sorted({batch, *near, *between}, key=lambda size: (abs(math.log(size / batch)), -size))
 
 
 def _best_data(found: dict[int, BatchPoint], missing: list[int], whole: int) -> dict[str, Any]:
@@ -154,10 +157,10 @@ def _best_data(found: dict[int, BatchPoint], missing: list[int], whole: int) -> 
         series.append({"name": f"{bound}-bound", "role": role, "points": dots, "dots": True, "line": False})
     rules = [
         {"at": at, "role": "limit", "text": f"the best plan is communication-bound {side} {render(at, 'count')} tokens"}
-        for at, side in best_crossovers(points)
+        for at, side in best_crossovers(points)[-1:]
     ]
     return {
-        "x": TOKENS, "y": {"label": "MFU", "unit": "share"}, "series": series, "rules": rules, "points": rows,
+        "x": TOKENS, "y": {"label": "MFU", "unit": "share", "zero": False}, "series": series, "rules": rules, "points": rows,
         "missing": [f"{size:,} sequences: no plan is feasible" for size in sorted(missing)],
         "done": len(found) + len(missing), "whole": whole,
     }  # fmt: skip

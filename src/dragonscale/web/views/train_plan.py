@@ -46,11 +46,14 @@ def busiest(one: PlanReport) -> tuple[float, str, float]:
 
 
 def region_of(one: PlanReport) -> dict[str, Any]:
-    """Whether compute or the network bounds a step at datasheet rates, in words."""
+    """Whether compute or the network bounds a step at datasheet rates, in words, and what the expected step waits for."""
     compute, name, seconds = busiest(one)
     if not name or not seconds:
         return {"bound": "compute", "title": "Compute-bound", "text": "Nothing travels between chips."}
-    both = f"at datasheet rates {name} take {render(seconds, 's')} and compute {render(compute, 's')}"
+    exposed = sum(row.exposed_s for row in one.terms if row.name in WIRES)
+    takes = "take" if name.endswith("s") else "takes"
+    both = f"At datasheet rates {name} {takes} {render(seconds, 's')} and compute {render(compute, 's')}"
+    waits = f"{exposed / one.step_s:.0%} of the expected step waits for the network" if one.step_s else ""
     if seconds > compute:
-        return {"bound": "communication", "title": "Communication-bound", "text": f"{both}, too little to hide them."}
-    return {"bound": "compute", "title": "Compute-bound", "text": f"{both}, enough to hide them."}
+        return {"bound": "communication", "title": "Communication-bound", "text": f"{both}, too little to hide it; {waits}."}
+    return {"bound": "compute", "title": "Compute-bound", "text": f"{both}, enough to hide it; {waits}."}

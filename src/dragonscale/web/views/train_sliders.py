@@ -16,11 +16,10 @@ from dragonscale.web.asked import Asked
 from dragonscale.web.views.train_plan import first_plan, job_of
 
 MOST_CHIPS = 65536
-STEPS = (4, 5, 6, 7)
-"""Quarters of a doubling."""
-SEQUENCES = tuple(2**power * step // 4 for power in range(2, 15) for step in STEPS)
+SEQUENCES = tuple(2**power * step // 2 for power in range(1, 15) for step in (2, 3))
+"""Powers of two and one and a half times those, which are searched for the best plan (`views/train_curves.py`)."""
 LENGTHS = tuple(2**power for power in range(9, 21))
-SHARES = (*range(1, 9), *(2**power * step // 4 for power in range(3, 9) for step in STEPS))
+SHARES = (*range(1, 9), *(2**power * step // 4 for power in range(3, 9) for step in (4, 5, 6, 7)))
 CHOICES = {
     "remat": POLICIES, "zero": (0, 1, 2, 3), "schedule": SCHEDULES, "context_by": CONTEXTS, "optimizer": OPTIMIZERS, "offload": OFFLOADS,
 }  # fmt: skip

@@ -27,7 +27,7 @@ function laidOut(roofs, points, x, y, width, height) {
   return { box, sx, sy, low, high, floor };
 }
 
-function Roof({ roof, at, found }) {
+function Roof({ roof, at, found, same }) {
   const { box, sx, sy, low, high, floor } = found;
   const ridge = roof.peak / roof.bandwidth;
   const start = Math.max(low, floor / roof.bandwidth);
@@ -37,8 +37,8 @@ function Roof({ roof, at, found }) {
     ${at === 0 && html`<path class="under" d=${over} />`}
     <path class=${at ? "roof-line roof-other" : "roof-line"} d=${path} style=${{ stroke: `var(--${ROOFS[Math.min(at, 1)]})` }} />
     <line class="ridge" x1=${sx.at(ridge)} x2=${sx.at(ridge)} y1=${sy.at(roof.peak)} y2=${box.bottom} />
-    <text class="note" x=${box.right} y=${sy.at(roof.peak) - 6} text-anchor="end">${roofText(roof)}</text>
-    <text class="note" x=${sx.at(ridge) + 4} y=${box.bottom - 6 - 13 * at}>${trimmed(ridge)} FLOP/B</text>
+    ${!same && html`<text class="note" x=${box.right} y=${sy.at(roof.peak) - 6} text-anchor="end">${roofText(roof)}</text>`}
+    <text class="note" x=${sx.at(ridge) + 4} y=${box.bottom - 6 - 13 * at}>${same ? `${roof.name}: ` : ""}${trimmed(ridge)} FLOP/B</text>
   </g>`;
 }
 
@@ -67,7 +67,7 @@ export function RooflineChart({ roofs = [], points = [], onPick, height = 320, l
       <svg data-chart width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img"
         aria-label=${`${label}: ${roofs.map((roof) => `${roof.name} up to ${tickText(roof.peak, "FLOP/s")}`).join(", ")}; ${spots.map((spot) => spot.text).join("; ")}.`}>
         <${Axes} box=${box} sx=${sx} sy=${sy} x=${x} y=${y} />
-        ${roofs.map((roof, at) => html`<${Roof} key=${roof.name} roof=${roof} at=${at} found=${found} />`)}
+        ${roofs.map((roof, at) => html`<${Roof} key=${roof.name} roof=${roof} at=${at} found=${found} same=${at > 0 && roof.peak === roofs[0].peak} />`)}
         ${seen.map((point, at) => html`<circle key=${`${point.name}${at}`} class="point" cx=${spots[at].x} cy=${spots[at].y} r=${active === at ? 7 : 5}
           style=${{ fill: colourOf(point.role || boundRole(point.bound)) }} />`)}
         <${OpNames} points=${seen} spots=${spots} box=${box} roofs=${roofs} sy=${sy} />
@@ -84,7 +84,7 @@ export function RooflineChart({ roofs = [], points = [], onPick, height = 320, l
 
 /** Names beside the points where they do not cover each other. */
 function OpNames({ points, spots, box, roofs, sy }) {
-  const roofNames = roofs.map((roof) => [box.right - textWidth(roofText(roof), 11), sy.at(roof.peak) - 18, box.right, sy.at(roof.peak) + 1]);
+  const roofNames = roofs.filter((roof, at) => at === 0 || roof.peak !== roofs[0].peak).map((roof) => [box.right - textWidth(roofText(roof), 11), sy.at(roof.peak) - 18, box.right, sy.at(roof.peak) + 1]);
   const taken = [...spots.map((spot) => [spot.x - 6, spot.y - 6, spot.x + 6, spot.y + 6]), ...roofNames];
   return points.map((point, at) => {
     const wide = textWidth(point.name, 11);

@@ -21,7 +21,9 @@ function prefixed(value, unit) {
 export function tickText(value, unit = "count") {
   if (value === 0) return unit === "share" ? "0%" : "0";
   if (unit === "s") {
-    const [size, name] = SECONDS.find(([one]) => Math.abs(value) >= one * 0.9995) || SECONDS[SECONDS.length - 1];
+    // 100s reads better than 1.67min
+    const round = ([one]) => one <= 1 || Number.isInteger(Number((value / one).toPrecision(3)));
+    const [size, name] = SECONDS.find((one) => Math.abs(value) >= one[0] * 0.9995 && (round(one) || value > 1e5)) || SECONDS[SECONDS.length - 1];
     return `${trimmed(value / size)}${name}`;
   }
   if (unit === "share") return `${trimmed(value * 100)}%`;

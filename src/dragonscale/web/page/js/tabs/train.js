@@ -35,13 +35,13 @@ function pinned(fields, said, left) {
 }
 
 /** The plan to judge while the batch or the slice is dragged: the best one that is known there, or the last. */
-function planNear(changes, said, best, scaling) {
+function planNear(changes, said, points, scaling) {
   if (changes.on) {
     const row = scaling && scaling.rows.find((one) => one.on === changes.on);
     return row ? row.plan : "";
   }
   const many = changes.batch ? Number(changes.batch.replace("seq", "")) : 0;
-  const known = (best ? best.points : []).filter((one) => many && many % one.divides === 0);
+  const known = points.filter((one) => many && many % one.divides === 0);
   const near = known.reduce((found, one) => (!found || Math.abs(Math.log(one.sequences / many)) < Math.abs(Math.log(found.sequences / many)) ? one : found), null);
   return near ? near.plan : said.plan;
 }
@@ -95,6 +95,9 @@ export function TrainTab({ state }) {
   }
   const curves = fields.plan ? null : searched.current.whole;
   const best = useOwn(bestSeen && curves ? { view: "train", fields: curves, panels: ["best_batches"], dropped } : null, JSON.stringify(curves));
+  const points = useRef({ job: "", known: new Map() });
+  if (points.current.job !== searched.current.job) points.current = { job: searched.current.job, known: new Map() };
+  for (const one of (best.panels.best_batches || { points: [] }).points) points.current.known.set(one.sequences, one);
   const scaling = useOwn(scaleSeen && whole ? { view: "train", fields: whole, panels: ["scaling"], dropped } : null, JSON.stringify(whole));
   const held = settled && fields.plan && againstSeen ? without(fields, ["top", "scaling", "codesign"]) : null;
   const against = useOwn(held && { view: "train", fields: held, panels: ["against"], dropped }, JSON.stringify(held));
@@ -104,7 +107,7 @@ export function TrainTab({ state }) {
   const set = (changes) => { setDrag(null); setFields(changes); };
   const dragged = (changes) => {
     if (!base) return;
-    const plan = fields.plan || planNear(changes, base, best.panels.best_batches, scaling.panels.scaling);
+    const plan = fields.plan || planNear(changes, base, [...points.current.known.values()], scaling.panels.scaling);
     if (!plan) return;
     setDrag({ fields: { ...pinned({ ...fields, plan }, base, SEARCHING), ...changes, alone: true }, changes });
   };
@@ -115,8 +118,8 @@ export function TrainTab({ state }) {
       <${TrainSaid} said=${said} given=${Boolean(fields.plan)} moving=${Boolean(drag)} busy=${answer.busy} onTake=${set} />
       <${Toolbar} tab="train" fields=${asked} dropped=${dropped} />
       <${TimeCard} time=${time} view=${state.view} />
-      <${MemoryCard} memory=${memory} view=${state.view} />
       <${BatchesCard} batches=${rest.panels.batches} now=${now} said=${said} moving=${Boolean(drag)} />
+      <${MemoryCard} memory=${memory} view=${state.view} />
       ${fields.plan ? html`<div class="card-seen" ref=${againstRef}><${AgainstCard} against=${against} onTake=${(plan) => set({ plan })} /></div>`
         : html`<div class="card-seen" ref=${bestRef}><${BestBatchesCard} best=${best} now=${now} said=${said} onTake=${set} /></div>`}
       <${MeshCard} mesh=${mesh} />

@@ -43,7 +43,7 @@ export function TrainSaid({ said, given, moving, busy, onTake }) {
       <${Sentence} text=${said.sentence} feasible=${said.feasible} />
       <${Region} region=${said.region} />
       <p class="advice">${at} ${said.feasible && said.band} ${moving && !given ? "While it moves, the best plan that is known near this size is judged; the search runs when it rests." : said.searched}</p>
-      ${!said.feasible && moving && html`<p class="advice">It is searched for a plan when the slider rests.</p>`}
+      ${!said.feasible && !given && (moving || busy) && html`<p class="advice" role="status">${moving ? "A plan is searched for when the slider rests." : "Searching for a plan that runs …"}</p>`}
     </div>
     <${Figures} figures=${said.figures.length ? said.figures : []} />
     ${!moving && said.plan && html`<div class="train-helps" aria-busy=${String(busy)}>
