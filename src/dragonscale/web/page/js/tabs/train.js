@@ -5,6 +5,7 @@
 // point (best plans over batches, strong scaling, a given plan against the best) is asked when it is looked at.
 
 import { AnswerArea } from "../answer.js";
+import { Compared } from "../compare.js";
 import { droppedFor } from "../config.js";
 import { useDerivation } from "../derivation.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
@@ -117,6 +118,7 @@ export function TrainTab({ state }) {
     <${AnswerArea} answer=${answer} label="How it trains" toolbar=${null}>
       <${TrainSaid} said=${said} given=${Boolean(fields.plan)} moving=${Boolean(drag)} busy=${answer.busy} onTake=${set} />
       <${Toolbar} tab="train" fields=${asked} dropped=${dropped} />
+      <${Compared} state=${state} />
       <${TimeCard} time=${time} view=${state.view} />
       <${BatchesCard} batches=${rest.panels.batches} now=${now} said=${said} moving=${Boolean(drag)} />
       <${MemoryCard} memory=${memory} view=${state.view} />
