@@ -109,7 +109,14 @@ def test_every_number_has_a_derivation() -> None:
 
 
 def test_crossovers_are_those_of_explain() -> None:
-    fields = {"model": "llama3-8b", "on": "v5p:4x4x4", "batch": "64seq", "seq": "8192", "plan": "fsdp64 z3 none", "alone": True}
+    fields = {
+        "model": "llama3-8b",
+        "on": "v5p:4x4x4",
+        "batch": "64seq",
+        "seq": "8192",
+        "plan": "fsdp64 z3 none",
+        "alone": True,
+    }
     panels, _ = asked(fields, ["batches"])
     _, job, plan = job_of(Asked.read({"view": "train", "fields": fields}, lambda _: None))
     solved = [one.value for one in crossings(*formula_verdict(job, plan), ["batch"], plan) if one.value is not None]

@@ -55,5 +55,9 @@ def region_of(one: PlanReport) -> dict[str, Any]:
     both = f"At datasheet rates {name} {takes} {render(seconds, 's')} and compute {render(compute, 's')}"
     waits = f"{exposed / one.step_s:.0%} of the expected step waits for the network" if one.step_s else ""
     if seconds > compute:
-        return {"bound": "communication", "title": "Communication-bound", "text": f"{both}, too little to hide it; {waits}."}
+        return {
+            "bound": "communication",
+            "title": "Communication-bound",
+            "text": f"{both}, too little to hide it; {waits}.",
+        }
     return {"bound": "compute", "title": "Compute-bound", "text": f"{both}, enough to hide it; {waits}."}
