@@ -7,17 +7,16 @@ it. A prompt is the whole of one that runs alone, all its chunks together; `phas
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dragonscale.plan.ledger import HeldLine, Ledger, at
+from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at
 from dragonscale.reports.given import slice_of
-from dragonscale.reports.serve.config import PROMPT_SCORES, STEP_SCORES, first, iterations, prompt_chunks, wire_name
+from dragonscale.reports.serve.config import PROMPT_SCORES, STEP_SCORES, CostedConfig, costed_config, first, wire_name
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import ConfigReport, ServeReport
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.held import cache_lines, weight_lines, workspace_lines
-from dragonscale.serving.iteration import Iteration
 from dragonscale.serving.launch import engine_on
-from dragonscale.serving.phases import iteration_cost, prefill
+from dragonscale.serving.lines import IterationCost
 from dragonscale.serving.plan import parse_serving_plan
 
 _WAITS = {"sampling": "sampling and launch gaps"}
@@ -30,38 +29,40 @@ def deployment_of(asked: ServeAsked, one: ConfigReport) -> Deployment:
     return Deployment(asked.model, piece, parse_serving_plan(one.plan), engine)
 
 
+def keep_costs(report: ServeReport, costed: CostedConfig) -> None:
+    """Remember the iterations of a report's first configuration, which its bills are made of."""
+    vars(report)["costed"] = costed  # beside the fields, so that no encoder sees it
+
+
 def bills_of(report: ServeReport) -> dict[str, Ledger]:
     """The bills of a report's first configuration, `decode` (where more than one token is asked for) and `prefill`; made once."""
-    known = vars(report)  # beside the fields, so that no encoder sees it
+    known = vars(report)
     if "bills" not in known:
-        one, asked = report.configs[0], report.asked
-        deployment = deployment_of(asked, one)
-        steps = {"decode": step_bill(asked, one, deployment)} if asked.ask.output > 1 else {}
-        known["bills"] = steps | {"prefill": prompt_bill(asked, deployment)}
+        asked, one = report.asked, report.configs[0]
+        costed: CostedConfig | None = known.get("costed")
+        costed = costed or costed_config(asked, deployment_of(asked, one), one.batch)
+        steps = (
+            {"decode": _named(costed.deployment, costed.step, "decode", STEP_SCORES)} if asked.ask.output > 1 else {}
+        )
+        known["bills"] = steps | {"prefill": _prompt(costed)}
     return known["bills"]
 
 
-def step_bill(asked: ServeAsked, one: ConfigReport, deployment: Deployment) -> Ledger:
-    """A decode step halfway through the outputs; `exposed_s` adds up to it."""
-    return _named(deployment, iterations(asked, one.batch, deployment)["decode"], "decode", STEP_SCORES)
-
-
-def prompt_bill(asked: ServeAsked, deployment: Deployment) -> Ledger:
+def _prompt(costed: CostedConfig) -> Ledger:
     """A prompt that runs alone, all its chunks together."""
-    chunks = prompt_chunks(asked, deployment)
-    lines = []
-    for place, (times, tokens, past) in enumerate(chunks):
-        phase = "prefill" if len(chunks) == 1 else ("last chunk", "earlier chunks")[place]
-        book = _named(deployment, prefill(tokens, 1, past), phase, PROMPT_SCORES)
+    lines: list[LedgerLine] = []
+    for place, (times, cost) in enumerate(costed.chunks):
+        phase = "prefill" if len(costed.chunks) == 1 else ("last chunk", "earlier chunks")[place]
+        book = _named(costed.deployment, cost, phase, PROMPT_SCORES)
         lines += [replace(line, times=line.times * times) for line in book.lines]
     return Ledger(lines)
 
 
-def _named(deployment: Deployment, step: Iteration, phase: str, scores: str) -> Ledger:
+def _named(deployment: Deployment, cost: IterationCost, phase: str, scores: str) -> Ledger:
     """An iteration's lines under the names of the report's terms; axes are those of more than one chip."""
     names = {"scores": scores, "attention": "attention projections", **_WAITS}
     sizes, found = deployment.axis_sizes, []
-    for line in at(iteration_cost(deployment, step).ledger(phase), 0).lines:
+    for line in at(cost.ledger(phase), 0).lines:
         term = wire_name(line.axes) if line.moves else names.get(line.term, line.term)
         axes = tuple(axis for axis in line.axes if sizes.get(axis, 1) > 1)
         if float(line.total("expected_s")) > 0 and (axes or not line.moves):

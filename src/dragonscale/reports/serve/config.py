@@ -1,5 +1,6 @@
 """One serving configuration as a record: its times, where they go, what fills its memory, what its tokens cost."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
@@ -49,8 +50,29 @@ def asked_slice(asked: ServeAsked, config: Config) -> tuple[str, int]:
     return str(config.piece), 1
 
 
-def config_report(asked: ServeAsked, config: Config, full: bool = False) -> ConfigReport:
-    """A configuration; with `full` also its terms and memory."""
+@dataclass(frozen=True)
+class CostedConfig:
+    """One replica of a configuration with its iterations costed: a decode step, and the chunks of a prompt that runs alone with how
+    many there are of each."""
+
+    deployment: Deployment
+    step: IterationCost
+    chunks: list[tuple[float, IterationCost]]
+
+
+def costed_config(asked: ServeAsked, deployment: Deployment, batch: int) -> CostedConfig:
+    """The iterations that a configuration is told by."""
+    step = iteration_cost(deployment, iterations(asked, batch, deployment)["decode"])
+    cut = prompt_chunks(asked, deployment)
+    return CostedConfig(
+        deployment, step, [(times, iteration_cost(deployment, prefill(tokens, 1, past))) for times, tokens, past in cut]
+    )
+
+
+def config_report(
+    asked: ServeAsked, config: Config, full: bool = False, costed: list[CostedConfig] | None = None
+) -> ConfigReport:
+    """A configuration; with `full` also its terms and memory, whose costs are added to `costed`."""
     plan, state, ask = config.plan, config.state, asked.ask
     where, copies = asked_slice(asked, config)
     split = config.split_cost(ask)
@@ -77,7 +99,10 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
     )  # fmt: skip
     add_bands(report, kind_of(asked, config))
     if full:
-        _add_details(report, asked, config)
+        found = costed_config(asked, deployed(asked, config), config.batch)
+        _add_details(report, asked, config, found)
+        if costed is not None:
+            costed.append(found)
     return report
 
 
@@ -106,12 +131,10 @@ def violations(asked: ServeAsked, config: Config) -> list[str]:
     ]
 
 
-def _add_details(report: ConfigReport, asked: ServeAsked, config: Config) -> None:
-    deployment = deployed(asked, config)
-    step = iteration_cost(deployment, iterations(asked, config.batch, deployment)["decode"])
-    report.roofline_s = first(step.roofline)
-    report.terms = term_rows(step, STEP_SCORES)
-    report.prefill_terms = prefill_rows(asked, deployment)
+def _add_details(report: ConfigReport, asked: ServeAsked, config: Config, costed: CostedConfig) -> None:
+    report.roofline_s = first(costed.step.roofline)
+    report.terms = term_rows(costed.step, STEP_SCORES)
+    report.prefill_terms = prefill_rows(costed.chunks)
     report.memory = memory_use(asked, config)
 
 
@@ -123,11 +146,11 @@ def prompt_chunks(asked: ServeAsked, deployment: Deployment) -> list[tuple[float
     return chunks + ([(count - 1, size, asked.ask.past + (count - 2) / 2 * size)] if count > 1 else [])
 
 
-def prefill_rows(asked: ServeAsked, deployment: Deployment) -> list[StepTerm]:
+def prefill_rows(chunks: list[tuple[float, IterationCost]]) -> list[StepTerm]:
     """The terms of a whole prompt that runs by itself, all its chunks together, longest first."""
     rows: dict[str, StepTerm] = {}
-    for times, tokens, past in prompt_chunks(asked, deployment):
-        for row in term_rows(iteration_cost(deployment, prefill(tokens, 1, past)), PROMPT_SCORES):
+    for times, cost in chunks:
+        for row in term_rows(cost, PROMPT_SCORES):
             known = rows.setdefault(row.name, StepTerm(row.name, 0.0, 0.0, 0.0, 0.0))
             for name in ("roofline_s", "expected_s", "bytes", "flops"):
                 setattr(known, name, getattr(known, name) + times * getattr(row, name))

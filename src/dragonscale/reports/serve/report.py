@@ -7,7 +7,8 @@ from dragonscale.errors import InputError
 from dragonscale.hardware.prices import unpriced
 from dragonscale.reports.prices import price_rows
 from dragonscale.reports.serve.advice import advice, unfit
-from dragonscale.reports.serve.config import config_report, kind_of
+from dragonscale.reports.serve.bills import keep_costs
+from dragonscale.reports.serve.config import CostedConfig, config_report, kind_of
 from dragonscale.reports.serve.errors import expected_error
 from dragonscale.reports.serve.judged import against_best
 from dragonscale.reports.serve.limits import limit_rows
@@ -56,7 +57,9 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     report.prices = price_rows(chips)
     report.workload = _request(asked, chosen)
     report.expected_error = expected_error(kind_of(asked, best))
-    report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
+    costed: list[CostedConfig] = []
+    report.configs = [config_report(asked, one, full=True, costed=costed) for one in (*chosen, *apart)]
+    keep_costs(report, costed[0])
     report.frontier = [config_report(asked, one) for one in frontier(configs)]
     report.frontier_by_chip = _by_chip(asked, configs)
     if brief:

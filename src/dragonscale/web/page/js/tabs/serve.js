@@ -3,9 +3,11 @@
 import { AnswerArea, Figures, Notes, Sentence } from "../answer.js";
 import { Card } from "../card.js";
 import { Lines } from "../charts/lines.js";
+import { MeshChart } from "../charts/mesh.js";
 import { RooflineChart } from "../charts/roofline.js";
 import { ScatterChart } from "../charts/scatter.js";
 import { StackBar } from "../charts/stack.js";
+import { Timeline } from "../charts/timeline.js";
 import { droppedFor } from "../config.js";
 import { useDerivation } from "../derivation.js";
 import { html, useMemo, useState } from "../html.js";
@@ -60,6 +62,10 @@ export function ServeTab({ state }) {
           ${said && html`<${Configs} configs=${said.configs} onPick=${(one) => set(one.fields)} />`}</${Card}>
         <${Card} title="Roofline" name="roofline" data=${roofline} about=${roofline?.chip && `Kernels of a decode step and of a prompt on ${roofline.chip}`} height=${320}>
           ${roofline && html`<${RooflineChart} roofs=${roofline.roofs} points=${roofline.points} />`}</${Card}>
+        <${Card} title="Mesh of a replica" name="mesh" data=${mesh} about=${mesh && mesh.copies > 1 ? `one of ${mesh.copies} replicas` : ""} height=${260}>
+          ${mesh && mesh.axes && html`<${MeshChart} mesh=${mesh} />`}</${Card}>
+        <${Card} title="A prompt and a decode step over time" name="timeline" data=${timeline} about=${timeline?.about} height=${220} wide>
+          ${timeline && timeline.tracks.length > 0 && html`<${Timeline} timeline=${timeline} />`}</${Card}>
       </div>`}
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
 }
