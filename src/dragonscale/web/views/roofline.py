@@ -3,15 +3,17 @@
 While a slider moves (`brief`) only the point is asked again; where another resource takes over is solved when it rests.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.errors import InputError
+from dragonscale.hardware import Chip
 from dragonscale.hardware.changes import with_changes
 from dragonscale.listener import Listener
 from dragonscale.reports.given import maybe_target, sizes_of
 from dragonscale.reports.roofline.ask import ask
-from dragonscale.reports.roofline.report import RooflineReport, roofline_curve
+from dragonscale.reports.roofline.report import RooflineReport, Sample, roofline_curve
 from dragonscale.rooflines.expression import parse_operation
 from dragonscale.units import render
 from dragonscale.web.amounts import amount
@@ -93,17 +95,12 @@ def roof_panel(asked: Asked) -> dict[str, Any]:
     report = _record(asked)
     if report.peak_flops_per_s is None or report.bandwidth_bytes_per_s is None:
         return {"roofs": [], "points": []}
-    points: list[dict[str, Any]] = []
+    points = _trail(asked)
     if report.intensity_flops_per_byte and report.attainable_flops_per_s:
-        points.append(
-            _point(
-                "this operation", report.intensity_flops_per_byte, report.attainable_flops_per_s, report.bound_by or ""
-            )
+        point = _point(
+            "this operation", report.intensity_flops_per_byte, report.attainable_flops_per_s, report.bound_by or ""
         )
-    for sample in report.samples:
-        if not points or sample.intensity_flops_per_byte > 1.5 * points[-1]["intensity"]:
-            name = f"{report.free[0]} = {sample.value:,.0f}"
-            points.append(_point(name, sample.intensity_flops_per_byte, sample.attainable_flops_per_s, sample.bound_by))
+        points = [one for one in points if not 0.6 < one["intensity"] / point["intensity"] < 1.6] + [point]
     level = LEVELS.get(report.memory, report.memory.upper())
     name = f"{report.compute_dtype} over {level}"
     critical = report.critical_intensity_flops_per_byte
@@ -112,6 +109,19 @@ def roof_panel(asked: Asked) -> dict[str, Any]:
         "points": points,
         "ridge": amount(critical, "FLOP/byte", "roofline:critical_intensity_flops_per_byte", _per_byte(critical)),
     }  # fmt: skip
+
+
+def _trail(asked: Asked) -> list[dict[str, Any]]:
+    """Where the operation would lie at other sizes of the letter that is varied, each well apart from the last."""
+    varied = _varied(asked)
+    if varied is None:
+        return []
+    points: list[dict[str, Any]] = []
+    for one in varied.at([4.0**power for power in range(10)]):
+        if not points or one.intensity_flops_per_byte > 1.8 * points[-1]["intensity"]:
+            name = f"{varied.letter} = {one.value:,.0f}"
+            points.append(_point(name, one.intensity_flops_per_byte, one.attainable_flops_per_s, one.bound_by))
+    return points
 
 
 def _point(name: str, intensity: float, rate: float, bound: str) -> dict[str, Any]:
@@ -124,28 +134,60 @@ def _point(name: str, intensity: float, rate: float, bound: str) -> dict[str, An
     }
 
 
-def curve_panel(asked: Asked) -> dict[str, Any]:
-    """Time over one letter (`over` of the request, or the first that is open), the others as given; crossovers are rules."""
+@dataclass(frozen=True)
+class _Varied:
+    """The letter that is varied, the sizes of the others, and the question they are of."""
+
+    letter: str
+    letters: list[str]
+    sizes: dict[str, int]
+    chip: Chip
+    question: Any
+
+    def at(self, values: Sequence[float]) -> list[Sample]:
+        one = self.question
+        counting = {"weights_only": one.weights_only, "per_element": one.per_element}
+        others = {name: size for name, size in self.sizes.items() if name != self.letter}
+        return roofline_curve(one.expression, self.chip, others, self.letter, values, one.memory, **counting)
+
+
+def _varied(asked: Asked) -> _Varied | None:
+    """The letter that `over` of the request names, or the first that is open; None where it cannot be varied alone."""
     question = question_of("roofline", asked.fields)
     operation, sizes = parse_operation(question.expression), sizes_of(question.sizes)
-    names = [name for name in operation.indices if name not in operation.sizes]
+    names = _letters(operation)
     letter = asked.text("over") or next((name for name in names if name not in sizes), names[0] if names else "")
     chip, _ = maybe_target(with_changes(question.on, question.set))
-    others = [name for name in names if name != letter and name not in sizes]
-    if letter not in names or chip is None or others:
-        return {"letter": "", "letters": names, "series": []}
-    kept = {name: size for name, size in sizes.items() if name != letter}
-    values = [2.0 ** (20 * place / (POINTS - 1)) for place in range(POINTS)]
-    counting = {"weights_only": question.weights_only, "per_element": question.per_element}
-    samples = roofline_curve(question.expression, chip, kept, letter, values, question.memory, **counting)
-    open_fields = {**asked.fields, "sizes": ",".join(f"{name}={size}" for name, size in kept.items())}
-    solved: RooflineReport = asked.ask("roofline", open_fields, brief=False)
-    here = sizes.get(letter)
-    at_here = None
+    if letter not in names or chip is None or any(name != letter and name not in sizes for name in names):
+        return None
+    return _Varied(letter, names, sizes, chip, question)
+
+
+def _letters(operation: Any) -> list[str]:
+    return [name for name in operation.indices if name not in operation.sizes]
+
+
+def curve_panel(asked: Asked) -> dict[str, Any]:
+    """Time over one letter, the others as given; crossovers are rules."""
+    varied = _varied(asked)
+    if varied is None:
+        return {
+            "letter": "",
+            "letters": _letters(parse_operation(str(asked.fields.get("expression", "")))),
+            "series": [],
+        }
+    letter, here = varied.letter, varied.sizes.get(varied.letter)
+    samples = varied.at([2.0 ** (20 * place / (POINTS - 1)) for place in range(POINTS)])
+    others = ",".join(f"{name}={size}" for name, size in varied.sizes.items() if name != letter)
+    solved: RooflineReport = asked.ask("roofline", {**asked.fields, "sizes": others}, brief=False)
+    marks: list[dict[str, Any]] = []
     if here:
-        [at_here] = roofline_curve(question.expression, chip, kept, letter, [float(here)], question.memory, **counting)
+        [now] = varied.at([float(here)])
+        marks.append(
+            {"x": float(here), "y": now.lower_s, "text": f"{render(now.lower_s, 's')}, bound by {now.bound_by}"}
+        )
     return {
-        "letter": letter, "letters": names,
+        "letter": letter, "letters": varied.letters,
         "x": {"label": letter, "unit": "count", "log": True}, "y": {"label": "time", "unit": "s", "log": True},
         "series": [
             {"name": "at best", "role": "compute", "points": [[one.value, one.lower_s] for one in samples]},
@@ -155,8 +197,7 @@ def curve_panel(asked: Asked) -> dict[str, Any]:
             {"at": row.value, "text": f"{letter} = {row.value:,.4g}: {row.above} takes over from {row.below}", "role": "limit"}
             for row in solved.crossovers if row.variable == letter
         ],
-        "marks": [{"x": float(here), "y": at_here.lower_s, "text": f"{letter} = {here:,}: {render(at_here.lower_s, 's')}, bound by {at_here.bound_by}"}]
-        if here and at_here else [],
+        "marks": marks,
     }  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 import { html } from "../html.js";
 import { colourOf } from "../theme.js";
 
-const SIDE = 132;
-const ROOM = { left: 46, top: 34, right: 16, bottom: 22 };
+const SIDE = 116;
+const ROOM = { left: 30, top: 34, right: 4, bottom: 8 };
 const TINTS = ["", ":1", ":2", ":3"];
 
 /** The colour of a block: that of the axis that cuts it, lighter from block to block; grey where nothing does. */

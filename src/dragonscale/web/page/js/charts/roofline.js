@@ -14,7 +14,9 @@ export const boundRole = (bound) => BOUNDS[bound] || (bound ? "tensor" : "overhe
 
 function laidOut(roofs, points, x, y, width, height) {
   const ridges = roofs.map((roof) => roof.peak / roof.bandwidth);
-  const intensities = [...points.map((one) => one.intensity), ...ridges].filter((one) => one > 0);
+  // the slope of the roofs is seen even where nothing lies under it
+  const slope = points.length < 2 ? [Math.min(...ridges) / 12] : [];
+  const intensities = [...points.map((one) => one.intensity), ...ridges, ...slope].filter((one) => one > 0);
   const low = 10 ** Math.floor(Math.log10(Math.min(...intensities) / 1.5));
   const high = 10 ** Math.ceil(Math.log10(Math.max(...intensities) * 2));
   const top = Math.max(...roofs.map((roof) => roof.peak), ...points.map((one) => one.rate || 0)) * 1.8;

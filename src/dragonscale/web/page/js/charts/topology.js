@@ -27,17 +27,19 @@ function Torus({ axes, width }) {
   const [first, second, third] = axes;
   const across = shown(second ? second.size : first.size, PLANE);
   const down = second ? shown(first.size, PLANE) : 1;
-  const planes = third ? shown(third.size, 4) : 1;
-  const side = Math.max(12, Math.min(34, (width - 40 - (planes - 1) * 24) / (across + (planes - 1) * 0.6)));
-  const step = third ? side * across * 0.34 + 18 : 0;
-  const rise = third ? 22 : 0;
-  const height = down * side + (planes - 1) * rise + 44;
+  const fits = Math.max(1, Math.floor((width - 16) / (across * 14 + 20)));
+  const planes = third ? Math.min(third.size, 4, fits) : 1;
+  const side = Math.max(13, Math.min(30, ((width - 16) / planes - 20) / across));
+  const height = down * side + (third ? 44 : 30);
   const said = axes.map((axis) => `${axis.axis} of ${axis.size} ${axis.wraps ? "as a ring" : "as a line"}`).join(", ");
   const cut = (second && second.size > PLANE) || first.size > PLANE;
+  const place = (at) => 8 + at * (across * side + 20);
   return html`<svg data-chart width=${width} height=${height} role="img" aria-label=${`A torus: ${said}`}>
-    ${Array.from({ length: planes }, (_, at) => planes - 1 - at).map((at) => html`<${Plane} key=${at} across=${across} down=${down} wrapX=${(second || first).wraps && !cut} wrapY=${second ? first.wraps && !cut : false}
-      x=${16 + at * step} y=${12 + (planes - 1 - at) * rise} side=${side} more=${cut} />`)}
-    <text class="tick" x="16" y=${height - 6}>${axes.map((axis) => `${axis.axis}=${axis.size}${axis.wraps ? " ring" : " line"}`).join("   ")}${cut || (third && third.size > 4) ? "   (a corner of it)" : ""}</text></svg>`;
+    ${Array.from({ length: planes }, (_, at) => html`<g key=${at}>
+      <${Plane} across=${across} down=${down} wrapX=${(second || first).wraps && !cut} wrapY=${second ? first.wraps && !cut : false} x=${place(at)} y=${third ? 18 : 4} side=${side} more=${cut} />
+      ${third && html`<text class="tick" x=${place(at) + (across * side) / 2} y="12" text-anchor="middle">${third.axis}=${at}</text>`}
+      ${third && at > 0 && html`<line class="wire wire-wrap" x1=${place(at) - 20} x2=${place(at)} y1=${18 + (down * side) / 2} y2=${18 + (down * side) / 2} />`}</g>`)}
+    <text class="tick" x="8" y=${height - 6}>${axes.map((axis) => `${axis.axis}=${axis.size}${axis.wraps ? " ring" : " line"}`).join("   ")}${cut || (third && third.size > planes) ? "   (a part of it)" : ""}</text></svg>`;
 }
 
 function Tree({ tiers, hostChips, width }) {
