@@ -42,7 +42,9 @@ def line_panel(asked: Asked) -> dict[str, Any]:
 
 def config_panel(asked: Asked) -> dict[str, Any]:
     """The config under `dropped`: the name that the field gives it, its text made small, and whether an address can hold it."""
-    [(given, text)] = asked.dropped.items() or [("", "")]
+    if len(asked.dropped) != 1:
+        raise InputError("One config.json at a time is read; drop it on the page.")
+    [(given, text)] = asked.dropped.items()
     model = dropped_model(given, text)
     whole: dict[str, Any] = json.loads(text)
     small = _smaller(whole)

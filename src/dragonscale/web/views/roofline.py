@@ -112,15 +112,16 @@ def roof_panel(asked: Asked) -> dict[str, Any]:
 
 
 def _trail(asked: Asked) -> list[dict[str, Any]]:
-    """Where the operation would lie at other sizes of the letter that is varied, each well apart from the last."""
+    """Where the operation would lie at other sizes of the letter that is varied, as far as it climbs the roof."""
     varied = _varied(asked)
     if varied is None:
         return []
     points: list[dict[str, Any]] = []
     for one in varied.at([4.0**power for power in range(10)]):
-        if not points or one.intensity_flops_per_byte > 1.8 * points[-1]["intensity"]:
-            name = f"{varied.letter} = {one.value:,.0f}"
-            points.append(_point(name, one.intensity_flops_per_byte, one.attainable_flops_per_s, one.bound_by))
+        if not points or one.attainable_flops_per_s > 1.2 * points[-1]["rate"]:
+            name, role = f"{varied.letter} = {one.value:,.0f}", "hbm:2" if one.bound_by == varied.question.memory else "compute:2"
+            point = _point(name, one.intensity_flops_per_byte, one.attainable_flops_per_s, one.bound_by)
+            points.append(point | {"role": role})
     return points
 
 
