@@ -119,7 +119,10 @@ def _trail(asked: Asked) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for one in varied.at([4.0**power for power in range(10)]):
         if not points or one.attainable_flops_per_s > 1.2 * points[-1]["rate"]:
-            name, role = f"{varied.letter} = {one.value:,.0f}", "hbm:2" if one.bound_by == varied.question.memory else "compute:2"
+            name, role = (
+                f"{varied.letter} = {one.value:,.0f}",
+                "hbm:2" if one.bound_by == varied.question.memory else "compute:2",
+            )
             point = _point(name, one.intensity_flops_per_byte, one.attainable_flops_per_s, one.bound_by)
             points.append(point | {"role": role})
     return points
