@@ -32,14 +32,20 @@ SEARCH: dict[str, Any] = {
 """Takes ten seconds or more."""
 SLIDER: dict[str, Any] = {"view": "chips", "fields": {"name": "h100"}, "panels": ["sheet"]}
 LATENCY = 1.0
-"""Seconds within which an honest client's quick question is answered at the 95th percentile, on a machine that a flood keeps busy."""
+"""Seconds within which an honest client's quick question is answered at the 95th percentile beside a flood; where the machine is
+busy with other things, ten times what the question takes without one."""
+
+
+TIGHT: dict[str, Any] = {
+    "slow_s": 1.0, "headers_s": 1.0, "body_s": 1.0, "write_s": 1.0, "grace_s": 1.0, "connections_per_address": 40,
+    "requests_at_once": 50.0, "requests_per_s": 50.0,
+}  # fmt: skip
+"""Limits that are soon reached."""
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Served]:
-    with server_under_test(
-        slow_s=2.0, headers_s=1.0, body_s=1.0, write_s=1.0, grace_s=1.0, connections_per_address=40
-    ) as found:
+    with server_under_test(**TIGHT) as found:
         yield found
 
 
@@ -120,14 +126,16 @@ def test_slow_work_is_stopped_and_leaves_a_worker_free(server: Served) -> None:
         assert server.ask(SLIDER)[-1]["done"], "the other worker is free"
         for one in slow:
             error = one.result()[-1]["error"]
-            assert (error["kind"], "took more than 2 s" in error["text"]) == ("limit", True)
+            assert (error["kind"], "took more than 1 s" in error["text"]) == ("limit", True)
 
 
 def test_a_worker_that_dies_costs_its_asker_one_answer(server: Served) -> None:
+    assert until(lambda: server.health()["busy"] == 0)
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(server.ask, SEARCH)
         assert until(lambda: server.health()["busy"] == 1)
         before = server.health()["restarts"]
+        time.sleep(0.3)  # a question that has only just begun is asked again
         for pid in _workers():
             os.kill(pid, signal.SIGKILL)
         error = asked.result()[-1]["error"]
@@ -155,7 +163,7 @@ def test_a_client_that_leaves_stops_its_work(server: Served) -> None:
         head = f"POST /api/ask HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         end.sendall(head.encode() + body)
         assert until(lambda: server.health()["busy"] == 1)
-    assert until(lambda: server.health()["busy"] == 0, 1.5), "it was given up before its time"
+    assert until(lambda: server.health()["busy"] == 0, 0.9), "it was given up before its time"
     assert server.health()["restarts"] == before, "and its worker lives"
 
 
@@ -198,7 +206,7 @@ def test_a_flood_is_answered_by_429(server: Served) -> None:
     statuses = []
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10, source_address=("127.0.0.9", 0))
     with contextlib.closing(connection):
-        for _ in range(int(server.settings.requests_at_once) + 80):
+        for _ in range(1000):
             connection.request("GET", "/api/jobs/none")
             response = connection.getresponse()
             response.read()
@@ -242,7 +250,7 @@ def fuzz(server: Served, request: Any) -> None:
 
 
 @given(REQUESTS | VALUES)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_json_is_answered_in_a_sentence(server: Served, request: Any) -> None:
     fuzz(server, request)
 
@@ -289,12 +297,17 @@ def latencies(server: Served, count: int) -> list[float]:
         assert server.ask(SLIDER, "honest")[-1]["done"]
         found.append(time.monotonic() - began)
         time.sleep(0.02)
-    return sorted(found)
+    return found
+
+
+def percentile_95(found: list[float]) -> float:
+    return sorted(found)[int(0.95 * (len(found) - 1))]
 
 
 def beside_a_hostile_client(server: Served, count: int, threads: int) -> None:
     stop = threading.Event()
     attackers = [threading.Thread(target=attack, args=(server, stop)) for _ in range(threads)]
+    alone = percentile_95(latencies(server, 6))
     for one in attackers:
         one.start()
     try:
@@ -303,12 +316,14 @@ def beside_a_hostile_client(server: Served, count: int, threads: int) -> None:
         stop.set()
         for one in attackers:
             one.join()
-    slowest = found[int(0.95 * (len(found) - 1))]
-    assert slowest < LATENCY, f"median {statistics.median(found):.3f} s, 95th percentile {slowest:.3f} s"
+    slowest, most = percentile_95(found), max(LATENCY, 10 * alone)
+    assert slowest < most, (
+        f"median {statistics.median(found):.3f} s, 95th percentile {slowest:.3f} s; alone {alone:.3f} s"
+    )
 
 
 def test_a_hostile_client_does_not_starve_others(server: Served) -> None:
-    beside_a_hostile_client(server, 30, 1)
+    beside_a_hostile_client(server, 12, 1)
 
 
 @pytest.mark.slow
@@ -325,13 +340,13 @@ def parallel(server: Served, count: int) -> None:
     right = [without_time(json.loads(json.dumps(messages(one)))) for one in asked]
     with ThreadPoolExecutor(count) as threads:
         tabs = ["t" if index % 2 else f"t{index}" for index in range(count)]
-        found = [threads.submit(server.ask, asked[i % len(asked)], tab) for i, tab in enumerate(tabs)]
+        found = [threads.submit(server.ask, asked[i % len(asked)], tab, "127.0.0.4") for i, tab in enumerate(tabs)]
         for index, one in enumerate(found):
             assert without_time(one.result()) == right[index % len(asked)]
 
 
 def test_parallel_requests_are_all_answered_right(server: Served) -> None:
-    parallel(server, 36)
+    parallel(server, 24)
 
 
 @pytest.mark.slow

@@ -20,6 +20,8 @@ from dragonscale.web.server.turns import Crowded, FairQueue, Turn
 
 TICK = 0.25
 """Seconds between two looks at what runs."""
+JUST = 0.25
+"""Seconds after which a question may be what its worker died of."""
 TABS = 2048
 """Tabs whose last worker is remembered."""
 STOPPING = "The page's server is stopping."
@@ -131,13 +133,26 @@ class WorkerPool:
     def died(self, worker: PageWorker) -> None:
         """A worker is gone; whoever waited for it is told, nobody else loses anything."""
         turn = worker.free()
-        if turn is not None:
+        if turn is not None and not self._again(turn):
             self.queue.ended(turn)
             if not turn.over:
                 turn.hear(error_line("limit", STOPPING if self.closing else DIED))
             turn.end()
         self.changed.set()
         self.pump()
+
+    def _again(self, turn: Turn) -> bool:
+        """Whether a turn is queued once more: one that had only just begun was not what the worker died of."""
+        if self.closing or turn.over or turn.left_at is not None or turn.again or time.monotonic() - turn.begun > JUST:
+            return False
+        self.queue.ended(turn)
+        turn.again = True
+        try:
+            self.queue.put(turn)
+        except Crowded as error:
+            turn.hear(error_line("busy", str(error)))
+            turn.end()
+        return True
 
     def became_ready(self) -> None:
         """A worker takes questions from now on."""

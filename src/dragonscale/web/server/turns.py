@@ -42,7 +42,7 @@ class Turn:
         self.came = self.begun = time.monotonic()
         self.unread: deque[bytes] = deque()
         self.bytes = 0
-        self.over = False
+        self.over = self.again = False
         self.left_at: float | None = None
         self.worker: Any = None
         self._reader: asyncio.Future[None] | None = None
