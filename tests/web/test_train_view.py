@@ -63,6 +63,9 @@ def test_parts_add_up(job: str) -> None:
     tracks = {track["name"]: track["slices"] for track in panels["timeline"]["tracks"]}
     end = max(start + length for _, start, length, *_ in tracks["compute"])
     assert end == pytest.approx(time["total"]["value"], rel=1e-6)
+    for depth in (0, 1, 2):  # passes, sections and lines each fill the whole step
+        filled = sum(length for _, _, length, deep, *_ in tracks["compute"] if deep == depth)
+        assert filled == pytest.approx(time["total"]["value"], rel=1e-6)
 
 
 @pytest.mark.parametrize("job", ["torus", "pipeline", "experts"])

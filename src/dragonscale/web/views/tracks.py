@@ -13,14 +13,20 @@ def tracks_of(trace: dict[str, Any]) -> list[dict[str, Any]]:
     names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     tracks: dict[int, list[list[Any]]] = {number: [] for number in names}
     open_until: dict[int, list[float]] = {number: [] for number in names}
-    for event in (event for event in events if event["ph"] == "X"):
+    slices = [(place, event) for place, event in enumerate(events) if event["ph"] == "X"]
+    for _, event in sorted(slices, key=_outermost):
         number, start, length = event["tid"], event["ts"] * MICRO, event["dur"] * MICRO
-        stack = open_until[number]
-        while stack and stack[-1] <= start * (1 + 1e-12):
+        stack, term = open_until[number], event["args"].get("term", "")
+        while stack and stack[-1] <= start + 1e-9 * length:
             stack.pop()
-        depth = len(stack) if number == 1 else 0
+        depth = 0 if number != 1 else 2 if event["args"] else min(len(stack), 1)
         stack.append(start + length)
-        term = event["args"].get("term", "")
         role = time_role(term) if term else ("overhead:2" if depth == 0 else "overhead:3")
-        tracks[number].append([event["name"], start, length, min(depth, 2), role, term])
+        tracks[number].append([event["name"], start, length, depth, role, term])
     return [{"name": names[number], "slices": slices} for number, slices in tracks.items()]
+
+
+def _outermost(one: tuple[int, dict[str, Any]]) -> tuple[float, bool, float, int]:
+    """Of slices that begin together lines come last, and of those that end together too, the one that was closed last comes first."""
+    place, event = one
+    return round(event["ts"], 6), bool(event["args"]), -round(event["dur"], 6), -place

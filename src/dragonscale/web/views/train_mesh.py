@@ -41,7 +41,7 @@ def mesh_of(ledger: Ledger, degrees: dict[str, int], where: str) -> dict[str, An
              "moves": [
                  {"name": move.name, "bytes": amount(move.bytes, "bytes", f"sent:{axis.name}"),
                   "seconds": amount(move.seconds, "s", f"sent:{axis.name}"), "exposed": amount(move.exposed, "s", f"sent:{axis.name}"),
-                  "hidden": (move.exposed or 0.0) < 0.005 * (move.seconds or 0.0)}
+                  "hidden": (move.exposed or 0.0) <= 0.005 * (move.seconds or 0.0)}
                  for move in axis.moves
              ]}
             for axis in axes
@@ -83,8 +83,8 @@ def _network(ledger: Ledger, flops: float, step_s: float, peak: float) -> tuple[
         bandwidth = size / took
         roofs.append({"name": f"wires of {name}", "peak": peak, "bandwidth": bandwidth, "role": axes[0]})
         bound = f"wires of {name}" if flops / size * bandwidth < peak else "compute"
-        points.append({"name": f"the step, by bytes sent over {name}", "intensity": flops / size, "rate": flops / step_s,
-                       "bound": bound, "why": f"sent:{name}", "roof": f"wires of {name}", "role": axes[0]})  # fmt: skip
+        points.append({"name": f"step over {name}", "intensity": flops / size, "rate": flops / step_s,
+                       "bound": bound, "why": f"sent:{name}", "roof": f"wires of {name}"})  # fmt: skip
     return roofs, points
 
 

@@ -2,7 +2,7 @@
 // Zoomed with + and −, the wheel while it has the focus (or with Ctrl), moved with the arrow keys or by dragging.
 
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
-import { colourOf } from "../theme.js";
+import { colourOf, colourOn } from "../theme.js";
 import { linearTicks, textWidth, tickText, Tip, useWidth } from "./svg.js";
 
 const ROW = 20;
@@ -139,5 +139,5 @@ function Slice({ slice, left, wide, top, depth, own }) {
   const plain = !own && depth < 2;
   return html`<g><rect class=${plain ? "slice slice-plain" : "slice"} x=${left.toFixed(1)} y=${top} width=${Math.max(wide - (wide > 2 ? 0.6 : 0), 0.4).toFixed(1)} height=${ROW - 2}
       rx=${wide > 6 ? 2 : 0} style=${plain ? null : { fill: colourOf(role) }} />
-    ${(fits || cut) && html`<text class=${plain ? "slice-name" : "slice-name slice-on"} x=${(left + 5).toFixed(1)} y=${top + 13}>${fits ? name : cut}</text>`}</g>`;
+    ${(fits || cut) && html`<text class="slice-name" style=${plain ? null : { fill: colourOn(role) }} x=${(left + 5).toFixed(1)} y=${top + 13}>${fits ? name : cut}</text>`}</g>`;
 }
