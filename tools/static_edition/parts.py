@@ -8,6 +8,7 @@ the cache. Only `urllib` is needed, neither Node nor a package manager of JavaSc
 
 import functools
 import hashlib
+import os
 import tomllib
 import urllib.error
 import urllib.request
@@ -78,7 +79,7 @@ def _keep(part: Part, data: bytes) -> None:
             f"What {part.url} sent is not {part.name} {part.version}: its SHA-256 differs from parts.toml."
         )
     part.path.parent.mkdir(parents=True, exist_ok=True)
-    half = part.path.with_name(part.path.name + ".half")
+    half = part.path.with_name(f"{part.path.name}.{os.getpid()}")
     half.write_bytes(data)
     half.replace(part.path)
 
