@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,7 @@ def test_the_page_asks_the_worker_and_may_run_no_other_script():
         for name, data in files.items()
         if name.endswith((".js", ".html", ".css")) and "vendor" not in name
     )
-    assert not any(re.search(r"(src|href|from|import)\W{1,3}(https?:)?//", text) for text in texts)
+    assert not any(re.search(r"(src=|href=|from ?|import\(?|url\()[\"'](https?:)?//", text) for text in texts)
 
 
 def test_a_late_package_is_fetched_when_it_is_imported(monkeypatch, tmp_path):
@@ -103,12 +104,14 @@ def test_a_late_package_is_fetched_when_it_is_imported(monkeypatch, tmp_path):
         archive.writestr("dragonscale_late_test/__init__.py", "number = 7")
     asked: list[str] = []
     fetch = lambda name: (asked.append(name), packed.getvalue())[1]  # noqa: E731
-    finder = LatePackages({"dragonscale_late_test": "late.zip"}, ["dragonscale.no_such_part"], tmp_path, fetch)
+    finder = LatePackages(
+        {"dragonscale_late_test": "late.zip"}, {"dragonscale.no_such_part": "Run `dscale web`."}, tmp_path, fetch
+    )
     monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
     monkeypatch.syspath_prepend(str(tmp_path))
     assert importlib.import_module("dragonscale_late_test").number == 7
     assert asked == ["late.zip"]
-    with pytest.raises(InputError, match=r"no_such_part.*run `dscale web`"):
+    with pytest.raises(InputError, match="Run `dscale web`"):
         importlib.import_module("dragonscale.no_such_part")
 
 
@@ -123,6 +126,35 @@ def test_what_is_left_out_is_there_to_be_left_out():
     source = Path(__file__).parents[2] / "src" / "dragonscale"
     assert all((source / one).is_dir() for one in LEFT_OUT)
     assert {"sympy", "yaml"} <= set(LATE)
+
+
+def test_no_view_needs_what_is_left_out_to_be_loaded():
+    """Modules that the planner in the browser imports on loading, followed by their text; what a function imports is told when it is called."""
+    files = {archives.module_name(name): data for name, data in own_files().items() if name.endswith(".py")}
+    todo = [name for name in files if name.startswith("dragonscale.web")]
+    seen: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name in seen or name.split(".")[-1].startswith("__"):
+            continue
+        seen.add(name)
+        assert name in files, f"{name} is not in the archive"
+        todo += _imported(name, files[name].decode(), files)
+    assert "dragonscale.training.search" in seen
+
+
+_IMPORT = re.compile(r"^from (dragonscale[\w.]*) import (\([^)]*\)|.*)$|^import (dragonscale[\w.]*)", re.MULTILINE)
+
+
+def _imported(name: str, text: str, files: Collection[str]) -> list[str]:
+    """Modules of the package that a module's own level imports, and the packages around them."""
+    found = []
+    for module, names, alone in _IMPORT.findall(text):
+        one = module or alone
+        parts_of = one.split(".")
+        found += [".".join(parts_of[:count]) for count in range(1, len(parts_of) + 1)]
+        found += [f"{one}.{word}" for word in re.findall(r"\w+", names) if f"{one}.{word}" in files]
+    return [other for other in found if other != name]
 
 
 # In the browser.
@@ -210,7 +242,7 @@ def test_the_page_shows_the_plan_and_says_what_needs_a_server(page_browser, site
     context = page_browser.new_context()
     page, strays = _open(context, site)
     page.wait_for_selector("#answer")
-    page.get_by_text("a step").first.wait_for()
+    page.locator("#answer").get_by_text("MFU").first.wait_for()
     assert "dscale web" in page.inner_text("footer.edition")
     assert not strays
     context.close()
@@ -230,6 +262,32 @@ def test_algebra_is_loaded_when_a_formula_is_asked(page_browser, site):
     assert not list(_differences(expected, found, "$"))
     assert "planner/sympy.zip" in fetched
     assert not strays
+    context.close()
+
+
+CANCEL = """async ([long, short]) => {
+  const { ask } = await import("./js/backend.js");
+  const stop = new AbortController();
+  const begun = performance.now();
+  await ask(long, (message) => { if (message.progress > 0) stop.abort(); }, stop.signal);
+  const given_up = performance.now() - begun;
+  await ask(short, () => {});
+  const other = performance.now() - begun - given_up;
+  await ask(long, () => {});
+  return { other, whole: performance.now() - begun - given_up - other };
+}"""
+
+
+@pytest.mark.slow
+def test_a_search_that_nobody_waits_for_gives_way(page_browser, site):
+    context = page_browser.new_context()
+    page, _ = _open(context, site)
+    short = {"view": "chips", "fields": {"name": "h100"}, "panels": ["record"]}
+    page.evaluate(ASK, short)
+    fields = {"model": "llama3-70b", "on": "v5p:8x16x16", "batch": "8Mi", "seq": 8192}
+    page.evaluate(ASK, {"view": "train", "fields": fields, "panels": ["answer"]})  # modules are loaded now
+    took = page.evaluate(CANCEL, [{"view": "train", "fields": fields | {"batch": "6Mi"}, "panels": ["answer"]}, short])
+    assert took["other"] < took["whole"] / 2, took
     context.close()
 
 

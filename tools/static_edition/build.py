@@ -49,6 +49,14 @@ LEFT_OUT = (
     "reports/sweep",
     "reports/verify",
 )
+# What is said where a question needs such a part.
+MISSING = {
+    f"dragonscale.{one.replace('/', '.')}": "This runs programs on a machine, which a page without a server cannot: run `dscale web`."
+    for one in LEFT_OUT
+} | {
+    "huggingface_hub": "Models of the Hugging Face Hub cannot be fetched by a page without a server: drop the model's config.json "
+    "on the page, or run `dscale web`."
+}
 # Archives that an import fetches, by the packages they hold.
 LATE = {"sympy": ("sympy", "mpmath"), "yaml": ("yaml",), "numpy_random": ("numpy.random",)}
 FIRST = ("numpy.zip", "msgspec.zip", "dragonscale.zip")
@@ -89,7 +97,7 @@ def planner_files() -> Files:
     manifest = {
         "first": FIRST,
         "late": {package: f"{name}.zip" for name, packages in LATE.items() for package in packages},
-        "missing": [f"dragonscale.{one.replace('/', '.')}" for one in LEFT_OUT if one != "web/page"],
+        "missing": MISSING,
     }
     return files | {
         "python_stdlib.zip": packed(zip_files(stdlib), soon),

@@ -5,13 +5,11 @@ import { loadPyodide } from "../planner/pyodide.mjs";
 
 const PLANNER = new URL("../planner/", import.meta.url).href;
 const PACKAGES = "/lib/python3.12/site-packages";
-const PAUSE_MS = 40;
 
 const queue = [];
 let running = null;
-let answerText = null;
+let answerInWorker = null;
 let failed = null;
-let paused = 0;
 
 const post = (id, message) => self.postMessage({ id, message: typeof message === "string" ? message : JSON.stringify(message) });
 
@@ -32,34 +30,35 @@ function bytesNow(name) {
 }
 
 async function start() {
+  told(0.05, "Python");
   const manifest = fetch(`${PLANNER}manifest.json`).then((response) => response.json());
   const archives = manifest.then(({ first }) => Promise.all(first.map(bytes)));
   const python = await loadPyodide({ indexURL: PLANNER, lockFileURL: `${PLANNER}pyodide-lock.json`, fullStdLib: false });
+  told(0.5, "NumPy and the planner");
   for (const archive of await archives) python.unpackArchive(archive, "zip", { extractDir: PACKAGES });
+  told(0.75, "the planner");
   const { late, missing } = await manifest;
   const planner = python.pyimport("dragonscale.web.in_browser");
   planner.install(python.toPy(late), python.toPy(missing), PACKAGES, (name) => python.toPy(bytesNow(name)));
-  answerText = planner.answer_text;
-  // Where the browser can suspend WebAssembly, a long search lets messages in and so hears that nobody waits for it.
-  const { can_run_sync: canWait, run_sync: wait } = python.pyimport("pyodide.ffi");
-  pause = () => {
-    if (performance.now() - paused < PAUSE_MS || !canWait()) return;
-    wait(new Promise((resolve) => { setTimeout(resolve, 0); }));
-    paused = performance.now();
-  };
+  python.pyimport("numpy");
+  answerInWorker = planner.answer_in_worker;
+  told(1, "");
 }
 
-let pause = () => {};
+/** How far the start is, for the page to show. */
+function told(progress, what) {
+  self.postMessage({ id: 0, message: JSON.stringify({ loading: progress, what }) });
+}
 
 async function work() {
-  if (running !== null || queue.length === 0 || (answerText === null && failed === null)) return;
+  if (running !== null || queue.length === 0 || (answerInWorker === null && failed === null)) return;
   running = queue.shift();
   const { id, request } = running;
+  const hear = (text) => { if (!running.cancelled) post(id, text); };
+  const rest = () => new Promise((resolve) => { setTimeout(resolve, 0); });
   try {
     if (failed) throw failed;
-    paused = performance.now();
-    const unwanted = () => { pause(); return running.cancelled === true; };
-    await answerText.callPromising(JSON.stringify(request), (text) => { if (!running.cancelled) post(id, text); }, unwanted);
+    await answerInWorker.callPromising(JSON.stringify(request), hear, () => running.cancelled === true, rest);
   } catch (error) {
     const last = String(error.message || error).trim().split("\n").pop();
     post(id, { error: { kind: "fault", text: `The planner failed in this browser (${last}).` } });
@@ -77,8 +76,7 @@ self.onmessage = ({ data }) => {
     return;
   }
   queue.push(data);
-  if (answerText === null) post(data.id, { note: "The planner is being loaded into this browser …" });
   work();
 };
 
-start().catch((error) => { failed = error; }).then(work);
+start().catch((error) => { failed = error; told(1, ""); }).then(work);

@@ -41,13 +41,28 @@ export async function hearLines(response, heard) {
 }
 
 const waiting = new Map();
+const listeners = new Set();
+let loaded = { loading: kind === "worker" ? 0 : 1, what: "" };
+function setLoaded(message) { loaded = message; }
+
+/** Hear how far the planner is loaded into this browser, from 0 to 1, and what comes next; returns how to stop. */
+export function onLoading(hear) {
+  hear(loaded);
+  listeners.add(hear);
+  return () => listeners.delete(hear);
+}
+
 let last = 0;
 // Begun with the page, so that the planner is being loaded while the form is drawn and filled in.
 const worker = kind === "worker" ? startWorker() : null;
 
 function startWorker() {
   const made = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
-  made.onmessage = ({ data }) => waiting.get(data.id)?.(JSON.parse(data.message));
+  made.onmessage = ({ data }) => {
+    const message = JSON.parse(data.message);
+    if (message.loading == null) waiting.get(data.id)?.(message);
+    else for (const hear of [setLoaded, ...listeners]) hear(message);
+  };
   made.onerror = ({ message }) => {
     const text = `The planner could not be started in this browser (${message || "it has no module workers"}).`;
     for (const hear of waiting.values()) hear({ error: { kind: "network", text } });
