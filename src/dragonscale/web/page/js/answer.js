@@ -12,16 +12,23 @@ export function ErrorNote({ error }) {
   return html`<div class=${`problem problem-${error.kind}`} role="alert"><strong>${KINDS[error.kind] || "Wrong"}</strong><p>${error.text}</p></div>`;
 }
 
-/** The answer's area, for `useAnswer`'s answer; what it drew before stays while the next one comes. */
+/** The answer's area, for `useAnswer`'s answer; what it drew before stays while the next one comes. `toolbar` is placed under the headline. */
 export function AnswerArea({ answer, label = "Answer", toolbar, children }) {
   const { busy, progress, error } = answer;
   return html`<section id="answer" tabindex="-1" class="answer" aria-busy=${String(Boolean(busy))} aria-label=${label}>
     <div class=${`progress${busy ? " progress-on" : ""}${progress == null ? " progress-open" : ""}`} aria-hidden="true">
       <div style=${{ transform: `scaleX(${progress == null ? 0.3 : Math.max(0.03, progress)})` }}></div></div>
-    ${toolbar}
     <${ErrorNote} error=${error} />
-    ${children}
+    ${toolbar ? placed(children, toolbar) : children}
   </section>`;
+}
+
+/** The toolbar stands after the sentence and the figures that the answer begins with. */
+function placed(children, toolbar) {
+  const every = [children].flat(2);
+  const rest = every.findIndex((one) => one && one.type !== Sentence && one.type !== Figures);
+  const at = rest < 0 ? every.length : rest;
+  return [...every.slice(0, at), toolbar, ...every.slice(at)];
 }
 
 /** The answer in a sentence; `feasible` false makes it a warning. `advice` is what bounds it and what to change. */
@@ -34,7 +41,8 @@ export function Sentence({ text, feasible = true, advice, height = 64 }) {
 /** The headline numbers as tiles: {label, number, about}. */
 export function Figures({ figures }) {
   if (!figures) return html`<div class="figures">${[1, 2, 3, 4].map((at) => html`<${Skeleton} key=${at} height=${84} />`)}</div>`;
-  return html`<dl class="figures">${figures.map((one) => html`<div class=${one.met === false ? "figure figure-missed" : "figure"} key=${one.label}>
+  const columns = figures.length <= 6 ? figures.length : Math.ceil(figures.length / 2);
+  return html`<dl class="figures figures-set" style=${{ "--columns": columns }}>${figures.map((one) => html`<div class=${one.met === false ? "figure figure-missed" : "figure"} key=${one.label}>
     <dt>${one.label}</dt><dd><${Num} of=${one.number} />${one.about && html`<small>${one.about}</small>`}</dd></div>`)}</dl>`;
 }
 

@@ -2,7 +2,8 @@
 
 import { html, useMemo, useState } from "../html.js";
 import { colourOf } from "../theme.js";
-import { apart, Axes, boxOf, ChartTable, Reader, scaleOf, textWidth, tickText, Tip, useWidth } from "./svg.js";
+import { apart, inside } from "./labels.js";
+import { Axes, boxOf, ChartTable, Reader, scaleOf, textWidth, tickText, Tip, useWidth } from "./svg.js";
 
 const LABEL = 12;
 
@@ -47,18 +48,17 @@ function Rules({ rules, box, sx, sy, width }) {
     }
     const place = sx.at(rule.at);
     if (!(place >= box.left - 1 && place <= box.right + 1)) return null;
-    const left = place + textWidth(rule.text, 11) + 8 > width;
+    const text = rule.text || "";
     return html`<g key=${at} class="rule"><line x1=${place} x2=${place} y1=${box.top - 4} y2=${box.bottom} style=${{ stroke: colour }} />
-      <text class="note" x=${place + (left ? -5 : 5)} y=${box.top + 5 + 14 * (at % 3)} text-anchor=${left ? "end" : "start"}>${rule.text}</text></g>`;
+      <text class="note" x=${inside(place + 5, textWidth(text, 11), 2, width - 2)} y=${box.top + 5 + 14 * (at % 3)}>${text}</text></g>`;
   });
 }
 
-function Marks({ marks, box, sx, sy }) {
+function Marks({ marks, box, sx, sy, width }) {
   return marks.map((mark, at) => {
     const [px, py] = [sx.at(mark.x), sy.at(mark.y)];
-    const left = px + textWidth(mark.text || "", 12) + 12 > box.right + 12;
     return html`<g key=${at} class="mark"><circle cx=${px} cy=${py} r="5" style=${mark.role ? { fill: colourOf(mark.role) } : null} />
-      ${mark.text && html`<text class="mark-text" x=${px + (left ? -9 : 9)} y=${py - 9} text-anchor=${left ? "end" : "start"}>${mark.text}</text>`}</g>`;
+      ${mark.text && html`<text class="mark-text" x=${inside(px + 9, textWidth(mark.text, 12.6), 2, width - 2)} y=${Math.max(py - 10, box.top + 4)}>${mark.text}</text>`}</g>`;
   });
 }
 
@@ -91,7 +91,7 @@ export function Lines({ series = [], x = {}, y = {}, rules = [], marks = [], onP
     ${series.map((one) => html`<path key=${one.name} class=${one.dashed ? "line line-dashed" : "line"} d=${pathOf(one.points, sx, sy, box.top)} style=${{ stroke: colourOf(one.role) }} />`)}
     ${series.map((one) => one.dots && one.points.filter((point) => Number.isFinite(point[1])).map(([px, py]) => html`<circle key=${`${one.name} ${px}`} class="dot" cx=${sx.at(px)} cy=${sy.at(py)} r="3"
       style=${{ fill: colourOf(one.role) }} />`))}
-    <${Marks} marks=${marks} box=${box} sx=${sx} sy=${sy} />
+    <${Marks} marks=${marks} box=${box} sx=${sx} sy=${sy} width=${width} />
     ${named && html`<${Names} series=${series} box=${box} sy=${sy} />`}`, [series, rules, marks, box, sx, sy, named, width]);
   const spot = active == null ? null : spots[active];
   const title = label || `${y.label || "Values"} over ${x.label || "x"}`;

@@ -3,6 +3,7 @@
 import { html, useContext, useMemo, useState } from "../html.js";
 import { Deriving } from "../number.js";
 import { colourOf } from "../theme.js";
+import { PointNames } from "./labels.js";
 import { Legend } from "./lines.js";
 import { Axes, boxOf, ChartTable, Reader, scaleOf, textWidth, tickText, Tip, useWidth } from "./svg.js";
 
@@ -14,13 +15,13 @@ export const boundRole = (bound) => BOUNDS[bound] || (bound ? "tensor" : "overhe
 
 function laidOut(roofs, points, x, y, width, height) {
   const ridges = roofs.map((roof) => roof.peak / roof.bandwidth);
-  // the slope of the roofs is seen even where nothing lies under it
-  const slope = points.length < 2 ? [Math.min(...ridges) / 12] : [];
-  const intensities = [...points.map((one) => one.intensity), ...ridges, ...slope].filter((one) => one > 0);
-  const low = 10 ** Math.floor(Math.log10(Math.min(...intensities) / 1.5));
+  const intensities = [...points.map((one) => one.intensity), ...ridges].filter((one) => one > 0);
+  // at least a decade and a half under the ridge, so that the slope is seen
+  const low = 10 ** Math.floor(Math.log10(Math.min(Math.min(...intensities) / 1.5, Math.min(...ridges) / 20)));
   const high = 10 ** Math.ceil(Math.log10(Math.max(...intensities) * 2));
-  const top = Math.max(...roofs.map((roof) => roof.peak), ...points.map((one) => one.rate || 0)) * 1.8;
-  const floor = Math.min(...roofs.map((roof) => roof.bandwidth * Math.max(low, Math.min(...intensities) / 2)), ...points.map((one) => (one.rate > 0 ? one.rate / 2 : Infinity)));
+  const peak = Math.max(...roofs.map((roof) => roof.peak));
+  const top = Math.max(peak, ...points.map((one) => one.rate || 0)) * 2;
+  const floor = Math.min(peak / 60, ...points.map((one) => (one.rate > 0 ? one.rate / 2 : Infinity)));
   const yAxis = { ...y, log: true, from: floor, upto: top };
   const many = Math.max(3, Math.floor(height / 56));
   const box = boxOf(width, height, scaleOf([], yAxis, height - 42, 26, many).ticks, y.unit, 20);
@@ -60,6 +61,7 @@ export function RooflineChart({ roofs = [], points = [], onPick, height = 320, l
   const { box, sx, sy } = found;
   const spots = seen.map((one) => ({ x: sx.at(one.intensity), y: sy.at(one.rate),
     text: `${one.name}: ${trimmed(one.intensity)} FLOP per byte, ${tickText(one.rate, "FLOP/s")}${one.bound ? `, bound by ${one.bound}` : ""}` }));
+  const taken = roofs.filter((roof, at) => at === 0 || roof.peak !== roofs[0].peak).map((roof) => [box.right - textWidth(roofText(roof), 11), sy.at(roof.peak) - 18, box.right, sy.at(roof.peak) + 1]);
   const kinds = [...new Map(seen.map((one) => [one.bound, { name: `bound by ${one.bound}`, role: one.role || boundRole(one.bound) }])).values()];
   const one = active == null ? null : seen[active];
   const pick = onPick || (open && seen.some((point) => point.why) ? (at) => seen[at].why && open(seen[at].why, seen[at]) : null);
@@ -72,7 +74,7 @@ export function RooflineChart({ roofs = [], points = [], onPick, height = 320, l
         ${roofs.map((roof, at) => html`<${Roof} key=${roof.name} roof=${roof} at=${at} found=${found} same=${at > 0 && roof.peak === roofs[0].peak} />`)}
         ${seen.map((point, at) => html`<circle key=${`${point.name}${at}`} class="point" cx=${spots[at].x} cy=${spots[at].y} r=${active === at ? 7 : 5}
           style=${{ fill: colourOf(point.role || boundRole(point.bound)) }} />`)}
-        <${OpNames} points=${seen} spots=${spots} box=${box} roofs=${roofs} sy=${sy} />
+        <${PointNames} names=${seen.map((point) => point.name)} spots=${spots} box=${box} taken=${taken} />
       </svg>
       <${Reader} label=${label} spots=${spots} active=${active} onActive=${setActive} onPick=${pick} width=${width} height=${height} />
       ${one && html`<${Tip} x=${spots[active].x} y=${spots[active].y} width=${width}><strong>${one.name}</strong>
@@ -82,25 +84,4 @@ export function RooflineChart({ roofs = [], points = [], onPick, height = 320, l
     <${ChartTable} columns=${["operation", "FLOP per byte", "FLOP/s", "bound by"]}
       rows=${() => seen.map((point) => [point.name, trimmed(point.intensity), tickText(point.rate, "FLOP/s"), point.bound || ""])} />
   </figure>`;
-}
-
-/** Names beside the points where they do not cover each other. */
-function OpNames({ points, spots, box, roofs, sy }) {
-  const roofNames = roofs.filter((roof, at) => at === 0 || roof.peak !== roofs[0].peak).map((roof) => [box.right - textWidth(roofText(roof), 11), sy.at(roof.peak) - 18, box.right, sy.at(roof.peak) + 1]);
-  const taken = [...spots.map((spot) => [spot.x - 6, spot.y - 6, spot.x + 6, spot.y + 6]), ...roofNames];
-  return points.map((point, at) => {
-    const wide = textWidth(point.name, 11);
-    const { x, y } = spots[at];
-    const tries = [[x + 9, y + 4, "start"], [x - 9, y + 4, "end"], [x, y + 19, "middle"], [x, y - 11, "middle"],
-      ...[22, 36, 50, 64].map((down) => [x + 10, y + down, "start"]), ...[22, 36, 50].map((down) => [x - 10, y + down, "end"])];
-    const free = tries.map(([px, py, anchor]) => {
-      const left = anchor === "start" ? px : anchor === "end" ? px - wide : px - wide / 2;
-      return { px, py, anchor, area: [left, py - 10, left + wide, py + 3] };
-    }).find(({ area }) => area[0] > box.left && area[2] < box.right + 16 && area[3] < box.bottom
-      && taken.every((other, place) => place === at || other[2] < area[0] || other[0] > area[2] || other[3] < area[1] || other[1] > area[3]));
-    if (!free) return null;
-    taken.push(free.area);
-    return html`<g key=${at}>${free.py > y + 20 && html`<line class="leader" x1=${x} y1=${y + 5} x2=${free.px + (free.px > x ? -2 : 2)} y2=${free.py - 5} />`}
-      <text class="note op" x=${free.px} y=${free.py} text-anchor=${free.anchor}>${point.name}</text></g>`;
-  });
 }

@@ -2,8 +2,12 @@
 
 import { html, useMemo, useState } from "../html.js";
 import { colourOf } from "../theme.js";
+import { inside, PointNames } from "./labels.js";
 import { Legend } from "./lines.js";
 import { Axes, boxOf, ChartTable, Reader, scaleOf, textWidth, tickText, Tip, useWidth } from "./svg.js";
+
+// so many points have their names beside them; more are told one at a time
+const NAMED = 32;
 
 /** Points {x, y, name, role, chosen, group, about}; `frontier` is a list of [x, y] or of places in `points`; `onPick` hears the point. */
 export function ScatterChart({ points = [], x = {}, y = {}, frontier = [], rules = [], onPick, height = 300, label }) {
@@ -13,9 +17,10 @@ export function ScatterChart({ points = [], x = {}, y = {}, frontier = [], rules
     const line = frontier.map((one) => (Array.isArray(one) ? one : [points[one].x, points[one].y])).sort((a, b) => a[0] - b[0]);
     const [xs, ys] = [points.map((one) => one.x), points.map((one) => one.y)];
     const many = Math.max(3, Math.floor(height / 48));
-    const box = boxOf(width, height, scaleOf(ys, y, height - 42, 26, many).ticks, y.unit, 20);
-    const sy = scaleOf(ys, y, box.bottom, box.top + 6, many);
-    const sx = scaleOf(xs, x, box.left + 6, box.right, Math.max(3, Math.floor((box.right - box.left) / 64)));
+    const [wx, wy] = [widened(x, xs), widened(y, ys)];
+    const box = boxOf(width, height, scaleOf(ys, wy, height - 42, 26, many).ticks, y.unit, 20);
+    const sy = scaleOf(ys, wy, box.bottom, box.top, many);
+    const sx = scaleOf(xs, wx, box.left, box.right, Math.max(3, Math.floor((box.right - box.left) / 64)));
     const spots = points.map((one) => ({ x: sx.at(one.x), y: sy.at(one.y),
       text: `${one.name}: ${x.label || "x"} ${tickText(one.x, x.unit)}, ${y.label || "y"} ${tickText(one.y, y.unit)}` }));
     return { line, box, sx, sy, spots };
@@ -30,7 +35,8 @@ export function ScatterChart({ points = [], x = {}, y = {}, frontier = [], rules
     ${line.length > 1 && html`<path class="line frontier" d=${`M${line.map(([px, py]) => `${sx.at(px).toFixed(1)} ${sy.at(py).toFixed(1)}`).join("L")}`} />`}
     ${points.map((one, at) => !one.chosen && html`<circle key=${at} class="point" cx=${spots[at].x} cy=${spots[at].y} r="4" style=${{ fill: colourOf(one.role || "compute") }} />`)}
     ${points.map((one, at) => one.chosen && html`<g key=${at} class="chosen"><circle cx=${spots[at].x} cy=${spots[at].y} r="6.5" style=${{ fill: colourOf(one.role || "compute") }} />
-      ${chosenText(one, spots[at], box)}</g>`)}`, [found, points, rules]);
+      ${chosenText(one, spots[at], width)}</g>`)}
+    ${points.length <= NAMED && html`<${PointNames} names=${points.map((one) => (one.chosen ? "" : one.name))} spots=${spots} box=${box} />`}`, [found, points, rules]);
   const title = label || `${y.label || "y"} against ${x.label || "x"}`;
   const one = active == null ? null : points[active];
   const chosen = points.filter((point) => point.chosen);
@@ -49,7 +55,15 @@ export function ScatterChart({ points = [], x = {}, y = {}, frontier = [], rules
   </figure>`;
 }
 
-function chosenText(one, spot, box) {
-  const left = spot.x + textWidth(one.name) + 12 > box.right + 16;
-  return html`<text class="mark-text" x=${spot.x + (left ? -10 : 10)} y=${spot.y - 10} text-anchor=${left ? "end" : "start"}>${one.name}</text>`;
+/** A logarithmic axis with some room around its points. */
+function widened(axis, values) {
+  const found = values.filter((one) => one > 0);
+  if (!axis.log || !found.length) return axis;
+  const [low, high] = [Math.min(...found), Math.max(...found)];
+  const more = Math.max((high / low) ** 0.06, 1.1);
+  return { from: low / more, upto: high * more, ...axis };
+}
+
+function chosenText(one, spot, width) {
+  return html`<text class="mark-text" x=${inside(spot.x + 10, textWidth(one.name, 12.6), 2, width - 2)} y=${Math.max(spot.y - 10, 14)}>${one.name}</text>`;
 }

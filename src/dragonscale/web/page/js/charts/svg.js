@@ -186,15 +186,3 @@ export function ChartTable({ columns, rows }) {
       <tbody>${rows().map((row, at) => html`<tr key=${at}>${row.map((one, place) => html`<td key=${place}>${one}</td>`)}</tr>`)}</tbody></table></div>`}
   </details>`;
 }
-
-/** Places for labels on one side, in order, moved apart so that none covers another. */
-export function apart(places, gap, low, high) {
-  const order = places.map((place, at) => [place, at]).sort((a, b) => a[0] - b[0]);
-  let floor = low;
-  for (const one of order) { one[0] = Math.max(one[0], floor); floor = one[0] + gap; }
-  let ceiling = high;
-  for (const one of [...order].reverse()) { one[0] = Math.min(one[0], ceiling); ceiling = one[0] - gap; }
-  const found = [];
-  for (const [place, at] of order) found[at] = place;
-  return found;
-}

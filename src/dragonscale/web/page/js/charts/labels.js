@@ -1,0 +1,47 @@
+// Names beside what they name, moved or left out where they would cover each other.
+
+import { html } from "../html.js";
+import { textWidth } from "./svg.js";
+
+const SIZE = 11;
+
+/** Places for labels on one side, in order, moved apart so that none covers another. */
+export function apart(places, gap, low, high) {
+  const order = places.map((place, at) => [place, at]).sort((a, b) => a[0] - b[0]);
+  let floor = low;
+  for (const one of order) { one[0] = Math.max(one[0], floor); floor = one[0] + gap; }
+  let ceiling = high;
+  for (const one of [...order].reverse()) { one[0] = Math.min(one[0], ceiling); ceiling = one[0] - gap; }
+  const found = [];
+  for (const [place, at] of order) found[at] = place;
+  return found;
+}
+
+/** Where a text of this width starts, near `place`, so that it stays between `low` and `high`. */
+export const inside = (place, wide, low, high) => Math.max(low, Math.min(place, high - wide));
+
+function tried(spot, wide) {
+  const { x, y } = spot;
+  const places = [[x + 9, y + 4, "start"], [x - 9, y + 4, "end"], [x, y + 18, "middle"], [x, y - 10, "middle"],
+    ...[22, 36, 50, 64].map((down) => [x + 10, y + down, "start"]), ...[22, 36, 50].map((down) => [x - 10, y + down, "end"])];
+  return places.map(([px, py, anchor]) => {
+    const left = anchor === "start" ? px : anchor === "end" ? px - wide : px - wide / 2;
+    return { px, py, anchor, area: [left, py - 10, left + wide, py + 3] };
+  });
+}
+
+const apartFrom = (one, other) => other[2] < one[0] || other[0] > one[2] || other[3] < one[1] || other[1] > one[3];
+
+/** Names of points beside them, with a thin line where they had to go further; `taken` are areas [left, top, right, bottom] to keep free. */
+export function PointNames({ names, spots, box, taken = [] }) {
+  const areas = [...spots.map((spot) => [spot.x - 6, spot.y - 6, spot.x + 6, spot.y + 6]), ...taken];
+  return names.map((name, at) => {
+    const { x, y } = spots[at];
+    const free = name && tried(spots[at], textWidth(name, SIZE)).find(({ area }) => area[0] > box.left && area[2] < box.right + 14
+      && area[1] > box.top - 16 && area[3] < box.bottom && areas.every((other, place) => place === at || apartFrom(area, other)));
+    if (!free) return null;
+    areas.push(free.area);
+    return html`<g key=${at}>${free.py > y + 20 && html`<line class="leader" x1=${x} y1=${y + 5} x2=${free.px + (free.px > x ? -2 : 2)} y2=${free.py - 5} />`}
+      <text class="note op" x=${free.px} y=${free.py} text-anchor=${free.anchor}>${name}</text></g>`;
+  });
+}
