@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dragonscale.errors import InputError
 from dragonscale.hardware import dtype_bytes
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import preset_lines
@@ -67,9 +68,17 @@ def _maybe(value: int | None, why: str) -> Amount:
     return amount(None, "count") if value is None else count(value, why)
 
 
+def _one(asked: Asked) -> ModelReport:
+    """The model that was asked for; without a name the command lists them all."""
+    report = asked.record
+    if not isinstance(report, ModelReport):
+        raise InputError("The question names no model; give one, such as llama3-8b, as `model`.")
+    return report
+
+
 def model_panel(asked: Asked) -> dict[str, Any]:
     """One model: its numbers, its parts, its weights in every format."""
-    report: ModelReport = asked.record
+    report = _one(asked)
     seq = f"at {report.sequence:,} tokens"
     rows = [
         ("parameters", amount(report.parameters, "count", "model:parameters"), f"{report.parameters:,}"),
@@ -121,7 +130,7 @@ def _lengths(model: Transformer, causal: bool) -> tuple[list[float], float | Non
 def lengths_panel(asked: Asked) -> dict[str, Any]:
     """The KV cache and the FLOPs of a token over the length of the sequence, with where attention overtakes the matmuls."""
     question = question_of("models", asked.fields, asked.dropped)
-    report: ModelReport = asked.record
+    report = _one(asked)
     model = load_model(question.model) if not (question.assume or question.family) else None
     if model is None:
         return {"cache": None, "flops": None}
@@ -194,7 +203,7 @@ def _points(lengths: Sequence[float], values: Sequence[float]) -> list[list[floa
 
 def program_panel(asked: Asked) -> dict[str, Any]:
     """The model as named einsums."""
-    report: ModelReport = asked.record
+    report = _one(asked)
     return {"program": report.program}
 
 
