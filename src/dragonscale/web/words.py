@@ -20,6 +20,7 @@ from dragonscale.cli.commands import COMMANDS
 from dragonscale.cli.mcp.tools import PlannerTool, tools
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.huggingface import load_config
+from dragonscale.simulation.trace_files import TraceText
 
 _ENDINGS = (
     "toml",
@@ -45,6 +46,8 @@ _JOBS = ("verify",)
 """Commands that agents may not call, because they take a compiler; the page's server runs them as jobs."""
 LARGEST_CONFIG = 256_000
 """Characters of a config that is dropped on the page."""
+LARGEST_TRACE = 900_000
+"""Characters of a trace that is dropped on it."""
 
 
 def looks_like_file(text: str) -> bool:
@@ -73,10 +76,23 @@ def question_of(command: str, fields: Mapping[str, Any], dropped: Mapping[str, s
                 told = f"{field} is {shorten(text)}, which looks like a file"
                 raise InputError(f"{told}; the page reads none: drop the file on it instead.")
     question = every[name].question(fields)
+    if "trace" in fields:
+        vars(question)["trace"] = dropped_trace(fields["trace"], dropped or {})
     given = fields.get("model")
     if dropped and isinstance(given, str) and given in dropped:
         vars(question)["model"] = dropped_model(given, dropped[given])
     return question
+
+
+def dropped_trace(name: Any, dropped: Mapping[str, str]) -> TraceText:
+    """The trace that was dropped on the page under this name; any other would be a file of the machine that answers."""
+    if not isinstance(name, str) or name not in dropped:
+        raise InputError(
+            f"There is no trace {shorten(name)} on the page; drop a CSV or JSON lines file on the tab Simulate."
+        )
+    if len(text := dropped[name]) > LARGEST_TRACE:
+        raise InputError(f"The trace {shorten(name)} has {len(text):,} characters; at most {LARGEST_TRACE:,} are read.")
+    return TraceText.named(name, text)
 
 
 def dropped_model(name: str, text: str) -> Any:

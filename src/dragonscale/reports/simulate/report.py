@@ -104,7 +104,7 @@ def _described(question: SimulateQuestion) -> dict[str, Any]:
     """The traffic in the words of the flags that describe it."""
     names = ["requests"]
     if question.trace:
-        return {"trace": question.trace, "speed": question.speed}
+        return {"trace": question.trace[:], "speed": question.speed}
     names += ["clients"] if question.clients else ["arrivals", *(["rate"] if question.rate else [])]
     names += ["prompt", "output", "lengths", *(["prefixes"] if question.prefixes else [])]
     return {name: getattr(question, name) for name in names}

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from dragonscale.charts.mesh import AxisMove, mesh_frames
-from dragonscale.errors import InputError
 from dragonscale.hardware import Chip
+from dragonscale.kernels.dtypes import FORMATS
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.plan.timeline import TimelinePass, timeline
 from dragonscale.reports.charts.moves import mesh_axes
@@ -13,7 +13,9 @@ from dragonscale.reports.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.reports.serve.bills import bills_of, deployment_of
 from dragonscale.reports.serve.config import first
 from dragonscale.reports.serve.records import ConfigReport, ServeReport
+from dragonscale.serving.formats import part_format
 from dragonscale.serving.lines import ServingLine
+from dragonscale.serving.plan import ServingPlan
 from dragonscale.units import render
 from dragonscale.web.amounts import amount, count
 from dragonscale.web.asked import Asked
@@ -86,19 +88,18 @@ def roofline_panel(asked: Asked) -> dict[str, Any]:
     if found is None:
         return {"roofs": [], "points": []}
     report, one, bills = found
-    chip = deployment_of(report.asked, one).chip
+    deployment = deployment_of(report.asked, one)
+    chip = deployment.chip
     points = [point for phase, ledger in bills.items() for point in _points(ledger, phase, one.batch)]
-    return {"roofs": _roofs(chip, one.dtypes), "points": points, "chip": chip.title}
+    return {"roofs": _roofs(chip, deployment.plan), "points": points, "chip": chip.title}
 
 
-def _roofs(chip: Chip, dtypes: dict[str, str]) -> list[dict[str, Any]]:
+def _roofs(chip: Chip, plan: ServingPlan) -> list[dict[str, Any]]:
     """The roof of each format that is multiplied in."""
     found: dict[float, dict[str, Any]] = {}
-    for dtype in dict.fromkeys((dtypes["compute"], dtypes["attention"], "bf16")):
-        try:
-            peak = chip.peak(dtype)
-        except InputError:
-            continue
+    for part in ("mlp", "attention", "head"):
+        dtype = FORMATS[part_format(plan, part)].compute
+        peak = chip.peak(dtype)
         found.setdefault(peak, {"name": dtype, "peak": peak, "bandwidth": chip.bandwidth("hbm"), "why": "chip:peak"})
     return list(found.values())
 

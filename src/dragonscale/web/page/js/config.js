@@ -10,10 +10,10 @@ import { change, current } from "./state.js";
 
 const LARGEST = 256000;
 
-/** The dropped configs that a request needs: the one that its field names. */
+/** The dropped files that a request needs: the config and the trace that its fields name. */
 export function droppedFor(state, fields) {
-  const text = state.dropped[fields.model];
-  return text ? { [fields.model]: text } : {};
+  const named = [fields.model, fields.trace].filter((name) => name && state.dropped[name]);
+  return Object.fromEntries(named.map((name) => [name, state.dropped[name]]));
 }
 
 /** Read a dropped file and make it the model: resolves to {error} or {note}, sentences, or to nothing to say. */

@@ -51,7 +51,7 @@ export function writeAddress(state) {
   }
   for (const [name, value] of Object.entries(state.view)) if (value) query.set(`view.${name}`, value);
   for (const [name, text] of Object.entries(state.dropped)) {
-    if (state.fields[state.tab].model === name && text.length <= LONGEST_FILE) query.set(`file.${name}`, quotes(text));
+    if ([state.fields[state.tab].model, state.fields[state.tab].trace].includes(name) && text.length <= LONGEST_FILE) query.set(`file.${name}`, quotes(text));
   }
   // these signs are allowed in a fragment and read better than their escapes
   return `#${state.tab}?${query}`.replace(/%(3A|3D|2C|2F|27|7B|7D|5B|5D)/g, (escaped) => decodeURIComponent(escaped));

@@ -5,14 +5,15 @@ import { Combobox } from "../combobox.js";
 import { ModelField } from "../config.js";
 import { MoreFields } from "../fields.js";
 import { ChoiceField, Form, Group, Segmented, TextField } from "../form.js";
-import { html, useContext } from "../html.js";
+import { html, useContext, useRef, useState } from "../html.js";
+import { change } from "../state.js";
 import { WhatIf } from "../whatif.js";
 import { LiveSlider, useChips } from "./serve_form.js";
 
 const PLACED = [
   "model", "on", "replicas", "plan", "rate", "clients", "requests", "prompt", "output", "lengths", "cv", "arrivals", "burst", "swing", "period",
   "ttft", "tpot", "percentile", "router", "prefixes", "autoscale", "fail", "engine", "set", "capacity", "price", "seed", "prefill_on",
-  "prefill_plan", "prefill_replicas",
+  "prefill_plan", "prefill_replicas", "trace", "speed",
 ];
 const REPLICAS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
 const RATES = Array.from({ length: 49 }, (_, at) => Number((0.25 * 2 ** (at / 4)).toPrecision(2)));
@@ -20,6 +21,28 @@ const LENGTHS = Array.from({ length: 22 }, (_, at) => Math.round(2 ** (5 + at / 
 const REQUESTS = [200, 500, 1000, 2000, 3000, 5000, 10000, 20000, 50000];
 const choices = (words, first) => words.map((one) => ({ value: one, text: one || first }));
 const rateOf = (text) => { const [found] = /[\d.]+/.exec(String(text || "")) || [""]; return Number(found) / (/\/\s*(min|m)\b/.test(text || "") ? 60 : /\/\s*h/.test(text || "") ? 3600 : 1); };
+
+const LARGEST = 900000;
+
+/** A trace from a file of the reader: it travels as text under the file's name. */
+function TraceField({ fields, set }) {
+  const file = useRef(null);
+  const [wrong, setWrong] = useState("");
+  const take = async (one) => {
+    if (one.size > LARGEST) { setWrong(`${one.name} has ${one.size.toLocaleString("en-US")} bytes; the page takes up to ${LARGEST.toLocaleString("en-US")}.`); return; }
+    const name = one.name.replace(/\.[A-Za-z0-9.]+$/, "").replace(/[^\w-]+/g, "-") || "trace";
+    const text = await one.text();
+    setWrong("");
+    change((old) => ({ ...old, dropped: { ...old.dropped, [name]: text } }), true);
+    set({ trace: name, rate: "", clients: "", prompt: "", output: "", lengths: "", arrivals: "", prefixes: "", requests: "" });
+  };
+  return html`<div class="field" data-field="trace"><p class="field-row">
+      <button type="button" class="quiet small" onClick=${() => file.current.click()}>${fields.trace ? "Another trace" : "Replay a trace"}</button>
+      ${fields.trace && html` ${fields.trace} <button type="button" class="quiet small" onClick=${() => set({ trace: "", speed: "", rate: "4/s", prompt: "2048", output: "256", requests: "2000" })}>Without</button>`}</p>
+    <input ref=${file} type="file" accept=".csv,.jsonl,.json,.txt" hidden aria-label="Trace" onChange=${(event) => { const [one] = event.target.files; event.target.value = ""; if (one) take(one); }} />
+    <p class=${wrong ? "field-error" : "hint"}>${wrong || "CSV of Azure, BurstGPT or arrival_s,input_tokens,output_tokens; JSON lines of Mooncake."}</p>
+    ${fields.trace && html`<${TextField} label="Speed" name="speed" value=${fields.speed} placeholder="1" onChange=${(speed) => set({ speed })} />`}</div>`;
+}
 
 /** The form; a simulation runs when something rests. */
 export function SimulateForm({ fields, said, error, dropped, set }) {
@@ -46,6 +69,8 @@ export function SimulateForm({ fields, said, error, dropped, set }) {
       <${TextField} label="Replicas that die" name="fail" value=${fields.fail} placeholder="0@100s+60s" onChange=${put("fail")} />
     </${Group}>
     <${Group} title="Traffic">
+      <${TraceField} fields=${fields} set=${set} />
+      ${!fields.trace && html`
       <${Segmented} label="Requests come" name="kind" value=${closed ? "clients" : "rate"} choices=${[{ value: "rate", text: "at a rate" }, { value: "clients", text: "from clients" }]}
         onChange=${(kind) => set(kind === "clients" ? { clients: "64", rate: "", arrivals: "", capacity: "" } : { rate: "4/s", clients: "" })} />
       ${closed ? slider("Clients", "clients", [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], 64)
@@ -61,7 +86,7 @@ export function SimulateForm({ fields, said, error, dropped, set }) {
       ${slider("Output tokens", "output", LENGTHS, 256)}
       <${ChoiceField} label="Lengths" name="lengths" value=${fields.lengths || ""} onChange=${put("lengths")} choices=${choices(["", ...offered("lengths")], "as usual")} />
       ${fields.lengths === "lognormal" && html`<${TextField} label="Variation of lengths" name="cv" value=${fields.cv} placeholder="1" onChange=${put("cv")} />`}
-      <${TextField} label="Prompts that begin alike" name="prefixes" value=${fields.prefixes} placeholder="100x1024,share=0.8" onChange=${put("prefixes")} />
+      <${TextField} label="Prompts that begin alike" name="prefixes" value=${fields.prefixes} placeholder="100x1024,share=0.8" onChange=${put("prefixes")} />`}
       <${TextField} label="Seed" name="seed" value=${fields.seed} placeholder="0" onChange=${put("seed")} />
     </${Group}>
     <${Group} title="What they must get" aside=${said && said.meets != null ? (said.meets ? "met" : "missed") : ""}>
