@@ -38,7 +38,7 @@ function laidOut(series, rules, marks, x, y, width, height) {
   };
 }
 
-function Rules({ rules, box, sx, sy, width }) {
+function Rules({ rules, box, sx, sy, right }) {
   return rules.map((rule, at) => {
     const colour = rule.role ? colourOf(rule.role) : "var(--muted)";
     if (rule.along === "y") {
@@ -50,15 +50,15 @@ function Rules({ rules, box, sx, sy, width }) {
     if (!(place >= box.left - 1 && place <= box.right + 1)) return null;
     const text = rule.text || "";
     return html`<g key=${at} class="rule"><line x1=${place} x2=${place} y1=${box.top - 4} y2=${box.bottom} style=${{ stroke: colour }} />
-      <text class="note" x=${inside(place + 5, textWidth(text, 11), 2, width - 2)} y=${box.top + 5 + 14 * (at % 3)}>${text}</text></g>`;
+      <text class="note" x=${inside(place + 5, textWidth(text, 11), 2, right)} y=${box.top + 5 + 14 * (at % 3)}>${text}</text></g>`;
   });
 }
 
-function Marks({ marks, box, sx, sy, width }) {
+function Marks({ marks, box, sx, sy, right }) {
   return marks.map((mark, at) => {
     const [px, py] = [sx.at(mark.x), sy.at(mark.y)];
     return html`<g key=${at} class="mark"><circle cx=${px} cy=${py} r="5" style=${mark.role ? { fill: colourOf(mark.role) } : null} />
-      ${mark.text && html`<text class="mark-text" x=${inside(px + 9, textWidth(mark.text, 12.6), 2, width - 2)} y=${Math.max(py - 10, box.top + 4)}>${mark.text}</text>`}</g>`;
+      ${mark.text && html`<text class="mark-text" x=${inside(px + 9, textWidth(mark.text, 12.6), 2, right)} y=${Math.max(py - 10, box.top + 4)}>${mark.text}</text>`}</g>`;
   });
 }
 
@@ -87,11 +87,11 @@ export function Lines({ series = [], x = {}, y = {}, rules = [], marks = [], onP
   const spots = useMemo(() => spotsOf(series, sx, sy, x, y), [series, sx, sy]);
   const drawn = useMemo(() => html`<${Axes} box=${box} sx=${sx} sy=${sy} x=${x} y=${y} />
     ${series.map((one) => one.band && one.band.length > 1 && html`<path key=${`${one.name} band`} class="band" d=${bandOf(one.band, sx, sy, box.top)} style=${{ fill: colourOf(one.role) }} />`)}
-    <${Rules} rules=${rules} box=${box} sx=${sx} sy=${sy} width=${width} />
+    <${Rules} rules=${rules} box=${box} sx=${sx} sy=${sy} right=${named ? box.right : width - 2} />
     ${series.map((one) => html`<path key=${one.name} class=${one.dashed ? "line line-dashed" : "line"} d=${pathOf(one.points, sx, sy, box.top)} style=${{ stroke: colourOf(one.role) }} />`)}
     ${series.map((one) => one.dots && one.points.filter((point) => Number.isFinite(point[1])).map(([px, py]) => html`<circle key=${`${one.name} ${px}`} class="dot" cx=${sx.at(px)} cy=${sy.at(py)} r="3"
       style=${{ fill: colourOf(one.role) }} />`))}
-    <${Marks} marks=${marks} box=${box} sx=${sx} sy=${sy} width=${width} />
+    <${Marks} marks=${marks} box=${box} sx=${sx} sy=${sy} right=${named ? box.right : width - 2} />
     ${named && html`<${Names} series=${series} box=${box} sy=${sy} />`}`, [series, rules, marks, box, sx, sy, named, width]);
   const spot = active == null ? null : spots[active];
   const title = label || `${y.label || "Values"} over ${x.label || "x"}`;

@@ -6,8 +6,8 @@ import { inside, PointNames } from "./labels.js";
 import { Legend } from "./lines.js";
 import { Axes, boxOf, ChartTable, Reader, scaleOf, textWidth, tickText, Tip, useWidth } from "./svg.js";
 
-// so many points have their names beside them; more are told one at a time
-const NAMED = 32;
+// points have their names beside them where that is little to read; else they are told one at a time
+const NAMED = 400;
 
 /** Points {x, y, name, role, chosen, group, about}; `frontier` is a list of [x, y] or of places in `points`; `onPick` hears the point. */
 export function ScatterChart({ points = [], x = {}, y = {}, frontier = [], rules = [], onPick, height = 300, label }) {
@@ -36,7 +36,7 @@ export function ScatterChart({ points = [], x = {}, y = {}, frontier = [], rules
     ${points.map((one, at) => !one.chosen && html`<circle key=${at} class="point" cx=${spots[at].x} cy=${spots[at].y} r="4" style=${{ fill: colourOf(one.role || "compute") }} />`)}
     ${points.map((one, at) => one.chosen && html`<g key=${at} class="chosen"><circle cx=${spots[at].x} cy=${spots[at].y} r="6.5" style=${{ fill: colourOf(one.role || "compute") }} />
       ${chosenText(one, spots[at], width)}</g>`)}
-    ${points.length <= NAMED && html`<${PointNames} names=${points.map((one) => (one.chosen ? "" : one.name))} spots=${spots} box=${box} />`}`, [found, points, rules]);
+    ${points.reduce((all, one) => all + one.name.length, 0) <= NAMED && html`<${PointNames} names=${points.map((one) => (one.chosen ? "" : one.name))} spots=${spots} box=${box} />`}`, [found, points, rules]);
   const title = label || `${y.label || "y"} against ${x.label || "x"}`;
   const one = active == null ? null : points[active];
   const chosen = points.filter((point) => point.chosen);

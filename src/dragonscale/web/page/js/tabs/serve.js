@@ -51,18 +51,18 @@ export function ServeTab({ state }) {
       ${(!said || fits) && html`<div class="cards">
         <${Card} title="Over the batch" name="batches" data=${batches} about=${batches?.about} height=${300} wide>
           ${batches && html`<${Batches} batches=${batches} said=${said} time=${time} onPick=${(batch) => set({ plan: said.settings.plan, batch: String(batch) })} />`}</${Card}>
-        <${Card} title="Where the time goes" name="time" data=${time} about="Exposed seconds of one chip; a bar opens its kernels and moves." height=${320}>
-          ${time && time.bars.map((bar) => html`<div class="bar-block" key=${bar.name}><h3>${bar.title} <${Num} of=${bar.total} /></h3><p class="about">${bar.about}</p>
-            <${StackBar} parts=${bar.parts} total=${bar.total} label=${bar.title} /></div>`)}</${Card}>
+        <${Card} title="Where the time goes" name="time" data=${time} about="Exposed seconds of one chip; a bar opens its kernels and moves." height=${320} wide>
+          ${time && html`<div class="side-by-side">${time.bars.map((bar) => html`<div class="bar-block" key=${bar.name}><h3>${bar.title} <${Num} of=${bar.total} /></h3><p class="about">${bar.about}</p>
+            <${StackBar} parts=${bar.parts} total=${bar.total} label=${bar.title} /></div>`)}</div>`}</${Card}>
         <${Card} title="Memory of a chip" name="memory" data=${memory} about=${memory && memory.used && `${memory.used.text} of ${memory.limit.text}`} height=${320}>
           ${memory && memory.parts.length > 0 && html`<${StackBar} parts=${memory.parts} total=${memory.used} limit=${memory.limit} label="Memory" /><${Fits} memory=${memory} />`}</${Card}>
+        <${Card} title="Roofline" name="roofline" data=${roofline} about=${roofline?.chip && `Kernels of a decode step and of a prompt on ${roofline.chip}`} height=${320}>
+          ${roofline && html`<${RooflineChart} roofs=${roofline.roofs} points=${roofline.points} />`}</${Card}>
         <${Card} title="Speed of a user against throughput of a chip" name="frontier" data=${frontier} about=${frontier?.about} height=${340} wide>
           ${frontier && frontier.points.length > 0 && html`<${Frontier} frontier=${frontier} said=${said} moving=${Boolean(moved)} onPick=${(point) => point.fields && set(point.fields)} />`}</${Card}>
         <${Card} title="Configurations" name="configs" data=${said && said.configs} about=${said && `The best of ${(said.searched || 0).toLocaleString("en-US")} judged; each opens.`} height=${160} wide>
           ${said && html`<${Configs} configs=${said.configs} onPick=${(one) => set(one.fields)} />`}</${Card}>
-        <${Card} title="Roofline" name="roofline" data=${roofline} about=${roofline?.chip && `Kernels of a decode step and of a prompt on ${roofline.chip}`} height=${320}>
-          ${roofline && html`<${RooflineChart} roofs=${roofline.roofs} points=${roofline.points} />`}</${Card}>
-        <${Card} title="Mesh of a replica" name="mesh" data=${mesh} about=${mesh && mesh.copies > 1 ? `one of ${mesh.copies} replicas` : ""} height=${260}>
+        <${Card} title="Mesh of a replica" name="mesh" data=${mesh} about=${mesh && mesh.copies > 1 ? `one of ${mesh.copies} replicas` : ""} height=${180} wide>
           ${mesh && mesh.axes && html`<${MeshChart} mesh=${mesh} />`}</${Card}>
         <${Card} title="A prompt and a decode step over time" name="timeline" data=${timeline} about=${timeline?.about} height=${220} wide>
           ${timeline && timeline.tracks.length > 0 && html`<${Timeline} timeline=${timeline} />`}</${Card}>

@@ -122,11 +122,11 @@ export function TrainTab({ state }) {
       <${TimeCard} time=${time} view=${state.view} />
       <${BatchesCard} batches=${rest.panels.batches} now=${now} said=${said} moving=${Boolean(drag)} />
       <${MemoryCard} memory=${memory} view=${state.view} />
-      ${fields.plan ? html`<div class="card-seen" ref=${againstRef}><${AgainstCard} against=${against} onTake=${(plan) => set({ plan })} /></div>`
-        : html`<div class="card-seen" ref=${bestRef}><${BestBatchesCard} best=${best} now=${now} said=${said} onTake=${set} /></div>`}
+      <${RooflineCard} roofline=${rest.panels.roofline} />
       <${MeshCard} mesh=${mesh} />
       <${TimelineCard} timeline=${rest.panels.timeline} fields=${judged} dropped=${dropped} />
-      <${RooflineCard} roofline=${rest.panels.roofline} />
+      ${fields.plan ? html`<div class="card-seen" ref=${againstRef}><${AgainstCard} against=${against} onTake=${(plan) => set({ plan })} /></div>`
+        : html`<div class="card-seen" ref=${bestRef}><${BestBatchesCard} best=${best} now=${now} said=${said} onTake=${set} /></div>`}
       <div class="card-seen" ref=${scaleRef}><${ScalingCard} scaling=${scaling} onTake=${set} /></div>
       <div class="card-seen card-wide" ref=${sheetRef}><${SheetCard} fields=${sheetSeen && settled ? asked : null} dropped=${dropped} /></div>
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
