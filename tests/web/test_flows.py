@@ -1,0 +1,194 @@
+"""What people do on the page, done in a real browser: see a plan, drag it over a crossover, ask why, compare, copy, link.
+
+The numbers that the page shows are held against those that the copied command line prints.
+"""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.web.serving import wait_ready
+
+TRAIN = "#train?model=llama3-8b&on=v5e:4x4&batch=512Ki&seq=4096"
+TRAIN_70B = "#train?model=llama3-70b&on=v5p:8x16x16&batch=4Mi&seq=8192"
+GIVEN = TRAIN + "&plan=fsdp16"
+SERVE_70B = "#serve?model=llama3-70b&on=h100:8&prompt=2048&output=512&ttft=1s&tpot=40ms"
+SERVE = "#serve?model=llama3-8b&on=h100:1&prompt=1024&output=256&ttft=500ms&tpot=30ms"
+PATIENCE = 60.0
+READY = "() => Boolean(document.querySelector('#answer .sentence')) && !document.querySelector('#answer[aria-busy=true]')"
+"""The answer stands; cards below it may still be under way."""
+
+
+@pytest.fixture
+def page(page_browser: Any) -> Iterator[Any]:
+    """A tab of its own; a fault of the page's code fails the test."""
+    context = page_browser.new_context(viewport={"width": 1440, "height": 1000}, reduced_motion="reduce")
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    found = context.new_page()
+    faults: list[str] = []
+    found.on("pageerror", lambda error: faults.append(str(error)))
+    yield found
+    context.close()
+    assert faults == []
+
+
+def opened(page: Any, address: str, hash_: str) -> None:
+    page.goto(address + hash_)
+    wait_ready(page, PATIENCE, READY)
+
+
+def until(page: Any, what: str, condition: Any) -> Any:
+    """Wait for something to be so. Playwright's own waiting evaluates text in the page, which its policy forbids."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        page.wait_for_timeout(40)
+    raise TimeoutError(f"never came: {what}")
+
+
+def slider(page: Any, field: str) -> Any:
+    return page.locator(f"[data-field={field}] input[type=range]")
+
+
+def drag(page: Any, field: str, place: int) -> None:
+    """Move a slider as a hand does: an input event for each place on the way, no change until it rests."""
+    page.evaluate(
+        """([field, place]) => {
+          const one = document.querySelector(`[data-field=${field}] input[type=range]`);
+          const step = Math.sign(place - one.value);
+          while (Number(one.value) !== place) {
+            one.value = Number(one.value) + step;
+            one.dispatchEvent(new Event('input', { bubbles: true }));
+          }
+        }""",
+        [field, place],
+    )
+
+
+def rest(page: Any, field: str) -> None:
+    """Let go of a slider."""
+    page.evaluate(
+        "(field) => document.querySelector(`[data-field=${field}] input[type=range]`)"
+        ".dispatchEvent(new Event('change', { bubbles: true }))",
+        field,
+    )
+
+
+def copied_line(page: Any) -> list[str]:
+    """The command line that the page gives."""
+    page.get_by_role("button", name="Copy as CLI").click()
+    text = page.locator("dialog pre, [role=dialog] pre").first
+    text.wait_for()
+    line = text.inner_text()
+    page.keyboard.press("Escape")
+    return shlex.split(line)
+
+
+def printed(line: list[str]) -> dict[str, Any]:
+    """What the command prints as JSON."""
+    assert line[0] == "dscale"
+    ended = subprocess.run(
+        [sys.executable, "-m", "dragonscale", *line[1:], "--json"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode in (0, 4), ended.stderr
+    return json.loads(ended.stdout)
+
+
+def figures(page: Any) -> dict[str, str]:
+    """The headline figures as they are shown, by label."""
+    return page.evaluate(
+        "() => Object.fromEntries([...document.querySelectorAll('.figures > div')]"
+        ".map((one) => [one.querySelector('dt').innerText.trim(), one.querySelector('.num').innerText.trim()]))"
+    )
+
+
+@pytest.mark.parametrize("where", [TRAIN, pytest.param(TRAIN_70B, marks=pytest.mark.slow)])
+def test_a_training_plan_is_seen_dragged_explained_compared_and_copied(page: Any, page_address: str, where: str) -> None:
+    opened(page, page_address, where)
+    sentence = page.locator(".sentence")
+    assert re.search(r"trains llama3-(8b on v5e:4x4|70b on v5p:8x16x16): ", sentence.inner_text())
+    shown = figures(page)
+    assert {"step", "MFU", "memory"} <= set(shown)
+
+    # the same numbers from the command line
+    line = copied_line(page)
+    best = printed(line)["plans"][0]
+    assert shown["MFU"] == f"{best['mfu']:.1%}"
+    assert shown["step"].startswith(f"{best['step_s']:.3g}"[:3])
+
+    # dragged until it is bound by communication, and the crossover marked
+    marks = page.locator("[data-panel=batches] svg[data-chart]")
+    assert re.search(r"hide from [\d.]+[kM] tokens", marks.text_content())
+    drag(page, "batch", 0)
+    rest(page, "batch")
+    wait_ready(page, PATIENCE, READY)
+    until(page, "communication-bound", lambda: "ommunication-bound" in page.locator("#answer").inner_text())
+
+    # every number opens its derivation
+    page.locator(".figures .num-why").first.click()
+    drawer = page.locator("dialog, [role=dialog]").last
+    drawer.wait_for()
+    until(page, "a formula", lambda: drawer.locator("math").count() > 0)
+    told = drawer.inner_text()
+    assert "step" in told.lower()
+    assert "published" in told or "error" in told.lower()
+    page.keyboard.press("Escape")
+
+    # compared with other chips
+    page.get_by_role("button", name="Compare", exact=True).click()
+    page.get_by_role("button", name=re.compile("h100")).first.click()
+    until(page, "two columns", lambda: page.locator(".compared th, [data-panel=compare] th").count() >= 2)
+    assert "h100" in page.url
+
+
+@pytest.mark.parametrize("where", [SERVE, pytest.param(SERVE_70B, marks=pytest.mark.slow)])
+def test_a_slo_is_met_missed_and_copied(page: Any, page_address: str, where: str) -> None:
+    opened(page, page_address, where)
+    shown = figures(page)
+    best = printed(copied_line(page))["configs"][0]
+    assert best["meets_slo"]
+    assert any(text.startswith(f"{best['tpot_s'] * 1e3:.3g}"[:3]) for text in shown.values())
+    drag(page, "batch", int(slider(page, "batch").get_attribute("max") or "0"))
+    rest(page, "batch")
+    wait_ready(page, PATIENCE, READY)
+    said = page.locator("#answer").inner_text()
+    assert re.search(r"miss|exceed|over|does not fit|no room", said)
+    assert page.locator("[data-panel=frontier] svg[data-chart]").count() == 1
+
+
+@pytest.mark.parametrize("where", [GIVEN, pytest.param(SERVE, marks=pytest.mark.slow)])
+def test_a_link_shows_the_same_again(page: Any, page_address: str, where: str) -> None:
+    opened(page, page_address, where)
+    if where == GIVEN:
+        page.locator("[data-field=seq] input[type=text]").fill("8192")
+        page.keyboard.press("Enter")
+        page.wait_for_timeout(100)
+        wait_ready(page, PATIENCE, READY)
+        assert "seq=8192" in page.url
+    before, address = figures(page), page.url
+    page.goto("about:blank")
+    page.goto(address)
+    wait_ready(page, PATIENCE, READY)
+    assert figures(page) == before
+
+
+def test_a_slider_repaints_at_once(page: Any, page_address: str) -> None:
+    """The limit is generous: machines that run tests are busy. `benchmarks/web_page.py` measures it."""
+    opened(page, page_address, GIVEN)
+    places = int(slider(page, "batch").get_attribute("max") or "0")
+    for place in [*range(places // 2, places), *range(places, places // 2, -1)]:
+        drag(page, "batch", place)
+        page.wait_for_timeout(60)
+    paints = sorted(after - before for before, after in page.evaluate("window.__paints"))
+    assert len(paints) > 8
+    print(f"{len(paints)} paints, median {paints[len(paints) // 2]:.0f} ms, p95 {paints[int(len(paints) * 0.95)]:.0f} ms")
+    assert paints[len(paints) // 2] < 2000
