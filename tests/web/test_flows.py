@@ -22,7 +22,9 @@ GIVEN = TRAIN + "&plan=fsdp16"
 SERVE_70B = "#serve?model=llama3-70b&on=h100:8&prompt=2048&output=512&ttft=1s&tpot=40ms"
 SERVE = "#serve?model=llama3-8b&on=h100:1&prompt=1024&output=256&ttft=500ms&tpot=30ms"
 PATIENCE = 60.0
-READY = "() => Boolean(document.querySelector('#answer .sentence')) && !document.querySelector('#answer[aria-busy=true]')"
+READY = (
+    "() => Boolean(document.querySelector('#answer .sentence')) && !document.querySelector('#answer[aria-busy=true]')"
+)
 """The answer stands; cards below it may still be under way."""
 
 
@@ -97,7 +99,11 @@ def printed(line: list[str]) -> dict[str, Any]:
     """What the command prints as JSON."""
     assert line[0] == "dscale"
     ended = subprocess.run(
-        [sys.executable, "-m", "dragonscale", *line[1:], "--json"], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "dragonscale", *line[1:], "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert ended.returncode in (0, 4), ended.stderr
     return json.loads(ended.stdout)
@@ -112,7 +118,9 @@ def figures(page: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("where", [TRAIN, pytest.param(TRAIN_70B, marks=pytest.mark.slow)])
-def test_a_training_plan_is_seen_dragged_explained_compared_and_copied(page: Any, page_address: str, where: str) -> None:
+def test_a_training_plan_is_seen_dragged_explained_compared_and_copied(
+    page: Any, page_address: str, where: str
+) -> None:
     opened(page, page_address, where)
     sentence = page.locator(".sentence")
     assert re.search(r"trains llama3-(8b on v5e:4x4|70b on v5p:8x16x16): ", sentence.inner_text())
@@ -190,5 +198,7 @@ def test_a_slider_repaints_at_once(page: Any, page_address: str) -> None:
         page.wait_for_timeout(60)
     paints = sorted(after - before for before, after in page.evaluate("window.__paints"))
     assert len(paints) > 8
-    print(f"{len(paints)} paints, median {paints[len(paints) // 2]:.0f} ms, p95 {paints[int(len(paints) * 0.95)]:.0f} ms")
+    print(
+        f"{len(paints)} paints, median {paints[len(paints) // 2]:.0f} ms, p95 {paints[int(len(paints) * 0.95)]:.0f} ms"
+    )
     assert paints[len(paints) // 2] < 2000
