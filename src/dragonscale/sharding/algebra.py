@@ -18,6 +18,7 @@ once, and the cheapest is chosen for the sizes at hand.
 ['all_gather_X B[J, K_X] -> B[J, K]']
 """
 
+import functools
 import itertools
 from dataclasses import dataclass, replace
 
@@ -117,12 +118,19 @@ def strategies(line: Einsum, sizes: Sizes, mesh: Mesh, options: Options = BOOK) 
     """
     for array in (*line.operands, line.output):
         check_layout(array, sizes, mesh)
-    found = derive(line, mesh)
+    plain_mesh = all(isinstance(size, int) for size in mesh.axes.values())
+    found = _derived(line, tuple(mesh.axes.items())) if plain_mesh else derive(line, mesh)
     if not found:
         axes = ", ".join(line.output.partial)
         raise InputError(f"{line.output} is to hold partial sums over {axes}, but no summed dim is split over that.")
     plain = plain_sizes(sizes)
     return sorted(found, key=lambda strategy: rank(strategy, plain, mesh, options))
+
+
+@functools.lru_cache(maxsize=512)
+def _derived(line: Einsum, axes: tuple[tuple[str, int], ...]) -> tuple[Strategy, ...]:
+    """The strategies of `derive`, which sizes and wires do not change: while a size is varied they are found once."""
+    return tuple(derive(line, Mesh(dict(axes))))
 
 
 def plain_sizes(sizes: Sizes) -> Sizes:
