@@ -174,6 +174,17 @@ def test_infeasible_plans_say_why_and_keep_the_rest() -> None:
     assert "does not divide into 8 replicas" in panels["answer"]["problems"][0]
 
 
+def test_where_nothing_fits_the_answer_says_so_and_names_what_would() -> None:
+    fields = {"model": "llama3-70b", "on": "h100:8", "batch": "8seq", "seq": "8192", "fix": "zero=3,tensor=1", "remat": "block"}
+    panels, messages = asked(fields, [*QUICK[:-2], "batches"])
+    assert "done" in messages[-1]
+    said = panels["answer"]
+    assert not said["feasible"]
+    assert "plans is feasible" in said["sentence"]
+    assert said["neighbours"][0]["on"].startswith("h100:")
+    assert panels["mesh"]["frames"] == []
+
+
 def test_sliders_stop_at_what_the_plan_divides() -> None:
     panels, _ = asked(JOBS["torus"], ["sliders"])
     sliders = panels["sliders"]

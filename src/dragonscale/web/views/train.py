@@ -31,6 +31,10 @@ def answer_panel(asked: Asked) -> dict[str, Any]:
         "parameters": count(work.parameters, "model:parameters", binary=False) | {"text": f"{render(work.parameters, 'count')} parameters"},
         "batch": {"tokens": work.batch_tokens, "sequences": work.sequences, "seq": work.seq},
         "searched": _searched(report), "slices": [_slice_row(row) for row in report.slices],
+        "neighbours": [
+            {"on": near.slice, "batch": f"{near.sequences}seq", "plan": near.plan, "mfu": share(near.mfu), "step": amount(near.step_s, "s")}
+            for near in report.neighbours
+        ],
         "notes": list(dict.fromkeys([*report.notes, *report.notes_beside])),
     }  # fmt: skip
     if one is None:
@@ -44,10 +48,6 @@ def answer_panel(asked: Asked) -> dict[str, Any]:
         "helps": [{"change": help.change, "gain": share(help.gain, "helps") | {"text": f"{help.gain:+.0%}"}, "needs": help.needs} for help in one.helps],
         "figures": _figures(one),
         "plans": [_other(other, one) for other in report.plans],
-        "neighbours": [
-            {"on": near.slice, "batch": f"{near.sequences}seq", "plan": near.plan, "mfu": share(near.mfu), "step": amount(near.step_s, "s")}
-            for near in report.neighbours
-        ],
     }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ def mesh_panel(asked: Asked) -> dict[str, Any]:
     """The mesh's axes with the collectives that run over each, and the chips at their places."""
     report, one = first_plan(asked)
     if one is None:
-        return {"axes": []}
+        return {"slice": report.slice, "axes": [], "frames": [], "dots": [], "wiring": "", "chip": ""}
     _, job, _ = job_of(asked)
     degrees = {name: one.plan[name] for name in ORDER if name in one.plan}
     found = mesh_of(report.ledger, degrees, report.slice)
@@ -104,7 +104,7 @@ def timeline_panel(asked: Asked) -> dict[str, Any]:
     """One step by tracks (compute, and one for each set of mesh axes): [name, start, seconds, depth, role, term] of each slice."""
     report, one = first_plan(asked)
     if one is None:
-        return {"tracks": []}
+        return {"total": amount(None, "s"), "tracks": []}
     return {
         "total": amount(one.step_s, "s", "step_s"),
         "tracks": tracks_of(_trace(asked)[0]),

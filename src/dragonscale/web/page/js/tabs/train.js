@@ -8,7 +8,7 @@ import { AnswerArea } from "../answer.js";
 import { Compared } from "../compare.js";
 import { droppedFor } from "../config.js";
 import { useDerivation } from "../derivation.js";
-import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { html, useCallback, useMemo, useRef, useState } from "../html.js";
 import { useAnswer } from "../live.js";
 import { Deriving } from "../number.js";
 import { setFields } from "../state.js";
@@ -30,7 +30,7 @@ const without = (fields, names) => Object.fromEntries(Object.entries(fields).fil
 
 /** The question about one plan on one slice: the answer's own where the form leaves them open. */
 function pinned(fields, said, left) {
-  const open = !String(fields.on || "").includes(":") || String(fields.on).includes(",");
+  const open = !String(fields.on || "").includes(":") || String(fields.on).includes(",") || fields.rank === "cost";
   const batch = fields.largest ? { batch: `${said.batch.sequences}seq` } : {};
   return { ...without(fields, left), ...(open ? { on: said.slice } : {}), ...batch, plan: fields.plan || said.plan };
 }
@@ -47,16 +47,15 @@ function planNear(changes, said, points, scaling) {
   return near ? near.plan : said.plan;
 }
 
-/** Whether an element has been scrolled into view. */
+/** Whether an element has been scrolled into view; it may come and go. */
 function useSeen() {
-  const ref = useRef(null);
+  const observer = useRef(null);
   const [seen, set] = useState(false);
-  useEffect(() => {
-    if (!ref.current || seen) return undefined;
-    const observer = new IntersectionObserver((found) => { if (found.some((one) => one.isIntersecting)) set(true); }, { rootMargin: "120px" });
-    observer.observe(ref.current);
-    return () => observer.disconnect();
-  }, [seen]);
+  const ref = useCallback((element) => {
+    if (observer.current) observer.current.disconnect();
+    observer.current = element && new IntersectionObserver((found) => { if (found.some((one) => one.isIntersecting)) set(true); }, { rootMargin: "120px" });
+    if (element) observer.current.observe(element);
+  }, []);
   return [ref, seen, set];
 }
 
@@ -71,7 +70,7 @@ export function TrainTab({ state }) {
   const fields = state.fields.train;
   const dropped = useMemo(() => droppedFor(state, fields), [state.dropped, fields.model]);
   const [drag, setDrag] = useState(null);
-  const rested = trainRequest(fields, [...CORE, "sliders"], { dropped });
+  const rested = trainRequest(without(fields, ["codesign", "scaling"]), [...CORE, "sliders"], { dropped });
   const moving = drag && { view: "train", fields: drag.fields, panels: CORE, brief: true, dropped };
   const answer = useAnswer(moving || rested);
   const kept = useRef({});
@@ -113,22 +112,23 @@ export function TrainTab({ state }) {
     setDrag({ fields: { ...pinned({ ...fields, plan }, base, SEARCHING), ...changes, alone: true }, changes });
   };
   const now = said && said.batch;
+  const none = said && !said.plan;
   return html`<${Deriving.Provider} value=${open}>
     <${TrainForm} fields=${fields} said=${said} sliders=${sliders} error=${answer.error} dropped=${state.dropped} drag=${dragged} set=${set} touch=${() => touchBest(true)} />
     <${AnswerArea} answer=${answer} label="How it trains" toolbar=${null}>
       <${TrainSaid} said=${said} given=${Boolean(fields.plan)} moving=${Boolean(drag)} busy=${answer.busy} onTake=${set} />
       <${Toolbar} tab="train" fields=${asked} dropped=${dropped} />
       <${Compared} state=${state} />
-      <${TimeCard} time=${time} view=${state.view} />
+      ${!none && html`<${TimeCard} time=${time} view=${state.view} />
       <${BatchesCard} batches=${rest.panels.batches} now=${now} said=${said} moving=${Boolean(drag)} />
       <${MemoryCard} memory=${memory} view=${state.view} />
-      <${RooflineCard} roofline=${rest.panels.roofline} />
-      <${MeshCard} mesh=${mesh} />
-      <${TimelineCard} timeline=${rest.panels.timeline} fields=${judged} dropped=${dropped} />
       ${fields.plan ? html`<div class="card-seen" ref=${againstRef}><${AgainstCard} against=${against} onTake=${(plan) => set({ plan })} /></div>`
         : html`<div class="card-seen" ref=${bestRef}><${BestBatchesCard} best=${best} now=${now} said=${said} onTake=${set} /></div>`}
-      <div class="card-seen" ref=${scaleRef}><${ScalingCard} scaling=${scaling} onTake=${set} /></div>
-      <div class="card-seen card-wide" ref=${sheetRef}><${SheetCard} fields=${sheetSeen && settled ? asked : null} dropped=${dropped} /></div>
+      <${MeshCard} mesh=${mesh} />
+      <${TimelineCard} timeline=${rest.panels.timeline} fields=${judged} dropped=${dropped} />
+      <${RooflineCard} roofline=${rest.panels.roofline} />
+      <div class="card-seen" ref=${scaleRef}><${ScalingCard} scaling=${scaling} onTake=${set} /></div>`}
+      <div class="card-seen card-wide" ref=${sheetRef}><${SheetCard} fields=${sheetSeen && said && !drag ? asked : null} dropped=${dropped} /></div>
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
 }
 
