@@ -101,7 +101,7 @@ class BatchPoint:
         plan, region = Plan(**self.one.plan), region_of(self.one)
         return {
             "sequences": self.job.batch, "batch": f"{self.job.batch}seq", "tokens": float(self.job.tokens), "mfu": self.one.mfu,
-            "text": f"{self.one.mfu:.1%}", "step": amount(self.one.step_s, "s", "step_s"), "plan": typed_plan(plan),
+            "text": f"{self.one.mfu:.1%}", "step": amount(self.one.step_s, "s"), "plan": typed_plan(plan),
             "divides": plan.replicas * plan.microbatch, "bound": region["bound"], "role": bound_role(self.one), "why": region["text"],
         }  # fmt: skip
 

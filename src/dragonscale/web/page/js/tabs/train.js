@@ -102,32 +102,43 @@ export function TrainTab({ state }) {
   const held = settled && fields.plan && againstSeen ? without(fields, ["top", "scaling", "codesign"]) : null;
   const against = useOwn(held && { view: "train", fields: held, panels: ["against"], dropped }, JSON.stringify(held));
 
-  const asked = trainRequest(fields, []).fields;
+  const asked = useMemo(() => trainRequest(fields, []).fields, [fields]);
   const [open, drawer] = useDerivation("train", drag ? drag.fields : asked, dropped);
-  const set = (changes) => { setDrag(null); setFields(changes); };
+  const set = useCallback((changes) => { setDrag(null); setFields(changes); }, []);
   const dragged = (changes) => {
     if (!base) return;
     const plan = fields.plan || planNear(changes, base, [...points.current.known.values()], scaling.panels.scaling);
     if (!plan) return;
     setDrag({ fields: { ...pinned({ ...fields, plan }, base, SEARCHING), ...changes, alone: true }, changes });
   };
+  const latest = useRef(dragged);
+  latest.current = dragged;
   const now = said && said.batch;
   const none = said && !said.plan;
+  const about = (drag && base) || said;
+  // what a drag does not change is not drawn again
+  const form = useMemo(() => html`<${TrainForm} fields=${fields} said=${about} sliders=${sliders} error=${answer.error} dropped=${state.dropped}
+    drag=${(changes) => latest.current(changes)} set=${set} touch=${() => touchBest(true)} />`, [fields, about, sliders, answer.error, state.dropped]);
+  const tools = useMemo(() => html`<${Toolbar} tab="train" fields=${asked} dropped=${dropped} />`, [asked, dropped]);
+  const mark = now && `${now.tokens} ${said.sentence}`;
+  const { batches, timeline, roofline } = rest.panels;
+  const batchesCard = useMemo(() => html`<${BatchesCard} batches=${batches} now=${now} said=${said} moving=${Boolean(drag)} />`, [batches, mark, Boolean(drag)]);
+  const bestCard = useMemo(() => html`<div class="card-seen" ref=${bestRef}><${BestBatchesCard} best=${best} now=${now} said=${said} onTake=${set} /></div>`,
+    [best.panels.best_batches, best.busy, best.progress, best.error, mark]);
+  const againstCard = useMemo(() => html`<div class="card-seen" ref=${againstRef}><${AgainstCard} against=${against} onTake=${(plan) => set({ plan })} /></div>`,
+    [against.panels.against, against.busy, against.progress, against.error]);
+  const lower = useMemo(() => html`<${TimelineCard} timeline=${timeline} fields=${judged} dropped=${dropped} /><${RooflineCard} roofline=${roofline} />`,
+    [timeline, roofline, JSON.stringify(judged), dropped]);
+  const scalingCard = useMemo(() => html`<div class="card-seen" ref=${scaleRef}><${ScalingCard} scaling=${scaling} onTake=${set} /></div>`,
+    [scaling.panels.scaling, scaling.busy, scaling.progress, scaling.error]);
   return html`<${Deriving.Provider} value=${open}>
-    <${TrainForm} fields=${fields} said=${said} sliders=${sliders} error=${answer.error} dropped=${state.dropped} drag=${dragged} set=${set} touch=${() => touchBest(true)} />
+    ${form}
     <${AnswerArea} answer=${answer} label="How it trains" toolbar=${null}>
       <${TrainSaid} said=${said} given=${Boolean(fields.plan)} moving=${Boolean(drag)} busy=${answer.busy} onTake=${set} />
-      <${Toolbar} tab="train" fields=${asked} dropped=${dropped} />
+      ${tools}
       <${Compared} state=${state} />
-      ${!none && html`<${TimeCard} time=${time} view=${state.view} />
-      <${BatchesCard} batches=${rest.panels.batches} now=${now} said=${said} moving=${Boolean(drag)} />
-      <${MemoryCard} memory=${memory} view=${state.view} />
-      ${fields.plan ? html`<div class="card-seen" ref=${againstRef}><${AgainstCard} against=${against} onTake=${(plan) => set({ plan })} /></div>`
-        : html`<div class="card-seen" ref=${bestRef}><${BestBatchesCard} best=${best} now=${now} said=${said} onTake=${set} /></div>`}
-      <${MeshCard} mesh=${mesh} />
-      <${TimelineCard} timeline=${rest.panels.timeline} fields=${judged} dropped=${dropped} />
-      <${RooflineCard} roofline=${rest.panels.roofline} />
-      <div class="card-seen" ref=${scaleRef}><${ScalingCard} scaling=${scaling} onTake=${set} /></div>`}
+      ${!none && html`<${TimeCard} time=${time} view=${state.view} />${batchesCard}<${MemoryCard} memory=${memory} view=${state.view} />
+        ${fields.plan ? againstCard : bestCard}<${MeshCard} mesh=${mesh} />${lower}${scalingCard}`}
       <div class="card-seen card-wide" ref=${sheetRef}><${SheetCard} fields=${sheetSeen && said && !drag ? asked : null} dropped=${dropped} /></div>
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
 }
