@@ -127,8 +127,8 @@ export function TrainTab({ state }) {
     [best.panels.best_batches, best.busy, best.progress, best.error, mark]);
   const againstCard = useMemo(() => html`<div class="card-seen" ref=${againstRef}><${AgainstCard} against=${against} onTake=${(plan) => set({ plan })} /></div>`,
     [against.panels.against, against.busy, against.progress, against.error]);
-  const lower = useMemo(() => html`<${TimelineCard} timeline=${timeline} fields=${judged} dropped=${dropped} /><${RooflineCard} roofline=${roofline} />`,
-    [timeline, roofline, JSON.stringify(judged), dropped]);
+  const rooflineCard = useMemo(() => html`<${RooflineCard} roofline=${roofline} />`, [roofline]);
+  const timelineCard = useMemo(() => html`<${TimelineCard} timeline=${timeline} fields=${judged} dropped=${dropped} />`, [timeline, JSON.stringify(judged), dropped]);
   const scalingCard = useMemo(() => html`<div class="card-seen" ref=${scaleRef}><${ScalingCard} scaling=${scaling} onTake=${set} /></div>`,
     [scaling.panels.scaling, scaling.busy, scaling.progress, scaling.error]);
   return html`<${Deriving.Provider} value=${open}>
@@ -137,8 +137,8 @@ export function TrainTab({ state }) {
       <${TrainSaid} said=${said} given=${Boolean(fields.plan)} moving=${Boolean(drag)} busy=${answer.busy} onTake=${set} />
       ${tools}
       <${Compared} state=${state} />
-      ${!none && html`<${TimeCard} time=${time} view=${state.view} />${batchesCard}<${MemoryCard} memory=${memory} view=${state.view} />
-        ${fields.plan ? againstCard : bestCard}<${MeshCard} mesh=${mesh} />${lower}${scalingCard}`}
+      ${!none && html`<${TimeCard} time=${time} view=${state.view} />${batchesCard}<${MemoryCard} memory=${memory} view=${state.view} />${rooflineCard}
+        <${MeshCard} mesh=${mesh} />${timelineCard}${fields.plan ? againstCard : bestCard}${scalingCard}`}
       <div class="card-seen card-wide" ref=${sheetRef}><${SheetCard} fields=${sheetSeen && said && !drag ? asked : null} dropped=${dropped} /></div>
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
 }
