@@ -175,7 +175,14 @@ def test_infeasible_plans_say_why_and_keep_the_rest() -> None:
 
 
 def test_where_nothing_fits_the_answer_says_so_and_names_what_would() -> None:
-    fields = {"model": "llama3-70b", "on": "h100:8", "batch": "8seq", "seq": "8192", "fix": "zero=3,tensor=1", "remat": "block"}
+    fields = {
+        "model": "llama3-70b",
+        "on": "h100:8",
+        "batch": "8seq",
+        "seq": "8192",
+        "fix": "zero=3,tensor=1",
+        "remat": "block",
+    }
     panels, messages = asked(fields, [*QUICK[:-2], "batches"])
     assert "done" in messages[-1]
     said = panels["answer"]
