@@ -31,7 +31,7 @@ function laidOut(series, rules, marks, x, y, width, height) {
   const xs = series.flatMap((one) => one.points.map((point) => point[0])).concat(marks.map((mark) => mark.x));
   const many = Math.max(3, Math.floor(height / 48));
   const rough = scaleOf(ys, y, height - 42, 26, many);
-  const box = boxOf(width, height, rough.ticks, y.unit, room);
+  const box = boxOf(width, height, rough, room);
   return {
     box, named, sy: scaleOf(ys, y, box.bottom, box.top, many),
     sx: scaleOf(xs, { zero: false, ...x }, box.left, box.right, Math.max(3, Math.floor((box.right - box.left) / 64))),

@@ -24,7 +24,7 @@ function laidOut(roofs, points, x, y, width, height) {
   const floor = Math.min(peak / 60, ...points.map((one) => (one.rate > 0 ? one.rate / 2 : Infinity)));
   const yAxis = { ...y, log: true, from: floor, upto: top };
   const many = Math.max(3, Math.floor(height / 56));
-  const box = boxOf(width, height, scaleOf([], yAxis, height - 42, 26, many).ticks, y.unit, 20);
+  const box = boxOf(width, height, scaleOf([], yAxis, height - 42, 26, many), 20);
   const sy = scaleOf([], yAxis, box.bottom, box.top, many);
   const sx = scaleOf([], { ...x, log: true, from: low, upto: high }, box.left, box.right, Math.max(3, Math.floor((box.right - box.left) / 70)));
   return { box, sx, sy, low, high, floor };

@@ -18,7 +18,7 @@ export function ScatterChart({ points = [], x = {}, y = {}, frontier = [], rules
     const [xs, ys] = [points.map((one) => one.x), points.map((one) => one.y)];
     const many = Math.max(3, Math.floor(height / 48));
     const [wx, wy] = [widened(x, xs), widened(y, ys)];
-    const box = boxOf(width, height, scaleOf(ys, wy, height - 42, 26, many).ticks, y.unit, 20);
+    const box = boxOf(width, height, scaleOf(ys, wy, height - 42, 26, many), 20);
     const sy = scaleOf(ys, wy, box.bottom, box.top, many);
     const sx = scaleOf(xs, wx, box.left, box.right, Math.max(3, Math.floor((box.right - box.left) / 64)));
     const spots = points.map((one) => ({ x: sx.at(one.x), y: sy.at(one.y),

@@ -21,7 +21,7 @@ function placed(parts, whole, width, value) {
 function Bar({ parts, whole, width, limit, used, opened, toggle, hiddenAll }) {
   const solid = placed(parts, whole, width, (part) => part.shown?.value);
   const hidden = placed(parts, whole, width, (part) => part.hidden?.value).filter((one) => one.wide > 0.5);
-  const height = HIGH + (hiddenAll ? 26 : 0) + (limit ? 20 : 2);
+  const height = HIGH + (hiddenAll ? 28 : 0) + (limit ? 20 : 2);
   const edge = limit ? (limit.value / whole) * width : 0;
   return html`<svg class="stack" data-chart width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} aria-hidden="true">
     <rect class="free" x="0" y="0" width=${limit ? edge : width} height=${HIGH} rx="3" />
@@ -31,7 +31,7 @@ function Bar({ parts, whole, width, limit, used, opened, toggle, hiddenAll }) {
     ${hidden.length > 0 && html`<g class="hidden-row" transform=${`translate(0 ${HIGH + 4})`}>
       ${hidden.map(({ part, x, wide }) => html`<rect key=${part.name} x=${x} y="0" width=${Math.min(Math.max(wide - 1, 0), Math.max(width - x, 0))} height="6"
         style=${{ fill: colourOf(part.role) }} opacity="0.55"><title>${`${part.name} hidden ${part.hidden.text}`}</title></rect>`)}
-    </g><text class="tick" x="0" y=${HIGH + 22}>hidden behind other work: ${hiddenAll}</text>`}
+    </g><text class="tick" x="0" y=${HIGH + 24}>hidden behind other work: ${hiddenAll}</text>`}
     ${limit && html`<g class=${used > limit.value ? "limit limit-over" : "limit"}>
       <line x1=${Math.min(edge, width - 1)} x2=${Math.min(edge, width - 1)} y1="-1" y2=${HIGH + 5} />
       <text class="tick" x=${Math.min(edge, width)} y=${HIGH + 17} text-anchor="end">${limit.text} ${used > limit.value ? "is all there is" : "available"}</text></g>`}

@@ -37,6 +37,11 @@ export function tickText(value, unit = "count") {
   return unit.startsWith("FLOP/s") ? prefixed(value, unit) : `${prefixed(value, "")} ${unit}`;
 }
 
+// an axis of seconds says all of them in one unit, and its ticks are round in that unit
+function timeUnit(high) {
+  return SECONDS.find(([one]) => Math.abs(high) >= one * 1.9995) || SECONDS[SECONDS.length - 1];
+}
+
 /** Round numbers from `low` to `high`, about `many` of them. */
 export function linearTicks(low, high, many = 5) {
   const rough = (high - low) / Math.max(many, 1) || 1;
@@ -81,20 +86,21 @@ export function scaleOf(values, axis, from, upto, many) {
     const ticks = (axis.binary ? binaryTicks : logTicks)(low, high, many);
     const [a, b] = [Math.log(low), Math.log(high)];
     return {
-      low, high, ticks, at: (one) => from + ((Math.log(Math.max(one, low / 1e6)) - a) / (b - a)) * (upto - from),
+      low, high, ticks, text: (one) => tickText(one, axis.unit), at: (one) => from + ((Math.log(Math.max(one, low / 1e6)) - a) / (b - a)) * (upto - from),
       back: (pixel) => Math.exp(a + ((pixel - from) / (upto - from)) * (b - a)),
     };
   }
   if (axis.from == null && (axis.zero ?? true) && low > 0) low = 0;
   if (high <= low) high = low + 1;
-  const ticks = linearTicks(low, high, many);
+  const [size, unit] = axis.unit === "s" ? timeUnit(high) : [1, ""];
+  const ticks = linearTicks(low / size, high / size, many).map((one) => one * size);
   if (axis.upto == null && ticks.length > 1) {
     const step = ticks[1] - ticks[0];
     if (ticks[ticks.length - 1] < high) ticks.push(Number((ticks[ticks.length - 1] + step).toPrecision(12)));
     high = Math.max(high, ticks[ticks.length - 1]);
   }
   return {
-    low, high, ticks, at: (one) => from + ((one - low) / (high - low)) * (upto - from),
+    low, high, ticks, text: (one) => (axis.unit === "s" && one ? `${trimmed(one / size)}${unit}` : tickText(one, axis.unit)), at: (one) => from + ((one - low) / (high - low)) * (upto - from),
     back: (pixel) => low + ((pixel - from) / (upto - from)) * (high - low),
   };
 }
@@ -122,19 +128,19 @@ export function Axes({ box, sx, sy, x, y }) {
   return html`<g class="axes">
     ${sy.ticks.map((one) => html`<g key=${`y${one}`}>
       <line class="grid" x1=${left} x2=${right} y1=${Math.round(sy.at(one)) + 0.5} y2=${Math.round(sy.at(one)) + 0.5} />
-      <text class="tick" x=${left - 8} y=${sy.at(one)} dy="0.32em" text-anchor="end">${tickText(one, y.unit)}</text></g>`)}
+      <text class="tick" x=${left - 8} y=${sy.at(one)} dy="0.32em" text-anchor="end">${sy.text(one)}</text></g>`)}
     ${sx.ticks.map((one) => html`<g key=${`x${one}`}>
       <line class="axis" x1=${Math.round(sx.at(one)) + 0.5} x2=${Math.round(sx.at(one)) + 0.5} y1=${bottom} y2=${bottom + 4} />
-      <text class="tick" x=${sx.at(one)} y=${bottom + 17} text-anchor="middle">${tickText(one, x.unit)}</text></g>`)}
+      <text class="tick" x=${sx.at(one)} y=${bottom + 17} text-anchor="middle">${sx.text(one)}</text></g>`)}
     <line class="axis" x1=${left} x2=${right} y1=${bottom + 0.5} y2=${bottom + 0.5} />
     ${y.label && html`<text class="name" x="0" y="12">${y.label}</text>`}
     ${x.label && html`<text class="name" x=${right} y=${bottom + 35} text-anchor="end">${x.label} →</text>`}
   </g>`;
 }
 
-/** The box inside the axes of a chart of this size; `right` is room for texts at the ends of lines. */
-export function boxOf(width, height, ticks, unit, right = 16) {
-  const left = Math.ceil(Math.max(24, ...ticks.map((one) => textWidth(tickText(one, unit))))) + 12;
+/** The box inside the axes of a chart of this size, whose y scale is about `sy`; `right` is room for texts at the ends of lines. */
+export function boxOf(width, height, sy, right = 16) {
+  const left = Math.ceil(Math.max(24, ...sy.ticks.map((one) => textWidth(sy.text(one))))) + 12;
   return { left, right: width - right, top: 26, bottom: height - 42 };
 }
 

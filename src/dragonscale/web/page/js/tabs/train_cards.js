@@ -46,9 +46,9 @@ export function BatchesCard({ batches, now, said, moving }) {
 }
 
 /** How far a slow card is, or why it is not there. */
-function Waiting({ answer, text }) {
+function Waiting({ answer, text, drawn = true }) {
   if (answer.error) return html`<p class="empty" role="alert">${answer.error.text}</p>`;
-  return answer.busy ? html`<p class="about" role="status">${text}${answer.progress != null ? ` ${Math.round(100 * answer.progress)}%` : ""} …</p>` : null;
+  return answer.busy ? html`<p class=${drawn ? "about" : "about reserve"} role="status">${text}${answer.progress != null ? ` ${Math.round(100 * answer.progress)}%` : ""} …</p>` : null;
 }
 
 /** MFU of the best plan over sizes of the batch, as it is found. */
@@ -64,7 +64,7 @@ export function BestBatchesCard({ best, now, said, onTake }) {
         <tbody>${data.points.map((one) => html`<tr key=${one.sequences} class=${now && now.sequences === one.sequences ? "here" : ""} title=${one.why}><td><button type="button" class="link" onClick=${() => onTake({ batch: one.batch })}>${one.batch}</button></td>
           <td>${one.plan}</td><td class="right">${one.step.text}</td><td class="right">${one.text}</td><td>${one.bound}</td></tr>`)}</tbody></table></div>
       ${data.missing.map((text) => html`<p class="about" key=${text}>${text}.</p>`)}`}
-    <${Waiting} answer=${best} text="Searching the best plan at each batch" />`}
+    <${Waiting} answer=${best} text="Searching the best plan at each batch" drawn=${Boolean(data)} />`}
   </${Card}>`;
 }
 
@@ -105,7 +105,7 @@ export function ScalingCard({ scaling, onTake }) {
         <tbody>${data.rows.map((one) => html`<tr key=${one.on} class=${one.here ? "here" : ""}><td><button type="button" class="link" onClick=${() => onTake({ on: one.on })}>${one.on}</button></td><td>${one.plan || one.bound_by}</td>
           <td class="right">${one.step.text}</td><td class="right">${one.mfu.text}</td><td class="right">${one.efficiency.text}</td></tr>`)}</tbody></table></div>
       <ul class="words">${data.words.map((one) => html`<li key=${one}>${one}.</li>`)}</ul>`}
-    <${Waiting} answer=${scaling} text="Searching the best plan of each slice" />`}
+    <${Waiting} answer=${scaling} text="Searching the best plan of each slice" drawn=${Boolean(data)} />`}
   </${Card}>`;
 }
 
