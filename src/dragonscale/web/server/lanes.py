@@ -32,12 +32,15 @@ def lane_of(request: Mapping[str, Any]) -> str:
     view, fields, panels = request.get("view"), request.get("fields"), request.get("panels")
     if not isinstance(view, str) or has_slow_panel(view, panels):
         return SLOW if isinstance(view, str) else QUICK  # nonsense is refused at once
-    if view in _FACTS or request.get("brief") is True:
+    if view in _FACTS:
         return QUICK
     given = fields if isinstance(fields, Mapping) else {}
     if view not in _SEARCHED or not given.get("plan"):
         return SLOW
-    return SLOW if view == "train" and not given.get("alone") else QUICK
+    full = (
+        view == "train" and not given.get("alone") and request.get("brief") is not True
+    )  # what would help is looked for
+    return SLOW if full else QUICK
 
 
 def has_slow_panel(view: str, panels: Any) -> bool:

@@ -188,7 +188,8 @@ class WorkerPool:
         turn = worker.turn
         if turn is not None and not turn.over:
             self.stopped += 1
-            self.queue.demote(turn)
+            if not worker.slow:  # it passed for quick and was not
+                self.queue.demote(turn)
             turn.unread.clear()
             turn.hear(error_line(kind, sentence))
             turn.end()
