@@ -20,6 +20,8 @@ from dragonscale.serving.lines import IterationCost
 from dragonscale.serving.plan import parse_serving_plan
 
 _WAITS = {"sampling": "sampling and launch gaps"}
+_TENSOR = {"expert": "tensor", "share": "tensor"}
+"""Parts that a mesh cuts the tensor ways of a plan into; a plan knows them as one axis."""
 
 
 def deployment_of(asked: ServeAsked, one: ConfigReport) -> Deployment:
@@ -64,7 +66,7 @@ def _named(deployment: Deployment, cost: IterationCost, phase: str, scores: str)
     sizes, found = deployment.axis_sizes, []
     for line in at(cost.ledger(phase), 0).lines:
         term = wire_name(line.axes) if line.moves else names.get(line.term, line.term)
-        axes = tuple(axis for axis in line.axes if sizes.get(axis, 1) > 1)
+        axes = tuple(dict.fromkeys(_TENSOR.get(axis, axis) for axis in line.axes if sizes.get(axis, 1) > 1))
         if float(line.total("expected_s")) > 0 and (axes or not line.moves):
             found.append(replace(line, term=term, axes=axes, phase=phase))
     return Ledger(found)

@@ -11,7 +11,9 @@ export const TABS = [
 const START = {
   train: { model: "llama3-70b", on: "v5p:8x16x16", batch: "4Mi", seq: "8192" },
   serve: { model: "llama3-70b", on: "h100:8", prompt: "2048", output: "512" },
-  simulate: { model: "llama3-70b", on: "h100:8", prompt: "2048", output: "256", rate: "4/s", requests: "2000" },
+  simulate: {
+    model: "llama3-70b", on: "h100:8", replicas: "4", prompt: "2048", output: "256", rate: "24/s", requests: "2000", ttft: "500ms", tpot: "40ms",
+  },
   operations: {}, chips: {}, models: {},
 };
 const SHARED = ["model", "on"];
@@ -86,10 +88,13 @@ export function setView(changes, replace = true) {
   change((old) => ({ ...old, view: { ...old.view, ...changes } }), replace);
 }
 
+/** A fleet's replicas are small; the chips of a training run are not what one takes for them. */
+const replicaOnly = (from, to, name) => name === "on" && from === "train" && to === "simulate";
+
 /** Go to a tab; the model and the chips go along where both tabs have them. */
 export function openTab(tab) {
   change((old) => {
-    const carried = Object.fromEntries(SHARED.filter((name) => START[tab][name] && old.fields[old.tab][name])
+    const carried = Object.fromEntries(SHARED.filter((name) => START[tab][name] && old.fields[old.tab][name] && !replicaOnly(old.tab, tab, name))
       .map((name) => [name, old.fields[old.tab][name]]));
     return { ...old, tab, view: {}, fields: { ...old.fields, [tab]: { ...old.fields[tab], ...carried } } };
   });
