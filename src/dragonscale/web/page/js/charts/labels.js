@@ -32,16 +32,19 @@ function tried(spot, wide) {
 
 const apartFrom = (one, other) => other[2] < one[0] || other[0] > one[2] || other[3] < one[1] || other[1] > one[3];
 
-/** Names of points beside them, with a thin line where they had to go further; `taken` are areas [left, top, right, bottom] to keep free. */
-export function PointNames({ names, spots, box, taken = [] }) {
+/** Names of points beside them, with a thin line where they had to go further; `taken` are areas [left, top, right, bottom] to keep
+ * free; those at the places of `first` are bold and get their places before the others. */
+export function PointNames({ names, spots, box, taken = [], first = [] }) {
   const areas = [...spots.map((spot) => [spot.x - 6, spot.y - 6, spot.x + 6, spot.y + 6]), ...taken];
-  return names.map((name, at) => {
+  const order = [...first, ...names.map((_, at) => at).filter((at) => !first.includes(at))];
+  return order.map((at) => {
+    const strong = first.includes(at);
     const { x, y } = spots[at];
-    const free = name && tried(spots[at], textWidth(name, SIZE)).find(({ area }) => area[0] > box.left && area[2] < box.right + 14
-      && area[1] > box.top - 16 && area[3] < box.bottom && areas.every((other, place) => place === at || apartFrom(area, other)));
+    const free = names[at] && tried(spots[at], textWidth(names[at], strong ? 12.6 : SIZE)).find(({ area }) => area[0] > box.left && area[2] < box.right + 14
+      && area[1] > box.top - 24 && area[3] < box.bottom && areas.every((other, place) => place === at || apartFrom(area, other)));
     if (!free) return null;
     areas.push(free.area);
     return html`<g key=${at}>${free.py > y + 20 && html`<line class="leader" x1=${x} y1=${y + 5} x2=${free.px + (free.px > x ? -2 : 2)} y2=${free.py - 5} />`}
-      <text class="note op" x=${free.px} y=${free.py} text-anchor=${free.anchor}>${name}</text></g>`;
+      <text class=${strong ? "mark-text" : "note op"} x=${free.px} y=${free.py} text-anchor=${free.anchor}>${names[at]}</text></g>`;
   });
 }

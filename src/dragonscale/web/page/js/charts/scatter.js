@@ -2,9 +2,9 @@
 
 import { html, useMemo, useState } from "../html.js";
 import { colourOf } from "../theme.js";
-import { inside, PointNames } from "./labels.js";
+import { PointNames } from "./labels.js";
 import { Legend } from "./lines.js";
-import { Axes, boxOf, ChartTable, Reader, scaleOf, textWidth, tickText, Tip, useWidth } from "./svg.js";
+import { Axes, boxOf, ChartTable, Reader, scaleOf, tickText, Tip, useWidth } from "./svg.js";
 
 // points have their names beside them where that is little to read; else they are told one at a time
 const NAMED = 400;
@@ -27,6 +27,7 @@ export function ScatterChart({ points = [], x = {}, y = {}, frontier = [], rules
   }, [points, frontier, width, height, x.log, y.log, x.unit, y.unit]);
   const { line, box, sx, sy, spots } = found;
   const groups = [...new Map(points.filter((one) => one.group).map((one) => [one.group, { name: one.group, role: one.role }])).values()];
+  const few = points.reduce((all, one) => all + one.name.length, 0) <= NAMED;
   const drawn = useMemo(() => html`<${Axes} box=${box} sx=${sx} sy=${sy} x=${x} y=${y} />
     ${rules.map((rule, at) => { const place = rule.along === "y" ? sy.at(rule.at) : sx.at(rule.at);
     return rule.along === "y"
@@ -34,9 +35,8 @@ export function ScatterChart({ points = [], x = {}, y = {}, frontier = [], rules
       : html`<g key=${at} class="rule"><line x1=${place} x2=${place} y1=${box.top} y2=${box.bottom} /><text class="note" x=${place + 5} y=${box.top + 5}>${rule.text}</text></g>`; })}
     ${line.length > 1 && html`<path class="line frontier" d=${`M${line.map(([px, py]) => `${sx.at(px).toFixed(1)} ${sy.at(py).toFixed(1)}`).join("L")}`} />`}
     ${points.map((one, at) => !one.chosen && html`<circle key=${at} class="point" cx=${spots[at].x} cy=${spots[at].y} r="4" style=${{ fill: colourOf(one.role || "compute") }} />`)}
-    ${points.map((one, at) => one.chosen && html`<g key=${at} class="chosen"><circle cx=${spots[at].x} cy=${spots[at].y} r="6.5" style=${{ fill: colourOf(one.role || "compute") }} />
-      ${chosenText(one, spots[at], width)}</g>`)}
-    ${points.reduce((all, one) => all + one.name.length, 0) <= NAMED && html`<${PointNames} names=${points.map((one) => (one.chosen ? "" : one.name))} spots=${spots} box=${box} />`}`, [found, points, rules]);
+    ${points.map((one, at) => one.chosen && html`<g key=${at} class="chosen"><circle cx=${spots[at].x} cy=${spots[at].y} r="6.5" style=${{ fill: colourOf(one.role || "compute") }} /></g>`)}
+    <${PointNames} names=${points.map((one) => (few || one.chosen ? one.name : ""))} first=${points.flatMap((one, at) => (one.chosen ? [at] : []))} spots=${spots} box=${box} />`, [found, points, rules]);
   const title = label || `${y.label || "y"} against ${x.label || "x"}`;
   const one = active == null ? null : points[active];
   const chosen = points.filter((point) => point.chosen);
@@ -62,8 +62,4 @@ function widened(axis, values) {
   const [low, high] = [Math.min(...found), Math.max(...found)];
   const more = Math.max((high / low) ** 0.06, 1.1);
   return { from: low / more, upto: high * more, ...axis };
-}
-
-function chosenText(one, spot, width) {
-  return html`<text class="mark-text" x=${inside(spot.x + 10, textWidth(one.name, 12.6), 2, width - 2)} y=${Math.max(spot.y - 10, 14)}>${one.name}</text>`;
 }

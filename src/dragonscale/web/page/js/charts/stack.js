@@ -48,7 +48,7 @@ export function StackBar({ parts = [], total, limit, open, onOpen, label = "Part
   const hiddenSum = parts.reduce((all, part) => all + Math.max(part.hidden?.value || 0, 0), 0);
   const whole = Math.max(sum, limit?.value || 0) || 1;
   const unit = parts[0]?.shown?.unit || "s";
-  const hiddenAll = parts.some((part) => part.hidden) ? tickText(hiddenSum, unit) : "";
+  const hiddenAll = hiddenSum > 0 ? tickText(hiddenSum, unit) : "";
   const summary = `${label}: ${parts.map((part) => `${part.name} ${part.shown.text}`).join(", ")}${total ? `; ${total.text} in all` : ""}${limit ? `, of ${limit.text}` : ""}`;
   return html`<figure class="chart stack-chart" ref=${ref} aria-label=${summary}>
     <${Bar} parts=${parts} whole=${whole} width=${width} limit=${limit} used=${sum} opened=${opened} toggle=${toggle} hiddenAll=${hiddenAll} />
