@@ -77,10 +77,10 @@ export function MeshPicker({ mesh, chip, onPick }) {
   };
   return html`<div class="mesh-picker">
     <p>${mesh.axes.map((axis, at) => html`<span key=${axis.name} class="axis-name"><i class="swatch" style=${{ background: colourOf(axis.role) }}></i>${axis.name}=${axis.size}${at === 0 ? " (down)" : " (across)"} </span>`)}</p>
-    <svg class="mesh-chips" width=${across * side} height=${mesh.rows * side} role="slider" tabindex="0" aria-label="A chip of the mesh; the arrow keys move it"
+    <svg class="pick-chips" width=${across * side} height=${mesh.rows * side} role="slider" tabindex="0" aria-label="A chip of the mesh; the arrow keys move it"
       aria-valuemin="1" aria-valuemax=${mesh.places.length} aria-valuenow=${chip + 1} aria-valuetext=${mesh.places[chip]} onKeyDown=${keys}
       onPointerDown=${pick} onPointerMove=${(event) => { if (event.buttons) pick(event); }}>
-      ${mesh.places.map((place, at) => html`<rect key=${place} class=${at === chip ? "mesh-chip mesh-chosen" : "mesh-chip"} x=${(at % across) * side + 1} y=${Math.floor(at / across) * side + 1}
+      ${mesh.places.map((place, at) => html`<rect key=${place} class=${at === chip ? "pick-chip pick-now" : "pick-chip"} x=${(at % across) * side + 1} y=${Math.floor(at / across) * side + 1}
         width=${side - 2} height=${side - 2} rx="2" />`)}
     </svg>
     <p class="muted">The chip ${mesh.places[chip]}: its blocks are framed.</p></div>`;

@@ -45,7 +45,7 @@ function Every({ table, scatter, beside, onOpen, onBeside }) {
   const points = useMemo(() => drawn && drawn.points.map((one) => ({ ...one, group: one.role === "compute" ? "TPU" : "GPU", chosen: (beside.length ? beside : LANDMARKS).includes(one.name) })), [drawn, beside.join()]);
   return html`<${Card} title="All chips" name="chips" data=${table} wide height=${600} about="At the datasheet's rates; a click on a heading sorts, on a number says where it comes from."
       aside=${html`<${Segmented} label="Kind" name="kind" value=${kind} onChange=${setKind} choices=${[{ value: "", text: "all" }, { value: "tpu", text: "TPU" }, { value: "gpu", text: "GPU" }]} />`}>
-      ${() => html`<${DataTable} label="All chips" columns=${columns} rows=${rows} chosen=${beside} />`}</${Card}>
+      ${() => html`<${DataTable} label="Table of all chips" columns=${columns} rows=${rows} chosen=${beside} />`}</${Card}>
     <${Card} title=${drawn ? drawn.title : "Chips against each other"} name="scatter" data=${scatter} wide height=${380} about=${drawn && drawn.about}
       aside=${scatter && html`<select class="inline-choice" aria-label="What is drawn" onChange=${(event) => setPicture(Number(event.currentTarget.value))}>
         ${scatter.pictures.map((one, at) => html`<option key=${one.title} value=${at} selected=${at === picture}>${one.title}</option>`)}</select>`}>
@@ -62,7 +62,7 @@ function Facts({ chip }) {
 }
 
 function Beside({ beside, onDrop }) {
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Chips side by side"><table class="beside">
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Table of chips side by side"><table class="beside">
     <thead><tr><th scope="col"><span class="hush">what</span></th>${beside.chips.map((chip, at) => html`<th key=${chip.name} scope="col" class="right">${chip.name}
       <button type="button" class="quiet small" aria-label=${`Leave ${chip.name} out`} onClick=${() => onDrop(at)}>×</button></th>`)}</tr></thead>
     <tbody>${beside.rows.map((row) => html`<tr key=${row.title}><th scope="row">${row.title}</th>${row.cells.map((cell, at) => html`<td key=${at} class=${`right ${cell.differs ? "differs" : ""}`}>

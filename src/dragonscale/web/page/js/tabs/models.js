@@ -27,7 +27,7 @@ function Every({ table, onOpen }) {
   const rows = useMemo(() => table && table.rows.filter((row) => words.every((word) => `${row.name} ${row.family} ${row.moe ? "moe" : "dense"}`.toLowerCase().includes(word))), [table, text]);
   return html`<${Card} title="Presets" name="models" data=${table} wide height=${600} about=${table ? `${rows.length} of ${table.rows.length}; a click on a heading sorts.` : ""}
     aside=${html`<input type="search" class="search" aria-label="Search the presets" placeholder="llama moe …" value=${text} onInput=${(event) => setText(event.currentTarget.value)} />`}>
-    ${() => html`<${DataTable} label="Presets" columns=${columns} rows=${rows} />`}</${Card}>`;
+    ${() => html`<${DataTable} label="Table of presets" columns=${columns} rows=${rows} />`}</${Card}>`;
 }
 
 function Pairs({ rows, label }) {

@@ -29,7 +29,7 @@ const EXAMPLES = [
 ];
 
 function Arrays({ line }) {
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="What each chip holds"><table>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Table of what each chip holds"><table>
     <thead><tr><th scope="col">array</th><th scope="col">each chip holds</th><th scope="col" class="right">bytes</th><th scope="col" class="right">all chips</th><th scope="col" class="right">replicas</th></tr></thead>
     <tbody>${line.arrays.map((one, at) => html`<tr key=${at}><th scope="row"><code>${one.array}</code></th><td>${one.shape}</td><td class="right"><${Num} of=${one.bytes} /></td>
       <td class="right"><${Num} of=${one.total} /></td><td class="right"><${Num} of=${one.replicas} /></td></tr>`)}</tbody></table></div>`;
@@ -43,7 +43,7 @@ function Times({ way }) {
 
 function Moves({ way }) {
   if (!way.moves.length) return html`<p class="muted">No communication.</p>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Collectives"><table>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Table of collectives"><table>
     <thead><tr><th scope="col">collective</th><th scope="col">from</th><th scope="col">to</th><th scope="col" class="right">array</th><th scope="col" class="right">sent by a chip</th><th scope="col" class="right">at best</th></tr></thead>
     <tbody>${way.moves.map((one, at) => html`<tr key=${at}><th scope="row">${one.collective} over ${one.axes.join(", ")} <small class="muted">${one.when}</small></th><td><code>${one.array}</code></td>
       <td><code>${one.result}</code></td><td class="right"><${Num} of=${one.bytes} /></td><td class="right"><${Num} of=${one.sent} /></td><td class="right"><${Num} of=${one.seconds} /></td></tr>`)}</tbody></table></div>`;
