@@ -1,6 +1,7 @@
 // Any answer of the planner as it lays it out for the terminal: its blocks as headings, tables, bars and commands to copy.
 
 import { html, useState } from "./html.js";
+import { useAnswer } from "./live.js";
 import { colourOf } from "./theme.js";
 
 const ROLES = ["compute", "hbm", "tensor", "fsdp", "expert", "pipe", "data", "context", "overhead"];
@@ -87,4 +88,14 @@ export function SheetView({ blocks }) {
     const Drawn = DRAWN[block.kind];
     return Drawn ? html`<${Drawn} key=${at} block=${block} />` : null;
   })}</div>`;
+}
+
+/** The answer of a command as the terminal shows it, asked when it is opened. */
+export function AsSheet({ view, fields, dropped = {} }) {
+  const [open, set] = useState(false);
+  const answer = useAnswer(open ? { view, fields, dropped, panels: ["sheet"], detail: true } : null);
+  const { sheet } = answer.panels;
+  return html`<details class="as-sheet" onToggle=${(event) => set(event.currentTarget.open)}><summary>As the command line prints it</summary>
+    ${answer.error && html`<p class="error" role="alert">${answer.error.text}</p>`}
+    ${sheet && html`<${SheetView} blocks=${sheet.blocks} />`}</details>`;
 }

@@ -39,7 +39,7 @@ function Torus({ axes, width }) {
       <${Plane} across=${across} down=${down} wrapX=${(second || first).wraps && !cut} wrapY=${second ? first.wraps && !cut : false} x=${place(at)} y=${third ? 18 : 4} side=${side} more=${cut} />
       ${third && html`<text class="tick" x=${place(at) + (across * side) / 2} y="12" text-anchor="middle">${third.axis}=${at}</text>`}
       ${third && at > 0 && html`<line class="wire wire-wrap" x1=${place(at) - 20} x2=${place(at)} y1=${18 + (down * side) / 2} y2=${18 + (down * side) / 2} />`}</g>`)}
-    <text class="tick" x="8" y=${height - 6}>${axes.map((axis) => `${axis.axis}=${axis.size}${axis.wraps ? " ring" : " line"}`).join("   ")}${cut || (third && third.size > planes) ? "   (a part of it)" : ""}</text></svg>`;
+    <text class="tick" x="8" y=${height - 6}>${axes.map((axis) => `${axis.axis}=${axis.size}${axis.wraps ? " ring" : " line"}`).join(" · ")}${cut || (third && third.size > planes) ? " (a part of it)" : ""}</text></svg>`;
 }
 
 function Tree({ tiers, hostChips, width }) {
@@ -72,7 +72,7 @@ function Tree({ tiers, hostChips, width }) {
     ${nodes.map((one, at) => (one.switches
     ? html`<g key=${at}><rect class="tree-switch" x=${one.x - 22} y=${one.y - 9} width="44" height="18" rx="4" /><text class="tick" x=${one.x} y=${one.y} dy="0.34em" text-anchor="middle">${one.text}</text></g>`
     : html`<rect key=${at} class="torus-chip" x=${one.x - 4} y=${one.y - 5} width="8" height="10" rx="1.5" />`))}
-    <text class="tick" x="4" y=${height - 4}>${levels.map((tier) => `${tier.tier}: ${tier.groups} × ${tier.children}`).join("   ")}   (a part of it)</text></svg>`;
+    <text class="tick" x="4" y=${height - 4}>${levels.map((tier) => `${tier.tier}: ${tier.groups} × ${tier.children}`).join(" · ")} (a part of it)</text></svg>`;
 }
 
 /** The slice of the planner's panel `slice`. */

@@ -13,6 +13,7 @@ import { Form, Group, Segmented, TextField } from "../form.js";
 import { html, useContext, useMemo, useState } from "../html.js";
 import { useAnswer } from "../live.js";
 import { Deriving, Num } from "../number.js";
+import { AsSheet } from "../sheet.js";
 import { setFields, setView } from "../state.js";
 import { Toolbar } from "../toolbar.js";
 import { WhatIf } from "../whatif.js";
@@ -118,5 +119,6 @@ export function ChipsTab({ state }) {
         <${Card} title="Roofs by format" name="roof" data=${roof} wide height=${340} about=${roof ? html`Compute binds above <${Num} of=${roof.ridge} /> FLOPs per byte in bf16.` : ""}>
           ${() => html`<${RooflineChart} roofs=${roof.roofs} points=${roof.points} height=${320} />`}</${Card}>
         <${Card} title="Every number and where it comes from" name="facts" data=${one} wide height=${600}>${() => html`<${Facts} chip=${one} />`}</${Card}>`}
+      <${AsSheet} view="chips" fields=${name ? asked : {}} />
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
 }

@@ -9,6 +9,7 @@ import { ChoiceField, Form, Group, SliderField, SwitchField, TextField } from ".
 import { html, useState } from "../html.js";
 import { useAnswer } from "../live.js";
 import { Deriving, Num } from "../number.js";
+import { AsSheet } from "../sheet.js";
 import { Toolbar } from "../toolbar.js";
 import { WhatIf } from "../whatif.js";
 
@@ -57,5 +58,6 @@ export function CollectiveQuestion({ fields, set, catalogue, chooser, dropped })
           onPick=${(bytes) => put({ size: typed(bytes) })} />` : html`<p class="empty">One message has no curve.</p>`)}</${Card}>
       ${said && said.tiers.length > 0 && html`<${Card} title="Tiers" name="tiers" data=${said.tiers} wide>${() => html`<${Tiers} tiers=${said.tiers} />`}</${Card}>`}
       <${Notes} notes=${said ? said.notes : []} />
+      <${AsSheet} view="collective" fields=${fields} />
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
 }

@@ -11,6 +11,7 @@ import { Form, Group, SliderField, SwitchField, TextField } from "../form.js";
 import { html, useMemo, useState } from "../html.js";
 import { useAnswer } from "../live.js";
 import { Deriving, Num } from "../number.js";
+import { AsSheet } from "../sheet.js";
 import { openTab, setFields } from "../state.js";
 import { Toolbar } from "../toolbar.js";
 
@@ -78,5 +79,6 @@ export function ModelsTab({ state }) {
     </${Form}>
     <${AnswerArea} answer=${answer} toolbar=${html`<${Toolbar} tab="models" fields=${fields} dropped=${dropped} />`}>
       ${named ? html`<${One} model=${model} lengths=${lengths} program=${program} />` : html`<${Every} table=${table} onOpen=${(name) => put({ model: name })} />`}
+      <${AsSheet} view="models" fields=${fields} dropped=${dropped} />
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
 }

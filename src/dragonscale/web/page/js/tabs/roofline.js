@@ -10,6 +10,7 @@ import { ChoiceField, Form, Group, SwitchField } from "../form.js";
 import { html, useState } from "../html.js";
 import { useAnswer } from "../live.js";
 import { Deriving, Num } from "../number.js";
+import { AsSheet } from "../sheet.js";
 import { colourOf } from "../theme.js";
 import { Toolbar } from "../toolbar.js";
 import { WhatIf } from "../whatif.js";
@@ -73,5 +74,6 @@ export function RooflineQuestion({ fields, set, catalogue, chooser, dropped }) {
     : html`<p class="empty">${curve.letters.length ? "Give the other letters a size." : "Every size is written in the expression; a letter, such as B, would be drawn over its sizes."}</p>`)}</${Card}>
       <${Card} title="What takes the time" name="resources" data=${said} height=${120} wide>${() => html`<${Resources} said=${said} />`}</${Card}>
       <${Notes} notes=${said ? said.notes : []} />
+      <${AsSheet} view="roofline" fields=${fields} />
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
 }

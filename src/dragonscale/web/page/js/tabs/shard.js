@@ -9,6 +9,7 @@ import { Form, Group, TextField } from "../form.js";
 import { html, useState } from "../html.js";
 import { useAnswer } from "../live.js";
 import { Deriving, Num } from "../number.js";
+import { AsSheet } from "../sheet.js";
 import { colourOf } from "../theme.js";
 import { Toolbar } from "../toolbar.js";
 import { WhatIf } from "../whatif.js";
@@ -94,6 +95,7 @@ export function ShardQuestion({ fields, set, catalogue, chooser, dropped }) {
       <${Card} title="Collectives of this way" name="collectives" data=${way} height=${200}>${() => html`<${Moves} way=${way} />`}</${Card}>
       <${Card} title="What each chip holds" name="arrays" data=${line} height=${160} wide>${() => html`<${Arrays} line=${line} />`}</${Card}>
       <${Notes} notes=${said ? said.notes : []} />
+      <${AsSheet} view="shard" fields=${fields} />
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
 }
 
