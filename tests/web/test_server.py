@@ -16,8 +16,11 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="`dscale web` needs the extra `web`.")
 
+from dragonscale.errors import InputError
 from dragonscale.web.answers import answer
 from dragonscale.web.server.files import PAGE, PageFiles
+from dragonscale.web.server.serving import listen
+from dragonscale.web.server.settings import PageSettings
 from tests.web.server_under_test import JSON, Served, server_under_test
 
 CHIP = {"view": "chips", "fields": {"name": "h100"}, "panels": ["sheet"]}
@@ -184,9 +187,8 @@ def test_the_command_says_its_address_and_stops_cleanly(tmp_path: Path) -> None:
     said = process.stderr.readline()
     port = re.search(r"http://127\.0\.0\.1:(\d+)/", said)
     assert port, said
-    taken = subprocess.run([*command[:-1], port[1]], capture_output=True, text=True, env=where)
-    assert taken.returncode == 2
-    assert re.fullmatch(r"dscale: .* is in use; .*--port.*\n", taken.stderr), taken.stderr
+    with pytest.raises(InputError, match=f"{port[1]} is in use; .*--port"):
+        listen(PageSettings(port=int(port[1])))
     time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
     _, rest = process.communicate(timeout=20)

@@ -358,3 +358,11 @@ def test_parallel_requests_are_all_answered_right(server: Served) -> None:
 def test_two_hundred_parallel_requests_are_all_answered_right() -> None:
     with server_under_test() as server:
         parallel(server, 200)
+
+
+@pytest.mark.slow
+def test_a_worker_that_grows_too_large_is_replaced() -> None:
+    with server_under_test(memory_bytes=64 << 20) as server:
+        error = server.ask(SEARCH)[-1]["error"]
+        assert (error["kind"], "of memory and was stopped" in error["text"]) == ("limit", True)
+        assert until(lambda: server.health()["ready"] == 2 and server.health()["restarts"] == 1)

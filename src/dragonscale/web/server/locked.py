@@ -11,6 +11,7 @@ import os
 import site
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,10 @@ def python_folders() -> tuple[str, ...]:
     found = {sys.prefix, sys.base_prefix, sys.exec_prefix, PACKAGE, *site.getsitepackages(), site.getusersitepackages()}
     found |= {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     found |= {entry for entry in sys.path if entry and os.path.isabs(entry)}  # editable installs add theirs
-    return tuple(sorted(os.path.realpath(one) for one in found if one))
+    wide = {
+        os.path.realpath(one) for one in ("/", os.path.expanduser("~"), tempfile.gettempdir(), "/tmp", "/etc", "/home")
+    }
+    return tuple(sorted({os.path.realpath(one) for one in found if one} - wide))
 
 
 class WorkerLock:

@@ -193,9 +193,19 @@ def private_folder(what: str = "web") -> str:
     root = Path(tempfile.gettempdir())
     for old in root.glob(f"{PREFIX}{what}-*"):
         pid = old.name.removeprefix(f"{PREFIX}{what}-").partition("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+        if pid.isdigit() and not _lives(int(pid)):
             shutil.rmtree(old, ignore_errors=True)
     return tempfile.mkdtemp(prefix=f"{PREFIX}{what}-{os.getpid()}-")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is somebody else's
+        return True
+    return True
 
 
 def hub_folder() -> Path:

@@ -1,0 +1,108 @@
+"""Which worker gets which question, tried on a pool whose processes are not started."""
+
+import json
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="`dscale web` needs the extra `web`.")
+
+from dragonscale.web.server.lanes import QUICK, SLOW
+from dragonscale.web.server.pool import WorkerPool
+from dragonscale.web.server.processes import PageWorker
+from dragonscale.web.server.settings import PageSettings
+from dragonscale.web.server.turns import Turn
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    found = WorkerPool(PageSettings(workers=3))
+    for worker in found.workers:
+        worker.state = "ready"
+    yield found
+    shutil.rmtree(found.folder)
+
+
+def asked(pool: WorkerPool, tab: str, lane: str = QUICK, key: int = 0, address: str = "a") -> Turn:
+    turn = Turn(b"{}", address, tab, lane, key)
+    pool.submit(turn)
+    return turn
+
+
+def worker_of(pool: WorkerPool, turn: Turn) -> PageWorker | None:
+    return next((one for one in pool.workers if one.turn is turn), None)
+
+
+def done(pool: WorkerPool, turn: Turn) -> PageWorker:
+    worker = worker_of(pool, turn)
+    assert worker is not None
+    pool.ended(worker)
+    assert turn.over
+    return worker
+
+
+def test_a_tab_returns_to_its_worker(pool: WorkerPool) -> None:
+    first, second = done(pool, asked(pool, "1")), done(pool, asked(pool, "2"))
+    assert first is not second
+    for tab, worker in (("1", first), ("2", second), ("1", first), ("2", second)):
+        assert done(pool, asked(pool, tab)) is worker
+    held = asked(pool, "1")
+    assert worker_of(pool, asked(pool, "1")) not in (None, first), "it does not wait for it"
+    done(pool, held)
+
+
+def test_one_worker_is_kept_free_of_slow_work(pool: WorkerPool) -> None:
+    slow = [asked(pool, str(index), SLOW) for index in range(3)]
+    assert [worker_of(pool, one) is not None for one in slow] == [True, True, False]
+    quick = [asked(pool, "q", QUICK) for _ in range(2)]
+    assert [worker_of(pool, one) is not None for one in quick] == [True, False]
+    done(pool, quick[0])
+    assert worker_of(pool, quick[1]) is not None
+    assert worker_of(pool, slow[2]) is None
+    done(pool, slow[0])
+    assert worker_of(pool, slow[2]) is not None
+
+
+def test_a_record_that_a_worker_remembers_is_no_search(pool: WorkerPool) -> None:
+    knows = done(pool, asked(pool, "1", SLOW, key=7))
+    assert knows.keys
+    searches = [asked(pool, tab, SLOW) for tab in ("2", "3")]
+    assert worker_of(pool, asked(pool, "4", SLOW, key=8)) is None, "another search waits"
+    again = asked(pool, "1", SLOW, key=7)
+    assert worker_of(pool, again) is knows
+    assert not knows.slow
+    assert all(worker_of(pool, one) not in (None, knows) for one in searches)
+
+
+def test_those_who_leave_are_dropped_and_those_whose_worker_dies_are_told(pool: WorkerPool) -> None:
+    running = [asked(pool, str(index), SLOW) for index in range(2)]
+    waiting = asked(pool, "9", SLOW)
+    pool.leave(waiting)
+    assert waiting.over
+    assert pool.queue.waiting == 0
+    pool.leave(running[0])
+    assert not running[0].over, "its worker is told, and ends it"
+    done(pool, running[0])
+    worker = worker_of(pool, running[1])
+    assert worker is not None
+    worker.state = "dead"
+    running[1].begun -= 1.0
+    pool.died(worker)
+    assert running[1].over
+    assert "died" in json.loads(running[1].unread[-1])["error"]["text"]
+
+
+def test_a_question_that_a_dying_worker_was_just_given_is_asked_again(pool: WorkerPool) -> None:
+    turn = asked(pool, "1")
+    worker = worker_of(pool, turn)
+    assert worker is not None
+    worker.state = "dead"
+    pool.died(worker)
+    other = worker_of(pool, turn)
+    assert other not in (None, worker)
+    assert not turn.over
+    assert other is not None
+    other.state = "dead"
+    pool.died(other)
+    assert turn.over, "once"
