@@ -19,9 +19,14 @@ export async function ask(request, heard, signal) {
 }
 
 async function askServer(request, heard, signal) {
+  let ended = false;
   await hearLines(await fetch("api/ask", {
     method: "POST", headers: { "content-type": "application/json", "x-dragonscale-tab": tab }, body: JSON.stringify(request), signal,
-  }), heard);
+  }), (message) => {
+    ended = ended || Boolean(message.done || message.error);
+    heard(message);
+  });
+  if (!ended) throw new Error("the answer broke off");
 }
 
 /** Read a response of lines of JSON; `heard` gets each. */
