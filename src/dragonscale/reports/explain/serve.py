@@ -42,8 +42,8 @@ QUANTITIES = (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes")
 
 
 @dataclass(frozen=True)
-class _Phase:
-    """A decode step or a prefill of the configuration; `found` and `asked` are its deployment and iteration on letters."""
+class LetteredPhase:
+    """A decode step or a prefill of a configuration; `found` and `asked` are its deployment and iteration on letters."""
 
     name: str
     deployment: Deployment
@@ -72,9 +72,10 @@ class _Phase:
         return formula_line(name, sympy.factor_terms(expression(number)), values, unit)
 
 
-def _phase(name: str, deployment: Deployment, step: Iteration) -> _Phase:
+def lettered_phase(name: str, deployment: Deployment, step: Iteration) -> LetteredPhase:
+    """An iteration of a deployment over letters."""
     letters = Letters()
-    return _Phase(name, deployment, step, letters, *lettered_iteration(deployment, step, letters))
+    return LetteredPhase(name, deployment, step, letters, *lettered_iteration(deployment, step, letters))
 
 
 def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explanation:
@@ -100,14 +101,14 @@ def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explana
     return Explanation(where, lines, [told(one) for one in solutions], notes, solutions=solutions)
 
 
-def _phases(asked: ServeAsked, config: Config) -> list[_Phase]:
+def _phases(asked: ServeAsked, config: Config) -> list[LetteredPhase]:
     deployment = deployed(asked, config)
     steps = iterations(asked, config.batch, deployment)
-    found = [_phase(name, deployment, step) for name, step in steps.items()]
+    found = [lettered_phase(name, deployment, step) for name, step in steps.items()]
     return found if asked.ask.output > 1 else found[::-1]
 
 
-def _overview(asked: ServeAsked, config: Config, phases: list[_Phase]) -> Iterator[FormulaLine]:
+def _overview(asked: ServeAsked, config: Config, phases: list[LetteredPhase]) -> Iterator[FormulaLine]:
     """Each term of both iterations and each part of the memory; then what follows from them."""
     seconds: dict[str, float] = {}
     for phase in phases:
@@ -152,7 +153,7 @@ def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iter
         yield formula_line("dollars per million output tokens at best", cost, values, "USD")
 
 
-def _named(phases: list[_Phase], name: str) -> Iterator[FormulaLine]:
+def _named(phases: list[LetteredPhase], name: str) -> Iterator[FormulaLine]:
     """Lines of the ledgers by the name of what they make, their kind, term, part or axis; tensors in memory by theirs."""
     seen: dict[str, None] = {}
     count = 0
@@ -179,7 +180,7 @@ def _named(phases: list[_Phase], name: str) -> Iterator[FormulaLine]:
         raise unknown("line, term or tensor called", name, seen)
 
 
-def _crossings(phases: list[_Phase], solve: str) -> Iterator[ServingLimit]:
+def _crossings(phases: list[LetteredPhase], solve: str) -> Iterator[ServingLimit]:
     """Where any two resources of either iteration take equally long."""
     spelled = VARIABLES.get(solve, solve)
     if not any(spelled in phase.letters.values for phase in phases):
@@ -200,7 +201,7 @@ def _solution(limit: ServingLimit) -> FormulaLine:
     return FormulaLine(name, limit.text, found.numbers, f"{limit.value:,.6g}", limit.value, "count")
 
 
-def _notes(asked: ServeAsked, config: Config, phases: list[_Phase], shown: list[FormulaLine]) -> list[str]:
+def _notes(asked: ServeAsked, config: Config, phases: list[LetteredPhase], shown: list[FormulaLine]) -> list[str]:
     state, plan = config.state, config.plan
     letters = phases[-1].letters.values | phases[0].letters.values
     used = {one for line in shown for one in re.findall(r"[A-Za-z_]\w*", line.formula)}

@@ -1,11 +1,11 @@
 """Numbers of a training plan derived: the step from its terms, a term from its lines, memory from its tensors, the run from the step."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.errors import unknown
+from dragonscale.errors import InputError, unknown
 from dragonscale.hardware import Chip
 from dragonscale.plan.ledger import Ledger
 from dragonscale.reports.explain.formulas import FormulaLine
@@ -16,6 +16,7 @@ from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count, share
+from dragonscale.web.asked import Asked
 from dragonscale.web.derivations.ledger_tables import held_table, line_table
 from dragonscale.web.derivations.letters import letters_of
 from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step
@@ -323,6 +324,15 @@ class TrainNumbers:
 
     def _run_formulas(self) -> Piece:
         return run_formulas(self)
+
+
+def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> TrainNumbers:
+    """The first plan of an answer."""
+    record = asked.ask(of, fields, brief=False)
+    if not record.plans:
+        raise InputError("There is no plan, so there is nothing to derive.")
+    kept = vars(record)  # beside its fields: the next number of the same answer finds its letters there
+    return kept.setdefault("derived", TrainNumbers(record, record.plans[0]))
 
 
 def formulas_none() -> Piece:

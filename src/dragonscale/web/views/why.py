@@ -3,6 +3,7 @@
 A request says which view showed the number (`of`), with the fields of that view's question, and the number by its id (`number`).
 """
 
+from importlib import import_module
 from typing import Any
 
 from dragonscale.errors import InputError, unknown
@@ -10,8 +11,8 @@ from dragonscale.web.asked import Asked
 from dragonscale.web.derivations.pieces import Piece
 from dragonscale.web.views.compare import columns_of
 
-DERIVED = ("train", "compare")
-"""Views whose numbers are derived."""
+DERIVED = {"train": "training", "serve": "serving"}
+"""Views whose numbers are derived, and the modules that do it."""
 
 
 def facts_panel(asked: Asked) -> Piece:
@@ -44,12 +45,7 @@ def _derivation(asked: Asked) -> tuple[Any, str]:
         fields = columns[int(place)]
     if of not in DERIVED:
         raise unknown("view whose numbers are derived called", of, DERIVED)
-    record = asked.ask(of, fields, brief=False)
-    from dragonscale.web.derivations.training import TrainNumbers
-
-    if not record.plans:
-        raise InputError("There is no plan, so there is nothing to derive.")
-    return TrainNumbers(record, record.plans[0]), number
+    return import_module(f"dragonscale.web.derivations.{DERIVED[of]}").numbers_of(asked, of, fields), number
 
 
 PANELS = {"facts": facts_panel, "formula": formula_panel}

@@ -1,0 +1,415 @@
+"""Numbers of a serving configuration derived: what a request waits for, an iteration from its terms, memory, rates and dollars."""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.errors import InputError, unknown
+from dragonscale.hardware import Chip
+from dragonscale.plan.ledger import Ledger
+from dragonscale.reports.explain.formulas import FormulaLine
+from dragonscale.reports.explain.serve import LetteredPhase, lettered_phase
+from dragonscale.reports.serve.bills import bills_of, deployment_of, held_bill
+from dragonscale.reports.serve.config import PROMPT_SCORES, STEP_SCORES, iterations, prompt_chunks, wire_name
+from dragonscale.reports.serve.records import ConfigReport, ServeReport, StepTerm
+from dragonscale.reports.serve.sheet import error_text
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.formats import Formats
+from dragonscale.serving.frontier import judge
+from dragonscale.serving.phases import prefill
+from dragonscale.serving.space import Lot, stack
+from dragonscale.serving.steady import Steady
+from dragonscale.units import render
+from dragonscale.web.amounts import amount
+from dragonscale.web.asked import Asked
+from dragonscale.web.derivations.ledger_tables import line_table
+from dragonscale.web.derivations.letters import letters_of
+from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step
+from dragonscale.web.derivations.profiles import kernel_sentence, network_sentence
+from dragonscale.web.derivations.serving_rates import RATES, rate_facts, rate_formulas
+
+DOCS, TIME_DOCS = ("serving", "why"), ("validation-serving", "what-is-in-a-first-token")
+USED = ["matrix.bf16", "matrix.fp8", "memory.hbm.bandwidth", "ici.link", "levels.node.bandwidth"]
+
+
+@dataclass(frozen=True)
+class ServeNumbers:
+    """A configuration of an answer, and what its numbers are derived from."""
+
+    report: ServeReport
+    one: ConfigReport
+
+    @functools.cached_property
+    def deployment(self) -> Deployment:
+        return deployment_of(self.report.asked, self.one)
+
+    @property
+    def chip(self) -> Chip:
+        return self.deployment.piece.chip
+
+    @functools.cached_property
+    def state(self) -> Steady:
+        """The steady state that the report's times are read off."""
+        asked, plan = self.report.asked, self.deployment.plan
+        formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
+        lot = Lot((self.deployment.piece,), stack([plan], formats, plan.spread))
+        found = judge(asked.model, lot, self.deployment.engine, asked.ask, [self.one.batch], asked.draft)
+        match = [config for config in found if config.drafts == self.one.drafts] or found
+        if not match:
+            raise InputError("The configuration has no steady state to derive its times from.")
+        return match[0].state
+
+    def bill(self, phase: str) -> Ledger:
+        found = bills_of(self.report)
+        if phase not in found:
+            raise InputError("One output token has no decode step: it is the prefill's.")
+        return found[phase]
+
+    def facts(self, number: str) -> Piece:
+        return self._of(number)[0]()
+
+    def formula(self, number: str) -> Piece:
+        return self._of(number)[1]()
+
+    def _of(self, number: str) -> tuple[Callable[[], Piece], Callable[[], Piece]]:
+        kind, _, name = number.partition(":")
+        pair = functools.partial
+        if kind == "term":
+            return pair(self._term, "decode", name), pair(self._term_formulas, "decode", name)
+        if kind == "prefill":
+            return pair(self._term, "prefill", name), pair(self._term_formulas, "prefill", name)
+        if kind == "sent":
+            return pair(self._sent, name), pair(self._sent_formulas, name)
+        if kind == "limit":
+            return pair(self._limit, name), pair(self._limit_formulas, name)
+        if kind == "memory" or number in RATES:
+            return pair(rate_facts, self, number), pair(rate_formulas, self, number)
+        known: dict[str, tuple[Callable[[], Piece], Callable[[], Piece]]] = {
+            "ttft_s": (self._ttft, self._ttft_formulas),
+            "tpot_s": (self._tpot, self._tpot_formulas),
+            "decode_step_s": (pair(self._step, "decode"), pair(self._step_formulas, "decode")),
+            "roofline_s": (self._roofline, pair(self._step_formulas, "decode")),
+            "lower_s": (self._lower, pair(self._step_formulas, "decode")),
+            "prefill_alone_s": (pair(self._step, "prefill"), pair(self._step_formulas, "prefill")),
+            "prefill_s": (self._beside, pair(self._step_formulas, "prefill")),
+        }
+        if number not in known:
+            raise unknown(
+                "number of a serving plan called", number, [*known, *RATES, "term:…", "prefill:…", "memory:…", "sent:…"]
+            )
+        return known[number]
+
+    @property
+    def where(self) -> str:
+        return f"{self.one.plan} on {self.one.copy_slice} by {self.one.engine}, {self.one.batch:,} requests in flight"
+
+    def _banded(self, value: float, low: float | None, high: float | None, unit: str = "s") -> str:
+        rests = error_text(self.report, self.one)
+        return (
+            rests
+            if low is None or high is None
+            else f"{render(low, unit)} to {render(high, unit)} around {render(value, unit)}: {rests}"
+        )
+
+    # what a request waits for
+
+    def _ttft(self) -> Piece:
+        state, one = self.state, self.one
+        total = amount(one.ttft_s, "s", "ttft_s")
+        rows = [
+            row("front end", amount(float(state.front), "s"), "tokenising and scheduling, of the engine"),
+            row("the iteration under way", amount(float(state.under_way), "s"), "it comes while another runs"),
+            row("prompts before it", amount(float(state.waiting), "s"), "mean of a closed loop with this batch"),
+            row("its own prefill", amount(float(state.prefill), "s", "prefill_s")),
+        ]  # fmt: skip
+        sentence = f"Mean seconds from a request's arrival to its first token, with {self.where}."
+        text = "A steady state: every request that ends is followed by another. `dscale simulate` gives percentiles under traffic."
+        kernels, sources = kernel_sentence(self.chip, "", ("matmul", "attention"))
+        return facts("Time to first token", sentence, total, steps=[step("What it waits for", rows, total, text)],
+                     compared={"rows": [], "text": kernels}, error=self._banded(one.ttft_s, one.ttft_low_s, one.ttft_high_s),
+                     sources=[*sources, *chip_sources(self.chip, USED)], docs=TIME_DOCS)  # fmt: skip
+
+    def _ttft_formulas(self) -> Piece:
+        state = self.state
+        parts = [float(one) for one in (state.front, state.under_way, state.waiting, state.prefill)]
+        line = FormulaLine("TTFT", "t_front + t_iteration + t_queue + t_prefill", " + ".join(f"{one:.4g}" for one in parts),
+                           render(sum(parts), "s", 4), sum(parts), "s")  # fmt: skip
+        return formulas([line])
+
+    def _tpot(self) -> Piece:
+        state, one = self.state, self.one
+        total = amount(one.tpot_s, "s", "tpot_s")
+        met = float(state.added * state.met) / max(float(state.output) - 1, 1)
+        per = "a step over the tokens it yields" if one.drafts else "a step gives each sequence a token"
+        rows = [
+            row("its own decode step", amount(float(state.decode), "s", "" if one.drafts else "decode_step_s"), per),
+            row(
+                "prompts of others between its steps",
+                amount(met, "s"),
+                f"{float(state.met):,.3g} of them while it decodes",
+            ),
+        ]
+        sentence = f"Mean seconds between a request's output tokens, with {self.where}."
+        return facts("Time per output token", sentence, total, steps=[step("Put together from", rows, total)],
+                     error=self._banded(one.tpot_s, one.tpot_low_s, one.tpot_high_s), docs=DOCS,
+                     sources=[{"text": "Worked out by the planner's steady state from the iterations below.", "url": ""}])  # fmt: skip
+
+    def _tpot_formulas(self) -> Piece:
+        state = self.state
+        values = [float(one) for one in (state.decode, state.added, state.met, state.output)]
+        put_in = "{:.4g} + {:.4g}*{:.4g}/({:.6g} - 1)".format(*values)
+        line = FormulaLine("TPOT", "d + p*met/(O - 1)", put_in, render(self.one.tpot_s, "s", 4), self.one.tpot_s, "s")
+        note = "d: seconds of a decode step; p: what a prompt adds to the iterations; met: prompts of others that it meets; O: output tokens."
+        return formulas([line], notes=[note])
+
+    # an iteration
+
+    def _terms(self, phase: str) -> list[StepTerm]:
+        return self.one.terms if phase == "decode" else self.one.prefill_terms
+
+    def _step(self, phase: str) -> Piece:
+        one, terms, kind = self.one, self._terms(phase), "term" if phase == "decode" else "prefill"
+        exposed = self.bill(phase).by("term", "exposed_s")
+        rows = [
+            row(name, amount(float(value), "s", f"{kind}:{name}"))
+            for name, value in sorted(exposed.items(), key=lambda pair: -float(pair[1]))
+            if float(value) > 0
+        ]
+        seconds = one.decode_step_s if phase == "decode" else sum(term.expected_s for term in terms)
+        why = "decode_step_s" if phase == "decode" else "prefill_alone_s"
+        total = amount(seconds, "s", why)
+        work = self.report.workload
+        what = (
+            f"a decode step of {one.batch:,} sequences of {work.prompt + work.output // 2:,} tokens"
+            if phase == "decode"
+            else f"a prompt of {work.prompt:,} tokens alone"
+        )
+        compared, sources = self._differs(phase, seconds)
+        title = "Decode step" if phase == "decode" else "A prompt alone"
+        return facts(title, f"How long {what} is expected to take, with {self.where}.", total,
+                     steps=[step("What it waits for", rows, total)], compared=compared, error=error_text(self.report, one),
+                     sources=[*sources, *chip_sources(self.chip, USED)], docs=DOCS)  # fmt: skip
+
+    def _differs(self, phase: str, seconds: float) -> tuple[Piece, list[Piece]]:
+        kernels, first = kernel_sentence(self.chip, "", ("matmul", "decode" if phase == "decode" else "attention"))
+        networks, second = network_sentence(self.chip)
+        bound = sum(term.roofline_s for term in self._terms(phase))
+        rows = [row("kernel by kernel at datasheet rates", amount(bound, "s", "roofline_s" if phase == "decode" else "")),
+                row("expected", amount(seconds, "s"), f"{seconds / bound:.2f} times that" if bound else "")]  # fmt: skip
+        if phase == "decode":
+            rows.insert(0, row("at best (all overlaps)", amount(self.one.lower_s, "s", "lower_s")))
+        moves = self.deployment.plan.chips > 1
+        own = f"The engine {self.one.engine} adds the host's work, launch gaps and sampling."
+        return {"rows": rows, "text": " ".join([kernels, *([networks] if moves else []), own])}, [
+            *first,
+            *(second if moves else []),
+        ]
+
+    def _roofline(self) -> Piece:
+        rows = [
+            row(term.name, amount(term.roofline_s, "s", f"term:{term.name}"))
+            for term in self.one.terms
+            if term.roofline_s > 0
+        ]
+        total = amount(self.one.roofline_s, "s", "roofline_s")
+        sentence = (
+            "A decode step at datasheet rates, kernel after kernel: each takes as long as its FLOPs or its bytes do."
+        )
+        return facts("Decode step by rooflines", sentence, total, steps=[step("Every term at datasheet rates", rows, total)],
+                     sources=chip_sources(self.chip, USED), docs=("rooflines", ""))  # fmt: skip
+
+    def _lower(self) -> Piece:
+        total = amount(self.one.lower_s, "s", "lower_s")
+        rows = [
+            row("kernel by kernel", amount(self.one.roofline_s, "s", "roofline_s")),
+            row("expected", amount(self.one.decode_step_s, "s", "decode_step_s")),
+        ]
+        sentence = "The shortest that a decode step can be: the busiest of compute, HBM and each network, everything else hidden under it."
+        return facts(
+            "Decode step at best",
+            sentence,
+            total,
+            steps=[step("Beside", rows)],
+            sources=chip_sources(self.chip, USED),
+            docs=DOCS,
+        )
+
+    def _beside(self) -> Piece:
+        one = self.one
+        alone = sum(term.expected_s for term in one.prefill_terms)
+        total = amount(one.prefill_s, "s", "prefill_s")
+        rows = [row("a prompt alone", amount(alone, "s", "prefill_alone_s")),
+                row("chunks", amount(one.prefill_chunks, "count", "", f"{one.prefill_chunks}"), f"of up to {one.chunk_tokens:,} tokens"),
+                row("beside the others", total)]  # fmt: skip
+        sentence = "A whole prompt's prefill while the others decode: its chunks share iterations with their steps."
+        return facts("Prefill beside others", sentence, total, steps=[step("Beside", rows)], docs=TIME_DOCS, error=error_text(self.report, one),
+                     sources=[{"text": "Worked out by the planner's steady state from the iterations of the engine.", "url": ""}])  # fmt: skip
+
+    # letters
+
+    def phases(self, phase: str) -> list[tuple[float, LetteredPhase]]:
+        """The iterations of a phase over letters, with how often each runs; made once."""
+        kept = vars(self).setdefault("lettered", {})
+        if phase not in kept:
+            kept[phase] = self._phases(phase)
+        return kept[phase]
+
+    def _phases(self, phase: str) -> list[tuple[float, LetteredPhase]]:
+        asked = self.report.asked
+        if phase == "decode":
+            return [
+                (
+                    1.0,
+                    lettered_phase(
+                        "decode", self.deployment, iterations(asked, self.one.batch, self.deployment)["decode"]
+                    ),
+                )
+            ]
+        chunks = prompt_chunks(asked, self.deployment)
+        return [
+            (times, lettered_phase("prefill", self.deployment, prefill(tokens, 1, past)))
+            for times, tokens, past in chunks
+        ]
+
+    def _named(self, found: LetteredPhase) -> dict[str, Any]:
+        scores = STEP_SCORES if found.name == "decode" else PROMPT_SCORES
+        names = {"scores": scores, "attention": "attention projections"}
+        terms: dict[str, Any] = {names.get(name, name): term.roofline for name, term in found.cost.terms.items()}
+        for axes, wire in found.cost.wires.items():
+            terms[wire_name(axes)] = terms.get(wire_name(axes), 0) + wire.lower
+        return terms
+
+    def _step_formulas(self, phase: str) -> Piece:
+        lines, letters = list[FormulaLine](), list[Piece]()
+        for times, found in self.phases(phase):
+            often = f", {times:g} times" if times != 1 else ""
+            lines += [
+                found.say(f"{name}, at datasheet rates{often}", value, "s")
+                for name, value in self._named(found).items()
+                if value > 0
+            ]
+            letters += self._letters(found)
+        return formulas(lines, letters, self._crossovers() if phase == "decode" else ())
+
+    def _letters(self, found: LetteredPhase) -> list[Piece]:
+        work = {"B": "sequences that decode at once" if found.name == "decode" else "prompts at once",
+                "T": "new tokens of a prompt", "S": "tokens that a sequence holds, the new one included"}  # fmt: skip
+        return list(letters_of(found.letters.values, self.chip, self.report.model, work))
+
+    def _crossovers(self) -> list[str]:
+        return [f"{limit.name} ({limit.counts}): {limit.formula} = {limit.value:,.6g}" for limit in self.report.limits]
+
+    def _term(self, phase: str, name: str) -> Piece:
+        terms = {term.name: term for term in self._terms(phase)}
+        ledger = self.bill(phase)
+        lines = [line for line in ledger.lines if line.term == name]
+        if not lines:
+            raise unknown(f"term of the {phase} called", name, {line.term for line in ledger.lines})
+        kind = "term" if phase == "decode" else "prefill"
+        exposed, expected, bound = (
+            float(ledger.by("term", key)[name]) for key in ("exposed_s", "expected_s", "bound_s")
+        )
+        number = amount(exposed, "s", f"{kind}:{name}")
+        moves = any(line.moves for line in lines)
+        text, sources = network_sentence(self.chip) if moves else kernel_sentence(self.chip, "", ("matmul", "decode"))
+        rows = [row("at datasheet rates", amount(bound, "s")), row("expected", amount(expected, "s"), f"{expected / bound:.2f} times its bound" if bound and expected else ""),
+                row("exposed", number), row("hidden under other work", amount(max(expected - exposed, 0.0), "s"))]  # fmt: skip
+        of = "a decode step" if phase == "decode" else "a prompt"
+        known = terms.get(name)
+        told = f", {render(known.bytes, 'bytes')} and {render(known.flops, 'FLOP')}" if known is not None else ""
+        return facts(name.capitalize(), f"What is counted under “{name}” in {of}: {len(lines)} lines of the ledger{told}.", number,
+                     steps=[line_table(lines)], compared={"rows": rows, "text": text}, error=error_text(self.report, self.one),
+                     sources=[*sources, *chip_sources(self.chip, USED)], docs=DOCS)  # fmt: skip
+
+    def _term_formulas(self, phase: str, name: str) -> Piece:
+        lines, letters = list[FormulaLine](), list[Piece]()
+        for times, found in self.phases(phase):
+            value = self._named(found).get(name)
+            if value is not None and value > 0:
+                often = f", {times:g} times" if times != 1 else ""
+                lines.append(found.say(f"seconds at datasheet rates{often}", value, "s"))
+                letters += self._letters(found)
+        none = "This term has no bound: it is what the engine's constants add."
+        return formulas(lines, letters, notes=[] if lines else [none])
+
+    def _sent(self, name: str) -> Piece:
+        found = [
+            (phase, line)
+            for phase, book in bills_of(self.report).items()
+            for line in book.lines
+            if line.moves and name in ("+".join(line.axes), *line.axes)
+        ]
+        if not found:
+            raise unknown(
+                "mesh axis that something is sent over called",
+                name,
+                {axis for book in bills_of(self.report).values() for line in book.lines for axis in line.axes},
+            )
+        totals = {
+            phase: sum(float(line.total("wire_bytes")) for own, line in found if own == phase)
+            for phase in ("decode", "prefill")
+        }
+        number = amount(totals["decode"] or totals["prefill"], "bytes", f"sent:{name}")
+        rows = [
+            row(f"in a {'decode step' if phase == 'decode' else 'prompt'}", amount(size, "bytes"))
+            for phase, size in totals.items()
+            if size
+        ]
+        text, sources = network_sentence(self.chip)
+        steps = [
+            step("What a chip sends", rows),
+            *(
+                line_table(
+                    [line for own, line in found if own == phase],
+                    f"Moves of a {'decode step' if phase == 'decode' else 'prompt'}",
+                )
+                for phase in totals
+                if totals[phase]
+            ),
+        ]
+        return facts(f"Sent over {name}", f"What a chip sends over the mesh axis {name}.", number, steps=steps,
+                     compared={"rows": [], "text": text}, sources=sources, docs=("collectives", ""))  # fmt: skip
+
+    def _sent_formulas(self, name: str) -> Piece:
+        lines, letters = list[FormulaLine](), list[Piece]()
+        for phase in ("decode", "prefill") if self.report.asked.ask.output > 1 else ("prefill",):
+            for _, found in self.phases(phase)[:1]:
+                total = sum(
+                    (
+                        line.total("wire_bytes")
+                        for line in found.ledger.lines
+                        if line.moves and name in ("+".join(line.axes), *line.axes)
+                    ),
+                    0,
+                )
+                if total:
+                    lines.append(found.say(f"bytes sent in an iteration of {phase}", total, "bytes"))
+                    letters += self._letters(found)
+        return formulas(lines, letters)
+
+    def _limit(self, name: str) -> Piece:
+        limits = {one.name: one for one in self.report.limits}
+        if name not in limits:
+            raise unknown("limit called", name, limits)
+        one = limits[name]
+        number = amount(one.value, "count", f"limit:{name}", f"{one.value:,.4g}")
+        return facts(name.capitalize(), f"Solved from the ledger of this configuration's own iterations: {one.counts or name}.", number,
+                     sources=chip_sources(self.chip, USED), docs=DOCS)  # fmt: skip
+
+    def _limit_formulas(self, name: str) -> Piece:
+        one = next(one for one in self.report.limits if one.name == name)
+        return formulas([FormulaLine(name, one.formula, one.formula, f"{one.value:,.6g}", one.value, "count")])
+
+
+def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> ServeNumbers:
+    """The first configuration of an answer."""
+    record = asked.ask(of, fields, brief=False)
+    if not record.configs:
+        raise InputError("There is no configuration, so there is nothing to derive.")
+    return vars(record).setdefault("derived", ServeNumbers(record, record.configs[0]))
+
+
+def held_lines(of: ServeNumbers, part: str) -> list[Any]:
+    """The tensors of a part of memory."""
+    return [line for line in held_bill(of.report.asked, of.one, of.deployment).held if line.part == part]
