@@ -5,11 +5,24 @@
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 from dragonscale.units import render
 
 Amount = dict[str, Any]
+ELSEWHERE = "at?"
+"""How the id of a number begins that is derived for the same question with other fields."""
+
+
+def elsewhere(changes: Mapping[str, Any], why: str) -> str:
+    """The id of a number of another plan, slice or batch than the answer's.
+
+    >>> elsewhere({"on": "h100:64", "plan": "tp8 pp4"}, "step_s")
+    'at?on=h100%3A64&plan=tp8+pp4|step_s'
+    """
+    return f"{ELSEWHERE}{urlencode(changes)}|{why}"
 
 
 def amount(value: float | None, unit: str, why: str = "", text: str = "", digits: int = 3) -> Amount:

@@ -5,13 +5,18 @@ A request says which view showed the number (`of`), with the fields of that view
 
 from importlib import import_module
 from typing import Any
+from urllib.parse import parse_qsl
 
 from dragonscale.errors import InputError, unknown
+from dragonscale.web.amounts import ELSEWHERE
 from dragonscale.web.asked import Asked
 from dragonscale.web.derivations.pieces import Piece
 from dragonscale.web.views.compare import columns_of
 
-DERIVED = {"train": "training", "serve": "serving"}
+DERIVED = {
+    "train": "training", "serve": "serving", "simulate": "simulated", "roofline": "operations", "collective": "operations",
+    "shard": "operations", "chips": "lookup", "models": "lookup",
+}  # fmt: skip
 """Views whose numbers are derived, and the modules that do it."""
 
 
@@ -43,6 +48,12 @@ def _derivation(asked: Asked) -> tuple[Any, str]:
         if not place.isdecimal() or int(place) >= len(columns):
             raise unknown("column called", place, map(str, range(len(columns))))
         fields = columns[int(place)]
+    if number.startswith(ELSEWHERE):
+        changes, _, number = number.removeprefix(ELSEWHERE).partition("|")
+        fields = {**fields, **dict(parse_qsl(changes))}
+        fields |= {"alone": True} if of == "train" and "plan" in changes else {}
+    if number.startswith(("model:", "chip:")) and of in ("train", "serve", "simulate") and number != "chip:peak":
+        fields, of = {"model": fields.get("model", "")}, "models"
     if of not in DERIVED:
         raise unknown("view whose numbers are derived called", of, DERIVED)
     return import_module(f"dragonscale.web.derivations.{DERIVED[of]}").numbers_of(asked, of, fields), number

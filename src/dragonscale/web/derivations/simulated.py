@@ -1,0 +1,168 @@
+"""Numbers of a simulated fleet: measured on the simulation, with how many requests they rest on and how sure that makes them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.errors import unknown
+from dragonscale.reports.explain.formulas import FormulaLine
+from dragonscale.reports.simulate.records import SimulateReport
+from dragonscale.units import render
+from dragonscale.web.amounts import Amount, amount, count, share
+from dragonscale.web.asked import Asked
+from dragonscale.web.derivations.pieces import Piece, facts, formulas, row, step
+
+_NAMES = {
+    "ttft_s": "Time to first token", "tpot_s": "Time per output token", "e2e_s": "Time of a whole request",
+    "queue_s": "Time in the queue",
+}  # fmt: skip
+_RATES = {
+    "goodput_requests_per_s": ("Goodput", "Requests per second that end and meet the targets.", "count/s"),
+    "utilisation": ("Busy", "The part of the time that replicas run an iteration.", "share"),
+    "kv_occupancy": ("KV cache in use", "The part of the caches' room that holds tokens, on average.", "share"),
+    "output_tokens_per_s_per_chip": ("Output tokens per second of a chip", "Output tokens of the fleet over its chips.", "count"),
+    "cost_usd_per_mtok": ("Cost of a million output tokens", "What the fleet costs while it makes a million output tokens.", "USD"),
+}  # fmt: skip
+DOCS = ("simulation", "how-it-works-and-how-it-is-checked")
+
+
+def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> "SimulatedNumbers":
+    """The simulation that was shown."""
+    return SimulatedNumbers(asked.ask(of, fields, brief=False))
+
+
+@dataclass(frozen=True)
+class SimulatedNumbers:
+    """A simulated fleet."""
+
+    report: SimulateReport
+
+    def facts(self, number: str) -> Piece:
+        report = self.report
+        title, sentence, shown, rows, error = self._told(number)
+        fleet = "; ".join(f"{pool.replicas} x {pool.plan} on {pool.slice} by {pool.engine}" for pool in report.fleet)
+        source = {
+            "text": f"Simulated: {report.requests.finished:,} requests in {render(report.simulated_s, 's')} of a fleet of {fleet}, seed {report.seed}; step times are those of `dscale serve`.",
+            "url": "",
+        }
+        return facts(
+            title,
+            sentence,
+            shown,
+            steps=[step("Beside", rows)] if rows else [],
+            error=error,
+            sources=[source],
+            docs=DOCS,
+        )
+
+    def formula(self, number: str) -> Piece:
+        report, rates = self.report, self.report.rates
+        lines = []
+        if number == "output_tokens_per_s_per_chip" and report.chips:
+            lines = [
+                FormulaLine(
+                    "output tokens/s per chip",
+                    "r_tokens/n_chips",
+                    f"{rates.output_tokens_per_s:.6g}/{report.chips:.6g}",
+                    f"{rates.output_tokens_per_s_per_chip:,.4g}",
+                    rates.output_tokens_per_s_per_chip,
+                    "count",
+                )
+            ]
+        if number == "cost_usd_per_mtok" and report.usd_per_h and rates.cost_usd_per_mtok is not None:
+            lines = [
+                FormulaLine(
+                    "dollars",
+                    "price_fleet*1e6/(r_tokens*3600)",
+                    f"{report.usd_per_h:.6g}*1e6/({rates.output_tokens_per_s:.6g}*3600)",
+                    f"${rates.cost_usd_per_mtok:,.4g}",
+                    rates.cost_usd_per_mtok,
+                    "USD",
+                )
+            ]
+        note = "Counted in the simulation, request by request; there is no formula for it under traffic."
+        return formulas(lines, notes=[] if lines else [note])
+
+    def _told(self, number: str) -> tuple[str, str, Amount, list[Piece], str]:
+        kind, _, rest = number.partition(":")
+        report = self.report
+        if kind == "latency":
+            name, _, at = rest.partition(":")
+            if name not in report.latency or at not in ("mean", "p50", "p90", "p95", "p99", "max"):
+                raise unknown("latency called", rest, [f"{one}:p95" for one in report.latency])
+            one = report.latency[name]
+            rows = [
+                row(key, amount(getattr(one, key), "s", f"latency:{name}:{key}"))
+                for key in ("mean", "p50", "p90", "p95", "p99", "max")
+            ]
+            sure = (
+                ""
+                if one.mean_low is None or one.mean_high is None
+                else f"The mean lies between {render(one.mean_low, 's')} and {render(one.mean_high, 's')} with 95% confidence"
+            )
+            far = (
+                ""
+                if one.p99_low is None or one.p99_high is None
+                else f", the 99th percentile between {render(one.p99_low, 's')} and {render(one.p99_high, 's')}"
+            )
+            word = {"mean": "The mean", "max": "The longest"}.get(at, f"{at[1:]} of 100 requests took this or less")
+            analytic = report.analytic
+            if analytic is not None and name in ("ttft_s", "tpot_s"):
+                rows.append(
+                    row(
+                        "without traffic, at this batch",
+                        amount(getattr(analytic, name), "s"),
+                        f"batch {analytic.batch}",
+                    )
+                )
+            return (
+                f"{_NAMES.get(name, name)}, {at}",
+                f"{word} of {report.requests.finished:,} simulated requests.",
+                amount(getattr(one, at), "s", number),
+                rows,
+                f"{sure}{far}." if sure else "The run is too short to say how sure this is.",
+            )
+        if kind == "replica":
+            rows = [
+                row(f"replica {one.index}", self._replica(rest, getattr(one, rest))) for one in report.replicas[:32]
+            ]
+            first = getattr(report.replicas[0], rest)
+            return (
+                rest.replace("_", " ").capitalize(),
+                "Counted for each replica of the simulated fleet.",
+                self._replica(rest, first) | {"why": number},
+                rows,
+                "",
+            )
+        if number not in _RATES:
+            raise unknown(
+                "number of a simulation called", number, [*_RATES, "latency:ttft_s:p95", "replica:busy_share"]
+            )
+        title, sentence, unit = _RATES[number]
+        value = getattr(report.rates, number, None)
+        value = getattr(report, number) if value is None else value
+        shown = (
+            share(value, number)
+            if unit == "share"
+            else count(value, number)
+            if unit == "count"
+            else amount(value, unit, number, f"${value:,.2f}" if unit == "USD" else f"{value:,.3g}")
+        )
+        rows = (
+            [
+                row("chips", count(report.chips)),
+                row("output tokens/s of the fleet", count(report.rates.output_tokens_per_s)),
+            ]
+            if number in ("output_tokens_per_s_per_chip", "cost_usd_per_mtok")
+            else []
+        )
+        return title, sentence, shown, rows, ""
+
+    def _replica(self, name: str, value: float) -> Amount:
+        return (
+            share(value)
+            if name == "busy_share"
+            else amount(value, "count", "", f"{value:,.3g}")
+            if name == "mean_batch"
+            else count(value)
+        )
