@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.errors import unknown
-from dragonscale.hardware import Chip, dtype_bytes, load_chip
-from dragonscale.models import load_model
+from dragonscale.hardware import Chip, load_chip
 from dragonscale.reports.explain.formulas import FormulaLine
 from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count
 from dragonscale.web.asked import Asked
+from dragonscale.web.derivations.model_facts import model_facts, model_formulas
 from dragonscale.web.derivations.pieces import Piece, chip_source, chip_sources, facts, formulas, row, step
-from dragonscale.web.words import dropped_model
 
 _DERIVED: dict[str, tuple[str, str, Callable[[Chip], str], Callable[[Chip], float], str, tuple[str, ...]]] = {
     "critical_intensity": ("Critical intensity", "C/W_hbm", lambda chip: f"{chip.peak('bf16'):.6g}/{chip.bandwidth('hbm'):.6g}",
@@ -23,18 +22,6 @@ _DERIVED: dict[str, tuple[str, str, Callable[[Chip], str], Callable[[Chip], floa
                        lambda chip: chip.peak("bf16") / (chip.power or float("inf")), "FLOP/s", ("matrix.bf16", "power")),
 }  # fmt: skip
 """What follows from facts of a chip: title, formula, numbers, value, unit, the facts."""
-_MODEL = {
-    "parameters": ("Parameters", "All weights of the model, counted from the shapes of its config.", "count"),
-    "active_parameters": ("Parameters used per token", "Weights that one token is multiplied with: of experts, those it goes to.", "count"),
-    "kv_bytes_per_token": ("KV cache of a token", "What all layers keep of one more token.", "bytes"),
-    "cache_bytes_per_sequence": ("KV cache of a sequence", "What all layers keep of a sequence of this length.", "bytes"),
-    "forward_flops_per_token": ("Forward FLOPs of a token", "Two for each weight it is multiplied with, and attention's dot products.", "FLOP"),
-    "training_flops_per_token": ("Training FLOPs of a token", "Three times the forward pass: forward, gradients of inputs, gradients of weights.", "FLOP"),
-    "six_n_flops_per_token": ("6N", "The rule of thumb: six FLOPs for each parameter used.", "FLOP"),
-    "n_layers": ("Layers", "Layers of the model.", "count"), "d_model": ("Width", "Width of the residual stream.", "count"),
-    "heads": ("Query heads", "Query heads of a layer.", "count"), "kv_heads": ("KV heads", "Key and value heads of a layer.", "count"),
-    "context": ("Context", "The longest sequence that the config names.", "count"),
-}  # fmt: skip
 
 
 def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> "LookedUp":
@@ -58,7 +45,7 @@ class LookedUp:
         if kind == "slice":
             return self._slice(path, number)
         if kind == "model":
-            return self._model(path, name, number)
+            return model_facts(self, path, name, number)
         raise unknown("kind of fact called", kind, ("chip", "slice", "model"))
 
     def formula(self, number: str) -> Piece:
@@ -71,7 +58,7 @@ class LookedUp:
         if kind == "slice":
             return self._slice_formula(path)
         if kind == "model":
-            return self._model_formulas(path, name)
+            return model_formulas(self, path, name)
         return formulas([])
 
     def chip(self, name: str = "") -> Chip:
@@ -100,6 +87,8 @@ class LookedUp:
             )
         if path.startswith("part:"):
             return self._part(chip, path.partition(":")[2], number)
+        if path == "matrix.bf16" and path not in chip.facts:
+            path = "matrix.fp16"  # of chips that have no bf16
         if path not in chip.facts:
             raise unknown(f"fact of {chip.name} called", path, chip.facts)
         fact = chip.facts[path]
@@ -203,162 +192,6 @@ class LookedUp:
             path, "n_chips*x", f"{report.chips}*{value / report.chips:.6g}", _shown(path, value)["text"], value, ""
         )
         return formulas([line], notes=["x: the same of one chip."])
-
-    # models
-
-    def _named(self, name: str) -> tuple[Any, Any]:
-        """The model and its report."""
-        text = name or str(self.fields.get("model", "") or "")
-        report = self.asked.ask(
-            "models",
-            {
-                **{
-                    key: self.fields[key]
-                    for key in ("seq", "full", "kv_dtype", "assume", "family")
-                    if key in self.fields
-                },
-                "model": text,
-            },
-            brief=False,
-        )
-        dropped = self.asked.dropped
-        return dropped_model(text, dropped[text]) if text in dropped else load_model(text), report
-
-    def _model(self, path: str, name: str, number: str) -> Piece:
-        model, report = self._named(name)
-        kind, _, part = path.partition(":")
-        where = [
-            {
-                "text": f"The config of {report.name}, read by the planner's table of model families; every count is a reading of its einsums.",
-                "url": "",
-            }
-        ]
-        tables = {"parameters": report.parameters_by_part, "flops": report.forward_flops_per_token_by_part, "stored_bytes": report.stored_bytes,
-                  "extra": report.extra_parameters, "activation_bytes_per_token": report.activation_bytes_per_token}  # fmt: skip
-        if part and kind == "weight_bytes":
-            value = report.parameters * dtype_bytes(part)
-            rows = [
-                row("parameters", count(report.parameters, "model:parameters")),
-                row("bytes of each", amount(dtype_bytes(part), "bytes")),
-            ]
-            return facts(
-                f"Weights in {part}",
-                "Every parameter in this format.",
-                amount(value, "bytes", number),
-                steps=[step("Put together from", rows)],
-                sources=where,
-                docs=("models", "counting"),
-            )
-        if part:
-            value = tables.get(kind, {}).get(part)
-            if value is None:
-                raise unknown(f"part of {kind} called", part, tables.get(kind, {}))
-            unit = {"parameters": "count", "extra": "count", "flops": "FLOP"}.get(kind, "bytes")
-            whole = sum(tables[kind].values()) if kind in ("parameters", "flops") else 0
-            rows = (
-                [
-                    row("in all", _plain(whole, unit)),
-                    row("share", amount(value / whole, "share", "", f"{value / whole:.1%}")),
-                ]
-                if whole
-                else []
-            )
-            return facts(
-                f"{kind.replace('_', ' ')}: {part}",
-                f"Of the part “{part}” of {report.name}.",
-                _plain(value, unit, number),
-                steps=[step("Of", rows)] if rows else [],
-                sources=where,
-                docs=("models", "counting"),
-            )
-        if path in ("attention_overtakes", "rule_8d"):
-            return self._lengths(model, path, number, where)
-        if path not in _MODEL:
-            raise unknown("number of a model called", path, _MODEL)
-        title, sentence, unit = _MODEL[path]
-        value = self._value(model, report, path)
-        parts = {
-            "parameters": report.parameters_by_part,
-            "active_parameters": report.active_parameters_by_part,
-            "forward_flops_per_token": report.forward_flops_per_token_by_part,
-        }.get(path, {})
-        ids = {"parameters": "model:parameters:", "forward_flops_per_token": "model:flops:"}
-        rows = [
-            row(key, _plain(one, unit, f"{ids[path]}{key}" if path in ids and not name else ""))
-            for key, one in parts.items()
-            if one
-        ]
-        shown = _plain(value, unit, number)
-        return facts(
-            title,
-            f"{sentence[:-1]} ({report.name}).",
-            shown,
-            steps=[step("By part", rows, shown)] if rows else [],
-            sources=where,
-            docs=("models", "counting"),
-        )
-
-    def _value(self, model: Any, report: Any, path: str) -> float:
-        if path in ("heads", "kv_heads"):
-            from dragonscale.web.views.models import _heads
-
-            return float(_heads(model)[path == "kv_heads"] or 0)
-        return float((model.context or 0) if path == "context" else getattr(report, path))
-
-    def _lengths(self, model: Any, path: str, number: str, where: list[Piece]) -> Piece:
-        from dragonscale.reports.models.lengths import RULE, overtaken_at
-
-        causal = self.fields.get("full") is not True
-        value = overtaken_at(model, causal) if path == "attention_overtakes" else RULE * model.d_model
-        title = "Attention overtakes the matmuls" if path == "attention_overtakes" else "8D"
-        sentence = (
-            "From so many tokens on the dot products of attention cost more than all matmuls."
-            if path == "attention_overtakes"
-            else "The book's rule: near eight times the width."
-        )
-        return facts(
-            title,
-            sentence,
-            amount(value, "count", number, f"{value or 0:,.0f} tokens"),
-            sources=where,
-            docs=("models", "counting"),
-        )
-
-    def _model_formulas(self, path: str, name: str) -> Piece:
-        text = name or str(self.fields.get("model", "") or "")
-        seq = {"seq": self.fields["seq"]} if self.fields.get("seq") else {}
-        if path == "six_n_flops_per_token":
-            _, report = self._named(name)
-            return formulas(
-                [
-                    FormulaLine(
-                        "6N",
-                        "6*N",
-                        f"6*{report.six_n_flops_per_token / 6:.0f}",
-                        render(report.six_n_flops_per_token, "FLOP", 4),
-                        report.six_n_flops_per_token,
-                        "FLOP",
-                    )
-                ]
-            )
-        if path == "rule_8d":
-            model, _ = self._named(name)
-            return formulas(
-                [FormulaLine("8D", "8*D", f"8*{model.d_model}", f"{8 * model.d_model:,}", 8.0 * model.d_model, "count")]
-            )
-        if path in ("n_layers", "d_model", "heads", "kv_heads", "context"):
-            return formulas([])
-        if text in self.asked.dropped:
-            return formulas([], notes=["Formulas are made of models with a name; this one was dropped on the page."])
-        found = self.asked.ask("explain model", {"model": text, **seq}, brief=False)
-        kind, _, part = path.partition(":")
-        word = "FLOPs" if "flops" in kind else "parameters"
-        lines = [line for line in found.lines if word in line.name and (not part or f": {part} " in line.name)]
-        return formulas(lines or found.lines, notes=found.notes)
-
-
-def _plain(value: float, unit: str, why: str = "") -> Amount:
-    return amount(value, unit, why)
 
 
 def _shown(key: str, value: float) -> Amount:

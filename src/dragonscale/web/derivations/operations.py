@@ -1,6 +1,6 @@
 """Numbers of one operation derived: a roofline, a collective, a sharded einsum. `dscale explain` has their formulas already."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ class OperationNumbers:
     @property
     def chip(self) -> Chip | None:
         on = str(self.asks.get("on", "") or "")
-        return maybe_target(on, _Quiet())[0] if on else None
+        return maybe_target(on, None)[0] if on else None
 
     def facts(self, number: str) -> Piece:
         title, sentence, shown, rows, sources = self._told(number)
@@ -191,7 +191,7 @@ class OperationNumbers:
             return (
                 ":".join(path[4:]),
                 "Bytes that a chip holds of this array.",
-                _picture(line, ":".join(path[4:]), number),
+                _picture(self.record, way, number),
                 [],
                 [],
             )
@@ -207,13 +207,6 @@ class OperationNumbers:
 
 
 _OWN = {"text": "Counted from the shapes that were typed.", "url": ""}
-
-
-class _Quiet:
-    """Hears notes and keeps them to itself."""
-
-    def note(self, text: str) -> None:
-        """Nothing is said."""
 
 
 def _wanted(number: str) -> str:
@@ -233,9 +226,21 @@ def _value(value: Any, unit: str, why: str = "") -> Amount:
     return amount(None, unit, text=str(value)) if isinstance(value, str) else amount(value, unit, why)
 
 
-def _picture(line: Any, name: str, number: str) -> Amount:
-    found = next((one for one in line.arrays if one.array == name), None)
-    return _value(found.local_bytes, "bytes", number) if found is not None else amount(None, "bytes", text="as drawn")
+def _picture(report: Any, way: Any, number: str) -> Amount:
+    """The number as the picture of the array has it."""
+    from dragonscale.web.views.array_picture import stages_of
+
+    drawn = stages_of(way, report.mesh, report.sizes, {}, ":".join(number.split(":")[:4]))
+    return next((one for one in _amounts(drawn) if one.get("why") == number), amount(None, "bytes", text="as drawn"))
+
+
+def _amounts(data: Any) -> Iterator[Amount]:
+    if isinstance(data, dict):
+        if "why" in data:
+            yield data
+        data = list(data.values())
+    for one in data if isinstance(data, list | tuple) else ():
+        yield from _amounts(one)
 
 
 def _text(value: float, unit: str) -> str:

@@ -7,9 +7,8 @@ from dragonscale.kernels.profile_file import choose as choose_kernels
 from dragonscale.kernels.profile_file import profile_files
 from dragonscale.web.derivations.pieces import Piece, profile_sources
 
-KINDS = {
-    "matmul": "matmul", "attention": "attention", "collective": "", "elementwise": "stream",
-}  # fmt: skip
+USED = ["matrix.bf16", "matrix.fp8", "memory.hbm.bandwidth", "ici.link", "levels.node.bandwidth"]
+"""Facts of a chip that times at datasheet rates are made of."""
 
 
 def kernel_sentence(chip: Chip, library: str, kinds: tuple[str, ...] = ()) -> tuple[str, list[Piece]]:

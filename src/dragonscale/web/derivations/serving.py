@@ -10,7 +10,7 @@ from dragonscale.hardware import Chip
 from dragonscale.plan.ledger import Ledger
 from dragonscale.reports.explain.formulas import FormulaLine
 from dragonscale.reports.explain.serve import LetteredPhase, lettered_phase
-from dragonscale.reports.serve.bills import bills_of, deployment_of, held_bill
+from dragonscale.reports.serve.bills import bills_of, deployment_of
 from dragonscale.reports.serve.config import PROMPT_SCORES, STEP_SCORES, iterations, prompt_chunks, wire_name
 from dragonscale.reports.serve.records import ConfigReport, ServeReport, StepTerm
 from dragonscale.reports.serve.sheet import error_text
@@ -26,11 +26,14 @@ from dragonscale.web.asked import Asked
 from dragonscale.web.derivations.ledger_tables import line_table
 from dragonscale.web.derivations.letters import letters_of
 from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step
-from dragonscale.web.derivations.profiles import kernel_sentence, network_sentence
+from dragonscale.web.derivations.profiles import USED, kernel_sentence, network_sentence
+from dragonscale.web.derivations.serving_moves import limit_facts, limit_formulas, sent_facts, sent_formulas
 from dragonscale.web.derivations.serving_rates import RATES, rate_facts, rate_formulas
+from dragonscale.web.derivations.serving_waits import beside_facts, tpot_facts, tpot_formulas, ttft_facts, ttft_formulas
 
-DOCS, TIME_DOCS = ("serving", "why"), ("validation-serving", "what-is-in-a-first-token")
-USED = ["matrix.bf16", "matrix.fp8", "memory.hbm.bandwidth", "ici.link", "levels.node.bandwidth"]
+DOCS = ("serving", "why")
+_SOLVED = ("decode_step_s", "lower_s", "roofline_s", "tpot_s", "batch", "max_batch", "output_tokens_per_s_per_chip")
+"""Numbers that a crossover is told with."""
 
 
 @dataclass(frozen=True)
@@ -80,19 +83,19 @@ class ServeNumbers:
         if kind == "prefill":
             return pair(self._term, "prefill", name), pair(self._term_formulas, "prefill", name)
         if kind == "sent":
-            return pair(self._sent, name), pair(self._sent_formulas, name)
+            return pair(sent_facts, self, name), pair(sent_formulas, self, name)
         if kind == "limit":
-            return pair(self._limit, name), pair(self._limit_formulas, name)
+            return pair(limit_facts, self, name), pair(limit_formulas, self, name)
         if kind == "memory" or number in RATES:
             return pair(rate_facts, self, number), pair(rate_formulas, self, number)
         known: dict[str, tuple[Callable[[], Piece], Callable[[], Piece]]] = {
-            "ttft_s": (self._ttft, self._ttft_formulas),
-            "tpot_s": (self._tpot, self._tpot_formulas),
+            "ttft_s": (pair(ttft_facts, self), pair(ttft_formulas, self)),
+            "tpot_s": (pair(tpot_facts, self), pair(tpot_formulas, self)),
             "decode_step_s": (pair(self._step, "decode"), pair(self._step_formulas, "decode")),
             "roofline_s": (self._roofline, pair(self._step_formulas, "decode")),
             "lower_s": (self._lower, pair(self._step_formulas, "decode")),
             "prefill_alone_s": (pair(self._step, "prefill"), pair(self._step_formulas, "prefill")),
-            "prefill_s": (self._beside, pair(self._step_formulas, "prefill")),
+            "prefill_s": (pair(beside_facts, self), pair(self._step_formulas, "prefill")),
         }
         if number not in known:
             raise unknown(
@@ -104,64 +107,13 @@ class ServeNumbers:
     def where(self) -> str:
         return f"{self.one.plan} on {self.one.copy_slice} by {self.one.engine}, {self.one.batch:,} requests in flight"
 
-    def _banded(self, value: float, low: float | None, high: float | None, unit: str = "s") -> str:
+    def banded(self, value: float, low: float | None, high: float | None, unit: str = "s") -> str:
         rests = error_text(self.report, self.one)
         return (
             rests
             if low is None or high is None
             else f"{render(low, unit)} to {render(high, unit)} around {render(value, unit)}: {rests}"
         )
-
-    # what a request waits for
-
-    def _ttft(self) -> Piece:
-        state, one = self.state, self.one
-        total = amount(one.ttft_s, "s", "ttft_s")
-        rows = [
-            row("front end", amount(float(state.front), "s"), "tokenising and scheduling, of the engine"),
-            row("the iteration under way", amount(float(state.under_way), "s"), "it comes while another runs"),
-            row("prompts before it", amount(float(state.waiting), "s"), "mean of a closed loop with this batch"),
-            row("its own prefill", amount(float(state.prefill), "s", "prefill_s")),
-        ]  # fmt: skip
-        sentence = f"Mean seconds from a request's arrival to its first token, with {self.where}."
-        text = "A steady state: every request that ends is followed by another. `dscale simulate` gives percentiles under traffic."
-        kernels, sources = kernel_sentence(self.chip, "", ("matmul", "attention"))
-        return facts("Time to first token", sentence, total, steps=[step("What it waits for", rows, total, text)],
-                     compared={"rows": [], "text": kernels}, error=self._banded(one.ttft_s, one.ttft_low_s, one.ttft_high_s),
-                     sources=[*sources, *chip_sources(self.chip, USED)], docs=TIME_DOCS)  # fmt: skip
-
-    def _ttft_formulas(self) -> Piece:
-        state = self.state
-        parts = [float(one) for one in (state.front, state.under_way, state.waiting, state.prefill)]
-        line = FormulaLine("TTFT", "t_front + t_iteration + t_queue + t_prefill", " + ".join(f"{one:.4g}" for one in parts),
-                           render(sum(parts), "s", 4), sum(parts), "s")  # fmt: skip
-        return formulas([line])
-
-    def _tpot(self) -> Piece:
-        state, one = self.state, self.one
-        total = amount(one.tpot_s, "s", "tpot_s")
-        met = float(state.added * state.met) / max(float(state.output) - 1, 1)
-        per = "a step over the tokens it yields" if one.drafts else "a step gives each sequence a token"
-        rows = [
-            row("its own decode step", amount(float(state.decode), "s", "" if one.drafts else "decode_step_s"), per),
-            row(
-                "prompts of others between its steps",
-                amount(met, "s"),
-                f"{float(state.met):,.3g} of them while it decodes",
-            ),
-        ]
-        sentence = f"Mean seconds between a request's output tokens, with {self.where}."
-        return facts("Time per output token", sentence, total, steps=[step("Put together from", rows, total)],
-                     error=self._banded(one.tpot_s, one.tpot_low_s, one.tpot_high_s), docs=DOCS,
-                     sources=[{"text": "Worked out by the planner's steady state from the iterations below.", "url": ""}])  # fmt: skip
-
-    def _tpot_formulas(self) -> Piece:
-        state = self.state
-        values = [float(one) for one in (state.decode, state.added, state.met, state.output)]
-        put_in = "{:.4g} + {:.4g}*{:.4g}/({:.6g} - 1)".format(*values)
-        line = FormulaLine("TPOT", "d + p*met/(O - 1)", put_in, render(self.one.tpot_s, "s", 4), self.one.tpot_s, "s")
-        note = "d: seconds of a decode step; p: what a prompt adds to the iterations; met: prompts of others that it meets; O: output tokens."
-        return formulas([line], notes=[note])
 
     # an iteration
 
@@ -235,22 +187,11 @@ class ServeNumbers:
             docs=DOCS,
         )
 
-    def _beside(self) -> Piece:
-        one = self.one
-        alone = sum(term.expected_s for term in one.prefill_terms)
-        total = amount(one.prefill_s, "s", "prefill_s")
-        rows = [row("a prompt alone", amount(alone, "s", "prefill_alone_s")),
-                row("chunks", amount(one.prefill_chunks, "count", "", f"{one.prefill_chunks}"), f"of up to {one.chunk_tokens:,} tokens"),
-                row("beside the others", total)]  # fmt: skip
-        sentence = "A whole prompt's prefill while the others decode: its chunks share iterations with their steps."
-        return facts("Prefill beside others", sentence, total, steps=[step("Beside", rows)], docs=TIME_DOCS, error=error_text(self.report, one),
-                     sources=[{"text": "Worked out by the planner's steady state from the iterations of the engine.", "url": ""}])  # fmt: skip
-
     # letters
 
     def phases(self, phase: str) -> list[tuple[float, LetteredPhase]]:
         """The iterations of a phase over letters, with how often each runs; made once."""
-        kept = vars(self).setdefault("lettered", {})
+        kept = vars(self).setdefault("kept_phases", {})
         if phase not in kept:
             kept[phase] = self._phases(phase)
         return kept[phase]
@@ -289,15 +230,18 @@ class ServeNumbers:
                 for name, value in self._named(found).items()
                 if value > 0
             ]
-            letters += self._letters(found)
-        return formulas(lines, letters, self._crossovers() if phase == "decode" else ())
+            letters += self.lettered(found)
+        return formulas(lines, letters)
 
-    def _letters(self, found: LetteredPhase) -> list[Piece]:
+    def lettered(self, found: LetteredPhase) -> list[Piece]:
         work = {"B": "sequences that decode at once" if found.name == "decode" else "prompts at once",
                 "T": "new tokens of a prompt", "S": "tokens that a sequence holds, the new one included"}  # fmt: skip
         return list(letters_of(found.letters.values, self.chip, self.report.model, work))
 
-    def _crossovers(self) -> list[str]:
+    def crossovers(self, number: str) -> list[str]:
+        """The limits of this configuration, solved from its own iterations."""
+        if number not in _SOLVED:
+            return []
         return [f"{limit.name} ({limit.counts}): {limit.formula} = {limit.value:,.6g}" for limit in self.report.limits]
 
     def _term(self, phase: str, name: str) -> Piece:
@@ -329,77 +273,9 @@ class ServeNumbers:
             if value is not None and value > 0:
                 often = f", {times:g} times" if times != 1 else ""
                 lines.append(found.say(f"seconds at datasheet rates{often}", value, "s"))
-                letters += self._letters(found)
+                letters += self.lettered(found)
         none = "This term has no bound: it is what the engine's constants add."
         return formulas(lines, letters, notes=[] if lines else [none])
-
-    def _sent(self, name: str) -> Piece:
-        found = [
-            (phase, line)
-            for phase, book in bills_of(self.report).items()
-            for line in book.lines
-            if line.moves and name in ("+".join(line.axes), *line.axes)
-        ]
-        if not found:
-            raise unknown(
-                "mesh axis that something is sent over called",
-                name,
-                {axis for book in bills_of(self.report).values() for line in book.lines for axis in line.axes},
-            )
-        totals = {
-            phase: sum(float(line.total("wire_bytes")) for own, line in found if own == phase)
-            for phase in ("decode", "prefill")
-        }
-        number = amount(totals["decode"] or totals["prefill"], "bytes", f"sent:{name}")
-        rows = [
-            row(f"in a {'decode step' if phase == 'decode' else 'prompt'}", amount(size, "bytes"))
-            for phase, size in totals.items()
-            if size
-        ]
-        text, sources = network_sentence(self.chip)
-        steps = [
-            step("What a chip sends", rows),
-            *(
-                line_table(
-                    [line for own, line in found if own == phase],
-                    f"Moves of a {'decode step' if phase == 'decode' else 'prompt'}",
-                )
-                for phase in totals
-                if totals[phase]
-            ),
-        ]
-        return facts(f"Sent over {name}", f"What a chip sends over the mesh axis {name}.", number, steps=steps,
-                     compared={"rows": [], "text": text}, sources=sources, docs=("collectives", ""))  # fmt: skip
-
-    def _sent_formulas(self, name: str) -> Piece:
-        lines, letters = list[FormulaLine](), list[Piece]()
-        for phase in ("decode", "prefill") if self.report.asked.ask.output > 1 else ("prefill",):
-            for _, found in self.phases(phase)[:1]:
-                total = sum(
-                    (
-                        line.total("wire_bytes")
-                        for line in found.ledger.lines
-                        if line.moves and name in ("+".join(line.axes), *line.axes)
-                    ),
-                    0,
-                )
-                if total:
-                    lines.append(found.say(f"bytes sent in an iteration of {phase}", total, "bytes"))
-                    letters += self._letters(found)
-        return formulas(lines, letters)
-
-    def _limit(self, name: str) -> Piece:
-        limits = {one.name: one for one in self.report.limits}
-        if name not in limits:
-            raise unknown("limit called", name, limits)
-        one = limits[name]
-        number = amount(one.value, "count", f"limit:{name}", f"{one.value:,.4g}")
-        return facts(name.capitalize(), f"Solved from the ledger of this configuration's own iterations: {one.counts or name}.", number,
-                     sources=chip_sources(self.chip, USED), docs=DOCS)  # fmt: skip
-
-    def _limit_formulas(self, name: str) -> Piece:
-        one = next(one for one in self.report.limits if one.name == name)
-        return formulas([FormulaLine(name, one.formula, one.formula, f"{one.value:,.6g}", one.value, "count")])
 
 
 def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> ServeNumbers:
@@ -408,8 +284,3 @@ def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> ServeNumbers
     if not record.configs:
         raise InputError("There is no configuration, so there is nothing to derive.")
     return vars(record).setdefault("derived", ServeNumbers(record, record.configs[0]))
-
-
-def held_lines(of: ServeNumbers, part: str) -> list[Any]:
-    """The tensors of a part of memory."""
-    return [line for line in held_bill(of.report.asked, of.one, of.deployment).held if line.part == part]

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragonscale.errors import unknown
 from dragonscale.reports.explain.formulas import FormulaLine
+from dragonscale.reports.serve.bills import held_bill
 from dragonscale.reports.serve.sheet import error_text
 from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count
@@ -46,7 +47,7 @@ def rate_formulas(of: "ServeNumbers", number: str) -> Piece:
 
 
 _BANDED = ("output_tokens_per_s_per_chip", "requests_per_s", "cost_usd_per_mtok", "replicas")
-_FORMULAS = (*_BANDED, "max_batch", "sequence_bytes", "kv_tokens")
+_FORMULAS = (*_BANDED, "max_batch", "sequence_bytes")
 
 
 def _numbers(of: "ServeNumbers") -> dict[str, tuple[str, str, float, str]]:
@@ -87,12 +88,6 @@ def _numbers(of: "ServeNumbers") -> dict[str, tuple[str, str, float, str]]:
             f"{use.token_bytes:.6g}*({work.prompt} + {work.output})",
             use.sequence_bytes or use.token_bytes * length,
             "bytes",
-        )
-        found["kv_tokens"] = (
-            "M_cache/m_token*n_shares",
-            f"{room:.6g}/{use.token_bytes:.6g}*{use.tokens * use.token_bytes / room if room else 0:.3g}",
-            use.tokens,
-            "count",
         )
     return found  # fmt: skip
 
@@ -152,9 +147,7 @@ def _part(of: "ServeNumbers", name: str) -> Piece:
         raise unknown("part of memory called", name, _PARTS)
     size = float(getattr(use, _PARTS[name]))
     number = amount(size, "bytes", f"memory:{name}")
-    from dragonscale.web.derivations.serving import held_lines
-
-    lines = held_lines(of, name)
+    lines = _held_lines(of, name)
     told = {
         "KV cache": f"The caches of {of.one.batch:,} sequences of full length.", "reserve": "What the engine and the runtime keep for themselves.",
         "free for KV cache": "What the engine sets aside for caches and this batch does not fill.",
@@ -182,3 +175,8 @@ def _part_formulas(of: "ServeNumbers", name: str) -> Piece:
 
     work = {"B": "sequences that decode at once", "S": "tokens that a sequence holds"}
     return formulas(lines, letters_of(found.letters.values, of.chip, of.report.model, work))
+
+
+def _held_lines(of: "ServeNumbers", part: str) -> list[Any]:
+    """The tensors of a part of memory."""
+    return [line for line in held_bill(of.report.asked, of.one, of.deployment).held if line.part == part]

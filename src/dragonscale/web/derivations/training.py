@@ -15,14 +15,16 @@ from dragonscale.reports.train.several import chosen_slice
 from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.units import render
-from dragonscale.web.amounts import Amount, amount, count, share
+from dragonscale.web.amounts import amount, count, share
 from dragonscale.web.asked import Asked
-from dragonscale.web.derivations.ledger_tables import held_table, line_table
+from dragonscale.web.derivations.ledger_tables import line_table
 from dragonscale.web.derivations.letters import letters_of
 from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step
 from dragonscale.web.derivations.profiles import kernel_sentence, network_sentence
+from dragonscale.web.derivations.training_others import JUDGED, efficiency_facts, helps_facts, measured_facts
+from dragonscale.web.derivations.training_sums import held_facts, memory_facts, run_facts, run_formulas, sent_facts
 
-STEP_DOCS, RUN_DOCS = ("how-a-step-is-predicted", ""), ("training", "the-run")
+STEP_DOCS = ("how-a-step-is-predicted", "")
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class TrainNumbers:
             return functools.partial(self._term, name), functools.partial(self._term_formulas, name)
         if kind == "memory":
             return functools.partial(self._held, name), functools.partial(self._held_formulas, name)
+        if kind == "efficiency":
+            return functools.partial(efficiency_facts, self, number, name), self._tokens_formulas
         if kind == "sent":
             return functools.partial(self._sent, name), functools.partial(self._sent_formulas, name)
         known: dict[str, tuple[Callable[[], Piece], Callable[[], Piece]]] = {
@@ -79,6 +83,8 @@ class TrainNumbers:
             "hbm_bytes": (self._memory, self._memory_formulas),
             "hbm_limit_bytes": (self._limit, formulas_none),
             "days": (self._days, self._run_formulas),
+            "helps": (functools.partial(helps_facts, self), formulas_none),
+            "measured": (functools.partial(measured_facts, self), formulas_none),
             "cost_usd": (self._cost, self._run_formulas),
         }
         if number not in known:
@@ -110,7 +116,7 @@ class TrainNumbers:
         return {"rows": rows, "text": text}, sources
 
     @property
-    def _band(self) -> str:
+    def band(self) -> str:
         one = self.one
         return f"{one.band}: {render(one.step_low_s, 's')} to {render(one.step_high_s, 's')} here."
 
@@ -124,7 +130,7 @@ class TrainNumbers:
         sentence = f"How long one step of {self._where()} is expected to take: what is exposed of each term, added up."
         return facts(
             "Step time", sentence, total, steps=[step("What the step waits for", rows, total)], compared=compared,
-            error=self._band, sources=[*sources, *chip_sources(self.chip, self._facts_used())], docs=STEP_DOCS,
+            error=self.band, sources=[*sources, *chip_sources(self.chip, self._facts_used())], docs=STEP_DOCS,
         )  # fmt: skip
 
     def _facts_used(self) -> list[str]:
@@ -174,12 +180,22 @@ class TrainNumbers:
             " + ".join(f"{term.exposed_s:.4g}" for term in exposed),
             render(self.one.step_s, "s", 4), self.one.step_s, "s",
         )  # fmt: skip
-        return formulas([total, *lines], self._letters(), self._crossings())
+        return formulas([total, *lines], self._letters())
 
     def _letters(self) -> list[Piece]:
         return list(letters_of(self.letters.letters.values, self.chip, self.report.model))
 
-    def _crossings(self, term: str = "") -> list[str]:
+    def crossovers(self, number: str) -> list[str]:
+        """Where the step, or one of its kinds of moves, becomes bound by the network instead of compute."""
+        term = number.partition(":")[2] if number.startswith("term:") else ""
+        wires = any(line.moves for line in self.ledger.lines if line.term == term)
+        if number not in ("step_s", "lower_s", "upper_s", "mfu") and not wires:
+            return []
+        return [text for name, text in self._solved if term in ("", name)]
+
+    @functools.cached_property
+    def _solved(self) -> list[tuple[str, str]]:
+        """Crossovers in the batch, by term and in words."""
         from dragonscale.reports.explain.train import crossing_sentence
         from dragonscale.training.crossings import crossings
 
@@ -187,9 +203,8 @@ class TrainNumbers:
         solved = crossings(found.verdict, found.letters, ["batch"], self.plan)
         exposed = self.ledger.by("term", "exposed_s")
         return [
-            f"{crossing_sentence(one, float(exposed.get(one.term, 0.0)), self.job.stack.name)}."
+            (one.term, f"{crossing_sentence(one, float(exposed.get(one.term, 0.0)), self.job.stack.name)}.")
             for one in solved
-            if term in ("", one.term)
         ]
 
     # one term
@@ -220,7 +235,7 @@ class TrainNumbers:
             text += f" The stack {self.job.stack.name} runs {render(hidden, 's')} of it under compute."
         return facts(
             name.capitalize(), sentence, amount(one.exposed_s, "s", why), steps=[line_table(lines)],
-            compared={"rows": rows, "text": text}, error=self._band, sources=[*(second if moves else first),
+            compared={"rows": rows, "text": text}, error=self.band, sources=[*(second if moves else first),
             *chip_sources(self.chip, self._facts_used())], docs=STEP_DOCS,
         )  # fmt: skip
 
@@ -232,7 +247,7 @@ class TrainNumbers:
             if total is not None and float(total):
                 lines.append(found.say(words, total, unit))
         none = "This term has no bound: it is what the stack's constants add (see the stack's table)."
-        return formulas(lines, self._letters(), self._crossings(name), [] if lines else [none])
+        return formulas(lines, self._letters(), notes=[] if lines else [none])
 
     # efficiency
 
@@ -248,7 +263,7 @@ class TrainNumbers:
         done = amount(one.flops, "FLOP")
         text = f"The chip itself computes {done['text']} a step, recomputation and padding included, which the MFU does not count."
         sentence = "Model FLOPs utilisation: the part of the chips' peak that goes into the model's own FLOPs."
-        return facts("MFU", sentence, number, steps=[step("Put together from", rows, number, text)], error=self._band,
+        return facts("MFU", sentence, number, steps=[step("Put together from", rows, number, text)], error=self.band,
                      sources=chip_sources(self.chip, ["matrix.bf16"]), docs=STEP_DOCS)  # fmt: skip
 
     def _mfu_formulas(self) -> Piece:
@@ -266,7 +281,7 @@ class TrainNumbers:
         rows = [row("tokens of a step", count(job.tokens), f"{job.batch:,} sequences of {job.sequence:,}"),
                 row("step", amount(one.step_s, "s", "step_s")), row("chips", count(job.slice.chips))]  # fmt: skip
         return facts("Tokens per second of a chip", "Tokens of a step over its time and its chips.", number,
-                     steps=[step("Put together from", rows, number)], error=self._band, docs=STEP_DOCS)  # fmt: skip
+                     steps=[step("Put together from", rows, number)], error=self.band, docs=STEP_DOCS, sources=[JUDGED])  # fmt: skip
 
     def _tokens_formulas(self) -> Piece:
         job, one = self.job, self.one
@@ -342,88 +357,3 @@ def formulas_none() -> Piece:
 
 def _times(expected: float, bound: float) -> str:
     return f"{expected / bound:.2f} times its bound" if bound > 0 and expected > 0 else ""
-
-
-def memory_facts(of: TrainNumbers) -> Piece:
-    """What the fullest chip holds."""
-    one = of.one
-    total = amount(one.hbm_bytes, "bytes", "hbm_bytes")
-    rows = [row(part.name, amount(part.bytes, "bytes", f"memory:{part.name}")) for part in one.memory if part.bytes > 0]
-    used = (
-        f"{one.hbm_bytes / one.hbm_limit_bytes:.0%} of the {render(one.hbm_limit_bytes, 'bytes')} that a program finds."
-    )
-    sentence = f"What the fullest chip holds at its fullest moment: {used}"
-    return facts("Memory", sentence, total, steps=[step("What is held", rows, total)], docs=("validation-training", "memory"),
-                 error="Errors of memory against measured and compiled programs are listed in the docs.",
-                 sources=chip_sources(of.chip, ["memory.hbm.visible", "memory.hbm.capacity"]))  # fmt: skip
-
-
-def held_facts(of: TrainNumbers, name: str) -> Piece:
-    """One part of memory, tensor by tensor."""
-    parts = {part.name: part.bytes for part in of.one.memory}
-    if name not in parts:
-        raise unknown("part of this plan's memory called", name, parts)
-    lines = [line for line in of.ledger.held if HELD.get(line.part, line.part) == name]
-    number = amount(parts[name], "bytes", f"memory:{name}")
-    sentence = f"Bytes of “{name}” on the fullest chip: {len(lines)} tensors of the plan's ledger."
-    where = {
-        "text": "Counted by the planner's ledger from the model's shapes, the plan's splits and the stack's formats.",
-        "url": "",
-    }
-    return facts(name.capitalize(), sentence, number, steps=[held_table(lines, number)], docs=("validation-training", "memory"),
-                 sources=[where])  # fmt: skip
-
-
-def sent_facts(of: TrainNumbers, name: str) -> Piece:
-    """Bytes over an axis, by the collectives that send them."""
-    lines = [line for line in of.ledger.lines if line.moves and name in ("+".join(sorted(line.axes)), *line.axes)]
-    if not lines:
-        raise unknown("mesh axis that something is sent over called", name, of.one.sent_bytes)
-    number = amount(sum(float(line.total("wire_bytes")) for line in lines), "bytes", f"sent:{name}")
-    networks, sources = network_sentence(of.chip, of.job.transport)
-    sentence = f"What a chip sends over the mesh axis {name} in a step: {len(lines)} kinds of moves."
-    return facts(f"Sent over {name}", sentence, number, steps=[line_table(lines)], compared={"rows": [], "text": networks},
-                 sources=sources, docs=("collectives", ""))  # fmt: skip
-
-
-def run_facts(of: TrainNumbers, which: str) -> Piece:
-    """Days and dollars of the whole run."""
-    one, job, chip = of.one, of.job, of.chip
-    tokens = of.report.workload.tokens or 0.0
-    days = (one.days or 0.0) * 86400
-    number: Amount = amount(days, "s", "days", f"{one.days or 0:.3g} days")
-    rows = [
-        row("tokens of the run", amount(tokens, "count"), "as asked"), row("tokens of a step", count(job.tokens)),
-        row("steps", count(one.steps or 0)), row("step", amount(one.step_s, "s", "step_s")),
-    ]  # fmt: skip
-    title, sentence = (
-        "Length of the run",
-        "Steps that the tokens of the run take, each as long as a step; no failures or restarts.",
-    )
-    if which == "cost_usd":
-        number = amount(one.cost_usd, "USD", "cost_usd")
-        price = next((price for price in of.report.prices if price.chip == chip.name), None)
-        rows += [
-            row("chips", count(job.slice.chips)),
-            row("an hour of a chip", amount(chip.price, "USD/h"), price.text if price else ""),
-        ]
-        title, sentence = "Cost of the run", "Chip-hours of the run at the price of an hour."
-    low, high = (days * bound / one.step_s for bound in (one.step_low_s, one.step_high_s))
-    error = f"{one.band}: {low / 86400:.3g} to {high / 86400:.3g} days here."
-    return facts(title, sentence, number, steps=[step("Put together from", rows, number)], error=error, docs=RUN_DOCS,
-                 sources=chip_sources(chip, ["price"]) if which == "cost_usd" else ())  # fmt: skip
-
-
-def run_formulas(of: TrainNumbers) -> Piece:
-    """The same as formulas."""
-    one, job, chip = of.one, of.job, of.chip
-    tokens = of.report.workload.tokens or 0.0
-    days = one.days or 0.0
-    put_in = f"ceiling({tokens:.6g}/({job.batch}*{job.sequence}))*{one.step_s:.6g}"
-    lines = [FormulaLine("seconds", "ceiling(N_tokens/(B*T))*t_step", put_in, f"{days:.4g} days", days * 86400, "s")]
-    if one.cost_usd is not None and chip.price is not None:
-        money = f"{job.slice.chips}*{chip.price:.6g}*{days * 86400:.6g}/3600"
-        lines.append(
-            FormulaLine("dollars", "n_chips*price*t_run/3600", money, f"${one.cost_usd:,.0f}", one.cost_usd, "USD")
-        )
-    return formulas(lines)

@@ -9,7 +9,7 @@ from dragonscale.reports.serve.sheet import bound_and_change, error_text, fleet_
 from dragonscale.reports.serve.tables import config_text, formats_text, plan_text
 from dragonscale.serving.space import slices_of
 from dragonscale.units import render
-from dragonscale.web.amounts import Amount, amount, count
+from dragonscale.web.amounts import Amount, amount, count, elsewhere
 from dragonscale.web.asked import Asked
 from dragonscale.web.views.commands import fields_of_command
 
@@ -137,13 +137,14 @@ def _fields(asked: Asked, report: ServeReport, one: ConfigReport) -> dict[str, s
 
 
 def _row(asked: Asked, report: ServeReport, one: ConfigReport) -> dict[str, Any]:
+    there = _fields(asked, report, one)
     return {
         "plan": plan_text(one), "slice": one.slice, "formats": formats_text(one), "engine": one.engine, "batch": count(one.batch),
-        "ttft": amount(one.ttft_s, "s"), "tpot": amount(one.tpot_s or None, "s"),
-        "tokens": count(one.output_tokens_per_s_per_chip),
-        "cost": amount(one.cost_usd_per_mtok, "USD", text="" if one.cost_usd_per_mtok is None else f"${one.cost_usd_per_mtok:,.2f}"),
+        "ttft": amount(one.ttft_s, "s", elsewhere(there, "ttft_s")), "tpot": amount(one.tpot_s or None, "s", elsewhere(there, "tpot_s")),
+        "tokens": count(one.output_tokens_per_s_per_chip, elsewhere(there, "output_tokens_per_s_per_chip")),
+        "cost": amount(one.cost_usd_per_mtok, "USD", elsewhere(there, "cost_usd_per_mtok"), text="" if one.cost_usd_per_mtok is None else f"${one.cost_usd_per_mtok:,.2f}"),
         "chips": count(one.fleet_chips or one.copies * one.chips), "meets": one.meets_slo, "bound_by": one.bound_by,
-        "fields": _fields(asked, report, one),
+        "fields": there,
     }  # fmt: skip
 
 

@@ -7,10 +7,10 @@ The first four (`answer`, `time`, `memory`, `mesh`) are asked while a slider mov
 from typing import Any
 
 from dragonscale.reports.charts.roles import memory_parts, time_parts
-from dragonscale.reports.train.records import PlanReport, SliceRow, TrainReport
+from dragonscale.reports.train.records import Neighbour, PlanReport, SliceRow, TrainReport
 from dragonscale.training.plan import Plan
 from dragonscale.units import render
-from dragonscale.web.amounts import amount, count, share
+from dragonscale.web.amounts import amount, count, elsewhere, share
 from dragonscale.web.asked import Asked
 from dragonscale.web.views.ledgers import held_rows, line_rows
 from dragonscale.web.views.train_against import against_panel
@@ -32,7 +32,8 @@ def answer_panel(asked: Asked) -> dict[str, Any]:
         "batch": {"tokens": work.batch_tokens, "sequences": work.sequences, "seq": work.seq},
         "searched": _searched(report), "slices": [_slice_row(row) for row in report.slices],
         "neighbours": [
-            {"on": near.slice, "batch": f"{near.sequences}seq", "plan": near.plan, "mfu": share(near.mfu), "step": amount(near.step_s, "s")}
+            {"on": near.slice, "batch": f"{near.sequences}seq", "plan": near.plan,
+             "mfu": share(near.mfu, elsewhere(_near(near), "mfu")), "step": amount(near.step_s, "s", elsewhere(_near(near), "step_s"))}
             for near in report.neighbours
         ],
         "notes": list(dict.fromkeys([*report.notes, *report.notes_beside])),
@@ -72,18 +73,25 @@ def _searched(report: TrainReport) -> str:
 def _other(other: PlanReport, first: PlanReport) -> dict[str, Any]:
     """A plan of the list: a click takes it."""
     slower = other.step_s / first.step_s - 1 if first.step_s else 0.0
+    plan = typed_plan(Plan(**other.plan))
+    why = {name: name if other is first else elsewhere({"plan": plan}, name) for name in ("step_s", "mfu", "hbm_bytes")}
     return {
-        "plan": typed_plan(Plan(**other.plan)), "step": amount(other.step_s, "s", "step_s" if other is first else ""),
-        "slower": f"{slower:+.1%}", "mfu": share(other.mfu, "mfu" if other is first else ""),
-        "memory": amount(other.hbm_bytes, "bytes", "hbm_bytes" if other is first else ""),
+        "plan": plan, "step": amount(other.step_s, "s", why["step_s"]),
+        "slower": f"{slower:+.1%}", "mfu": share(other.mfu, why["mfu"]),
+        "memory": amount(other.hbm_bytes, "bytes", why["hbm_bytes"]),
         "runnable": other.runnable, "verifiable": other.verifiable, "bound_by": other.bound_by,
     }  # fmt: skip
 
 
+def _near(near: Neighbour) -> dict[str, str]:
+    return {"on": near.slice, "batch": f"{near.sequences}seq", "plan": near.plan}
+
+
 def _slice_row(row: SliceRow) -> dict[str, Any]:
+    there = {"on": row.slice, "plan": row.plan or ""}
     return {
-        "on": row.slice, "chips": count(row.chips), "plan": row.plan, "note": row.note, "step": amount(row.step_s, "s"),
-        "mfu": share(row.mfu) if row.mfu is not None else amount(None, "share"), "usd_per_mtok": amount(row.usd_per_mtok, "USD"),
+        "on": row.slice, "chips": count(row.chips), "plan": row.plan, "note": row.note, "step": amount(row.step_s, "s", elsewhere(there, "step_s")),
+        "mfu": share(row.mfu, elsewhere(there, "mfu")) if row.mfu is not None else amount(None, "share"), "usd_per_mtok": amount(row.usd_per_mtok, "USD"),
         "days": amount(row.days, "count", text="" if row.days is None else f"{row.days:.3g}"), "cost": amount(row.cost_usd, "USD"),
     }  # fmt: skip
 

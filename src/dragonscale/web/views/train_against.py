@@ -4,7 +4,7 @@ from typing import Any
 
 from dragonscale.reports.train.records import TrainReport
 from dragonscale.training.plan import Plan
-from dragonscale.web.amounts import amount, share
+from dragonscale.web.amounts import amount, elsewhere, share
 from dragonscale.web.asked import Asked
 from dragonscale.web.views.train_plan import typed_plan
 
@@ -19,10 +19,11 @@ def against_panel(asked: Asked) -> dict[str, Any]:
     return {
         "text": report.comparison or f"None of {report.searched:,} plans is feasible.",
         "best": None if best is None else {
-            "plan": typed_plan(Plan(**best.plan)), "step": amount(best.step_s, "s", "better:step_s"), "mfu": share(best.mfu, "better:mfu"),
+            "plan": typed_plan(Plan(**best.plan)), "step": amount(best.step_s, "s", elsewhere({"plan": typed_plan(Plan(**best.plan))}, "step_s")),
+            "mfu": share(best.mfu, elsewhere({"plan": typed_plan(Plan(**best.plan))}, "mfu")),
         },
         "changes": [
-            {"setting": one.setting, "from": str(one.old), "to": str(one.new), "step": amount(one.step_s, "s", f"change:{one.setting}"),
+            {"setting": one.setting, "from": str(one.old), "to": str(one.new), "step": amount(one.step_s, "s", elsewhere({"plan": one.plan}, "step_s")),
              "gain": f"{one.gain:+.1%}", "better": one.gain > 0, "plan": one.plan}
             for one in report.changes
         ],

@@ -19,7 +19,7 @@ from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import Plan, parse_plan
 from dragonscale.training.search import search, shared
 from dragonscale.units import render
-from dragonscale.web.amounts import amount, share
+from dragonscale.web.amounts import amount, elsewhere, share
 from dragonscale.web.asked import Asked
 from dragonscale.web.views.train_plan import busiest, first_plan, job_of, region_of, typed_plan
 
@@ -101,7 +101,7 @@ class BatchPoint:
         plan, region = Plan(**self.one.plan), region_of(self.one)
         return {
             "sequences": self.job.batch, "batch": f"{self.job.batch}seq", "tokens": float(self.job.tokens), "mfu": self.one.mfu,
-            "text": f"{self.one.mfu:.1%}", "step": amount(self.one.step_s, "s"), "plan": typed_plan(plan),
+            "text": f"{self.one.mfu:.1%}", "step": amount(self.one.step_s, "s", elsewhere({"batch": f"{self.job.batch}seq", "plan": typed_plan(plan)}, "step_s")), "plan": typed_plan(plan),
             "divides": plan.replicas * plan.microbatch, "bound": region["bound"], "role": bound_role(self.one), "why": region["text"],
         }  # fmt: skip
 
@@ -208,9 +208,10 @@ def _scaling_data(rows: list[ScalingRow], crossings: list[tuple[float, str]], ch
 
 
 def _scaling_row(row: ScalingRow, chips: int) -> dict[str, Any]:
-    none = amount(None, "share")
+    none, plan = amount(None, "share"), typed_plan(parse_plan(row.plan)) if row.plan else ""
+    there = {"on": row.slice, "plan": plan}
     return {
-        "on": row.slice, "chips": row.chips, "here": row.chips == chips, "plan": typed_plan(parse_plan(row.plan)) if row.plan else "",
-        "step": amount(row.step_s, "s", "scaling"), "mfu": share(row.mfu, "scaling") if row.mfu is not None else none,
-        "efficiency": share(row.efficiency, "scaling") if row.efficiency is not None else none, "bound_by": row.bound_by or "no plan fits",
+        "on": row.slice, "chips": row.chips, "here": row.chips == chips, "plan": plan,
+        "step": amount(row.step_s, "s", elsewhere(there, "step_s")), "mfu": share(row.mfu, elsewhere(there, "mfu")) if row.mfu is not None else none,
+        "efficiency": share(row.efficiency, elsewhere(there, f"efficiency:{row.efficiency:.6g}")) if row.efficiency is not None else none, "bound_by": row.bound_by or "no plan fits",
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Where a number of the page comes from: `facts` at once, `formula` a moment later.
+"""Where a number of the page comes from: `facts` at once, `formula` a moment later, `crossovers` last.
 
 A request says which view showed the number (`of`), with the fields of that view's question, and the number by its id (`number`).
 """
@@ -32,6 +32,13 @@ def formula_panel(asked: Asked) -> Piece:
     return {"id": _number(asked)} | found.formula(number)
 
 
+def crossovers_panel(asked: Asked) -> Piece:
+    """Where the answer changes, solved from the same formulas; it takes longest, so it comes last."""
+    found, number = _derivation(asked)
+    solved = found.crossovers(number) if hasattr(found, "crossovers") else []
+    return {"id": _number(asked), "crossovers": solved}
+
+
 def _number(asked: Asked) -> str:
     number = asked.text("number")
     if not number:
@@ -59,4 +66,4 @@ def _derivation(asked: Asked) -> tuple[Any, str]:
     return import_module(f"dragonscale.web.derivations.{DERIVED[of]}").numbers_of(asked, of, fields), number
 
 
-PANELS = {"facts": facts_panel, "formula": formula_panel}
+PANELS = {"facts": facts_panel, "formula": formula_panel, "crossovers": crossovers_panel}

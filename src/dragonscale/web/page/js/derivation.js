@@ -48,8 +48,8 @@ function useParts(request) {
 
 function Drawer({ view, fields, dropped, extra, id, shown, open, onClose }) {
   const [trail, setTrail] = useState([]);
-  const parts = useParts({ view: "why", of: view, fields, dropped: dropped || {}, number: id, panels: ["facts", "formula"], ...extra });
-  const { facts, formula, error } = parts;
+  const parts = useParts({ view: "why", of: view, fields, dropped: dropped || {}, number: id, panels: ["facts", "formula", "crossovers"], ...extra });
+  const { facts, formula, crossovers, error } = parts;
   const deeper = (why, amount) => {
     if (why === id) return;
     setTrail((old) => [...old, { id, title: facts ? facts.title : id }]);
@@ -67,7 +67,7 @@ function Drawer({ view, fields, dropped, extra, id, shown, open, onClose }) {
     ${facts && html`<${Deriving.Provider} value=${deeper}>
       <p class="why-number">${(shown || facts.number).text}</p>
       <p>${facts.sentence}</p>
-      <${Formulas} of=${formula} waits=${facts.more && !error} />
+      <${Formulas} of=${formula} solved=${crossovers ? crossovers.crossovers : []} waits=${facts.more && !error} />
       ${facts.steps.map((one, at) => html`<${Step} key=${at} of=${one} />`)}
       ${facts.compared && html`<section><h3>Bound and expectation</h3><${Rows} rows=${facts.compared.rows} /><p>${facts.compared.text}</p></section>`}
       ${facts.error && html`<section><h3>How sure it is</h3><p>${facts.error}</p></section>`}
@@ -76,9 +76,10 @@ function Drawer({ view, fields, dropped, extra, id, shown, open, onClose }) {
   </${Dialog}>`;
 }
 
-function Formulas({ of, waits }) {
+function Formulas({ of, solved, waits }) {
   if (!of) return waits ? html`<p class="muted" role="status">The formula follows …</p>` : null;
-  if (!of.formulas.length && !of.notes.length) return null;
+  const changes = [...of.crossovers, ...solved];
+  if (!of.formulas.length && !of.notes.length && !changes.length) return null;
   return html`<section><h3>${of.formulas.length > 1 ? "Formulas" : "Formula"}</h3>
     ${of.formulas.map((one) => html`<div class="formula-row" key=${one.name}>
       <p class="formula-name">${one.name} <strong>${one.value}</strong>
@@ -89,7 +90,7 @@ function Formulas({ of, waits }) {
         = <${Maths} tree=${one.put_in} text=${one.numbers} /></div>`}
     </div>`)}
     ${of.notes.map((one) => html`<p class="muted" key=${one}>${one}</p>`)}
-    ${of.crossovers.length > 0 && html`<h3>Where it changes</h3><ul>${of.crossovers.map((one) => html`<li key=${one}>${one}</li>`)}</ul>`}
+    ${changes.length > 0 && html`<h3>Where it changes</h3><ul>${changes.map((one) => html`<li key=${one}>${one}</li>`)}</ul>`}
     ${of.letters.length > 0 && html`<details open><summary>Letters</summary><div class="scroll" tabindex="0" role="group" aria-label="Letters"><table class="letters">
       <thead><tr><th scope="col">letter</th><th scope="col">value</th><th scope="col">what it is</th><th scope="col">from</th></tr></thead>
       <tbody>${of.letters.map((one) => html`<tr key=${one.letter}><th scope="row"><${Maths} tree=${one.math} text=${one.letter} /></th>
