@@ -1,10 +1,12 @@
-"""Which worker gets which question, tried on a pool whose processes are not started."""
+"""Whose turn it is, and which worker gets which question, tried on a pool whose processes are not started."""
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("uvicorn", reason="`dscale web` needs the extra `web`.")
 
@@ -12,7 +14,68 @@ from dragonscale.web.server.lanes import QUICK, SLOW
 from dragonscale.web.server.pool import WorkerPool
 from dragonscale.web.server.processes import PageWorker
 from dragonscale.web.server.settings import PageSettings
-from dragonscale.web.server.turns import Turn
+from dragonscale.web.server.turns import Crowded, FairQueue, Turn
+
+
+def put(queue: FairQueue, address: str, tab: str, lane: str = QUICK, count: int = 1) -> None:
+    for index in range(count):
+        queue.put(Turn(f"{address} {tab} {index}".encode(), address, tab, lane))
+
+
+def order(queue: FairQueue, eligible: Callable[[Turn], bool] = lambda _: True) -> list[str]:
+    found = []
+    while (turn := queue.next(eligible)) is not None:
+        found.append(turn.body.decode())
+    return found
+
+
+def test_turns_go_round_between_addresses_then_tabs() -> None:
+    queue = FairQueue(PageSettings())
+    put(queue, "a", "1", count=3)
+    put(queue, "a", "2", count=1)
+    put(queue, "b", "1", count=2)
+    assert order(queue) == ["a 1 0", "b 1 0", "a 2 0", "b 1 1", "a 1 1", "a 1 2"]
+
+
+def test_an_address_with_work_under_way_lets_others_pass() -> None:
+    queue = FairQueue(PageSettings())
+    put(queue, "a", "1", count=2)
+    running = queue.next(lambda _: True)
+    assert running is not None
+    put(queue, "b", "1", count=2)
+    first = queue.next(lambda _: True)
+    assert first is not None
+    assert first.address == "b"
+    queue.ended(first)
+    assert order(queue) == ["b 1 1", "a 1 1"]
+
+
+def test_what_is_full_is_refused_and_nothing_is_kept_of_those_who_left() -> None:
+    queue = FairQueue(PageSettings(waiting=5, waiting_per_address=3, waiting_per_tab=2))
+    put(queue, "a", "1", count=2)
+    with pytest.raises(Crowded, match="you sent"):
+        put(queue, "a", "1")
+    put(queue, "a", "2")
+    with pytest.raises(Crowded, match="you sent"):
+        put(queue, "a", "3")
+    put(queue, "b", "1", count=2)
+    with pytest.raises(Crowded, match="others sent"):
+        put(queue, "c", "1")
+    for turn in queue.all_waiting():
+        assert queue.drop(turn)
+    assert (queue.waiting, queue.addresses) == (0, {})
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("12"), st.sampled_from([QUICK, SLOW])), max_size=30))
+@settings(max_examples=30)
+def test_nothing_is_lost_and_quick_work_never_waits_for_slow(asked: list[tuple[str, str, str]]) -> None:
+    queue = FairQueue(PageSettings())
+    for address, tab, lane in asked:
+        put(queue, address, tab, lane)
+    quick = order(queue, lambda turn: turn.lane == QUICK)
+    assert len(quick) == sum(lane == QUICK for _, _, lane in asked)
+    assert len(order(queue)) == len(asked) - len(quick)
+    assert queue.waiting == 0
 
 
 @pytest.fixture

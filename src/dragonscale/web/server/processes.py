@@ -98,9 +98,10 @@ class PageWorker:
 
     def _start(self, folder: str) -> WorkerStart:
         settings = self.pool.settings
-        hub = [str(hub_folder())] if settings.hub else []
-        readable = [str(config_folder() / "dragonscale" / "profiles")] if settings.loopback else []
-        return WorkerStart(folder, readable, hub, settings.hub, settings.warm, settings.memory_bytes)
+        hub = [str(one) for one in hub_folders()] if settings.loopback else []
+        own = [str(config_folder() / "dragonscale" / "profiles")] if settings.loopback else []
+        readable, writable = own + hub, hub if settings.hub else []
+        return WorkerStart(folder, readable, writable, settings.hub, settings.warm, settings.memory_bytes)
 
     def _heard(self, kind: bytes, payload: bytes) -> None:
         if kind == b"m":
@@ -179,12 +180,9 @@ def environment(settings: PageSettings, folder: str) -> dict[str, str]:
     homes = dict.fromkeys(("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), folder)
     found |= threads | homes | {"PYTHONUNBUFFERED": "1"}
     if settings.loopback:
-        found["XDG_CONFIG_HOME"] = str(config_folder())
-    if settings.hub:
-        hub = hub_folder()
-        found |= {"HF_HOME": str(hub), "HF_HUB_DISABLE_TELEMETRY": "1"}
-    else:
-        found |= {"HF_HUB_OFFLINE": "1"}
+        cache, home = hub_folders()
+        found |= {"XDG_CONFIG_HOME": str(config_folder()), "HF_HUB_CACHE": str(cache), "HF_HOME": str(home)}
+    found |= {"HF_HUB_DISABLE_TELEMETRY": "1"} if settings.hub else {"HF_HUB_OFFLINE": "1"}
     return found
 
 
@@ -208,11 +206,12 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def hub_folder() -> Path:
-    """Where the Hub's cache of the user is."""
+def hub_folders() -> tuple[Path, Path]:
+    """Where the user's cache of the Hub is, and what else its package keeps, such as a login."""
     from dragonscale.models.hub import cache_folder
 
-    return cache_folder().parent
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache_folder(), Path(os.environ.get("HF_HOME") or cache / "huggingface").expanduser()
 
 
 def config_folder() -> Path:
