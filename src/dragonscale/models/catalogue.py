@@ -110,7 +110,7 @@ def preset(name: str) -> dict[str, Any]:
     table = _file(stem)[found]
     if "base" in table:
         table = _merged({k: v for k, v in preset(table["base"]).items() if k != "aliases"}, table)
-    return {"name": found} | table
+    return table | {"name": found}  # its own name, not that of its base
 
 
 def preset_model(name: str, assume: Assumed | None = None, family: str = "") -> "Transformer":
