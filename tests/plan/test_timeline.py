@@ -1,5 +1,6 @@
 """A timeline is as long as what it draws, and nests."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -27,6 +28,11 @@ def test_a_timeline_lasts_as_long_as_its_step(plan: str) -> None:
     sent = sum(event["args"]["sent_bytes"] for event in slices if event["tid"] > 1)
     moved = sum(line.total("wire_bytes") for line in verdict.ledger.lines if line.expected_s)
     assert sent == pytest.approx(moved, rel=1e-9)
+    for track in {event["tid"] for event in slices} - {1}:  # the same wires carry one thing after the other
+        mine = sorted((event["ts"], event["dur"]) for event in slices if event["tid"] == track)
+        assert mine[0][0] >= 0
+        assert all(start + long <= after + 1e-6 for (start, long), (after, _) in itertools.pairwise(mine))
+        assert mine[-1][0] + mine[-1][1] <= verdict.seconds * 1e6 * 1.0001
 
 
 def test_train_writes_it(tmp_path: Path) -> None:

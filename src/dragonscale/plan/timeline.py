@@ -1,8 +1,8 @@
 """A ledger as a timeline that Perfetto opens: what a chip does after what, and what travels beside it.
 
 Time runs along the exposed seconds of the lines, so a timeline is as long as its step or iteration. Slices nest: a pass, a section of the
-model (all its layers together), a line. Collectives lie on tracks of their own, one for each set of mesh axes, as long as
-they are expected to take: what sticks out under compute is hidden. Load the file at https://ui.perfetto.dev or chrome://tracing.
+model (all its layers together), a line. Collectives lie on tracks of their own, one for each set of mesh axes, one after the other and as
+long as they are expected to take. Each ends where the step has waited for it: what of it lies under the compute before is hidden. Load the file at https://ui.perfetto.dev or chrome://tracing.
 """
 
 import json
@@ -42,6 +42,9 @@ def timeline(passes: Iterable[TimelinePass], title: str) -> dict[str, Any]:
                 events.append(_slice(section, begin, now - begin, 1, {}))
         if now > start:
             events.append(_slice(one.name, start, now - start, 1, {}))
+    for track in tracks.values():
+        if track > 1:
+            _queued([event for event in events if event["tid"] == track])
     names = [_name("process_name", 0, title)] + [_name("thread_name", track, name) for name, track in tracks.items()]
     # Outer slices come before the inner ones that begin with them.
     return {
@@ -62,10 +65,22 @@ def _draw(line: LedgerLine, share: float, now: float, tracks: dict[str, int], ev
     if line.moves and line.axes and expected > 0:
         where = "+".join(line.axes)
         track = tracks.setdefault(f"network: {where}", len(tracks) + 1)
-        events.append(_slice(name, now, expected, track, facts))
+        events.append(_slice(name, now + exposed - expected, expected, track, facts))
     if exposed > 0:
         events.append(_slice(name, now, exposed, 1, facts))
     return now + exposed
+
+
+def _queued(events: list[dict[str, Any]]) -> None:
+    """Lay what uses the same wires one after the other: as late as each may end, but none before the step begins."""
+    limit = float("inf")
+    for event in reversed(events):
+        event["ts"] = min(event["ts"], limit - event["dur"])
+        limit = event["ts"]
+    free = 0.0
+    for event in events:
+        event["ts"] = max(event["ts"], free)
+        free = event["ts"] + event["dur"]
 
 
 def _slice(name: str, start: float, length: float, track: int, facts: dict[str, Any]) -> dict[str, Any]:

@@ -193,9 +193,10 @@ def _scaling_data(rows: list[ScalingRow], crossings: list[tuple[float, str]], ch
     known = [(row.chips, row.step_s) for row in rows if row.step_s is not None]
     work, at = min(((number * seconds, number) for number, seconds in known), default=(0.0, 0))
     ideal = [[number, work / number] for number, _ in known]
+    most = max((seconds for _, seconds in known), default=1.0)
     inside = [one for one in crossings if known and known[0][0] < one[0] < known[-1][0]]
     return {
-        "x": {"label": "chips", "unit": "count", "log": True}, "y": {"label": "time of a step", "unit": "s", "log": True},
+        "x": {"label": "chips", "unit": "count", "log": True}, "y": {"label": "time of a step", "unit": "s", "log": True, "upto": 2.5 * most},
         "series": [
             {"name": f"ideal, from {at:,} chips", "role": "overhead", "points": ideal, "dashed": True},
             {"name": "best plan", "role": "compute", "points": [[float(number), seconds] for number, seconds in known], "dots": True},

@@ -93,7 +93,7 @@ export function TrainForm({ fields, said, sliders, error, dropped, drag, set, to
         choices=${[...new Set([...DTYPES, fields.dtype || ""])].map((one) => ({ value: one, text: one || "bf16, as usual" }))} />
       <${TextField} label="Price of a chip" name="price" value=${fields.price} placeholder="2.5/h" onChange=${put("price")} />
     </${Group}>
-    <div class="group group-what-if"><${WhatIf} chip=${chip} set=${fields.set || ""} onDrag=${(value) => drag({ set: value })} onChange=${put("set")} /></div>
+    <${WhatIf} chip=${chip} set=${fields.set || ""} onDrag=${(value) => drag({ set: value })} onChange=${put("set")} />
     <${Group} title="More" open=${used > 0} aside=${used ? `${used} set` : ""}>
       ${rest.map((field) => html`<${AnyField} key=${field.name} field=${field} value=${fields[field.name]} onChange=${put(field.name)} />`)}
     </${Group}>
