@@ -200,6 +200,13 @@ def test_sliders_stop_at_what_the_plan_divides() -> None:
     assert {"value": 2048, "on": "v5p:8x16x16", "text": "v5p:8x16x16, 2,048 chips"} in sliders["chips"]
 
 
+def test_what_if_changes_stay_in_their_field() -> None:
+    panels, _ = asked({**JOBS["torus"], "set": "hbm=2x"}, ["sliders", "answer"])
+    assert panels["answer"]["on"] == "v5p:8x16x16"
+    assert panels["answer"]["slice"] == "v5p+hbm=2x:8x16x16"
+    assert "v5p:8x16x16" in {stop["on"] for stop in panels["sliders"]["chips"]}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -16,7 +16,7 @@ from dragonscale.web.views.ledgers import held_rows, line_rows
 from dragonscale.web.views.train_against import against_panel
 from dragonscale.web.views.train_curves import batches_panel, best_batches_panel, scaling_panel
 from dragonscale.web.views.train_mesh import mesh_panel, roofline_panel, timeline_panel, trace_panel
-from dragonscale.web.views.train_plan import first_plan, region_of, typed_plan
+from dragonscale.web.views.train_plan import first_plan, region_of, typed_plan, typed_slice
 from dragonscale.web.views.train_sliders import sliders_panel
 
 DAY = 86400.0
@@ -27,12 +27,12 @@ def answer_panel(asked: Asked) -> dict[str, Any]:
     report, one = first_plan(asked)
     work = report.workload
     common = {
-        "model": report.model, "slice": report.slice, "stack": work.stack, "stack_why": work.stack_why, "dtype": work.dtype,
+        "model": report.model, "slice": report.slice, "on": typed_slice(asked, report.slice), "stack": work.stack, "stack_why": work.stack_why, "dtype": work.dtype,
         "parameters": count(work.parameters, "model:parameters", binary=False) | {"text": f"{render(work.parameters, 'count')} parameters"},
         "batch": {"tokens": work.batch_tokens, "sequences": work.sequences, "seq": work.seq},
-        "searched": _searched(report), "slices": [_slice_row(row) for row in report.slices],
+        "searched": _searched(report), "slices": [_slice_row(row) | {"on": typed_slice(asked, row.slice)} for row in report.slices],
         "neighbours": [
-            {"on": near.slice, "batch": f"{near.sequences}seq", "plan": near.plan,
+            {"on": typed_slice(asked, near.slice), "batch": f"{near.sequences}seq", "plan": near.plan,
              "mfu": share(near.mfu, elsewhere(_near(near), "mfu")), "step": amount(near.step_s, "s", elsewhere(_near(near), "step_s"))}
             for near in report.neighbours
         ],
@@ -84,7 +84,7 @@ def _other(other: PlanReport, first: PlanReport) -> dict[str, Any]:
 
 
 def _near(near: Neighbour) -> dict[str, str]:
-    return {"on": near.slice, "batch": f"{near.sequences}seq", "plan": near.plan}
+    return {"on": typed_slice(asked, near.slice), "batch": f"{near.sequences}seq", "plan": near.plan}
 
 
 def _slice_row(row: SliceRow) -> dict[str, Any]:

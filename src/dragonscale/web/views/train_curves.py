@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import structs
+
 from dragonscale.reports.charts.roles import time_role
 from dragonscale.reports.train.charts import scheme_crossings
 from dragonscale.reports.train.records import PlanReport, ScalingRow
@@ -21,7 +23,7 @@ from dragonscale.training.search import search, shared
 from dragonscale.units import render
 from dragonscale.web.amounts import amount, elsewhere, share
 from dragonscale.web.asked import Asked
-from dragonscale.web.views.train_plan import busiest, first_plan, job_of, region_of, typed_plan
+from dragonscale.web.views.train_plan import busiest, first_plan, job_of, region_of, typed_plan, typed_slice
 
 TOKENS = {"label": "tokens per step", "unit": "count", "log": True, "binary": True}
 REACH = (4, 3)
@@ -184,7 +186,7 @@ def scaling_panel(asked: Asked) -> dict[str, Any]:
     understood, job, _ = job_of(asked, brief=True)
     rows: list[ScalingRow] = []
     for row in each_scaling_row(understood, job.slice, asked.listener.step):
-        rows.append(row)
+        rows.append(structs.replace(row, slice=typed_slice(asked, row.slice)))
         asked.send({"panel": "scaling", "data": _scaling_data(rows, [], job.slice.chips)})
     return _scaling_data(rows, scheme_crossings(understood, report), job.slice.chips)
 

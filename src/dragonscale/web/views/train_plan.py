@@ -37,6 +37,16 @@ def typed_plan(plan: Plan) -> str:
     return short_plan(plan) + (f" fold={plan.fold}" if plan.fold != Plan().fold else "")
 
 
+def typed_slice(asked: Asked, text: str) -> str:
+    """A slice as the form takes it: what the field `set` changes of its chip stays in that field."""
+    if not asked.fields.get("set"):
+        return text
+    name, _, topology = text.rpartition(":")
+    typed = str(asked.fields.get("on", ""))
+    own = typed.partition(":")[0] if "," not in typed and name.startswith(typed.partition(":")[0]) else name.partition("+")[0]
+    return f"{own}:{topology}"
+
+
 def busiest(one: PlanReport) -> tuple[float, str, float]:
     """At datasheet rates: seconds of compute, and the kind of move that takes longest with its seconds."""
     compute = sum(row.lower_s for row in one.terms if row.name not in (*WIRES, "optimizer"))

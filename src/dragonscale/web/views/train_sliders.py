@@ -13,7 +13,7 @@ from dragonscale.training.plan import CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, 
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.units import render
 from dragonscale.web.asked import Asked
-from dragonscale.web.views.train_plan import first_plan, job_of
+from dragonscale.web.views.train_plan import first_plan, job_of, typed_slice
 
 MOST_CHIPS = 65536
 SEQUENCES = tuple(2**power * step // 2 for power in range(1, 15) for step in (2, 3))
@@ -35,7 +35,7 @@ def sliders_panel(asked: Asked) -> dict[str, Any]:
         share = plan.replicas * plan.microbatch if asked.fields.get("plan") else 0
         pieces = slice_sizes(job.slice.chip, max(MOST_CHIPS, job.slice.chips))
         own = job.slice.chips
-        slices = {piece.chips: str(piece) for piece in pieces} | {job.slice.chips: report.slice}
+        slices = {piece.chips: typed_slice(asked, str(piece)) for piece in [*pieces, job.slice]}
     except Infeasible:
         share, slices = 0, {}
     batches = _with(work.sequences, [share * many for many in SHARES] if share else SEQUENCES)

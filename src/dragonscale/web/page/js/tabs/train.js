@@ -32,7 +32,7 @@ const without = (fields, names) => Object.fromEntries(Object.entries(fields).fil
 function pinned(fields, said, left) {
   const open = !String(fields.on || "").includes(":") || String(fields.on).includes(",") || fields.rank === "cost";
   const batch = fields.largest ? { batch: `${said.batch.sequences}seq` } : {};
-  return { ...without(fields, left), ...(open ? { on: said.slice } : {}), ...batch, plan: fields.plan || said.plan };
+  return { ...without(fields, left), ...(open ? { on: said.on } : {}), ...batch, plan: fields.plan || said.plan };
 }
 
 /** The plan to judge while the batch or the slice is dragged: the best one that is known there, or the last. */
