@@ -33,7 +33,7 @@ def answer_panel(asked: Asked) -> dict[str, Any]:
         "searched": _searched(report), "slices": [_slice_row(row) | {"on": typed_slice(asked, row.slice)} for row in report.slices],
         "neighbours": [
             {"on": typed_slice(asked, near.slice), "batch": f"{near.sequences}seq", "plan": near.plan,
-             "mfu": share(near.mfu, elsewhere(_near(near), "mfu")), "step": amount(near.step_s, "s", elsewhere(_near(near), "step_s"))}
+             "mfu": share(near.mfu, elsewhere(_near(asked, near), "mfu")), "step": amount(near.step_s, "s", elsewhere(_near(asked, near), "step_s"))}
             for near in report.neighbours
         ],
         "notes": list(dict.fromkeys([*report.notes, *report.notes_beside])),
@@ -83,7 +83,7 @@ def _other(other: PlanReport, first: PlanReport) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _near(near: Neighbour) -> dict[str, str]:
+def _near(asked: Asked, near: Neighbour) -> dict[str, str]:
     return {"on": typed_slice(asked, near.slice), "batch": f"{near.sequences}seq", "plan": near.plan}
 
 

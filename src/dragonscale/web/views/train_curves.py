@@ -101,9 +101,10 @@ class BatchPoint:
 
     def row(self) -> dict[str, Any]:
         plan, region = Plan(**self.one.plan), region_of(self.one)
+        there = {"batch": f"{self.job.batch}seq", "plan": typed_plan(plan)}
         return {
-            "sequences": self.job.batch, "batch": f"{self.job.batch}seq", "tokens": float(self.job.tokens), "mfu": self.one.mfu,
-            "text": f"{self.one.mfu:.1%}", "step": amount(self.one.step_s, "s", elsewhere({"batch": f"{self.job.batch}seq", "plan": typed_plan(plan)}, "step_s")), "plan": typed_plan(plan),
+            "sequences": self.job.batch, "tokens": float(self.job.tokens), **there, "mfu": self.one.mfu,
+            "part": share(self.one.mfu, elsewhere(there, "mfu")), "step": amount(self.one.step_s, "s", elsewhere(there, "step_s")),
             "divides": plan.replicas * plan.microbatch, "bound": region["bound"], "role": bound_role(self.one), "why": region["text"],
         }  # fmt: skip
 

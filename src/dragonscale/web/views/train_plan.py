@@ -43,7 +43,11 @@ def typed_slice(asked: Asked, text: str) -> str:
         return text
     name, _, topology = text.rpartition(":")
     typed = str(asked.fields.get("on", ""))
-    own = typed.partition(":")[0] if "," not in typed and name.startswith(typed.partition(":")[0]) else name.partition("+")[0]
+    own = (
+        typed.partition(":")[0]
+        if "," not in typed and name.startswith(typed.partition(":")[0])
+        else name.partition("+")[0]
+    )
     return f"{own}:{topology}"
 
 

@@ -62,7 +62,7 @@ export function BestBatchesCard({ best, now, said, onTake }) {
     ${() => html`${data && html`<${Lines} series=${data.series} x=${data.x} y=${data.y} rules=${data.rules} marks=${marks} height=${300} onPick=${take} label="MFU of the best plan over tokens of a step" />
       <div class="scroll" tabindex="0" role="region" aria-label="The best plan at each batch"><table><thead><tr><th scope="col">batch</th><th scope="col">best plan</th><th scope="col" class="right">step</th><th scope="col" class="right">MFU</th><th scope="col">bound</th></tr></thead>
         <tbody>${data.points.map((one) => html`<tr key=${one.sequences} class=${now && now.sequences === one.sequences ? "here" : ""} title=${one.why}><td><button type="button" class="link" onClick=${() => onTake({ batch: one.batch })}>${one.batch}</button></td>
-          <td>${one.plan}</td><td class="right">${one.step.text}</td><td class="right">${one.text}</td><td>${one.bound}</td></tr>`)}</tbody></table></div>
+          <td>${one.plan}</td><td class="right"><${Num} of=${one.step} /></td><td class="right"><${Num} of=${one.part} /></td><td>${one.bound}</td></tr>`)}</tbody></table></div>
       ${data.missing.map((text) => html`<p class="about" key=${text}>${text}.</p>`)}`}
     <${Waiting} answer=${best} text="Searching the best plan at each batch" drawn=${Boolean(data)} />`}
   </${Card}>`;
@@ -103,7 +103,7 @@ export function ScalingCard({ scaling, onTake }) {
     ${() => html`${data && html`<${Lines} series=${data.series} x=${{ ...data.x, binary: true }} y=${data.y} rules=${data.rules} marks=${data.marks} height=${300} onPick=${take} label="Time of a step over chips" />
       <div class="scroll" tabindex="0" role="region" aria-label="The best plan of each slice"><table><thead><tr><th scope="col">slice</th><th scope="col">best plan</th><th scope="col" class="right">step</th><th scope="col" class="right">MFU</th><th scope="col" class="right">efficiency</th></tr></thead>
         <tbody>${data.rows.map((one) => html`<tr key=${one.on} class=${one.here ? "here" : ""}><td><button type="button" class="link" onClick=${() => onTake({ on: one.on })}>${one.on}</button></td><td>${one.plan || one.bound_by}</td>
-          <td class="right">${one.step.text}</td><td class="right">${one.mfu.text}</td><td class="right">${one.efficiency.text}</td></tr>`)}</tbody></table></div>
+          <td class="right"><${Num} of=${one.step} /></td><td class="right"><${Num} of=${one.mfu} /></td><td class="right"><${Num} of=${one.efficiency} /></td></tr>`)}</tbody></table></div>
       <ul class="words">${data.words.map((one) => html`<li key=${one}>${one}.</li>`)}</ul>`}
     <${Waiting} answer=${scaling} text="Searching the best plan of each slice" drawn=${Boolean(data)} />`}
   </${Card}>`;
@@ -114,9 +114,9 @@ export function AgainstCard({ against, onTake }) {
   const data = against.panels.against;
   return html`<${Card} title="Against the best plan" name="against" data=${data || (against.error || against.busy ? {} : null)} height=${200}>
     ${() => html`${data && html`<p>${data.text}</p>
-      ${data.best && html`<p class="plan-buttons"><button type="button" class="button" onClick=${() => onTake(data.best.plan)}>Take ${data.best.plan}</button> <span class="dim">${data.best.step.text} a step, ${data.best.mfu.text} MFU</span></p>`}
+      ${data.best && html`<p class="plan-buttons"><button type="button" class="button" onClick=${() => onTake(data.best.plan)}>Take ${data.best.plan}</button> <span class="dim"><${Num} of=${data.best.step} /> a step, <${Num} of=${data.best.mfu} /> MFU</span></p>`}
       ${data.changes.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Single changes"><table><caption>One setting changed at a time</caption><thead><tr><th scope="col">setting</th><th scope="col">from</th><th scope="col">to</th><th scope="col" class="right">step</th><th scope="col" class="right">tokens/s</th><th scope="col"></th></tr></thead>
-        <tbody>${data.changes.map((one) => html`<tr key=${one.plan}><td>${one.setting}</td><td>${one.from}</td><td>${one.to}</td><td class="right">${one.step.text}</td><td class=${`right ${one.better ? "better" : "worse"}`}>${one.gain}</td>
+        <tbody>${data.changes.map((one) => html`<tr key=${one.plan}><td>${one.setting}</td><td>${one.from}</td><td>${one.to}</td><td class="right"><${Num} of=${one.step} /></td><td class=${`right ${one.better ? "better" : "worse"}`}>${one.gain}</td>
           <td><button type="button" class="link" onClick=${() => onTake(one.plan)}>take it</button></td></tr>`)}</tbody></table></div>`}
       ${data.measured && html`<p>${data.measured.text}</p><ul class="words">${data.measured.suspects.map((one) => html`<li key=${one.cause}>${one.cause}: ${one.step.text}, ${one.explains} of the rest. ${one.look}</li>`)}</ul>`}`}
     <${Waiting} answer=${against} text="Searching for a better plan" />`}
