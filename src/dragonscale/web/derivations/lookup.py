@@ -142,7 +142,7 @@ class LookedUp:
 
     def _slice(self, path: str, number: str) -> Piece:
         report = self._slice_record()
-        chip = load_chip(report.chip)
+        chip = load_chip(report.slice.partition(":")[0].partition("*")[0])  # its `chip` is a title
         kind, _, name = path.partition(":")
         rows: list[Piece] = []
         if kind in ("axis", "tier"):
