@@ -59,7 +59,8 @@ def shoot(browser: "Browser", address: str, name: str, theme: str, size: str) ->
     page.wait_for_timeout(400)
     tall = min(page.evaluate("document.documentElement.scrollHeight"), most)
     page.set_viewport_size({"width": width, "height": max(tall, height)})
-    page.wait_for_timeout(200)
+    page.wait_for_timeout(400)
+    wait_ready(page, 120.0)
     picture = page.screenshot()
     page.goto("about:blank")
     path = FOLDER / f"{name}-{theme}-{size}.png"

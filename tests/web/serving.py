@@ -18,9 +18,11 @@ PATIENCE = 60.0
 
 READY = """() => {
   const main = document.querySelector('main');
-  return Boolean(main) && main.innerText.length > 200 && !document.querySelector('[aria-busy=true], .skeleton');
+  const seen = (one) => { const box = one.getBoundingClientRect(); return box.width > 0 && box.top < innerHeight && box.bottom > 0; };
+  return Boolean(main) && main.innerText.length > 200 && !document.querySelector('[aria-busy=true]')
+    && ![...document.querySelectorAll('.skeleton, .reserve')].some(seen);
 }"""
-"""The answer is there: nothing is under way, nothing is a placeholder, and text stands where the answer belongs."""
+"""The answer is there: nothing is under way, no place in sight is kept for what is still to come, and text stands in the page."""
 
 
 def wait_ready(page: Any, seconds: float = PATIENCE, condition: str = READY) -> None:

@@ -73,17 +73,28 @@ function spotsOf(series, sx, sy, x, y) {
   const every = [...new Set(series.flatMap((one) => one.points.map((point) => point[0])))].sort((a, b) => a - b);
   return every.map((value) => {
     const values = series.map((one) => ({ one, point: one.points.find((point) => point[0] === value) })).filter(({ point }) => point && Number.isFinite(point[1]));
-    const text = `${x.label || "x"} ${tickText(value, x.unit)}: ${values.map(({ one, point }) => `${one.name} ${tickText(point[1], y.unit)}`).join(", ")}`;
-    return { value, values, text, x: sx.at(value), y: Math.min(...values.map(({ point }) => sy.at(point[1]))) };
+    const text = () => `${x.label || "x"} ${tickText(value, x.unit)}: ${values.map(({ one, point }) => `${one.name} ${tickText(point[1], y.unit)}`).join(", ")}`;
+    return { value, values, get text() { return text(); }, x: sx.at(value), y: Math.min(...values.map(({ point }) => sy.at(point[1]))) };
   }).filter((spot) => spot.values.length);
 }
+
+function extentOf(series) {
+  const points = series.flatMap((one) => one.points).filter((point) => Number.isFinite(point[1]));
+  const [xs, ys] = [points.map((point) => point[0]), points.map((point) => point[1])];
+  return { left: Math.min(...xs), right: Math.max(...xs), low: Math.min(...ys), high: Math.max(...ys) };
+}
+
+const within = ({ x, y }, { left, right, low, high }) => x >= left && x <= right && y >= low && y <= high;
 
 /** Lines over x. `x` and `y` are {label, unit, log, binary, from, upto, zero}; `rules` stand at an x (`along: "y"`: lie at a y);
  * `onPick` hears the x that is chosen. */
 export function Lines({ series = [], x = {}, y = {}, rules = [], marks = [], onPick, height = 260, label }) {
   const [ref, width] = useWidth();
   const [active, setActive] = useState(null);
-  const { box, named, sx, sy } = useMemo(() => laidOut(series, rules, marks, x, y, width, height), [series, rules, marks, width, height, x.log, y.log, x.unit, y.unit]);
+  // a mark that moves inside of the axes does not move them
+  const extent = useMemo(() => extentOf(series), [series]);
+  const reach = JSON.stringify(marks.filter((mark) => !within(mark, extent)));
+  const { box, named, sx, sy } = useMemo(() => laidOut(series, rules, JSON.parse(reach), x, y, width, height), [series, rules, reach, width, height, x.log, y.log, x.unit, y.unit]);
   const spots = useMemo(() => spotsOf(series, sx, sy, x, y), [series, sx, sy]);
   const drawn = useMemo(() => html`<${Axes} box=${box} sx=${sx} sy=${sy} x=${x} y=${y} />
     ${series.map((one) => one.band && one.band.length > 1 && html`<path key=${`${one.name} band`} class="band" d=${bandOf(one.band, sx, sy, box.top)} style=${{ fill: colourOf(one.role) }} />`)}
@@ -91,8 +102,7 @@ export function Lines({ series = [], x = {}, y = {}, rules = [], marks = [], onP
     ${series.map((one) => html`<path key=${one.name} class=${one.dashed ? "line line-dashed" : "line"} d=${pathOf(one.points, sx, sy, box.top)} style=${{ stroke: colourOf(one.role) }} />`)}
     ${series.map((one) => one.dots && one.points.filter((point) => Number.isFinite(point[1])).map(([px, py]) => html`<circle key=${`${one.name} ${px}`} class="dot" cx=${sx.at(px)} cy=${sy.at(py)} r="3"
       style=${{ fill: colourOf(one.role) }} />`))}
-    <${Marks} marks=${marks} box=${box} sx=${sx} sy=${sy} right=${named ? box.right : width - 2} />
-    ${named && html`<${Names} series=${series} box=${box} sy=${sy} />`}`, [series, rules, marks, box, sx, sy, named, width]);
+    ${named && html`<${Names} series=${series} box=${box} sy=${sy} />`}`, [series, rules, box, sx, sy, named, width]);
   const spot = active == null ? null : spots[active];
   const title = label || `${y.label || "Values"} over ${x.label || "x"}`;
   const summary = `${title}. ${series.map((one) => `${one.name}: ${range(one, y)}`).join("; ")}.`;
@@ -100,6 +110,7 @@ export function Lines({ series = [], x = {}, y = {}, rules = [], marks = [], onP
     ${!named && series.length > 1 && html`<${Legend} series=${series} />`}
     <div class="plot" ref=${ref} style=${{ height: `${height}px` }}>
       <svg data-chart width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${summary}>${drawn}
+        <${Marks} marks=${marks} box=${box} sx=${sx} sy=${sy} right=${named ? box.right : width - 2} />
         ${spot && html`<g class="crosshair"><line x1=${spot.x} x2=${spot.x} y1=${box.top} y2=${box.bottom} />
           ${spot.values.map(({ one, point }) => html`<circle key=${one.name} cx=${spot.x} cy=${sy.at(point[1])} r="4" style=${{ fill: colourOf(one.role) }} />`)}</g>`}
       </svg>
