@@ -5,10 +5,14 @@ const KEPT = 200;
 const paints = [];
 window.__paints = paints;
 let moved = 0;
+let rest = 0;
 
-/** A slider moves now. */
+/** A slider moves now. While it does, bars and lines jump instead of gliding: gliding would cost frames that the next move needs. */
 export function noteInput() {
   moved = performance.now();
+  if (!rest) document.documentElement.dataset.moving = "";
+  clearTimeout(rest);
+  rest = setTimeout(() => { rest = 0; delete document.documentElement.dataset.moving; }, 400);
 }
 
 /** The move that a question asked now stems from; 0 where it stems from none. */

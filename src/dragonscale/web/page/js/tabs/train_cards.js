@@ -7,7 +7,7 @@ import { RooflineChart } from "../charts/roofline.js";
 import { StackBar } from "../charts/stack.js";
 import { Timeline } from "../charts/timeline.js";
 import { downloadText } from "../copying.js";
-import { html, useMemo, useState } from "../html.js";
+import { html, memo, useMemo, useState } from "../html.js";
 import { askOnce, useAnswer } from "../live.js";
 import { Num } from "../number.js";
 import { SheetView } from "../sheet.js";
@@ -15,26 +15,26 @@ import { setView } from "../state.js";
 import { Region } from "./train_said.js";
 
 /** Where the time goes: exposed above, hidden below; a part opens its lines. */
-export function TimeCard({ time, view }) {
+export const TimeCard = memo(({ time, view }) => {
   const about = time && time.lower && html`Exposed parts add up to the step of <${Num} of=${time.total} />. At datasheet rates: <${Num} of=${time.lower} /> with perfect overlap, <${Num} of=${time.upper} /> with none.`;
   return html`<${Card} title="Where the time goes" name="time" data=${time} about=${about} height=${340}>
     ${() => html`<${StackBar} parts=${time.parts} total=${time.total} open=${view.term || null} onOpen=${(term) => setView({ term: term || "" })} label="Time of a step" />`}
   </${Card}>`;
-}
+});
 
 /** Memory of the fullest chip against what it has. */
-export function MemoryCard({ memory, view }) {
+export const MemoryCard = memo(({ memory, view }) => {
   const about = memory && memory.used && html`<${Num} of=${memory.used} /> of <${Num} of=${memory.limit} /> on the fullest chip.`;
   return html`<${Card} title="Memory" name="memory" data=${memory} about=${about} height=${340}>
     ${() => html`<${StackBar} parts=${memory.parts} total=${memory.used} limit=${memory.limit} open=${view.held || null} onOpen=${(held) => setView({ held: held || "" })} label="Memory of a chip" />`}
   </${Card}>`;
-}
+});
 
 const stepOf = (said) => said && said.figures && said.figures.find((one) => one.label === "step")?.number;
 const mfuOf = (said) => said && said.figures && said.figures.find((one) => one.label === "MFU")?.number;
 
 /** The plan over sizes of the batch, with the crossovers; the marker is where the batch is now. */
-export function BatchesCard({ batches, now, said, moving }) {
+export const BatchesCard = memo(({ batches, now, said, moving }) => {
   const step = stepOf(said);
   const marks = useMemo(() => (now && step ? [{ x: now.tokens, y: step.value, text: step.text, role: said.region && said.region.bound === "communication" ? "limit" : undefined }] : []), [now && now.tokens, step && step.value, said && said.region && said.region.bound]);
   return html`<${Card} title="Batch: where communication stops hiding" name="batches" data=${batches} about=${batches && batches.about} height=${330}>
@@ -43,7 +43,7 @@ export function BatchesCard({ batches, now, said, moving }) {
       <ul class="words">${batches.words.map((one) => html`<li key=${one}>${one}.</li>`)}</ul>
       ${moving && said && batches.plan !== said.plan && html`<p class="about">The lines are those of ${batches.plan}; the marker is ${said.plan} at the batch that is dragged.</p>`}`}
   </${Card}>`;
-}
+});
 
 /** How far a slow card is, or why it is not there. */
 function Waiting({ answer, text, drawn = true }) {
@@ -52,7 +52,7 @@ function Waiting({ answer, text, drawn = true }) {
 }
 
 /** MFU of the best plan over sizes of the batch, as it is found. */
-export function BestBatchesCard({ best, now, said, onTake }) {
+export const BestBatchesCard = memo(({ best, now, said, onTake }) => {
   const data = best.panels.best_batches;
   const mfu = mfuOf(said);
   const marks = useMemo(() => (now && mfu && said.feasible ? [{ x: now.tokens, y: mfu.value, text: mfu.text }] : []), [now && now.tokens, mfu && mfu.value]);
@@ -66,16 +66,16 @@ export function BestBatchesCard({ best, now, said, onTake }) {
       ${data.missing.map((text) => html`<p class="about" key=${text}>${text}.</p>`)}`}
     <${Waiting} answer=${best} text="Searching the best plan at each batch" drawn=${Boolean(data)} />`}
   </${Card}>`;
-}
+});
 
 /** Chips by axis and what goes over each. */
-export function MeshCard({ mesh }) {
+export const MeshCard = memo(({ mesh }) => {
   const about = mesh && mesh.axes.length ? "Chips in frames by mesh axis, the outermost first, with the collectives that run over each: bytes that a chip sends in a step, and how long they take." : "";
   return html`<${Card} title="The mesh" name="mesh" data=${mesh} about=${about} wide height=${300}>${() => html`<${MeshChart} mesh=${mesh} />`}</${Card}>`;
-}
+});
 
 /** One step over time. */
-export function TimelineCard({ timeline, fields, dropped }) {
+export const TimelineCard = memo(({ timeline, fields, dropped }) => {
   const [said, say] = useState("");
   const save = async () => {
     say("");
@@ -86,17 +86,17 @@ export function TimelineCard({ timeline, fields, dropped }) {
   const aside = timeline && fields && html`<button type="button" class="quiet" onClick=${save} title="A trace that ui.perfetto.dev opens">Perfetto trace</button>`;
   return html`<${Card} title="One predicted step" name="timeline" data=${timeline} about=${said || (timeline && timeline.about)} aside=${aside} wide height=${260}>
     ${() => html`<${Timeline} timeline=${timeline} />`}</${Card}>`;
-}
+});
 
 /** The plan's own operations under the roofs of the chip. */
-export function RooflineCard({ roofline }) {
+export const RooflineCard = memo(({ roofline }) => {
   return html`<${Card} title="Roofline" name="roofline" data=${roofline} about=${roofline && roofline.about} height=${380}>
     ${() => html`<${RooflineChart} roofs=${roofline.roofs} points=${roofline.points} label="Matmuls of a layer and the step's traffic under the chip's roofs" />
       <p class="about">Matmuls of a layer by FLOPs per byte of HBM; the step by FLOPs per byte sent over each set of axes, under the roof of those wires.</p>`}</${Card}>`;
-}
+});
 
 /** The best plan on smaller and larger slices, as it is found. */
-export function ScalingCard({ scaling, onTake }) {
+export const ScalingCard = memo(({ scaling, onTake }) => {
   const data = scaling.panels.scaling;
   const take = (chips) => { const row = data.rows.find((one) => one.chips === chips); if (row) onTake({ on: row.on }); };
   return html`<${Card} title="Strong scaling" name="scaling" data=${data || (scaling.error || scaling.busy ? {} : null)} about="The same batch on fewer and more chips: the best plan of each slice." height=${380}>
@@ -107,10 +107,10 @@ export function ScalingCard({ scaling, onTake }) {
       <ul class="words">${data.words.map((one) => html`<li key=${one}>${one}.</li>`)}</ul>`}
     <${Waiting} answer=${scaling} text="Searching the best plan of each slice" drawn=${Boolean(data)} />`}
   </${Card}>`;
-}
+});
 
 /** A given plan held against the best. */
-export function AgainstCard({ against, onTake }) {
+export const AgainstCard = memo(({ against, onTake }) => {
   const data = against.panels.against;
   return html`<${Card} title="Against the best plan" name="against" data=${data || (against.error || against.busy ? {} : null)} height=${200}>
     ${() => html`${data && html`<p>${data.text}</p>
@@ -121,12 +121,12 @@ export function AgainstCard({ against, onTake }) {
       ${data.measured && html`<p>${data.measured.text}</p><ul class="words">${data.measured.suspects.map((one) => html`<li key=${one.cause}>${one.cause}: ${one.step.text}, ${one.explains} of the rest. ${one.look}</li>`)}</ul>`}`}
     <${Waiting} answer=${against} text="Searching for a better plan" />`}
   </${Card}>`;
-}
+});
 
 /** The whole answer as the terminal shows it; asked when it is looked at. */
-export function SheetCard({ fields, dropped }) {
+export const SheetCard = memo(({ fields, dropped }) => {
   const [open, setOpen] = useState(false);
   const answer = useAnswer(open && fields ? { view: "train", fields, dropped, panels: ["sheet"] } : null);
   return html`<details class="card whole-sheet" onToggle=${(event) => setOpen(event.currentTarget.open)}><summary>The whole answer, as the command prints it</summary>
     <div class="card-body">${open && answer.panels.sheet && html`<${SheetView} blocks=${answer.panels.sheet.blocks} />`}<${Waiting} answer=${answer} text="Asking" /></div></details>`;
-}
+});

@@ -1,7 +1,7 @@
 // The answer of the Train tab in words: the sentence, what bounds it, what would help, the figures, and the other plans.
 
 import { Figures, Notes, Sentence } from "../answer.js";
-import { html } from "../html.js";
+import { html, memo } from "../html.js";
 import { Num } from "../number.js";
 
 /** Which of compute and network bounds the step, as a badge with its sentence. */
@@ -36,7 +36,7 @@ function Slices({ slices, onTake }) {
 }
 
 /** The answer in words. `moving`: it is that of a plan at a size that is being dragged. */
-export function TrainSaid({ said, given, moving, busy, onTake }) {
+export const TrainSaid = memo(({ said, given, moving, busy, onTake }) => {
   if (!said) return html`<${Sentence} /><${Figures} />`;
   const at = `${said.batch.sequences.toLocaleString("en-US")} sequences of ${said.batch.seq.toLocaleString("en-US")} tokens a step, ${said.dtype}, ${said.stack}${said.stack_why ? ` (${said.stack_why})` : ""}.`;
   return html`<div class="train-said">
@@ -52,4 +52,4 @@ export function TrainSaid({ said, given, moving, busy, onTake }) {
     <${Slices} slices=${said.slices || []} onTake=${onTake} />
     ${(said.neighbours || []).length > 0 && html`<p class="advice">Nearby: ${said.neighbours.map((one) => html`<button type="button" class="link" key=${one.on + one.batch} onClick=${() => onTake({ on: one.on, batch: one.batch })}>${one.batch} on ${one.on} (${one.mfu.text} MFU)</button> `)}</p>`}
     <${Notes} notes=${said.notes} />`;
-}
+});
