@@ -183,6 +183,8 @@ async def serve_http(app: Starlette, listener: socket.socket | None = None) -> N
     settings = service.settings
     if listener is None:
         listener = socket.create_server((settings.host, settings.port), backlog=2048)
+    # asyncio sets this only on sockets it made itself; without it each small event waits for the client's delayed ACK
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # whoever takes no byte for so long is gone
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.idle_s * 1000))
     config = uvicorn.Config(
