@@ -38,10 +38,9 @@ async function start() {
   for (const archive of await archives) python.unpackArchive(archive, "zip", { extractDir: PACKAGES });
   told(0.75, "the planner");
   const { late, missing } = await manifest;
-  const planner = python.pyimport("dragonscale.web.in_browser");
-  planner.install(python.toPy(late), python.toPy(missing), PACKAGES, (name) => python.toPy(bytesNow(name)));
-  python.pyimport("numpy");
-  answerInWorker = planner.answer_in_worker;
+  const packages = python.pyimport("dragonscale.web.late_packages");
+  packages.install(python.toPy(late), python.toPy(missing), PACKAGES, (name) => python.toPy(bytesNow(name)));
+  answerInWorker = python.pyimport("dragonscale.web.in_browser").answer_in_worker;
   told(1, "");
 }
 
