@@ -14,13 +14,15 @@ dragonscale.errors.InputError: model is '/etc/passwd', which looks like a file; 
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dragonscale.cli.commands import COMMANDS
 from dragonscale.cli.mcp.tools import PlannerTool, tools
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.huggingface import load_config
-from dragonscale.simulation.trace_files import TraceText
+
+if TYPE_CHECKING:
+    from dragonscale.simulation.trace_files import TraceText
 
 _ENDINGS = (
     "toml",
@@ -84,7 +86,7 @@ def question_of(command: str, fields: Mapping[str, Any], dropped: Mapping[str, s
     return question
 
 
-def dropped_trace(name: Any, dropped: Mapping[str, str]) -> TraceText:
+def dropped_trace(name: Any, dropped: Mapping[str, str]) -> "TraceText":
     """The trace that was dropped on the page under this name; any other would be a file of the machine that answers."""
     if not isinstance(name, str) or name not in dropped:
         raise InputError(
@@ -92,6 +94,8 @@ def dropped_trace(name: Any, dropped: Mapping[str, str]) -> TraceText:
         )
     if len(text := dropped[name]) > LARGEST_TRACE:
         raise InputError(f"The trace {shorten(name)} has {len(text):,} characters; at most {LARGEST_TRACE:,} are read.")
+    from dragonscale.simulation.trace_files import TraceText  # the simulator is loaded by those who simulate
+
     return TraceText.named(name, text)
 
 
