@@ -142,6 +142,9 @@ def test_what_cannot_be_served_is_told() -> None:
     assert not panels["answer"]["feasible"]
     assert "does not fit" in panels["answer"]["sentence"]
     assert panels["time"] == {"bars": []}
+    over = {**DENSE, "plan": "tp2", "batch": "100000"}
+    told = [asked(over, ["answer"], brief=brief)[0]["answer"]["sentence"] for brief in (True, False)]
+    assert told[0] in told[1] or "at most" in told[1]
     missed = asked({**DENSE, "tpot": "1us"}, ["answer"], brief=True)[0]["answer"]
     assert missed["feasible"]
     assert not missed["meets"]

@@ -144,9 +144,12 @@ MEMORY = "Bound by memory: more chips, chips with more memory, or narrower forma
 DIVISION = "Bound by how the model divides: take a number of chips that divides its heads."
 
 
-def unfit(asked: ServeAsked) -> tuple[list[str], str]:
-    """Why nothing fits at all, with the bytes that are missing and the smallest slice that holds the model; and what to change."""
-    piece = asked.targets[0][1]
+def unfit(asked: ServeAsked, brief: bool = False) -> tuple[list[str], str]:
+    """Why nothing fits at all, with the bytes that are missing and the smallest slice that holds the model; and what to change. In
+    brief the bytes that a given plan misses alone, without looking for what holds it."""
+    chip, piece = asked.targets[0]
+    if brief and asked.saved is not None:
+        return [_shortage(asked, chip, piece, asked.formats(chip)[-1])], MEMORY
     uneven = "" if asked.several else _indivisible(asked, piece)
     if not uneven:
         return _too_large(asked), MEMORY

@@ -48,7 +48,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
         report.notes = refused_notes(asked, refused, all_=True)
         return report
     if not configs:
-        why, report.advice = unfit(asked)
+        why, report.advice = unfit(asked, brief)
         report.notes = [*why, *refused_notes(asked, refused, all_=False)]
         return report
     chosen, apart = ranked_apart(asked, configs)

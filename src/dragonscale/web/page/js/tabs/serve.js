@@ -48,7 +48,7 @@ export function ServeTab({ state }) {
       ${said && html`<${Notes} notes=${said.notes} />`}
       ${fits && said.simulate && html`<p class="next"><button type="button" class="button" onClick=${() => simulate(said.simulate)}>Run it under traffic</button>
         <small class="dim">${said.error}</small></p>`}
-      ${(!said || fits) && html`<div class="cards">
+      ${(!said || fits || moved) && html`<div class="cards">
         <${Card} title="Over the batch" name="batches" data=${batches} about=${batches?.about} height=${300} wide>
           ${batches && html`<${Batches} batches=${batches} said=${said} time=${time} onPick=${(batch) => set({ plan: said.settings.plan, batch: String(batch) })} />`}</${Card}>
         <${Card} title="Where the time goes" name="time" data=${time} about="Exposed seconds of one chip; a bar opens its kernels and moves." height=${320} wide>
@@ -63,14 +63,14 @@ export function ServeTab({ state }) {
         <${Card} title="Configurations" name="configs" data=${said && said.configs} about=${said && `The best of ${(said.searched || 0).toLocaleString("en-US")} judged; each opens.`} height=${160} wide>
           ${said && html`<${Configs} configs=${said.configs} onPick=${(one) => set(one.fields)} />`}</${Card}>
         <${Card} title="Mesh of a replica" name="mesh" data=${mesh} about=${mesh && mesh.copies > 1 ? `one of ${mesh.copies} replicas` : ""} height=${180} wide>
-          ${mesh && mesh.axes && html`<${MeshChart} mesh=${mesh} />`}</${Card}>
+          ${mesh && mesh.slice && html`<${MeshChart} mesh=${mesh} />`}</${Card}>
         <${Card} title="A prompt and a decode step over time" name="timeline" data=${timeline} about=${timeline?.about} height=${220} wide>
           ${timeline && timeline.tracks.length > 0 && html`<${Timeline} timeline=${timeline} />`}</${Card}>
       </div>`}
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
 }
 
-const kept = ({ on, plan, engine }) => ({ on, plan, ...(engine ? { engine } : {}) });
+const kept = ({ on, plan, batch, engine }) => ({ on, plan, batch, ...(engine ? { engine } : {}) });
 
 function advised(said) {
   if (!said || !said.feasible) return "";
