@@ -87,10 +87,12 @@ function Batches({ batches, said, time, onPick }) {
   const step = time?.bars?.find((bar) => bar.name === "decode")?.total.value;
   const batch = said?.sizes?.batch;
   const marks = useMemo(() => (batch && step ? [{ x: batch, y: step, text: `batch ${batch.toLocaleString("en-US")}` }, ...batches.marks.slice(1)] : batches.marks), [batches, batch, step]);
+  // what bounds the step at the batch that is shown, which a slider may be moving
+  const here = batches.crossings.findLastIndex((one) => !one.formula && (batch ? one.number.value <= batch : one.here));
   if (!batches.series.length) return html`<p class="about">One output token has no decode step.</p>`;
   return html`<${Lines} series=${batches.series} x=${batches.x} y=${batches.y} rules=${batches.rules} marks=${marks} onPick=${(at) => onPick(Math.max(1, Math.round(at)))}
       height=${320} label="A decode step over its batch" />
-    <ul class="crossings">${batches.crossings.map((one, at) => html`<li key=${at} class=${one.here ? "here" : ""} aria-current=${one.here ? "true" : null}>
+    <ul class="crossings">${batches.crossings.map((one, at) => html`<li key=${at} class=${at === here ? "here" : ""} aria-current=${at === here ? "true" : null}>
       ${one.formula ? html`<${Num} of=${one.number} /> ${one.text} <code>${one.formula}</code>` : one.text}</li>`)}</ul>`;
 }
 
