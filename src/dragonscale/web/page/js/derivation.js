@@ -67,8 +67,9 @@ function Drawer({ view, fields, dropped, extra, id, shown, open, onClose }) {
     ${facts && html`<${Deriving.Provider} value=${deeper}>
       <p class="why-number">${(shown || facts.number).text}</p>
       <p>${facts.sentence}</p>
+      ${facts.steps.filter((one) => !one.columns).map((one, at) => html`<${Step} key=${at} of=${one} />`)}
       <${Formulas} of=${formula} solved=${crossovers ? crossovers.crossovers : []} waits=${facts.more && !error} />
-      ${facts.steps.map((one, at) => html`<${Step} key=${at} of=${one} />`)}
+      ${facts.steps.filter((one) => one.columns).map((one, at) => html`<${Step} key=${at} of=${one} />`)}
       ${facts.compared && html`<section><h3>Bound and expectation</h3><${Rows} rows=${facts.compared.rows} /><p>${facts.compared.text}</p></section>`}
       ${facts.error && html`<section><h3>How sure it is</h3><p>${facts.error}</p></section>`}
       <${Sources} sources=${facts.sources} docs=${facts.docs} />

@@ -15,6 +15,7 @@ import { useAnswer } from "../live.js";
 import { Deriving, Num } from "../number.js";
 import { change, setFields } from "../state.js";
 import { Toolbar } from "../toolbar.js";
+import { Compared } from "../compare.js";
 import { ServeForm } from "./serve_form.js";
 
 const LIVE = ["answer", "time", "memory", "roofline", "mesh"];
@@ -48,6 +49,7 @@ export function ServeTab({ state }) {
       ${said && html`<${Notes} notes=${said.notes} />`}
       ${fits && said.simulate && html`<p class="next"><button type="button" class="button" onClick=${() => simulate(said.simulate)}>Run it under traffic</button>
         <small class="dim">${said.error}</small></p>`}
+      <${Compared} state=${state} />
       ${(!said || fits || moved) && html`<div class="cards">
         <${Card} title="Over the batch" name="batches" data=${batches} about=${batches?.about} height=${300} wide>
           ${batches && html`<${Batches} batches=${batches} said=${said} time=${time} onPick=${(batch) => set({ plan: said.settings.plan, batch: String(batch) })} />`}</${Card}>
