@@ -152,7 +152,11 @@ def _memory_row(report: CompareReport) -> dict[str, Any]:
     for place, side in enumerate(report.sides):
         own = Figure("memory", side.hbm_bytes or None, "bytes")
         # more memory in use is neither good nor bad while it fits
-        mark = {"mark": "", "text": f"{own.value / first.value - 1:+.0%}".replace("-", "−")} if place and first.value and own.value else _NONE
+        mark = (
+            {"mark": "", "text": f"{own.value / first.value - 1:+.0%}".replace("-", "−")}
+            if place and first.value and own.value
+            else _NONE
+        )
         limit = f"of {render(side.hbm_limit_bytes, 'bytes')}" if side.hbm_limit_bytes else ""
         cells.append({"number": _amount(own, f"{place}:hbm_bytes"), "band": limit, **mark})
     return {"name": "memory", "less": True, "cells": cells}
