@@ -44,7 +44,7 @@ def answer_panel(asked: Asked) -> dict[str, Any]:
     return common | {
         "feasible": one.feasible, "sentence": _sentence(report, one, plan), "plan": plan, "settings": one.plan,
         "divides": Plan(**one.plan).replicas * one.plan["microbatch"],
-        "chips": one.chips, "stack": one.stack, "band": f"{one.band.rstrip('.')}.", "bound_by": one.bound_by, "region": region_of(one),
+        "chips": one.chips, "stack": one.stack, "band": f"{one.band.rstrip('.')}.", "bound_by": one.bound_by, "region": region_of(one) if one.feasible else None,
         "advice": one.advice, "problems": one.problems,
         "helps": [{"change": help.change, "gain": share(help.gain, "helps") | {"text": f"{help.gain:+.0%}"}, "needs": help.needs} for help in one.helps],
         "figures": _figures(one),

@@ -53,7 +53,7 @@ def batches_panel(asked: Asked) -> dict[str, Any]:
         "rules": [{"at": cross.sequences * job.sequence, "text": crossover_text(cross, job.sequence), "role": time_role(cross.term)} for cross in crossed],
         "marks": [{"x": float(job.tokens), "y": one.step_s, "text": render(one.step_s, "s")}],
         "words": [crossover_text(cross, job.sequence) for cross in crossed] + _ever(curve, crossed),
-        "region": region_of(one), "plan": typed_plan(plan),
+        "plan": typed_plan(plan),
         "about": _held(job, plan),
     }  # fmt: skip
 
@@ -135,15 +135,20 @@ def best_batches_panel(asked: Asked) -> dict[str, Any]:
 
 
 def nearby(batch: int) -> list[int]:
-    """The batch itself, powers of two around it, and one and a half times those: where the form's slider stops. The nearest come first.
+    """The batch itself, powers of two around it, and one and a half times those: where the form's slider stops. Powers of two come
+    first, and of each kind the nearest.
 
     >>> nearby(96)[:6]
-    [96, 128, 64, 192, 48, 256]
+    [96, 128, 64, 256, 32, 512]
     """
     below, above = REACH
     near = [2**power for power in range(21) if batch / 2**below <= 2**power <= batch * 2**above]
     between = [size * 3 // 2 for size in near[:-1] if size > 1]
-    return sorted({batch, *near, *between}, key=lambda size: (abs(math.log(size / batch)), -size))
+
+    def far(size: int) -> tuple[float, int]:
+        return abs(math.log(size / batch)), -size
+
+    return list(dict.fromkeys([batch, *sorted(near, key=far), *sorted(between, key=far)]))
 
 
 def _best_data(found: dict[int, BatchPoint], missing: list[int], whole: int) -> dict[str, Any]:

@@ -35,14 +35,16 @@ function pinned(fields, said, left) {
   return { ...without(fields, left), ...(open ? { on: said.on } : {}), ...batch, plan: fields.plan || said.plan };
 }
 
-/** The plan to judge while the batch or the slice is dragged: the best one that is known there, or the last. */
+const NEAR = Math.log(1.6);
+
+/** The plan to judge while the batch or the slice is dragged: the best one that is known there or beside it, or the last. */
 function planNear(changes, said, points, scaling) {
   if (changes.on) {
     const row = scaling && scaling.rows.find((one) => one.on === changes.on);
     return row ? row.plan : "";
   }
   const many = changes.batch ? Number(changes.batch.replace("seq", "")) : 0;
-  const known = points.filter((one) => many && many % one.divides === 0);
+  const known = points.filter((one) => many && many % one.divides === 0 && Math.abs(Math.log(one.sequences / many)) < NEAR);
   const near = known.reduce((found, one) => (!found || Math.abs(Math.log(one.sequences / many)) < Math.abs(Math.log(found.sequences / many)) ? one : found), null);
   return near ? near.plan : said.plan;
 }
@@ -118,7 +120,7 @@ export function TrainTab({ state }) {
   const about = (drag && base) || said;
   // what a drag does not change is not drawn again
   const form = useMemo(() => html`<${TrainForm} fields=${fields} said=${about} sliders=${sliders} error=${answer.error} dropped=${state.dropped}
-    drag=${(changes) => latest.current(changes)} set=${set} touch=${() => touchBest(true)} />`, [fields, about, sliders, answer.error, state.dropped]);
+    drag=${(changes) => latest.current(changes)} set=${set} />`, [fields, about, sliders, answer.error, state.dropped]);
   const tools = useMemo(() => html`<${Toolbar} tab="train" fields=${asked} dropped=${dropped} />`, [asked, dropped]);
   const mark = now && `${now.tokens} ${said.sentence}`;
   const { batches, timeline, roofline } = rest.panels;
@@ -132,7 +134,7 @@ export function TrainTab({ state }) {
   const scalingCard = useMemo(() => html`<div class="card-seen" ref=${scaleRef}><${ScalingCard} scaling=${scaling} onTake=${set} /></div>`,
     [scaling.panels.scaling, scaling.busy, scaling.progress, scaling.error]);
   return html`<${Deriving.Provider} value=${open}>
-    ${form}
+    <div class="touched" onPointerEnter=${() => touchBest(true)} onFocusIn=${() => touchBest(true)}>${form}</div>
     <${AnswerArea} answer=${answer} label="How it trains" toolbar=${null}>
       <${TrainSaid} said=${said} given=${Boolean(fields.plan)} moving=${Boolean(drag)} busy=${answer.busy} onTake=${set} />
       ${tools}

@@ -32,20 +32,20 @@ function AnyField({ field, value, onChange }) {
 const textAt = (stops, value) => (stops.find((one) => one.value === value) || {}).text;
 
 /** A slider over the planner's stops, each with its text; `typed` is what the field holds as written. */
-function StopSlider({ label, name, stops, at, typed, onDrag, onChange, onType, onTouch }) {
+function StopSlider({ label, name, stops, at, typed, onDrag, onChange, onType }) {
   const [moving, setMoving] = useState(null);
   const values = useMemo(() => stops.map((one) => one.value), [stops]);
   const now = moving ?? at;
-  return html`<div onPointerEnter=${onTouch} onFocusIn=${onTouch}><${SliderField} label=${label} name=${name} stops=${values} value=${now} text=${moving == null ? typed : String(shortText(stops, moving))}
+  return html`<${SliderField} label=${label} name=${name} stops=${values} value=${now} text=${moving == null ? typed : String(shortText(stops, moving))}
     about=${textAt(stops, now) || ""} onType=${onType}
     onDrag=${(value) => { setMoving(value); onDrag(stops.find((one) => one.value === value)); }}
-    onChange=${(value) => { setMoving(null); onChange(stops.find((one) => one.value === value)); }} /></div>`;
+    onChange=${(value) => { setMoving(null); onChange(stops.find((one) => one.value === value)); }} />`;
 }
 
 const shortText = (stops, value) => { const stop = stops.find((one) => one.value === value) || {}; return stop.typed || stop.on || value; };
 
-/** The form. `drag` hears changes while something moves, `set` what it rests at; `touch` that the batch is about to be moved. */
-export function TrainForm({ fields, said, sliders, error, dropped, drag, set, touch }) {
+/** The form. `drag` hears changes while something moves, `set` what it rests at. */
+export function TrainForm({ fields, said, sliders, error, dropped, drag, set }) {
   const catalogue = useContext(Catalogue);
   const [editing, setEditing] = useState(false);
   const chips = useMemo(() => catalogue.slices.map((name) => {
@@ -63,7 +63,7 @@ export function TrainForm({ fields, said, sliders, error, dropped, drag, set, to
       <${Combobox} label="Chips" name="on" value=${fields.on} choices=${chips} placeholder="v5p:8x16x16" onChange=${put("on")} />
       ${sliders && sliders.chips.length > 1 && html`<${StopSlider} label="Number of chips" name="chips" stops=${sliders.chips} at=${sliders.at.chips || sliders.chips[0].value}
         typed=${said && said.chips ? said.chips.toLocaleString("en-US") : ""} onDrag=${(stop) => drag({ on: stop.on })} onChange=${(stop) => set({ on: stop.on })} />`}
-      ${sliders ? html`<${StopSlider} label="Batch" name="batch" stops=${sliders.batch} at=${sliders.at.batch} typed=${fields.batch} onTouch=${touch}
+      ${sliders ? html`<${StopSlider} label="Batch" name="batch" stops=${sliders.batch} at=${sliders.at.batch} typed=${fields.batch}
           onDrag=${(stop) => drag({ batch: `${stop.value}seq` })} onChange=${(stop) => set({ batch: stop.typed || `${stop.value}seq` })} onType=${put("batch")} />
         <${StopSlider} label="Sequence length" name="seq" stops=${sliders.seq} at=${sliders.at.seq} typed=${fields.seq}
           onDrag=${(stop) => drag({ seq: String(stop.value) })} onChange=${(stop) => set({ seq: String(stop.value) })} onType=${put("seq")} />`

@@ -6,7 +6,7 @@ import { Num } from "../number.js";
 
 /** Which of compute and network bounds the step, as a badge with its sentence. */
 export function Region({ region }) {
-  if (!region) return null;
+  if (!region) return html`<p class="region" aria-hidden="true">\u00a0</p>`;
   return html`<p class=${`region region-${region.bound}`} data-bound=${region.bound}><strong>${region.title}</strong> <span>${region.text}</span></p>`;
 }
 
