@@ -32,16 +32,21 @@ function placed(children, toolbar) {
 }
 
 /** The answer in a sentence; `feasible` false makes it a warning. `advice` is what bounds it and what to change. */
-export function Sentence({ text, feasible = true, advice, height = 64 }) {
-  if (!text) return html`<${Skeleton} height=${height} />`;
+export function Sentence({ text, feasible = true, advice }) {
+  if (!text) return html`<${Skeleton} height=${null} className="skeleton-said" />`;
   return html`<div class="spoken" aria-live="polite"><p class=${`sentence${feasible ? "" : " sentence-not"}`}>${text}</p>
     ${advice && html`<p class="advice">${advice}</p>`}</div>`;
 }
 
-/** The headline numbers as tiles: {label, number, about}. */
-export function Figures({ figures }) {
-  if (!figures) return html`<div class="figures">${[1, 2, 3, 4].map((at) => html`<${Skeleton} key=${at} height=${84} />`)}</div>`;
-  const columns = figures.length <= 6 ? figures.length : Math.ceil(figures.length / 2);
+const columnsOf = (many) => (many <= 6 ? many : Math.ceil(many / 2));
+
+/** The headline numbers as tiles: {label, number, about}; `expect` is how many there will be. */
+export function Figures({ figures, expect = 4 }) {
+  if (!figures) {
+    return html`<div class="figures figures-set" style=${{ "--columns": columnsOf(expect) }}>
+      ${Array.from({ length: expect }, (_, at) => html`<${Skeleton} key=${at} height=${84} />`)}</div>`;
+  }
+  const columns = columnsOf(figures.length);
   return html`<dl class="figures figures-set" style=${{ "--columns": columns }}>${figures.map((one) => html`<div class=${one.met === false ? "figure figure-missed" : "figure"} key=${one.label}>
     <dt>${one.label}</dt><dd><${Num} of=${one.number} />${one.about && html`<small>${one.about}</small>`}</dd></div>`)}</dl>`;
 }

@@ -52,7 +52,7 @@ export function Card({ title, name, data, about, children, wide = false, aside, 
   </section>`;
 }
 
-/** A place that is kept for what is not there yet. */
-export function Skeleton({ height = 120 }) {
-  return html`<div class="skeleton" style=${{ height: `${height}px` }} aria-hidden="true"></div>`;
+/** A place that is kept for what is not there yet; a style gives the height where `height` is null. */
+export function Skeleton({ height = 120, className = "" }) {
+  return html`<div class=${`skeleton ${className}`} style=${height == null ? null : { height: `${height}px` }} aria-hidden="true"></div>`;
 }

@@ -64,7 +64,7 @@ export function RooflineQuestion({ fields, set, catalogue, chooser, dropped }) {
     </${Form}>
     <${AnswerArea} answer=${answer} toolbar=${html`<${Toolbar} tab="roofline" fields=${fields} dropped=${dropped} />`}>
       <${Sentence} text=${said && said.sentence} advice=${said && said.sentence !== said.advice ? said.advice : ""} />
-      <${Figures} figures=${said && said.figures} />
+      <${Figures} figures=${said && said.figures} expect=${8} />
       <${Card} title="Under the roof" name="roof" data=${roof} height=${360} about=${roof && roof.ridge ? html`Compute binds above <${Num} of=${roof.ridge} /> FLOPs per byte.` : ""}>
         ${() => (roof.roofs.length ? html`<${RooflineChart} roofs=${roof.roofs} points=${roof.points} height=${340} />` : html`<p class="empty">A roof needs a chip.</p>`)}</${Card}>
       <${Card} title=${curve && curve.letter ? `Time over ${curve.letter}` : "Time over a size"} name="curve" data=${curve} height=${360}

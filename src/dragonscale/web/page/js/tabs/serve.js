@@ -1,7 +1,7 @@
 // Serve: what is served, on what, for which requests; and how fast tokens come, what they cost and where that changes, live.
 
 import { AnswerArea, Figures, Notes, Sentence } from "../answer.js";
-import { Card } from "../card.js";
+import { Card, Skeleton } from "../card.js";
 import { Lines } from "../charts/lines.js";
 import { MeshChart } from "../charts/mesh.js";
 import { RooflineChart } from "../charts/roofline.js";
@@ -45,8 +45,9 @@ export function ServeTab({ state }) {
     <${ServeForm} fields=${fields} said=${rests || said} error=${answer.error} dropped=${state.dropped} drag=${drag} set=${set} />
     <${AnswerArea} answer=${answer} toolbar=${html`<${Toolbar} tab="serve" fields=${fields} dropped=${dropped} />`}>
       <${Sentence} text=${said?.sentence} feasible=${!said || (said.feasible && said.meets)} advice=${advised(said)} />
-      ${(!said || fits) && html`<${Figures} figures=${said?.figures} />`}
+      ${(!said || fits) && html`<${Figures} figures=${said?.figures} expect=${6} />`}
       ${said && html`<${Notes} notes=${said.notes} />`}
+      ${!said && html`<${Skeleton} height=${36} />`}
       ${fits && said.simulate && html`<p class="next"><button type="button" class="button" onClick=${() => simulate(said.simulate)}>Run it under traffic</button>
         <small class="dim">${said.error}</small></p>`}
       <${Compared} state=${state} />

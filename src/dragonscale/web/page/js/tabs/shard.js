@@ -86,7 +86,7 @@ export function ShardQuestion({ fields, set, catalogue, chooser, dropped }) {
     </${Form}>
     <${AnswerArea} answer=${answer} toolbar=${html`<${Toolbar} tab="shard" fields=${fields} dropped=${dropped} />`}>
       <${Sentence} text=${said && said.sentence} />
-      <${Figures} figures=${said && said.figures} />
+      <${Figures} figures=${said && said.figures} expect=${5} />
       <${Card} title="Which chip holds what" name="picture" data=${!bad && way} height=${320} wide about=${line ? html`<code>${line.einsum}</code>${line.case ? `, case ${line.case}` : ", a reshard"}` : ""}
         aside=${passes && html`<${Chooser} passes=${passes} seen=${seen} look=${look} />`}>
         ${() => html`<div class="picture"><${MeshPicker} mesh=${passes.mesh} chip=${Math.min(chip, Math.max(0, passes.mesh.places.length - 1))} onPick=${setChip} />

@@ -28,7 +28,7 @@ export function SimulateTab({ state }) {
     <${SimulateForm} fields=${fields} said=${said} error=${answer.error} dropped=${state.dropped} set=${set} />
     <${AnswerArea} answer=${answer} toolbar=${html`<${Toolbar} tab="simulate" fields=${fields} dropped=${dropped} />`}>
       <${Sentence} text=${said?.sentence} feasible=${!said || said.holds} advice=${advice} />
-      <${Figures} figures=${said?.figures} />
+      <${Figures} figures=${said?.figures} expect=${8} />
       ${said && html`<p class="next">
         ${find && html`<button type="button" class="button" disabled=${answer.busy} onClick=${() => set({ capacity: true })}>Find what would hold</button>`}
         ${said.next && Object.keys(said.next.fields).length > 0 && html`<button type="button" class="button" onClick=${() => setFields({ capacity: "", ...said.next.fields })}>${said.next.text.replace(/:$/, "")}</button>`}

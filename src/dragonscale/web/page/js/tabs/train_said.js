@@ -1,5 +1,6 @@
 // The answer of the Train tab in words: the sentence, what bounds it, what would help, the figures, and the other plans.
 
+import { Skeleton } from "../card.js";
 import { Figures, Notes, Sentence } from "../answer.js";
 import { html, memo } from "../html.js";
 import { Num } from "../number.js";
@@ -37,7 +38,7 @@ function Slices({ slices, onTake }) {
 
 /** The answer in words. `moving`: it is that of a plan at a size that is being dragged. */
 export const TrainSaid = memo(({ said, given, moving, busy, onTake }) => {
-  if (!said) return html`<${Sentence} /><${Figures} />`;
+  if (!said) return html`<${Sentence} /><${Figures} /><${Skeleton} height=${null} className="skeleton-helps" />`;
   const at = `${said.batch.sequences.toLocaleString("en-US")} sequences of ${said.batch.seq.toLocaleString("en-US")} tokens a step, ${said.dtype}, ${said.stack}${said.stack_why ? ` (${said.stack_why})` : ""}.`;
   return html`<div class="train-said">
       <${Sentence} text=${said.sentence} feasible=${said.feasible} />
