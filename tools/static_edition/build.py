@@ -144,7 +144,8 @@ def page_files() -> Files:
     server = '<meta name="dragonscale-backend" content="server">'
     assert server in index, "The page does not say who answers."
     policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n  '
-    files["index.html"] = index.replace(server, policy + server.replace("server", "worker")).encode()
+    docs = '\n  <meta name="dragonscale-docs" content="../">'  # `make docs` puts the page beside them
+    files["index.html"] = index.replace(server, policy + server.replace("server", "worker") + docs).encode()
     return files | {"js/worker.js": (HERE / "worker.js").read_bytes()}
 
 

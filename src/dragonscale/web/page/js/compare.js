@@ -28,7 +28,7 @@ const writeColumns = (columns) => columns.map((one) => new URLSearchParams(Objec
 /** The questions of a comparison: the tab's own, then each column on the same workload. */
 export function questions(tab, fields, columns) {
   const work = Object.fromEntries((WORK[tab] || []).filter((name) => fields[name]).map((name) => [name, fields[name]]));
-  return [fields, ...columns.map((one) => ({ ...work, ...one }))]
+  return [fields, ...columns.map((one) => ({ ...work, ...(fields.on ? { on: fields.on } : {}), ...one }))]
     .map((one) => (tab === "train" && one.plan ? { ...one, alone: true } : one));
 }
 
@@ -84,7 +84,7 @@ function Columns({ tab, fields, columns, dropped }) {
   };
   const remove = (place) => () => save(columns.filter((_, at) => at !== place - 1));
   return html`<${Deriving.Provider} value=${open}>
-    <${Card} title="Side by side" name="compare" data=${sides} wide height=${400} about=${sides ? sides.workload : ""}
+    <${Card} title="Side by side" name="compare" data=${sides || (answer.error ? { error: answer.error.text } : null)} wide height=${400} about=${sides ? sides.workload : ""}
       aside=${html`<button type="button" class="quiet" onClick=${() => setView({ compare: "" }, false)}>Close the comparison</button>`}>
       ${answer.error && html`<p class="error" role="alert">${answer.error.text}</p>`}
       ${sides && html`<div class=${answer.busy ? "compared busy" : "compared"} aria-busy=${answer.busy}>
@@ -107,7 +107,7 @@ function Head({ side, place, tab, asked, edit, remove }) {
     ${!side.feasible && html`<span class="bad">cannot run</span>`}
     <span class="column-tools">
       <button type="button" class="quiet" aria-expanded=${String(editing)} onClick=${() => setEditing(!editing)}>Change</button>
-      ${place > 0 && html`<button type="button" class="quiet" aria-label=${`Take ${side.key} out`} onClick=${remove(place)}>Remove</button>`}</span>
+      ${place > 0 && html`<button type="button" class="quiet" aria-label=${`Remove ${side.key}`} onClick=${remove(place)}>Remove</button>`}</span>
     ${editing && html`<div class="column-form">
       <${TextField} label="Chips" value=${asked.on || ""} list=${catalogue.slices} onChange=${(value) => edit(place)({ on: value })} />
       <${TextField} label="Plan" value=${asked.plan || ""} placeholder="best" onChange=${(value) => edit(place)({ plan: value })} />
