@@ -72,13 +72,12 @@ def shoot(browser: "Browser", address: str, name: str, theme: str, size: str) ->
 
 
 def with_palette(pixels: NDArray[np.uint8]) -> bytes:
-    """A PNG with the most frequent colours as its palette, every other pixel being the nearest of them."""
+    """A PNG with a palette, every pixel being the nearest colour of it."""
     height, width, _ = pixels.shape
     packed = pixels.astype(np.uint32) @ np.array([65536, 256, 1], np.uint32)
     every, back, counts = np.unique(packed, return_inverse=True, return_counts=True)
-    kept = every[np.sort(np.argsort(-counts, kind="stable")[:COLOURS])]
-    table = np.stack([kept >> 16, kept >> 8 & 255, kept & 255], axis=1).astype(np.int32)
     colours = np.stack([every >> 16, every >> 8 & 255, every & 255], axis=1).astype(np.int32)
+    table = colours[palette(colours, counts)]
     nearest = np.concatenate([
         np.argmin(((part[:, None, :] - table[None]) ** 2).sum(axis=2), axis=1) for part in np.array_split(colours, len(colours) // 512 + 1)
     ]).astype(np.uint8)  # fmt: skip
@@ -91,6 +90,19 @@ def with_palette(pixels: NDArray[np.uint8]) -> bytes:
         _chunk(b"IDAT", zlib.compress(rows.tobytes(), 9)),
         _chunk(b"IEND", b""),
     ])  # fmt: skip
+
+
+def palette(colours: NDArray[np.int32], counts: NDArray[np.int64]) -> list[int]:
+    """Places of the colours to keep: half by how often they occur, half by how far they are from those, so that a small mark keeps its own."""
+    kept = [int(place) for place in np.argsort(-counts, kind="stable")[: COLOURS // 2]]
+    far = np.full(len(colours), np.inf)
+    for place in kept:
+        far = np.minimum(far, ((colours - colours[place]) ** 2).sum(axis=1))
+    while len(kept) < min(COLOURS, len(colours)):
+        place = int(np.argmax(far * np.sqrt(np.minimum(counts, 400))))
+        kept.append(place)
+        far = np.minimum(far, ((colours - colours[place]) ** 2).sum(axis=1))
+    return kept
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

@@ -146,3 +146,30 @@ def test_parts_of_the_page(page_browser, page_address):
         page.reload()
         page.wait_for_selector("[data-theme=dark]")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+
+
+DRAG = """async (moves) => {
+  const slider = document.querySelector('[data-field=batch] input[type=range]');
+  const put = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set;
+  const until = async (met) => { const end = performance.now() + 3000; while (!met() && performance.now() < end) await new Promise((go) => setTimeout(go, 4)); };
+  window.__paints.length = 0;
+  let [at, by] = [Number(slider.value), 1];
+  for (let move = 1; move <= moves; move += 1) {
+    if (at + by > Number(slider.max) || at + by < Number(slider.min)) by = -by;
+    at += by;
+    put.call(slider, at);
+    slider.dispatchEvent(new Event('input', { bubbles: true }));
+    await until(() => window.__paints.length >= move);
+  }
+  const took = window.__paints.map(([input, paint]) => paint - input).sort((one, other) => one - other);
+  return { seen: took.length, half: took[Math.floor(took.length / 2)], most: took[Math.floor(took.length * 0.95)] };
+}"""
+
+
+@pytest.mark.slow
+def test_a_move_of_the_slider_is_seen_within_120_ms(page_browser, page_address):
+    """The 95th percentile, of the best of three rounds: other tests run beside this one."""
+    with Looked(page_browser, page_address, "train", "light", WIDE) as looked:
+        rounds = [looked.page.evaluate(DRAG, 40) for _ in range(3)]
+    assert all(one["seen"] == 40 for one in rounds), rounds
+    assert min(one["most"] for one in rounds) < 120, rounds
