@@ -12,6 +12,8 @@ from tests.web.serving import wait_ready
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text("utf-8")
 TABS = ("train", "serve", "simulate", "operations", "chips", "models")
+GIVEN = "train?model=llama3-8b&on=h100:8&batch=64seq&seq=4096&plan=fsdp8"
+"""A plan that is given: nothing is searched for."""
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 FIRST_LOAD = 1_000_000
 """Bytes of the page's files as they are, which is more than what travels compressed."""
@@ -81,7 +83,7 @@ def judge(looked: Looked, address: str, phone: bool) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("tab", "theme", "size"), [("train", "light", WIDE), ("chips", "dark", PHONE)])
+@pytest.mark.parametrize(("tab", "theme", "size"), [(GIVEN, "light", WIDE), ("chips", "dark", PHONE)])
 def test_a_tab_has_no_serious_fault(page_browser, page_address, tab, theme, size):
     with Looked(page_browser, page_address, tab, theme, size) as looked:
         assert judge(looked, page_address, size is PHONE) == []
@@ -107,7 +109,7 @@ def test_axe_finds_what_is_wrong(page_browser):
 
 def test_parts_of_the_page(page_browser, page_address):
     """Ticks, tables and pictures as files, the theme: one page for all, since a page is what costs."""
-    with Looked(page_browser, page_address, "train", "light", WIDE) as looked:
+    with Looked(page_browser, page_address, GIVEN, "light", WIDE) as looked:
         page = looked.page
         ticks = [
             (0.02, "s"),
