@@ -3,7 +3,7 @@
 import { html, useContext, useMemo, useState } from "../html.js";
 import { Deriving } from "../number.js";
 import { colourOf } from "../theme.js";
-import { PointNames } from "./labels.js";
+import { inside, PointNames } from "./labels.js";
 import { Legend } from "./lines.js";
 import { Axes, boxOf, ChartTable, Reader, scaleOf, textWidth, tickText, Tip, useWidth } from "./svg.js";
 
@@ -33,6 +33,7 @@ function laidOut(roofs, points, x, y, width, height) {
 function Roof({ roof, at, found, same }) {
   const { box, sx, sy, low, high, floor } = found;
   const ridge = roof.peak / roof.bandwidth;
+  const ridgeText = `${same ? `${roof.name}: ` : ""}${trimmed(ridge)} FLOP/B`;
   const start = Math.max(low, floor / roof.bandwidth);
   const path = `M${sx.at(start)} ${sy.at(roof.bandwidth * start)}L${sx.at(ridge)} ${sy.at(roof.peak)}L${sx.at(high)} ${sy.at(roof.peak)}`;
   const over = `${path}L${box.right} ${box.bottom}L${sx.at(start)} ${box.bottom}Z`;
@@ -41,7 +42,7 @@ function Roof({ roof, at, found, same }) {
     <path class=${at ? "roof-line roof-other" : "roof-line"} d=${path} style=${{ stroke: `var(--${ROOFS[Math.min(at, 1)]})` }} />
     <line class="ridge" x1=${sx.at(ridge)} x2=${sx.at(ridge)} y1=${sy.at(roof.peak)} y2=${box.bottom} />
     ${!same && html`<text class="note" x=${box.right} y=${sy.at(roof.peak) - 6} text-anchor="end">${roofText(roof)}</text>`}
-    <text class="note" x=${sx.at(ridge) + 4} y=${box.bottom - 6 - 13 * at}>${same ? `${roof.name}: ` : ""}${trimmed(ridge)} FLOP/B</text>
+    <text class="note" x=${inside(sx.at(ridge) + 4, textWidth(ridgeText, 11), box.left, box.right + 14)} y=${box.bottom - 6 - 13 * at}>${ridgeText}</text>
   </g>`;
 }
 
