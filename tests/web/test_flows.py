@@ -169,12 +169,13 @@ def test_a_slo_is_met_missed_and_copied(page: Any, page_address: str, where: str
     best = printed(copied_line(page))["configs"][0]
     assert best["meets_slo"]
     assert any(text.startswith(f"{best['tpot_s'] * 1e3:.3g}"[:3]) for text in shown.values())
+    page.locator("[data-panel=frontier]").scroll_into_view_if_needed()
+    until(page, "the frontier", lambda: page.locator("[data-panel=frontier] svg[data-chart]").count() == 1)
     drag(page, "batch", int(slider(page, "batch").get_attribute("max") or "0"))
     rest(page, "batch")
     wait_ready(page, PATIENCE, READY)
     said = page.locator("#answer").inner_text()
     assert re.search(r"miss|exceed|over|does not fit|no room", said)
-    assert page.locator("[data-panel=frontier] svg[data-chart]").count() == 1
 
 
 @pytest.mark.parametrize("where", [GIVEN, pytest.param(SERVE, marks=pytest.mark.slow)])
