@@ -110,6 +110,8 @@ export function useWidth(first = 560) {
   const ref = useRef(null);
   const [width, set] = useState(first);
   useLayoutEffect(() => {
+    // an answer that has nothing to draw leaves no element: the chart is made anew with the next one
+    if (!ref.current) return undefined;
     const seen = () => { if (ref.current) set(Math.max(220, Math.floor(ref.current.clientWidth)) || first); };
     seen();
     const observer = new ResizeObserver(seen);
