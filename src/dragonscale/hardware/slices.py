@@ -220,15 +220,18 @@ def slice_note(text: str) -> str:
 
     >>> slice_note("v5p-8"), slice_note("8xh100")
     ('v5p-8 is read as v5p:2x2x1, 4 chips (Cloud names of v5p count TensorCores, two a chip).', '')
+    >>> slice_note("v6e:8"), slice_note("h100:8")
+    ('v6e:8 is read as v6e:2x4, 8 chips.', '')
     """
     match = _SPOKEN.fullmatch(split_changes(text.strip())[0]) if len(text) < 100 else None
     read = _canonical(text)
-    if match is None or read == text or ":" not in read:
+    counted = re.search(r":\d+$", text.strip()) is not None
+    if (match is None or read == text or ":" not in read) and not counted:
         return ""
     piece = parse_slice(read)
-    if not isinstance(piece.chip.network, Torus):
+    if not isinstance(piece.chip.network, Torus) or piece.chip.network.axes == 1:
         return ""
-    cores = match["dashed"] and piece.chip.name in _BY_CORES
+    cores = match is not None and match["dashed"] and piece.chip.name in _BY_CORES
     why = f" (Cloud names of {piece.chip.name} count TensorCores, two a chip)" if cores else ""
     return f"{text.strip()} is read as {piece}, {piece.chips:,} chips{why}."
 
@@ -257,7 +260,16 @@ def _split(text: str) -> tuple[Chip, tuple[int, ...] | None, int]:
     pods = _count(match["pods"], text) if match["pods"] else 1
     if math.prod(shape or ()) * pods > MOST_CHIPS:
         raise InputError(f"{shorten(text)} has more than {MOST_CHIPS:,} chips, which nobody builds; take fewer.")
-    return load_chip(match["chip"].strip()), shape, pods
+    chip = load_chip(match["chip"].strip())
+    return chip, _only_shape(chip, shape), pods
+
+
+def _only_shape(chip: Chip, shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """`8` of a chip that is wired as a torus as `2x4`, where no other slice has as many chips."""
+    if shape is None or len(shape) != 1 or not isinstance(chip.network, Torus) or chip.network.axes == 1:
+        return shape
+    alike = [found for found in possible_shapes(chip) if math.prod(found) == shape[0]]
+    return alike[0] if len(alike) == 1 else shape
 
 
 def check_slice(piece: Slice) -> Slice:

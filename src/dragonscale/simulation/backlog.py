@@ -3,7 +3,7 @@
 A fleet that keeps up has a backlog (requests that came and have not ended) that wanders about some number; one that does
 not has a backlog that grows by what comes beyond what it serves. The first half is left out: batches fill, caches warm
 and autoscaled fleets grow in it. Where the second half is shorter than a request takes, the backlog grows for everyone
-and only the queue tells.
+and only the queue tells; what is served is then told by the whole run, to its last departure.
 """
 
 import math
@@ -50,6 +50,8 @@ def load_of(result: SimulationResult, scaled: bool = False) -> Backlog | None:
     queued = [one.waiting + one.turned_away for one in late[len(late) // 2 :]]
     grows = growth * came > GROWTH * came + math.sqrt(came) / 2 and sum(queued) / len(queued) > QUEUED * came
     served = (last.finished - first.finished) / seconds
+    if seconds <= service and result.departures:  # few or none of these ended meanwhile: what the whole run served
+        served = result.departures[-1].finished / result.departures[-1].seconds
     backlog = last.arrived - last.finished - last.refused
     return Backlog(came / seconds, served, growth * came / seconds, backlog, last.waiting, grows)
 

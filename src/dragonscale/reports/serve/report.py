@@ -13,6 +13,7 @@ from dragonscale.reports.serve.errors import expected_error
 from dragonscale.reports.serve.judged import against_best
 from dragonscale.reports.serve.limits import limit_rows
 from dragonscale.reports.serve.question import ServeAsked
+from dragonscale.reports.serve.margins import margin_notes
 from dragonscale.reports.serve.records import FrontierPoint, ServeReport, ServeRequest
 from dragonscale.reports.serve.refusals import (
     asked_refusal,
@@ -64,6 +65,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     report.frontier_by_chip = _by_chip(asked, configs)
     if brief:
         report.notes = [f"{text}." for text in report.configs[0].violations]
+        report.notes += margin_notes(report.workload, report.configs[0])
         return report
     _add_variants(asked, best, report)
     report.notes = missed(asked, best) if not best.meets else left_out(asked, configs, chosen)
@@ -73,6 +75,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
         *forced_notes(asked),
         *format_notes(asked, _told(asked, chosen, apart)),
         *_device_notes(chosen),
+        *margin_notes(report.workload, report.configs[0]),
     ]
     report.advice = advice(asked, best, report.configs[0], configs, report.limits)
     if asked.saved is not None and asked.against_best:

@@ -107,7 +107,7 @@ def best_report(asked: TrainAsked, job: Job, progress: Progress | None = None, n
             report.runs = plan_report(job, found.runs.plan, asked.tokens, brief=True)
         if found.verified is not None and unverifiable(taken):
             report.verified = plan_report(job, found.verified.plan, asked.tokens, brief=True)
-        report.notes += _passed_over(job, found)
+        report.notes += [*_passed_over(job, found), *_tight(job, found)]
     refused = refusals(job, asked.space)
     if refused:
         report.notes += [f"Not possible: {text}, or add --force." for text in refused]
@@ -131,6 +131,22 @@ def _passed_over(job: Job, found: Found) -> list[str]:
         why = "the recommended one is simpler or has more memory to spare"
     gain = best.seconds / fastest.seconds - 1
     return [f"{short_plan(fastest.plan)} is {gain:.1%} faster and not recommended: {why} (--slack 0 takes it)."]
+
+
+def _tight(job: Job, found: Found) -> list[str]:
+    """That the recommended plan leaves less memory than predicted peaks are off by, and the fastest plan that leaves more."""
+    best, visible = found.best[0], job.slice.chip.visible
+    if best.hbm_bytes <= TIGHT * visible:
+        return []
+    roomy = [one for one in found.front if one.hbm_bytes <= TIGHT * visible]
+    other = min(roomy, key=lambda one: one.seconds, default=None)
+    instead = "no plan that leaves more was found"
+    if other is not None:
+        instead = f"{short_plan(other.plan)} fills {other.hbm_bytes / visible:.0%} and is {other.seconds / best.seconds - 1:.1%} slower"
+    return [
+        f"The plan fills {best.hbm_bytes / visible:.1%} of the memory, which is nearer than peaks are predicted (2.8% off on average), "
+        f"so it may run out: {instead}."
+    ]
 
 
 def single_report(

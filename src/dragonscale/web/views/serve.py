@@ -35,10 +35,18 @@ def _step_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> dict[st
     work = report.workload
     context = f"{work.prompt + work.output // 2:,} tokens of context"
     return {
-        "name": "decode", "title": "A decode step", "about": f"{one.batch:,} sequences of {context}, on each chip of a replica",
+        "name": "decode", "title": "A decode step", "about": f"{one.batch:,} sequences of {context}, on each chip of a replica{_beside_prompts(one)}",
         "total": amount(one.decode_step_s, "s", "decode_step_s"), "lower": amount(one.lower_s, "s", "lower_s"),
         "roofline": amount(one.roofline_s, "s", "roofline_s"), "parts": _time_rows(ledger, "term"),
     }  # fmt: skip
+
+
+def _beside_prompts(one: ConfigReport) -> str:
+    """Why a token takes longer than a step: prompts of other requests are read between the steps."""
+    if one.drafts or one.tpot_s <= 1.005 * one.decode_step_s:
+        return ""
+    taken = 1 - one.decode_step_s / one.tpot_s
+    return f"; TPOT is {render(one.tpot_s, 's')} because prompts of other requests take {taken:.0%} of the time"
 
 
 def _prompt_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from dragonscale.hardware import parse_target
 from dragonscale.reports.serve.ask import next_command
+from dragonscale.reports.serve.margins import beyond, near_misses
 from dragonscale.reports.serve.records import ConfigReport, ServeReport, ServeRequest
 from dragonscale.reports.serve.sheet import bound_and_change, error_text, fleet_text
 from dragonscale.reports.serve.tables import config_text, formats_text, plan_text
@@ -56,14 +57,14 @@ def _sentence(report: ServeReport, one: ConfigReport) -> str:
     times = [_timed("TTFT", one.ttft_s, one.ttft_low_s, one.ttft_high_s)]
     if report.workload.output > 1:
         times.append(_timed("TPOT", one.tpot_s, one.tpot_low_s, one.tpot_high_s))
-    cost = f", ${one.cost_usd_per_mtok:,.2f} per million" if one.cost_usd_per_mtok is not None else ""
-    given = f"{', '.join(times)}, {tokens} output tokens/s per chip{cost}; bound by {one.bound_by}"
-    what = f"{config_text(one)}, by {one.engine}, serves {report.model} on {one.slice}: {given}."
+    what = f"{config_text(one)} serves {report.model} on {one.slice}: {', '.join(times)}, {tokens} tokens/s per chip."
     targets = _targets(report.workload)
     if not targets:
         return what
     if one.meets_slo:
-        return f"{what} It meets {targets}."
+        near = near_misses(report.workload, one)
+        how = f"; {' and '.join(name for name, *_ in near)} only at the middle of the band" if near else ""
+        return f"{what} It meets {targets}{how}."
     return f"{what} It misses the SLO: {' and '.join(one.violations)}."
 
 
@@ -84,11 +85,11 @@ def _figures(report: ServeReport, one: ConfigReport) -> list[dict[str, Any]]:
     """The headline numbers, each with its target or its band."""
     work = report.workload
     rows: list[tuple[str, Amount, str, bool | None]] = [
-        ("TTFT", amount(one.ttft_s, "s", "ttft_s"), _about(work.ttft_s, one.ttft_low_s, one.ttft_high_s), _met(one.ttft_s, work.ttft_s)),
+        ("TTFT", amount(one.ttft_s, "s", "ttft_s"), _about(work.ttft_s, one.ttft_low_s, one.ttft_high_s), _met(one.ttft_s, one.ttft_high_s, work.ttft_s)),
     ]  # fmt: skip
     if work.output > 1:
         about = _about(work.tpot_s, one.tpot_low_s, one.tpot_high_s)
-        rows.append(("TPOT", amount(one.tpot_s, "s", "tpot_s"), about, _met(one.tpot_s, work.tpot_s)))
+        rows.append(("TPOT", amount(one.tpot_s, "s", "tpot_s"), about, _met(one.tpot_s, one.tpot_high_s, work.tpot_s)))
     users = f"{one.tokens_per_s_per_user:,.3g} per user" if one.tokens_per_s_per_user else ""
     rows.append(
         (
@@ -121,11 +122,13 @@ def _figures(report: ServeReport, one: ConfigReport) -> list[dict[str, Any]]:
 
 def _about(target: float | None, low: float | None, high: float | None) -> str:
     band = f"{render(low, 's')} to {render(high, 's')}" if low is not None and high is not None else ""
-    return "; ".join(filter(None, (f"asked for: {render(target, 's')}" if target else "", band)))
+    inside = low is not None and high is not None and target is not None and low < target < high
+    return "; ".join(filter(None, (f"asked for: {render(target, 's')}" if target else "", band, "inside the band" if inside else "")))
 
 
-def _met(value: float, target: float | None) -> bool | None:
-    return None if not target else value <= target
+def _met(value: float, high: float | None, target: float | None) -> bool | None:
+    """None where nothing was asked, or where the band has the target inside."""
+    return None if not target or beyond(value, high, target) else value <= target
 
 
 def _fields(asked: Asked, report: ServeReport, one: ConfigReport) -> dict[str, str]:
@@ -168,10 +171,13 @@ def _variants(report: ServeReport) -> list[str]:
     """What speculation, disaggregation and cached prefixes would bring, where they were asked for."""
     found: list[str] = []
     if (drafts := report.speculation) is not None:
-        best = next((row for row in drafts.rows if row.drafts == drafts.best_drafts), None)
-        gain = f", {best.speedup:.2f} times as fast" if best and best.drafts else ""
+        used, best = report.configs[0].drafts, drafts.best_drafts
+        row = next((row for row in drafts.rows if row.drafts == used), None)
+        gain = f", {row.speedup:.2f} times as fast" if row and used else ""
+        better = f" ({best} would be the best number)" if best != used else ""
         until = f"; from batch {drafts.hurts_from_batch:,} on none pays" if drafts.hurts_from_batch else ""
-        found.append(f"Speculation: {drafts.best_drafts} drafts a step by {drafts.drafter}{gain}{until}.")
+        number = f"{used} draft{'' if used == 1 else 's'}"
+        found.append(f"Speculation: {number} a step by {drafts.drafter}{gain}{better}{until}.")
     if report.disaggregation is not None:
         found.append(f"Disaggregation: {report.disaggregation.advice}")
     if report.prefix is not None:

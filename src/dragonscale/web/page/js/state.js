@@ -10,7 +10,7 @@ export const TABS = [
 ];
 const START = {
   train: { model: "llama3-70b", on: "v5p:8x16x16", batch: "4Mi", seq: "8192" },
-  serve: { model: "llama3-70b", on: "h100:8", prompt: "2048", output: "512" },
+  serve: { model: "llama3-70b", on: "h100:8", prompt: "2048", output: "512", ttft: "1s", tpot: "50ms" },
   simulate: {
     model: "llama3-70b", on: "h100:8", replicas: "4", prompt: "2048", output: "256", rate: "24/s", requests: "2000", ttft: "500ms", tpot: "40ms",
   },
