@@ -95,7 +95,7 @@ def test_one_chip_several_chips_and_all_of_them(capsys: pytest.CaptureFixture[st
     assert {one["slice"].partition(":")[0] for one in both["configs"]} == {"v5e", "h100"}
     assert set(both["frontier_by_chip"]) == {"v5e", "h100"}
     some = json.loads(printed(["serve", "llama3-70b", "--on", "v5e:1x1,h100:8", "--json"], capsys))
-    assert some["notes"] == ["Nothing fits on v5e:1x1."]
+    assert some["notes"][0] == "Nothing fits on v5e:1x1."
     every = json.loads(printed(["serve", "llama3-8b", "--on", "all", "--dtype", "bf16", "--json"], capsys))
     assert len(every["configs"]) >= 18
     shown = {one["slice"].partition(":")[0] for one in every["configs"]}

@@ -175,3 +175,13 @@ def test_the_answer_opens_the_simulation_of_its_own_fleet() -> None:
 def test_what_would_meet_the_targets_is_told() -> None:
     said = asked({**DENSE, "tpot": "1us"}, ["answer"])[0]["answer"]
     assert any("Nothing meets the targets" in note for note in said["notes"])
+
+
+def test_drafts_are_told_as_asked() -> None:
+    """The number that the answer's TPOT rests on, not the best one."""
+    fields = {"model": "llama3-8b", "on": "h100:1", "prompt": "512", "output": "128", "accept": "0.8", "drafts": "4"}
+    told: list[dict[str, Any]] = []
+    answer({"view": "serve", "fields": fields, "panels": ["answer"]}, told.append)
+    notes = next(one["data"]["notes"] for one in told if one.get("panel") == "answer")
+    assert any(note.startswith("Speculation: 4 drafts a step") for note in notes), notes
+    assert any(note.startswith("No target was given") for note in notes), notes

@@ -36,6 +36,6 @@ def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
     lower = " ".join(f"--{name.lower()} {render(target * target / high, 's')}" for name, high, target in near)
     guess = "" if one.estimated else ", which about one in ten published runs of this kind was beyond"
     return [
-        f"The target is met at the middle of the band and missed at its slow end ({ends}{guess}); both are means over requests, "
+        f"The target is met at the middle of the band and missed at its slow end ({ends}{guess}); TTFT and TPOT are means of requests, "
         f"not percentiles. {lower} would leave room."
     ]

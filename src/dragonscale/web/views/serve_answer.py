@@ -4,10 +4,12 @@ from typing import Any
 
 from dragonscale.hardware import parse_target
 from dragonscale.reports.serve.ask import next_command
+from dragonscale.reports.serve.formats import known_engine
 from dragonscale.reports.serve.margins import beyond, near_misses
 from dragonscale.reports.serve.records import ConfigReport, ServeReport, ServeRequest
 from dragonscale.reports.serve.sheet import bound_and_change, error_text, fleet_text
 from dragonscale.reports.serve.tables import config_text, formats_text, plan_text
+from dragonscale.serving.legality import caches
 from dragonscale.serving.space import slices_of
 from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count, elsewhere
@@ -164,6 +166,7 @@ def _sizes(report: ServeReport, one: ConfigReport | None) -> dict[str, Any]:
         "output": work.output, "chips": asked_chips or (one.copies * one.chips if one else None), "chip": chip.name,
         "slices": [[chips, name] for chips, name in sorted(slices.items())], "several": len(read.targets) > 1,
         "context": read.model.context or None, "rate": work.rate_per_s,
+        "caches": list(dict.fromkeys(caches(known_engine(read.engine_on(chip).name, chip), chip))),
     }  # fmt: skip
 
 

@@ -60,7 +60,7 @@ export function ServeForm({ fields, said, error, dropped, drag, set }) {
   const slices = useMemo(() => new Map(sizes ? sizes.slices : []), [sizes]);
   const chip = String(fields.on || "").split(/[:,]/)[0];
   const summary = [fields.model, fields.on, fields.plan || "best plan", fields.tpot && `TPOT ${fields.tpot}`].filter(Boolean).join(" · ");
-  const formats = ["", ...catalogue.dtypes];
+  const formats = [...new Set(["", ...(said?.sizes?.caches || []), fields.kv_dtype || ""])];
   const choice = (words, empty) => words.map((one) => ({ value: one, text: one || empty }));
   const moved = (name, value) => html`<${LiveSlider} label=${name === "prompt" ? "Prompt tokens" : "Output tokens"} name=${name} stops=${LENGTHS}
     value=${value} onDrag=${(many) => drag({ [name]: String(many) })} onChange=${(many) => set({ [name]: String(many) })}
