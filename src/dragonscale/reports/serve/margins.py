@@ -8,7 +8,12 @@ from dragonscale.units import render
 def beyond(expected: float, high: float | None, target: float | None) -> bool:
     """Whether a target is met in the middle of a band and missed at its slow end.
 
-    >>> beyond(0.039, 0.046, 0.040), beyond(0.030, 0.035, 0.040), beyond(0.041, 0.046, 0.040), beyond(0.039, None, 0.040)
+    >>> (
+    ...     beyond(0.039, 0.046, 0.040),
+    ...     beyond(0.030, 0.035, 0.040),
+    ...     beyond(0.041, 0.046, 0.040),
+    ...     beyond(0.039, None, 0.040),
+    ... )
     (True, False, False, False)
     """
     return target is not None and high is not None and expected <= target < high

@@ -12,8 +12,8 @@ from dragonscale.reports.serve.config import CostedConfig, config_report, kind_o
 from dragonscale.reports.serve.errors import expected_error
 from dragonscale.reports.serve.judged import against_best
 from dragonscale.reports.serve.limits import limit_rows
-from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.margins import margin_notes
+from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import FrontierPoint, ServeReport, ServeRequest
 from dragonscale.reports.serve.refusals import (
     asked_refusal,

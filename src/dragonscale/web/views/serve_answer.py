@@ -125,7 +125,9 @@ def _figures(report: ServeReport, one: ConfigReport) -> list[dict[str, Any]]:
 def _about(target: float | None, low: float | None, high: float | None) -> str:
     band = f"{render(low, 's')} to {render(high, 's')}" if low is not None and high is not None else ""
     inside = low is not None and high is not None and target is not None and low < target < high
-    return "; ".join(filter(None, (f"asked for: {render(target, 's')}" if target else "", band, "inside the band" if inside else "")))
+    return "; ".join(
+        filter(None, (f"asked for: {render(target, 's')}" if target else "", band, "inside the band" if inside else ""))
+    )
 
 
 def _met(value: float, high: float | None, target: float | None) -> bool | None:
