@@ -162,6 +162,19 @@ def test_a_training_plan_is_seen_dragged_explained_compared_and_copied(
     assert "h100" in page.url
 
 
+def test_a_plan_that_cannot_run_has_no_numbers(page: Any, page_address: str) -> None:
+    """Eight sequences do not divide into sixteen replicas: the words say so, and no figure, bar or mark is shown."""
+    opened(page, page_address, GIVEN.replace("512Ki", "8seq"))
+    assert "does not divide" in page.locator(".sentence").inner_text()
+    assert set(figures(page).values()) == {"–"}
+    assert page.locator("[data-panel=time] svg[data-chart], [data-panel=memory] svg[data-chart]").count() == 0
+
+    # what is not understood greys the answer above which it stands, and nothing of it can be copied
+    page.evaluate("() => { location.hash = location.hash.replace('8seq', 'banana'); }")
+    until(page, "the answer greyed", lambda: page.locator(".answer-stale .stale").count() == 1)
+    assert page.evaluate("() => document.querySelector('#answer .toolbar').closest('[inert]') !== null")
+
+
 @pytest.mark.parametrize("where", [SERVE, pytest.param(SERVE_70B, marks=pytest.mark.slow)])
 def test_a_slo_is_met_missed_and_copied(page: Any, page_address: str, where: str) -> None:
     opened(page, page_address, where)

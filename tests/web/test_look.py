@@ -15,8 +15,6 @@ TABS = ("train", "serve", "simulate", "operations", "chips", "models")
 GIVEN = "train?model=llama3-8b&on=h100:8&batch=64seq&seq=4096&plan=fsdp8"
 """A plan that is given: nothing is searched for."""
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
-FIRST_LOAD = 1_000_000
-"""Bytes of the page's files as they are, which is more than what travels compressed."""
 
 WATCH = """
 window.__shift = 0;

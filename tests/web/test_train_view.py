@@ -48,7 +48,7 @@ def asked(fields: dict[str, Any], panels: list[str], **more: Any) -> tuple[dict[
     return {one["panel"]: one["data"] for one in messages if "panel" in one}, messages
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", [job for job in JOBS if job not in ("too large", "does not divide")])
 def test_parts_add_up(job: str) -> None:
     panels, messages = asked(JOBS[job], QUICK)
     assert "done" in messages[-1], messages[-1]
@@ -164,14 +164,18 @@ def test_batches_tried_begin_with_the_own_one() -> None:
     assert set(nearby(512)) < set(SEQUENCES)
 
 
-def test_infeasible_plans_say_why_and_keep_the_rest() -> None:
+def test_infeasible_plans_say_why_and_take_no_time() -> None:
     panels, _ = asked(JOBS["too large"], CORE)
     said = panels["answer"]
     assert not said["feasible"]
     assert "GB per chip" in said["sentence"]
-    assert panels["time"]["parts"]
+    assert not panels["time"]["parts"]
+    assert panels["memory"]["used"]["value"] > panels["memory"]["limit"]["value"]  # what it lacks is shown
     panels, _ = asked(JOBS["does not divide"], CORE, brief=True)
     assert "does not divide into 8 replicas" in panels["answer"]["problems"][0]
+    assert not panels["time"]["parts"]
+    assert not panels["memory"]["parts"]
+    assert {one["number"]["value"] for one in panels["answer"]["figures"]} == {None}
     assert panels["answer"]["region"] is None  # nothing is said to bound what does not run
 
 

@@ -16,7 +16,7 @@ from dragonscale.web.views.ledgers import held_rows, line_rows
 from dragonscale.web.views.train_against import against_panel
 from dragonscale.web.views.train_curves import batches_panel, best_batches_panel, scaling_panel
 from dragonscale.web.views.train_mesh import mesh_panel, roofline_panel, timeline_panel, trace_panel
-from dragonscale.web.views.train_plan import first_plan, region_of, typed_plan, typed_slice
+from dragonscale.web.views.train_plan import first_plan, only_too_large, region_of, typed_plan, typed_slice
 from dragonscale.web.views.train_sliders import sliders_panel
 
 DAY = 86400.0
@@ -76,8 +76,8 @@ def _other(other: PlanReport, first: PlanReport) -> dict[str, Any]:
     plan = typed_plan(Plan(**other.plan))
     why = {name: name if other is first else elsewhere({"plan": plan}, name) for name in ("step_s", "mfu", "hbm_bytes")}
     return {
-        "plan": plan, "step": amount(other.step_s, "s", why["step_s"]),
-        "slower": f"{slower:+.1%}", "mfu": share(other.mfu, why["mfu"]),
+        "plan": plan, "step": amount(other.step_s if other.feasible else None, "s", why["step_s"]),
+        "slower": f"{slower:+.1%}", "mfu": share(other.mfu, why["mfu"]) if other.feasible else amount(None, "share"),
         "memory": amount(other.hbm_bytes, "bytes", why["hbm_bytes"]),
         "runnable": other.runnable, "verifiable": other.verifiable, "bound_by": other.bound_by,
     }  # fmt: skip
@@ -97,7 +97,14 @@ def _slice_row(row: SliceRow) -> dict[str, Any]:
 
 
 def _figures(one: PlanReport) -> list[dict[str, Any]]:
-    """The headline numbers, with what stands beside each."""
+    """The headline numbers, with what stands beside each. A plan that cannot run takes no time; what it would hold is
+    told where memory is all that it lacks."""
+    memory = amount(one.hbm_bytes, "bytes", "hbm_bytes")
+    of = f"of {render(one.hbm_limit_bytes, 'bytes')} on the fullest chip"
+    if not one.feasible:
+        rows = [("step", amount(None, "s"), ""), ("MFU", amount(None, "share"), ""), ("tokens/s per chip", amount(None, "count"), ""),
+                ("memory", memory if only_too_large(one) else amount(None, "bytes"), of)]  # fmt: skip
+        return [{"label": label, "number": number, "about": about, "more": []} for label, number, about in rows]
     bounds = [
         {"text": "with perfect overlap", "number": amount(one.lower_s, "s", "lower_s")},
         {"text": "with none", "number": amount(one.upper_s, "s", "upper_s")},
@@ -106,7 +113,7 @@ def _figures(one: PlanReport) -> list[dict[str, Any]]:
         ("step", amount(one.step_s, "s", "step_s"), f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}", bounds),
         ("MFU", share(one.mfu, "mfu"), f"of the {one.mfu_peak}", []),
         ("tokens/s per chip", count(one.tokens_per_s_per_chip, "tokens_per_s_per_chip"), f"on {one.chips:,} chips", []),
-        ("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), f"of {render(one.hbm_limit_bytes, 'bytes')} on the fullest chip", []),
+        ("memory", memory, of, []),
     ]  # fmt: skip
     if one.days is not None:
         steps = f"{one.steps:,} steps" if one.steps else ""
@@ -120,7 +127,7 @@ def _figures(one: PlanReport) -> list[dict[str, Any]]:
 def time_panel(asked: Asked) -> dict[str, Any]:
     """Exposed and hidden seconds by term, each with its lines. What is exposed adds up to the step."""
     report, one = first_plan(asked)
-    if one is None:
+    if one is None or not one.feasible:
         return {"parts": []}
     rows = [(term.name, term.exposed_s, max(term.expected_s - term.exposed_s, 0.0)) for term in one.terms]
     bounds = {term.name: term.lower_s for term in one.terms}
@@ -128,9 +135,10 @@ def time_panel(asked: Asked) -> dict[str, Any]:
     return {
         "total": amount(one.step_s, "s", "step_s"),
         "lower": amount(one.lower_s, "s", "lower_s"), "upper": amount(one.upper_s, "s", "upper_s"),
+        "hidden": amount(sum(hidden for _, _, hidden in rows), "s"),
         "parts": [
             {"name": part.name, "role": part.role, "shown": amount(part.value, "s", f"term:{part.name}"),
-             "hidden": amount(part.hidden, "s", f"term:{part.name}"),
+             "hidden": amount(part.hidden, "s", f"term:{part.name}"), "share": share(part.value / one.step_s),
              "bound": amount(bounds.get(part.name, 0.0), "s", f"term:{part.name}"), "lines": lines.get(part.name, [])}
             for part in time_parts(rows)
         ],
@@ -140,7 +148,7 @@ def time_panel(asked: Asked) -> dict[str, Any]:
 def memory_panel(asked: Asked) -> dict[str, Any]:
     """Bytes of the fullest chip by part, against what it has; the parts add up."""
     report, one = first_plan(asked)
-    if one is None:
+    if one is None or not (one.feasible or only_too_large(one)):
         return {"parts": []}
     held = {} if asked.brief else held_rows(report.ledger)
     return {

@@ -27,6 +27,8 @@ def mesh_panel(asked: Asked) -> dict[str, Any]:
     laid = axis_wiring({name: degree for name, degree in degrees.items() if degree > 1}, job.slice)
     for axis in found["axes"]:
         axis["lies"] = laid.get(axis["name"], "")
+        if not one.feasible:  # nothing travels in a step that cannot be
+            axis["moves"] = []
     return found | {"wiring": slice_wiring(job.slice), "chip": job.slice.chip.title, "chips": count(one.chips)}
 
 
@@ -54,17 +56,19 @@ def mesh_of(ledger: Ledger, degrees: dict[str, int], where: str) -> dict[str, An
 def roofline_panel(asked: Asked) -> dict[str, Any]:
     """The forward matmuls of a layer under the roof of the chip's memory; the whole step under the roof of each set of wires."""
     report, one = first_plan(asked)
-    if one is None:
+    if one is None or not one.feasible:
         return {"roofs": [], "points": []}
     _, job, plan = job_of(asked)
     chip, ledger = job.slice.chip, report.ledger
     peak, memory = chip.peak(plan.dtype), chip.bandwidth("hbm")
+    top = f"{plan.dtype} peak"
     points = [
-        {"name": name, "intensity": intensity, "rate": rate, "bound": "HBM" if intensity * memory < peak else "compute", "why": "", "roof": "HBM"}
+        {"name": name, "intensity": intensity, "rate": rate, "bound": "HBM" if intensity * memory < peak else "compute", "why": "",
+         "roof": "HBM" if intensity * memory < peak else top}
         for name, intensity, rate in layer_points(job, ledger)
     ]  # fmt: skip
     roofs, wired = _network(ledger, one.flops, one.step_s, peak)
-    roofs = [{"name": "HBM", "peak": peak, "bandwidth": memory, "role": "hbm"}, *roofs]
+    roofs = [{"name": top, "peak": peak, "bandwidth": memory, "role": "hbm"}, *roofs]
     return {"roofs": roofs, "points": points + wired, "about": f"{typed_plan(plan)} on {chip.title}, {plan.dtype}"}
 
 
@@ -103,7 +107,7 @@ def trace_panel(asked: Asked) -> dict[str, Any]:
 def timeline_panel(asked: Asked) -> dict[str, Any]:
     """One step by tracks (compute, and one for each set of mesh axes): [name, start, seconds, depth, role, term] of each slice."""
     report, one = first_plan(asked)
-    if one is None:
+    if one is None or not one.feasible:
         return {"total": amount(None, "s"), "tracks": []}
     return {
         "total": amount(one.step_s, "s", "step_s"),

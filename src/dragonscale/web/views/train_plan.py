@@ -20,6 +20,14 @@ def first_plan(asked: Asked, brief: bool | None = None) -> tuple[TrainReport, Pl
     return report, report.plans[0] if report.plans else None
 
 
+NEEDS = "it needs "
+
+
+def only_too_large(one: PlanReport) -> bool:
+    """Whether memory is all that a plan lacks: what it would hold is then known, how long it takes does not matter."""
+    return not one.feasible and all(text.startswith(NEEDS) for text in one.problems)
+
+
 def job_of(asked: Asked, brief: bool | None = None) -> tuple[TrainAsked, Job, Plan]:
     """The question as it was understood, the job on the slice that the report is about, and the first plan."""
     report, one = first_plan(asked, brief)

@@ -1,6 +1,6 @@
 // The right-hand side of a tab: how far the answer is, what is wrong, the sentence, the figures, and cards under them.
 
-import { html } from "./html.js";
+import { html, useLayoutEffect, useRef } from "./html.js";
 import { Skeleton } from "./card.js";
 import { Num } from "./number.js";
 
@@ -15,10 +15,17 @@ export function ErrorNote({ error }) {
 /** The answer's area, for `useAnswer`'s answer; what it drew before stays while the next one comes. `toolbar` is placed under the headline. */
 export function AnswerArea({ answer, label = "Answer", toolbar, children }) {
   const { busy, progress, error } = answer;
-  return html`<section id="answer" tabindex="-1" class="answer" aria-busy=${String(Boolean(busy))} aria-label=${label}>
+  const ref = useRef(null);
+  const stale = Boolean(error) && Object.keys(answer.panels || {}).length > 0;
+  // what stands below an error answers another question: it is greyed, and nothing of it can be copied
+  useLayoutEffect(() => {
+    for (const one of ref.current.children) one.inert = stale && !one.matches(".problem, .progress, .stale");
+  });
+  return html`<section id="answer" ref=${ref} tabindex="-1" class=${stale ? "answer answer-stale" : "answer"} aria-busy=${String(Boolean(busy))} aria-label=${label}>
     <div class=${`progress${busy ? " progress-on" : ""}${progress == null ? " progress-open" : ""}`} aria-hidden="true">
       <div style=${{ transform: `scaleX(${progress == null ? 0.3 : Math.max(0.03, progress)})` }}></div></div>
     <${ErrorNote} error=${error} />
+    ${stale && html`<p class="stale about">Below is the answer to the last question that was understood.</p>`}
     ${toolbar ? placed(children, toolbar) : children}
   </section>`;
 }

@@ -100,7 +100,7 @@ export function SliderField({ label, name, stops, value, text, onDrag, onChange,
   const done = () => { if (typed != null && typed.trim() && typed.trim() !== text) onType(typed.trim()); setTyped(null); };
   // while it is dragged, an answer to an earlier place must not pull the thumb back
   const dragging = useRef(false);
-  useEffect(() => { if (!dragging.current) hold(null); }, [value]);
+  useEffect(() => { if (!dragging.current) hold(null); }, [value, stops.join()]);
   return html`<div class="field field-slider" data-field=${name}>
     <label for=${id}>${label}</label>
     ${onType

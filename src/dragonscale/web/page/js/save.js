@@ -46,6 +46,16 @@ function legendOf(card) {
   });
 }
 
+/** A text in lines of at most so many signs. */
+function wrapped(text, most) {
+  const lines = [];
+  for (const word of text.split(/\s+/).filter(Boolean)) {
+    const last = lines.length - 1;
+    if (last >= 0 && lines[last].length + word.length < most) lines[last] += ` ${word}`; else lines.push(word);
+  }
+  return lines;
+}
+
 /** The pictures of a card as one SVG with its title and the legend; null where it has none. */
 export function pictureOf(card) {
   const drawings = [...card.querySelectorAll("svg[data-chart]")].filter((one) => one.getClientRects().length);
@@ -57,6 +67,10 @@ export function pictureOf(card) {
   const title = card.querySelector("h2")?.textContent || "";
   made.append(element("text", { x: MARGIN, y: MARGIN + 15, fill: ink, "font-size": 16, "font-weight": 600 }, title));
   let y = MARGIN + 34;
+  for (const line of wrapped(document.querySelector("#answer .sentence")?.textContent || "", (width - 2 * MARGIN) / 6)) {
+    made.append(element("text", { x: MARGIN, y, fill: ink, opacity: 0.75, "font-size": 12 }, line));
+    y += 16;
+  }
   for (const one of drawings) {
     const place = element("g", { transform: `translate(${MARGIN} ${y})` });
     place.append(...inlined(one).childNodes);
@@ -126,6 +140,12 @@ function flat(row, before = "") {
 export function rowsOf(data) {
   if (Array.isArray(data)) return data.filter(record).map((row) => flat(row));
   if (!record(data)) return [];
+  if (Array.isArray(data.tracks)) {
+    return data.tracks.flatMap((track) => (track.slices || []).map(([name, start, seconds, , , term]) => ({ track: track.name, name, start_s: start, duration_s: seconds, term })));
+  }
+  if (Array.isArray(data.axes) && data.axes.some((axis) => record(axis) && axis.moves)) {
+    return data.axes.flatMap(({ moves, ...axis }) => (moves.length ? moves : [{}]).map((move) => ({ ...flat(axis), ...flat(move, "move_") })));
+  }
   if (Array.isArray(data.series)) {
     return data.series.flatMap((one) => (one.points || []).map((point) => ({ series: one.name, x: point[0], y: point[1] })));
   }

@@ -100,13 +100,19 @@ export function openTab(tab) {
   });
 }
 
+/** The state of the address that was gone to; files that are too large for it and the other tabs' fields stay. */
+function goneTo(hash) {
+  const read = readAddress(hash);
+  return { ...read, fields: { ...state.fields, [read.tab]: read.fields[read.tab] }, dropped: { ...state.dropped, ...read.dropped } };
+}
+
 window.addEventListener("popstate", () => {
-  state = readAddress(location.hash);
+  state = goneTo(location.hash);
   for (const listener of listeners) listener();
 });
 window.addEventListener("hashchange", () => {
   if (location.hash !== writeAddress(state)) {
-    state = readAddress(location.hash);
+    state = goneTo(location.hash);
     for (const listener of listeners) listener();
   }
 });

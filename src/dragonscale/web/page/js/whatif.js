@@ -1,8 +1,9 @@
 // What if the chip were another: sliders that write the field `set` as the command line has it (hbm=1.5x,flops=2x).
 
-import { html, useEffect, useState } from "./html.js";
+import { html, useEffect, useRef, useState } from "./html.js";
 import { useAnswer } from "./live.js";
 import { Num } from "./number.js";
+import { noteInput } from "./timings.js";
 
 /** The entries of a field `set` by name; what is no NAME=VALUE is kept as it is. */
 export function readSet(text) {
@@ -20,7 +21,9 @@ function Knob({ knob, onDrag, onRest }) {
   const near = knob.stops.reduce((best, stop, at) => (
     Math.abs(Math.log(stop.factor / knob.factor)) < Math.abs(Math.log(knob.stops[best].factor / knob.factor)) ? at : best), own);
   const [held, hold] = useState(null);
-  useEffect(() => hold(null), [knob.value, knob.now.value]);
+  // while it is dragged, an answer to an earlier place must not pull the thumb back
+  const dragging = useRef(false);
+  useEffect(() => { if (!dragging.current) hold(null); }, [knob.value, knob.now.value]);
   const place = held ?? near;
   const stop = knob.stops[place];
   const exact = held == null;
@@ -32,8 +35,8 @@ function Knob({ knob, onDrag, onRest }) {
     <label for=${id}>${knob.title}</label>
     <output for=${id}>${exact ? html`<${Num} of=${knob.now} />` : text} <span class="dim">${factor}</span></output>
     <input id=${id} type="range" min="0" max=${knob.stops.length - 1} step="1" value=${place} aria-valuetext=${`${text}, ${factor}`}
-      onInput=${(event) => { hold(at(event)); onDrag(knob.stops[at(event)].value); }}
-      onChange=${(event) => onRest(knob.stops[at(event)].value)} />
+      onInput=${(event) => { noteInput(); dragging.current = true; hold(at(event)); onDrag(knob.stops[at(event)].value); }}
+      onChange=${(event) => { dragging.current = false; onRest(knob.stops[at(event)].value); }} />
   </div>`;
 }
 

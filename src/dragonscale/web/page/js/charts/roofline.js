@@ -63,6 +63,13 @@ export function RooflineChart({ roofs = [], points = [], onPick, height = 320, l
   const spots = seen.map((one) => ({ x: sx.at(one.intensity), y: sy.at(one.rate),
     text: `${one.name}: ${trimmed(one.intensity)} FLOP per byte, ${tickText(one.rate, "FLOP/s")}${one.bound ? `, bound by ${one.bound}` : ""}` }));
   const taken = roofs.filter((roof, at) => at === 0 || roof.peak !== roofs[0].peak).map((roof) => [box.right - textWidth(roofText(roof), 11), sy.at(roof.peak) - 18, box.right, sy.at(roof.peak) + 1]);
+  // names keep off the roofs' own lines
+  for (const roof of roofs) {
+    for (let x = box.left; x < box.right; x += 8) {
+      const y = sy.at(Math.min(roof.peak, roof.bandwidth * sx.back(x)));
+      if (y < box.bottom) taken.push([x, y - 1, x + 8, y + 1]);
+    }
+  }
   const kinds = [...new Map(seen.map((one) => [one.bound, { name: `bound by ${one.bound}`, role: one.role || boundRole(one.bound) }])).values()];
   const one = active == null ? null : seen[active];
   const pick = onPick || (open && seen.some((point) => point.why) ? (at) => seen[at].why && open(seen[at].why, seen[at]) : null);

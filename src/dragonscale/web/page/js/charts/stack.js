@@ -39,7 +39,7 @@ function Bar({ parts, whole, width, limit, used, opened, toggle, hiddenAll }) {
 }
 
 /** Parts of a whole. `open` and `onOpen` are the part whose lines are shown, kept inside where they are not given. */
-export function StackBar({ parts = [], total, limit, open, onOpen, label = "Parts" }) {
+export function StackBar({ parts = [], hidden, total, limit, open, onOpen, label = "Parts" }) {
   const [ref, width] = useWidth(480);
   const [own, setOwn] = useState(null);
   const opened = onOpen ? open : own;
@@ -48,7 +48,7 @@ export function StackBar({ parts = [], total, limit, open, onOpen, label = "Part
   const hiddenSum = parts.reduce((all, part) => all + Math.max(part.hidden?.value || 0, 0), 0);
   const whole = Math.max(sum, limit?.value || 0) || 1;
   const unit = parts[0]?.shown?.unit || "s";
-  const hiddenAll = hiddenSum > 0 ? tickText(hiddenSum, unit) : "";
+  const hiddenAll = hiddenSum > 0 ? (hidden?.text || tickText(hiddenSum, unit)) : "";
   const summary = `${label}: ${parts.map((part) => `${part.name} ${part.shown.text}`).join(", ")}${total ? `; ${total.text} in all` : ""}${limit ? `, of ${limit.text}` : ""}`;
   return html`<figure class="chart stack-chart" ref=${ref} aria-label=${summary}>
     <${Bar} parts=${parts} whole=${whole} width=${width} limit=${limit} used=${sum} opened=${opened} toggle=${toggle} hiddenAll=${hiddenAll} />
@@ -65,7 +65,7 @@ function Part({ part, share, opened, onOpen }) {
       <button type="button" class="part-name" aria-expanded=${lines.length ? String(opened) : null} disabled=${!lines.length} onClick=${onOpen}>
         <span class="swatch" style=${{ background: colourOf(part.role) }}></span><span>${part.name}</span></button>
       <span class="part-hidden">${hidden && html`+<${Num} of=${hidden} /> hidden`}</span>
-      <span class="part-share">${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%</span>
+      <span class="part-share">${part.share ? part.share.text : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%`}</span>
       <${Num} of=${part.shown} className="part-value" />
     </div>
     ${opened && lines.length > 0 && html`<${LinesTable} rows=${lines} label=${`Lines of ${part.name}`} />`}

@@ -3,7 +3,7 @@
 // Charts are plain SVG at the pixel size they are shown at, so lines and text are crisp; colours and fonts come from the
 // page's CSS variables, so both themes work and a saved picture can take the computed values.
 
-import { html, useCallback, useLayoutEffect, useRef, useState } from "../html.js";
+import { html, useCallback, useLayoutEffect, useState } from "../html.js";
 
 const PREFIXES = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
 const SECONDS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "us"], [1e-9, "ns"]];
@@ -107,17 +107,17 @@ export function scaleOf(values, axis, from, upto, many) {
 
 /** A ref for an element and its width in pixels, kept up to date; `first` until it is known. */
 export function useWidth(first = 560) {
-  const ref = useRef(null);
+  // state, not a ref: an element that comes later, once there is something to draw, is observed too
+  const [element, ref] = useState(null);
   const [width, set] = useState(first);
   useLayoutEffect(() => {
-    // an answer that has nothing to draw leaves no element: the chart is made anew with the next one
-    if (!ref.current) return undefined;
-    const seen = () => { if (ref.current) set(Math.max(220, Math.floor(ref.current.clientWidth)) || first); };
+    if (!element) return undefined;
+    const seen = () => set(Math.max(220, Math.floor(element.clientWidth)) || first);
     seen();
     const observer = new ResizeObserver(seen);
-    observer.observe(ref.current);
+    observer.observe(element);
     return () => observer.disconnect();
-  }, []);
+  }, [element]);
   return [ref, width];
 }
 

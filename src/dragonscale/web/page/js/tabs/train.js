@@ -46,7 +46,9 @@ function planNear(changes, said, points, scaling) {
   const many = changes.batch ? Number(changes.batch.replace("seq", "")) : 0;
   const known = points.filter((one) => many && many % one.divides === 0 && Math.abs(Math.log(one.sequences / many)) < NEAR);
   const near = known.reduce((found, one) => (!found || Math.abs(Math.log(one.sequences / many)) < Math.abs(Math.log(found.sequences / many)) ? one : found), null);
-  return near ? near.plan : said.plan;
+  if (near || !many || many % said.divides === 0) return near ? near.plan : said.plan;
+  const far = points.filter((one) => many % one.divides === 0).sort((a, b) => Math.abs(Math.log(a.sequences / many)) - Math.abs(Math.log(b.sequences / many)));
+  return far.length ? far[0].plan : said.plan;
 }
 
 /** Whether an element has been scrolled into view; it may come and go. */

@@ -14,11 +14,13 @@ import { SheetView } from "../sheet.js";
 import { setView } from "../state.js";
 import { Region } from "./train_said.js";
 
+const CANNOT = "Nothing to show: the plan cannot run.";
+
 /** Where the time goes: exposed above, hidden below; a part opens its lines. */
 export const TimeCard = memo(({ time, view }) => {
   const about = time && time.lower && html`Exposed parts add up to the step of <${Num} of=${time.total} />. At datasheet rates: <${Num} of=${time.lower} /> with perfect overlap, <${Num} of=${time.upper} /> with none.`;
   return html`<${Card} title="Where the time goes" name="time" data=${time} about=${about} height=${340}>
-    ${() => html`<${StackBar} parts=${time.parts} total=${time.total} open=${view.term || null} onOpen=${(term) => setView({ term: term || "" })} label="Time of a step" />`}
+    ${() => !time.parts.length ? html`<p class="empty">${CANNOT}</p>` : html`<${StackBar} parts=${time.parts} hidden=${time.hidden} total=${time.total} open=${view.term || null} onOpen=${(term) => setView({ term: term || "" })} label="Time of a step" />`}
   </${Card}>`;
 });
 
@@ -26,7 +28,7 @@ export const TimeCard = memo(({ time, view }) => {
 export const MemoryCard = memo(({ memory, view }) => {
   const about = memory && memory.used && html`<${Num} of=${memory.used} /> of <${Num} of=${memory.limit} /> on the fullest chip.`;
   return html`<${Card} title="Memory" name="memory" data=${memory} about=${about} height=${340}>
-    ${() => html`<${StackBar} parts=${memory.parts} total=${memory.used} limit=${memory.limit} open=${view.held || null} onOpen=${(held) => setView({ held: held || "" })} label="Memory of a chip" />`}
+    ${() => !memory.parts.length ? html`<p class="empty">${CANNOT}</p>` : html`<${StackBar} parts=${memory.parts} total=${memory.used} limit=${memory.limit} open=${view.held || null} onOpen=${(held) => setView({ held: held || "" })} label="Memory of a chip" />`}
   </${Card}>`;
 });
 
@@ -36,7 +38,7 @@ const mfuOf = (said) => said && said.figures && said.figures.find((one) => one.l
 /** The plan over sizes of the batch, with the crossovers; the marker is where the batch is now. */
 export const BatchesCard = memo(({ batches, now, said, moving }) => {
   const step = stepOf(said);
-  const marks = useMemo(() => (now && step ? [{ x: now.tokens, y: step.value, text: step.text, role: said.region && said.region.bound === "communication" ? "limit" : undefined }] : []), [now && now.tokens, step && step.value, said && said.region && said.region.bound]);
+  const marks = useMemo(() => (now && step && step.value != null ? [{ x: now.tokens, y: step.value, text: step.text, role: said.region && said.region.bound === "communication" ? "limit" : undefined }] : []), [now && now.tokens, step && step.value, said && said.region && said.region.bound]);
   return html`<${Card} title="Batch: where communication stops hiding" name="batches" data=${batches} about=${batches && batches.about} height=${330}>
     ${() => html`<${Region} region=${said && said.region} />
       <${Lines} series=${batches.series} x=${batches.x} y=${batches.y} rules=${batches.rules} marks=${marks} height=${300} label="Time of a step over its tokens" />
@@ -85,13 +87,13 @@ export const TimelineCard = memo(({ timeline, fields, dropped }) => {
   };
   const aside = timeline && fields && html`<button type="button" class="quiet" onClick=${save} title="A trace that ui.perfetto.dev opens">Perfetto trace</button>`;
   return html`<${Card} title="One predicted step" name="timeline" data=${timeline} about=${said || (timeline && timeline.about)} aside=${aside} wide height=${260}>
-    ${() => html`<${Timeline} timeline=${timeline} />`}</${Card}>`;
+    ${() => !timeline.tracks.length ? html`<p class="empty">${CANNOT}</p>` : html`<${Timeline} timeline=${timeline} />`}</${Card}>`;
 });
 
 /** The plan's own operations under the roofs of the chip. */
 export const RooflineCard = memo(({ roofline }) => {
   return html`<${Card} title="Roofline" name="roofline" data=${roofline} about=${roofline && roofline.about} height=${380}>
-    ${() => html`<${RooflineChart} roofs=${roofline.roofs} points=${roofline.points} label="Matmuls of a layer and the step's traffic under the chip's roofs" />
+    ${() => !roofline.roofs.length ? html`<p class="empty">${CANNOT}</p>` : html`<${RooflineChart} roofs=${roofline.roofs} points=${roofline.points} label="Matmuls of a layer and the step's traffic under the chip's roofs" />
       <p class="about">Matmuls of a layer by FLOPs per byte of HBM; the step by FLOPs per byte sent over each set of axes, under the roof of those wires.</p>`}</${Card}>`;
 });
 

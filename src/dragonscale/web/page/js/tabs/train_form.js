@@ -32,15 +32,21 @@ function AnyField({ field, value, onChange }) {
 const textAt = (stops, value) => (stops.find((one) => one.value === value) || {}).text;
 
 /** A slider over the planner's stops, each with its text; `typed` is what the field holds as written. */
-function StopSlider({ label, name, stops, at, typed, onDrag, onChange, onType }) {
-  const [moving, setMoving] = useState(null);
+function StopSlider({ label, name, stops, at, typed, field, onDrag, onChange, onType }) {
+  const [held, hold] = useState(null);
+  const own = stops.find((one) => one.value === at);
+  // let go of, it stays where the hand left it until the answer is about what the field says
+  const moving = held && (held.dragged || (written(held.stop) === field && !(own && written(own) === field))) ? held.stop.value : null;
   const values = useMemo(() => stops.map((one) => one.value), [stops]);
   const now = moving ?? at;
   return html`<${SliderField} label=${label} name=${name} stops=${values} value=${now} text=${moving == null ? typed : String(shortText(stops, moving))}
     about=${textAt(stops, now) || ""} onType=${onType}
-    onDrag=${(value) => { setMoving(value); onDrag(stops.find((one) => one.value === value)); }}
-    onChange=${(value) => { setMoving(null); onChange(stops.find((one) => one.value === value)); }} />`;
+    onDrag=${(value) => { const stop = stops.find((one) => one.value === value); hold({ stop, dragged: true }); onDrag(stop); }}
+    onChange=${(value) => { const stop = stops.find((one) => one.value === value); hold({ stop, dragged: false }); onChange(stop); }} />`;
 }
+
+/** What a stop writes into its field. */
+const written = (stop) => stop.on || stop.typed || String(stop.value);
 
 const shortText = (stops, value) => { const stop = stops.find((one) => one.value === value) || {}; return stop.typed || stop.on || value; };
 
@@ -62,10 +68,10 @@ export function TrainForm({ fields, said, sliders, error, dropped, drag, set }) 
       <${ModelField} value=${fields.model} dropped=${dropped} onChange=${put("model")} />
       <${Combobox} label="Chips" name="on" value=${fields.on} choices=${chips} placeholder="v5p:8x16x16" onChange=${put("on")} />
       ${sliders && sliders.chips.length > 1 && html`<${StopSlider} label="Number of chips" name="chips" stops=${sliders.chips} at=${sliders.at.chips || sliders.chips[0].value}
-        typed=${said && said.chips ? said.chips.toLocaleString("en-US") : ""} onDrag=${(stop) => drag({ on: stop.on })} onChange=${(stop) => set({ on: stop.on })} />`}
-      ${sliders ? html`<${StopSlider} label="Batch" name="batch" stops=${sliders.batch} at=${sliders.at.batch} typed=${fields.batch}
-          onDrag=${(stop) => drag({ batch: `${stop.value}seq` })} onChange=${(stop) => set({ batch: stop.typed || `${stop.value}seq` })} onType=${put("batch")} />
-        <${StopSlider} label="Sequence length" name="seq" stops=${sliders.seq} at=${sliders.at.seq} typed=${fields.seq}
+        typed=${said && said.chips ? said.chips.toLocaleString("en-US") : ""} field=${fields.on} onDrag=${(stop) => drag({ on: stop.on })} onChange=${(stop) => set({ on: stop.on })} />`}
+      ${sliders ? html`<${StopSlider} label="Batch" name="batch" stops=${sliders.batch} at=${sliders.at.batch} typed=${fields.batch} field=${fields.batch}
+          onDrag=${(stop) => drag({ batch: `${stop.value}seq` })} onChange=${(stop) => set({ batch: written(stop) })} onType=${put("batch")} />
+        <${StopSlider} label="Sequence length" name="seq" stops=${sliders.seq} at=${sliders.at.seq} typed=${fields.seq} field=${fields.seq}
           onDrag=${(stop) => drag({ seq: String(stop.value) })} onChange=${(stop) => set({ seq: String(stop.value) })} onType=${put("seq")} />`
         : html`<${TextField} label="Batch" name="batch" value=${fields.batch} placeholder="4Mi or 512seq" onChange=${put("batch")} />
           <${TextField} label="Sequence length" name="seq" value=${fields.seq} onChange=${put("seq")} />`}
