@@ -30,7 +30,7 @@ def math_tree(text: str) -> Tree | None:
     if len(text) > LONGEST:
         return None
     try:
-        reader = _Reader(_tokens(text))
+        reader = FormulaReader(_tokens(text))
         found = reader.equality()
         reader.end()
     except (_Unread, RecursionError):
@@ -50,7 +50,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     return found
 
 
-class _Reader:
+class FormulaReader:
     """Reads sums of products of powers, from the left."""
 
     def __init__(self, tokens: list[tuple[str, str]]) -> None:

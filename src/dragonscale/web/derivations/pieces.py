@@ -13,6 +13,16 @@ Piece = dict[str, Any]
 _ADDRESS = re.compile(r"https?://\S+")
 
 
+def titled(name: str) -> str:
+    """A term's name as a title: short names of methods in capitals.
+
+    >>> titled("fsdp collectives"), titled("weights")
+    ('FSDP collectives', 'Weights')
+    """
+    first, _, rest = name.partition(" ")
+    return f"{first.upper() if first in ('mlp', 'fsdp', 'kv', 'hbm') else first.capitalize()} {rest}".strip()
+
+
 def row(name: str, number: Amount, note: str = "") -> Piece:
     """A part of a sum, or a number put into a formula."""
     return {"name": name, "number": number, "note": note}

@@ -19,8 +19,9 @@ from dragonscale.web.amounts import amount, count, share
 from dragonscale.web.asked import Asked
 from dragonscale.web.derivations.ledger_tables import line_table
 from dragonscale.web.derivations.letters import letters_of
-from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step
+from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step, titled
 from dragonscale.web.derivations.profiles import kernel_sentence, network_sentence
+from dragonscale.web.derivations.stack_constants import constants_of
 from dragonscale.web.derivations.training_others import JUDGED, efficiency_facts, helps_facts, measured_facts
 from dragonscale.web.derivations.training_sums import held_facts, memory_facts, run_facts, run_formulas, sent_facts
 
@@ -80,12 +81,12 @@ class TrainNumbers:
             "upper_s": (self._upper, self._step_formulas),
             "mfu": (self._mfu, self._mfu_formulas),
             "tokens_per_s_per_chip": (self._tokens, self._tokens_formulas),
-            "hbm_bytes": (self._memory, self._memory_formulas),
+            "hbm_bytes": (functools.partial(memory_facts, self), self._memory_formulas),
             "hbm_limit_bytes": (self._limit, formulas_none),
-            "days": (self._days, self._run_formulas),
+            "days": (functools.partial(run_facts, self, "days"), functools.partial(run_formulas, self)),
             "helps": (functools.partial(helps_facts, self), formulas_none),
             "measured": (functools.partial(measured_facts, self), formulas_none),
-            "cost_usd": (self._cost, self._run_formulas),
+            "cost_usd": (functools.partial(run_facts, self, "cost_usd"), functools.partial(run_formulas, self)),
         }
         if number not in known:
             raise unknown("number of a training plan called", number, [*known, "term:…", "memory:…", "sent:…"])
@@ -228,13 +229,13 @@ class TrainNumbers:
         ]
         what = "moves between chips" if moves else "kernels"
         sentence = (
-            f"The {what} counted under “{name}” in a step of {self._where()}: {len(lines)} lines of the plan's ledger."
+            f"The {what} counted under “{name}” in a step of {self._where()}: {len(lines)} line{'s' * (len(lines) != 1)} of the plan's ledger."
         )
         text = networks if moves else kernels
         if hidden > 0:
             text += f" The stack {self.job.stack.name} runs {render(hidden, 's')} of it under compute."
         return facts(
-            name.capitalize(), sentence, amount(one.exposed_s, "s", why), steps=[line_table(lines)],
+            titled(name), sentence, amount(one.exposed_s, "s", why), steps=[*constants_of(self.job, name), line_table(lines)],
             compared={"rows": rows, "text": text}, error=self.band, sources=[*(second if moves else first),
             *chip_sources(self.chip, self._facts_used())], docs=STEP_DOCS,
         )  # fmt: skip
@@ -246,7 +247,7 @@ class TrainNumbers:
             total = found.verdict.ledger.by("term", key).get(name)
             if total is not None and float(total):
                 lines.append(found.say(words, total, unit))
-        none = "This term has no bound: it is what the stack's constants add (see the stack's table)."
+        none = "This term has no bound: it is what the stack's constants add, which the table tells."
         return formulas(lines, self._letters(), notes=[] if lines else [none])
 
     # efficiency
@@ -291,11 +292,6 @@ class TrainNumbers:
             [FormulaLine("tokens/s per chip", "B*T/(t_step*n_chips)", numbers, value, one.tokens_per_s_per_chip, "")]
         )
 
-    # memory and the run are in their own functions below
-
-    def _memory(self) -> Piece:
-        return memory_facts(self)
-
     def _memory_formulas(self) -> Piece:
         held = self.letters.verdict.ledger.memory
         lines = [
@@ -330,15 +326,6 @@ class TrainNumbers:
         ]
         lines = [found.say(f"bytes sent over {'+'.join(axes)}", size, "bytes") for axes, size in sent]
         return formulas(lines, self._letters())
-
-    def _days(self) -> Piece:
-        return run_facts(self, "days")
-
-    def _cost(self) -> Piece:
-        return run_facts(self, "cost_usd")
-
-    def _run_formulas(self) -> Piece:
-        return run_formulas(self)
 
 
 def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> TrainNumbers:

@@ -10,7 +10,7 @@ from dragonscale.reports.train.report import HELD
 from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count
 from dragonscale.web.derivations.ledger_tables import held_table, line_table
-from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step
+from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step, titled
 from dragonscale.web.derivations.profiles import network_sentence
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ def held_facts(of: "TrainNumbers", name: str) -> Piece:
         raise unknown("part of this plan's memory called", name, parts)
     lines = [line for line in of.ledger.held if HELD.get(line.part, line.part) == name]
     number = amount(parts[name], "bytes", f"memory:{name}")
-    sentence = f"Bytes of “{name}” on the fullest chip: {len(lines)} tensors of the plan's ledger."
+    sentence = f"Bytes of “{name}” on the fullest chip: {len(lines)} tensor{'s' * (len(lines) != 1)} of the plan's ledger."
     where = {
         "text": "Counted by the planner's ledger from the model's shapes, the plan's splits and the stack's formats.",
         "url": "",
     }
-    return facts(name.capitalize(), sentence, number, steps=[held_table(lines, number)], docs=("validation-training", "memory"),
+    return facts(titled(name), sentence, number, steps=[held_table(lines, number)], docs=("validation-training", "memory"),
                  sources=[where])  # fmt: skip
 
 

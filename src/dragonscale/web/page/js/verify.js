@@ -15,6 +15,7 @@ export function Verifying({ tab, fields, dropped, onClose }) {
     const controller = new AbortController();
     run.current = controller;
     const { panels, error } = await askOnce({ view: "copied", of: tab, fields, dropped, panels: ["verify"] }, controller.signal);
+    if (controller.signal.aborted) return; // cancelled while the plan was looked up
     if (error) { setJob({ error }); return; }
     await startJob("verify", panels.verify.fields, (message) => setJob((old) => heard(old, message)), controller.signal, dropped);
     run.current = null;

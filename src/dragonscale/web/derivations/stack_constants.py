@@ -1,0 +1,33 @@
+"""The rule and the constants by which a stack turns an expected time into what the step waits for, as a table of a derivation."""
+
+from dragonscale.training.evaluation import Job
+from dragonscale.web.derivations.pieces import Piece, table
+
+_UNDER = "exposed = max(t - o*busy, 0) + contention*min(t, o*busy): t is the expected time, o the first constant, busy the "
+_PART = "exposed = t*(1 - (1 - contention)*o): t is the expected time, o the first constant; less hides where the kernels are too short."
+RULES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "fsdp collectives": (f"{_UNDER}kernels of the layer's pass.", ("overlap.weight", "overlap.contention")),
+    "gradient reduction": (f"{_UNDER}pass it runs under.", ("overlap.gradient", "overlap.contention")),
+    "tensor collectives": (_PART, ("overlap.tensor", "overlap.contention")),
+    "expert all-to-all": (_PART, ("overlap.expert", "overlap.expert_two_way", "overlap.contention")),
+    "stragglers": ("step without them * straggle * log2(machines).", ("host.straggle",)),
+    "host": ("time to issue a pass's kernels, less what the pass itself lasts.", ("host.kernel_s", "experts.launches")),
+    "weight and gradient copies": (
+        "bytes moved for each weight (unpacked under ZeRO-3, added up) and kept activation, copied through HBM, and layer_s a layer.",
+        ("state.weight_copies", "state.accumulate", "state.accumulate_more", "memory.kept_moves", "host.layer_s"),
+    ),
+}  # fmt: skip
+"""Terms, how the planner works them out (`training.passes`, `training.step`), and the constants in that."""
+
+
+def constants_of(job: Job, term: str) -> list[Piece]:
+    """The table of a term; none where no constant of the stack is in it."""
+    if term not in RULES:
+        return []
+    rule, names = RULES[term]
+    stack = job.stack
+    rows = []
+    for name in names:
+        group, _, key = name.partition(".")
+        rows.append([name, f"{getattr(getattr(stack, group), key):.4g}", f"stack {stack.name}: {stack.why}"])
+    return [table("The stack's rule and constants", ("constant", "value", "from"), rows, rule)]
