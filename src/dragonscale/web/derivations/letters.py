@@ -31,7 +31,12 @@ def letters_of(
     for name, value in values.items():
         bare = name.rstrip("0123456789") or name
         if name in said or bare in said:
-            yield letter(name, f"{value:,.6g}", said.get(name, said.get(bare, "")), ORIGIN["plan" if bare in ("mb", "virtual") else "work"])
+            yield letter(
+                name,
+                f"{value:,.6g}",
+                said.get(name, said.get(bare, "")),
+                ORIGIN["plan" if bare in ("mb", "virtual") else "work"],
+            )
         elif bare in MODEL or bare.startswith("L_"):
             what = MODEL.get(bare, f"layers of the kind {bare[2:]}")
             yield letter(name, f"{value:,.6g}", what, f"{ORIGIN['model']} ({model})")

@@ -3,7 +3,9 @@
 from dragonscale.training.evaluation import Job
 from dragonscale.web.derivations.pieces import Piece, table
 
-_UNDER = "exposed = max(t - o*busy, 0) + contention*min(t, o*busy): t is the expected time, o the first constant, busy the "
+_UNDER = (
+    "exposed = max(t - o*busy, 0) + contention*min(t, o*busy): t is the expected time, o the first constant, busy the "
+)
 _PART = "exposed = t*(1 - (1 - contention)*o): t is the expected time, o the first constant; less hides where the kernels are too short."
 RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "fsdp collectives": (f"{_UNDER}kernels of the layer's pass.", ("overlap.weight", "overlap.contention")),

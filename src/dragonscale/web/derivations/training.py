@@ -228,9 +228,7 @@ class TrainNumbers:
             row("hidden under compute", amount(hidden, "s", why)),
         ]
         what = "moves between chips" if moves else "kernels"
-        sentence = (
-            f"The {what} counted under “{name}” in a step of {self._where()}: {len(lines)} line{'s' * (len(lines) != 1)} of the plan's ledger."
-        )
+        sentence = f"The {what} counted under “{name}” in a step of {self._where()}: {len(lines)} line{'s' * (len(lines) != 1)} of the plan's ledger."
         text = networks if moves else kernels
         if hidden > 0:
             text += f" The stack {self.job.stack.name} runs {render(hidden, 's')} of it under compute."

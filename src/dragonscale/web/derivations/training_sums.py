@@ -41,7 +41,9 @@ def held_facts(of: "TrainNumbers", name: str) -> Piece:
         raise unknown("part of this plan's memory called", name, parts)
     lines = [line for line in of.ledger.held if HELD.get(line.part, line.part) == name]
     number = amount(parts[name], "bytes", f"memory:{name}")
-    sentence = f"Bytes of “{name}” on the fullest chip: {len(lines)} tensor{'s' * (len(lines) != 1)} of the plan's ledger."
+    sentence = (
+        f"Bytes of “{name}” on the fullest chip: {len(lines)} tensor{'s' * (len(lines) != 1)} of the plan's ledger."
+    )
     where = {
         "text": "Counted by the planner's ledger from the model's shapes, the plan's splits and the stack's formats.",
         "url": "",
