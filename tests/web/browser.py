@@ -10,6 +10,7 @@ a server under test belongs into a thread or a process.
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,7 +73,9 @@ def why_no_browser() -> str | None:
 
 def launch(playwright: "Playwright") -> "Browser":
     """Chromium, headless, with the flags of a quiet machine."""
-    return playwright.chromium.launch(executable_path=find_browser(), args=list(FLAGS))
+    # its own folder for settings: the tests' XDG_CONFIG_HOME is a folder that must not come to be
+    own = {**os.environ, "XDG_CONFIG_HOME": tempfile.gettempdir()}
+    return playwright.chromium.launch(executable_path=find_browser(), args=list(FLAGS), env=own)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from dragonscale.hardware.changes import changed_chip
 from dragonscale.models import count_parameters, load_model, model_names
 from dragonscale.models.huggingface import load_config
 from dragonscale.reports.models.lengths import overtaken_at
-from dragonscale.web.asked import forget
+from dragonscale.web.asked import KEPT
 from tests.web.test_operations_view import asked, figures, printed
 
 CONFIGS = Path(__file__).parents[1] / "models" / "configs"
@@ -21,7 +21,7 @@ CONFIGS = Path(__file__).parents[1] / "models" / "configs"
 @pytest.fixture(autouse=True, scope="module")
 def _forgotten() -> Iterator[None]:
     yield
-    forget()
+    KEPT.clear()
 
 
 def test_the_table_of_chips_is_the_command_s(capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ def judge(looked: Looked, address: str, phone: bool) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("tab", "theme", "size"), [(GIVEN, "light", WIDE), ("chips", "dark", PHONE)])
+@pytest.mark.parametrize(("tab", "theme", "size"), [("chips", "dark", PHONE)])
 def test_a_tab_has_no_serious_fault(page_browser, page_address, tab, theme, size):
     with Looked(page_browser, page_address, tab, theme, size) as looked:
         assert judge(looked, page_address, size is PHONE) == []
@@ -105,6 +105,7 @@ def test_axe_finds_what_is_wrong(page_browser):
     assert {"label", "color-contrast", "html-has-lang"} <= rules
 
 
+@pytest.mark.slow
 def test_parts_of_the_page(page_browser, page_address):
     """Ticks, tables and pictures as files, the theme: one page for all, since a page is what costs."""
     with Looked(page_browser, page_address, GIVEN, "light", WIDE) as looked:

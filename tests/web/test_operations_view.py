@@ -8,7 +8,7 @@ import pytest
 
 from dragonscale.cli import main
 from dragonscale.web.answers import answer
-from dragonscale.web.asked import forget
+from dragonscale.web.asked import KEPT
 from dragonscale.web.views.array_picture import array_picture
 from dragonscale.web.views.notation import marked
 
@@ -22,7 +22,7 @@ REDUCE = {"kind": "all_reduce", "size": "64MB", "on": "h100:64"}
 @pytest.fixture(autouse=True, scope="module")
 def _forgotten() -> Iterator[None]:
     yield
-    forget()
+    KEPT.clear()
 
 
 def asked(view: str, fields: dict[str, Any], panels: list[str], **more: Any) -> dict[str, Any]:

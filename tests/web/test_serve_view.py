@@ -9,7 +9,7 @@ import pytest
 from dragonscale.cli.mcp.tools import tools
 from dragonscale.listener import Listener
 from dragonscale.web.answers import answer
-from dragonscale.web.asked import forget
+from dragonscale.web.asked import KEPT
 
 LIVE = ["answer", "time", "memory", "roofline", "mesh"]
 ALL = [*LIVE, "timeline", "frontier", "batches"]
@@ -31,7 +31,7 @@ JOBS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True, scope="module")
 def _forgotten() -> Iterator[None]:
     yield
-    forget()
+    KEPT.clear()
 
 
 def asked(fields: dict[str, Any], panels: list[str], **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:

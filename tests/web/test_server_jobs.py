@@ -13,6 +13,8 @@ pytest.importorskip("uvicorn", reason="`dscale web` needs the extra `web`.")
 
 from dragonscale.errors import InputError
 from dragonscale.web.server.job import job_question
+from dragonscale.web.server.jobs import job_environment
+from dragonscale.web.server.settings import PageSettings
 from tests.web.server_under_test import JSON, Served, server_under_test
 
 VERIFY = {"plan": "fsdp=8,remat=block", "model": "llama3-8b", "on": "h100:8", "batch": "16seq", "seq": "8192"}
@@ -53,6 +55,7 @@ def processes() -> set[str]:
     ("fields", "told"),
     [
         (VERIFY | {"plan": "/etc/passwd"}, "looks like a file"),
+        (VERIFY | {"on": "h100+profile=/secret"}, "looks like a file"),
         (VERIFY | {"plan": "mine.toml"}, "looks like a file"),
         (VERIFY | {"options": "xla_dump_to=here"}, "options cannot be set"),
         (VERIFY | {"timeout": "9999s"}, "timeout cannot be set"),
@@ -62,6 +65,17 @@ def processes() -> set[str]:
 def test_a_job_takes_no_file_and_no_option(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
         job_question("verify", fields, {})
+
+
+def test_jobs_may_ask_the_hub_only_where_workers_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    assert job_environment(PageSettings(), "/x")["HF_TOKEN"] == "secret"
+    for settings in (PageSettings(offline=True), PageSettings(host="0.0.0.0")):
+        found = job_environment(settings, "/x")
+        assert found["HF_HUB_OFFLINE"] == "1"
+        assert "HF_TOKEN" not in found
+    assert found["HF_HOME"] == "/x", "others find nothing of the owner's"
 
 
 def test_jobs_are_refused_begun_and_cancelled_with_all_their_children(server: Served) -> None:

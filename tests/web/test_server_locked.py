@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from dragonscale.web.answers import answer, view_names
-from dragonscale.web.views import command_of
 
 TRIED = """
 import glob, json, os, shutil, socket, subprocess, sys, tempfile
@@ -90,7 +89,7 @@ TRICKY = (
 def _fields(view: str) -> list[str]:
     from dragonscale.cli.mcp.tools import tools
 
-    found = tools().get(command_of(view))
+    found = tools().get(view)
     return [field.name for field in found.fields()] if found else ["model", "on", "plan"]
 
 

@@ -1,7 +1,9 @@
 """Whose turn it is, and which worker gets which question, tried on a pool whose processes are not started."""
 
+import asyncio
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,6 +12,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("uvicorn", reason="`dscale web` needs the extra `web`.")
 
+from dragonscale.web.answers import answer
+from dragonscale.web.asked import KEPT
+from dragonscale.web.kept import key_of
 from dragonscale.web.server.lanes import QUICK, SLOW
 from dragonscale.web.server.pool import WorkerPool
 from dragonscale.web.server.processes import PageWorker
@@ -87,7 +92,7 @@ def pool() -> Iterator[WorkerPool]:
     shutil.rmtree(found.folder)
 
 
-def asked(pool: WorkerPool, tab: str, lane: str = QUICK, key: int = 0, address: str = "a") -> Turn:
+def asked(pool: WorkerPool, tab: str, lane: str = QUICK, key: str = "", address: str = "a") -> Turn:
     turn = Turn(b"{}", address, tab, lane, key)
     pool.submit(turn)
     return turn
@@ -97,10 +102,10 @@ def worker_of(pool: WorkerPool, turn: Turn) -> PageWorker | None:
     return next((one for one in pool.workers if one.turn is turn), None)
 
 
-def done(pool: WorkerPool, turn: Turn) -> PageWorker:
+def done(pool: WorkerPool, turn: Turn, held: tuple[str, ...] = ()) -> PageWorker:
     worker = worker_of(pool, turn)
     assert worker is not None
-    pool.ended(worker)
+    worker._heard(b"e", json.dumps(held).encode())
     assert turn.over
     return worker
 
@@ -128,14 +133,97 @@ def test_one_worker_is_kept_free_of_slow_work(pool: WorkerPool) -> None:
 
 
 def test_a_record_that_a_worker_remembers_is_no_search(pool: WorkerPool) -> None:
-    knows = done(pool, asked(pool, "1", SLOW, key=7))
+    knows = done(pool, asked(pool, "1", SLOW, key="7"), ("7",))
     assert knows.keys
     searches = [asked(pool, tab, SLOW) for tab in ("2", "3")]
-    assert worker_of(pool, asked(pool, "4", SLOW, key=8)) is None, "another search waits"
-    again = asked(pool, "1", SLOW, key=7)
+    assert worker_of(pool, asked(pool, "4", SLOW, key="8")) is None, "another search waits"
+    again = asked(pool, "1", SLOW, key="7")
     assert worker_of(pool, again) is knows
     assert not knows.slow
     assert all(worker_of(pool, one) not in (None, knows) for one in searches)
+
+
+def test_a_record_that_a_worker_has_dropped_is_a_search_again(pool: WorkerPool) -> None:
+    knows = done(pool, asked(pool, "1", SLOW, key="7"), ("7",))
+    assert done(pool, asked(pool, "1", QUICK), ("8",)) is knows
+    again = asked(pool, "1", SLOW, key="7")
+    worker = worker_of(pool, again)
+    assert worker is not None
+    assert worker.slow
+
+
+def test_records_of_other_commands_and_brief_ones_have_other_names() -> None:
+    fields = {"model": "llama3-8b", "on": "h100:8"}
+    of = [key_of({"view": view, "fields": fields}) for view in ("train", "serve", "simulate")]
+    assert len(set(of)) == 3
+    assert key_of({"view": "why", "of": "serve", "fields": fields}) == of[1]
+    none = ({"view": "compare", "columns": []}, {"view": "export"}, {"view": "train", "fields": fields, "brief": True})
+    assert [key_of(one) for one in none] == ["", "", ""]
+
+
+def test_positions_of_a_slider_push_no_search_out() -> None:
+    KEPT.clear()
+    request = {
+        "view": "train",
+        "fields": {"model": "llama3-8b", "on": "h100:8", "plan": "fsdp8", "alone": True, "batch": "64seq", "seq": 4096},
+        "panels": ["record"],
+    }
+    said: list[dict[str, object]] = []
+    answer(request, said.append)
+    answer(request | {"brief": True}, said.append)
+    assert said[-1].get("done"), said[-1]
+    assert KEPT.keys() == [key_of(request)], (
+        "the worker and the server name it alike, and a brief one is kept elsewhere"
+    )
+
+
+@pytest.mark.parametrize(("before", "waiting", "stops"), [(0.0, 0, False), (30.0, 0, True), (0.0, 20, True)])
+def test_whoever_has_had_much_gives_way_soon(pool: WorkerPool, before: float, waiting: int, stops: bool) -> None:
+    greedy = [asked(pool, f"g{index}", SLOW, address="g") for index in range(2 + waiting)]
+    pool.queue.spend(greedy[0], before)
+    honest = asked(pool, "1", SLOW, address="h")
+    for turn in greedy[:2]:
+        worker = worker_of(pool, turn)
+        assert worker is not None
+        turn.begun -= 4.0
+        pool._look(worker, turn)
+    assert [turn.over for turn in greedy[:2]] == [stops, stops]
+    if stops:
+        done(pool, greedy[0])
+        assert worker_of(pool, honest) is not None, "before those of the other that wait"
+
+
+def test_addresses_that_do_not_come_back_are_forgotten() -> None:
+    queue = FairQueue(PageSettings(demoted_s=0.0, spent_half_s=0.001))
+    put(queue, "a", "1")
+    turn = queue.next(lambda _: True)
+    assert turn is not None
+    queue.addresses["a"].demoted_until = time.monotonic() + 3600
+    queue.ended(turn)
+    assert "a" in queue.addresses
+    queue.addresses["a"].demoted_until = 0.0
+    queue._swept = -1e9
+    put(queue, "b", "1")
+    assert set(queue.addresses) == {"b"}
+
+
+def test_workers_that_cannot_be_started_are_tried_again_or_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("dragonscale.web.server.processes.subprocess.Popen", refuses)
+    monkeypatch.setattr("dragonscale.web.server.processes.WAITS", (0.0, 0.0))
+
+    async def tried() -> None:
+        pool = WorkerPool(PageSettings(workers=2))
+        await pool.start()
+        assert await asyncio.wait_for(pool.ready(), 20) is False
+        await asyncio.wait_for(asyncio.gather(*pool._tasks[:2]), 20)
+        with pytest.raises(Crowded, match="cannot be started"):
+            asked(pool, "1")
+        await pool.close()
+
+    asyncio.run(tried())
 
 
 def test_those_who_leave_are_dropped_and_those_whose_worker_dies_are_told(pool: WorkerPool) -> None:

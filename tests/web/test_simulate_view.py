@@ -9,7 +9,7 @@ import pytest
 from dragonscale.cli.mcp.tools import tools
 from dragonscale.listener import Listener
 from dragonscale.web.answers import answer
-from dragonscale.web.asked import forget
+from dragonscale.web.asked import KEPT
 from dragonscale.web.views.commands import fields_of_command
 
 PANELS = ["answer", "over_time", "percentiles", "replicas"]
@@ -21,7 +21,7 @@ FLEET = {
 @pytest.fixture(autouse=True, scope="module")
 def _forgotten() -> Iterator[None]:
     yield
-    forget()
+    KEPT.clear()
 
 
 def asked(fields: dict[str, Any], panels: list[str], **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -9,7 +9,7 @@ import pytest
 
 from dragonscale.training.crossings import crossings, formula_verdict
 from dragonscale.web.answers import answer
-from dragonscale.web.asked import Asked, forget
+from dragonscale.web.asked import KEPT, Asked
 from dragonscale.web.views.train_curves import nearby
 from dragonscale.web.views.train_plan import job_of
 from dragonscale.web.views.train_sliders import SEQUENCES
@@ -37,7 +37,7 @@ JOBS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True, scope="module")
 def _forgotten() -> Iterator[None]:
     yield
-    forget()
+    KEPT.clear()
 
 
 def asked(fields: dict[str, Any], panels: list[str], **more: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -36,11 +36,19 @@ def again_lines(section: Section, policy: str) -> frozenset[int]:
     """The places of those lines."""
     key = (section.ops, policy)
     if key not in _AGAIN:
+        _room(_AGAIN)
         _AGAIN[key] = _found(section, policy)
     return _AGAIN[key]
 
 
+MOST_KEPT = 4096
+"""Answers that are kept, so that a process that runs for weeks does not grow with every model it is asked about."""
 _AGAIN: dict[tuple[object, ...], frozenset[int]] = {}
+
+
+def _room(kept: dict[tuple[object, ...], frozenset[int]]) -> None:
+    while len(kept) >= MOST_KEPT:
+        del kept[next(iter(kept))]  # the oldest
 
 
 def _found(section: Section, policy: str) -> frozenset[int]:
@@ -80,6 +88,7 @@ def again_moves(reading: Reading, policy: str) -> frozenset[int]:
             if move.phase == "forward" and move.what != "weight" and asked[_form(move)] > 0:
                 asked[_form(move)] -= 1
                 found.add(move.place)
+        _room(_MOVED)
         _MOVED[key] = frozenset(found)
     return _MOVED[key]
 

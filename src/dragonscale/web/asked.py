@@ -1,7 +1,5 @@
 """A request understood: which view and panels, the command's question, and its record, worked out once."""
 
-import functools
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,11 +7,14 @@ from typing import Any
 from dragonscale.cli.mcp.tools import tools
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.listener import Listener
-from dragonscale.web.views import command_of, view_names
+from dragonscale.web.kept import RecordMemory, given, record_key
+from dragonscale.web.views import view_names
 from dragonscale.web.words import question_of
 
-KEPT = 48
-"""Records that a process remembers."""
+KEPT = RecordMemory(48)
+"""Records that this process remembers."""
+KEPT_BRIEF = RecordMemory(16)
+"""The same for positions of a slider, which are many and cheap: they must not push a search out."""
 WATCHED = 64
 """Replicas of a simulated fleet that are watched one by one."""
 OFTEN = 100
@@ -60,25 +61,23 @@ class Asked:
             raise InputError("A request has `fields` and `dropped`, objects, and `panels`, a list of names.")
         used = ("view", "fields", "panels", "dropped", "brief")
         rest = {name: value for name, value in request.items() if name not in used}
-        given = {name: value for name, value in fields.items() if value not in ("", None, [])}
-        return cls(view, given, tuple(map(str, panels)), dropped, request.get("brief") is True, rest, send)
+        return cls(view, given(fields), tuple(map(str, panels)), dropped, request.get("brief") is True, rest, send)
 
     @property
     def record(self) -> Any:
         """The answer of the view's command to the fields."""
-        return self.ask(command_of(self.view), self.fields)
+        return self.ask(self.view, self.fields)
 
     def ask(self, command: str, fields: Mapping[str, Any], brief: bool | None = None) -> Any:
         """The record of any command, from memory where this process has answered the same."""
         short = self.brief if brief is None else brief
-        key = json.dumps([command, dict(fields), dict(self.dropped), short], sort_keys=True, default=str)
-        found = _KEPT.get(key)
+        memory = KEPT_BRIEF if short else KEPT
+        key = record_key(command, fields, self.dropped, short)
+        found = memory.get(key)
         if found is None:
             question = question_of(command, fields, self.dropped)
             found = _answered(command, question, _Told(self.send), short)
-            _KEPT[key] = found
-            while len(_KEPT) > KEPT:
-                _KEPT.pop(next(iter(_KEPT)))
+            memory.put(key, found)
         return found
 
     @property
@@ -92,9 +91,6 @@ class Asked:
         if not isinstance(found, str):
             raise InputError(f"{name} is {shorten(found)}; it takes text.")
         return found
-
-
-_KEPT: dict[str, Any] = {}
 
 
 def _answered(command: str, question: Any, listener: Listener, brief: bool) -> Any:
@@ -126,7 +122,3 @@ def _watched(question: Any, listener: Listener) -> Any:
     from dragonscale.reports.simulate.ask import ask
 
     return ask(replace(question, capacity=bool(question.capacity)), listener, WATCHED)
-
-
-forget = functools.partial(_KEPT.clear)
-"""Drop what is remembered (tests)."""

@@ -41,7 +41,9 @@ _ENDINGS = (
     "pb",
     "hlo",
 )
-_FILE = re.compile(rf"(^|[\s,=+@:])(~|\.{{1,2}})(/|$)|\\|^/|//|/.*/|\.({'|'.join(_ENDINGS)})(\W|$)", re.IGNORECASE)
+_FILE = re.compile(
+    rf"(^|[\s,=+@:])(~|\.{{1,2}})(/|$)|\\|(^|[\s,=+@:])/|//|/.*/|\.({'|'.join(_ENDINGS)})(\W|$)", re.IGNORECASE
+)
 _RATE = re.compile(r"\d+(\.\d+)?\s*[A-Za-z$]*/\s*[a-z]+")
 """`20/s`, `800GB/s`, `2.5/h`: what has a slash and is no path."""
 _JOBS = ("verify",)
@@ -60,7 +62,7 @@ def looks_like_file(text: str) -> bool:
     ...     for text in ("meta-llama/Meta-Llama-3-8B", "h100:64", "network=800GB/s,price=2/h", "tp8 pp4")
     ... ]
     [False, False, False, False]
-    >>> [looks_like_file(text) for text in ("../x", "/etc/passwd", "plan.toml", "~/a", "a/b/c", "mine.toml:4x4")]
+    >>> [looks_like_file(text) for text in ("../x", "/etc/passwd", "plan.toml", "~/a", "a/b/c", "x=/etc", " /etc")]
     [True, True, True, True, True, True]
     """
     return _FILE.search(_RATE.sub("", text)) is not None

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
+from dragonscale.web.kept import key_of
 from dragonscale.web.server.files import PageFiles, accepts_gzip
 from dragonscale.web.server.gate import PageGate, Refusal, tab_of, too_fast
 from dragonscale.web.server.jobs import JobDesk
@@ -63,7 +64,7 @@ class PageApp:
     async def _ask(self, scope: Any, receive: Any, send: Any) -> None:
         headers = dict(scope["headers"])
         body, request = await self._body(scope, headers, receive)
-        lane, key = lane_of(request), self._key(request)
+        lane, key = lane_of(request), _key(request)
         turn = Turn(body, scope["state"]["address"], tab_of(headers), lane, key)
         try:
             self.pool.submit(turn)
@@ -73,14 +74,6 @@ class PageApp:
             await send_lines(lines_of(turn), headers, receive, send)
         finally:
             self.pool.leave(turn)
-
-    def _key(self, request: dict[str, Any]) -> int:
-        """A name for the record that a question needs; none where it is more than the record that takes the time."""
-        if request.get("brief") is True or has_slow_panel(str(request.get("view")), request.get("panels")):
-            return 0
-        fields, dropped = request.get("fields"), request.get("dropped")
-        named = sorted(fields.items()) if isinstance(fields, dict) else fields
-        return hash(msgspec.json.encode([named, dropped])) or 1
 
     async def _begin_job(self, scope: Any, receive: Any, send: Any) -> None:
         _, request = await self._body(scope, dict(scope["headers"]), receive)
@@ -127,6 +120,11 @@ class PageApp:
         if size > most:  # read to its end, because a client hears nothing before it has sent all
             raise _too_large(most)
         return bytes(body), _object(bytes(body))
+
+
+def _key(request: dict[str, Any]) -> str:
+    """A name for the record that a question needs; none where it is more than the record that takes the time."""
+    return "" if has_slow_panel(str(request.get("view")), request.get("panels")) else key_of(request)
 
 
 def _object(body: bytes) -> dict[str, Any]:

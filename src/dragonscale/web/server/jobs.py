@@ -32,6 +32,8 @@ TICK = 1.0
 MARGIN = 30.0
 """Seconds beyond the compiler's own limit, after which the whole job is ended."""
 LONGEST = 16 << 20
+MOST_SAID = 10_000
+LOGINS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH")
 
 
 class PageJob:
@@ -47,6 +49,8 @@ class PageJob:
 
     def say(self, line: bytes) -> None:
         """A message for whoever hears it."""
+        if len(self.said) >= MOST_SAID:
+            raise ValueError("too many messages")
         self.said.append(line)
         self._wake()
 
@@ -80,7 +84,9 @@ class PageJob:
 
     def kill(self) -> None:
         """End its process with all its children."""
-        if self.process is not None and self.process.returncode is None:
+        if (
+            self.process is not None
+        ):  # also where it is dead itself: its group has the compiler, and no other gets the number
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -121,6 +127,7 @@ class JobDesk:
             "dropped": dropped,
             "timeout": f"{limits.job_s:g}s",
             "memory": limits.job_memory,
+            "loopback": limits.loopback,
         }
 
     def cancel(self, job: PageJob) -> None:
@@ -143,6 +150,8 @@ class JobDesk:
                 await self._hear(job, folder)
         except TimeoutError:
             job.end(error_line("limit", f"The job took more than {self.settings.job_s:g} s and was stopped."))
+        except ValueError:
+            job.end(error_line("limit", f"The job's result is longer than {LONGEST / 1e6:.0f} MB."))
         except OSError as error:
             job.end(error_line("limit", f"The job's process cannot be started: {error.strerror or error}."))
         finally:
@@ -157,11 +166,9 @@ class JobDesk:
 
     async def _hear(self, job: PageJob, folder: str) -> None:
         pipe = asyncio.subprocess.PIPE
-        paths = os.environ.get("PYTHONPATH", "")
-        absolute = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths.split(os.pathsep)))} if paths else {}
         job.process = process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "dragonscale.web.server.job", stdin=pipe, stdout=pipe, cwd=folder,
-            env={**os.environ, **absolute, "TMPDIR": folder}, start_new_session=True, limit=LONGEST,
+            env=job_environment(self.settings, folder), start_new_session=True, limit=LONGEST,
         )  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
@@ -197,3 +204,16 @@ class JobDesk:
             job.end(error_line("limit", STOPPING))
             job.kill()
         await asyncio.gather(*self.running.values(), return_exceptions=True)
+
+
+def job_environment(settings: PageSettings, folder: str) -> dict[str, str]:
+    """The variables of a job: those of the server, which compilers need, but where workers may not ask the Hub, jobs may not either,
+    and nothing of the owner's login is there."""
+    found = {**os.environ, "TMPDIR": folder}
+    if "PYTHONPATH" in found:  # the job stands elsewhere
+        found["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, found["PYTHONPATH"].split(os.pathsep)))
+    if not settings.hub:
+        found = {name: value for name, value in found.items() if name not in LOGINS} | {"HF_HUB_OFFLINE": "1"}
+    if not settings.loopback:
+        found |= dict.fromkeys(("HF_HOME", "HF_HUB_CACHE", "XDG_CONFIG_HOME"), folder)
+    return found

@@ -24,6 +24,7 @@ JUST = 0.25
 """Seconds after which a question may be what its worker died of."""
 TABS = 2048
 """Tabs whose last worker is remembered."""
+HOPELESS = "The page's workers cannot be started on this machine; the terminal of the server may say why."
 STOPPING = "The page's server is stopping."
 DIED = "The process that worked on this question died; ask again, or ask for less."
 TOO_LONG = (
@@ -70,6 +71,8 @@ class WorkerPool:
         """Queue a question, or refuse it."""
         if self.closing:
             raise Crowded(STOPPING)
+        if all(one.hopeless for one in self.workers):
+            raise Crowded(HOPELESS, 60)
         turn.remembered = turn.lane == SLOW and bool(turn.key) and any(turn.key in one.keys for one in self.workers)
         self.queue.put(turn)
         self.pump()
@@ -123,8 +126,10 @@ class WorkerPool:
 
     def ended(self, worker: PageWorker) -> None:
         """A worker has answered."""
-        turn = worker.free()
+        slow, turn = worker.slow, worker.free()
         if turn is not None:
+            if slow:
+                self.queue.spend(turn, time.monotonic() - turn.begun)
             self.answered += 1
             self.queue.ended(turn)
             turn.end()
@@ -171,7 +176,7 @@ class WorkerPool:
         limits, now = self.settings, time.monotonic()
         lane = SLOW if worker.slow else QUICK
         most = limits.slow_s if worker.slow else limits.quick_s
-        contested = limits.contested_slow_s if worker.slow else limits.contested_quick_s
+        contested = self._contested(turn) if worker.slow else limits.contested_quick_s
         took = now - turn.begun
         if turn.left_at is not None:
             if now - turn.left_at > limits.grace_s:
@@ -179,10 +184,17 @@ class WorkerPool:
         elif took > most:
             self._stop(worker, "limit", TOO_LONG.format(most))
         elif took > contested and self.queue.others_wait(turn, lane):
-            self._stop(worker, "limit", CONTESTED.format(contested))
+            self._stop(worker, "limit", CONTESTED.format(round(took)))
         elif worker.resident() > limits.memory_bytes:
             self._stop(worker, "limit", TOO_LARGE.format(limits.memory_bytes / 1e9))
             worker.kill()
+
+    def _contested(self, turn: Turn) -> float:
+        """How long a slow question goes on while others wait: the less, the more its address has had lately or still wants."""
+        limits = self.settings
+        if self.queue.backlog(turn, SLOW) > limits.greedy_waiting:
+            return limits.contested_least_s
+        return max(limits.contested_slow_s - self.queue.spent(turn), limits.contested_least_s)
 
     def _stop(self, worker: PageWorker, kind: str, sentence: str) -> None:
         turn = worker.turn
@@ -207,7 +219,7 @@ class WorkerPool:
         for worker in self.workers:
             worker.stop()
         for task in self._tasks[: len(self.workers)]:
-            with contextlib.suppress(asyncio.CancelledError, TimeoutError):
+            with contextlib.suppress(asyncio.CancelledError, Exception):
                 await asyncio.wait_for(task, 5)
         for task in self._tasks:
             task.cancel()

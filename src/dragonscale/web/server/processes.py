@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,29 +26,29 @@ WAITS = (0.5, 30.0)
 """Seconds before a worker that died before it was ready is started again: the first time, and at most."""
 TRIES = 3
 """Deaths before it was ever ready, after which a worker is given up."""
-KEYS = 40
-"""Questions whose records a worker is known to remember: a few less than it keeps."""
 PREFIX = "dragonscale-"
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class PageWorker:
-    """One worker. Its state is starting, ready, dead or stopped."""
+    """One worker. Its state is starting, ready, killed (another is started), dead or stopped."""
 
     def __init__(self, pool: "WorkerPool", index: int) -> None:
         self.pool, self.index = pool, index
-        self.state, self.turn, self.slow = "starting", None, False
-        self.turn: Turn | None
+        self.state, self.slow = "starting", False
+        self.turn: Turn | None = None
         self.used_at = 0.0
-        self.keys: OrderedDict[int, None] = OrderedDict()
+        self.keys: frozenset[str] = frozenset()
+        """The records that it remembers, as it said itself."""
         self.deaths = self.restarts = 0
+        self.was_ready = False
         self.process: subprocess.Popen[bytes] | None = None
         self.writer: asyncio.StreamWriter | None = None
 
     @property
     def hopeless(self) -> bool:
         """Whether it died again and again without having been ready once."""
-        return self.deaths >= TRIES
+        return self.deaths >= TRIES and not self.was_ready
 
     async def run(self) -> None:
         """Start it, again where it dies, until it is stopped."""
@@ -58,7 +57,7 @@ class PageWorker:
             await self._once()
             was_ready = self.state in ("ready", "killed")
             self.state = "stopped" if self.state == "stopped" else "dead"
-            self.keys.clear()
+            self.keys = frozenset()
             self.pool.died(self)
             if was_ready:
                 self.deaths, wait = 0, WAITS[0]
@@ -74,17 +73,15 @@ class PageWorker:
 
     async def _once(self) -> None:
         folder = os.path.join(self.pool.folder, str(self.index))
-        os.makedirs(folder, exist_ok=True)
-        own, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "dragonscale.web.server.worker", str(theirs.fileno())]
-        with theirs:
-            # a session of its own: Ctrl-C in a terminal is the server's to hear, which then ends it
-            self.process = process = subprocess.Popen(
-                command, pass_fds=(theirs.fileno(),), cwd=folder, env=environment(self.pool.settings, folder),
-                stdin=subprocess.DEVNULL, stdout=2, start_new_session=True,
-            )  # fmt: skip
-        reader, self.writer = await asyncio.open_connection(sock=own)
         try:
+            os.makedirs(folder, exist_ok=True)
+            own, theirs = socket.socketpair()
+        except OSError:  # the machine is short of something; tried again later
+            return
+        try:
+            with theirs:
+                self.process = self._popen(folder, theirs.fileno())
+            reader, self.writer = await asyncio.open_connection(sock=own)
             self.writer.write(frame(b"o", msgspec.json.encode(self._start(folder))))
             while True:
                 kind, size = HEAD.unpack(await reader.readexactly(HEAD.size))
@@ -92,9 +89,19 @@ class PageWorker:
         except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError):
             pass
         finally:
-            self.writer.close()
-            process.kill()  # one that closed its socket is of no use any more
-            await asyncio.to_thread(process.wait)
+            own.close() if self.writer is None else self.writer.close()
+            process, self.process, self.writer = self.process, None, None
+            if process is not None:
+                process.kill()  # one that closed its socket is of no use any more
+                await asyncio.to_thread(process.wait)
+
+    def _popen(self, folder: str, end: int) -> "subprocess.Popen[bytes]":
+        # a session of its own: Ctrl-C in a terminal is the server's to hear, which then ends it
+        command = [sys.executable, "-m", "dragonscale.web.server.worker", str(end)]
+        return subprocess.Popen(
+            command, pass_fds=(end,), cwd=folder, env=environment(self.pool.settings, folder),
+            stdin=subprocess.DEVNULL, stdout=2, start_new_session=True,
+        )  # fmt: skip
 
     def _start(self, folder: str) -> WorkerStart:
         settings = self.pool.settings
@@ -107,9 +114,10 @@ class PageWorker:
         if kind == b"m":
             self.pool.heard(self, payload)
         elif kind == b"e":
+            self.keys = msgspec.json.decode(payload, type=frozenset[str])
             self.pool.ended(self)
         elif kind == b"r" and self.state == "starting":
-            self.state = "ready"
+            self.state, self.was_ready = "ready", True
             self.pool.became_ready()
 
     def begin(self, turn: Turn) -> None:
@@ -123,13 +131,8 @@ class PageWorker:
         self._send(frame(b"d"))
 
     def free(self) -> Turn | None:
-        """It has no question any more; which one it had. An answer that was heard to its end is remembered there."""
+        """It has no question any more; which one it had."""
         turn, self.turn, self.slow = self.turn, None, False
-        if turn is not None and turn.key and turn.left_at is None and self.state == "ready":
-            self.keys[turn.key] = None
-            self.keys.move_to_end(turn.key)
-            while len(self.keys) > KEYS:
-                self.keys.popitem(last=False)
         return turn
 
     def resident(self) -> int:

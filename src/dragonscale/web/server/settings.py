@@ -29,8 +29,14 @@ class PageSettings:
     quick_s: float = 10.0
     slow_s: float = 120.0
     contested_quick_s: float = 5.0
-    contested_slow_s: float = 30.0
+    contested_slow_s: float = 20.0
     """The same while somebody at another address waits: nobody holds a worker for long that others need."""
+    contested_least_s: float = 3.0
+    """What is left of it for an address that has had as much slow work lately, or that has many slow questions waiting."""
+    greedy_waiting: int = 12
+    """So many: a page of one reader asks for fewer."""
+    spent_half_s: float = 60.0
+    """How soon half of the slow work that an address has had is forgotten."""
     grace_s: float = 3.0
     """How long work goes on that nobody waits for, before its worker is killed."""
     demoted_s: float = 60.0

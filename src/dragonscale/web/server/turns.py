@@ -23,6 +23,9 @@ from dragonscale.errors import InputError
 from dragonscale.web.server.lanes import QUICK, SLOW
 from dragonscale.web.server.settings import PageSettings
 
+SWEPT = 10.0
+"""Seconds between two sweeps of addresses."""
+
 
 class Crowded(InputError):
     """There is no room for a question now; `retry_after` seconds on there may be."""
@@ -35,7 +38,7 @@ class Crowded(InputError):
 class Turn:
     """A question on its way: who asked it, and the lines of its answer that its reader has not taken yet."""
 
-    def __init__(self, body: bytes, address: str, tab: str, lane: str, key: int = 0) -> None:
+    def __init__(self, body: bytes, address: str, tab: str, lane: str, key: str = "") -> None:
         self.body, self.address, self.tab, self.lane, self.key = body, address, tab, lane, key
         self.remembered = False
         """Whether a worker that has the record could answer it at once."""
@@ -88,6 +91,18 @@ class _Address:
         self.tabs: dict[str, _Tab] = {}
         self.running, self.served, self.waiting = 0, 0, 0
         self.demoted_until = 0.0
+        self._spent, self._spent_at = 0.0, 0.0
+
+    def spent(self, half_s: float, more: float = 0.0) -> float:
+        """Seconds of slow work that it has had lately, with `more` added."""
+        now = time.monotonic()
+        self._spent = self._spent * 0.5 ** ((now - self._spent_at) / half_s) + more
+        self._spent_at = now
+        return self._spent
+
+    def idle(self, half_s: float) -> bool:
+        """Whether nothing of it is here or remembered against it."""
+        return not self.tabs and self.demoted_until < time.monotonic() and self.spent(half_s) < 1.0
 
 
 class FairQueue:
@@ -98,10 +113,12 @@ class FairQueue:
         self.addresses: dict[str, _Address] = {}
         self.waiting = 0
         self._served = itertools.count(1)
+        self._swept = time.monotonic()
 
     def put(self, turn: Turn) -> None:
         """Take a turn in, or refuse it where too many wait."""
         limits = self.settings
+        self._sweep()
         address = self.addresses.setdefault(turn.address, _Address())
         tab = address.tabs.setdefault(turn.tab, _Tab())
         full = len(tab) >= limits.waiting_per_tab or address.waiting >= limits.waiting_per_address
@@ -148,6 +165,18 @@ class FairQueue:
         """Its question had to be stopped: what its address asks next does not count as quick for a while."""
         self.addresses[turn.address].demoted_until = time.monotonic() + self.settings.demoted_s
 
+    def spend(self, turn: Turn, seconds: float) -> None:
+        """Slow work was done for its address."""
+        self.addresses[turn.address].spent(self.settings.spent_half_s, seconds)
+
+    def spent(self, turn: Turn) -> float:
+        """Seconds of slow work that its address has had lately, without this turn."""
+        return self.addresses[turn.address].spent(self.settings.spent_half_s)
+
+    def backlog(self, turn: Turn, lane: str) -> int:
+        """How many more of its address wait."""
+        return sum(len(tab.lanes[lane]) for tab in self.addresses[turn.address].tabs.values())
+
     def others_wait(self, turn: Turn, lane: str) -> bool:
         """Whether somebody at another address waits, with nothing under way, for what this turn holds."""
         return any(
@@ -185,8 +214,17 @@ class FairQueue:
         tab = address.tabs.get(turn.tab)
         if tab is not None and not tab.running and not len(tab):
             del address.tabs[turn.tab]
-        if not address.tabs and address.demoted_until < time.monotonic():
+        if address.idle(self.settings.spent_half_s):
             del self.addresses[turn.address]
+
+    def _sweep(self) -> None:
+        """Forget, now and then, those whose past no longer counts and who have not come back."""
+        now = time.monotonic()
+        if now - self._swept > SWEPT:
+            self._swept = now
+            gone = [name for name, one in self.addresses.items() if one.idle(self.settings.spent_half_s)]
+            for name in gone:
+                del self.addresses[name]
 
 
 def _order_of(one: _Address | _Tab) -> tuple[int, int]:

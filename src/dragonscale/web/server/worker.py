@@ -2,7 +2,7 @@
 
 It speaks frames over a socket: a kind of one letter, a length, and JSON. It is sent its order, then questions (`a`), and
 `d` where nobody waits for the present one; it sends `r` when it is ready, `m` for each message of an answer, `e` at
-its end. A thread reads, so that `d` is heard while the planner works: its next message then raises `Unwanted`, and where
+its end with the names of the records that it remembers. A thread reads, so that `d` is heard while the planner works: its next message then raises `Unwanted`, and where
 none comes soon, a signal does, between two of its steps. So a search that is given up costs no process. Where the other
 end closes, the process is of no use and ends at once.
 """
@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.web.answers import Unwanted, answer, view_names
+from dragonscale.web.asked import KEPT
 from dragonscale.web.server.locked import lock
 from dragonscale.web.server.wire import HEAD, WorkerStart, frame
 from dragonscale.web.views import panels_of
@@ -77,7 +78,8 @@ class WorkerWire:
             self.end.sendall(frame(kind, payload))
         except OSError:
             os._exit(0)
-        self.sending = False
+        finally:
+            self.sending = False
 
 
 def main() -> None:
@@ -96,7 +98,7 @@ def main() -> None:
     wire.send(b"r")
     while True:
         _answer_one(wire, msgspec.json.decode(wire.asked.get()))
-        wire.send(b"e")
+        wire.send(b"e", msgspec.json.encode(KEPT.keys()))
 
 
 def _answer_one(wire: WorkerWire, request: dict[str, Any]) -> None:
@@ -106,10 +108,11 @@ def _answer_one(wire: WorkerWire, request: dict[str, Any]) -> None:
         wire.send(b"m", msgspec.json.encode(message) + b"\n")
 
     with contextlib.suppress(Unwanted):
-        wire.working = True
-        answer(request, send)
-        wire.working = False
-    wire.working = False
+        try:
+            wire.working = True
+            answer(request, send)
+        finally:  # inside of `suppress`: the signal may come until here
+            wire.working = False
 
 
 def _limit_memory(most: int) -> None:

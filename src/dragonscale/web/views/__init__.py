@@ -24,11 +24,6 @@ def view_names() -> tuple[str, ...]:
     return (*_COMMANDS, *_OTHERS)
 
 
-def command_of(view: str) -> str:
-    """The command whose record a view shows."""
-    return view
-
-
 def panels_of(view: str) -> dict[str, Callable[[Any], Any]]:
     """The panels of a view by name, in the order they are drawn."""
     from dragonscale.web.views.sheets import record_panel, sheet_panel
