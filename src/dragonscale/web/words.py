@@ -63,7 +63,7 @@ def looks_like_file(text: str) -> bool:
     ... ]
     [False, False, False, False]
     >>> [looks_like_file(text) for text in ("../x", "/etc/passwd", "plan.toml", "~/a", "a/b/c", "x=/etc", " /etc")]
-    [True, True, True, True, True, True]
+    [True, True, True, True, True, True, True]
     """
     return _FILE.search(_RATE.sub("", text)) is not None
 
