@@ -17,6 +17,8 @@ from typing import Any
 from dragonscale.web.server.gate import Refusal
 
 PAGE = Path(__file__).parents[1] / "page"
+DOCS = Path(__file__).parents[4] / "docs"
+"""The pages of the documentation, as text, where the package runs from a checkout; derivations link to them."""
 _TYPES = {
     ".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8", ".svg": "image/svg+xml", ".json": "application/json", ".woff2": "font/woff2",
@@ -43,8 +45,8 @@ class PageFile:
 class PageFiles:
     """Every file below a folder, by the path of its address."""
 
-    def __init__(self, folder: Path = PAGE) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path = PAGE, docs: Path = DOCS) -> None:
+        self.folder, self.docs = folder, docs
         self.files: dict[str, PageFile] = {}
         self.places: dict[str, Path] = {}
         self.scanned = 0.0
@@ -53,6 +55,8 @@ class PageFiles:
     def _scan(self) -> None:
         found = sorted(path for path in self.folder.rglob("*") if path.is_file())
         self.places = {"/" + path.relative_to(self.folder).as_posix(): path for path in found}
+        if (self.docs / "web.md").is_file():
+            self.places |= {f"/docs/{path.name}": path for path in sorted(self.docs.glob("*.md"))}
         if "/index.html" in self.places:
             self.places["/"] = self.places["/index.html"]
         self.scanned = time.monotonic()

@@ -2,6 +2,7 @@
 
 import functools
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from dragonscale.charts.theme import DARK, LIGHT, MEMORY_ROLES, TIME_ROLES, Theme
@@ -38,7 +39,7 @@ def catalogue_panel(_: Asked) -> dict[str, Any]:
 def _catalogue() -> dict[str, Any]:
     known, every = known_lists(), tools()
     return {
-        "version": version("dragonscale"),
+        "version": version("dragonscale"), "docs": (Path(__file__).parents[4] / "docs" / "web.md").is_file(),
         "models": list(known["models"]), "presets": _presets(), "stacks": list(known["stacks"]), "engines": list(known["engines"]),
         "dtypes": list(known["dtypes"]), "slices": list(known["slices"]),
         "chips": [_chip(name) for name in chip_names()],

@@ -1,8 +1,9 @@
 // Where a number comes from: a drawer with how it is put together, its formula, its letters, its error and its sources.
 
 import { ask } from "./backend.js";
+import { Catalogue } from "./catalogue.js";
 import { Dialog } from "./dialog.js";
-import { html, useEffect, useMemo, useState } from "./html.js";
+import { html, useContext, useEffect, useMemo, useState } from "./html.js";
 import { Maths } from "./maths.js";
 import { Deriving, Num } from "./number.js";
 import { setView, useAppState } from "./state.js";
@@ -122,12 +123,20 @@ function Lines({ of }) {
 
 const DOCS = document.querySelector('meta[name="dragonscale-docs"]');
 
+/** Where a page of the documentation is: on the site around the static edition, or beside the server's own checkout. */
+function docsAddress(page, anchor, beside) {
+  if (DOCS) return `${DOCS.content}${page}/${anchor}`;
+  return beside ? `docs/${page}.md` : null;
+}
+
 function Sources({ sources, docs }) {
   const anchor = docs && docs.anchor ? `#${docs.anchor}` : "";
+  const catalogue = useContext(Catalogue);
+  const address = docs && docsAddress(docs.page, anchor, catalogue && catalogue.docs);
   return html`<section><h3>Sources</h3><ul class="sources">
     ${sources.map((one) => html`<li key=${one.text}>${one.url ? html`<a href=${one.url} rel="noreferrer noopener" target="_blank">${one.text}</a>` : one.text}</li>`)}
-    ${docs && html`<li>${DOCS
-      ? html`<a href=${`${DOCS.content}${docs.page}/${anchor}`} target="_blank" rel="noopener">Docs: ${docs.page}${anchor}</a>`
+    ${docs && html`<li>${address
+      ? html`<a href=${address} target="_blank" rel="noopener">Docs: ${docs.page}${anchor}</a>`
       : html`Docs: <code>docs/${docs.page}.md${anchor}</code>`}</li>`}
   </ul></section>`;
 }
