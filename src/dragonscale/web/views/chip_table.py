@@ -14,14 +14,14 @@ EXA = 1e18
 COLUMNS = {
     "bf16": ("bf16", "FLOP/s", "matrix.bf16"), "fp8": ("fp8", "FLOP/s", "matrix.fp8"), "hbm": ("HBM", "bytes", "memory.hbm.capacity"),
     "bandwidth": ("HBM rate", "bytes/s", "memory.hbm.bandwidth"), "intensity": ("FLOP/B", "FLOP/byte", "critical_intensity"),
-    "link": ("link", "bytes/s", ""), "power": ("power", "W", "power"), "price": ("price", "USD/h", "price"),
+    "link": ("one ICI link or all NVLink", "bytes/s", ""), "power": ("power", "W", "power"), "price": ("price", "USD/h", "price"),
     "list": ("list price", "USD/h", "list_price"), "per_exaflop": ("$ per EFLOP", "USD", "usd_per_exaflop"),
     "per_flop_watt": ("FLOP/s per W", "FLOP/s", "flops_per_watt"),
 }  # fmt: skip
 
 
 def table_panel(asked: Asked) -> dict[str, Any]:
-    """A row for each chip, numbers by column; `link` is what a chip sends to its nearest neighbours one way."""
+    """A row for each chip, numbers by column; `link` is one way: one of a TPU's ICI links, all of a GPU's NVLink."""
     report: ChipsReport = asked.ask("chips", {})
     return {
         "columns": [{"name": name, "title": title, "unit": unit} for name, (title, unit, _) in COLUMNS.items()],
@@ -109,7 +109,7 @@ def beside_panel(asked: Asked) -> dict[str, Any]:
     return {
         "chips": [{"name": one.name, "title": one.title, "kind": one.kind, "released": one.released} for one in reports],
         "rows": [
-            {"title": title, "cells": [_compared(cells(one)[name], cells(reports[0])[name]) for one in reports]}
+            {"title": title, "cells": [_compared(cells(one)[name], cells(reports[0])[name], name != "link" or one.kind == reports[0].kind) for one in reports]}
             for name, (title, _, _) in COLUMNS.items()
         ] + [
             {"title": what, "cells": [{"number": {"text": getattr(one, field), "value": None, "why": ""}, "ratio": "",
@@ -120,9 +120,9 @@ def beside_panel(asked: Asked) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _compared(one: Amount, first: Amount) -> dict[str, Any]:
-    """A cell, and how many times the first chip's number it is."""
-    known = one["value"] is not None and first["value"]
+def _compared(one: Amount, first: Amount, alike: bool) -> dict[str, Any]:
+    """A cell, and how many times the first chip's number it is, where the two are `alike`: a TPU has several links."""
+    known = alike and one["value"] is not None and first["value"]
     ratio = one["value"] / first["value"] if known else None
     return {
         "number": one,

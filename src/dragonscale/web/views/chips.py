@@ -25,7 +25,7 @@ def chip_panel(asked: Asked) -> dict[str, Any]:
     report, own = chip_report(chip), cells(chip_report(chip_of(asked)))
     now = cells(report)
     labels = {"bf16": "bf16 peak", "fp8": "fp8 peak", "hbm": "HBM", "bandwidth": "HBM bandwidth", "intensity": "compute binds above",
-              "link": "link, one way", "price": "an hour", "list": "list price", "power": "power"}  # fmt: skip
+              "link": "one ICI link, or all NVLink, one way", "price": "an hour", "list": "list price", "power": "power"}  # fmt: skip
     groups: dict[str, list[dict[str, Any]]] = {}
     for fact in report.facts:
         groups.setdefault(_group(fact), []).append(_fact(fact, report.sources))
