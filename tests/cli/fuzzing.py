@@ -38,7 +38,7 @@ STOPS = {
     "dragonscale.reports.calibrate.ask": "bench_with",
     "dragonscale.reports.sweep.ask": "sweep",
     "dragonscale.cli.mcp.ask": "serve",
-    "dragonscale.web": "serve",
+    "dragonscale.web.server.serving": "listen",
 }
 """What runs compilers, devices, other processes or servers: reached, a command line is well formed."""
 MAY_BE_NEGATIVE = re.compile(

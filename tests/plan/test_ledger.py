@@ -121,7 +121,13 @@ def test_a_formula_put_into_numbers_is_its_line(model: str, where: str, stack: s
     assert put_in(formulas.upper) == pytest.approx(real.upper, rel=1e-9)
 
 
-@pytest.mark.parametrize(("model", "where", "seed"), [(model, where, seed) for model, where, _, seed in CASES[::3]])
+OURS = [(model, where, seed) for model, where, _, seed in CASES[::3]]
+
+
+@pytest.mark.parametrize(
+    ("model", "where", "seed"),
+    [case if place % 3 == 0 else pytest.param(*case, marks=pytest.mark.slow) for place, case in enumerate(OURS)],
+)
 def test_train_with_our_stack_is_what_verify_calls_planned(model: str, where: str, seed: int) -> None:
     job = job_of(model, where, "dragonscale")
     plan = drawn(job, seed + 2)

@@ -110,12 +110,12 @@ def preset(name: str) -> dict[str, Any]:
     table = _file(stem)[found]
     if "base" in table:
         table = _merged({k: v for k, v in preset(table["base"]).items() if k != "aliases"}, table)
-    return table | {"name": found}  # its own name, not that of its base
+    return {"name": found} | table
 
 
 def preset_model(name: str, assume: Assumed | None = None, family: str = "") -> "Transformer":
     """The model that a preset describes."""
-    return _from_table(preset(name), assume, family) if assume or family else _published(preset(name)["name"])
+    return _from_table(preset(name), assume, family) if assume or family else _published(name)
 
 
 @lru_cache(maxsize=32)
