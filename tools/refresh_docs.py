@@ -1,13 +1,14 @@
 """Examples in the README and docs: find them, run them, and put the real output back in.
 
-An example is a line `$ dscale …` in a ```console block, followed by what it prints. `python -m tools.refresh_docs`
-rewrites every page with fresh output; the tests only compare.
+An example is a line `$ dscale …` in a ```console block, followed by what it prints; `| grep PATTERN` keeps the lines
+that match. `python -m tools.refresh_docs` rewrites every page (or those named) with fresh output; the tests only compare.
 """
 
 import contextlib
 import io
 import re
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,10 +45,22 @@ def examples(text: str) -> list[Example]:
 
 
 def run_example(command: str) -> str:
-    """What a command prints: stdout, then stderr, trailing blanks removed. Files of `examples/` are found from anywhere."""
+    """What a command prints: stdout, then stderr, trailing blanks removed. Files of `examples/` are found from anywhere.
+
+    With `| grep PATTERN` (an extended pattern, as `grep -E` reads it) only the lines of stdout that match.
+    """
+    words = shlex.split(command)[1:]
+    pattern = None
+    if "|" in words:
+        place = words.index("|")
+        (tool, *flags, pattern), words = words[place + 1 :], words[:place]
+        assert tool == "grep", f"only grep may follow a command: {command}"
+        assert set(flags) <= {"-E"}, f"grep takes -E alone: {command}"
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        main([str(ROOT / word) if word.startswith("examples/") else word for word in shlex.split(command)[1:]])
+        main([str(ROOT / word) if word.startswith("examples/") else word for word in words])
+    if pattern is not None:
+        return "\n".join(line for line in out.getvalue().splitlines() if re.search(pattern, line))
     return (out.getvalue() + err.getvalue()).rstrip("\n")
 
 
@@ -76,7 +89,8 @@ def broken_links(page: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    for page in pages():
+    for page in [Path(name).resolve() for name in sys.argv[1:]] or pages():
         text = page.read_text()
-        page.write_text(refreshed(text))
-        print(f"{'refreshed' if refreshed(text) != text else 'unchanged'} {page.relative_to(ROOT)}")
+        fresh = refreshed(text)
+        page.write_text(fresh)
+        print(f"{'refreshed' if fresh != text else 'unchanged'} {page.relative_to(ROOT)}")

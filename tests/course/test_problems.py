@@ -1,0 +1,109 @@
+"""Laws of every problem: it poses itself from any seed, its own answer is right, and no trap is ever taken for right."""
+
+import math
+import re
+
+import pytest
+
+from dragonscale.course.judging import judge, near
+from dragonscale.course.problem import Posed, Problem
+from dragonscale.course.variants import Variant, traps_apart, variant
+from dragonscale.errors import InputError
+from dragonscale.units import UNITS, render
+from tests.course.written import written
+
+PROBLEMS = written()
+SEEDS = range(1, 13)
+"""Of each problem by default; `test_ten_thousand_variants` goes on."""
+
+
+def written_out(posed: Posed, value: float) -> str:
+    """A value as a careful reader types it."""
+    bare = {"bytes": "B", "bytes/s": "B/s", "USD": "$", "USD/h": "$/h", "count": "", "count/s": "/s"}
+    unit = bare.get(posed.dimension, posed.dimension)
+    return f"${value!r}{unit[1:]}" if unit.startswith("$") else f"{value!r}{unit}"
+
+
+def check_variant(made: Variant) -> None:
+    posed, name = made.posed, f"{made.problem.id} seed {made.seed}"
+    assert posed.ask.strip().endswith(("?", ".", ")")), name
+    assert len(posed.hints) >= 2, name
+    assert len(posed.steps) >= 2, name
+    for text in (posed.ask, *posed.hints, *posed.steps, *(trap.why for trap in posed.traps)):
+        assert not re.search(r"\bnan\b|\binf\b|None|<function|Struct\(|Symbol\(", text), f"{name}: {text}"
+    if posed.options:
+        assert posed.answer in posed.options, name
+        assert len(set(posed.options)) == len(posed.options) >= 2, name
+        assert judge(posed, str(posed.answer)).right, name
+        assert not any(judge(posed, one).right for one in posed.options if one != posed.answer), name
+        return
+    assert not isinstance(posed.answer, str), name
+    assert posed.dimension in UNITS, name
+    assert math.isfinite(posed.answer), name
+    assert posed.answer > 0, name
+    assert 0 < posed.tolerance <= 0.1, name
+    assert posed.traps, f"{name} knows no usual mistake"
+    assert traps_apart(posed), f"{name}: a trap is within 2.5 tolerances of the answer {posed.answer:g}"
+    assert judge(posed, written_out(posed, posed.answer)).right, name
+    check_traps(posed, name)
+
+
+def check_traps(posed: Posed, name: str) -> None:
+    """Nothing within the tolerance of a trap is accepted, from either side."""
+    for trap in posed.traps:
+        assert math.isfinite(trap.value), name
+        if not 1e-29 < trap.value < 1e17 and posed.dimension == "count":
+            continue
+        for share in (-1.0, -0.5, 0.0, 0.5, 1.0):
+            value = trap.value * (1 + share * posed.tolerance)
+            if value > 0:
+                assert not judge(posed, written_out(posed, value)).right, f"{name}: {trap.why}"
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda one: one.id)
+def test_a_problem_poses_itself(problem: Problem) -> None:
+    check_variant(variant(problem))
+    for seed in SEEDS:
+        check_variant(variant(problem, seed))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda one: one.id)
+def test_variants_differ_and_a_seed_repeats_itself(problem: Problem) -> None:
+    asked = {variant(problem, seed).posed.ask for seed in range(1, 25)}
+    assert len(asked) >= 4, f"{problem.id} has too few variants"
+    assert variant(problem, 7) == variant(problem, 7)
+
+
+@pytest.mark.slow
+def test_ten_thousand_variants() -> None:
+    each = -(-10_000 // len(PROBLEMS))
+    for problem in PROBLEMS:
+        for seed in range(100, 100 + each):
+            check_variant(variant(problem, seed))
+
+
+def test_units_are_asked_for_and_rounded_answers_do() -> None:
+    posed = Posed("How long?", 0.00125, "s")
+    assert judge(posed, render(0.00125, "s")).right
+    assert judge(posed, "about 1.26 ms").right
+    assert not judge(posed, "1.3ms").right
+    with pytest.raises(InputError, match="no unit"):
+        judge(posed, "1.25")
+    with pytest.raises(InputError, match="empty"):
+        judge(posed, "  ")
+
+
+def test_what_is_wrong_is_told() -> None:
+    posed = Posed("How many bytes?", 16e9, "bytes")
+    assert "decimal" in judge(posed, "16GiB").told
+    assert "bits" in judge(posed, "128GB").told
+    assert "10^3" in judge(posed, "16TB").told
+    assert near(100.9, 100, 0.01)
+
+
+def test_options_by_word_letter_or_beginning() -> None:
+    posed = Posed("Which?", "memory", options=("compute", "memory"))
+    assert all(judge(posed, said).right for said in ("memory", "b", "B)", "mem", "Memory"))
+    assert not judge(posed, "a").right
+    with pytest.raises(InputError, match="choose one"):
+        judge(posed, "network")
