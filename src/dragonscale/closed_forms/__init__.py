@@ -32,6 +32,10 @@ NAMES = {
     "schemes": ("SCHEMES", "Scheme", "read_scheme"),
     "rooflines": ("layer_times", "letters", "ring_mesh", "wire_intensity", "abstract_torus"),
     "crossovers": ("find_rules", "best_split", "least_tokens", "rank_splits"),
+    "training_limits": (
+        "fsdp_tokens", "pod_tokens", "tp_degree", "tp_width", "mixed_tokens", "mixed_degree", "mixed_ratio",
+        "split_ratio", "split_tokens", "layer_seconds", "weight_seconds", "activation_seconds",
+    ),
     "planned_passes": ("pass_times",),
     "pipelined": ("pipeline_hops", "pipeline_time"),
     "costs": ("pointwise_cost", "tiled_matmul_cost", "attention_cost", "padded"),
