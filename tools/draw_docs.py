@@ -12,6 +12,7 @@ from typing import Any
 
 from dragonscale.charts import Chart
 from dragonscale.hardware import load_chip, parse_target
+from tools.course_pictures import course_pictures
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 MODEL, SLICE, BATCH, SEQUENCE = "llama3-70b", "h100:512", "4Mi", "8192"
@@ -143,6 +144,7 @@ PICTURES: dict[str, Callable[[], Chart]] = {
     "shard-mesh": lambda: _shard("mesh"),
     "chips": _chips,
     "model": _model,
+    **course_pictures(),
 }
 DARK = ("answer",)
 """Those that have a dark twin, for pages that show either."""
