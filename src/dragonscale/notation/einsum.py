@@ -76,6 +76,8 @@ def parse_einsum(text: str) -> Einsum:
         raise InputError(f"{shorten(text)} has two arrows; one output is allowed.")
     output = parse_array(right) if arrow else None
     operands, output = _name_sizes(operands, output, text)
+    if output and len(operands) == 1 and not output.dtype:
+        output = replace(output, dtype=operands[0].dtype)  # a reshard moves what is there
     line = Einsum(tuple(operands), output or _matmul_output(operands, text))
     _check(line, text)
     return line

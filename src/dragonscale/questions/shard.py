@@ -16,8 +16,8 @@ class ShardQuestion:
     """A sharded einsum, a chain of them, or a reshard."""
 
     expression: Text = Text(
-        "Such as 'A[I_X, J] @ B[J_X, K] -> C[I, K]', a chain 'In[B_X, D] · W1[D, F] · W2[F, D] -> Out[B_X, D]', or a "
-        "reshard 'A[I_X, J] -> A[I, J_X]'.",
+        "Such as 'A[I_X, J] @ B[J_X, K] -> C[I, K]', a chain 'In[B_X, D] · W1[D, F] · W2[F, D] -> Out[B_X, D]', a "
+        "reshard 'A[I_X, J] -> A[I, J_X]', or a layout 'A[I_XY, J]': what each chip holds.",
         value="EXPR", place=True,
     )  # fmt: skip
     mesh: Thing = MESH

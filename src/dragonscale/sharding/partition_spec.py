@@ -42,6 +42,19 @@ def to_partition_spec(array: Array) -> "PartitionSpec":
         raise InputError(f"This JAX cannot write the partial sums of {array}: {lacks}") from None
 
 
+def partition_spec_text(array: Array) -> str:
+    """The same as text, for which no JAX is needed.
+
+    >>> from dragonscale.notation import parse_array
+    >>> partition_spec_text(parse_array("A[I_XY, J, K_Z]{U_W}"))
+    "P(('X', 'Y'), None, 'Z', unreduced={'W'})"
+    """
+    parts = [repr(dim.axes[0] if len(dim.axes) == 1 else dim.axes or None) for dim in array.dims]
+    if array.partial:
+        parts.append(f"unreduced={{{', '.join(map(repr, array.partial))}}}")
+    return f"P({', '.join(parts)})"
+
+
 def from_partition_spec(spec: "PartitionSpec", names: Iterable[str], dtype: str = "", name: str = "") -> Array:
     """The array of which JAX writes this layout, given the names of its dims; dims the spec leaves out are whole."""
     make = _partition_spec()

@@ -4,20 +4,23 @@ A strategy asks three resources for time: the matrix unit, HBM and the network. 
 named. Collectives are counted exactly, as `dscale collective` does; the book's first-order figure stands beside.
 """
 
+import re
 from typing import Any, ClassVar
 
 import msgspec
 
 from dragonscale.collectives import BOOK, EXACT, collective_time, wire_bytes
 from dragonscale.errors import InputError
-from dragonscale.notation import parse_chain
+from dragonscale.notation import Array, parse_chain
 from dragonscale.numbers import Number, is_symbolic
 from dragonscale.reports.record import Record
 from dragonscale.reports.roofline.report import prepare
+from dragonscale.reports.shard.blocks import BlockRow, block_rows
 from dragonscale.sharding.algebra import Strategy, book_case
 from dragonscale.sharding.chain import PlannedEinsum, collectives, passes
 from dragonscale.sharding.layout import local_bytes, local_shape, replicated_over, total_bytes
 from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.partition_spec import partition_spec_text
 from dragonscale.sharding.reshard import Step
 from dragonscale.sheets.sheet import Sheet
 
@@ -80,7 +83,7 @@ class LineReport(msgspec.Struct):
 
 
 class ShardReport(Record):
-    """Every einsum of the expression, forward and backward, with its ways."""
+    """Every einsum of the expression, forward and backward, with its ways; of one array alone, where its blocks lie."""
 
     ROWS: ClassVar[str] = "forward_collectives"
     CHARTS: ClassVar[tuple[str, ...]] = ("bars", "mesh")
@@ -95,6 +98,8 @@ class ShardReport(Record):
     forward_collectives: list[MoveRow]
     backward_collectives: list[MoveRow]
     advice: str
+    blocks: list[BlockRow] = []
+    partition_spec: str = ""
 
     @property
     def best(self) -> list[StrategyRow]:
@@ -138,13 +143,28 @@ def shard_report(
         raise InputError(f"{uses}; add {missing}=… to --mesh.")
     there, back = passes(parse_chain(expression), all_sizes, mesh, EXACT)
     forward = [line_report(planned, all_sizes, mesh, most) for planned in there]
-    return ShardReport(
+    report = ShardReport(
         expression=str(line), mesh={name: int(size) for name, size in mesh.axes.items()}, on=on,
         sizes={name: int(size) for name, size in all_sizes.items() if name not in free}, free=free, forward=forward,
         backward=[line_report(planned, all_sizes, mesh, most) for planned in back],
         forward_collectives=_pass(there, all_sizes, mesh), backward_collectives=_pass(back, all_sizes, mesh),
         advice=_advice(forward, free, on),
     )  # fmt: skip
+    if len(line.operands) == 1 and not re.search("->|→", expression):
+        _lay_out(report, line.operands[0], all_sizes, mesh)
+    return report
+
+
+def _lay_out(report: ShardReport, array: Array, sizes: dict[str, Number], mesh: Mesh) -> None:
+    """One array and no arrow asks where it lies; nothing moves."""
+    report.expression, report.backward, report.partition_spec = str(array), [], partition_spec_text(array)
+    report.forward = [msgspec.structs.replace(line, arrays=line.arrays[:1]) for line in report.forward]
+    report.blocks = block_rows(array, sizes, mesh)
+    over = replicated_over(array, mesh)
+    copies = f"Every block lies on {int(mesh.size(*over))} chips, replicated over {', '.join(over)}" if over else ""
+    sums = f"the chips along {', '.join(array.partial)} hold partial sums" if array.partial else ""
+    told = "; ".join(filter(None, (copies, sums))) or "Every block lies on one chip"
+    report.advice = f"{told[0].upper()}{told[1:]}; '{array} -> …' tells what another layout costs."
 
 
 def line_report(planned: PlannedEinsum, sizes: dict[str, Number], mesh: Mesh, most: int) -> LineReport:

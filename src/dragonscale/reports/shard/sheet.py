@@ -1,7 +1,12 @@
 """`dscale shard` laid out: what each chip holds, then for each einsum the ways to do it, step by step as they run."""
 
+import math
+
+from dragonscale.notation import parse_array
 from dragonscale.reports.shard.report import LineReport, MoveRow, ShardReport, StrategyRow
-from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, records, table
+from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, facts, records, table
+
+MOST_CHIPS = 16
 
 
 def shard_sheet(report: ShardReport) -> Sheet:
@@ -10,13 +15,24 @@ def shard_sheet(report: ShardReport) -> Sheet:
     where = (f"mesh {axes}" if axes else "one chip") + (f" on {report.on}" if report.on else "")
     blocks: list[Block] = [Title(report.expression, where)]
     for line in report.forward:
-        blocks += [_arrays(line), *_ways(line)]
+        blocks += [_arrays(line), *([] if report.blocks else _ways(line))]
+    if report.blocks:
+        blocks += [facts(("in JAX", report.partition_spec)), _blocks(report)]
     if report.backward:
         for line in report.backward:
             blocks += [Prose(f"backward: {_head(line)}"), *_ways(line)]
         there, back = len(report.forward_collectives), len(report.backward_collectives)
         blocks.append(Prose(f"Collectives in all, each once: {there} forward, {back} backward."))
     return Sheet((*blocks, Prose(report.advice, "key")))
+
+
+def _blocks(report: ShardReport) -> Grid:
+    """What each chip holds, the first of them where there are many."""
+    rows = [[row.chip, *row.at.values(), *row.holds] for row in report.blocks[:MOST_CHIPS]]
+    chips = math.prod(report.mesh.values())
+    foot = f"{chips - len(rows):,} more chips; `--json` lists them." if chips > len(rows) else ""
+    dims = [dim.name for dim in parse_array(report.expression).dims]
+    return table(["chip", *report.mesh, *dims], rows, "what each chip holds", foot)
 
 
 def _head(line: LineReport) -> str:
@@ -33,7 +49,8 @@ def _arrays(line: LineReport) -> Grid:
         "replicas": "replicas",
     }
     how = {"each chip holds": {"wrap": True}, "all chips": {"keep": 3}}
-    return records(line.arrays, columns, f"forward: {_head(line)}", how=how)
+    title = f"forward: {_head(line)}" if len(line.arrays) > 1 else ""
+    return records(line.arrays, columns, title, how=how)
 
 
 def _ways(line: LineReport) -> list[Block]:

@@ -1,0 +1,44 @@
+"""Where `dscale shard` says that blocks lie, held against JAX's own map of devices."""
+
+from typing import Any
+
+import pytest
+
+import dragonscale as ds
+from dragonscale.notation import parse_array
+from dragonscale.sharding.partition_spec import to_partition_spec
+from tests.runtime.conftest import use_virtual_devices
+
+MESH = {"X": 2, "Y": 4}
+LAYOUTS = ("A[I_X, J]", "A[I_XY, J]", "A[I_YX, J]", "A[I_Y, J_X]", "A[I, J]", "A[I, J_YX]")
+
+
+def written(indices: tuple[slice, ...]) -> list[str]:
+    return [f"{one.start or 0}:{64 if one.stop is None else one.stop}" for one in indices]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_blocks_lie_where_jax_puts_them(layout: str) -> None:
+    use_virtual_devices()
+    jax: Any = pytest.importorskip("jax")
+    types = (jax.sharding.AxisType.Auto,) * 2
+    mesh = jax.make_mesh(tuple(MESH.values()), tuple(MESH), axis_types=types, devices=jax.devices()[:8])
+    sharding = jax.NamedSharding(mesh, to_partition_spec(parse_array(layout)))
+    theirs = {device.id: written(held) for device, held in sharding.devices_indices_map((64, 64)).items()}
+    ours = ds.shard(layout, mesh=MESH, sizes={"I": 64, "J": 64})
+    assert {row.chip: row.holds for row in ours.blocks} == theirs
+    assert str(sharding.spec).removeprefix("Partition").replace("Spec(", "P(") == ours.partition_spec
+
+
+def test_a_layout_names_its_replicas_and_moves_nothing() -> None:
+    found = ds.shard("A:int8[I_XY, J]", mesh={"X": 2, "Y": 8, "Z": 2}, sizes={"I": 128, "J": 2048})
+    [array] = found.forward[0].arrays
+    assert (array.local_bytes, array.total_bytes, array.replicas) == (16384, 524288, 2)
+    assert "replicated over Z" in found.advice
+    assert not found.forward_collectives
+    assert found.partition_spec == "P(('X', 'Y'), None)"
+
+
+def test_a_reshard_keeps_the_dtype() -> None:
+    there = ds.shard("A:fp32[I_X, J] -> A[I, J]", mesh={"X": 4}, sizes={"I": 64, "J": 64})
+    assert [row.local_bytes for row in there.forward[0].arrays] == [64 * 64, 4 * 64 * 64]
