@@ -77,7 +77,9 @@ def prefill_time() -> Chart:
     dots = [float(one["scores"]) / rate for one in flops]
     rest = [float(sum(one.values()) - one["scores"]) / rate for one in flops]
     series = [
-        LineSeries("prefill", tuple(zip(prompts, [a + b for a, b in zip(dots, rest, strict=True)], strict=True)), "ink"),
+        LineSeries(
+            "prefill", tuple(zip(prompts, [a + b for a, b in zip(dots, rest, strict=True)], strict=True)), "ink"
+        ),
         LineSeries("matmuls", tuple(zip(prompts, rest, strict=True)), "compute"),
         LineSeries("attention's dot products", tuple(zip(prompts, dots, strict=True)), "tensor"),
     ]
@@ -109,7 +111,10 @@ def speculation() -> Chart:
     series = []
     for chance in (0.9, 0.8, 0.7, 0.5):
         points = tuple(
-            (float(drafts), float(seconds_for(1, loop_seconds(14.1e-3, 2.06e-3, drafts), tokens_per_loop(chance, drafts))))
+            (
+                float(drafts),
+                float(seconds_for(1, loop_seconds(14.1e-3, 2.06e-3, drafts), tokens_per_loop(chance, drafts))),
+            )
             for drafts in range(13)
         )
         best = min(points, key=lambda point: point[1])
@@ -154,7 +159,9 @@ def interruptions() -> Chart:
     x = log_axis("prompt tokens", "degree", prompts, room=0.02)
     y = zero_axis("seconds per output token", "s", [value for _, value in together])
     title = "What prompts do to the time per output token"
-    return line_chart(series, x, y, title, "LLaMA-3 70B on a v5e 4x4, batch 32, 512 output tokens, prefill at 40% of peak")
+    return line_chart(
+        series, x, y, title, "LLaMA-3 70B on a v5e 4x4, batch 32, 512 output tokens, prefill at 40% of peak"
+    )
 
 
 PICTURES: dict[str, Callable[[], Chart]] = {

@@ -27,8 +27,11 @@ NAMES = {
     "serving_fleet": (
         "free_bytes", "largest_batch", "requests_per_second", "finished_per_step", "evicted_per_step",
     ),
-    "serving_splits": ("prefill_degree", "decode_degree", "chips_for_2d", "decode_attention_moves"),
-    "speculation": ("kept_tokens", "loop_seconds", "best_drafts", "free_drafts"),
+    "serving_splits": (
+        "prefill_degree", "decode_degree", "one_axis", "two_axes", "chips_for_2d", "decode_attention_moves",
+    ),
+    "speculation": ("kept_tokens", "loop_seconds", "seconds_for", "best_drafts", "free_drafts"),
+    "pools": ("interrupted_step", "longest_prefill", "transfer_seconds", "break_even_bandwidth", "prompt_wait"),
     "schemes": ("SCHEMES", "Scheme", "read_scheme"),
     "rooflines": ("layer_times", "letters", "ring_mesh", "wire_intensity", "abstract_torus"),
     "crossovers": ("find_rules", "best_split", "least_tokens", "rank_splits"),
@@ -53,6 +56,8 @@ NAMES = {
 """The functions by the module that holds them; each module's docstring says where its formulas come from."""
 ELSEWHERE = {
     "dragonscale.rooflines.budget": ("model_flops",),
+    "dragonscale.serving.acceptance": ("tokens_per_loop",),
+    "dragonscale.serving.economics": ("usd_per_million", "pool_ratio"),
     "dragonscale.hardware.parts": ("alus", "cores", "matrix_units", "matrix_tile", "structural_peak"),
     "dragonscale.hardware.fat_tree": ("fat_tree", "switch_for"),
     "dragonscale.collectives.ring": ("ring_hops", "hop_bytes", "hop_seconds", "all_to_all_piece", "all_to_all_sends"),
