@@ -98,6 +98,8 @@ def parse(text: str | float, dimension: str, what: str = "value") -> float:
     number, unit = _number(match, text, what), match["unit"]
     if match["money"]:
         unit = "$" + unit
+    if number < 0:
+        raise _refused(text, dimension, what, "is negative")
     if not unit and unit not in units:
         meant = " or ".join(form.format(match["number"]) for form in _USUAL[dimension])
         raise InputError(f"{_subject(what)} is {shorten(text)}, which has no unit; write {meant}.")
@@ -108,8 +110,6 @@ def parse(text: str | float, dimension: str, what: str = "value") -> float:
     value = number * units[unit]
     if not math.isfinite(value):
         raise _refused(text, dimension, what, "is not finite")
-    if value < 0:
-        raise _refused(text, dimension, what, "is negative")
     if value > _MOST[dimension] or 0 < value < _LEAST:
         limit = f"at most {_MOST[dimension]:g}" if value > 1 else f"at least {_LEAST:g}"
         raise _refused(text, dimension, what, f"cannot be reckoned with ({limit})")

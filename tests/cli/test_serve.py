@@ -96,6 +96,8 @@ def test_one_chip_several_chips_and_all_of_them(capsys: pytest.CaptureFixture[st
     assert set(both["frontier_by_chip"]) == {"v5e", "h100"}
     some = json.loads(printed(["serve", "llama3-70b", "--on", "v5e:1x1,h100:8", "--json"], capsys))
     assert some["notes"][0] == "Nothing fits on v5e:1x1."
+    assert len(some["notes"]) == 2
+    assert some["notes"][1].startswith("No target was given")
     every = json.loads(printed(["serve", "llama3-8b", "--on", "all", "--dtype", "bf16", "--json"], capsys))
     assert len(every["configs"]) >= 18
     shown = {one["slice"].partition(":")[0] for one in every["configs"]}

@@ -12,7 +12,7 @@ from dragonscale.hardware.changes import changed_chip
 from dragonscale.models import count_parameters, load_model, model_names
 from dragonscale.models.huggingface import load_config
 from dragonscale.reports.models.lengths import overtaken_at
-from dragonscale.web.asked import KEPT
+from dragonscale.web.page_request import KEPT
 from tests.web.test_operations_view import asked, figures, printed
 
 CONFIGS = Path(__file__).parents[1] / "models" / "configs"

@@ -19,7 +19,7 @@ from dragonscale.web.answers import answer
 from dragonscale.web.views.copied import command_line, python_text, toml_text
 
 NASTY = ("llama3-8b", "tp8 pp4", "it's \"so\"", "a;b|c&d $(x) `y`", "-x", "--plan", "naïve ∑", "back\\slash", "h100:8", "4Mi", "0123", "8192", "#", "~", "*", "a\nb", "50%")  # fmt: skip
-ASKED = ("train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "estimate", "compare")
+ASKED = ("train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "compare")
 
 
 def drawn(command: str, chance: random.Random) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from dragonscale.cli import main
 from dragonscale.web.answers import answer
-from dragonscale.web.asked import KEPT
+from dragonscale.web.page_request import KEPT
 from dragonscale.web.views.array_picture import array_picture
 from dragonscale.web.views.notation import marked
 

@@ -9,7 +9,7 @@ import pytest
 from dragonscale.cli.mcp.tools import tools
 from dragonscale.listener import Listener
 from dragonscale.web.answers import answer
-from dragonscale.web.asked import KEPT
+from dragonscale.web.page_request import KEPT
 
 LIVE = ["answer", "time", "memory", "roofline", "mesh"]
 ALL = [*LIVE, "timeline", "frontier", "batches"]

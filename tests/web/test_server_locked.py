@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from dragonscale.web.answers import answer, view_names
+from dragonscale.web.answers import answer
+from dragonscale.web.views import view_names
 
 TRIED = """
 import glob, json, os, shutil, socket, subprocess, sys, tempfile

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 pytest.importorskip("uvicorn", reason="`dscale web` needs the extra `web`.")
 
 from dragonscale.web.answers import answer
-from dragonscale.web.asked import KEPT
 from dragonscale.web.kept import key_of
+from dragonscale.web.page_request import KEPT
 from dragonscale.web.server.lanes import QUICK, SLOW
 from dragonscale.web.server.pool import WorkerPool
 from dragonscale.web.server.processes import PageWorker

@@ -9,7 +9,7 @@ import pytest
 
 from dragonscale.training.crossings import crossings, formula_verdict
 from dragonscale.web.answers import answer
-from dragonscale.web.asked import KEPT, Asked
+from dragonscale.web.page_request import KEPT, PageRequest
 from dragonscale.web.views.train_curves import nearby
 from dragonscale.web.views.train_plan import job_of
 from dragonscale.web.views.train_sliders import SEQUENCES
@@ -121,7 +121,7 @@ def test_crossovers_are_those_of_explain() -> None:
         "alone": True,
     }
     panels, _ = asked(fields, ["batches"])
-    _, job, plan = job_of(Asked.read({"view": "train", "fields": fields}, lambda _: None))
+    _, job, plan = job_of(PageRequest.read({"view": "train", "fields": fields}, lambda _: None))
     solved = [one.value for one in crossings(*formula_verdict(job, plan), ["batch"], plan) if one.value is not None]
     assert len(solved) == 1
     assert [rule["at"] for rule in panels["batches"]["rules"]] == [pytest.approx(value, rel=1e-4) for value in solved]

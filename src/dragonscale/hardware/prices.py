@@ -48,6 +48,10 @@ def read_prices(text: str, chips: Iterable[Chip]) -> tuple[dict[str, float], lis
 
 
 def _price(text: str) -> float:
+    if text.lstrip("$ ").startswith("-"):
+        raise InputError(
+            f"--price is {shorten(text)}, which is negative; write what a chip costs for an hour, such as 2.5/h."
+        )
     bare = re.fullmatch(r"[\d.eE+-]+\s*/\s*(h|hour)", text)
     price = parse(f"${text}" if bare else text, "USD/h", "--price")
     if not 0 <= price < MOST:

@@ -23,8 +23,8 @@ from typing import Any
 
 from dragonscale.cli.mcp.results import plain
 from dragonscale.errors import Infeasible, InputError, printable, shorten, unknown
-from dragonscale.web.asked import Asked
-from dragonscale.web.views import panels_of, view_names
+from dragonscale.web.page_request import PageRequest
+from dragonscale.web.views import panels_of
 
 Send = Callable[[dict[str, Any]], None]
 
@@ -37,15 +37,13 @@ def answer(request: Mapping[str, Any], send: Send) -> None:
     """Answer a request by messages; whatever is wrong with it is the last of them. Only `Unwanted` comes out."""
     begun = time.perf_counter()
     try:
-        asked = Asked.read(request, send)
+        asked = PageRequest.read(request, send)
         panels = panels_of(asked.view)
         for name in asked.panels or tuple(panels):
             if name not in panels:
                 raise unknown(f"panel of {asked.view}", name, panels)
             send({"panel": name, "data": plain(panels[name](asked))})
         send({"done": True, "seconds": time.perf_counter() - begun})
-    except Unwanted:
-        raise
     except Infeasible as error:
         send(_failed("infeasible", str(error)))
     except InputError as error:
@@ -59,15 +57,9 @@ def answer(request: Mapping[str, Any], send: Send) -> None:
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
         said = f"{type(error).__name__}: {error}"
-        send(
-            _failed(
-                "fault", f"The planner failed at this question, which is a fault of its own ({shorten(said, 200)})."
-            )
-        )
+        told = f"The planner failed at this question, which is a fault of its own ({shorten(said, 200)})."
+        send(_failed("fault", told))
 
 
 def _failed(kind: str, sentence: str) -> dict[str, Any]:
     return {"error": {"kind": kind, "text": printable(sentence)}}
-
-
-__all__ = ["Send", "Unwanted", "answer", "view_names"]

@@ -10,8 +10,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-SHOWN = ("train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "estimate")
-"""Views whose record is the answer of the command of their name to the request's fields."""
+from dragonscale.web.views import OF_FIELDS
 
 
 def record_key(command: str, fields: Mapping[str, Any], dropped: Mapping[str, str], brief: bool = False) -> str:
@@ -41,7 +40,7 @@ def key_of(request: Mapping[str, Any]) -> str:
     view, fields, dropped = request.get("view"), request.get("fields", {}), request.get("dropped", {})
     if view == "why":
         view = request.get("of", "train")
-    if view not in SHOWN or request.get("brief") is True:
+    if view not in OF_FIELDS or request.get("brief") is True:
         return ""
     if not isinstance(fields, Mapping) or not isinstance(dropped, Mapping):
         return ""

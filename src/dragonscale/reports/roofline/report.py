@@ -17,6 +17,16 @@ from dragonscale.sheets.sheet import Sheet
 from dragonscale.units import render
 
 NAMES = {"matrix": "compute", "vector": "vector unit"}
+_SPELLED = {"hbm": "HBM", "vmem": "VMEM", "smem": "SMEM", "l2": "L2", "pcie": "PCIe", "dcn": "DCN"}
+
+
+def spelled(resource: str) -> str:
+    """A resource as people write it; records keep the short name that flags take.
+
+    >>> spelled("hbm"), spelled("compute")
+    ('HBM', 'compute')
+    """
+    return _SPELLED.get(resource, resource)
 
 
 class Resource(msgspec.Struct):
@@ -80,7 +90,7 @@ class RooflineReport(Record):
         where = f" on {self.chip}" if self.chip else ""
         if self.lower_s is None:
             return f"{self.expression}{where}"
-        return f"{self.expression}{where}: {render(self.lower_s, 's')} at best, bound by {self.bound_by}"
+        return f"{self.expression}{where}: {render(self.lower_s, 's')} at best, bound by {spelled(self.bound_by or '')}"
 
     def rows(self) -> list[dict[str, Any]]:
         """The samples of an open dim; the answer itself where there are none."""
@@ -261,15 +271,15 @@ def advice(report: RooflineReport) -> str:
     if not report.sizes and not report.free:  # amounts alone
         return _more(report)
     for first in report.crossovers[:1]:
-        change = f"{first.variable} = {first.value:,.4g} is where {first.above} takes over from {first.below}"
+        change = f"{first.variable} = {first.value:,.4g} is where {spelled(first.above)} takes over from {spelled(first.below)}"
     if report.bound_by is not None:
-        return f"Bound by {report.bound_by}; {change or _unchanged(report)}."
+        return f"Bound by {spelled(report.bound_by)}; {change or _unchanged(report)}."
     if change:
         return f"{change}."
     if len(report.free) > 1:
         critical = f"{report.critical_intensity_flops_per_byte:,.4g}"
         return f"Give sizes (--sizes {report.free[0]}=…) for times; compute binds above {critical} FLOPs per byte."
-    return f"Always bound by {report.samples[-1].bound_by}, whatever {report.free[0]} is{_fuse(report)}."
+    return f"Always bound by {spelled(report.samples[-1].bound_by)}, whatever {report.free[0]} is{_fuse(report)}."
 
 
 def _unchanged(report: RooflineReport) -> str:
@@ -288,9 +298,9 @@ def _more(report: RooflineReport) -> str:
     flops, moved = report.flops or 0.0, report.bytes or 0.0
     if report.bound_by == "compute":
         limit = render(flops * width / peak, "bytes")
-        return f"Bound by compute; {report.memory} would bind from {limit} on."
+        return f"Bound by compute; {spelled(report.memory)} would bind from {limit} on."
     limit = render(moved * peak / width, "FLOP")
-    return f"Bound by {report.memory}; compute would bind from {limit} on."
+    return f"Bound by {spelled(report.memory)}; compute would bind from {limit} on."
 
 
 def chart_points(report: RooflineReport) -> list[tuple[str, float, float]]:

@@ -1,6 +1,6 @@
 """`dscale roofline` laid out: the time of each resource, the bounds, and where another takes over."""
 
-from dragonscale.reports.roofline.report import RooflineReport
+from dragonscale.reports.roofline.report import RooflineReport, spelled
 from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, table
 
 
@@ -21,13 +21,13 @@ def _title(report: RooflineReport) -> Title:
     if report.chip is None:
         return Title(report.expression)
     peak, width = amount(report.peak_flops_per_s, "FLOP/s"), amount(report.bandwidth_bytes_per_s, "bytes/s")
-    rates = f"C = {peak} ({report.compute_dtype}), W = {width} ({report.memory})"
+    rates = f"C = {peak} ({report.compute_dtype}), W = {width} ({spelled(report.memory)})"
     return Title(report.expression, f"on one {report.chip_title}: {rates}")
 
 
 def _resources(report: RooflineReport) -> Grid:
     if report.lower_s is None:
-        return table(["resource", "formula"], [[row.name, row.formula] for row in report.resources])
+        return table(["resource", "formula"], [[spelled(row.name), row.formula] for row in report.resources])
     longest = max(row.seconds or 0.0 for row in report.resources) or 1.0
     columns = [
         Column("resource"),
@@ -36,7 +36,8 @@ def _resources(report: RooflineReport) -> Grid:
         Column("", bar=True, keep=1),
     ]
     rows = [
-        [row.name, row.formula, amount(row.seconds, "s"), (row.seconds or 0.0) / longest] for row in report.resources
+        [spelled(row.name), row.formula, amount(row.seconds, "s"), (row.seconds or 0.0) / longest]
+        for row in report.resources
     ]
     return table(columns, rows)
 
@@ -71,8 +72,8 @@ def _summary(report: RooflineReport) -> Facts:
 def _crossovers(report: RooflineReport) -> Grid:
     columns = {
         "crossover": lambda row: f"{row.variable} = {row.value:,.6g}",
-        "below it": lambda row: f"{row.below} binds",
-        "above it": lambda row: f"{row.above} binds",
+        "below it": lambda row: f"{spelled(row.below)} binds",
+        "above it": lambda row: f"{spelled(row.above)} binds",
     }
     return records(report.crossovers, columns)
 
@@ -84,6 +85,6 @@ def _curve(report: RooflineReport) -> Grid:
         "at best": ("lower_s", "s"),
         "no overlap": ("upper_s", "s"),
         "reaches": ("attainable_flops_per_s", "FLOP/s"),
-        "bound by": "bound_by",
+        "bound by": lambda sample: spelled(sample.bound_by),
     }
     return records(report.samples, columns)

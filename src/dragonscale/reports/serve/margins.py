@@ -19,11 +19,13 @@ def beyond(expected: float, high: float | None, target: float | None) -> bool:
     return target is not None and high is not None and expected <= target < high
 
 
-def near_misses(work: ServeRequest, one: ConfigReport) -> list[tuple[str, float, float]]:
-    """The targets that are met in the middle of a band alone: name, the band's slow end and the target."""
+def near_misses(work: ServeRequest, one: ConfigReport) -> list[tuple[str, float, float, float]]:
+    """The targets that are met in the middle of a band alone: name, what is expected, the band's slow end and the target."""
     rows = [("TTFT", one.ttft_s, one.ttft_high_s, work.ttft_s)]
     rows += [("TPOT", one.tpot_s, one.tpot_high_s, work.tpot_s)] if work.output > 1 else []
-    return [(name, high or 0.0, target or 0.0) for name, value, high, target in rows if beyond(value, high, target)]
+    return [
+        (name, value, high or 0.0, target or 0.0) for name, value, high, target in rows if beyond(value, high, target)
+    ]
 
 
 def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
@@ -37,10 +39,10 @@ def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
     near = near_misses(work, one)
     if not near:
         return []
-    ends = " and ".join(f"{name} of {render(high, 's')}" for name, high, _ in near)
-    lower = " ".join(f"--{name.lower()} {render(target * target / high, 's')}" for name, high, target in near)
-    guess = "" if one.estimated else ", which about one in ten published runs of this kind was beyond"
+    ends = " and ".join(f"{name} of {render(high, 's')}" for name, _, high, _ in near)
+    lower = " ".join(f"--{name.lower()} {render(target * value / high, 's')}" for name, value, high, target in near)
+    held = "" if one.estimated else "; the band holds 4 of 5 published runs of this kind"
     return [
-        f"The target is met at the middle of the band and missed at its slow end ({ends}{guess}); TTFT and TPOT are means of requests, "
+        f"The target is met at the middle of the band and missed at its slow end ({ends}{held}); TTFT and TPOT are means of requests, "
         f"not percentiles. {lower} would leave room."
     ]

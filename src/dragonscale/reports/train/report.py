@@ -134,7 +134,7 @@ def _passed_over(job: Job, found: Found) -> list[str]:
 
 
 def _tight(job: Job, found: Found) -> list[str]:
-    """That the recommended plan leaves less memory than predicted peaks are off by, and the fastest plan that leaves more."""
+    """That the recommended plan leaves less memory than is wise, and the fastest plan that leaves more."""
     best, visible = found.best[0], job.slice.chip.visible
     if best.hbm_bytes <= TIGHT * visible:
         return []
@@ -144,8 +144,8 @@ def _tight(job: Job, found: Found) -> list[str]:
     if other is not None:
         instead = f"{short_plan(other.plan)} fills {other.hbm_bytes / visible:.0%} and is {other.seconds / best.seconds - 1:.1%} slower"
     return [
-        f"The plan fills {best.hbm_bytes / visible:.1%} of the memory, which is nearer than peaks are predicted (2.8% off on average), "
-        f"so it may run out: {instead}."
+        f"The plan fills {best.hbm_bytes / visible:.1%} of the memory, and above {TIGHT:.0%} a predicted peak may be missed by more than is "
+        f"left: {instead}."
     ]
 
 

@@ -9,9 +9,9 @@ from dragonscale.hardware import Chip, load_chip
 from dragonscale.reports.explain.formulas import FormulaLine
 from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count
-from dragonscale.web.asked import Asked
 from dragonscale.web.derivations.model_facts import model_facts, model_formulas
 from dragonscale.web.derivations.pieces import Piece, chip_source, chip_sources, facts, formulas, row, step
+from dragonscale.web.page_request import PageRequest
 
 _DERIVED: dict[str, tuple[str, str, Callable[[Chip], str], Callable[[Chip], float], str, tuple[str, ...]]] = {
     "critical_intensity": ("Critical intensity", "C/W_hbm", lambda chip: f"{chip.peak('bf16'):.6g}/{chip.bandwidth('hbm'):.6g}",
@@ -24,7 +24,7 @@ _DERIVED: dict[str, tuple[str, str, Callable[[Chip], str], Callable[[Chip], floa
 """What follows from facts of a chip: title, formula, numbers, value, unit, the facts."""
 
 
-def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> "LookedUp":
+def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> "LookedUp":
     """Facts of the chip or the model that the fields name."""
     return LookedUp(asked, of, fields)
 
@@ -33,7 +33,7 @@ def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> "LookedUp":
 class LookedUp:
     """A chip, a slice or a model."""
 
-    asked: Asked
+    asked: PageRequest
     of: str
     fields: Mapping[str, Any]
 

@@ -26,6 +26,7 @@ _MODEL = {
     "heads": ("Query heads", "Query heads of a layer.", "count"), "kv_heads": ("KV heads", "Key and value heads of a layer.", "count"),
     "context": ("Context", "The longest sequence that the config names.", "count"),
 }  # fmt: skip
+_DOCS = ("models", "counting")
 
 
 def _named(of: "LookedUp", name: str) -> tuple[Any, Any]:
@@ -46,77 +47,63 @@ def _named(of: "LookedUp", name: str) -> tuple[Any, Any]:
 def model_facts(of: "LookedUp", path: str, name: str, number: str) -> Piece:
     model, report = _named(of, name)
     kind, _, part = path.partition(":")
-    where = [
-        {
-            "text": f"The config of {report.name}, read by the planner's table of model families; every count is a reading of its einsums.",
-            "url": "",
-        }
-    ]
-    tables = {"parameters": report.parameters_by_part, "flops": report.forward_flops_per_token_by_part, "stored_bytes": report.stored_bytes,
-              "extra": report.extra_parameters, "activation_bytes_per_token": report.activation_bytes_per_token}  # fmt: skip
+    read = f"The config of {report.name}, read by the planner's table of model families; every count is a reading of its einsums."
+    where = [{"text": read, "url": ""}]
     if part and kind == "weight_bytes":
-        value = report.parameters * dtype_bytes(part)
-        rows = [
-            row("parameters", count(report.parameters, "model:parameters")),
-            row("bytes of each", amount(dtype_bytes(part), "bytes")),
-        ]
-        return facts(
-            f"Weights in {part}",
-            "Every parameter in this format.",
-            amount(value, "bytes", number),
-            steps=[step("Put together from", rows)],
-            sources=where,
-            docs=("models", "counting"),
-        )
+        return _weights(report, part, number, where)
     if part:
-        value = tables.get(kind, {}).get(part)
-        if value is None:
-            raise unknown(f"part of {kind} called", part, tables.get(kind, {}))
-        unit = {"parameters": "count", "extra": "count", "flops": "FLOP"}.get(kind, "bytes")
-        whole = sum(tables[kind].values()) if kind in ("parameters", "flops") else 0
-        rows = (
-            [
-                row("in all", _plain(whole, unit)),
-                row("share", amount(value / whole, "share", "", f"{value / whole:.1%}")),
-            ]
-            if whole
-            else []
-        )
-        return facts(
-            f"{kind.replace('_', ' ')}: {part}",
-            f"Of the part “{part}” of {report.name}.",
-            _plain(value, unit, number),
-            steps=[step("Of", rows)] if rows else [],
-            sources=where,
-            docs=("models", "counting"),
-        )
+        return _part(report, kind, part, number, where)
     path = "forward_flops_per_token" if path == "flops" else path
     if path in ("attention_overtakes", "rule_8d"):
         return _lengths(of, model, path, number, where)
     if path not in _MODEL:
         raise unknown("number of a model called", path, _MODEL)
     title, sentence, unit = _MODEL[path]
-    value = _value(model, report, path)
+    shown = _plain(_value(model, report, path), unit, number)
+    rows = _by_part(report, path, unit, linked=not name)
+    steps = [step("By part", rows, shown)] if rows else []
+    return facts(title, f"{sentence[:-1]} ({report.name}).", shown, steps=steps, sources=where, docs=_DOCS)
+
+
+def _weights(report: Any, dtype: str, number: str, where: list[Piece]) -> Piece:
+    """All weights in a format."""
+    rows = [
+        row("parameters", count(report.parameters, "model:parameters")),
+        row("bytes of each", amount(dtype_bytes(dtype), "bytes")),
+    ]
+    shown = amount(report.parameters * dtype_bytes(dtype), "bytes", number)
+    made = [step("Put together from", rows)]
+    return facts(f"Weights in {dtype}", "Every parameter in this format.", shown, steps=made, sources=where, docs=_DOCS)
+
+
+def _part(report: Any, kind: str, part: str, number: str, where: list[Piece]) -> Piece:
+    """One part of a table, and its share of what the table adds up to."""
+    tables = {"parameters": report.parameters_by_part, "flops": report.forward_flops_per_token_by_part, "stored_bytes": report.stored_bytes,
+              "extra": report.extra_parameters, "activation_bytes_per_token": report.activation_bytes_per_token}  # fmt: skip
+    parts = tables.get(kind, {})
+    value = parts.get(part)
+    if value is None:
+        raise unknown(f"part of {kind} called", part, parts)
+    unit = {"parameters": "count", "extra": "count", "flops": "FLOP"}.get(kind, "bytes")
+    steps = []
+    whole = sum(parts.values()) if kind in ("parameters", "flops") else 0
+    if whole:
+        part_of = amount(value / whole, "share", "", f"{value / whole:.1%}")
+        steps = [step("Of", [row("in all", _plain(whole, unit)), row("share", part_of)])]
+    title, sentence = f"{kind.replace('_', ' ')}: {part}", f"Of the part “{part}” of {report.name}."
+    return facts(title, sentence, _plain(value, unit, number), steps=steps, sources=where, docs=_DOCS)
+
+
+def _by_part(report: Any, path: str, unit: str, linked: bool) -> list[Piece]:
+    """The parts of a count; of the model that the question names they lead on."""
     parts = {
         "parameters": report.parameters_by_part,
         "active_parameters": report.active_parameters_by_part,
         "forward_flops_per_token": report.forward_flops_per_token_by_part,
     }.get(path, {})
     ids = {"parameters": "model:parameters:", "forward_flops_per_token": "model:flops:"}
-    rows = [
-        row(key, _plain(one, unit, f"{ids[path]}{key}" if path in ids and not name else ""))
-        for key, one in parts.items()
-        if one
-    ]
-    shown = _plain(value, unit, number)
-    return facts(
-        title,
-        f"{sentence[:-1]} ({report.name}).",
-        shown,
-        steps=[step("By part", rows, shown)] if rows else [],
-        sources=where,
-        docs=("models", "counting"),
-    )
+    why = ids.get(path, "") if linked else ""
+    return [row(key, _plain(one, unit, f"{why}{key}" if why else "")) for key, one in parts.items() if one]
 
 
 def _value(model: Any, report: Any, path: str) -> float:
@@ -143,7 +130,7 @@ def _lengths(of: "LookedUp", model: Any, path: str, number: str, where: list[Pie
         sentence,
         amount(value, "count", number, f"{value or 0:,.0f} tokens"),
         sources=where,
-        docs=("models", "counting"),
+        docs=_DOCS,
     )
 
 

@@ -10,9 +10,9 @@ from dragonscale.reports.explain.formulas import Explanation, FormulaLine
 from dragonscale.reports.given import maybe_target
 from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count
-from dragonscale.web.asked import Asked
 from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step
 from dragonscale.web.derivations.profiles import network_sentence
+from dragonscale.web.page_request import PageRequest
 
 _TAKES = {
     "roofline": ("expression", "on", "sizes", "memory", "set"),
@@ -43,7 +43,7 @@ _SENTENCES = {
 """Title, sentence, unit, and the beginning of the line of the explanation that gives it."""
 
 
-def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> "OperationNumbers":
+def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> "OperationNumbers":
     """The answer and its explanation."""
     record = asked.ask(of, fields, brief=False)
     asks = {name: value for name, value in fields.items() if name in _TAKES[of]}
@@ -54,7 +54,7 @@ def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> "OperationNu
 class OperationNumbers:
     """An answer about one operation."""
 
-    asked: Asked
+    asked: PageRequest
     of: str
     record: Any
     asks: Mapping[str, Any]

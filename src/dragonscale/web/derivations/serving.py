@@ -22,7 +22,6 @@ from dragonscale.serving.space import Lot, stack
 from dragonscale.serving.steady import Steady
 from dragonscale.units import render
 from dragonscale.web.amounts import amount
-from dragonscale.web.asked import Asked
 from dragonscale.web.derivations.ledger_tables import line_table
 from dragonscale.web.derivations.letters import letters_of
 from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step
@@ -30,6 +29,7 @@ from dragonscale.web.derivations.profiles import USED, kernel_sentence, network_
 from dragonscale.web.derivations.serving_moves import limit_facts, limit_formulas, sent_facts, sent_formulas
 from dragonscale.web.derivations.serving_rates import RATES, rate_facts, rate_formulas
 from dragonscale.web.derivations.serving_waits import beside_facts, tpot_facts, tpot_formulas, ttft_facts, ttft_formulas
+from dragonscale.web.page_request import PageRequest
 
 DOCS = ("serving", "why")
 _SOLVED = ("decode_step_s", "lower_s", "roofline_s", "tpot_s", "batch", "max_batch", "output_tokens_per_s_per_chip")
@@ -278,7 +278,7 @@ class ServeNumbers:
         return formulas(lines, letters, notes=[] if lines else [none])
 
 
-def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> ServeNumbers:
+def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> ServeNumbers:
     """The first configuration of an answer."""
     record = asked.ask(of, fields, brief=False)
     if not record.configs:

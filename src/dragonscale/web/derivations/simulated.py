@@ -6,11 +6,11 @@ from typing import Any
 
 from dragonscale.errors import unknown
 from dragonscale.reports.explain.formulas import FormulaLine
-from dragonscale.reports.simulate.records import SimulateReport
+from dragonscale.reports.simulate.records import Latency, SimulateReport
 from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count, share
-from dragonscale.web.asked import Asked
 from dragonscale.web.derivations.pieces import Piece, facts, formulas, row, step
+from dragonscale.web.page_request import PageRequest
 
 _NAMES = {
     "ttft_s": "Time to first token", "tpot_s": "Time per output token", "e2e_s": "Time of a whole request",
@@ -23,10 +23,13 @@ _RATES = {
     "output_tokens_per_s_per_chip": ("Output tokens per second of a chip", "Output tokens of the fleet over its chips.", "count"),
     "cost_usd_per_mtok": ("Cost of a million output tokens", "What the fleet costs while it makes a million output tokens.", "USD"),
 }  # fmt: skip
+_AT = ("mean", "p50", "p90", "p95", "p99", "max")
+Told = tuple[str, str, Amount, list[Piece], str]
+"""Title, sentence, the number, what stands beside it, how sure it is."""
 DOCS = ("simulation", "how-it-works-and-how-it-is-checked")
 
 
-def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> "SimulatedNumbers":
+def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> "SimulatedNumbers":
     """The simulation that was shown."""
     return SimulatedNumbers(asked.ask(of, fields, brief=False))
 
@@ -83,79 +86,52 @@ class SimulatedNumbers:
         note = "Counted in the simulation, request by request; there is no formula for it under traffic."
         return formulas(lines, notes=[] if lines else [note])
 
-    def _told(self, number: str) -> tuple[str, str, Amount, list[Piece], str]:
+    def _told(self, number: str) -> Told:
         kind, _, rest = number.partition(":")
-        report = self.report
         if kind == "latency":
-            name, _, at = rest.partition(":")
-            if name not in report.latency or at not in ("mean", "p50", "p90", "p95", "p99", "max"):
-                raise unknown("latency called", rest, [f"{one}:p95" for one in report.latency])
-            one = report.latency[name]
-            rows = [
-                row(key, amount(getattr(one, key), "s", f"latency:{name}:{key}"))
-                for key in ("mean", "p50", "p90", "p95", "p99", "max")
-            ]
-            sure = (
-                ""
-                if one.mean_low is None or one.mean_high is None
-                else f"The mean lies between {render(one.mean_low, 's')} and {render(one.mean_high, 's')} with 95% confidence"
-            )
-            far = (
-                ""
-                if one.p99_low is None or one.p99_high is None
-                else f", the 99th percentile between {render(one.p99_low, 's')} and {render(one.p99_high, 's')}"
-            )
-            word = {"mean": "The mean", "max": "The longest"}.get(at, f"{at[1:]} of 100 requests took this or less")
-            analytic = report.analytic
-            if analytic is not None and name in ("ttft_s", "tpot_s"):
-                rows.append(
-                    row(
-                        "without traffic, at this batch",
-                        amount(getattr(analytic, name), "s"),
-                        f"batch {analytic.batch}",
-                    )
-                )
-            return (
-                f"{_NAMES.get(name, name)}, {at}",
-                f"{word} of {report.requests.finished:,} simulated requests.",
-                amount(getattr(one, at), "s", number),
-                rows,
-                f"{sure}{far}." if sure else "The run is too short to say how sure this is.",
-            )
+            return self._latency(rest, number)
         if kind == "replica":
-            rows = [
-                row(f"replica {one.index}", self._replica(rest, getattr(one, rest))) for one in report.replicas[:32]
-            ]
-            first = getattr(report.replicas[0], rest)
-            return (
-                rest.replace("_", " ").capitalize(),
-                "Counted for each replica of the simulated fleet.",
-                self._replica(rest, first) | {"why": number},
-                rows,
-                "",
-            )
+            return self._replicas(rest, number)
         if number not in _RATES:
             raise unknown(
                 "number of a simulation called", number, [*_RATES, "latency:ttft_s:p95", "replica:busy_share"]
             )
+        return self._rate(number)
+
+    def _latency(self, rest: str, number: str) -> Told:
+        report = self.report
+        name, _, at = rest.partition(":")
+        if name not in report.latency or at not in _AT:
+            raise unknown("latency called", rest, [f"{one}:p95" for one in report.latency])
+        one = report.latency[name]
+        rows = [row(key, amount(getattr(one, key), "s", f"latency:{name}:{key}")) for key in _AT]
+        analytic = report.analytic
+        if analytic is not None and name in ("ttft_s", "tpot_s"):
+            expected = amount(getattr(analytic, name), "s")
+            rows.append(row("without traffic, at this batch", expected, f"batch {analytic.batch}"))
+        word = {"mean": "The mean", "max": "The longest"}.get(at, f"{at[1:]} of 100 requests took this or less")
+        sentence = f"{word} of {report.requests.finished:,} simulated requests."
+        return f"{_NAMES.get(name, name)}, {at}", sentence, amount(getattr(one, at), "s", number), rows, _sure(one)
+
+    def _replicas(self, rest: str, number: str) -> Told:
+        shown = [(one.index, self._replica(rest, getattr(one, rest))) for one in self.report.replicas[:32]]
+        rows = [row(f"replica {index}", found) for index, found in shown]
+        sentence = "Counted for each replica of the simulated fleet."
+        return rest.replace("_", " ").capitalize(), sentence, shown[0][1] | {"why": number}, rows, ""
+
+    def _rate(self, number: str) -> Told:
+        report = self.report
         title, sentence, unit = _RATES[number]
         value = getattr(report.rates, number, None)
         value = getattr(report, number) if value is None else value
-        shown = (
-            share(value, number)
-            if unit == "share"
-            else count(value, number)
-            if unit == "count"
-            else amount(value, unit, number, f"${value:,.2f}" if unit == "USD" else f"{value:,.3g}")
-        )
-        rows = (
-            [
-                row("chips", count(report.chips)),
-                row("output tokens/s of the fleet", count(report.rates.output_tokens_per_s)),
-            ]
-            if number in ("output_tokens_per_s_per_chip", "cost_usd_per_mtok")
-            else []
-        )
+        if unit in ("share", "count"):
+            shown = (share if unit == "share" else count)(value, number)
+        else:
+            shown = amount(value, unit, number, f"${value:,.2f}" if unit == "USD" else f"{value:,.3g}")
+        rows = []
+        if number in ("output_tokens_per_s_per_chip", "cost_usd_per_mtok"):
+            tokens = row("output tokens/s of the fleet", count(report.rates.output_tokens_per_s))
+            rows = [row("chips", count(report.chips)), tokens]
         return title, sentence, shown, rows, ""
 
     def _replica(self, name: str, value: float) -> Amount:
@@ -166,3 +142,13 @@ class SimulatedNumbers:
             if name == "mean_batch"
             else count(value)
         )
+
+
+def _sure(one: Latency) -> str:
+    """How sure a latency is: the intervals of its mean and of its 99th percentile."""
+    if one.mean_low is None or one.mean_high is None:
+        return "The run is too short to say how sure this is."
+    mean = f"The mean lies between {render(one.mean_low, 's')} and {render(one.mean_high, 's')} with 95% confidence"
+    if one.p99_low is None or one.p99_high is None:
+        return f"{mean}."
+    return f"{mean}, the 99th percentile between {render(one.p99_low, 's')} and {render(one.p99_high, 's')}."

@@ -16,7 +16,6 @@ from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.units import render
 from dragonscale.web.amounts import amount, count, share
-from dragonscale.web.asked import Asked
 from dragonscale.web.derivations.ledger_tables import line_table
 from dragonscale.web.derivations.letters import letters_of
 from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step, titled
@@ -24,6 +23,7 @@ from dragonscale.web.derivations.profiles import kernel_sentence, network_senten
 from dragonscale.web.derivations.stack_constants import constants_of
 from dragonscale.web.derivations.training_others import JUDGED, efficiency_facts, helps_facts, measured_facts
 from dragonscale.web.derivations.training_sums import held_facts, memory_facts, run_facts, run_formulas, sent_facts
+from dragonscale.web.page_request import PageRequest
 
 STEP_DOCS = ("how-a-step-is-predicted", "")
 
@@ -326,7 +326,7 @@ class TrainNumbers:
         return formulas(lines, self._letters())
 
 
-def numbers_of(asked: Asked, of: str, fields: Mapping[str, Any]) -> TrainNumbers:
+def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> TrainNumbers:
     """The first plan of an answer."""
     record = asked.ask(of, fields, brief=False)
     if not record.plans:

@@ -31,7 +31,7 @@ READ = 8
 LINES = b"application/x-ndjson"
 
 
-class Endpoint:
+class RawRoute:
     """A route that is given the request as it is: answers are streams, and bodies are read within bounds."""
 
     def __init__(self, answer: Any) -> None:
@@ -51,10 +51,10 @@ class PageApp:
     def routes(self) -> list[BaseRoute]:
         """Every path; what is none of the first is a file of the page, or nothing."""
         return [
-            Route("/api/ask", Endpoint(self._ask), methods=["POST"]),
-            Route("/api/jobs", Endpoint(self._begin_job), methods=["POST"]),
-            Route("/api/jobs/{id}", Endpoint(self._job), methods=["GET", "DELETE"]),
-            Route("/health", Endpoint(self._health), methods=["GET"]),
+            Route("/api/ask", RawRoute(self._ask), methods=["POST"]),
+            Route("/api/jobs", RawRoute(self._begin_job), methods=["POST"]),
+            Route("/api/jobs/{id}", RawRoute(self._job), methods=["GET", "DELETE"]),
+            Route("/health", RawRoute(self._health), methods=["GET"]),
             Mount("/", self.files),
         ]
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.web.answers import Unwanted, answer, view_names
-from dragonscale.web.asked import KEPT
+from dragonscale.web.answers import Unwanted, answer
+from dragonscale.web.page_request import KEPT
 from dragonscale.web.server.locked import lock
 from dragonscale.web.server.wire import HEAD, WorkerStart, frame
-from dragonscale.web.views import panels_of
+from dragonscale.web.views import panels_of, view_names
 
 SOON = 0.3
 """Seconds that an unwanted answer has to send something, before it is interrupted."""
@@ -31,7 +31,7 @@ WARM = (
                                  "alone": True}, "panels": ["answer", "time", "memory", "mesh"], "brief": True},
     {"view": "serve", "fields": {"model": "llama3-8b", "on": "h100:1", "plan": "tp1", "batch": 16}, "panels": ["record"]},
 )  # fmt: skip
-"""Asked before a worker counts as ready: most of the first answer's time is imports and tables."""
+"""PageRequest before a worker counts as ready: most of the first answer's time is imports and tables."""
 
 
 class WorkerWire:

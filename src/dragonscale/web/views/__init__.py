@@ -8,12 +8,12 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-_COMMANDS = ("train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "estimate", "compare")
+OF_FIELDS = ("train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models")
+"""Views whose record is the answer of the command of their name to the request's fields."""
+_COMMANDS = (*OF_FIELDS, "compare")
 """Views that show the record of the command of their name."""
 _OTHERS = ("catalogue", "why", "copied", "judge", "export")
 """Views that are put together otherwise."""
-_OWN = ("train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "compare", *_OTHERS)
-"""Views with a module; the others have the panels of every command alone."""
 
 SLOW = {"train": frozenset({"best_batches", "scaling", "against"})}
 """Panels that search: a server keeps them apart from what is judged at once, so that sliders go on."""
@@ -28,5 +28,5 @@ def panels_of(view: str) -> dict[str, Callable[[Any], Any]]:
     """The panels of a view by name, in the order they are drawn."""
     from dragonscale.web.views.sheets import record_panel, sheet_panel
 
-    own: dict[str, Any] = dict(import_module(f"dragonscale.web.views.{view}").PANELS) if view in _OWN else {}
+    own: dict[str, Any] = dict(import_module(f"dragonscale.web.views.{view}").PANELS)
     return own | ({"sheet": sheet_panel, "record": record_panel} if view in _COMMANDS else {})

@@ -12,7 +12,7 @@ from dragonscale.hardware import chip_names, load_chip
 from dragonscale.models import count_parameters, load_model
 from dragonscale.models.catalogue import preset_lines
 from dragonscale.units import render
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 
 COMMANDS = (
     "train",
@@ -23,14 +23,13 @@ COMMANDS = (
     "collective",
     "chips",
     "models",
-    "estimate",
     "compare",
     "verify",
     "export",
 )
 
 
-def catalogue_panel(_: Asked) -> dict[str, Any]:
+def catalogue_panel(_: PageRequest) -> dict[str, Any]:
     """Everything at once: it is asked when the page opens."""
     return _catalogue()
 

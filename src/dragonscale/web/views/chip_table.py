@@ -5,7 +5,7 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.reports.chips.report import ChipReport, ChipsReport, chip_report
 from dragonscale.web.amounts import Amount, amount
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.knobs import chip_of
 
 MOST = 4
@@ -20,7 +20,7 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def table_panel(asked: Asked) -> dict[str, Any]:
+def table_panel(asked: PageRequest) -> dict[str, Any]:
     """A row for each chip, numbers by column; `link` is one way: one of a TPU's ICI links, all of a GPU's NVLink."""
     report: ChipsReport = asked.ask("chips", {})
     return {
@@ -62,7 +62,7 @@ def cells(one: ChipReport) -> dict[str, Amount]:
     return made
 
 
-def scatter_panel(asked: Asked) -> dict[str, Any]:
+def scatter_panel(asked: PageRequest) -> dict[str, Any]:
     """HBM bandwidth against the bf16 peak, and dollars for the FLOPs of an hour against the peak."""
     report: ChipsReport = asked.ask("chips", {})
 
@@ -100,7 +100,7 @@ def year(one: ChipReport) -> float:
     )
 
 
-def beside_panel(asked: Asked) -> dict[str, Any]:
+def beside_panel(asked: PageRequest) -> dict[str, Any]:
     """Up to four chips (`beside` of the request, with commas), the first as the one to compare with."""
     names = [name.strip() for name in asked.text("beside").split(",") if name.strip()]
     if len(names) > MOST:

@@ -8,7 +8,7 @@ from dragonscale.reports.charts.chips import MOST
 from dragonscale.reports.chips.report import ChipFact, ChipReport, OtherReading, chip_report
 from dragonscale.reports.chips.slices import SliceReport
 from dragonscale.web.amounts import Amount, amount, count
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.chip_table import beside_panel, cells, scatter_panel, table_panel
 from dragonscale.web.views.knobs import chip_of, knobs_panel
 
@@ -19,7 +19,7 @@ GROUPS = {
 """Under which heading a fact stands, by the first word of its path."""
 
 
-def chip_panel(asked: Asked) -> dict[str, Any]:
+def chip_panel(asked: PageRequest) -> dict[str, Any]:
     """One chip: its numbers that matter most, and every fact with its source and what other sources say."""
     chip = chip_of(asked, asked.text("set"))
     report, own = chip_report(chip), cells(chip_report(chip_of(asked)))
@@ -74,7 +74,7 @@ def _value(value: float | list[float], unit: str, why: str) -> Amount:
     return amount(value, unit, why)
 
 
-def roof_panel(asked: Asked) -> dict[str, Any]:
+def roof_panel(asked: PageRequest) -> dict[str, Any]:
     """The chip's roofs by format over HBM, with the changes of `set`; beside them its bf16 roof as it is."""
     changes = asked.text("set")
     report, own = chip_report(chip_of(asked, changes)), chip_report(chip_of(asked))
@@ -96,7 +96,7 @@ def _roofs(report: ChipReport) -> list[dict[str, Any]]:
     return [{"name": ", ".join(names), "peak": peak, "bandwidth": report.hbm_bytes_per_s} for peak, names in rows]
 
 
-def slice_panel(asked: Asked) -> dict[str, Any]:
+def slice_panel(asked: PageRequest) -> dict[str, Any]:
     """A slice (`slice` of the request, such as v5e:8x16): its torus or its tiers, and what it adds up to."""
     name = asked.text("slice")
     changes = asked.text("set")

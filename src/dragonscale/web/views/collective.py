@@ -9,13 +9,13 @@ from dragonscale.reports.collective.report import CollectiveReport, size_sweep
 from dragonscale.reports.collective.transfer import TransferReport
 from dragonscale.units import render
 from dragonscale.web.amounts import amount, count
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 
 _NAMES = {"bound": "at best", "bandwidth": "bandwidth alone", "latency": "latency alone"}
 _ROLES = {"bound": "compute", "bandwidth": "fsdp", "latency": "hbm"}
 
 
-def answer_panel(asked: Asked) -> dict[str, Any]:
+def answer_panel(asked: PageRequest) -> dict[str, Any]:
     """The answer in a sentence, its numbers, and what goes on inside."""
     report: CollectiveReport | TransferReport = asked.record
     if isinstance(report, TransferReport):
@@ -67,7 +67,7 @@ def _figures(rows: list[tuple[str, Any, str]]) -> list[dict[str, Any]]:
     ]
 
 
-def curve_panel(asked: Asked) -> dict[str, Any]:
+def curve_panel(asked: PageRequest) -> dict[str, Any]:
     """Time over bytes: the two terms, their bound, and where they cross."""
     report: CollectiveReport | TransferReport = asked.record
     read = report.asked

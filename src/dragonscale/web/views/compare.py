@@ -17,7 +17,7 @@ from dragonscale.reports.compare.records import CompareReport, Figure, Side
 from dragonscale.reports.compare.sides import DOLLARS, STEP, TOKENS
 from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count, share
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 
 MOST = 4
 """Columns that fit beside each other."""
@@ -33,7 +33,7 @@ OTHERS = ("h100", "b200", "h200", "v5p", "v6e", "tpu7x", "mi300x", "a100", "gb20
 """Chips that are suggested, those that most people know first."""
 
 
-def columns_of(asked: Asked) -> tuple[str, list[dict[str, Any]]]:
+def columns_of(asked: PageRequest) -> tuple[str, list[dict[str, Any]]]:
     """The kind and the fields of each column."""
     of, columns = asked.text("kind") or asked.text("of", "train"), asked.more.get("columns")
     if of not in WHY:
@@ -45,7 +45,7 @@ def columns_of(asked: Asked) -> tuple[str, list[dict[str, Any]]]:
     return of, [{name: value for name, value in one.items() if value not in ("", None, [], False)} for one in columns]
 
 
-def sides_panel(asked: Asked) -> dict[str, Any]:
+def sides_panel(asked: PageRequest) -> dict[str, Any]:
     """The comparison."""
     of, columns = columns_of(asked)
     answers = []
@@ -200,7 +200,7 @@ def _settings(report: CompareReport) -> list[dict[str, Any]]:
     return [{"name": name, "cells": [str(side.settings.get(name, "–")) for side in report.sides]} for name in names]
 
 
-def suggest_panel(asked: Asked) -> dict[str, Any]:
+def suggest_panel(asked: PageRequest) -> dict[str, Any]:
     """Slices of other chips that are comparable with the one asked: as many chips, or as many FLOP/s."""
     on = str(asked.fields.get("on", "")).split(",")[0].strip()
     try:

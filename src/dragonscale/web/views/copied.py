@@ -30,7 +30,7 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.questions.flag import Field, Items, Text, Thing
 from dragonscale.tables import toml_value
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 
 _GRIDS = ("train", "serve")
 """Questions that `dscale sweep` takes as tables."""
@@ -38,14 +38,14 @@ _FUNCTIONS = {"models": "model", "export": "export", "import": "import_plan"}
 """Functions of the library that are called otherwise than their command."""
 
 
-def texts_panel(asked: Asked) -> dict[str, Any]:
+def texts_panel(asked: PageRequest) -> dict[str, Any]:
     """The question as the command line, Python and TOML say it, and the file that goes with it."""
     of, given, file = _asked(asked)
     written = toml_text(of, given)
     return {"cli": command_line(of, given), "python": python_text(of, given), "toml": written, "file": file}
 
 
-def plan_panel(asked: Asked) -> dict[str, Any]:
+def plan_panel(asked: PageRequest) -> dict[str, Any]:
     """The plan that the answer recommends as the file that `--save` writes."""
     of, given, file = _asked(asked)
     if of not in _GRIDS:
@@ -68,7 +68,7 @@ def plan_panel(asked: Asked) -> dict[str, Any]:
     return {"name": "plan.toml", "text": text_of(saved), "use": use, "file": file}
 
 
-def verify_panel(asked: Asked) -> dict[str, Any]:
+def verify_panel(asked: PageRequest) -> dict[str, Any]:
     """The fields of `dscale verify` for the plan that the answer recommends, and the command."""
     of, given, _ = _asked(asked)
     if of not in _GRIDS:
@@ -96,7 +96,7 @@ def _verify_line(fields: Mapping[str, str]) -> str:
     return shlex.join(["dscale", "verify", fields["plan"], *flags])
 
 
-def _asked(asked: Asked) -> tuple[str, dict[str, Any], dict[str, str] | None]:
+def _asked(asked: PageRequest) -> tuple[str, dict[str, Any], dict[str, str] | None]:
     """The command, its fields with a file's name in place of what was dropped, and that file."""
     of, given = asked.text("of", "train"), dict(asked.fields)
     if of.replace(" ", "_") not in tools():

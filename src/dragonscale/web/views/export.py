@@ -12,14 +12,14 @@ from dragonscale.listener import Listener
 from dragonscale.pasted import without_files
 from dragonscale.reports.export.ask import ask
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.copied import command_line
 from dragonscale.web.words import question_of
 
 KINDS = {"train": "training", "serve": "serving"}
 
 
-def targets_panel(asked: Asked) -> dict[str, Any]:
+def targets_panel(asked: PageRequest) -> dict[str, Any]:
     """Software that runs plans of this kind, the plan's own first; what launches it; what tests it."""
     of = _of(asked)
     record = asked.ask(of, asked.fields)
@@ -34,7 +34,7 @@ def targets_panel(asked: Asked) -> dict[str, Any]:
     }
 
 
-def files_panel(asked: Asked) -> dict[str, Any]:
+def files_panel(asked: PageRequest) -> dict[str, Any]:
     """The files for a target, with what is expected of them and what differs."""
     fields = export_fields(asked)
     question = question_of("export", fields)
@@ -48,7 +48,7 @@ def files_panel(asked: Asked) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def export_fields(asked: Asked) -> dict[str, Any]:
+def export_fields(asked: PageRequest) -> dict[str, Any]:
     """The answer's plan as a question of `dscale export`."""
     of, to = _of(asked), asked.text("to")
     if asked.fields.get("model") in asked.dropped:
@@ -86,7 +86,7 @@ def _software(record: Any, of: str) -> str:
     return record.configs[0].engine if record.configs else ""
 
 
-def _of(asked: Asked) -> str:
+def _of(asked: PageRequest) -> str:
     of = asked.text("of", "train")
     if of not in KINDS:
         raise unknown("kind of plan to export called", of, KINDS)

@@ -3,8 +3,8 @@
 What is pasted is anyone's text: it is read and never run, and while it is read no word of it names a file (`without_files`). What was
 understood comes back with the fields that ask for its judgement, so that the page judges it as it judges what is typed.
 
->>> from dragonscale.web.asked import Asked
->>> asked = Asked.read(
+>>> from dragonscale.web.page_request import PageRequest
+>>> asked = PageRequest.read(
 ...     {"view": "judge", "text": "vllm serve meta-llama/Meta-Llama-3-8B -tp 2", "on": "h100"}, lambda _: None
 ... )
 >>> found = read_panel(asked)
@@ -24,7 +24,7 @@ from dragonscale.reports.train.question import TrainQuestion
 from dragonscale.reports.train.saved import said_by
 from dragonscale.serving.plan_file import SavedPlan
 from dragonscale.training.plan_file import TrainingFile
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.words import looks_like_file
 
 LONGEST = 100_000
@@ -32,7 +32,7 @@ LONGEST = 100_000
 _NEEDED = {"train": ("model", "on", "batch", "seq"), "serve": ("model", "on")}
 
 
-def read_panel(asked: Asked) -> dict[str, Any]:
+def read_panel(asked: PageRequest) -> dict[str, Any]:
     """What was understood, what was not, and the question that judges it."""
     text = asked.text("text").strip()
     beside = {name: asked.text(name).strip() for name in ("model", "on")}

@@ -7,7 +7,7 @@ from dragonscale.hardware import Chip, parse_target
 from dragonscale.hardware.changes import changed_chip, factor_of, knobs_of, read_change
 from dragonscale.units import render
 from dragonscale.web.amounts import amount
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.words import looks_like_file, question_of
 
 STOPS = (
@@ -37,7 +37,7 @@ TITLES = {
 """The knobs that have a slider, in their order."""
 
 
-def chip_of(asked: Asked, set_: str = "", name: str = "") -> Chip:
+def chip_of(asked: PageRequest, set_: str = "", name: str = "") -> Chip:
     """The chip that the fields name (the first of several), or another by its name, with the changes of `set`."""
     text = name or str(asked.fields.get("name") or asked.fields.get("on") or "").split(",")[0]
     question = question_of("chips", {"name": text})
@@ -48,7 +48,7 @@ def chip_of(asked: Asked, set_: str = "", name: str = "") -> Chip:
     return changed_chip(chip, *changes) if changes else chip
 
 
-def knobs_panel(asked: Asked) -> dict[str, Any]:
+def knobs_panel(asked: PageRequest) -> dict[str, Any]:
     """A slider for each number of the chip that `--set` can change; `set` of the request says what is changed already."""
     given = asked.text("set")
     chip = chip_of(asked)

@@ -18,7 +18,7 @@ from dragonscale.models.names import safe_name
 from dragonscale.models.transformer import Transformer
 from dragonscale.units import render
 from dragonscale.web.amounts import amount
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.words import dropped_model, looks_like_file, question_of
 
 LONGEST = 6000
@@ -26,7 +26,7 @@ LONGEST = 6000
 _KEPT = ("torch_dtype", "dtype", "quantization_config", "model_type")
 
 
-def line_panel(asked: Asked) -> dict[str, Any]:
+def line_panel(asked: PageRequest) -> dict[str, Any]:
     """A model in a line: `70.6B parameters, 80 layers, d_model 8,192`."""
     model = load_model(question_of("models", {"model": asked.fields.get("model", "")}, asked.dropped).model)
     counts = count_parameters(model)
@@ -40,7 +40,7 @@ def line_panel(asked: Asked) -> dict[str, Any]:
     }
 
 
-def config_panel(asked: Asked) -> dict[str, Any]:
+def config_panel(asked: PageRequest) -> dict[str, Any]:
     """The config under `dropped`: the name that the field gives it, its text made small, and whether an address can hold it."""
     if len(asked.dropped) != 1:
         raise InputError("One config.json at a time is read; drop it on the page.")

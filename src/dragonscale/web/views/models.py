@@ -15,7 +15,7 @@ from dragonscale.reports.models.report import models_report
 from dragonscale.reports.models.sheet import RECOMPUTED
 from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count, share
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.model_field import config_panel, line_panel
 from dragonscale.web.words import question_of
 
@@ -31,7 +31,7 @@ FORMATS = ("fp32", "bf16", "fp8", "int8", "int4")
 SPARE = ("fsdp", "pipe", "recompute", "gathered", "optimizer", "gradients")
 
 
-def table_panel(_: Asked) -> dict[str, Any]:
+def table_panel(_: PageRequest) -> dict[str, Any]:
     """A row for each preset."""
     return {"columns": [{"name": name, "title": title} for name, title in COLUMNS.items()], "rows": _rows()}
 
@@ -68,7 +68,7 @@ def _maybe(value: int | None, why: str) -> Amount:
     return amount(None, "count") if value is None else count(value, why)
 
 
-def _one(asked: Asked) -> ModelReport:
+def _one(asked: PageRequest) -> ModelReport:
     """The model that was asked for; without a name the command lists them all."""
     report = asked.record
     if not isinstance(report, ModelReport):
@@ -76,7 +76,7 @@ def _one(asked: Asked) -> ModelReport:
     return report
 
 
-def model_panel(asked: Asked) -> dict[str, Any]:
+def model_panel(asked: PageRequest) -> dict[str, Any]:
     """One model: its numbers, its parts, its weights in every format."""
     report = _one(asked)
     seq = f"at {report.sequence:,} tokens"
@@ -127,73 +127,71 @@ def _lengths(model: Transformer, causal: bool) -> tuple[list[float], float | Non
     return [2.0**7 * (longest / 2.0**7) ** (place / 72) for place in range(73)], meet
 
 
-def lengths_panel(asked: Asked) -> dict[str, Any]:
+def lengths_panel(asked: PageRequest) -> dict[str, Any]:
     """The KV cache and the FLOPs of a token over the length of the sequence, with where attention overtakes the matmuls."""
     question = question_of("models", asked.fields, asked.dropped)
     report = _one(asked)
-    model = load_model(question.model) if not (question.assume or question.family) else None
-    if model is None:
+    if question.assume or question.family:
         return {"cache": None, "flops": None}
-    causal = not question.full
+    model, causal = load_model(question.model), not question.full
     lengths, meet = _lengths(model, causal)
-    parts = flops_over(model, lengths, causal)
-    scores = parts.pop("scores", [0.0] * len(lengths))
-    mlp = [
-        sum(one)
-        for one in zip(
-            *(parts[name] for name in parts if name in ("mlp", "moe", "experts", "shared", "router")), strict=True
-        )
-    ]
-    matmuls = [sum(one) for one in zip(*parts.values(), strict=True)]
-    tokens = {"label": "tokens of a sequence", "unit": "count", "log": True}
-    kv = cache_over(model, lengths, report.kv_dtype)
-    reserved = cache_over(model, lengths, report.kv_dtype, hybrid=False)
-    held = report.parameters * dtype_bytes("bf16")
-    rules = (
-        [
-            {
-                "at": float(model.context),
-                "text": f"context {render(model.context, 'count', binary=True)}",
-                "role": "muted",
-            }
-        ]
-        if model.context
-        else []
-    )
-    kind = "causal" if causal else "full"
-    crossing = (
-        [
-            {
-                "at": meet,
-                "text": f"attention overtakes the matmuls ({kind}): T = {render(meet, 'count')}",
-                "role": "limit",
-            }
-        ]
-        if meet
-        else []
-    )
     rule = RULE * model.d_model
     return {
         "meets": amount(meet, "count", "model:attention_overtakes", "" if meet is None else f"{meet:,.0f} tokens"),
         "rule": amount(rule, "count", "model:rule_8d", f"{rule:,} tokens"),
-        "cache": {
-            "x": tokens, "y": {"label": "KV cache of a sequence", "unit": "bytes", "log": True},
-            "series": [{"name": f"cache in {report.kv_dtype}", "role": "cache", "points": _points(lengths, kv)}]
-            + ([{"name": "as an engine without windows keeps it", "role": "overhead", "dashed": True, "points": _points(lengths, reserved)}]
-               if reserved != kv else [])
-            + [{"name": "weights in bf16", "role": "weights", "dashed": True, "points": [[lengths[0], held], [lengths[-1], held]]}],
-            "rules": rules,
-            "marks": [{"x": float(report.sequence), "y": report.cache_bytes_per_sequence, "text": render(report.cache_bytes_per_sequence, "bytes")}],
-        },
-        "flops": {
-            "x": tokens, "y": {"label": "forward FLOPs of a token", "unit": "FLOP", "log": True},
-            "series": [
-                {"name": "attention (QK, PV)", "role": "context", "points": _points(lengths, scores)},
-                {"name": "all matmuls", "role": "compute", "points": _points(lengths, matmuls)},
-                {"name": "MLP", "role": "recompute", "dashed": True, "points": _points(lengths, mlp)},
-            ],
-            "rules": [*crossing, {"at": float(rule), "text": f"rule T = 8D: {render(rule, 'count')}", "role": "muted"}],
-        },
+        "cache": _cache_chart(model, report, lengths),
+        "flops": _flops_chart(model, causal, lengths, meet),
+    }
+
+
+_TOKENS = {"label": "tokens of a sequence", "unit": "count", "log": True}
+
+
+def _cache_chart(model: Transformer, report: ModelReport, lengths: list[float]) -> dict[str, Any]:
+    """The cache of a sequence beside the model's weights."""
+    kv = cache_over(model, lengths, report.kv_dtype)
+    reserved = cache_over(model, lengths, report.kv_dtype, hybrid=False)
+    held = report.parameters * dtype_bytes("bf16")
+    series: list[dict[str, Any]] = [
+        {"name": f"cache in {report.kv_dtype}", "role": "cache", "points": _points(lengths, kv)}
+    ]
+    if reserved != kv:
+        windowless = {"name": "as an engine without windows keeps it", "role": "overhead", "dashed": True}
+        series.append(windowless | {"points": _points(lengths, reserved)})
+    ends = [[lengths[0], held], [lengths[-1], held]]
+    series.append({"name": "weights in bf16", "role": "weights", "dashed": True, "points": ends})
+    rules = []
+    if model.context:
+        longest = f"context {render(model.context, 'count', binary=True)}"
+        rules = [{"at": float(model.context), "text": longest, "role": "muted"}]
+    size = report.cache_bytes_per_sequence
+    return {
+        "x": _TOKENS, "y": {"label": "KV cache of a sequence", "unit": "bytes", "log": True}, "series": series, "rules": rules,
+        "marks": [{"x": float(report.sequence), "y": size, "text": render(size, "bytes")}],
+    }  # fmt: skip
+
+
+def _flops_chart(model: Transformer, causal: bool, lengths: list[float], meet: float | None) -> dict[str, Any]:
+    """The forward FLOPs of a token: attention's dot products beside the matmuls."""
+    parts = flops_over(model, lengths, causal)
+    scores = parts.pop("scores", [0.0] * len(lengths))
+    wide = [parts[name] for name in parts if name in ("mlp", "moe", "experts", "shared", "router")]
+    mlp = [sum(one) for one in zip(*wide, strict=True)]
+    matmuls = [sum(one) for one in zip(*parts.values(), strict=True)]
+    rule = RULE * model.d_model
+    rules = [{"at": float(rule), "text": f"rule T = 8D: {render(rule, 'count')}", "role": "muted"}]
+    if meet:
+        kind = "causal" if causal else "full"
+        crossing = f"attention overtakes the matmuls ({kind}): T = {render(meet, 'count')}"
+        rules = [{"at": meet, "text": crossing, "role": "limit"}, *rules]
+    return {
+        "x": _TOKENS, "y": {"label": "forward FLOPs of a token", "unit": "FLOP", "log": True},
+        "series": [
+            {"name": "attention (QK, PV)", "role": "context", "points": _points(lengths, scores)},
+            {"name": "all matmuls", "role": "compute", "points": _points(lengths, matmuls)},
+            {"name": "MLP", "role": "recompute", "dashed": True, "points": _points(lengths, mlp)},
+        ],
+        "rules": rules,
     }  # fmt: skip
 
 
@@ -201,7 +199,7 @@ def _points(lengths: Sequence[float], values: Sequence[float]) -> list[list[floa
     return [[length, value] for length, value in zip(lengths, values, strict=True) if value > 0]
 
 
-def program_panel(asked: Asked) -> dict[str, Any]:
+def program_panel(asked: PageRequest) -> dict[str, Any]:
     """The model as named einsums."""
     report = _one(asked)
     return {"program": report.program}

@@ -13,25 +13,24 @@ from dragonscale.hardware.changes import with_changes
 from dragonscale.listener import Listener
 from dragonscale.reports.given import maybe_target, sizes_of
 from dragonscale.reports.roofline.ask import ask
-from dragonscale.reports.roofline.report import RooflineReport, Sample, roofline_curve
+from dragonscale.reports.roofline.report import RooflineReport, Sample, roofline_curve, spelled
 from dragonscale.rooflines.expression import parse_operation
 from dragonscale.units import render
 from dragonscale.web.amounts import amount
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.notation import letters, marked
 from dragonscale.web.words import question_of
 
-LEVELS = {"hbm": "HBM", "pcie": "PCIe", "dcn": "DCN"}
 POINTS = 97
 
 
-def _record(asked: Asked) -> RooflineReport:
+def _record(asked: PageRequest) -> RooflineReport:
     if asked.brief:
         return ask(question_of("roofline", asked.fields), Listener(), solve=False)
     return asked.record
 
 
-def notation_panel(asked: Asked) -> dict[str, Any]:
+def notation_panel(asked: PageRequest) -> dict[str, Any]:
     """The letters of the expression with their sliders; or what is wrong with it, and where."""
     given = str(asked.fields.get("expression", ""))
     try:
@@ -43,7 +42,7 @@ def notation_panel(asked: Asked) -> dict[str, Any]:
     return {"wrong": "", "at": None, "letters": letters(operation.indices, operation.sizes, sizes)}
 
 
-def answer_panel(asked: Asked) -> dict[str, Any]:
+def answer_panel(asked: PageRequest) -> dict[str, Any]:
     """The answer in a sentence, its numbers, and the time of each resource."""
     report = _record(asked)
     figures = [
@@ -55,19 +54,19 @@ def answer_panel(asked: Asked) -> dict[str, Any]:
         ("FLOPs", amount(report.flops, "FLOP", "roofline:flops", "" if report.flops is not None else report.flops_formula), report.flops_formula),
         ("bytes", amount(report.bytes, "bytes", "roofline:bytes", "" if report.bytes is not None else report.bytes_formula), report.bytes_formula),
         ("peak", amount(report.peak_flops_per_s, "FLOP/s", "roofline:peak_flops_per_s"), f"{report.compute_dtype}, {report.unit} unit"),
-        ("bandwidth", amount(report.bandwidth_bytes_per_s, "bytes/s", "roofline:bandwidth_bytes_per_s"), LEVELS.get(report.memory, report.memory)),
+        ("bandwidth", amount(report.bandwidth_bytes_per_s, "bytes/s", "roofline:bandwidth_bytes_per_s"), spelled(report.memory)),
     ]  # fmt: skip
     return {
         "sentence": _sentence(report), "advice": report.advice, "expression": report.expression, "chip": report.chip,
         "chip_title": report.chip_title, "bound_by": report.bound_by, "notes": list(report.notes_beside),
         "figures": [{"label": label, "number": number, "about": about} for label, number, about in figures if number["text"] != "–"],
         "resources": [
-            {"name": row.name, "formula": row.formula, "role": "compute" if row.name in ("compute", "vector unit") else "hbm",
+            {"name": spelled(row.name), "formula": row.formula, "role": "compute" if row.name in ("compute", "vector unit") else "hbm",
              "seconds": amount(row.seconds, "s", f"roofline:resource:{row.name}")}
             for row in report.resources
         ],
         "crossovers": [
-            {"variable": row.variable, "value": row.value, "below": row.below, "above": row.above,
+            {"variable": row.variable, "value": row.value, "below": spelled(row.below), "above": spelled(row.above),
              "number": amount(row.value, "count", f"roofline:crossover:{row.variable}", f"{row.value:,.4g}")}
             for row in report.crossovers
         ],
@@ -77,7 +76,9 @@ def answer_panel(asked: Asked) -> dict[str, Any]:
 def _sentence(report: RooflineReport) -> str:
     if report.lower_s is None:
         return report.advice or report.headline()
-    return f"{render(report.lower_s, 's')} at best on one {report.chip_title}, bound by {report.bound_by}."
+    return (
+        f"{render(report.lower_s, 's')} at best on one {report.chip_title}, bound by {spelled(report.bound_by or '')}."
+    )
 
 
 def _of_peak(report: RooflineReport) -> str:
@@ -90,7 +91,7 @@ def _per_byte(intensity: float | None) -> str:
     return "" if intensity is None else f"{intensity:,.4g}"
 
 
-def roof_panel(asked: Asked) -> dict[str, Any]:
+def roof_panel(asked: PageRequest) -> dict[str, Any]:
     """The chip's roof, the operation below it, and where the roof bends."""
     report = _record(asked)
     if report.peak_flops_per_s is None or report.bandwidth_bytes_per_s is None:
@@ -101,8 +102,7 @@ def roof_panel(asked: Asked) -> dict[str, Any]:
             "this operation", report.intensity_flops_per_byte, report.attainable_flops_per_s, report.bound_by or ""
         )
         points = [one for one in points if not 0.6 < one["intensity"] / point["intensity"] < 1.6] + [point]
-    level = LEVELS.get(report.memory, report.memory.upper())
-    name = f"{report.compute_dtype} over {level}"
+    name = f"{report.compute_dtype} over {spelled(report.memory)}"
     critical = report.critical_intensity_flops_per_byte
     return {
         "roofs": [{"name": name, "peak": report.peak_flops_per_s, "bandwidth": report.bandwidth_bytes_per_s}],
@@ -111,7 +111,7 @@ def roof_panel(asked: Asked) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _trail(asked: Asked) -> list[dict[str, Any]]:
+def _trail(asked: PageRequest) -> list[dict[str, Any]]:
     """Where the operation would lie at other sizes of the letter that is varied, as far as it climbs the roof."""
     varied = _varied(asked)
     if varied is None:
@@ -155,7 +155,7 @@ class _Varied:
         return roofline_curve(one.expression, self.chip, others, self.letter, values, one.memory, **counting)
 
 
-def _varied(asked: Asked) -> _Varied | None:
+def _varied(asked: PageRequest) -> _Varied | None:
     """The letter that `over` of the request names, or the first that is open; None where it cannot be varied alone."""
     question = question_of("roofline", asked.fields)
     operation, sizes = parse_operation(question.expression), sizes_of(question.sizes)
@@ -171,7 +171,7 @@ def _letters(operation: Any) -> list[str]:
     return [name for name in operation.indices if name not in operation.sizes]
 
 
-def curve_panel(asked: Asked) -> dict[str, Any]:
+def curve_panel(asked: PageRequest) -> dict[str, Any]:
     """Time over one letter, the others as given; crossovers are rules."""
     varied = _varied(asked)
     if varied is None:

@@ -11,7 +11,7 @@ from dragonscale.reports.serve.bills import bills_of, deployment_of, held_bill
 from dragonscale.reports.serve.records import ConfigReport, MemoryUse, ServeReport
 from dragonscale.units import render
 from dragonscale.web.amounts import amount, count
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.ledgers import line_rows
 from dragonscale.web.views.serve_answer import answer_panel
 from dragonscale.web.views.serve_curves import batches_panel, frontier_panel
@@ -21,7 +21,7 @@ AGREES = 1e-3
 """Lines are shown under a part of memory where they add up to it as nearly as this."""
 
 
-def time_panel(asked: Asked) -> dict[str, Any]:
+def time_panel(asked: PageRequest) -> dict[str, Any]:
     """Two bars: a decode step and a prompt that runs alone, exposed and hidden seconds by term, each with its lines."""
     report: ServeReport = asked.record
     if not report.configs:
@@ -73,7 +73,7 @@ def _time_rows(ledger: Ledger, why: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def memory_panel(asked: Asked) -> dict[str, Any]:
+def memory_panel(asked: PageRequest) -> dict[str, Any]:
     """Bytes of a chip by part against what it has, and how many sequences fit."""
     report: ServeReport = asked.record
     if not report.configs or report.configs[0].memory is None:

@@ -13,13 +13,13 @@ from dragonscale.serving.legality import caches
 from dragonscale.serving.space import slices_of
 from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count, elsewhere
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.commands import fields_of_command
 
 MOST_CHIPS = 256
 
 
-def answer_panel(asked: Asked) -> dict[str, Any]:
+def answer_panel(asked: PageRequest) -> dict[str, Any]:
     """The recommended configuration, whether it meets the targets, and the others."""
     report: ServeReport = asked.record
     if not report.configs:
@@ -135,7 +135,7 @@ def _met(value: float, high: float | None, target: float | None) -> bool | None:
     return None if not target or beyond(value, high, target) else value <= target
 
 
-def _fields(asked: Asked, report: ServeReport, one: ConfigReport) -> dict[str, str]:
+def _fields(asked: PageRequest, report: ServeReport, one: ConfigReport) -> dict[str, str]:
     """The fields that ask for one configuration alone: its plan and batch, and its slice where several were named."""
     several = len(report.asked.targets) > 1 or report.asked.targets[0][1] is None
     where = one.slice if several else str(asked.fields.get("on", "") or one.slice)
@@ -143,7 +143,7 @@ def _fields(asked: Asked, report: ServeReport, one: ConfigReport) -> dict[str, s
     return {"on": where, "plan": one.plan, "batch": str(one.batch), **engine}
 
 
-def _row(asked: Asked, report: ServeReport, one: ConfigReport) -> dict[str, Any]:
+def _row(asked: PageRequest, report: ServeReport, one: ConfigReport) -> dict[str, Any]:
     there = _fields(asked, report, one)
     return {
         "plan": plan_text(one), "slice": one.slice, "formats": formats_text(one), "engine": one.engine, "batch": count(one.batch),

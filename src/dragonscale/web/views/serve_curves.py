@@ -9,7 +9,7 @@ from dragonscale.reports.serve.tables import degrees_text
 from dragonscale.serving.frontier import Config
 from dragonscale.units import render
 from dragonscale.web.amounts import count
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 
 ROLES = ("compute", "hbm", "tensor", "data", "expert", "pipe", "context", "fsdp")
 LOWEST = 0.03
@@ -19,7 +19,7 @@ _RESOURCES = {
 }  # fmt: skip
 
 
-def frontier_panel(asked: Asked) -> dict[str, Any]:
+def frontier_panel(asked: PageRequest) -> dict[str, Any]:
     """Tokens a second of a user against those of a chip, for every plan over its batches; the chosen one, and the targets."""
     report: ServeReport = asked.record
     x = {"label": "output tokens/s of one user", "unit": "count", "log": True}
@@ -46,7 +46,7 @@ def frontier_panel(asked: Asked) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _point(asked: Asked, config: Config, role: str, one: ConfigReport) -> dict[str, Any]:
+def _point(asked: PageRequest, config: Config, role: str, one: ConfigReport) -> dict[str, Any]:
     tpot = float(config.state.tpot)
     cost = config.usd_per_mtok
     money = "" if cost is None else f", ${cost:,.2f} per million"
@@ -61,13 +61,13 @@ def _point(asked: Asked, config: Config, role: str, one: ConfigReport) -> dict[s
     }  # fmt: skip
 
 
-def _where(asked: Asked, config: Config) -> str:
+def _where(asked: PageRequest, config: Config) -> str:
     """The slice to ask for: the one that was named, where the plan is of a part of it."""
     given = str(asked.fields.get("on", ""))
     return given if given.startswith(f"{config.piece.chip.name}:") and "," not in given else str(config.piece)
 
 
-def _chosen(asked: Asked, one: ConfigReport) -> dict[str, Any]:
+def _chosen(asked: PageRequest, one: ConfigReport) -> dict[str, Any]:
     return {
         "x": one.tokens_per_s_per_user, "y": one.output_tokens_per_s_per_chip, "role": ROLES[0], "chosen": True, "meets": one.meets_slo,
         "name": f"{one.copy_slice} {degrees_text(one)}, batch {one.batch:,}", "group": f"{one.copy_slice} {degrees_text(one)}",
@@ -76,7 +76,7 @@ def _chosen(asked: Asked, one: ConfigReport) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def batches_panel(asked: Asked) -> dict[str, Any]:
+def batches_panel(asked: PageRequest) -> dict[str, Any]:
     """A decode step over its batch: as expected, and by resource at datasheet rates; where compute takes over, where the targets
     break, and where memory is full."""
     report: ServeReport = asked.record

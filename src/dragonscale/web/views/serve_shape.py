@@ -18,7 +18,7 @@ from dragonscale.serving.lines import ServingLine
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.units import render
 from dragonscale.web.amounts import amount, count
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.tracks import tracks_of
 
 AXES = ("pipe", "data", "context", "width", "tensor")
@@ -27,13 +27,13 @@ SEEN = 2e-3
 """Operations of a smaller share of an iteration are not drawn."""
 
 
-def _bills(asked: Asked) -> tuple[ServeReport, ConfigReport, dict[str, Ledger]] | None:
+def _bills(asked: PageRequest) -> tuple[ServeReport, ConfigReport, dict[str, Ledger]] | None:
     """The ledgers of a decode step and of a prompt of the first configuration; one output token has no decode step."""
     report: ServeReport = asked.record
     return (report, report.configs[0], bills_of(report)) if report.configs else None
 
 
-def mesh_panel(asked: Asked) -> dict[str, Any]:
+def mesh_panel(asked: PageRequest) -> dict[str, Any]:
     """The mesh of one replica, outermost axis first, with the collectives of a decode step and of a prompt over each axis."""
     found = _bills(asked)
     if found is None:
@@ -82,7 +82,7 @@ def _move(move: AxisMove, axis: str, phase: str) -> dict[str, Any]:
 _SPLITS = {"data": "requests"}
 
 
-def roofline_panel(asked: Asked) -> dict[str, Any]:
+def roofline_panel(asked: PageRequest) -> dict[str, Any]:
     """The kernels of a decode step and of a prompt under the chip's roof: FLOPs a byte, and FLOP/s as they are expected to run."""
     found = _bills(asked)
     if found is None:
@@ -133,7 +133,7 @@ def _measures(line: LedgerLine) -> tuple[float, float, float, float, float]:
     return float(line.total("flops")), float(line.total("hbm_bytes")), float(line.total("expected_s")), *bounds
 
 
-def timeline_panel(asked: Asked) -> dict[str, Any]:
+def timeline_panel(asked: PageRequest) -> dict[str, Any]:
     """A prompt and then a decode step, as a chip runs them: what it does after what, and what travels beside it."""
     found = _bills(asked)
     if found is None:

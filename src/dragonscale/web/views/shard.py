@@ -10,7 +10,7 @@ from dragonscale.reports.given import sizes_of
 from dragonscale.reports.shard.report import LineReport, MoveRow, ShardReport, StrategyRow
 from dragonscale.units import render
 from dragonscale.web.amounts import count
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.array_picture import mesh_picture, stages_of
 from dragonscale.web.views.notation import letters, marked, value_of
 from dragonscale.web.words import question_of
@@ -19,11 +19,11 @@ MOST = 24
 """Letters and axes of an expression that get a slider each."""
 
 
-def _record(asked: Asked) -> ShardReport:
+def _record(asked: PageRequest) -> ShardReport:
     return asked.record
 
 
-def notation_panel(asked: Asked) -> dict[str, Any]:
+def notation_panel(asked: PageRequest) -> dict[str, Any]:
     """The letters of the expression with their sliders; or what is wrong with it, and where."""
     given = str(asked.fields.get("expression", ""))
     try:
@@ -35,7 +35,7 @@ def notation_panel(asked: Asked) -> dict[str, Any]:
         return {"wrong": str(error), "at": marked(given, str(error)), "letters": []}
 
 
-def answer_panel(asked: Asked) -> dict[str, Any]:
+def answer_panel(asked: PageRequest) -> dict[str, Any]:
     """What is needed in a sentence, and the cheapest way's numbers."""
     report = _record(asked)
     best, why = report.best, "shard:forward:0:0"
@@ -67,7 +67,7 @@ def answer_panel(asked: Asked) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def passes_panel(asked: Asked) -> dict[str, Any]:
+def passes_panel(asked: PageRequest) -> dict[str, Any]:
     """Each einsum of the forward and the backward pass: arrays, and the ways to do it with their steps drawn."""
     report = _record(asked)
     roles = {name: AXES[place % len(AXES)] for place, name in enumerate(report.mesh)}

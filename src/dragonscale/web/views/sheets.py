@@ -4,17 +4,17 @@ from dataclasses import asdict
 from typing import Any
 
 from dragonscale.sheets.sheet import Block, Grid, Sheet
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 
 
-def sheet_panel(asked: Asked) -> dict[str, Any]:
+def sheet_panel(asked: PageRequest) -> dict[str, Any]:
     """The sheet of the answer, with everything that stands behind it where `detail` is asked."""
     record = asked.record
     notes = [text for text in record.notes_beside if text not in getattr(record, "notes", ())]
     return {"blocks": blocks_of(record.sheet(asked.more.get("detail") is True)), "notes": notes}
 
 
-def record_panel(asked: Asked) -> dict[str, Any]:
+def record_panel(asked: PageRequest) -> dict[str, Any]:
     """What `--json` prints."""
     found = asked.record.to_dict()
     return found if isinstance(found, dict) else {"answers": found}

@@ -15,7 +15,7 @@ from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.watch import MOMENTS
 from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count, share
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.commands import fields_of_command
 
 SHORTEST = 1e-4
@@ -27,7 +27,7 @@ PERCENTILES = ("p50", "p90", "p95", "p99")
 _FLEET = ("running", "waiting", "pages", "busy", "replicas")
 
 
-def answer_panel(asked: Asked) -> dict[str, Any]:
+def answer_panel(asked: PageRequest) -> dict[str, Any]:
     """Whether the fleet holds, the percentiles, what bounds it and what to change."""
     report: SimulateReport = asked.record
     _, verdict, tone = verdict_fact(report)
@@ -102,7 +102,7 @@ def _figures(report: SimulateReport) -> list[dict[str, Any]]:
     return [{"label": label, "number": number, "about": about, "met": met} for label, number, about, met in rows]
 
 
-def percentiles_panel(asked: Asked) -> dict[str, Any]:
+def percentiles_panel(asked: PageRequest) -> dict[str, Any]:
     """Distribution functions of the latencies, targets as rules, and the percentiles as a table."""
     report: SimulateReport = asked.record
     series = [
@@ -132,7 +132,7 @@ def _latency_row(name: str, one: Latency) -> dict[str, Any]:
     return {"name": LATENCIES[name][0], "cells": cells, "about": sure}
 
 
-def over_time_panel(asked: Asked) -> dict[str, Any]:
+def over_time_panel(asked: PageRequest) -> dict[str, Any]:
     """The fleet at equal times: sums of requests and shares of the cache, and each replica, for a player to step through."""
     report: SimulateReport = asked.record
     result = report.result
@@ -191,7 +191,7 @@ def _rates(result: SimulationResult) -> dict[str, list[list[float]]]:
     return found
 
 
-def replicas_panel(asked: Asked) -> dict[str, Any]:
+def replicas_panel(asked: PageRequest) -> dict[str, Any]:
     """The load of each replica."""
     report: SimulateReport = asked.record
     return {

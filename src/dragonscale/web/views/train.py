@@ -11,7 +11,7 @@ from dragonscale.reports.train.records import Neighbour, PlanReport, SliceRow, T
 from dragonscale.training.plan import Plan
 from dragonscale.units import render
 from dragonscale.web.amounts import amount, count, elsewhere, share
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.ledgers import held_rows, line_rows
 from dragonscale.web.views.train_against import against_panel
 from dragonscale.web.views.train_curves import batches_panel, best_batches_panel, scaling_panel
@@ -22,7 +22,7 @@ from dragonscale.web.views.train_sliders import sliders_panel
 DAY = 86400.0
 
 
-def answer_panel(asked: Asked) -> dict[str, Any]:
+def answer_panel(asked: PageRequest) -> dict[str, Any]:
     """The answer in a sentence with its band, the figures under it, and the other plans."""
     report, one = first_plan(asked)
     work = report.workload
@@ -83,7 +83,7 @@ def _other(other: PlanReport, first: PlanReport) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _near(asked: Asked, near: Neighbour) -> dict[str, str]:
+def _near(asked: PageRequest, near: Neighbour) -> dict[str, str]:
     return {"on": typed_slice(asked, near.slice), "batch": f"{near.sequences}seq", "plan": near.plan}
 
 
@@ -124,7 +124,7 @@ def _figures(one: PlanReport) -> list[dict[str, Any]]:
     return [{"label": label, "number": number, "about": about, "more": more} for label, number, about, more in rows]
 
 
-def time_panel(asked: Asked) -> dict[str, Any]:
+def time_panel(asked: PageRequest) -> dict[str, Any]:
     """Exposed and hidden seconds by term, each with its lines. What is exposed adds up to the step."""
     report, one = first_plan(asked)
     if one is None or not one.feasible:
@@ -145,7 +145,7 @@ def time_panel(asked: Asked) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def memory_panel(asked: Asked) -> dict[str, Any]:
+def memory_panel(asked: PageRequest) -> dict[str, Any]:
     """Bytes of the fullest chip by part, against what it has; the parts add up."""
     report, one = first_plan(asked)
     if one is None or not (one.feasible or only_too_large(one)):

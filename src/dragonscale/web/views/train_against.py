@@ -5,11 +5,11 @@ from typing import Any
 from dragonscale.reports.train.records import TrainReport
 from dragonscale.training.plan import Plan
 from dragonscale.web.amounts import amount, elsewhere, share
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.train_plan import typed_plan
 
 
-def against_panel(asked: Asked) -> dict[str, Any]:
+def against_panel(asked: PageRequest) -> dict[str, Any]:
     """The comparison that `dscale train --plan` makes: a search, so it is asked by itself."""
     if not asked.fields.get("plan"):
         return {"text": "", "changes": []}

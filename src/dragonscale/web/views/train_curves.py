@@ -22,7 +22,7 @@ from dragonscale.training.plan import Plan, parse_plan
 from dragonscale.training.search import search, shared
 from dragonscale.units import render
 from dragonscale.web.amounts import amount, elsewhere, share
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.train_plan import busiest, first_plan, job_of, region_of, typed_plan, typed_slice
 
 TOKENS = {"label": "tokens per step", "unit": "count", "log": True, "binary": True}
@@ -30,7 +30,7 @@ REACH = (4, 3)
 """Doublings of the batch below and above that are searched."""
 
 
-def batches_panel(asked: Asked) -> dict[str, Any]:
+def batches_panel(asked: PageRequest) -> dict[str, Any]:
     """Seconds of a step against its tokens: expected, and at datasheet rates compute and each kind of move, with the crossovers."""
     _, one = first_plan(asked)
     if one is None:
@@ -115,7 +115,7 @@ def bound_role(one: PlanReport) -> str:
     return time_role(name) if wires > compute else "compute"
 
 
-def best_batches_panel(asked: Asked) -> dict[str, Any]:
+def best_batches_panel(asked: PageRequest) -> dict[str, Any]:
     """MFU of the best plan against tokens of a step, and where the network begins to bound it; a point at a time."""
     understood, job, _ = job_of(asked, brief=True)
     sizes = nearby(job.batch)
@@ -186,7 +186,7 @@ def best_crossovers(points: list[BatchPoint]) -> list[tuple[float, str]]:
     return found
 
 
-def scaling_panel(asked: Asked) -> dict[str, Any]:
+def scaling_panel(asked: PageRequest) -> dict[str, Any]:
     """Seconds of a step against chips: the best plan of each slice as it is found, the ideal, and the crossovers of schemes alone."""
     report, _ = first_plan(asked, brief=True)
     understood, job, _ = job_of(asked, brief=True)

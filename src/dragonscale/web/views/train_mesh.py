@@ -11,12 +11,12 @@ from dragonscale.training.layer_rooflines import layer_points
 from dragonscale.training.plan import Plan
 from dragonscale.training.step_timeline import step_timeline
 from dragonscale.web.amounts import amount, count
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.tracks import tracks_of
 from dragonscale.web.views.train_plan import first_plan, job_of, typed_plan
 
 
-def mesh_panel(asked: Asked) -> dict[str, Any]:
+def mesh_panel(asked: PageRequest) -> dict[str, Any]:
     """The mesh's axes with the collectives that run over each, and the chips at their places."""
     report, one = first_plan(asked)
     if one is None:
@@ -53,7 +53,7 @@ def mesh_of(ledger: Ledger, degrees: dict[str, int], where: str) -> dict[str, An
     }  # fmt: skip
 
 
-def roofline_panel(asked: Asked) -> dict[str, Any]:
+def roofline_panel(asked: PageRequest) -> dict[str, Any]:
     """The forward matmuls of a layer under the roof of the chip's memory; the whole step under the roof of each set of wires."""
     report, one = first_plan(asked)
     if one is None or not one.feasible:
@@ -92,19 +92,19 @@ def _network(ledger: Ledger, flops: float, step_s: float, peak: float) -> tuple[
     return roofs, points
 
 
-def _trace(asked: Asked) -> tuple[dict[str, Any], Job, Plan]:
+def _trace(asked: PageRequest) -> tuple[dict[str, Any], Job, Plan]:
     report, _ = first_plan(asked)
     _, job, plan = job_of(asked)
     many = max(job.batch / (plan.replicas * plan.microbatch), 1.0)
     return step_timeline(report.ledger, many, f"{report.model} on {report.slice}: {typed_plan(plan)}"), job, plan
 
 
-def trace_panel(asked: Asked) -> dict[str, Any]:
+def trace_panel(asked: PageRequest) -> dict[str, Any]:
     """One step in the format of Perfetto, to be downloaded."""
     return _trace(asked)[0]
 
 
-def timeline_panel(asked: Asked) -> dict[str, Any]:
+def timeline_panel(asked: PageRequest) -> dict[str, Any]:
     """One step by tracks (compute, and one for each set of mesh axes): [name, start, seconds, depth, role, term] of each slice."""
     report, one = first_plan(asked)
     if one is None or not one.feasible:

@@ -11,24 +11,21 @@ from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.step_ledger import WIRES
 from dragonscale.units import render
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 
 
-def first_plan(asked: Asked, brief: bool | None = None) -> tuple[TrainReport, PlanReport | None]:
+def first_plan(asked: PageRequest, brief: bool | None = None) -> tuple[TrainReport, PlanReport | None]:
     """The report, and the plan it recommends or judges; in brief a plan that is given is held against no other."""
     report: TrainReport = asked.ask("train", asked.fields, brief)
     return report, report.plans[0] if report.plans else None
 
 
-NEEDS = "it needs "
-
-
 def only_too_large(one: PlanReport) -> bool:
-    """Whether memory is all that a plan lacks: what it would hold is then known, how long it takes does not matter."""
-    return not one.feasible and all(text.startswith(NEEDS) for text in one.problems)
+    """Whether a chip's memory is all that a plan lacks: what it would hold is then known, how long it takes does not matter."""
+    return one.hbm_bytes > one.hbm_limit_bytes and len(one.problems) == 1
 
 
-def job_of(asked: Asked, brief: bool | None = None) -> tuple[TrainAsked, Job, Plan]:
+def job_of(asked: PageRequest, brief: bool | None = None) -> tuple[TrainAsked, Job, Plan]:
     """The question as it was understood, the job on the slice that the report is about, and the first plan."""
     report, one = first_plan(asked, brief)
     if one is None:
@@ -45,7 +42,7 @@ def typed_plan(plan: Plan) -> str:
     return short_plan(plan) + (f" fold={plan.fold}" if plan.fold != Plan().fold else "")
 
 
-def typed_slice(asked: Asked, text: str) -> str:
+def typed_slice(asked: PageRequest, text: str) -> str:
     """A slice as the form takes it: what the field `set` changes of its chip stays in that field."""
     if not asked.fields.get("set"):
         return text

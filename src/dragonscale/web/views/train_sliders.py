@@ -12,7 +12,7 @@ from dragonscale.reports.train.report import plan_table
 from dragonscale.training.plan import CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, SCHEDULES, Plan
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.units import render
-from dragonscale.web.asked import Asked
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.train_plan import first_plan, job_of, typed_slice
 
 MOST_CHIPS = 65536
@@ -26,7 +26,7 @@ CHOICES = {
 """Words of a plan, for its editor."""
 
 
-def sliders_panel(asked: Asked) -> dict[str, Any]:
+def sliders_panel(asked: PageRequest) -> dict[str, Any]:
     """Stops with their text: batches in sequences (with a plan given, those that it divides), lengths, slices."""
     report, _ = first_plan(asked)
     work, own = report.workload, None

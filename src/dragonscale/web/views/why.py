@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.web.amounts import ELSEWHERE
-from dragonscale.web.asked import Asked
 from dragonscale.web.derivations.pieces import Piece
+from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.compare import columns_of
 
 DERIVED = {
@@ -20,33 +20,33 @@ DERIVED = {
 """Views whose numbers are derived, and the modules that do it."""
 
 
-def facts_panel(asked: Asked) -> Piece:
+def facts_panel(asked: PageRequest) -> Piece:
     """What it is, how it is put together, how sure it is."""
     found, number = _derivation(asked)
     return {"id": _number(asked)} | found.facts(number)
 
 
-def formula_panel(asked: Asked) -> Piece:
+def formula_panel(asked: PageRequest) -> Piece:
     """The formulas, the numbers put in, and each letter."""
     found, number = _derivation(asked)
     return {"id": _number(asked)} | found.formula(number)
 
 
-def crossovers_panel(asked: Asked) -> Piece:
+def crossovers_panel(asked: PageRequest) -> Piece:
     """Where the answer changes, solved from the same formulas; it takes longest, so it comes last."""
     found, number = _derivation(asked)
     solved = found.crossovers(number) if hasattr(found, "crossovers") else []
     return {"id": _number(asked), "crossovers": solved}
 
 
-def _number(asked: Asked) -> str:
+def _number(asked: PageRequest) -> str:
     number = asked.text("number")
     if not number:
         raise InputError("The request names no number; give its id as `number`.")
     return number
 
 
-def _derivation(asked: Asked) -> tuple[Any, str]:
+def _derivation(asked: PageRequest) -> tuple[Any, str]:
     """Something with `facts` and `formula` of a number, and the number's id there."""
     of, number, fields = asked.text("of", "train"), _number(asked), asked.fields
     if of == "compare":

@@ -28,7 +28,7 @@ export function useDerivation(view, fields, dropped, extra = {}) {
   return [open, drawer];
 }
 
-const VIEWS = ["train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "compare", "estimate"];
+const VIEWS = ["train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "compare"];
 const foreign = (wanted) => VIEWS.some((one) => wanted.startsWith(`${one}/`));
 
 function useParts(request) {

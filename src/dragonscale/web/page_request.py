@@ -39,7 +39,7 @@ class _Told(Listener):
 
 
 @dataclass(frozen=True)
-class Asked:
+class PageRequest:
     """A request. `brief` is asked while a slider moves: what would help is left out. `more` is the rest of the request, for the view."""
 
     view: str
@@ -51,7 +51,7 @@ class Asked:
     send: Callable[[dict[str, Any]], None] = field(compare=False)
 
     @classmethod
-    def read(cls, request: Mapping[str, Any], send: Callable[[dict[str, Any]], None]) -> "Asked":
+    def read(cls, request: Mapping[str, Any], send: Callable[[dict[str, Any]], None]) -> "PageRequest":
         view, fields = request.get("view"), request.get("fields", {})
         if view not in view_names():
             raise unknown("view", view, view_names())
