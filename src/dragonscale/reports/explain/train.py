@@ -192,6 +192,11 @@ def crossing_sentence(one: Crossing, exposed: float, stack: str) -> str:
 def _notes(found: StepFormulas, real: Verdict) -> list[str]:
     held, limit = float(real.hbm_bytes), found.job.slice.chip.visible
     full = f"This plan does not fit: it needs {render(held, 'bytes')} on the fullest chip, which has {render(limit, 'bytes')}."
+    job, share = found.job, found.plan.replicas * found.plan.microbatch
+    uneven = (
+        f"This plan cannot run: {job.batch} sequences do not divide into {found.plan.replicas:,} replicas x microbatches of "
+        f"{found.plan.microbatch}; what a microbatch sends is counted for {job.batch / share:.3g} of them."
+    )
     compute = float(real.compute_s)
     wires = {term: float(value) for term, value in real.wires_s.items() if float(value) > 0}
     parts = {"compute": compute} | wires
@@ -206,6 +211,7 @@ def _notes(found: StepFormulas, real: Verdict) -> list[str]:
     largest = max(WIRES, key=lambda term: wires.get(term, 0.0))
     bound = largest if wires.get(largest, 0.0) > compute else "compute"
     return [
+        *([uneven] if job.batch % share else []),
         *([full] if held > limit else []),
         f"At datasheet rates the step takes {lower} if everything overlaps ({overlapped}), {upper} if nothing does; "
         f"expected {expected}.",
