@@ -16,6 +16,7 @@ from dragonscale.reports.explain.formulas import Explanation
 from dragonscale.reports.hlo.arrays import LayoutFacts
 from dragonscale.reports.hlo.op import HloOp
 from dragonscale.reports.hlo.program import HloModuleReport
+from dragonscale.reports.learn.records import CourseReport, LessonReport, ProblemReport
 from dragonscale.reports.models.records import ModelReport
 from dragonscale.reports.profile.records import ProfileReport
 from dragonscale.reports.roofline.report import RooflineReport
@@ -37,6 +38,9 @@ RECORDS: dict[str, Any] = {
     "hlo-layout": LayoutFacts,
     "hlo-op": HloOp,
     "hlo-program": HloModuleReport,
+    "learn": CourseReport,
+    "learn-chapter": LessonReport,
+    "learn-problem": ProblemReport,
     "model": ModelReport,
     "profile": ProfileReport,
     "roofline": RooflineReport,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     from dragonscale.library.export import export as export
     from dragonscale.library.export import import_plan as import_plan
     from dragonscale.library.hlo import hlo as hlo
+    from dragonscale.library.learn import learn as learn
     from dragonscale.library.model import model as model
     from dragonscale.library.profile import profile as profile
     from dragonscale.library.roofline import roofline as roofline
@@ -82,6 +83,7 @@ _HOMES = {
     "dragonscale.library.compare": ("compare",),
     "dragonscale.library.estimate": ("estimate",),
     "dragonscale.library.export": ("export", "import_plan"),
+    "dragonscale.library.learn": ("learn",),
     "dragonscale.library.model": ("model",),
     "dragonscale.library.sweep": ("sweep",),
     "dragonscale.library.serve": ("serve",),

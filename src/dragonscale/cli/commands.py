@@ -29,6 +29,8 @@ class Command:
     """The page of the docs."""
     tool: bool = True
     """Whether agents may call it (`dscale mcp`): not what runs for long, or is there for its files."""
+    dialogue: str = ""
+    """The module that talks with a person at a terminal (`wants_dialogue`, `dialogue`), where the command does."""
 
     def asked_by(self) -> type:
         return _named(self.question)
@@ -291,6 +293,22 @@ COMMANDS: dict[str, Command] = {
                 "dscale estimate --params 70e9 --tokens 15T --on h100:1024",
             ),
             page="estimate",
+        ),
+        Command(
+            "learn",
+            "The course: problems asked with fresh numbers, answers judged, hints and worked solutions.",
+            "dragonscale.questions.learn:LearnQuestion",
+            "dragonscale.reports.learn.ask:ask",
+            PHYSICS,
+            (
+                "dscale learn",
+                "dscale learn rooflines",
+                'dscale learn rooflines.where-a-matmul-turns --seed 7 --answer "243"',
+            ),
+            ("explain",),
+            page="course/index",
+            tool=False,
+            dialogue="dragonscale.cli.learning",
         ),
         Command(
             "roofline",

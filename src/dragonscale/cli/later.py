@@ -10,7 +10,6 @@ FLAGS = {
 """By the flag that was typed, whatever the command."""
 
 COMMANDS = {
-    "learn": "There is no `dscale learn` yet; `docs/closed-forms.md` works through the book's formulas.",
     "doctor": "There is no `dscale doctor`; `dscale --version` and `make test` say whether all is well.",
 }
 """By the first word of the line."""

@@ -23,6 +23,12 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     output = Output(**{name: given.pop(name) for name in (*command.outputs, *ALWAYS) if name in given})
     _check(output, command)
     question = command.asked_by()(**given)
+    if command.dialogue and not output.json:
+        from importlib import import_module
+
+        talk = import_module(command.dialogue)
+        if talk.wants_dialogue(question):
+            return emit(talk.dialogue(question, lambda record: say(record, output)), output)
     with Terminal(command.name) as listener:
         report = command.answered_by()(question, listener)
     if report is None:  # one of several processes of a run: another one tells what came of it

@@ -59,16 +59,3 @@ def problems_of(slug: str) -> tuple[Problem, ...]:
 def all_problems() -> tuple[Problem, ...]:
     """Every problem, chapter by chapter."""
     return tuple(one for chapter in CHAPTERS for one in problems_of(chapter.slug))
-
-
-def find_problem(name: str) -> Problem:
-    """A problem by `chapter.name`, or by the name alone where one chapter has it."""
-    slug, dot, _ = name.partition(".")
-    if dot:
-        find_chapter(slug)
-        known = {one.id: one for one in problems_of(slug)}
-    else:
-        known = {one.name: one for one in all_problems()}
-    if name in known:
-        return known[name]
-    raise unknown("problem", name, list(known))

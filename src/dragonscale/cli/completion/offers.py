@@ -51,6 +51,7 @@ def all_offers() -> Offers:
 
 def known_lists() -> dict[str, tuple[str, ...]]:
     """The named lists that fields offer."""
+    from dragonscale.course.chapters import CHAPTERS
     from dragonscale.exports.target import TARGETS
     from dragonscale.hardware import chip_names
     from dragonscale.hardware.chip import DTYPE_BYTES
@@ -65,6 +66,7 @@ def known_lists() -> dict[str, tuple[str, ...]]:
         "engines": ("auto", *engines()),
         "targets": tuple(TARGETS),
         "dtypes": tuple(DTYPE_BYTES),
+        "lessons": tuple(one.slug for one in CHAPTERS),
     }
 
 

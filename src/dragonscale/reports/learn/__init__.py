@@ -1,0 +1,1 @@
+"""`dscale learn`: the problems of the course asked and judged."""
