@@ -1,0 +1,83 @@
+"""The problems on the pages of the course: each asked with its own numbers, its hints and worked solution folded away.
+
+    python -m tools.write_course            # every chapter
+    python -m tools.write_course rooflines
+
+What stands between `<!-- problems: CHAPTER -->` and `<!-- /problems -->` is written anew. The command that checks an
+answer is run, and must show it.
+"""
+
+import re
+import sys
+
+from dragonscale.course.chapters import CHAPTERS, problems_of
+from dragonscale.course.judging import LETTERS
+from dragonscale.course.problem import Posed, Problem
+from dragonscale.course.variants import variant
+from dragonscale.reports.learn.ask import answer_text
+from tools.refresh_docs import ROOT, run_example
+from tools.shown_numbers import shows
+
+_MARKED = re.compile(r"(<!-- problems: ([\w-]+) -->\n).*?(<!-- /problems -->)", re.DOTALL)
+
+
+def problems_text(slug: str) -> str:
+    """The problems of a chapter as Markdown."""
+    parts = [_one(place, problem) for place, problem in enumerate(problems_of(slug), 1)]
+    return "\n".join(parts)
+
+
+def _one(place: int, problem: Problem) -> str:
+    posed = variant(problem).posed
+    lines = [f"### {place}. {problem.title}", "", _escaped(posed.ask), ""]
+    if posed.options:
+        lines += [*(f"- {letter}) {one}" for letter, one in zip(LETTERS, posed.options, strict=False)), ""]
+    lines += _folded("Hints", [f"{number}. {_escaped(hint)}" for number, hint in enumerate(posed.hints, 1)])
+    lines += _folded("Solution", _solution(problem, posed))
+    lines += [f"Try it: `dscale learn {problem.id}`, with other numbers `--seed 1`.", ""]
+    return "\n".join(lines)
+
+
+def _solution(problem: Problem, posed: Posed) -> list[str]:
+    lines = ["```text", *posed.steps, "```", "", f"**{answer_text(posed)}**", ""]
+    if posed.check:
+        lines += ["```console", f"$ {posed.check}", checked(problem, posed), "```", ""]
+    for trap in posed.traps:
+        lines += [f"- {_escaped(trap.why)}"]
+    return lines
+
+
+def checked(problem: Problem, posed: Posed) -> str:
+    """What the checking command prints; it must show the answer."""
+    printed = run_example(posed.check)
+    if isinstance(posed.answer, str):
+        found = any(word in printed.casefold() for word in posed.answer.casefold().split())
+    else:
+        found = shows(printed, posed.answer, posed.tolerance / 2)
+    if not found:
+        raise SystemExit(f"{problem.id}: `{posed.check}` does not show {answer_text(posed)}:\n{printed}")
+    return printed
+
+
+def _folded(title: str, lines: list[str]) -> list[str]:
+    return ['<details markdown="1">', f"<summary>{title}</summary>", "", *lines, "", "</details>", ""]
+
+
+def _escaped(text: str) -> str:
+    """Prose whose brackets, stars and underscores are not Markdown's."""
+    return re.sub(r"(?<!`)([*_<\[\]])(?!`)", r"\\\1", text) if "`" not in text else text
+
+
+def written_page(text: str) -> str:
+    """A page with its problems put in."""
+    return _MARKED.sub(lambda found: found[1] + "\n" + problems_text(found[2]) + "\n" + found[3], text)
+
+
+if __name__ == "__main__":
+    for one in CHAPTERS:
+        if sys.argv[1:] and one.slug not in sys.argv[1:]:
+            continue
+        page = ROOT / one.page
+        if page.exists():
+            page.write_text(written_page(page.read_text()))
+            print(f"wrote {one.page}")
