@@ -49,6 +49,7 @@ NAMES = {
     "networks": (
         "egress_from_bisection", "cables_per_pair", "ports_used", "tier_bandwidths", "binding_tier",
     ),
+    "switched": ("dp_tokens", "tp_ways", "ep_width"),
     "operators": ("as_matrix", "transpose_of"),
     "softmax": ("Partial", "combine"),
     "spread": ("spread_gather",),
@@ -62,6 +63,9 @@ ELSEWHERE = {
     "dragonscale.hardware.fat_tree": ("fat_tree", "switch_for"),
     "dragonscale.collectives.ring": ("ring_hops", "hop_bytes", "hop_seconds", "all_to_all_piece", "all_to_all_sends"),
     "dragonscale.collectives.tiers": ("tier_seconds", "switch_traffic"),
+    "dragonscale.collectives.cost": ("ragged_fill", "bus_bandwidth"),
+    "dragonscale.training.stages": ("bubble", "held_microbatches", "chunk_sizes"),
+    "dragonscale.training.expert_load": ("chip_load", "dropped_share"),
     "dragonscale.collectives.transfer": ("transfer_time", "gather_time"),
 }
 """Formulas that the planner uses too and that live with what they are about."""
