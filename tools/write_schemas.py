@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.evidence.verify.records import VerifyReport as VerifyReport
+from dragonscale.reports.calc.records import CalcReport
 from dragonscale.reports.calibrate.records import CalibrationReport
 from dragonscale.reports.chips.report import ChipReport
 from dragonscale.reports.collective.report import CollectiveReport
@@ -29,6 +30,7 @@ from dragonscale.reports.validate.run_records import RunScore
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"
 RECORDS: dict[str, Any] = {
+    "calc": CalcReport,
     "calibrate": CalibrationReport,
     "chip": ChipReport,
     "collective": CollectiveReport,

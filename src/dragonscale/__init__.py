@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     from dragonscale.hardware import chip_names as chip_names
     from dragonscale.hardware import load_chip as load_chip
     from dragonscale.hardware import parse_slice as parse_slice
+    from dragonscale.library.calc import calc as calc
     from dragonscale.library.calibrate import calibrate as calibrate
     from dragonscale.library.chips import chips as chips
     from dragonscale.library.collective import collective as collective
@@ -79,6 +80,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     __version__: str
 
 _HOMES = {
+    "dragonscale.library.calc": ("calc",),
     "dragonscale.library.calibrate": ("calibrate",),
     "dragonscale.library.compare": ("compare",),
     "dragonscale.library.estimate": ("estimate",),

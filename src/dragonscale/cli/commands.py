@@ -438,6 +438,19 @@ COMMANDS: dict[str, Command] = {
             page="hlo",
         ),
         Command(
+            "calc",
+            "A calculator with units that knows chips, slices, models and closed forms by name, and solves equations.",
+            "dragonscale.questions.calc:CalcQuestion",
+            "dragonscale.reports.calc.ask:ask",
+            FACTS,
+            (
+                'dscale calc "1e12 FLOP / v6e.bf16"',
+                'dscale calc "llama3-70b.bytes / v5e.hbm_bandwidth" --to ms',
+                'dscale calc "2*B*D*F/v5e.bf16 = 2*D*F/v5e.hbm_bandwidth"',
+            ),
+            page="calc",
+        ),
+        Command(
             "chips",
             "What is known of each chip, and from where; what a slice of them is.",
             "dragonscale.questions.chips:ChipsQuestion",

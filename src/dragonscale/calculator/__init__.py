@@ -1,0 +1,5 @@
+"""A calculator with units that knows chips, slices, models and closed forms by name.
+
+`words` cuts a text into words, `reading` makes a tree of them, `evaluate` walks it, `solve` finds the unknown of an equation.
+A value is a `Measure` (`measure.py`); what a name stands for is in `names.py`, what a function does in `functions.py`.
+"""

@@ -1,0 +1,103 @@
+"""Statements answered: assignments first, then each expression and equation in order."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.calculator.evaluate import Scope, evaluate, not_a_number
+from dragonscale.calculator.functions import parts_of
+from dragonscale.calculator.measure import Measure, aligned
+from dragonscale.calculator.reading import Statement, read_statements
+from dragonscale.calculator.solve import exact, rounded, solve
+from dragonscale.calculator.unit_words import read_unit
+from dragonscale.errors import InputError
+from dragonscale.hardware.chip import Chip
+from dragonscale.hardware.slices import Slice
+from dragonscale.models.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Line:
+    """One answer: the name it has (an assigned or a solved letter, or a part of a result), its sign, and its value."""
+
+    name: str
+    value: Any
+    sign: str = "="
+
+
+@dataclass(frozen=True)
+class Worked:
+    """The answers of a calculation, in order, and what each name in it stood for."""
+
+    lines: tuple[Line, ...]
+    looked: dict[str, tuple[Any, str]]
+
+
+def work_out(text: str, source: str = "", unknown: str = "") -> Worked:
+    """The answer of a text with statements between semicolons.
+
+    >>> [str(line.value) for line in work_out("B=64; D=8192; 2 bytes*B*D").lines]
+    ['1.05MB']
+    """
+    statements = read_statements(text)
+    scope = Scope({one.name: one.node for one in statements if one.name}, source)
+    asked = [one for one in statements if not one.name] or statements[-1:]
+    lines: list[Line] = []
+    for one in asked:
+        lines += _answered(one, scope, unknown)
+    return Worked(tuple(lines), scope.looked)
+
+
+def _answered(one: Statement, scope: Scope, unknown: str) -> list[Line]:
+    if one.other is not None:
+        found = _compared(one, scope) or solve(one.node, one.other, one.sign, unknown, scope)
+        if isinstance(found, Line):
+            return [found]
+        return [Line(found.unknown, value, found.sign) for value in found.values]
+    value = evaluate(one.node, scope)
+    if isinstance(value, Measure):
+        return [Line(one.name, _simpler(value.settled()))]
+    if isinstance(value, Chip | Slice | Transformer):
+        raise InputError(not_a_number(value))
+    if isinstance(value, str | bool) or value is None:
+        return [Line(one.name, str(value))]
+    parts = {name: part for name, part in parts_of(value).items() if isinstance(part, Measure | str | bool)}
+    if not parts:
+        raise InputError(not_a_number(value))
+    return [Line(name, part if isinstance(part, Measure) else str(part)) for name, part in parts.items()]
+
+
+def _compared(one: Statement, scope: Scope) -> Line | None:
+    """Whether an equation or inequality without letters holds."""
+    assert one.other is not None
+    known = Scope(scope.assigned, scope.source, looked=scope.looked)
+    try:
+        sides = evaluate(one.node, known), evaluate(one.other, known)
+    except InputError:
+        if known.free:
+            return None  # an unknown may have the unit that is lacking
+        raise
+    if known.free or not all(isinstance(side, Measure) for side in sides):
+        return None
+    first, second = aligned(*sides, "=")
+    low, high, equal = first.number < second.number, first.number > second.number, first.number == second.number
+    holds = {"=": equal, "<": low, ">": high, "<=": low or equal, ">=": high or equal}[one.sign]
+    return Line("", f"{'true' if holds else 'false'}: {first} {one.sign} {second}")
+
+
+def _simpler(value: Measure) -> Measure:
+    """A formula with what cancels taken out; a number that letters have left."""
+    if not value.letters:
+        return value
+    import sympy
+
+    made = sympy.factor_terms(sympy.together(exact(value.number)))
+    return Measure(rounded(sympy.sympify(made)), value.exponents)
+
+
+def converted(value: Measure, unit: str) -> float:
+    """A value in the unit that was asked for."""
+    wanted = read_unit(unit)
+    given, one = (
+        aligned(value, wanted, "in") if value.settled().exponents != wanted.exponents else (value.settled(), wanted)
+    )
+    return float(given.number) / float(one.number)

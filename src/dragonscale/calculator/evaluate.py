@@ -1,0 +1,189 @@
+"""A tree worked out: names looked up, functions called, units kept. What was looked up is remembered with its source."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dragonscale.calculator import functions
+from dragonscale.calculator.measure import Measure
+from dragonscale.calculator.names import fact_of, load_name
+from dragonscale.calculator.reading import (
+    CallNode,
+    FigureNode,
+    ListNode,
+    MemberNode,
+    NameNode,
+    Negation,
+    Node,
+    Operator,
+    TextNode,
+    WordNode,
+)  # fmt: skip
+from dragonscale.calculator.unit_words import WORDS
+from dragonscale.errors import InputError, nearest, shorten
+from dragonscale.hardware.catalogue import chip_names
+from dragonscale.hardware.chip import DTYPE_BYTES, Chip
+from dragonscale.hardware.slices import Slice
+from dragonscale.models.catalogue import model_names
+from dragonscale.models.transformer import Transformer
+
+MOST_LETTERS = 12
+_CONSTANTS = {"pi": 3.141592653589793}
+_WORDS = {"True": True, "true": True, "False": False, "false": False}
+
+
+@dataclass
+class Scope:
+    """What letters stand for, whose numbers chips have, and what was looked up on the way."""
+
+    assigned: dict[str, Node] = field(default_factory=dict)
+    source: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    letters: dict[str, Measure] = field(default_factory=dict)
+    """Letters that are tried out, as an equation is solved."""
+    looked: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    free: dict[str, None] = field(default_factory=dict)
+    """Letters that nothing was said of, in the order in which they appear."""
+    open: set[str] = field(default_factory=set)
+
+    def trying(self, letters: dict[str, Measure]) -> "Scope":
+        """The same with values for letters."""
+        return Scope(self.assigned, self.source, letters=letters, looked=self.looked)
+
+
+def evaluate(node: Node, scope: Scope) -> Any:
+    """The value of a tree: a `Measure`, or what a name or a function gives."""
+    match node:
+        case FigureNode():
+            return node.measure
+        case NameNode():
+            return _named(node, scope)
+        case WordNode():
+            return _word(node.text, scope)
+        case TextNode():
+            return node.text
+        case Negation():
+            return -_measure(node.of, scope)
+        case Operator():
+            return _operated(node, scope)
+        case ListNode():
+            values = [evaluate(one, scope) for one in node.items]
+            return dict(zip(node.names, values, strict=True)) if node.names else tuple(values)
+        case MemberNode():
+            return _member(node, scope)
+        case CallNode():
+            return _called(node, scope)
+
+
+def _operated(node: Operator, scope: Scope) -> Measure:
+    first, second = _measure(node.first, scope), _measure(node.second, scope)
+    match node.sign:
+        case "+":
+            return first + second
+        case "-":
+            return first - second
+        case "*":
+            return first * second
+        case "/":
+            return first / second
+        case _:
+            return first**second
+
+
+def _measure(node: Node, scope: Scope) -> Measure:
+    """The value of a part of a calculation, which must be a number."""
+    value = evaluate(node, scope)
+    if isinstance(value, Measure):
+        return value
+    raise InputError(not_a_number(value))
+
+
+def not_a_number(value: Any) -> str:
+    """The sentence for what cannot be reckoned with."""
+    if isinstance(value, Chip):
+        return f"{value.name} is a chip; take one of its facts, such as {value.name}.bf16 or {value.name}.hbm."
+    if isinstance(value, Slice):
+        return f"{value} is a slice; take a fact of it, such as {value}.chips."
+    if isinstance(value, Transformer):
+        return f"{value.name} is a model; take a size of it, such as {value.name}.params."
+    if isinstance(value, str):
+        size = f"; bytes({value}) is the size of an element" if value in DTYPE_BYTES else ""
+        return f"{shorten(value)} is a word and no number{size}."
+    if isinstance(value, tuple):
+        return "Several values cannot be reckoned with at once; take one of them, such as [0]."
+    names = [str(name) for name in functions.parts_of(value)]
+    return f"This has several parts; take one of them: {', '.join(names[:8]) or 'none is a number'}."
+
+
+def _named(node: NameNode, scope: Scope) -> Any:
+    if not node.tail:
+        return load_name(node.name, scope.source)
+    found = fact_of(node.name, node.tail, scope.source)
+    scope.looked[f"{node.name}.{node.tail}"] = found.value, found.source
+    return found.value
+
+
+def _word(text: str, scope: Scope) -> Any:
+    if text in scope.letters:
+        return scope.letters[text]
+    if text in scope.assigned:
+        if text in scope.open:
+            raise InputError(f"{text} is given a value that needs {text} itself.")
+        if text not in scope.values:
+            scope.open.add(text)
+            scope.values[text] = evaluate(scope.assigned[text], scope)
+            scope.open.discard(text)
+        return scope.values[text]
+    if text in _CONSTANTS:
+        return Measure(_CONSTANTS[text])
+    if text in _WORDS:
+        return _WORDS[text]
+    if text in DTYPE_BYTES:
+        return text
+    if len(text) > 1 and text in WORDS:
+        return WORDS[text]
+    return Measure(_letter(text, scope))
+
+
+def _letter(text: str, scope: Scope) -> Any:
+    """A letter that nothing was said of; all letters are sizes, so they are positive."""
+    import sympy
+
+    scope.free[text] = None
+    if len(scope.free) > MOST_LETTERS:
+        raise InputError(
+            f"More than {MOST_LETTERS} letters are left open ({', '.join(scope.free)}); give some a value."
+        )
+    return sympy.Symbol(text, positive=True)
+
+
+def _member(node: MemberNode, scope: Scope) -> Any:
+    if isinstance(node.of, WordNode) and node.of.text not in (*scope.assigned, *scope.letters):
+        name = node.of.text
+        close = nearest(name, [*chip_names(), *model_names()], 0.5)
+        guess = f"; did you mean {close}?" if close else "; see `dscale chips` and `dscale models`."
+        raise InputError(f"There is no chip or model {shorten(name)}{guess}")
+    return functions.member(evaluate(node.of, scope), node.field)
+
+
+def _called(node: CallNode, scope: Scope) -> Any:
+    functions.check_name(node.function)
+    if node.function in functions.ARITHMETIC:
+        if node.named:
+            raise InputError(f"{node.function} takes numbers by their place, not by a name.")
+        return functions.arithmetic(node.function, [evaluate(one, scope) for one in node.given])
+    given = [_given(one, scope, functions.wants_word(node.function, place)) for place, one in enumerate(node.given)]
+    named = {name: _given(one, scope, functions.wants_word(node.function, name)) for name, one in node.named}
+    value = functions.call(node.function, given, named)
+    if isinstance(value, Chip | Slice | Transformer):
+        return value
+    scope.looked[node.text] = value, functions.meaning(node.function)
+    return value
+
+
+def _given(node: Node, scope: Scope, word: bool) -> Any:
+    """What a function is given: a word that stands for nothing else is a word (`fsdp`, `gpipe`, `XY`)."""
+    if isinstance(node, WordNode) and (word or len(node.text) > 1):
+        known = (*scope.assigned, *scope.letters, *_CONSTANTS, *_WORDS)
+        if word or (node.text not in known and node.text not in WORDS):
+            return node.text
+    return evaluate(node, scope)

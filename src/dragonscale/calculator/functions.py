@@ -1,0 +1,316 @@
+"""Functions by name: arithmetic, the closed forms, and questions of one line about models, formats and collectives."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from dragonscale.calculator import questions_of_one_line
+from dragonscale.calculator.form_units import LIBRARY_ONLY, PARTS, RESULTS, TAKEN, TAKEN_BY
+from dragonscale.calculator.measure import Measure, aligned, plain
+from dragonscale.calculator.shown import exponents_of
+from dragonscale.closed_forms import __all__ as FORMS
+from dragonscale.errors import InputError, nearest, shorten, unknown
+from dragonscale.hardware.chip import Chip
+from dragonscale.hardware.slices import Slice
+from dragonscale.models.transformer import Transformer, count_parameters
+
+MOST = 1e9
+"""The largest whole number that a function takes."""
+ARITHMETIC = ("max", "min", "ceil", "floor", "round", "sqrt", "log2", "ln", "log10", "exp", "abs", "sum")
+ONE_LINE: dict[str, str] = dict(questions_of_one_line.UNITS)
+CLOSED = tuple(name for name in FORMS if name not in LIBRARY_ONLY)
+NAMES = (*ARITHMETIC, *ONE_LINE, *CLOSED)
+
+
+def function_of(name: str) -> Callable[..., Any]:
+    """The function behind a name that is no arithmetic."""
+    from dragonscale import closed_forms
+
+    return getattr(questions_of_one_line if name in ONE_LINE else closed_forms, name)
+
+
+def result_unit(name: str) -> str:
+    """The base unit of what a function gives."""
+    return ONE_LINE.get(name) or RESULTS.get(name, "")
+
+
+def taken_unit(function: str, parameter: str) -> str:
+    """The base unit that a function takes a parameter in."""
+    return TAKEN_BY.get(f"{function}.{parameter}", TAKEN.get(parameter, ""))
+
+
+def wants_word(name: str, parameter: str | int) -> bool:
+    """Whether a function takes a word (an axis, a schedule) at this place or under this name."""
+    known = list(inspect.signature(function_of(name)).parameters.values())
+    if isinstance(parameter, int):
+        return parameter < len(known) and known[parameter].annotation is str
+    return any(one.name == parameter and one.annotation is str for one in known)
+
+
+def check_name(name: str) -> None:
+    """Refuse a function that is not there, with the nearest that is."""
+    if name in LIBRARY_ONLY:
+        raise InputError(f"{name} does not answer with a number; it is in Python only, as ds.closed_forms.{name}.")
+    if name not in NAMES:
+        close = nearest(name, NAMES, 0.6)
+        guess = f"; did you mean {close}?" if close else "; see docs/calc.md for all of them."
+        raise InputError(f"There is no function {shorten(name)}{guess}")
+
+
+def call(name: str, given: list[Any], named: dict[str, Any]) -> Any:
+    """What a function that is no arithmetic gives, as measures."""
+    function = function_of(name)
+    signature = inspect.signature(function)
+    try:
+        bound = signature.bind(*given, **named)
+    except TypeError:
+        raise _wrong_call(name, signature, given, named) from None
+    kinds = signature.parameters
+    for key, value in bound.arguments.items():
+        several = kinds[key].kind is inspect.Parameter.VAR_POSITIONAL
+        bound.arguments[key] = (
+            tuple(_taken(name, kinds[key], one) for one in value) if several else _taken(name, kinds[key], value)
+        )
+    try:
+        answer = function(*bound.args, **bound.kwargs)
+    except InputError:
+        raise
+    except (TypeError, ValueError, ArithmeticError, AttributeError, KeyError, IndexError, RecursionError) as error:
+        raise InputError(
+            f"{name} cannot be worked out with these ({shorten(str(error))}); it takes {_written(signature)}."
+        ) from None
+    return measured(answer, result_unit(name))
+
+
+def _wrong_call(name: str, signature: inspect.Signature, given: list[Any], named: dict[str, Any]) -> InputError:
+    known = list(signature.parameters)
+    odd = next((key for key in named if key not in known), "")
+    if odd:
+        return unknown(f"parameter of {name} called", odd, known)
+    needed = [
+        key
+        for key, one in signature.parameters.items()
+        if one.default is one.empty and one.kind is not one.VAR_POSITIONAL
+    ]
+    lacking = [key for key in needed[len(given) :] if key not in named]
+    what = f"lacks {', '.join(lacking)}" if lacking else f"is given {len(given) + len(named)} values"
+    return InputError(f"{name} {what}; it takes {_written(signature)}.")
+
+
+def _written(signature: inspect.Signature) -> str:
+    told = []
+    for key, one in signature.parameters.items():
+        told.append(
+            key if one.default is one.empty else f"{key}={one.default if not isinstance(one.default, tuple) else '…'}"
+        )
+    return ", ".join(told)
+
+
+def _taken(function: str, parameter: inspect.Parameter, value: Any) -> Any:
+    """A value as the function takes it: a plain number in its base unit, a chip, its rates, a mesh, a word."""
+    kind = str(getattr(parameter.annotation, "__name__", parameter.annotation)) + " " + str(parameter.annotation)
+    if isinstance(value, Slice | Chip):
+        return _place(kind, value, function, parameter.name)
+    if isinstance(value, Transformer) and "Transformer" not in kind:
+        counts = count_parameters(value)
+        if parameter.name not in ("params", "active", "active_params"):
+            raise InputError(
+                f"{function} takes a number for {parameter.name}, and {value.name} is a model; name a size of it."
+            )
+        return float(counts.total if parameter.name == "params" else counts.active)
+    if isinstance(value, str):
+        return _scheme(value) if "Scheme" in kind else value
+    if isinstance(value, tuple):
+        return tuple(_taken(function, parameter, one) for one in value)
+    if isinstance(value, dict):
+        return {key: _taken(function, parameter, one) for key, one in value.items()}
+    if not isinstance(value, Measure):
+        return value
+    return _number(function, parameter, value, whole="int" in kind.replace("Interval", ""))
+
+
+def _number(function: str, parameter: inspect.Parameter, value: Measure, whole: bool) -> Any:
+    unit = taken_unit(function, parameter.name)
+    found = value.settled()
+    if any(found.exponents):
+        wanted = Measure(0.0, exponents_of(unit))
+        try:
+            aligned(found, Measure(1.0, wanted.exponents), "=")
+        except InputError:
+            told = f"takes {unit} for" if unit else "takes a bare number for"
+            raise InputError(f"{function} {told} {parameter.name}, and {value} is in {found.unit}.") from None
+    number = found.number * 3600 if unit == "USD/h" and any(found.exponents) else found.number
+    if isinstance(number, int | float) and number == int(number) and abs(number) < 2**53:
+        if whole and abs(number) > MOST:
+            raise InputError(f"{parameter.name} of {function} is {number:g}; {MOST:g} is the most.")
+        return int(number)
+    if whole and isinstance(number, int | float):
+        raise InputError(f"{function} takes a whole number for {parameter.name}, and {value} is none.")
+    return number
+
+
+def _place(kind: str, value: Slice | Chip, function: str, parameter: str) -> Any:
+    """A chip or a slice as what the function wants of it."""
+    from dragonscale.rooflines import rates_of
+    from dragonscale.sharding.mesh import natural_mesh
+
+    chip = value.chip if isinstance(value, Slice) else value
+    if "Rates" in kind:
+        return rates_of(chip)
+    if "Chip" in kind:
+        return chip
+    if not isinstance(value, Slice):
+        raise InputError(f"{function} takes a slice such as {chip.name}:{chip.default_slice or '4x4'} for {parameter}.")
+    if "Mesh" in kind:
+        return natural_mesh(value)
+    if "Switches" in kind:
+        mesh = natural_mesh(value)
+        return mesh.group(tuple(mesh.axes))
+    if "Slice" in kind:
+        return value
+    raise InputError(
+        f"{function} takes a number for {parameter}, and {value} is a slice; write {value}.chips for its chips."
+    )
+
+
+def _scheme(text: str) -> Any:
+    from dragonscale.closed_forms import read_scheme
+
+    return read_scheme(text)
+
+
+def measured(answer: Any, unit: str) -> Any:
+    """What a function gave: numbers with their unit, several of them in tuples and tables, other things as they are."""
+    if isinstance(answer, bool | str) or answer is None:
+        return answer
+    if isinstance(answer, tuple | list):
+        return tuple(measured(one, unit) for one in answer)
+    if isinstance(answer, Mapping):
+        return {_key(key): measured(one, unit) for key, one in answer.items()}
+    if is_dataclass(answer):
+        return answer
+    if hasattr(answer, "free_symbols") and answer.free_symbols:
+        return Measure.of(answer, unit)
+    try:
+        return Measure.of(float(answer), unit)
+    except (TypeError, ValueError):
+        return answer
+
+
+def _key(key: Any) -> str:
+    return "".join(map(str, key)) if isinstance(key, tuple) else str(key)
+
+
+def parts_of(thing: Any) -> dict[str, Any]:
+    """The parts of a result that are numbers, words, or have parts themselves."""
+    if isinstance(thing, dict):
+        return thing
+    if isinstance(thing, tuple):
+        return {f"[{place}]": one for place, one in enumerate(thing)}
+    if not is_dataclass(thing):
+        return {}
+    kind = type(thing)
+    names = [one.name for one in fields(thing) if not one.name.startswith("_")]
+    names += [name for name, value in vars(kind).items() if isinstance(value, property) and not name.startswith("_")]
+    found = {}
+    for name in names:
+        unit = PARTS.get(f"{kind.__name__}.{name}", PARTS.get(kind.__name__, ""))
+        found[name] = measured(getattr(thing, name), unit)
+    return found
+
+
+def member(thing: Any, field: str | int) -> Any:
+    """A part of a result by its name or its place."""
+    if isinstance(thing, Measure | str | bool) or thing is None:
+        raise InputError(f"{thing} is one value and has no part {shorten(field)}.")
+    parts = parts_of(thing)
+    if isinstance(field, int) and isinstance(thing, tuple):
+        if field >= len(thing):
+            raise InputError(f"There are {len(thing)} values, counted from 0; [{field}] is none of them.")
+        return thing[field]
+    if field not in parts:
+        raise unknown("part called", field, map(str, parts))
+    return parts[str(field)]
+
+
+def arithmetic(name: str, given: list[Any]) -> Measure:
+    """Functions of numbers; of letters they give formulas."""
+    values = [one for value in given for one in (value if isinstance(value, tuple) else (value,))]
+    if not values or not all(isinstance(one, Measure) for one in values):
+        raise InputError(f"{name} takes numbers, such as {name}(3{', 5' if name in ('max', 'min', 'sum') else ''}).")
+    if name == "sum":
+        return sum(values[1:], values[0])
+    if name in ("max", "min"):
+        return _extreme(name, values)
+    digits = 0
+    if name == "round" and len(values) == 2:
+        digits = int(plain(values.pop(), "a number of digits"))
+    if len(values) != 1:
+        raise InputError(f"{name} takes one number, and {len(values)} are given.")
+    value = values[0]
+    if name == "sqrt":
+        return value ** Measure(0.5)
+    if name == "abs":
+        return Measure(abs(value.number), value.exponents)
+    settled = value.settled()
+    if name in ("ceil", "floor", "round"):
+        return Measure(_whole(name, settled.number, digits), settled.exponents)
+    number = plain(value, f"what {name} takes")
+    if isinstance(number, int | float):
+        if name != "exp" and number <= 0:
+            raise InputError(f"{name}({number:g}) is not a number.")
+        if name == "exp" and abs(number) > 700:
+            raise InputError(f"exp({number:g}) is too large a number.")
+        return Measure(float({"log2": math.log2, "ln": math.log, "log10": math.log10, "exp": math.exp}[name](number)))
+    import sympy
+
+    if name == "exp":
+        return Measure(sympy.exp(number))
+    return Measure(sympy.log(number) if name == "ln" else sympy.log(number, 2 if name == "log2" else 10))
+
+
+def _extreme(name: str, values: list[Measure]) -> Measure:
+    first, *rest = values
+    for other in rest:
+        one, two = aligned(first, other, name)
+        if one.letters or two.letters:
+            import sympy
+
+            first = Measure((sympy.Max if name == "max" else sympy.Min)(one.number, two.number), one.exponents)
+        else:
+            first = Measure((max if name == "max" else min)(one.number, two.number), one.exponents)
+    return first.settled()
+
+
+def _whole(name: str, number: Any, digits: int) -> Any:
+    if not isinstance(number, int | float):
+        import sympy
+
+        return (sympy.ceiling if name == "ceil" else sympy.floor)(number if name != "round" else number + 0.5)
+    # 16.000000000000004 chips are 16: what is whole but for rounding stays so
+    near = round(number)
+    if name != "round" and abs(number - near) <= 1e-9 * max(1.0, abs(number)):
+        return float(near)
+    return (
+        float({"ceil": math.ceil, "floor": math.floor}[name](number))
+        if name != "round"
+        else float(round(number, digits))
+    )
+
+
+def meaning(name: str) -> str:
+    """The first sentence of what is said of a function."""
+    return first_sentence(inspect.getdoc(function_of(name)) or "")
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a docstring, in one line.
+
+    >>> first_sentence("Bytes of it. More\\n\\nelse")
+    'Bytes of it.'
+    """
+    first = " ".join(text.split("\n\n")[0].split())
+    end = first.find(". ")
+    return first[: end + 1] if end > 0 else first

@@ -1,0 +1,175 @@
+"""An equation solved for its unknown: by numbers where one letter is open, as a formula where several are.
+
+With one letter the two sides are tried out over sixty decades and every change of sign is closed in on, so that `max`, `ceil` and
+closed forms may stand in it. With several, SymPy solves for one of them.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.calculator.evaluate import Scope, evaluate, not_a_number
+from dragonscale.calculator.measure import Measure, aligned
+from dragonscale.calculator.reading import Node
+from dragonscale.calculator.shown import exponents_of
+from dragonscale.errors import InputError
+
+_TRIED = ("", "s", "bytes", "FLOP", "bytes/s", "FLOP/s", "USD", "USD/h", "/s", "FLOP/byte", "W")
+"""What an unknown may be, the likeliest first."""
+_LEAST, _MOST, _STEPS = -20, 40, 12
+"""Decades over which an unknown is sought, and steps in each."""
+MOST_FOUND = 4
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Values of the unknown, smallest first; of an inequality `sign` is the side on which it holds."""
+
+    unknown: str
+    values: tuple[Measure, ...]
+    sign: str = "="
+
+
+def solve(first: Node, second: Node, sign: str, unknown: str, scope: Scope) -> Solution:
+    """The value of one letter for which both sides are equal; the other letters, if any, stay in it."""
+    letters = open_letters(first, second, scope)
+    if not letters:
+        raise InputError("Both sides are numbers, and no letter is left to solve for.")
+    wanted = unknown or letters[0]
+    if wanted not in letters:
+        raise InputError(f"{wanted} is not open in the equation; open is {', '.join(letters)}.")
+    if len(letters) == 1:
+        return _by_numbers(first, second, sign, wanted, scope)
+    return _by_formula(first, second, sign, wanted, scope)
+
+
+def open_letters(first: Node, second: Node, scope: Scope) -> list[str]:
+    """The letters that nothing is said of; what cannot be added is found later."""
+    found = Scope(scope.assigned, scope.source)
+    for side in (first, second):
+        try:
+            evaluate(side, found)
+        except InputError:
+            if not found.free:
+                raise
+    return list(found.free)
+
+
+def _by_numbers(first: Node, second: Node, sign: str, unknown: str, scope: Scope) -> Solution:
+    exponents = _dimension(first, second, unknown, scope)
+
+    def difference(value: float) -> float:
+        tried = scope.trying({unknown: Measure(value, exponents)})
+        one, two = aligned(_number(first, tried), _number(second, tried), sign)
+        return float(one.number - two.number)
+
+    roots = _roots(difference)
+    if not roots:
+        raise InputError(f"No value of {unknown} above zero makes both sides equal.")
+    side = sign
+    if sign != "=" and len(roots) == 1:
+        above = difference(roots[0] * 1.5) > 0
+        greater = sign[0] == ">"
+        side = (">" if above == greater else "<") + sign[1:]
+    return Solution(unknown, tuple(Measure(root, exponents) for root in roots), side)
+
+
+def _dimension(first: Node, second: Node, unknown: str, scope: Scope) -> tuple[Any, ...]:
+    """The dimension of the unknown with which both sides are alike."""
+    wrong: InputError | None = None
+    for unit in _TRIED:
+        tried = scope.trying({unknown: Measure(3.0, exponents_of(unit))})
+        try:
+            one, two = aligned(_number(first, tried), _number(second, tried), "=")
+            if one.exponents == two.exponents:
+                return exponents_of(unit)
+        except InputError as error:
+            wrong = wrong or error
+    raise wrong or InputError(f"No unit of {unknown} makes both sides alike.")
+
+
+def _number(node: Node, scope: Scope) -> Measure:
+    value = evaluate(node, scope)
+    if not isinstance(value, Measure):
+        raise InputError(not_a_number(value))
+    return value
+
+
+def _roots(difference: Callable[[float], float]) -> list[float]:
+    """Where the difference of the sides changes its sign, over all sizes that mean anything."""
+
+    def at(value: float) -> float | None:
+        try:
+            return difference(value)
+        except (InputError, ArithmeticError):
+            return None
+
+    found: list[float] = []
+    before: tuple[float, float] | None = None
+    for step in range((_MOST - _LEAST) * _STEPS + 1):
+        place = 10 ** (_LEAST + step / _STEPS)
+        here = at(place)
+        if here is not None and here == 0 and (before is None or before[1] != 0):
+            found.append(place)
+        elif here is not None and before is not None and before[1] * here < 0:
+            found.append(_closed_in(at, before[0], place, before[1]))
+        before = (place, here) if here is not None else None
+    return [_tidy(root) for root in found[:MOST_FOUND]]
+
+
+def _closed_in(at: Callable[[float], float | None], low: float, high: float, below: float) -> float:
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        here = at(middle)
+        if here is None or here == 0 or not low < middle < high:
+            return middle
+        low, high = (middle, high) if here * below > 0 else (low, middle)
+    return math.sqrt(low * high)
+
+
+def _tidy(root: float) -> float:
+    """A whole number that only rounding kept from being one."""
+    near = float(f"{root:.12g}")
+    return near if abs(near - root) <= 1e-11 * abs(root) else root
+
+
+def _by_formula(first: Node, second: Node, sign: str, unknown: str, scope: Scope) -> Solution:
+    import sympy
+
+    one, two = aligned(_number(first, scope), _number(second, scope), "=")
+    wanted = sympy.Symbol(unknown, positive=True)
+    above, _ = sympy.fraction(sympy.together(exact(one.number) - exact(two.number)))
+    try:
+        degree = sympy.Poly(above, wanted).degree()
+    except sympy.PolynomialError:
+        degree = -1
+    if not 1 <= degree <= 2:
+        raise InputError(f"The equation cannot be solved for {unknown} as a formula; give the other letters values.")
+    found = [sympy.simplify(root) for root in sympy.solve(above, wanted)]
+    if not found:
+        raise InputError(f"No value of {unknown} above zero makes both sides equal.")
+    values = tuple(Measure(rounded(root)) for root in found)
+    return Solution(unknown, values, "=" if sign == "=" else sign)
+
+
+def exact(number: Any) -> Any:
+    """A formula with its decimals as fractions, so that letters cancel."""
+    import sympy
+
+    return sympy.nsimplify(number, rational=True)
+
+
+def rounded(formula: Any) -> Any:
+    """A formula with its long numbers as decimals again; a number where no letter is left."""
+    import sympy
+
+    if not formula.free_symbols:
+        return float(formula)
+    above, below = sympy.fraction(sympy.together(formula))
+    if below.free_symbols and below.is_polynomial():
+        lead = sympy.Poly(below).LC()
+        formula = sympy.expand(above / lead) / sympy.expand(below / lead)
+    return formula.replace(
+        lambda part: part.is_Rational and not (abs(part.p) < 10**6 and part.q < 1000), lambda part: sympy.Float(part, 6)
+    )

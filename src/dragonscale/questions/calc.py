@@ -1,0 +1,19 @@
+"""What `dscale calc` and `ds.calc` can be asked."""
+
+from dataclasses import dataclass
+
+from dragonscale.questions.flag import SHOW, Text
+
+
+@dataclass(frozen=True)
+class CalcQuestion:
+    """One or more expressions, assignments and equations."""
+
+    expression: Text = Text(
+        "An expression such as '1e12 FLOP / v6e.bf16', with names of chips, slices, models and closed forms; 'B=64; 2*B' "
+        "assigns, and an equation is solved for its unknown.",
+        value="EXPR", place=True,
+    )  # fmt: skip
+    to: Text = Text("The unit of the answer: ms, days, GiB, TFLOP/s, $/h, % …", default="", value="UNIT", group=SHOW)
+    source: Text = Text("Use one source's numbers for chips throughout, such as 'book'.", default="", value="SOURCE")
+    solve: Text = Text("The letter that an equation is solved for, where several are open.", default="", value="LETTER")

@@ -1,0 +1,1 @@
+"""Arithmetic with units, chips, models and closed forms."""

@@ -1,0 +1,69 @@
+"""A calculation, read and answered."""
+
+from typing import Any
+
+from dragonscale.calculator.answer import Line, converted, work_out
+from dragonscale.calculator.functions import parts_of
+from dragonscale.calculator.measure import Measure
+from dragonscale.calculator.shown import in_base, shown
+from dragonscale.errors import InputError
+from dragonscale.listener import Listener
+from dragonscale.questions.calc import CalcQuestion
+from dragonscale.reports.calc.records import CalcLine, CalcName, CalcReport
+from dragonscale.units import render
+
+
+def ask(question: CalcQuestion, listener: Listener) -> CalcReport:
+    """The value of the last expression, those before it, and what each name stood for."""
+    worked = work_out(question.expression, question.source, question.solve)
+    answers = [_line(one, question.to) for one in worked.lines]
+    last = answers[-1]
+    names = [_name(name, *found) for name, found in worked.looked.items()]
+    told = CalcReport(
+        " ".join(question.expression.split()), last.value, last.unit, last.text, last.formula, answers, names
+    )
+    return told.came_from(question, listener.notes)
+
+
+def _line(one: Line, unit: str) -> CalcLine:
+    value = one.value
+    if not isinstance(value, Measure):
+        return CalcLine(one.name, one.sign, None, "", value)
+    if value.letters:
+        if unit:
+            raise InputError(f"The answer is a formula ({value.number}); give its letters values for --to {unit}.")
+        return CalcLine(one.name, one.sign, None, value.unit, str(value), str(value.number))
+    number = float(value.number) * (3600 if value.unit == "USD/h" else 1)
+    if unit:
+        text = f"{converted(value, unit):,.6g}{'' if unit == '%' else ' '}{unit}"
+        return CalcLine(one.name, one.sign, number, value.unit, text + _again(value, text))
+    text = str(value)
+    return CalcLine(one.name, one.sign, number, value.unit, text + _again(value, text))
+
+
+def _again(value: Measure, text: str) -> str:
+    """The same in base units where that says more, and bytes in powers of two."""
+    base, more = in_base(value.number, value.exponents), ""
+    if value.unit == "bytes" and value.number >= 1024 and "i" not in text:
+        more = f" = {render(value.number, 'bytes', binary=True)}"
+    plain = text.replace("$", "").replace("/h", "").replace(" ", "")
+    return (
+        more if plain in (base.split(" ")[0], base.replace(" ", ""), f"{base.split(' ')[0]}B") else f"{more} = {base}"
+    )
+
+
+def _name(name: str, value: Any, source: str) -> CalcName:
+    if isinstance(value, Measure) and not value.letters:
+        number = float(value.number) * (3600 if value.unit == "USD/h" else 1)
+        text = shown(value.number, value.exponents)
+        return CalcName(name, number, value.unit, text, source, name.endswith(")"))
+    if isinstance(value, tuple) and all(isinstance(one, Measure) for one in value):
+        return CalcName(name, None, "", "x".join(str(one) for one in value), source)
+    simple = isinstance(value, Measure | str | bool) or value is None
+    text = str(value) if simple else ", ".join(f"{key} {part}" for key, part in _simple(value).items())
+    return CalcName(name, None, "", text, source, name.endswith(")"))
+
+
+def _simple(value: Any) -> dict[str, Any]:
+    found = {key: part for key, part in parts_of(value).items() if isinstance(part, Measure | str)}
+    return dict(list(found.items())[:6])
