@@ -44,7 +44,7 @@ NAMES = {
     "costs": ("pointwise_cost", "tiled_matmul_cost", "attention_cost", "padded"),
     "chip_parts": (
         "abstract_chip", "counterpart", "systolic_flops", "core_peak", "vector_flops", "implied_clock",
-        "matrix_flops_per_cycle", "resident_warps", "cores_filled", "flops_per_usd", "dense_rate", "utilisation",
+        "matrix_flops_per_cycle", "filling_side", "vector_alus", "reduction_shifts", "resident_warps", "cores_filled", "flops_per_usd", "dense_rate", "utilisation",
     ),
     "networks": (
         "egress_from_bisection", "cables_per_pair", "ports_used", "tier_bandwidths", "binding_tier",
@@ -60,6 +60,7 @@ ELSEWHERE = {
     "dragonscale.serving.acceptance": ("tokens_per_loop",),
     "dragonscale.serving.economics": ("usd_per_million", "pool_ratio"),
     "dragonscale.hardware.parts": ("alus", "cores", "matrix_units", "matrix_tile", "structural_peak"),
+    "dragonscale.hardware.paths": ("axis_diameter",),
     "dragonscale.hardware.fat_tree": ("fat_tree", "switch_for"),
     "dragonscale.collectives.ring": ("ring_hops", "hop_bytes", "hop_seconds", "all_to_all_piece", "all_to_all_sends"),
     "dragonscale.collectives.tiers": ("tier_seconds", "switch_traffic"),
