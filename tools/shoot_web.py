@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures" / "web"
 TABS = {
-    "train": "train", "serve": "serve", "simulate": "simulate", "operations": "operations", "chips": "chips", "models": "models",
+    "train": "train", "serve": "serve", "simulate": "simulate", "operations": "operations", "chips": "chips", "models": "models", "learn": "learn",
 }  # fmt: skip
 """Pictures by name, and the address after the `#` that shows them."""
 SIZES = {"wide": (1440, 900, 2200), "phone": (390, 844, 2400)}

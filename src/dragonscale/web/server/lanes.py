@@ -11,7 +11,7 @@ from typing import Any
 from dragonscale.web.views import SLOW as SLOW_PANELS
 
 QUICK, SLOW = "quick", "slow"
-_FACTS = frozenset({"catalogue", "chips", "models", "roofline", "shard", "collective", "copied", "judge"})
+_FACTS = frozenset({"catalogue", "chips", "models", "roofline", "shard", "collective", "copied", "judge", "learn"})
 """Views that look something up, or work out a formula."""
 _SEARCHED = frozenset({"train", "serve", "why", "export"})
 """Views that judge a plan where one is given, and look for one otherwise."""

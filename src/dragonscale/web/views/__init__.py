@@ -12,7 +12,7 @@ OF_FIELDS = ("train", "serve", "simulate", "roofline", "shard", "collective", "c
 """Views whose record is the answer of the command of their name to the request's fields."""
 _COMMANDS = (*OF_FIELDS, "compare")
 """Views that show the record of the command of their name."""
-_OTHERS = ("catalogue", "why", "copied", "judge", "export")
+_OTHERS = ("catalogue", "why", "copied", "judge", "export", "learn")
 """Views that are put together otherwise."""
 
 SLOW = {"train": frozenset({"best_batches", "scaling", "against"})}

@@ -12,9 +12,11 @@ import { SimulateTab } from "./tabs/simulate.js";
 import { OperationsTab } from "./tabs/operations.js";
 import { ChipsTab } from "./tabs/chips.js";
 import { ModelsTab } from "./tabs/models.js";
+import { LearnTab } from "./tabs/learn.js";
 
 const BODIES = {
   train: TrainTab, serve: ServeTab, simulate: SimulateTab, operations: OperationsTab, chips: ChipsTab, models: ModelsTab,
+  learn: LearnTab,
 };
 
 function ThemeIcon({ theme }) {

@@ -7,6 +7,7 @@ import { useEffect, useState } from "./html.js";
 export const TABS = [
   { name: "train", title: "Train" }, { name: "serve", title: "Serve" }, { name: "simulate", title: "Simulate" },
   { name: "operations", title: "Roofline and sharding" }, { name: "chips", title: "Chips" }, { name: "models", title: "Models" },
+  { name: "learn", title: "Learn" },
 ];
 const START = {
   train: { model: "llama3-70b", on: "v5p:8x16x16", batch: "4Mi", seq: "8192" },
@@ -14,7 +15,7 @@ const START = {
   simulate: {
     model: "llama3-70b", on: "h100:8", replicas: "4", prompt: "2048", output: "256", rate: "24/s", requests: "2000", ttft: "500ms", tpot: "40ms",
   },
-  operations: {}, chips: {}, models: {},
+  operations: {}, chips: {}, models: {}, learn: {},
 };
 const SHARED = ["model", "on"];
 /** Characters of a dropped config that an address still holds (views/model_field.py says so to the reader). */
