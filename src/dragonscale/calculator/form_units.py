@@ -6,7 +6,8 @@ RESULTS: dict[str, str] = {
     "implied_clock": "/s", "flops_per_usd": "FLOP/USD", "dense_rate": "FLOP/s", "model_flops": "FLOP", "structural_peak": "FLOP/s",
     "hop_bytes": "bytes", "hop_seconds": "s", "all_to_all_piece": "bytes", "egress_from_bisection": "bytes/s",
     "tier_bandwidths": "bytes/s", "tier_seconds": "s", "attention_intensity": "FLOP/byte", "wire_intensity": "FLOP/byte",
-    "systolic_flops": "FLOP", "matrix_flops_per_cycle": "FLOP",
+    "systolic_flops": "FLOP", "matrix_flops_per_cycle": "FLOP", "time_between_failures": "s", "checkpoint_interval": "s",
+    "time_with_failures": "s",
 }  # fmt: skip
 """The unit of a function's result; what is not here is a bare number (tokens, chips, a share) or has parts."""
 PARTS: dict[str, str] = {
@@ -21,12 +22,13 @@ TAKEN: dict[str, str] = {
     "seconds": "s", "step": "s", "target": "s", "draft": "s", "cache": "bytes", "cache_per_token": "bytes", "memory": "bytes",
     "volume": "bytes", "reserved": "bytes", "size": "", "flops": "FLOP", "peak": "FLOP/s", "link": "bytes/s", "hop": "s",
     "clock": "/s", "rate": "FLOP/s", "advertised": "FLOP/s", "bisection": "bytes/s", "usd_per_chip_hour": "USD/h",
-    "bytes_per_param": "bytes", "useful": "FLOP", "available": "FLOP",
+    "bytes_per_param": "bytes", "useful": "FLOP", "available": "FLOP", "interval": "s", "restart": "s", "save": "s",
 }  # fmt: skip
 """The unit of a parameter, by its name; what is not here is a bare number, or a word."""
 TAKEN_BY: dict[str, str] = {
     "free_bytes.weights": "bytes", "largest_batch.weights": "bytes", "pointwise_cost.flops": "",
-    "chips_to_hold.size": "bytes", "all_gather.size": "bytes",
+    "chips_to_hold.size": "bytes", "all_gather.size": "bytes", "time_between_failures.rate": "/s", "checkpoint_interval.rate": "/s",
+    "goodput.rate": "/s",
 }  # fmt: skip
 """The same for a parameter of one function."""
 LIBRARY_ONLY = (

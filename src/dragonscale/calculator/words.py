@@ -134,10 +134,13 @@ def _number(text: str, place: int, assigned: frozenset[str], grouping: bool) -> 
     number, place = float(match[0].replace(",", "").replace("_", "")), match.end()
     made = Measure(number) * WORDS["USD"] if money else Measure(number)
     made, place, unit = _with_unit(made, text, place, assigned)
+    below_line = text[:start].endswith(
+        ("/", "÷")
+    )  # 3.8/1000/day is (3.8/1000)/day; 3 / 20/s and 3 GB / 2 GB/s keep theirs
     while (per := _PER.match(text, place)) is not None:
         below = find_unit(per[1])
         seconds = below is not None and below.unit == "s"
-        if below is None or per[1] in assigned or not (unit or money or seconds):
+        if below is None or per[1] in assigned or not (unit or money or (seconds and not below_line)):
             break
         made, place = made / below, per.end()
     return Lexeme("number", text[start:place].strip(), made), place

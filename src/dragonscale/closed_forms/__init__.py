@@ -32,7 +32,7 @@ NAMES = {
     ),
     "speculation": ("kept_tokens", "loop_seconds", "seconds_for", "best_drafts", "free_drafts"),
     "pools": ("interrupted_step", "longest_prefill", "transfer_seconds", "break_even_bandwidth", "prompt_wait"),
-    "goodput": ("time_between_failures", "checkpoint_interval", "goodput", "time_with_failures"),
+    "failures": ("time_between_failures", "checkpoint_interval", "goodput", "time_with_failures"),
     "schemes": ("SCHEMES", "Scheme", "read_scheme"),
     "rooflines": ("layer_times", "letters", "ring_mesh", "wire_intensity", "abstract_torus"),
     "crossovers": ("find_rules", "best_split", "least_tokens", "rank_splits"),

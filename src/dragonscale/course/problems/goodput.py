@@ -1,6 +1,6 @@
 """Problems of the chapter on goodput: failures, checkpoints, days that are longer, requests that are late."""
 
-from dragonscale.closed_forms.goodput import (
+from dragonscale.closed_forms.failures import (
     DAY,
     checkpoint_interval,
     goodput,

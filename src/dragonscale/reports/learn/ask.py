@@ -7,11 +7,11 @@ from dragonscale.course.judging import Verdict, judge
 from dragonscale.course.problem import Posed, Problem
 from dragonscale.course.progress import Progress, answered, read_progress, usual_file, write_progress
 from dragonscale.course.variants import Variant, variant
+from dragonscale.course.words import amount, number
 from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.listener import Listener
 from dragonscale.questions.learn import LearnQuestion
 from dragonscale.reports.learn.records import CourseReport, LessonReport, LessonRow, ProblemReport, ProblemRow
-from dragonscale.sheets.sheet import amount
 
 BARE = {"count": "a number", "count/s": "per second", "bytes": "bytes", "USD": "dollars", "USD/h": "dollars per hour"}
 """How the unit of an answer is told; others by themselves."""
@@ -127,7 +127,7 @@ def answer_text(posed: Posed) -> str:
     """The right answer as it would be printed."""
     if isinstance(posed.answer, str):
         return posed.answer
-    return amount(posed.answer, posed.dimension, 4) if posed.dimension != "count" else f"{posed.answer:,.5g}"
+    return amount(posed.answer, posed.dimension) if posed.dimension != "count" else number(posed.answer, 5)
 
 
 def _following(problem: Problem) -> str:

@@ -2,6 +2,7 @@
 
 from dragonscale.errors import InputError
 from dragonscale.hardware.changes import with_changes
+from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.listener import Listener
 from dragonscale.questions.roofline import RooflineQuestion
 from dragonscale.reports.given import maybe_target, sizes_of
@@ -19,4 +20,9 @@ def ask(question: RooflineQuestion, listener: Listener, solve: bool = True) -> R
         question.expression, chip, sizes_of(question.sizes), question.memory, solve,
         weights_only=question.weights_only, per_element=question.per_element,
     )  # fmt: skip
+    dtype = report.compute_dtype
+    if chip is not None and report.unit == "matrix" and dtype_bytes(dtype) < 2 and chip.format(dtype) != "native":
+        listener.note(
+            f"{chip.title} has no matmuls in {dtype}: such operands are multiplied as something wider, at its rate."
+        )
     return report.came_from(chip, listener.notes)
