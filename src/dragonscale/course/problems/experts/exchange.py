@@ -4,6 +4,7 @@ from dragonscale.closed_forms.switched import ep_width
 from dragonscale.collectives import Options, Switches, collective_time
 from dragonscale.collectives.cost import ragged_fill, wire_bytes
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.problems.gpus.across import tiers
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import load_chip
@@ -47,7 +48,7 @@ def dispatched_bytes(tokens: int, d: int, picks: int, ways: int, dtype: str) -> 
                 else ()
             ),
         ),
-        check=f'dscale calc "{tokens} * {picks} * {d} * {dtype_bytes(dtype):g}B * {ways - 1}/{ways}"',
+        check=calc(f"{tokens} * {picks} * {d} * {dtype_bytes(dtype):g} bytes * {ways - 1}/{ways}"),
     )
 
 
@@ -89,7 +90,9 @@ def dispatch_time(chip: str, tokens: int, d: int, picks: int, nodes: int) -> Pos
             Trap(every, "That sends a token once for each expert; those on one node share a copy."),
             Trap(answer / 8, "Eight GPUs share the node's links."),
         ),
-        check=f'dscale calc "8*{tokens} * 2B*{d} * {nodes - 1} * ragged_fill({picks}, {nodes}) / {leaf.bandwidth:g} B/s"',
+        check=calc(
+            f"8*{tokens} * 2 bytes*{d} * {nodes - 1} * ragged_fill({picks}, {nodes}) / {amount(leaf.bandwidth, 'bytes/s')}"
+        ),
     )
 
 
@@ -128,7 +131,7 @@ def width_inside_a_node(chip: str, matrices: int, dtype: str) -> Posed | None:
             Trap(answer / 2, "Rows come back too: 4D bytes each."),
             Trap(ep_width(gpu, dtype=dtype), "That is the bound across many nodes; NVLink is faster."),
         ),
-        check=f'dscale calc "4 / (2*{matrices}) * {chip}.{dtype} / {node.bandwidth:g} B/s"',
+        check=calc(f"4 / (2*{matrices}) * {chip}.{dtype} / {amount(node.bandwidth, 'bytes/s')}"),
     )
 
 
@@ -154,6 +157,6 @@ def nodes_a_token_visits(picks: int, nodes: int) -> Posed:
             Trap(float(min(picks, nodes)), "Some picks fall on the same node."),
             Trap(answer / nodes, "That is the share of the nodes."),
         ),
-        check=f'dscale calc "{nodes} * ragged_fill({picks}, {nodes})"',
+        check=calc(f"{nodes} * ragged_fill({picks}, {nodes})"),
         tolerance=0.01,
     )

@@ -1,6 +1,7 @@
 """Routers that are not even: the busiest chip, capacity, dropped rows, and what a chip holds."""
 
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.problems.experts.weights import MODELS, counted, experts_of
 from dragonscale.course.words import amount, count, number
 from dragonscale.kernels.routing import route
@@ -40,7 +41,7 @@ def busiest_chip(skew: float, experts: int, held: int) -> Posed | None:
                 "Independent loads average as the square root of their number, not as the number.",
             ),
         ),
-        check=f'dscale calc "chip_load({skew:g}, {experts}, {held})"',
+        check=calc(f"chip_load({skew:g}, {experts}, {held})"),
         tolerance=0.01,
     )
 
@@ -74,7 +75,7 @@ def dropped_rows(skew: float, capacity: float) -> Posed | None:
             Trap(1 - even**skew, "Experts above the capacity keep as many rows as it allows."),
             Trap(1 - even, "That is the part of the experts that overflow, not of the rows."),
         ),
-        check=f'dscale calc "dropped_share({skew:g}, {capacity:g})"',
+        check=calc(f"dropped_share({skew:g}, {capacity:g})"),
     )
 
 
@@ -100,7 +101,7 @@ def expert_weights_of_a_gpu(model: str, ways: int, stages: int) -> Posed | None:
             Trap(answer / 2, "bf16 is two bytes a parameter."),
             Trap(answer * ways, "Expert parallelism splits the experts."),
         ),
-        check=f'dscale calc "2B * {total} / ({ways} * {stages})"',
+        check=calc(f"2 bytes * {total} / ({ways} * {stages})"),
     )
 
 
@@ -132,5 +133,5 @@ def rows_with_a_capacity(tokens: int, experts: int, picks: int, capacity: float)
             *((Trap(answer / picks, f"Each token counts {picks} times."),) if picks > 1 else ()),
             Trap(float(tokens), "Those are all tokens."),
         ),
-        check=f'dscale calc "{capacity:g} * {tokens} * {picks} / {experts}"',
+        check=calc(f"{capacity:g} * {tokens} * {picks} / {experts}"),
     )

@@ -4,6 +4,7 @@ from functools import cache
 
 from dragonscale.closed_forms.decode_floor import critical_batch
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import load_chip
 from dragonscale.kernels.routing import route
@@ -73,7 +74,7 @@ def active_experts(model: str) -> Posed:
             Trap(total, "Those are all experts; a token uses a few."),
             Trap(answer / moe.experts_per_token, f"That is one expert a layer; a token uses {moe.experts_per_token}."),
         ),
-        check=f'dscale calc "{layers} * {moe.experts_per_token} * 3 * {width} * {moe.d_ff}"',
+        check=calc(f"{layers} * {moe.experts_per_token} * 3 * {width} * {moe.d_ff}"),
     )
 
 
@@ -106,7 +107,7 @@ def batch_that_feeds_experts(chip: str, experts: int, picks: int) -> Posed | Non
             Trap(dense * experts, f"Each token counts {picks} times."),
             Trap(dense * picks / experts, "The ratio is upside down: more experts need more tokens."),
         )[: 3 if picks > 1 else 1],
-        check=f'dscale calc "critical_batch({chip}) * {experts} / {picks}"',
+        check=calc(f"critical_batch({chip}) * {experts} / {picks}"),
     )
 
 
@@ -141,7 +142,7 @@ def rows_of_an_expert(tokens: int, experts: int, picks: int, chips: int) -> Pose
             *((Trap(answer / chips, "An expert gets tokens from all GPUs of its group."),) if chips > 1 else ()),
             Trap(float(tokens * chips), "Those are all tokens; each expert gets a part of them."),
         ),
-        check=f'dscale calc "{tokens} * {chips} * {picks} / {experts}"',
+        check=calc(f"{tokens} * {chips} * {picks} / {experts}"),
     )
 
 
@@ -174,5 +175,5 @@ def weights_a_small_batch_reads(experts: int, picks: int, batch: int, megabytes:
             Trap(experts * megabytes * 1e6, "Experts that no token picks are not read."),
             Trap(min(batch * picks, experts) * megabytes * 1e6, "Some tokens pick the same expert; it is read once."),
         ),
-        check=f'dscale calc "{experts} * (1 - 2.718281828 ** (-{mean:g})) * {megabytes}MB"',
+        check=calc(f"{experts} * (1 - 2.718281828 ** (-{mean:g})) * {megabytes}MB"),
     )

@@ -4,6 +4,7 @@ from dragonscale.closed_forms.networks import binding_tier, tier_bandwidths
 from dragonscale.collectives import Switches, collective_time
 from dragonscale.collectives.cost import BOOK, EXACT
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import load_chip
 from dragonscale.hardware.chip import Level
@@ -58,7 +59,7 @@ def gather_across_nodes(chip: str, nodes: int) -> Posed:
             Trap(min(node.bandwidth, leaf.bandwidth) / size, "A node's links are shared by its GPUs, but each byte of the "
                  "array enters the node only once."),
         ),
-        check=f"dscale collective all_gather 1GB --on {chip}:{size * nodes}",
+        check=f"dscale collective all_gather 1GB --on {chip}:{size * nodes} | grep 'tier|node |leaf |algorithm'",
         tolerance=0.01,
     )  # fmt: skip
 
@@ -99,7 +100,7 @@ def all_to_all_across_nodes(chip: str, nodes: int, megabytes: int) -> Posed:
                 else ()
             ),
         ),
-        check=f"dscale collective all_to_all {megabytes}MB --on {chip}:{8 * nodes}",
+        check=f"dscale collective all_to_all {megabytes}MB --on {chip}:{8 * nodes} | grep '^bandwidth|^book'",
     )
 
 
@@ -134,7 +135,7 @@ def slower_beyond_the_node(chip: str, nodes: int) -> Posed:
               if nodes <= 8 else ()),
             Trap(node / leaf, "The links alone do not say it: how much of the array crosses them differs."),
         ),
-        check=f'dscale calc "(1/{nodes} * {nodes - 1}/{nodes} / {leaf:g}) / (1/8 * 7/8 / {node:g})"',
+        check=calc(f"(1/{nodes} * {nodes - 1}/{nodes} / {leaf:g}) / (1/8 * 7/8 / {node:g})"),
     )  # fmt: skip
 
 
@@ -174,5 +175,6 @@ def gather_of_a_split_array(chip: str, other: int, megabytes: int) -> Posed:
               if other > 1 else ()),
             Trap(8 * answer, "A node's GPUs send together: the node's bandwidth counts, not one GPU's share of it."),
         ),
-        check=f"dscale collective all_gather {megabytes / other:g}MB --on {chip}:1024 --mesh X={1024 // other},Y={other} --axis X",
+        check=f"dscale collective all_gather {megabytes / other:g}MB --on {chip}:1024 --mesh X={1024 // other},Y={other} --axis X "
+        "| grep '^bandwidth|^book'",
     )  # fmt: skip

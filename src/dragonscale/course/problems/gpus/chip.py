@@ -9,6 +9,7 @@ from dragonscale.closed_forms.chip_parts import (
     vector_flops,
 )
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import load_chip
 from dragonscale.hardware.parts import alus, cores, matrix_units
@@ -31,7 +32,7 @@ def fp32_alus(chip: str) -> Posed:
             Trap(sms * quarter, "That is one subpartition of each SM; there are four."),
             Trap(matrix_units(gpu), "Those are its Tensor Cores."),
         ),
-        check=f"dscale chips {chip}",
+        check=f'dscale chips {chip} | grep "^parts"',
         tolerance=0.001,
     )
 
@@ -65,7 +66,7 @@ def tensor_core_flops_per_cycle(chip: str, clock: float) -> Posed:
             Trap(answer * each, "That is a whole SM; it has several Tensor Cores."),
             Trap(answer / 2, "Those are multiply-adds; each is two FLOPs."),
         ),
-        check=f'dscale calc "{peak:g} FLOP/s / ({units} * {clock:g} Hz)"',
+        check=calc(f"{amount(peak, 'FLOP/s')} / ({units} * {amount(clock, 'Hz')})"),
         tolerance=0.02,
     )
 
@@ -95,7 +96,7 @@ def vector_rate(chip: str, clock: float) -> Posed:
             Trap(2 * answer, "Twice as much counts a fused multiply-add as two; here each ALU does one operation."),
             Trap(answer / 4, "That is one subpartition of each SM, a quarter of its ALUs."),
         ),
-        check=f'dscale calc "{alus(gpu)} FLOP * {clock:g} Hz"',
+        check=calc(f"{alus(gpu)} FLOP * {amount(clock, 'Hz')}"),
     )
 
 
@@ -122,7 +123,7 @@ def clock_behind_a_rate(chip: str, rate: float) -> Posed | None:
             f"{number(rate)} / {count(2 * alus(gpu))} = {amount(answer, 'Hz')}",
         ),
         traps=(Trap(2 * answer, "A fused multiply-add is two FLOPs in one cycle."),),
-        check=f'dscale calc "{rate:g} FLOP/s / (2 FLOP * {alus(gpu)})"',
+        check=calc(f"{amount(rate, 'FLOP/s')} / (2 FLOP * {alus(gpu)})") + " --to GHz",
     )
 
 
@@ -159,7 +160,7 @@ def warps_that_fit(chip: str, registers: int) -> Posed | None:
                 words * 4 // (WARP * registers), "The register file is counted in words of 32 bits here, not in bytes."
             ),
         ),
-        check=f'dscale calc "floor(resident_warps({chip}, {registers}))"',
+        check=calc(f"floor(resident_warps({chip}, {registers}))"),
         tolerance=0.01,
     )
 
@@ -190,5 +191,5 @@ def idle_sms(chip: str, elements: int) -> Posed:
             Trap(cores(gpu) / (elements / WARP), "32 threads are a warp, and an SM has ALUs for more than one."),
             Trap(busy, "Those are the SMs that work; the question is how many times more there are."),
         ),
-        check=f'dscale calc "{cores(gpu)} / cores_filled({chip}, {elements})"',
+        check=calc(f"{cores(gpu)} / cores_filled({chip}, {elements})"),
     )

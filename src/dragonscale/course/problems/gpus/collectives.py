@@ -4,6 +4,7 @@ from dragonscale.collectives import Options, Switches, collective_time
 from dragonscale.collectives.cost import EXACT, bus_bandwidth, ragged_fill
 from dragonscale.collectives.tiers import switch_traffic
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count
 from dragonscale.hardware import load_chip
 from dragonscale.notation import parse_array
@@ -55,7 +56,7 @@ def gather_in_a_node(chip: str, rows: int, columns: int) -> Posed:
             Trap(answer / 8, "Each GPU needs the whole array, not an eighth of it."),
             Trap(answer / 2, "bf16 is two bytes."),
         ),
-        check=f'dscale calc "V = 2B * {rows} * {columns}; V * 7/8 / {width:g} B/s"',
+        check=calc(f"V = 2 bytes * {rows} * {columns}; V * 7/8 / {amount(width, 'bytes/s')}"),
     )
 
 
@@ -93,7 +94,7 @@ def reduce_in_a_node(chip: str, megabytes: int, adds: bool) -> Posed:
             Trap(times[not adds], "That is the other way to do it."),
             Trap(times[adds] / 8, "An AllReduce is of the whole array on every GPU, not of an eighth."),
         ),
-        check=f"dscale collective all_reduce {megabytes}MB --on {chip}:8" + (" --in-network" if adds else ""),
+        check=f"dscale collective all_reduce {megabytes}MB --on {chip}:8{' --in-network' if adds else ''} | grep bandwidth",
     )
 
 
@@ -121,7 +122,7 @@ def bytes_through_the_switch(gpus: int, megabytes: int) -> Posed:
             Trap(2 * answer, "Without SHARP each byte would come twice; here once."),
             Trap(volume, "That is one GPU's."),
         ),
-        check=f'dscale calc "{gpus} * {megabytes}MB"',
+        check=calc(f"{gpus} * {megabytes}MB"),
     )
 
 
@@ -154,7 +155,7 @@ def ragged_all_to_all(chip: str, megabytes: int, picks: int) -> Posed:
             Trap(answer * size, "Each GPU sends only what it holds, an eighth of the array."),
             *((Trap(answer / fill, "Empty pieces are not sent."),) if picks < size else ()),
         ),
-        check=f'dscale calc "{picks}/8 * {megabytes}MB / (8 * {width:g} B/s)"',
+        check=calc(f"{picks}/8 * {megabytes}MB / (8 * {amount(width, 'bytes/s')})"),
     )
 
 
@@ -188,6 +189,6 @@ def bus_bandwidth_of_nccl(gpus: int, gigabytes: int, kind: str) -> Posed:
             Trap(answer * gpus / (gpus - 1), "A GPU does not send its own part: (N − 1)/N."),
             Trap(answer * (2 if twice == 1 else 0.5), "An AllReduce sends twice, a gather or a scatter once."),
         ),
-        check=f'dscale calc "{twice} * ({gpus} - 1) / {gpus} * {gigabytes}GB/s"',
+        check=calc(f"{twice} * ({gpus} - 1) / {gpus} * {gigabytes}GB/s"),
         tolerance=0.004,
     )

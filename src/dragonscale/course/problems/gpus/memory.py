@@ -2,6 +2,7 @@
 
 from dragonscale.closed_forms.costs import pointwise_cost
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import Chip, load_chip
 from dragonscale.hardware.chip import dtype_bytes
@@ -46,7 +47,7 @@ def on_chip_memory(chip: str, what: str) -> Posed | None:
             Trap(answer * 4, "The four subpartitions share what an SM has; it is not four times as much."),
             Trap(each, "That is one SM."),
         ),
-        check=f'dscale calc "{cores(gpu)} * {each / KIB:g} KiB"',
+        check=calc(f"{cores(gpu)} * {each / KIB:g} KiB"),
         tolerance=0.03,
     )
 
@@ -77,7 +78,7 @@ def critical_intensity(chip: str, dtype: str) -> Posed | None:
             Trap(1 / answer, "That is bytes a FLOP; the question is FLOPs a byte."),
             Trap(2 * answer, "The peak counts FLOPs already, and bytes are bytes: no further factor of two."),
         ),
-        check=f'dscale calc "{chip}.{dtype} / {chip}.hbm_bandwidth"',
+        check=calc(f"{chip}.{dtype} / {chip}.hbm_bandwidth"),
         tolerance=0.01,
     )
 
@@ -117,7 +118,9 @@ def matmul_time(chip: str, batch: int, d: int, f: int) -> Posed | None:
             Trap(min(compute, memory), "That is the smaller of the two times; the larger one binds."),
             Trap(compute + memory, "That adds the two; they overlap."),
         ),
-        check=f'dscale calc "max({flops:g} FLOP / {peak:g} FLOP/s, {moved:g} B / {width:g} B/s)"',
+        check=calc(
+            f"max({amount(flops, 'FLOP', 6)} / {amount(peak, 'FLOP/s')}, {moved:g} bytes / {amount(width, 'bytes/s')})"
+        ),
     )
 
 
@@ -148,7 +151,7 @@ def adding_vectors(arrays: int, dtype: str) -> Posed:
             Trap((arrays - 1) / (arrays * size), "The result must be written too."),
             Trap(arrays / ((arrays + 1) * size), "Adding so many numbers takes one addition less."),
         ),
-        check=f'dscale calc "{arrays - 1} / (({arrays} + 1) * {size:g})"',
+        check=calc(f"{arrays - 1} / (({arrays} + 1) * {size:g})"),
         tolerance=0.01,
     )
 
@@ -185,6 +188,6 @@ def gpus_for_the_state(chip: str, billions: int, each: int) -> Posed | None:
                 chips_to_hold(gpu, 2e9 * billions), "That holds the bf16 weights alone, without the optimizer's state."
             ),
         ),
-        check=f'dscale calc "ceil({billions}e9 * {each} B / {gpu.hbm.capacity:g} B)"',
+        check=calc(f"ceil({billions}e9 * {each} bytes / {amount(gpu.hbm.capacity, 'bytes')})"),
         tolerance=0.001,
     )

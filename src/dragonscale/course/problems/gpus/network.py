@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from dragonscale.closed_forms.networks import cables_per_pair
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import load_chip
 from dragonscale.hardware.fat_tree import TreeSwitch, fat_tree, load_switch, node_tier
@@ -33,7 +34,7 @@ def nvlink_egress(chip: str, gpus: int) -> Posed | None:
             Trap(2 * answer, "That is both directions together, as NVIDIA advertises it; a collective sends one way."),
             Trap(gpus * node.link, "That is one link of each GPU."),
         ),
-        check=f'dscale calc "{gpus} * {node.child_links} * {node.link:g} B/s"',
+        check=calc(f"{gpus} * {node.child_links} * {amount(node.link, 'bytes/s')}"),
     )
 
 
@@ -64,7 +65,7 @@ def node_bisection(chip: str, ways: str) -> Posed:
             Trap(node.bisection(both_ways=ways != "both"), f"The question is {said}."),
             Trap(node.child_bandwidth, "That is one GPU."),
         ),
-        check=f'dscale calc "{node.children} / 2 * {node.child_bandwidth:g} B/s * {2 if ways == "both" else 1}"',
+        check=calc(f"{node.children} / 2 * {amount(node.child_bandwidth, 'bytes/s')} * {2 if ways == 'both' else 1}"),
     )
 
 
@@ -92,7 +93,7 @@ def switch_capacity(ports: int, gigabits: int) -> Posed:
             Trap(8 * answer, "Links are sold in bits; a byte is eight."),
             Trap(answer / 2, "A port in and a port out are both there: every port sends and receives at once."),
         ),
-        check=f'dscale calc "{ports} * {gigabits} Gb/s"',
+        check=calc(f"{ports} * {gigabits} Gb/s"),
     )
 
 
@@ -125,7 +126,7 @@ def spine_switches(gpus: int, ports: int) -> Posed | None:
             Trap(links / half, "Those are the leaf switches; a spine uses all of its ports downwards."),
             Trap(answer / 8, "Every GPU's share of the node counts: 8 links a node, not one."),
         ),
-        check=f"dscale chips h100:{gpus}" if ports == 64 else f'dscale calc "{links} / {ports}"',
+        check=f'dscale chips h100:{gpus} | grep "tier|spine"' if ports == 64 else calc(f"{links} / {ports}"),
         tolerance=0.001,
     )
 
@@ -161,7 +162,7 @@ def thinner_spine(gpus: int, spines: int) -> Posed | None:
             Trap(answer / 8, "That is one GPU's share; the question is the node's."),
             Trap(spines * switch.bandwidth, "That is the whole spine, shared by all nodes."),
         ),
-        check=f'dscale calc "min(8 * 50GB/s, {spines} * 64 * 50GB/s / {nodes})"',
+        check=calc(f"min(8 * 50GB/s, {spines} * 64 * 50GB/s / {nodes})"),
     )
 
 
@@ -193,7 +194,7 @@ def cables_between(gpus: int, ports: int) -> Posed | None:
             Trap(2 * answer, "Half of a leaf's ports go down to the nodes."),
             Trap(float(leaf.total), "Those are the leaves."),
         ),
-        check=f'dscale calc "{ports} / 2 / {spine.total}"',
+        check=calc(f"{ports} / 2 / {spine.total}"),
         tolerance=0.001,
     )
 
@@ -226,5 +227,5 @@ def rack_egress(trays: int, nics: int, gigabits: int) -> Posed:
             Trap(8 * answer, "Links are sold in bits; a byte is eight."),
             Trap(answer / trays, "That is one tray."),
         ),
-        check=f'dscale calc "{trays} * {nics} * {gigabits} Gb/s"',
+        check=calc(f"{trays} * {nics} * {gigabits} Gb/s"),
     )

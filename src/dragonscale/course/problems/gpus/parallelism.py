@@ -4,6 +4,7 @@ from functools import cache
 
 from dragonscale.closed_forms.switched import dp_tokens, ep_width, tp_ways
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import Chip, load_chip
 
@@ -51,7 +52,7 @@ def dp_inside_a_node(chip: str, adds: bool) -> Posed:
             Trap(answer * (2 if adds else 0.5), "That is the other kind of AllReduce."),
             Trap(answer * 8, "That is the node; the question is one GPU."),
         ),
-        check=f'dscale calc "dp_tokens({chip}, gpus=8{", in_network=True" if adds else ""})"',
+        check=calc(f"dp_tokens({chip}, gpus=8{', in_network=True' if adds else ''})"),
     )
 
 
@@ -87,7 +88,7 @@ def dp_across_nodes(chip: str, gpus: int) -> Posed | None:
             Trap(answer * node.degree, "The GPUs of a node reduce together, so the node's whole bandwidth serves each byte "
                  "once."),
         ),
-        check=f'dscale calc "dp_tokens({chip}, gpus={gpus})"',
+        check=calc(f"dp_tokens({chip}, gpus={gpus})"),
     )  # fmt: skip
 
 
@@ -123,7 +124,7 @@ def dp_beside_a_split_model(chip: str, tensor: int, stages: int) -> Posed:
             *((Trap(alone, "A copy over several nodes has the links of all of them."),) if split > 8 else ()),
             *((Trap(alone / split, "GPUs of one node share its links: only whole nodes add bandwidth."),)),
         ),
-        check=f'dscale calc "dp_tokens({chip}, gpus=4096, split={split})"',
+        check=calc(f"dp_tokens({chip}, gpus=4096, split={split})"),
     )
 
 
@@ -151,7 +152,7 @@ def batch_for_a_cluster(chip: str, gpus: int) -> Posed:
             Trap(answer / 8, "C/W is for each GPU, not for each node."),
             Trap(each, "That is one GPU."),
         ),
-        check=f'dscale calc "{gpus} * dp_tokens({chip}, gpus={gpus})"',
+        check=calc(f"{gpus} * dp_tokens({chip}, gpus={gpus})"),
     )
 
 
@@ -181,7 +182,7 @@ def most_tensor_parallelism(chip: str, width: int, tier: str) -> Posed:
             Trap(peak / rate, "That is C/W; divide F by it."),
             Trap(2 * answer, "Both the gather and the scatter take time: 4BD bytes in all."),
         ),
-        check=f'dscale calc "tp_ways({chip}, {width}' + ('"leaf")' if tier == "leaf" else ')"'),
+        check=calc(f"tp_ways({chip}, {width}, '{tier}')"),
     )
 
 
@@ -211,7 +212,7 @@ def tensor_over_two_nodes(chip: str, width: int) -> Posed:
             Trap(rough, "That is to first order, V/W; over two nodes only half of the bytes cross."),
             Trap(2 * rough, "Halving the bytes is right for two nodes only; (M − 1)/M depends on Y."),
         ),
-        check=f'dscale calc "{width} * {rate:g} / {peak:g} + 8"',
+        check=calc(f"{width} * {rate:g} / {peak:g} + 8"),
         tolerance=0.01,
     )
 
@@ -247,7 +248,7 @@ def width_for_many_nodes(chip: str, dtype: str) -> Posed | None:
             Trap(answer / node.degree, "The node's bandwidth is shared by all of its GPUs."),
             Trap(2 * answer, "Tokens travel there and back: 4D bytes against 4DF FLOPs."),
         ),
-        check=f'dscale calc "{node.degree} * {chip}.{dtype} / {leaf.bandwidth:g} B/s"',
+        check=calc(f"{node.degree} * {amount(peak, 'FLOP/s')} / {amount(leaf.bandwidth, 'bytes/s')}"),
     )
 
 
@@ -283,5 +284,5 @@ def width_for_few_nodes(chip: str, nodes: int, picks: int) -> Posed | None:
             Trap(ep_width(rated(chip)), "That is the bound for many more nodes than experts of a token."),
             Trap(peak / rate * ways / picks, "A node keeps its own share: (M − 1)/M."),
         ),
-        check=f'dscale calc "ep_width({chip}, ways={ways}, picks={picks})"',
+        check=calc(f"ep_width({chip}, ways={ways}, picks={picks})"),
     )

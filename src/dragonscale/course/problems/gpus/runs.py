@@ -2,6 +2,7 @@
 
 from dragonscale.closed_forms.switched import dp_tokens
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.problems.gpus.parallelism import rated
 from dragonscale.course.words import amount, count, number
 from dragonscale.sharding.mesh import Mesh
@@ -34,7 +35,7 @@ def tokens_of_a_gpu(experts: int, stages: int, replicas: int, sequences: int) ->
             Trap(tokens / (mesh.chips / stages), "Stages of a pipeline are GPUs too."),
             Trap(sequences / mesh.chips, "Those are sequences."),
         ),
-        check=f'dscale calc "{sequences} * 4096 / ({experts} * {stages} * {replicas})"',
+        check=calc(f"{sequences} * 4096 / ({experts} * {stages} * {replicas})"),
     )
 
 
@@ -60,7 +61,7 @@ def bound_by_gradients(tensor: int, stages: int, gpus: int, sequences: int) -> P
         answer="compute" if given > needed else "comms",
         hints=(
             "Compare the tokens of a step for each GPU with what data parallelism needs.",
-            "needed: C / (W_node · max(1, TP·PP/8)) tokens for each GPU",
+            "needed: C / (W_node · max(1, TP·PP/8)) tokens for each GPU, `dp_tokens` of `dscale calc`",
         ),
         steps=(
             f"there are {sequences} · 4096 / {count(gpus)} = {number(given)} tokens for each GPU",
@@ -69,7 +70,6 @@ def bound_by_gradients(tensor: int, stages: int, gpus: int, sequences: int) -> P
             f"{'compute binds' if given > needed else 'the gradients bind'}.",
         ),
         options=("compute", "comms"),
-        check=f'dscale calc "{sequences} * 4096 / {gpus}; dp_tokens(h100, gpus={gpus}, split={split})"',
     )
 
 
@@ -102,5 +102,5 @@ def state_beside_tensor_parallelism(billions: int, tensor: int, each: int) -> Po
             Trap(answer * tensor, "Tensor parallelism splits weights and their state."),
             Trap(billions * 2e9 / tensor, "Those are the bf16 weights alone."),
         ),
-        check=f'dscale calc "{billions}e9 * {each} B / {tensor}"',
+        check=calc(f"{billions}e9 * {each} bytes / {tensor}"),
     )

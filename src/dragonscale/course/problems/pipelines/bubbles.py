@@ -4,6 +4,7 @@ import math
 
 from dragonscale.closed_forms.rules_of_thumb import stage_utilisation
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, number
 from dragonscale.training.pipeline_order import timeline
 from dragonscale.training.stages import bubble
@@ -31,7 +32,7 @@ def share_of_the_bubble(stages: int, pieces: int, schedule: str) -> Posed:
             Trap(stages / (pieces + stages), "The first microbatch crosses P − 1 borders."),
             Trap(works, "That is the part in which a stage works."),
         ),
-        check=f'dscale calc "1 - stage_utilisation({stages}, {pieces})"',
+        check=calc(f"1 - stage_utilisation({stages}, {pieces})"),
         tolerance=0.01,
     )
 
@@ -53,7 +54,7 @@ def microbatches_for_a_bubble(stages: int, percent: int) -> Posed:
             Trap(math.ceil((stages - 1) / part), "That is M + P − 1; or the bubble over the work, not over the step."),
             Trap(stages * 1.0, "As many microbatches as stages leave almost half of the step empty."),
         ),
-        check=f'dscale calc "ceil(({stages} - 1) * (1 - {part:g}) / {part:g} - 1e-9)"',
+        check=calc(f"ceil(({stages} - 1) * (1 - {part:g}) / {part:g} - 1e-9)"),
         tolerance=0.001,
     )
 
@@ -130,7 +131,7 @@ def zero_bubble(stages: int, schedule: str, forward: int, backward: int, weight:
                 "That is one turn of many.",
             ),
         ),
-        check=f"dscale calc \"bubble('{schedule}', {stages}, 1, {forward}ms, {backward}ms, {weight}ms)\"",
+        check=f"dscale calc \"bubble('{schedule}', {stages}, 1, {f:g}, {b:g}, {w:g})\"",
     )
 
 
@@ -161,6 +162,6 @@ def ticks_of_a_schedule(stages: int, pieces: int, schedule: str) -> Posed | None
             Trap(2.0 * pieces * stages, "Stages work at the same time."),
             Trap(float(2 * pieces + stages - 1), "It fills going forward and drains going backward: twice."),
         ),
-        check=f'dscale calc "2 * ({pieces} + {stages} - 1)"',
+        check=calc(f"2 * ({pieces} + {stages} - 1)"),
         tolerance=0.001,
     )

@@ -2,6 +2,7 @@
 
 from dragonscale.closed_forms.rules_of_thumb import state_bytes
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
 from dragonscale.training.stages import held_microbatches
 
@@ -80,7 +81,7 @@ def state_of_a_rank(billions: int, tensor: int, stages: int, replicas: int) -> P
             Trap(whole, "ZeRO-1 shares the optimizer's state out over the replicas."),
             Trap(whole / replicas, "ZeRO-1 shards neither weights nor gradients."),
         ),
-        check=f'dscale calc "{billions}e9 / ({tensor} * {stages}) * (4 + 12/{replicas}) * 1B"',
+        check=calc(f"{billions}e9 / ({tensor} * {stages}) * (4 + 12/{replicas}) * 1 byte"),
     )
 
 
@@ -113,6 +114,6 @@ def microbatches_of_a_replica(batch: int, replicas: int, size: int, stages: int)
             Trap((stages - 1) / (batch + stages - 1), "The sequences are shared by the replicas."),
             Trap((stages - 1) / pieces, "That is the bubble over the work, not over the step."),
         ),
-        check=f'dscale calc "1 - stage_utilisation({stages}, {pieces:g})"',
+        check=calc(f"1 - stage_utilisation({stages}, {pieces:g})"),
         tolerance=0.01,
     )

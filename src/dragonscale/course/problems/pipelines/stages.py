@@ -4,6 +4,7 @@ from dragonscale.closed_forms.pipelined import pipeline_hops, pipeline_time
 from dragonscale.closed_forms.switched import dp_tokens
 from dragonscale.collectives import Switches
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.problems.gpus.parallelism import rated
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware.chip import Level
@@ -42,7 +43,7 @@ def sends_of_a_pass(tokens: float, d: int, gigabytes: int, pieces: int, stages: 
             ),
             Trap(answer / 2, "bf16 is two bytes."),
         ),
-        check=f'dscale calc "2B * {tokens:g} * {d} / ({gigabytes}GB/s * {pieces}) * pipeline_hops({pieces}, {stages})"',
+        check=calc(f"2 bytes * {tokens:g} * {d} / ({gigabytes}GB/s * {pieces}) * pipeline_hops({pieces}, {stages})"),
     )
 
 
@@ -71,7 +72,7 @@ def uneven_stages(layers: int, stages: int) -> Posed | None:
             Trap(1 / answer, "That is the part in which the average stage works."),
             Trap(max(sizes) / min(sizes), "Compare with the average stage, not with the emptiest."),
         ),
-        check=f'dscale calc "ceil({layers} / {stages}) * {stages} / {layers}"',
+        check=calc(f"ceil({layers} / {stages}) * {stages} / {layers}"),
         tolerance=0.005,
     )
 
@@ -110,7 +111,7 @@ def layers_worth_of_head(d: int, f: int, vocab: int, kv: int) -> Posed:
             Trap(2 * answer, "The embedding is a lookup, no matmul, and lies on the first stage."),
             Trap(d * vocab / (layer - d * f), "A gated MLP has three matrices."),
         ),
-        check=f'dscale calc "D={d}; {vocab} / (3*{f} + 2*D + 2*{kv})"',
+        check=calc(f"D={d}; {vocab} / (3*{f} + 2*D + 2*{kv})"),
     )
 
 
@@ -141,5 +142,5 @@ def gradients_of_a_stage(stages: int, tensor: int) -> Posed:
             Trap(answer * tensor, "TP is there in both; only the stages are new."),
             Trap(1 / answer, "More nodes to a copy mean fewer tokens."),
         ),
-        check=f'dscale calc "dp_tokens(h100, 16384, split={tensor}) / dp_tokens(h100, 16384, split={tensor * stages})"',
+        check=calc(f"dp_tokens(h100, 16384, split={tensor}) / dp_tokens(h100, 16384, split={tensor * stages})"),
     )
