@@ -1,13 +1,13 @@
-"""Pictures of the course's chapters on serving: decode steps, caches, prefill, frontiers, disaggregation."""
+"""Pictures of the chapter on inference: a decode step, caches, prefill, drafts."""
 
 from collections.abc import Callable
 
-from dragonscale.charts import Bar, Chart, LineSeries, Mark, RuleLine, bars, line_chart
+from dragonscale.charts import Chart, LineSeries, RuleLine, line_chart
 from dragonscale.charts.axes import Axis, log_axis, zero_axis
-from dragonscale.closed_forms.decode_floor import critical_batch, decode_times, throughput
-from dragonscale.closed_forms.serving_fleet import largest_batch, requests_per_second
+from dragonscale.closed_forms.decode_floor import critical_batch, decode_times
+from dragonscale.closed_forms.serving_fleet import largest_batch
 from dragonscale.closed_forms.speculation import loop_seconds, seconds_for
-from dragonscale.hardware import Chip, dtype_bytes, load_chip
+from dragonscale.hardware import Chip, load_chip
 from dragonscale.models import cache_bytes, forward_flops, kv_bytes_per_token, load_model
 from dragonscale.models.flops import Workload
 from dragonscale.rooflines import Rates, rates_of
@@ -17,19 +17,19 @@ CHIPS, PARAMS = 16, 70e9
 SLICE = "a v5e 4x4, int8 weights and KV cache, bf16 matmuls; floors at datasheet rates"
 
 
-def _v5e() -> tuple[Chip, Rates]:
+def v5e() -> tuple[Chip, Rates]:
     chip = load_chip("v5e").reading("book")
     return chip, rates_of(chip)
 
 
-def _token_bytes() -> float:
+def token_bytes() -> float:
     return kv_bytes_per_token(load_model("llama3-70b"), "int8")
 
 
 def decode_step() -> Chart:
     """What a decode step waits for, batch by batch."""
-    chip, rates = _v5e()
-    cache = _token_bytes() * 8192
+    chip, rates = v5e()
+    cache = token_bytes() * 8192
     batches = range(1, 193)
     steps = [decode_times(batch, cache, PARAMS, CHIPS, rates, weights="int8") for batch in batches]
     most = float(largest_batch(CHIPS * chip.hbm.capacity, PARAMS, cache))
@@ -69,7 +69,7 @@ def cache_by_context() -> Chart:
 
 def prefill_time() -> Chart:
     """A prompt at 40% of the peak: matmuls grow with it, attention with its square."""
-    chip, _ = _v5e()
+    chip, _ = v5e()
     sections = load_model("llama3-70b").program().sections
     prompts = [2.0**power for power in range(8, 18)]
     rate = CHIPS * chip.peak("bf16") * 0.4
@@ -86,24 +86,6 @@ def prefill_time() -> Chart:
     x = log_axis("prompt tokens", "degree", prompts, room=0.02)
     y = log_axis("seconds", "s", [value for one in series for _, value in one.points])
     return line_chart(series, x, y, "Prefill of LLaMA-3 70B", "a v5e 4x4 at 40% of its bf16 peak")
-
-
-def frontier() -> Chart:
-    """Tokens per second and chip against the time of a step, a line for each context."""
-    chip, rates = _v5e()
-    series, marks = [], []
-    for context in (2048, 4096, 8192, 16384, 32768):
-        cache = _token_bytes() * context
-        most = int(largest_batch(CHIPS * chip.hbm.capacity, PARAMS, cache))
-        points = []
-        for batch in range(1, most + 1):
-            step = float(decode_times(batch, cache, PARAMS, CHIPS, rates, weights="int8").lower)
-            points.append((step, float(throughput(batch, step, CHIPS))))
-        series.append(LineSeries(f"{context // 1024}k", tuple(points)))
-        marks.append(Mark(*points[-1], f"batch {most}"))
-    x = Axis("seconds of a decode step (latency of a token)", "s", 0.004, 0.045)
-    y = zero_axis("tokens per second and chip", "count", [value for one in series for _, value in one.points])
-    return line_chart(series, x, y, "Latency against throughput: LLaMA-3 70B by context", SLICE, marks=marks)
 
 
 def speculation() -> Chart:
@@ -124,52 +106,9 @@ def speculation() -> Chart:
     return line_chart(series, x, y, "How many tokens to draft", "a pass of the target 14.1 ms, a draft 2.06 ms")
 
 
-def slices_by_format() -> Chart:
-    """Requests per second and chip on the smallest slice of each format and on twice that."""
-    chip, rates = _v5e()
-    model = load_model("llama3-70b")
-    rows = []
-    for dtype, least in (("bf16", 16), ("int8", 8), ("int4", 4)):
-        for chips in (least, 2 * least):
-            cache, weights = kv_bytes_per_token(model, dtype) * 8192, PARAMS * dtype_bytes(dtype)
-            batch = float(largest_batch(chips * chip.hbm.capacity, weights, cache))
-            step = float(decode_times(batch, cache, PARAMS, chips, rates, weights=dtype).lower)
-            value = float(requests_per_second(batch, step, 512)) / chips
-            group = "smallest slice" if chips == least else "twice as large"
-            rows.append(Bar(dtype, value, group=group, remark=f"{chips} chips, batch {batch:.0f}, {step * 1e3:.1f} ms"))
-    return bars(
-        rows, "Requests per second and chip: LLaMA-3 70B on v5e", "8k of context, 512 output tokens, floors", "number"
-    )
-
-
-def interruptions() -> Chart:
-    """The time per output token with the prompts of others between the steps, and without."""
-    chip, rates = _v5e()
-    cache, batch, output = _token_bytes() * 8192, 32, 512
-    step = float(decode_times(batch, cache, PARAMS, CHIPS, rates, weights="int8").lower)
-    sections = load_model("llama3-70b").program().sections
-    prompts = [2.0**power for power in range(8, 15)]
-    together = []
-    for tokens in prompts:
-        flops = float(sum(forward_flops(sections, Workload(1, int(tokens), int(tokens))).values()))
-        prefill = flops / (CHIPS * chip.peak("bf16") * 0.4)
-        together.append((tokens, step + prefill * (batch - 1) / (output - 1)))
-    apart = tuple((tokens, step) for tokens in prompts)
-    series = [LineSeries("prompts between the steps", tuple(together)), LineSeries("prefill elsewhere", apart)]
-    x = log_axis("prompt tokens", "degree", prompts, room=0.02)
-    y = zero_axis("seconds per output token", "s", [value for _, value in together])
-    title = "What prompts do to the time per output token"
-    return line_chart(
-        series, x, y, title, "LLaMA-3 70B on a v5e 4x4, batch 32, 512 output tokens, prefill at 40% of peak"
-    )
-
-
 PICTURES: dict[str, Callable[[], Chart]] = {
-    "course-decode-step": decode_step,
-    "course-kv-cache": cache_by_context,
-    "course-prefill-time": prefill_time,
-    "course-frontier": frontier,
-    "course-speculation": speculation,
-    "course-serving-formats": slices_by_format,
-    "course-interruptions": interruptions,
+    "inference-decode-step": decode_step,
+    "inference-kv-cache": cache_by_context,
+    "inference-prefill-time": prefill_time,
+    "inference-speculation": speculation,
 }
