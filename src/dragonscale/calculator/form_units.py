@@ -8,6 +8,9 @@ RESULTS: dict[str, str] = {
     "tier_bandwidths": "bytes/s", "tier_seconds": "s", "attention_intensity": "FLOP/byte", "wire_intensity": "FLOP/byte",
     "systolic_flops": "FLOP", "matrix_flops_per_cycle": "FLOP", "time_between_failures": "s", "checkpoint_interval": "s",
     "time_with_failures": "s",
+    "seconds_for": "s", "one_axis": "s", "two_axes": "s",
+    "interrupted_step": "s", "longest_prefill": "s", "transfer_seconds": "s", "prompt_wait": "s",
+    "break_even_bandwidth": "bytes/s", "usd_per_million": "USD",
 }  # fmt: skip
 """The unit of a function's result; what is not here is a bare number (tokens, chips, a share) or has parts."""
 PARTS: dict[str, str] = {
@@ -29,6 +32,11 @@ TAKEN_BY: dict[str, str] = {
     "free_bytes.weights": "bytes", "largest_batch.weights": "bytes", "pointwise_cost.flops": "",
     "chips_to_hold.size": "bytes", "all_gather.size": "bytes", "time_between_failures.rate": "/s", "checkpoint_interval.rate": "/s",
     "goodput.rate": "/s",
+    "seconds_for.loop": "s", "one_axis.rate": "bytes/s",
+    "two_axes.rate": "bytes/s", "pool_ratio.prefill": "s", "interrupted_step.prefill": "s", "longest_prefill.tpot": "s",
+    "prompt_wait.prefill": "s", "transfer_seconds.size": "bytes", "transfer_seconds.bandwidth": "bytes/s",
+    "transfer_seconds.latency": "s", "break_even_bandwidth.size": "bytes", "break_even_bandwidth.prefill": "s",
+    "usd_per_million.tokens_per_second": "/s",
 }  # fmt: skip
 """The same for a parameter of one function."""
 LIBRARY_ONLY = (

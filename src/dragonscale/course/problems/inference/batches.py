@@ -176,18 +176,18 @@ def bound_of_decode_matmuls(batch: int, formats: tuple[str, str], chip: str) -> 
     if 0.9 < batch / critical < 1.1:
         return None
     cost = linear_cost(batch, 1, weights, compute)
-    binds = "compute" if cost.intensity() > machine.intensity(compute) else "memory"
+    binds = "compute" if cost.intensity() > machine.intensity(compute) else "HBM"
     return Posed(
         ask=f"{batch} sequences decode at once. Weights are {weights}, matmuls run in {compute}. "
-        f"{rates_told(machine, compute)} Are the matmuls with the weights bound by compute or by memory?",
+        f"{rates_told(machine, compute)} Are the matmuls with the weights bound by compute or by HBM?",
         answer=binds,
-        options=("compute", "memory"),
+        options=("compute", "HBM"),
         hints=("Find the batch at which both take equally long.", "B = b/2 · C/W, with b the bytes of a weight."),
         steps=(
             f"critical batch: {dtype_bytes(weights):g}/2 · {number(machine.intensity(compute))} = {number(critical)}",
             f"{batch} is {'more' if batch > critical else 'fewer'}: bound by {binds}",
         ),
-        check=f'dscale calc "{batch} / critical_batch({chip}, weights={weights}, compute={compute})"',
+        check=f'dscale roofline "{compute}[{batch},8192] @ {weights}[8192,28672]" --on {chip} --weights-only',
     )
 
 
@@ -200,9 +200,10 @@ def bound_of_decode_matmuls(batch: int, formats: tuple[str, str], chip: str) -> 
 )
 def intensity_of_decode_attention(groups: int, keys: int, kv: str) -> Posed:
     answer = float(attention_intensity(1, keys, groups, kv, cache_only=True))
+    shared = "each query head has a KV head of its own" if groups == 1 else f"{groups} query heads share each KV head"
     each = dtype_bytes(kv)
     return Posed(
-        ask=f"64 sequences of {count(keys)} cached tokens decode one token each; {groups} query heads share each KV head, the "
+        ask=f"64 sequences of {count(keys)} cached tokens decode one token each; {shared}, the "
         f"cache is {kv}. How many FLOPs does attention do for each byte of the cache that it reads?",
         answer=answer,
         hints=(

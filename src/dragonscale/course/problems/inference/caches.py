@@ -36,7 +36,7 @@ def cache_of_a_token(layers: int, heads: int, head: int, kv: str) -> Posed:
         hints=("Keys and values, in every layer, for KV heads alone.", "2·bytes·K·H·L."),
         steps=(
             f"keys and values of a layer: 2·{heads}·{head} = {count(2 * heads * head)} numbers",
-            f"times {layers} layers and {each:g} bytes: {count(answer)} bytes",
+            f"in {layers} layers, at {each:g} bytes each: {count(answer)} bytes",
         ),
         traps=(
             Trap(answer / 2, "Keys and values: two arrays."),
@@ -45,7 +45,7 @@ def cache_of_a_token(layers: int, heads: int, head: int, kv: str) -> Posed:
                 "Count KV heads of all layers, not query heads.",
             ),
         ),
-        check=f'dscale calc "2 * {heads} * {head} * {layers} * {each:g}B"',
+        check=f'dscale calc "2 * {heads} * {head} * {layers} * {each:g} bytes"',
     )
 
 
@@ -110,7 +110,7 @@ def sequences_as_large_as_weights(model: str, tokens: int, weights: str) -> Pose
             ),
             Trap(answer * tokens, "That is tokens; the question asks for sequences."),
         ),
-        check=f'dscale calc "{size(held)} / ({count(token).replace(",", "")}B * {tokens})"',
+        check=f'dscale calc "{size(held)} / ({token:.0f} bytes * {tokens})"',
     )
 
 
@@ -134,7 +134,7 @@ def cache_of_local_layers(tokens: int, window: int, mix: tuple[int, int]) -> Pos
     few, many = mix
     answer = _kept([wide] * few + [narrow] * many, tokens) / _kept([wide] * (few + many), tokens)
     return Posed(
-        ask=f"Of every {few + many} layers {few} attend to everything and {many} only to the last {count(window)} tokens. At "
+        ask=f"Of every {few + many} layers, {few} attend{'s' if few == 1 else ''} to everything and {many} only to the last {count(window)} tokens. At "
         f"{count(tokens)} tokens, what part of the cache of an all-global model is kept (a fraction)?",
         answer=answer,
         hints=("A local layer keeps its window alone.", "(g·S + l·min(S, w)) / ((g + l)·S)."),
@@ -184,7 +184,7 @@ def _kept(mixers: list[Attention], tokens: int) -> float:
         (12000, 9600),
         (3072, 768),
         (900, 720),
-    ),  # fmt: skip
+    ),
 )
 def prefix_that_is_cached(lengths: tuple[int, int]) -> Posed:
     tokens, shared = lengths

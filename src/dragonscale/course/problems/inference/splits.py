@@ -148,7 +148,7 @@ def time_of_two_dims(batch: int, width: int, degrees: tuple[int, int], chip: str
             Trap(float(one_axis(batch, width, rate, 3)), "That is the time of splitting F alone over three axes."),
             Trap(4 * batch * width / (x * rate) + 4 * batch * hidden / (y * rate), "F's chips lie along two axes."),
         ),
-        check=f'dscale calc "2*{batch}*{width} B/({x}*{chip}.ici_axis) + 4*{batch}*{hidden} B/({y}*{chip}.ici_axis)"',
+        check=f'dscale calc "2 bytes*{batch}*{width}/({x}*{chip}.ici_axis) + 4 bytes*{batch}*{hidden}/({y}*{chip}.ici_axis)"',
     )
 
 
@@ -214,5 +214,5 @@ def degree_below_latency(batch: int, width: int, chip: str) -> Posed:
             Trap(answer * 2, "int8 activations are one byte each."),
             Trap(answer / 2, "A shard goes one way over a link."),
         ),
-        check=f'dscale calc "{batch} * {width} B / ({chip}.ici_link * {amount(float(ring.hop), "s")})"',
+        check=f'dscale calc "{batch} * {width} bytes / ({chip}.ici_link * {amount(float(ring.hop), "s")})"',
     )

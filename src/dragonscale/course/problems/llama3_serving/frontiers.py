@@ -46,7 +46,7 @@ def least_latency(model: tuple[str, float, int], context: int, chip: str, chips:
             Trap(2 * answer, "int8 is one byte."),
             Trap(float(step.math), "Those are the FLOPs, which take far less."),
         ),
-        check=f'dscale calc "({size(params)} + {token}B * {context}) / ({chips} * {chip}.hbm_bandwidth)"',
+        check=f'dscale calc "({size(params)} + {token} bytes * {context}) / ({chips} * {chip}.hbm_bandwidth)"',
     )
 
 
@@ -80,7 +80,7 @@ def highest_throughput(model: tuple[str, float, int], context: int, chip: str) -
             Trap(1e-3 / float(one.math), "Caches are read as well."),
             Trap(1e-3 / float(one.cache), "Matmuls take time as well."),
         ),
-        check=f'dscale calc "1ms / (2 FLOP * {params:g} / {chip}.bf16 + {token}B * {context} / {chip}.hbm_bandwidth)"',
+        check=f'dscale calc "1 / (2 FLOP * {params:g} / {chip}.bf16 + {token} bytes * {context} / {chip}.hbm_bandwidth)" --to /ms',
     )
 
 
@@ -109,7 +109,7 @@ def context_of_caches(model: tuple[str, float, int], chip: str, kv: int) -> Pose
             Trap(answer / 2, "A multiply-add is two FLOPs."),
             Trap(params / (token * kv), "That compares bytes with bytes; here FLOPs meet bytes."),
         ),
-        check=f'dscale calc "cache_over_flops({token * kv}, {params:g}, {chip})"',
+        check=f'dscale calc "cache_over_flops({token * kv} bytes, {params:g}, {chip})"',
     )
 
 
@@ -157,8 +157,8 @@ def batch_of_a_latency(
                 "Both the time and the memory limit the batch.",
             ),
         ),
-        check=f'dscale calc "floor(min(batch_within({amount(limit, "s")}, {token}*{context}, {params:g}, {chips}, {chip}, weights=int8), '
-        f'largest_batch({chips}*{chip}.hbm, {size(params)}, {token}B*{context})))"',
+        check=f'dscale calc "floor(min(batch_within({amount(limit, "s")}, {token} bytes * {context}, {params:g}, {chips}, {chip}, weights=int8), '
+        f'largest_batch({chips}*{chip}.hbm, {size(params)}, {token} bytes * {context})))"',
     )
 
 

@@ -64,7 +64,7 @@ def caches_of_a_batch(batch: int, token: tuple[int, str], context: int, kv: str)
             Trap(answer / batch, "That is one sequence."),
             Trap(answer * (2 if kv == "int8" else 0.5), f"{kv} is {each:g} byte{'s' if each > 1 else ''} a number."),
         ),
-        check=f'dscale calc "{batch} * {context} * {numbers} * {each:g}B"',
+        check=f'dscale calc "{batch} * {context} * {numbers} * {each:g} bytes"',
     )
 
 
@@ -98,7 +98,7 @@ def slice_for_a_batch(batch: int, model: tuple[float, int, str], context: int, c
             Trap(answer / 2, "That slice is too small."),
             Trap(answer * 2, "Half of that holds everything already."),
         ),
-        check=f'dscale calc "2 ** ceil(log2(({size(params)} + {batch}*{context}*{token}B) / {chip}.hbm))"',
+        check=f'dscale calc "2 ** ceil(log2(({size(params)} + {batch}*{context}*{token} bytes) / {chip}.hbm))"',
     )
 
 

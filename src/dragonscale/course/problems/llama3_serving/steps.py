@@ -40,7 +40,7 @@ def flops_of_a_dollar(chip: str, price: float) -> Posed | None:
         )
         if abs(machine.price - 1) > 0.05
         else (Trap(answer / 3600, "The price is for an hour of 3,600 seconds."),),
-        check=f'dscale calc "{chip}.bf16 * 3600s / {machine.price:g}"',
+        check=f'dscale calc "{chip}.bf16 / {machine.price:g} USD/h"',
     )
 
 
@@ -64,13 +64,13 @@ def cache_of_llama3(model: str, kv: str, tokens: int) -> Posed:
         hints=("Keys and values of the KV heads in every layer.", "2·bytes·K·H·L for each token."),
         steps=(
             f"2·{dims['k']}·{dims['h']}·{one.n_layers} = {count(2 * dims['k'] * dims['h'] * one.n_layers)} numbers a token",
-            f"times {each:g} bytes and {count(tokens)} tokens: {count(answer)} bytes",
+            f"at {each:g} bytes each, {count(tokens)} times: {count(answer)} bytes",
         ),
         traps=(
             Trap(answer / 2, "Keys and values: two arrays."),
             Trap(answer * dims["n"] / dims["k"], "Only KV heads are kept."),
         ),
-        check=f'dscale calc "2 * {model}.K * {model}.H * {model}.L * {each:g}B * {tokens}"',
+        check=f'dscale calc "2 * {model}.K * {model}.H * {model}.L * {each:g} bytes * {tokens}"',
     )
 
 
@@ -155,7 +155,7 @@ def cost_of_a_million_tokens(rate: float, price: float) -> Posed:
             Trap(answer * 3600, "The price is for an hour, the rate for a second."),
             Trap(answer / 1000, "That is for a thousand tokens."),
         ),
-        check=f'dscale calc "usd_per_million({rate:g}, 1, {price:g})"',
+        check=f'dscale calc "usd_per_million({rate:g}/s, 1, {price:g} USD/h)"',
     )
 
 
