@@ -9,6 +9,7 @@ answer is run, and must show it.
 
 import re
 import sys
+from dataclasses import replace
 
 from dragonscale.course.chapters import CHAPTERS, problems_of
 from dragonscale.course.judging import LETTERS
@@ -42,9 +43,11 @@ def _solution(problem: Problem, posed: Posed) -> list[str]:
     lines = ["```text", *posed.steps, "```", "", f"**{answer_text(posed)}**", ""]
     if posed.check:
         lines += ["```console", f"$ {posed.check}", checked(problem, posed), "```", ""]
-    for trap in posed.traps:
-        lines += [f"- {_escaped(trap.why)}"]
-    return lines
+    lines += ["Usual mistakes:", ""] if posed.traps else []
+    return [
+        *lines,
+        *(f"- {answer_text(replace(posed, answer=trap.value))}: {_escaped(trap.why)}" for trap in posed.traps),
+    ]
 
 
 def checked(problem: Problem, posed: Posed) -> str:
