@@ -41,6 +41,7 @@ docs: $(READY)
 	$(BIN)/python -m tools.write_schemas
 	$(BIN)/python -m tools.write_reference
 	$(BIN)/python -m tools.list_targets
+	$(BIN)/python -m tools.list_calc_words
 	$(BIN)/python -m tools.refresh_docs
 	$(BIN)/python -m tools.draw_docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check zensical

@@ -32,6 +32,11 @@ ASKED: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: ds.collective("send", "9MB", on="v5e:4x4", from_chip="0,0", to_chip="3,3"),
         ["collective", "send", "9MB", "--on", "v5e:4x4", "--from", "0,0", "--to", "3,3"],
     ),
+    "calc": (lambda: ds.calc("16GB / v5e.hbm_bandwidth", to="ms"), ["calc", "16GB / v5e.hbm_bandwidth", "--to", "ms"]),
+    "calc parts": (
+        lambda: ds.calc("decode_times(8, 1GB, llama3-8b, 1, h100)"),
+        ["calc", "decode_times(8, 1GB, llama3-8b, 1, h100)"],
+    ),
     "chips": (lambda: ds.chips(""), ["chips"]),
     "chip": (lambda: ds.chips("h100", source="book"), ["chips", "h100", "--source", "book"]),
     "slice": (lambda: ds.chips("v5p:16x20x28*2"), ["chips", "v5p:16x20x28*2"]),

@@ -10,6 +10,7 @@ from tools.refresh_docs import ROOT
 from tools.write_schemas import DIRECTORY, RECORDS, schema_text
 
 COMMANDS = {
+    "calc": ["calc", "1e12 FLOP / v5e.bf16"],
     "chip": ["chips", "v5e"],
     "collective": ["collective", "all_gather", "34MB", "--axis", "X", "--on", "v5e:8x16"],
     "compare": ["compare", "tp8", "fsdp8", "--model", "llama3-8b", "--on", "h100:8", "--batch", "64seq", "--seq", "8k"],

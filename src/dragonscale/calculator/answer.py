@@ -90,8 +90,8 @@ def _simpler(value: Measure) -> Measure:
         return value
     import sympy
 
-    made = sympy.factor_terms(sympy.together(exact(value.number)))
-    return Measure(rounded(sympy.sympify(made)), value.exponents)
+    joined: Any = sympy.together(exact(value.number))
+    return Measure(rounded(sympy.factor_terms(joined)), value.exponents)
 
 
 def converted(value: Measure, unit: str) -> float:

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from dragonscale.calculator import questions_of_one_line
-from dragonscale.calculator.form_units import LIBRARY_ONLY, PARTS, RESULTS, TAKEN, TAKEN_BY
+from dragonscale.calculator.form_units import ENDINGS, LIBRARY_ONLY, PARTS, RESULTS, TAKEN, TAKEN_BY
 from dragonscale.calculator.measure import Measure, aligned, plain
 from dragonscale.calculator.shown import exponents_of
 from dragonscale.closed_forms import __all__ as FORMS
@@ -16,6 +16,8 @@ from dragonscale.hardware.chip import Chip
 from dragonscale.hardware.slices import Slice
 from dragonscale.models.transformer import Transformer, count_parameters
 
+CALLED = {"rates": "chip", "piece": "slice", "group": "slice", "mesh": "slice"}
+"""What stands for a parameter that takes an object of the library."""
 MOST = 1e9
 """The largest whole number that a function takes."""
 ARITHMETIC = ("max", "min", "ceil", "floor", "round", "sqrt", "log2", "ln", "log10", "exp", "abs", "sum")
@@ -33,7 +35,8 @@ def function_of(name: str) -> Callable[..., Any]:
 
 def result_unit(name: str) -> str:
     """The base unit of what a function gives."""
-    return ONE_LINE.get(name) or RESULTS.get(name, "")
+    ending = next((unit for end, unit in ENDINGS.items() if name.endswith(end)), "")
+    return ONE_LINE[name] if name in ONE_LINE else RESULTS.get(name, ending)
 
 
 def taken_unit(function: str, parameter: str) -> str:
@@ -55,7 +58,7 @@ def check_name(name: str) -> None:
         raise InputError(f"{name} does not answer with a number; it is in Python only, as ds.closed_forms.{name}.")
     if name not in NAMES:
         close = nearest(name, NAMES, 0.6)
-        guess = f"; did you mean {close}?" if close else "; see docs/calc.md for all of them."
+        guess = f"; did you mean {close}?" if close else "; `dscale calc --help` says where all of them are listed."
         raise InputError(f"There is no function {shorten(name)}{guess}")
 
 
@@ -63,6 +66,7 @@ def call(name: str, given: list[Any], named: dict[str, Any]) -> Any:
     """What a function that is no arithmetic gives, as measures."""
     function = function_of(name)
     signature = inspect.signature(function)
+    named = {_own(key, signature): value for key, value in named.items()}
     try:
         bound = signature.bind(*given, **named)
     except TypeError:
@@ -81,7 +85,16 @@ def call(name: str, given: list[Any], named: dict[str, Any]) -> Any:
         raise InputError(
             f"{name} cannot be worked out with these ({shorten(str(error))}); it takes {_written(signature)}."
         ) from None
-    return measured(answer, result_unit(name))
+    made = measured(answer, result_unit(name))
+    if isinstance(made, Measure) and not made.letters and not math.isfinite(made.number):
+        raise InputError(f"{name} has no finite value with these: {meaning(name)}")
+    return made
+
+
+def _own(key: str, signature: inspect.Signature) -> str:
+    """A parameter's own name where it is called by what it takes."""
+    known = signature.parameters
+    return next((own for own, word in CALLED.items() if word == key and own in known and key not in known), key)
 
 
 def _wrong_call(name: str, signature: inspect.Signature, given: list[Any], named: dict[str, Any]) -> InputError:
@@ -101,7 +114,8 @@ def _wrong_call(name: str, signature: inspect.Signature, given: list[Any], named
 
 def _written(signature: inspect.Signature) -> str:
     told = []
-    for key, one in signature.parameters.items():
+    for own, one in signature.parameters.items():
+        key = CALLED.get(own, own)
         told.append(
             key if one.default is one.empty else f"{key}={one.default if not isinstance(one.default, tuple) else '…'}"
         )

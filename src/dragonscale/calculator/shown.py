@@ -17,6 +17,8 @@ _KNOWN: dict[str, tuple[int, ...]] = {
 _RENDERED = ("s", "bytes", "bytes/s", "FLOP", "FLOP/s", "USD", "USD/h", "W")
 _LARGEST = 1e21
 """From here on a power of ten says more than a prefix."""
+_FAST = 1e8
+"""What happens more often in a second is a clock's cycle."""
 
 
 def exponents_of(unit: str) -> tuple[int, ...]:
@@ -60,7 +62,7 @@ def shown(number: Any, exponents: tuple[Fraction | int, ...]) -> str:
     if unit in _RENDERED:
         return render(number, unit)
     if unit == "/s":
-        return render(number, "count/s")
+        return render(number, "Hz" if abs(number) >= _FAST else "count/s")
     if not unit and number and not 1e-4 <= abs(number) < 1e6:
         return render(number, "count", 4) if abs(number) > 1 else _exponent(number)
     text = f"{number:,.0f}" if number == int(number) and abs(number) < 1e6 else f"{number:,.6g}"
@@ -76,7 +78,7 @@ def in_base(number: float, exponents: tuple[Fraction | int, ...]) -> str:
     unit = unit_name(exponents)
     if unit == "USD/h":
         number *= 3600
-    whole = number == int(number) and abs(number) < 1e15
+    whole = abs(number) < 1e15 and (number == int(number) or abs(number) >= 1e6)
     text = f"{number:,.0f}" if whole else f"{number:,.6g}" if 1e-4 <= abs(number) < 1e15 else _exponent(number)
     return f"{text} {unit}".strip()
 

@@ -4,7 +4,7 @@
 >>> ds.calc("1e12 FLOP / v5e.bf16").text
 '5.08ms = 0.00507614 s'
 >>> round(ds.calc("2*B*D*F/v5e.bf16 = (2*B*D+2*D*F+2*B*F)/v5e.hbm_bandwidth; D=8192; F=28672").value, 1)
-249.6
+249.7
 >>> ds.calc("llama3-70b.kv_bytes_per_token * 8192", to="GiB").text
 '2.5 GiB = 2,684,354,560 bytes'
 """

@@ -3,6 +3,9 @@
 from dragonscale.reports.calc.records import CalcLine, CalcReport
 from dragonscale.sheets.sheet import Block, Column, Prose, Sheet, Verbatim, table
 
+LONGEST = 50
+"""Characters of a call that is printed with what it is given."""
+
 
 def calc_sheet(report: CalcReport) -> Sheet:
     """The answers, and under them facts with their sources and functions with their meaning."""
@@ -14,10 +17,9 @@ def calc_sheet(report: CalcReport) -> Sheet:
     told = {one.text for one in report.answers}
     for one in report.names:
         if one.function:
-            value = (
-                "" if len(report.names) == 1 or any(text.startswith(one.text) for text in told) else f" is {one.text}"
-            )
-            blocks.append(Prose(f"{one.name}{value}: {one.source}", "dim"))
+            known = one.value is None or any(text.startswith(one.text) for text in told)
+            name = one.name if len(one.name) <= LONGEST else f"{one.name.partition('(')[0]}(…)"
+            blocks.append(Prose(f"{name}{'' if known else f' is {one.text}'}: {one.source}", "dim"))
     return Sheet(tuple(blocks))
 
 

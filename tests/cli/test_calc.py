@@ -1,0 +1,207 @@
+"""`dscale calc`: values, units, names, equations, and what is refused."""
+
+import inspect
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dragonscale as ds
+from dragonscale.calculator import functions
+from dragonscale.calculator.form_units import LIBRARY_ONLY, RESULTS
+from dragonscale.calculator.words import LONGEST
+from dragonscale.cli import main
+from dragonscale.errors import InputError
+from tools.list_calc_words import PAGE, page
+
+VALUES = {
+    "1e12 FLOP / v6e.bf16": (1e12 / 9.2e14, "s"),
+    "1e12 / v6e.bf16": (1e12 / 9.2e14, "s"),
+    "16GiB": (2.0**34, "bytes"),
+    "70B": (70e9, ""),
+    "4Mi tokens": (2.0**22, ""),
+    "8,192 * 2": (16384, ""),
+    "40%": (0.4, ""),
+    "400Gbps": (50e9, "bytes/s"),
+    "197TFLOPS / 820GB/s": (197e12 / 820e9, "FLOP/byte"),
+    "$1.2/h * 2 days": (57.6, "USD"),
+    "v5e.price": (1.2, "USD/h"),
+    "700W * 2h": (700 * 7200, "J"),
+    "2·3×4^2**1": (96, ""),
+    "-2^2": (-4, ""),
+    "2^-2": (0.25, ""),
+    "3²": (9, ""),
+    "sqrt(16 bytes * 4 bytes)": (8, "bytes"),
+    "ceil(700GB / h100.hbm)": (9, ""),
+    "10*70e9/h100.hbm": (8.75, ""),
+    "v5e.ici_axis / v5e.ici_link": (2, ""),
+    "v5p:8x16x16.chips - v5p:8x16x16.hosts": (2048 - 512, ""),
+    "v5p:16x20x28*2.chips": (16 * 20 * 28 * 2, ""),
+    "h100:64.hbm": (64 * 80e9, "bytes"),
+    "v5p-8.chips": (4, ""),
+    "llama3-70b.D*llama3-70b.F": (8192 * 28672, ""),
+    "llama3-70b.params-llama3-70b.active": (128256 * 8192, ""),
+    "llama3-70b.kv_bytes_per_token": (2 * 80 * 8 * 128 * 2, "bytes"),
+    "kv_bytes(llama3-70b, 8192, int8)": (80 * 2 * 8 * 128 * 8192, "bytes"),
+    "v5e.mxu[0] * v5e.mxu[1]": (16384, ""),
+    "bytes(int4) * 70e9": (35e9, "bytes"),
+    "B=64; D=2*B; B*D": (64 * 128, ""),
+    "B*D; D=2*B; B=64": (64 * 128, ""),
+    "critical_batch(v5e)": (197e12 / 820e9, ""),
+    "critical_batch(chip=v5e, weights=int8)": (197e12 / 820e9 / 2, ""),
+    "run_cost(8, 2h, $4/h)": (64, "USD"),
+    "transfer_time(9MB, v5e:4x4, (0,0), (3,3)).bandwidth": (1e-4, "s"),
+    "all_gather(34MB, v5e:8x16, Y)": (34e6 / 90e9, "s"),
+    "max(3ms, 2us, 0)": (3e-3, "s"),
+    "x * v5e.hbm_bandwidth = 16GB": (16e9 / 820e9, "s"),
+    "2*B*D*F/v5e.bf16 = 2*D*F/v5e.hbm_bandwidth": (197e12 / 820e9, ""),
+    "max(B, 100) = 250": (250, ""),
+    "critical_batch(v5e) * x = 480.5": (480.5 * 820e9 / 197e12, ""),
+}
+
+
+@pytest.mark.parametrize("text", VALUES)
+def test_value_and_unit(text: str) -> None:
+    found, (value, unit) = ds.calc(text), VALUES[text]
+    assert found.value == pytest.approx(value, rel=1e-9)
+    assert found.unit == unit
+
+
+REFUSED = {
+    "3 bytes + 2s": "adds bytes and s",
+    "16GB + 3": "say what the number counts",
+    "v5e.bf61": "did you mean bf16",
+    "v5x.bf16": "did you mean v5",
+    "llama3-70b.params.D": "llama3-70b has no params.D",
+    "crit_batch(v5e)": "did you mean critical_batch",
+    "critical_batch(v5e, weigths=int8)": "did you mean 'weights'",
+    "critical_batch()": "lacks rates",
+    "run_seconds(1GB, 8, v5e.bf16)": "takes FLOP for flops",
+    "as_matrix(1, 2, 3)": "Python only",
+    "9**9**9": "too large",
+    "1/0": "divides by zero",
+    "1e300*1e300": "too large",
+    "6ND": "write * between",
+    "2 3": "operator",
+    "(1": "ends where",
+    "v5e": "is a chip",
+    "llama3-70b + 1": "is a model",
+    "bf16 * 2": "bytes(bf16)",
+    "x = x + 1": "needs x itself",
+    "B=1; B=2; B": "twice",
+    "x + 5 = 3": "No value of x",
+    "sqrt(-1)": "not a number",
+    "log2(8 bytes)": "no unit",
+    "max(1,000, 3)": "begins with a zero",
+    "decode_times(8, 1GB, llama3-8b, 1, h100) + 1": "several parts",
+    "decode_times(8, 1GB, llama3-8b, 1, h100).lowr": "did you mean 'lower'",
+    "__import__('os')": "no function",
+    "(1).__class__": "one value",
+    "@": "cannot be read",
+    "": "nothing to calculate",
+    "(" * 100 + "1" + ")" * 100: "nested",
+    "1+" * 400 + "1": "more than",
+    "1" * (LONGEST + 1): "characters",
+    "+".join(f"letter{number}" for number in range(20)): "letters are left open",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(InputError) as error:
+        ds.calc(text)
+    assert REFUSED[text] in str(error.value)
+    assert len(str(error.value)) < 300
+
+
+def test_formulas_keep_open_letters() -> None:
+    assert ds.calc("2*B*D*F / (2*B*D + 2*D*F + 2*B*F)").formula == "B*D*F/(B*D + B*F + D*F)"
+    assert ds.calc("a*x = b*y", solve="x").formula == "b*y/a"
+    assert ds.calc("2*x*D = 6*D").value == 3
+
+
+def test_an_inequality_says_its_side() -> None:
+    assert ds.calc("2*x > 6").answers[0].sign == ">"
+    assert ds.calc("6 > 2*x").answers[0].sign == "<"
+    assert ds.calc("1GB < v5e.hbm").text.startswith("true")
+
+
+def test_converted_and_read_by_one_source() -> None:
+    assert ds.calc("16GB / v5e.hbm_bandwidth", to="ms").text.startswith("19.5122 ms")
+    assert ds.calc("90000 s", to="days").text.startswith("1.04167 days")
+    assert ds.calc("h100.hbm_bandwidth", source="book").value == 3.4e12
+    with pytest.raises(InputError, match="not alike"):
+        ds.calc("3s", to="GB")
+
+
+def answered(text: str) -> tuple[float | None, str]:
+    """The value, or the sentence that there is none."""
+    try:
+        return ds.calc(text).value, ""
+    except InputError as error:
+        return None, str(error)
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 4) -> str:
+    """Text that both Python and the calculator read."""
+    if depth == 0 or draw(st.booleans()):
+        return draw(st.sampled_from(["1", "2.5", "1e3", "7", "0.125", "3e-2", ".5", "12"]))
+    if draw(st.integers(0, 4)) == 0:
+        return f"{draw(st.sampled_from(['-', '+']))}({draw(expressions(depth - 1))})"
+    first, second = draw(expressions(depth - 1)), draw(expressions(depth - 1))
+    sign = draw(st.sampled_from(["+", "-", "*", "/", " - ", " * ", "**"]))
+    bracket = draw(st.booleans())
+    return f"({first}){sign}({second})" if bracket else f"{first}{sign}{second}"
+
+
+@settings(max_examples=200, deadline=None)
+@given(expressions())
+def test_it_reckons_as_python_does(text: str) -> None:
+    try:
+        wanted = eval(text, {"__builtins__": {}})
+    except ArithmeticError:
+        wanted = None
+    if not isinstance(wanted, int | float) or not math.isfinite(wanted):
+        with pytest.raises(InputError):
+            ds.calc(text)
+        return
+    found, refused = answered(text)
+    if refused:
+        assert "exponent" in refused or "too large" in refused
+        return
+    assert found == pytest.approx(float(wanted), rel=1e-9, abs=1e-300)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="0123456789.+-*/^()[],=<>;$% abBDFxvh5e_·'", max_size=40))
+def test_any_text_is_answered_or_refused(text: str) -> None:
+    assert "\n" not in answered(text)[1]
+
+
+def test_the_page_lists_every_function() -> None:
+    text = PAGE.read_text()
+    assert page(text) == text, "run python -m tools.list_calc_words"
+    assert [name for name in ds.closed_forms.__all__ if f"`{name}(" not in text and f"`{name}`" not in text] == []
+
+
+def test_every_closed_form_is_called_or_left_to_python() -> None:
+    assert set(functions.CLOSED) | set(LIBRARY_ONLY) >= set(ds.closed_forms.__all__)
+    assert set(RESULTS) <= set(ds.closed_forms.__all__)
+    drawn = random.Random(1)
+    for name in functions.CLOSED:
+        count = len(inspect.signature(functions.function_of(name)).parameters)
+        for _ in range(3):
+            given_ = [
+                drawn.choice(["8", "2", "v5e", "h100:64", "3ms", "1GB", "bf16", "(1, 2)", "40%"]) for _ in range(count)
+            ]
+            assert "\n" not in answered(f"{name}({', '.join(given_)})")[1]
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calc", "1e12 FLOP / v5e.bf16"]) == 0
+    assert capsys.readouterr().out.startswith("5.08ms = 0.00507614 s\n\nv5e.bf16  197TFLOP/s  book")
+    assert main(["calc", "1 +"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
