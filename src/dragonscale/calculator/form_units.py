@@ -32,7 +32,7 @@ TAKEN: dict[str, str] = {
 }  # fmt: skip
 """The unit of a parameter, by its name; what is not here is a bare number, or a word."""
 TAKEN_BY: dict[str, str] = {
-    "free_bytes.weights": "bytes", "largest_batch.weights": "bytes", "pointwise_cost.flops": "",
+    "counterpart.target": "", "free_bytes.weights": "bytes", "largest_batch.weights": "bytes", "pointwise_cost.flops": "",
     "chips_to_hold.size": "bytes", "all_gather.size": "bytes", "time_between_failures.rate": "/s",
     "checkpoint_interval.rate": "/s", "goodput.rate": "/s", "seconds_for.loop": "s", "one_axis.rate": "bytes/s",
     "two_axes.rate": "bytes/s", "pool_ratio.prefill": "s", "interrupted_step.prefill": "s", "longest_prefill.tpot": "s",
