@@ -32,7 +32,7 @@ def time_of_flops(chip: str, flops: float) -> Posed:
         ),
         traps=(
             Trap(2 * answer, "These are FLOPs already; only multiply-adds would be counted twice."),
-            Trap(peak / flops, "That is the rate over the FLOPs, upside down."),
+            Trap(answer / 2, "That would be a format twice as fast; the bf16 rate is given."),
         ),
         check=f'dscale calc "{number(flops)} FLOP / {chip}.bf16"',
     )
@@ -52,6 +52,7 @@ def with_and_without_overlap(math_ms: float, comms_ms: float, overlap: str) -> P
     found = roofline(Cost({BF16: math_ms / 1e3}, {"hbm": comms_ms / 1e3}), Rates({BF16: 1.0}, {"hbm": 1.0}))
     lower, upper = float(found.lower), float(found.upper)
     answer, other = (upper, lower) if overlap == "nothing" else (lower, upper)
+    command = f"{math_ms}ms + {comms_ms}ms" if overlap == "nothing" else f"max({math_ms}ms, {comms_ms}ms)"
     return Posed(
         ask=f"An operation computes for {math_ms}ms and moves bytes for {comms_ms}ms. "
         f"How long does it take if {overlap} overlaps?",
@@ -70,8 +71,7 @@ def with_and_without_overlap(math_ms: float, comms_ms: float, overlap: str) -> P
             Trap(other, "That is the other bound."),
             Trap(min(math_ms, comms_ms) / 1e3, "The shorter one hides; the longer one is what is left."),
         ),
-        check=f'dscale calc "{"max" if overlap == "everything" else ""}({math_ms}ms '
-        f'{"," if overlap == "everything" else "+"} {comms_ms}ms)"',
+        check=f'dscale calc "{command}"',
     )
 
 
