@@ -38,7 +38,7 @@ def run_cell(code: str, names: dict[str, Any]) -> Any:
 
 
 def test_there_are_notebooks() -> None:
-    assert len(NOTEBOOKS) >= 3
+    assert len(NOTEBOOKS) >= 5
 
 
 @named
