@@ -6,7 +6,7 @@ ROUNDING = 0.006
 """How far a printed number may be from the exact one: three digits."""
 
 _NUMBER = re.compile(
-    r"(?<![\w.])[-+−]?\$?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE]([-+]?\d+))?\s?([A-Za-zµμ%]*)"
+    r"(?<![\w.])[-+−]?\$?((?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)(?:[eE]([-+]?\d+))?\s?([A-Za-zµμ%]*)"
 )
 _SCALES = {
     "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,

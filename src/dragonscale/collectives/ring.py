@@ -56,3 +56,12 @@ def all_to_all_sends(size: Number, one_way: bool = False) -> Number:
     (16, 16)
     """
     return size * (size - 1) / 2 if one_way else floor(size * size / 4)
+
+
+def shard_held(chip: int, step: int, size: int) -> int:
+    """Whose shard a chip multiplies at a step when shards travel left.
+
+    >>> [shard_held(1, step, 4) for step in range(4)]
+    [1, 2, 3, 0]
+    """
+    return (chip + step) % size

@@ -16,6 +16,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dragonscale.collectives.ring import shard_held as shard_held
+
 LEFT, RIGHT = -1, 1
 Messages = dict[int, jax.Array]
 """A value for each direction."""
@@ -62,15 +64,6 @@ def hops(size: int, both_ways: bool = False, divisible: bool = True) -> Hops:
         return Hops(size - 1, 0, False)
     halved = size % 2 == 0 and divisible
     return Hops(size // 2, size // 2 if halved else (size - 1) // 2, halved)
-
-
-def shard_held(chip: int, step: int, size: int) -> int:
-    """Whose shard a chip multiplies at a step when shards travel left.
-
-    >>> [shard_held(1, step, 4) for step in range(4)]
-    [1, 2, 3, 0]
-    """
-    return (chip + step) % size
 
 
 @dataclass(frozen=True)

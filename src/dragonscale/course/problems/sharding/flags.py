@@ -1,0 +1,26 @@
+"""Meshes, sizes and links as questions and commands write them."""
+
+from dragonscale.course.words import amount
+from dragonscale.hardware import Chip, load_chip
+
+
+def given(values: dict[str, int], apart: str = ",") -> str:
+    """`X=8,Y=2`, as flags take it.
+
+    >>> given({"X": 8, "Y": 2}), given({"B": 64, "D": 128}, ", ")
+    ('X=8,Y=2', 'B=64, D=128')
+    """
+    return apart.join(f"{name}={value}" for name, value in values.items())
+
+
+def torus(name: str) -> tuple[Chip, float]:
+    """A TPU and one direction of one of its links."""
+    chip = load_chip(name)
+    return chip, chip.network.link
+
+
+def link_words(link: float) -> str:
+    """A link's two directions in words."""
+    return (
+        f"{amount(link, 'bytes/s')} in each direction of a link, {amount(2 * link, 'bytes/s')} both ways along an axis"
+    )
