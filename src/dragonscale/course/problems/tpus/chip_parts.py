@@ -34,7 +34,7 @@ def mxu_rate(side: int, clock: float) -> Posed:
             Trap(answer / 2, "A multiply-add is two FLOPs."),
             Trap(8 * answer, "The product takes 8 cycles, not one."),
         ),
-        check=f'dscale calc "systolic_flops({side}, {side}) * {number(clock)}"',
+        check=f'dscale calc "systolic_flops({side}, {side}) * {amount(clock, "Hz")}"',
     )
 
 
@@ -66,7 +66,7 @@ def chip_rate(cores: int, mxus: int, side: int, clock: float) -> Posed:
             f"{cores} · {mxus} of them: {amount(answer, 'FLOP/s')}",
         ),
         traps=tuple(traps),
-        check=f'dscale calc "{cores} * {mxus} * systolic_flops({side}, {side}) * {number(clock)}"',
+        check=f'dscale calc "{cores} * {mxus} * systolic_flops({side}, {side}) * {amount(clock, "Hz")}"',
     )
 
 
@@ -122,7 +122,7 @@ def vector_rate(alus: int, clock: float) -> Posed:
             Trap(2 * answer, "Here an ALU does one operation a cycle, not a fused multiply-add."),
             Trap(answer / alus, f"There are {alus} ALUs in every lane."),
         ),
-        check=f'dscale calc "8 * 128 * {alus} * {number(clock)}"',
+        check=f'dscale calc "8 * 128 * {alus} * {amount(clock, "Hz")}"',
     )
 
 
