@@ -13,8 +13,12 @@ from dragonscale.listener import Listener
 from dragonscale.questions.learn import LearnQuestion
 from dragonscale.reports.learn.records import CourseReport, LessonReport, LessonRow, ProblemReport, ProblemRow
 
-BARE = {"count": "a number", "count/s": "per second", "bytes": "bytes", "USD": "dollars", "USD/h": "dollars per hour"}
-"""How the unit of an answer is told; others by themselves."""
+WANTED = {
+    "count": "a number", "count/s": "a rate per second", "bytes": "a size, such as 16GB", "bytes/s": "a bandwidth, such as 900GB/s",
+    "FLOP": "FLOPs, such as 6e24FLOP", "FLOP/s": "a rate, such as 197TFLOP/s", "s": "a time, such as 1.2ms", "Hz": "a frequency, such as 1.5GHz",
+    "USD": "dollars, such as $1.2", "USD/h": "dollars per hour, such as $2/h", "W": "a power, such as 700W",
+}  # fmt: skip
+"""What an answer looks like, by its dimension."""
 
 
 def ask(question: LearnQuestion, listener: Listener) -> CourseReport | LessonReport | ProblemReport:
@@ -104,7 +108,7 @@ def problem_report(made: Variant, verdict: Verdict | None, said: str, hint: bool
         chapter=problem.chapter,
         seed=made.seed,
         ask=posed.ask,
-        unit="one of the options" if posed.options else BARE.get(posed.dimension, posed.dimension),
+        unit="one of the options" if posed.options else WANTED[posed.dimension],
         tolerance=0.0 if posed.options else posed.tolerance,
         options=list(posed.options),
         hints=list(posed.hints) if hint else [],

@@ -56,7 +56,9 @@ class PageFiles:
         found = sorted(path for path in self.folder.rglob("*") if path.is_file())
         self.places = {"/" + path.relative_to(self.folder).as_posix(): path for path in found}
         if (self.docs / "web.md").is_file():
-            self.places |= {f"/docs/{path.name}": path for path in sorted(self.docs.glob("*.md"))}
+            self.places |= {
+                f"/docs/{path.relative_to(self.docs).as_posix()}": path for path in sorted(self.docs.rglob("*.md"))
+            }
         if "/index.html" in self.places:
             self.places["/"] = self.places["/index.html"]
         self.scanned = time.monotonic()

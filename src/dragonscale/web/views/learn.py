@@ -29,7 +29,7 @@ def course_panel(_: PageRequest) -> dict[str, Any]:
     return {
         "chapters": [
             {
-                "chapter": one.slug, "title": one.title, "about": one.about, "page": one.page.removeprefix("docs/"),
+                "chapter": one.slug, "title": one.title, "about": one.about, "page": _page(one.page),
                 "problems": [{"id": problem.id, "title": problem.title} for problem in problems_of(one.slug)],
             }
             for one in CHAPTERS
@@ -49,7 +49,12 @@ def problem_panel(asked: PageRequest) -> dict[str, Any]:
     made = variant(named_problem(question.name.strip().lower()), question.seed)
     verdict = judge(made.posed, question.answer) if question.answer else None
     report = problem_report(made, verdict, question.answer, question.hint, question.solution)
-    return {**report.to_dict(), "hint_count": len(made.posed.hints), "page": report.page.removeprefix("docs/")}
+    return {**report.to_dict(), "hint_count": len(made.posed.hints), "page": _page(report.page)}
+
+
+def _page(path: str) -> str:
+    """A page of the docs by its name, as addresses are made of it."""
+    return path.removeprefix("docs/").removesuffix(".md")
 
 
 PANELS = {"course": course_panel, "problem": problem_panel}

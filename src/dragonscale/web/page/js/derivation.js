@@ -124,7 +124,7 @@ function Lines({ of }) {
 const DOCS = document.querySelector('meta[name="dragonscale-docs"]');
 
 /** Where a page of the documentation is: on the site around the static edition, or beside the server's own checkout. */
-function docsAddress(page, anchor, beside) {
+export function docsAddress(page, anchor, beside) {
   if (DOCS) return `${DOCS.content}${page}/${anchor}`;
   return beside ? `docs/${page}.md` : null;
 }

@@ -2,6 +2,7 @@
 
 import { AnswerArea, ErrorNote } from "../answer.js";
 import { Catalogue } from "../catalogue.js";
+import { docsAddress } from "../derivation.js";
 import { Form, Group } from "../form.js";
 import { html, useContext, useEffect, useId, useState } from "../html.js";
 import { askOnce, useAnswer } from "../live.js";
@@ -46,16 +47,17 @@ function Typed({ problem, onAnswer }) {
   const [text, set] = useState("");
   const id = useId();
   const send = (event) => { event.preventDefault(); if (text.trim()) onAnswer(text.trim()); };
-  return html`<form class="typed" onSubmit=${send}><label for=${id}>Your answer: ${problem.unit}, within ${+(100 * problem.tolerance).toFixed(2)}%</label>
-    <div><input id=${id} type="text" value=${text} autocomplete="off" spellcheck="false" placeholder=${problem.unit === "a number" ? "240" : "with its unit, such as 1.2ms or 16GB"}
+  return html`<form class="typed" onSubmit=${send}><label for=${id}>Your answer: ${problem.unit.replace(/, such as .*/, "")}, within ${+(100 * problem.tolerance).toFixed(2)}%</label>
+    <div><input id=${id} type="text" value=${text} autocomplete="off" spellcheck="false" placeholder=${(problem.unit.match(/such as (.*)$/) || [])[1] || ""}
       onInput=${(event) => set(event.currentTarget.value)} /><button type="submit" class="button button-main">Answer</button></div></form>`;
 }
 
 function Solution({ problem, docs }) {
+  const address = docsAddress(problem.page, "", docs);
   return html`<section class="solution"><h3>Worked solution</h3><pre class="verbatim scrolls" tabindex="0">${problem.solution.join("\n")}</pre>
     <p>Answer: <strong>${problem.answer}</strong></p>
     ${problem.check && html`<p>Check: <${Command} text=${problem.check} /></p>`}
-    ${docs && html`<p><a href=${`docs/${problem.page}`} target="_blank" rel="noopener">The chapter</a></p>`}</section>`;
+    ${address && html`<p><a href=${address} target="_blank" rel="noopener">The chapter</a></p>`}</section>`;
 }
 
 /** One problem; `asked` is it as posed. What is answered is asked apart, so that the question never flickers. */
@@ -94,13 +96,14 @@ export function LearnTab({ state }) {
   const chapters = course.panels.course ? course.panels.course.chapters : [];
   const every = chapters.flatMap((one) => one.problems.map((problem) => problem.id));
   const { name: given, seed } = state.fields.learn;
-  const name = given || every.find((id) => !solved.has(id)) || every[0] || "";
+  const within = every.filter((id) => !given || id.startsWith(`${given}.`)); // a chapter stands for what is left of it
+  const name = (given && !within.length && given) || within.find((id) => !solved.has(id)) || within[0] || "";
   const answer = useAnswer(name ? { view: "learn", fields: { name, ...(seed ? { seed } : {}) }, panels: ["problem"] } : null);
   const { problem } = answer.panels;
   const following = every[every.indexOf(name) + 1];
   useEffect(() => { if (problem) document.querySelector(".typed input")?.focus({ preventScroll: true }); }, [problem && problem.problem, problem && problem.seed]);
   return html`<${Form} label="Chapters" summary=${problem ? problem.title : ""}>
-      <p class="hint">${every.length ? `${every.filter((id) => solved.has(id)).length} of ${every.length} problems solved, kept in this browser.` : "…"}</p>
+      <p class="hint learnt">${every.length ? `${every.filter((id) => solved.has(id)).length} of ${every.length} problems solved, kept in this browser.` : "…"}</p>
       <${Chapters} chapters=${chapters} name=${name} /></${Form}>
     <${AnswerArea} answer=${name ? answer : course} label="Problem">
       ${problem && html`<${Problem} key=${`${problem.problem} ${problem.seed}`} asked=${problem} following=${following} />`}
