@@ -9,7 +9,10 @@ from dragonscale.models.transformer import count_parameters
 from dragonscale.notation import parse_einsum
 
 D_MODELS = (4096, 2048, 3072, 5120, 6144, 8192, 12288, 16384)
-MODELS = ("llama3-70b", "llama3-8b", "llama3-405b", "llama2-13b", "llama2-70b", "mistral-7b", "gpt3-175b")
+MODELS = (
+    "llama3-70b", "llama3-8b", "llama3-405b", "llama2-13b", "llama2-70b", "mistral-7b", "gpt3-175b", "gpt3-13b", "gemma-7b",
+    "qwen2.5-72b", "qwen3-8b", "olmo2-13b", "mistral-large-123b", "nemotron4-15b", "phi-4",
+)  # fmt: skip
 
 
 @problem(
