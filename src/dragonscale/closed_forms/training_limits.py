@@ -17,8 +17,6 @@ directions of one axis of its torus (under switches, what leaves one chip), M th
 `find_rules` and `best_split` derive the same from the shardings of any scheme; the tests hold the two against each other.
 """
 
-import math
-
 from dragonscale.closed_forms.rooflines import axis_bandwidth, wire_intensity
 from dragonscale.errors import InputError, unknown
 from dragonscale.hardware import Chip, Torus
@@ -93,10 +91,10 @@ def split_ratio(
 
 def split_tokens(
     chip: Chip, width: Number, fsdp: Number, tensor: Number = 1, fsdp_axes: Number = 2, tp_axes: Number = 1
-) -> float:
-    """Tokens of a batch from which a split is bound by compute; infinite where its tensor degree is too large for any batch."""
+) -> float | None:
+    """Tokens of a batch from which a split is bound by compute; None where its tensor degree is too large for any batch."""
     if tensor > 1 and tensor > tp_degree(chip, width, tp_axes):
-        return math.inf
+        return None
     return fsdp * wire_intensity(chip) / fsdp_axes if fsdp > 1 else 0.0
 
 

@@ -153,8 +153,8 @@ def ratio_of_a_split(chip: str, tokens: int, width: int, split: tuple[int, int])
 )
 def batch_of_a_split(chip: str, width: int, split: tuple[int, int]) -> Posed | None:
     loaded, (fsdp, tensor) = load_chip(chip), split
-    answer = float(split_tokens(loaded, width, fsdp, tensor))
-    if not math.isfinite(answer):
+    answer = split_tokens(loaded, width, fsdp, tensor)
+    if answer is None:
         return None
     ratio = wire_intensity(loaded)
     return Posed(
