@@ -95,6 +95,31 @@ def test_units_are_asked_for_and_rounded_answers_do() -> None:
         judge(posed, "  ")
 
 
+@pytest.mark.parametrize(
+    ("dimension", "answer", "said"),
+    [
+        ("s", 1e12 / 9.2e14, "1e12 FLOP / v6e.bf16"),
+        ("count", 4096.0, "2^12"),
+        ("count", 1.2e6, "1.2 * 10^6"),
+        ("count", 0.4, "40%"),
+        ("bytes", 2 * 8192 * 28672.0, "2 bytes * 8192 * 28672"),
+        ("FLOP/s", 8.2e13, "100 FLOP/byte * v5e.hbm_bandwidth"),
+        ("USD/h", 24.0, "8 * $3/h"),
+    ],
+)
+def test_a_sum_is_worked_out(dimension: str, answer: float, said: str) -> None:
+    posed = Posed("How much?", answer, dimension)
+    assert judge(posed, said).right
+    assert not judge(Posed("How much?", 3 * answer, dimension), said).right
+
+
+def test_a_sum_of_another_kind_is_refused() -> None:
+    with pytest.raises(InputError, match="is in bytes"):
+        judge(Posed("How long?", 1.0, "s"), "2 bytes * 3")
+    with pytest.raises(InputError, match="no number"):
+        judge(Posed("How many?", 1.0), "2*B")
+
+
 def test_what_is_wrong_is_told() -> None:
     posed = Posed("How many bytes?", 16e9, "bytes")
     assert "decimal" in judge(posed, "16GiB").told

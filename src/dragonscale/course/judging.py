@@ -1,6 +1,7 @@
 """What a reader answers, read and judged.
 
-An answer is a quantity (`1.1ms`, `16 GiB`, `4.2e12 FLOP/s`, `240`) or one of the options, by its words or its letter.
+An answer is a quantity (`1.1ms`, `16 GiB`, `4.2e12 FLOP/s`, `240`), a sum that the calculator works out (`2*64*8192*28672 / v5e.bf16`), or
+one of the options, by its words or its letter.
 Within the tolerance it is right, unless it is what a usual mistake gives; then the mistake is told.
 """
 
@@ -9,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from dragonscale.course.problem import Posed, Trap
-from dragonscale.errors import InputError
+from dragonscale.errors import InputError, shorten
 from dragonscale.units import parse
 
 LETTERS = "abcdefghij"
@@ -63,9 +64,31 @@ def read_amount(text: str, dimension: str) -> float:
         )
         if plain.endswith("%"):
             return parse(plain[:-1], "count", "the answer") / 100
-    if re.search(r"\d\s*\*\*|[*/^]\s*10", plain):
-        plain = re.sub(r"\s*[*·x×]\s*10\s*(\*\*|\^)\s*", "e", plain)
-    return parse(plain, dimension, "the answer")
+    try:
+        return parse(plain, dimension, "the answer")
+    except InputError:
+        if not _SUM.search(plain):
+            raise
+    return _calculated(plain, dimension)
+
+
+_SUM = re.compile(r"[\w)%]\s*(\*\*|[-+*·×^()]|/\s*[\d(]|/\s*\w+\.)")
+"""Something to be worked out: `2*64*8192`, `1e12 FLOP / v6e.bf16`, `1.2 x 10^6`."""
+
+
+def _calculated(text: str, dimension: str) -> float:
+    """A sum that a reader leaves to the calculator (`dscale calc`)."""
+    from dragonscale.calculator.answer import work_out
+    from dragonscale.calculator.measure import Measure
+
+    value = work_out(text).lines[-1].value
+    if not isinstance(value, Measure) or value.letters:
+        raise InputError(f"The answer is {shorten(text)}, which gives no number; write one with its unit.")
+    wanted = Measure.of(1.0, {"count": "", "count/s": "/s", "Hz": "/s"}.get(dimension, dimension))
+    if value.exponents != wanted.exponents and (dimension != "count" or value.unit != "FLOP/byte"):
+        given = f"is in {value.unit}" if value.unit else "is a bare number"
+        raise InputError(f"The answer is {shorten(text)}, which {given}, and {dimension} is asked for.")
+    return float(value.number) * (3600 if dimension == "USD/h" else 1)
 
 
 def _judge_option(posed: Posed, text: str) -> Verdict:
