@@ -21,7 +21,7 @@ from dragonscale.evidence.score import Scored
 
 ROOT = Path(__file__).parents[1]
 MEASURED, KERNELS = ROOT / "docs" / "data" / "measured", ROOT / "tests" / "kernels"
-PAGE, PICTURES = ROOT / "docs" / "validation.md", ROOT / "docs" / "pictures"
+PAGE, PICTURES = ROOT / "docs" / "validation.md", ROOT / "docs" / "pictures" / "validation"
 BEGIN, END = "<!-- errors -->\n", "<!-- /errors -->"
 
 
@@ -148,7 +148,7 @@ def thinned(svg: str) -> str:
 
 
 def save(chart: Chart, name: str) -> None:
-    path = PICTURES / f"validation-{name}.svg"
+    path = PICTURES / f"{name}.svg"
     path.write_text(thinned(encoded(chart.to_dict(), ".svg").decode()))
     print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB")
 

@@ -1,14 +1,21 @@
 """Examples in the README and docs: find them, run them, and put the real output back in.
 
 An example is a line `$ dscale …` in a ```console block, followed by what it prints; `| grep PATTERN` keeps the lines
-that match. `python -m tools.refresh_docs` rewrites every page (or those named) with fresh output; the tests only compare.
+that match. A page's examples run one after the other in one empty folder, so that a later one may read what an earlier one
+wrote; a block with `title="NAME"` is written there as that file. `python -m tools.refresh_docs` rewrites every page (or those
+named) with fresh output, on all cores; the tests only compare.
 """
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +23,8 @@ from dragonscale.cli import main
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
-_LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
+_FENCED = re.compile(r'^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$', re.DOTALL | re.MULTILINE)
+_TITLE = re.compile(r'title="([\w.-]+)"')
 
 
 @dataclass(frozen=True)
@@ -66,31 +74,50 @@ def run_example(command: str) -> str:
 
 def refreshed(text: str) -> str:
     """A page with every example's output replaced by the real one."""
-
-    def fresh(match: re.Match[str]) -> str:
-        parts = re.split(r"^\$ ", match[1], flags=re.MULTILINE)
-        new = [parts[0]]
-        for part in parts[1:]:
-            lines = part.split("\n")
-            count = next(place for place, line in enumerate(lines) if not line.endswith("\\")) + 1
-            command = " ".join(line.rstrip("\\").strip() for line in lines[:count])
-            shown = "\n".join(lines[:count])
-            output = run_example(command) if command.startswith("dscale ") else "\n".join(lines[count:]).rstrip("\n")
-            new.append(f"$ {shown}\n{output}\n")
-        return "```console\n" + "".join(new) + "```"
-
-    return _BLOCK.sub(fresh, text)
+    with _empty_folder():
+        return _FENCED.sub(lambda block: _fresh(block), text)
 
 
-def broken_links(page: Path) -> list[str]:
-    """Links of a page to files that do not exist."""
-    targets = [link for link in _LINK.findall(page.read_text()) if "://" not in link]
-    return [link for link in targets if not (page.parent / link).exists()]
+@contextlib.contextmanager
+def _empty_folder() -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        yield
+
+
+def _fresh(block: re.Match[str]) -> str:
+    """A block as it should be; one with a title is written as a file, one that is no console block is left as it is."""
+    title = _TITLE.search(block["info"])
+    if title:
+        Path(title[1]).write_text(block["body"], encoding="utf-8")
+    if block["info"] != "console":
+        return block[0]
+    parts = re.split(r"^\$ ", block["body"], flags=re.MULTILINE)
+    new = [parts[0]]
+    for part in parts[1:]:
+        lines = part.split("\n")
+        count = next(place for place, line in enumerate(lines) if not line.endswith("\\")) + 1
+        command = " ".join(line.rstrip("\\").strip() for line in lines[:count])
+        shown = "\n".join(lines[:count])
+        output = run_example(command) if command.startswith("dscale ") else "\n".join(lines[count:]).rstrip("\n")
+        new.append(f"$ {shown}\n{output}\n" if output else f"$ {shown}\n")
+    return "```console\n" + "".join(new) + "```"
+
+
+def refresh(page: Path) -> tuple[bool, float]:
+    """Rewrite a page; whether it changed, and the CPU seconds that it took."""
+    start = time.process_time()
+    text = page.read_text(encoding="utf-8")
+    fresh = refreshed(text)
+    if fresh != text:
+        page.write_text(fresh, encoding="utf-8")
+    return fresh != text, time.process_time() - start
 
 
 if __name__ == "__main__":
-    for page in [Path(name).resolve() for name in sys.argv[1:]] or pages():
-        text = page.read_text()
-        fresh = refreshed(text)
-        page.write_text(fresh)
-        print(f"{'refreshed' if fresh != text else 'unchanged'} {page.relative_to(ROOT)}")
+    chosen = [Path(name).resolve() for name in sys.argv[1:]] or pages()
+    # The longest first, so that no core is left with one at the end.
+    chosen.sort(key=lambda page: -len(examples(page.read_text(encoding="utf-8"))))
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(chosen))) as pool:
+        for page, (changed, seconds) in zip(chosen, pool.map(refresh, chosen), strict=True):
+            if changed or seconds > 5:
+                print(f"{'refreshed' if changed else 'unchanged'} {page.relative_to(ROOT)} ({seconds:.1f}s)")
