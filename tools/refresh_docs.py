@@ -1,7 +1,7 @@
 """Examples in the README and docs: find them, run them, and put the real output back in.
 
-An example is a line `$ dscale …` in a ```console block, followed by what it prints; `| grep PATTERN` keeps the lines
-that match. A page's examples run one after the other in one empty folder, so that a later one may read what an earlier one
+An example is a line `$ dscale …` in a ```console block, followed by what it prints; `| grep PATTERN` (`-E`, `-v`, `-A N`) and
+`| head -N` keep a part of it, as they do in a shell. A page's examples run one after the other in one empty folder, so that a later one may read what an earlier one
 wrote; a block with `title="NAME"` is written there as that file. `python -m tools.refresh_docs` rewrites every page (or those
 named) with fresh output, on all cores; the tests only compare.
 """
@@ -55,27 +55,64 @@ def examples(text: str) -> list[Example]:
 def run_example(command: str) -> str:
     """What a command prints: stdout, then stderr, trailing blanks removed. Files of `examples/` are found from anywhere.
 
-    With `| grep PATTERN` (an extended pattern, as `grep -E` reads it) only the lines of stdout that match.
+    Behind `| grep …` or `| head -N` only what these let through of stdout.
     """
-    words = shlex.split(command)[1:]
-    pattern = None
-    if "|" in words:
-        place = words.index("|")
-        (tool, *flags, pattern), words = words[place + 1 :], words[:place]
-        assert tool == "grep", f"only grep may follow a command: {command}"
-        assert set(flags) <= {"-E"}, f"grep takes -E alone: {command}"
+    words, *filters = _piped(shlex.split(command)[1:])
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         main([str(ROOT / word) if word.startswith("examples/") else word for word in words])
-    if pattern is not None:
-        return "\n".join(line for line in out.getvalue().splitlines() if re.search(pattern, line))
-    return (out.getvalue() + err.getvalue()).rstrip("\n")
+    if not filters:
+        return (out.getvalue() + err.getvalue()).rstrip("\n")
+    lines = out.getvalue().splitlines()
+    for tool, *rest in filters:
+        assert tool in ("grep", "head"), f"only grep and head may follow a command: {command}"
+        lines = _grep(lines, rest) if tool == "grep" else lines[: int(rest[-1].lstrip("-n"))]
+    return "\n".join(lines).rstrip("\n")
+
+
+def _piped(words: list[str]) -> list[list[str]]:
+    """The words of a command and of each filter behind it."""
+    found: list[list[str]] = [[]]
+    for word in words:
+        if word == "|":
+            found.append([])
+        else:
+            found[-1].append(word)
+    return found
+
+
+def _grep(lines: list[str], words: list[str]) -> list[str]:
+    """What grep keeps: lines that match an extended pattern, with `-A N` those after each, with `-v` the others.
+
+    >>> _grep(["a", "b", "c", "d", "a"], ["-A", "1", "a"]), _grep(["a", "", "b"], ["-v", "^$"])
+    (['a', 'b', '--', 'a'], ['a', 'b'])
+    """
+    *flags, pattern = words
+    after = int(flags[flags.index("-A") + 1]) if "-A" in flags else 0
+    assert set(flags) <= {"-E", "-A", "-v", str(after)}, f"grep may have -E, -v and -A N: {words}"
+    hits = [place for place, line in enumerate(lines) if bool(re.search(pattern, line)) != ("-v" in flags)]
+    kept = sorted({place for hit in hits for place in range(hit, min(hit + after + 1, len(lines)))})
+    found: list[str] = []
+    for before, place in zip([None, *kept], kept, strict=False):
+        if after and before is not None and place > before + 1:
+            found.append("--")
+        found.append(lines[place])
+    return found
+
+
+def extended(command: str) -> str:
+    """A command whose grep says `-E` where its pattern needs it in a real shell.
+
+    >>> extended('dscale chips | grep "a|b"'), extended('dscale chips | grep ab')
+    ('dscale chips | grep -E "a|b"', 'dscale chips | grep ab')
+    """
+    return re.sub(r"""\| grep (?!-E)(?=(?:-\S+ (?:\d+ )?)*("[^"]*[|(+?{][^"]*"|'[^']*[|(+?{][^']*'))""", "| grep -E ", command)
 
 
 def refreshed(text: str) -> str:
     """A page with every example's output replaced by the real one."""
     with _empty_folder():
-        return _FENCED.sub(lambda block: _fresh(block), text)
+        return _FENCED.sub(_fresh, text)
 
 
 @contextlib.contextmanager
@@ -97,7 +134,7 @@ def _fresh(block: re.Match[str]) -> str:
         lines = part.split("\n")
         count = next(place for place, line in enumerate(lines) if not line.endswith("\\")) + 1
         command = " ".join(line.rstrip("\\").strip() for line in lines[:count])
-        shown = "\n".join(lines[:count])
+        shown = extended("\n".join(lines[:count]))
         output = run_example(command) if command.startswith("dscale ") else "\n".join(lines[count:]).rstrip("\n")
         new.append(f"$ {shown}\n{output}\n" if output else f"$ {shown}\n")
     return "```console\n" + "".join(new) + "```"
