@@ -21,7 +21,7 @@ from dragonscale.evidence.score import Scored
 
 ROOT = Path(__file__).parents[1]
 MEASURED, KERNELS = ROOT / "docs" / "data" / "measured", ROOT / "tests" / "kernels"
-PAGE, PICTURES = ROOT / "docs" / "validation.md", ROOT / "docs" / "pictures" / "validation"
+PAGE, INDEX, PICTURES = ROOT / "docs" / "validation.md", ROOT / "docs" / "index.md", ROOT / "docs" / "pictures" / "validation"
 BEGIN, END = "<!-- errors -->\n", "<!-- /errors -->"
 
 
@@ -80,7 +80,9 @@ def _serving(first: bool) -> Sequence[Scored]:
 def _kernels() -> Sequence[Scored]:
     names = ("gemm", "attn_context", "attn_generation", "moe_gemm")
     found = [row for name in names for row in kernels.validate(KERNELS / f"sample_{name}.csv").scored]
-    return [Scored(row.id, f"{row.group.split()[0]}, {row.group.split()[-1]}", row.measured, row.predicted) for row in found]
+    return [
+        Scored(row.id, f"{row.group.split()[0]}, {row.group.split()[-1]}", row.measured, row.predicted) for row in found
+    ]
 
 
 KINDS = (
@@ -176,6 +178,14 @@ def with_rows(page: str, fresh: dict[str, str]) -> str:
     return page[:start] + "\n".join([*head, *filter(None, lines)]) + "\n" + page[end:]
 
 
+def shortened(page: str, index: str) -> str:
+    """The landing page with the columns of the table that a visitor looks for."""
+    rows = page[page.index(BEGIN) + len(BEGIN) : page.index(END)].strip().splitlines()
+    kept = ["| " + " | ".join(row.strip("| ").split(" | ")[place] for place in (0, 1, 2, 4)) + " |" for row in rows[2:]]
+    start, end = index.index(BEGIN) + len(BEGIN), index.index(END)
+    return index[:start] + "\n".join(["| predicted | against | rows | median error |", "|---|---|---|---|", *kept]) + "\n" + index[end:]
+
+
 def main(begins: str = "") -> None:
     found = {kind.name: kind.rows() for kind in KINDS if kind.name.startswith(begins)}
     fresh = {}
@@ -185,7 +195,9 @@ def main(begins: str = "") -> None:
             fresh[kind.title] = row_of(kind, found[kind.name])
     if len(found) == len(KINDS):
         save(all_in_one(found), "all")
-    PAGE.write_text(with_rows(PAGE.read_text(encoding="utf-8"), fresh), encoding="utf-8")
+    page = with_rows(PAGE.read_text(encoding="utf-8"), fresh)
+    PAGE.write_text(page, encoding="utf-8")
+    INDEX.write_text(shortened(page, INDEX.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

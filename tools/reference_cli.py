@@ -10,7 +10,14 @@ from dragonscale.questions.output import ALWAYS
 HEAD = """# The commands
 
 Made from the commands themselves by `python -m tools.write_reference`; change the code, not this page.
-[The terminal](terminal.md) says what all commands have in common: notations, colour, defaults, exit codes.
+[The terminal](terminal.md) says what all commands have in common: notations, colour, defaults, exit codes. `dscale COMMAND --help` prints
+what stands here and ends with the command's page.
+"""
+NEXT = """## Next
+
+- [The library](reference-python.md): the same as functions and records
+- [The terminal](terminal.md): notations that all commands read, defaults of your own
+- [JSON](json.md): the records that `--json` prints
 """
 
 
@@ -21,10 +28,17 @@ def cli_reference() -> str:
         rows = [command for command in COMMANDS.values() if command.group == group]
         listed += rows
         if rows:
-            parts.append(f"**{group}**\n\n" + "\n".join(f"- {_link(one)}: {one.about}" for one in rows) + "\n")
+            head = f"**{group}**\n\n| command | answers | page |\n|---|---|---|\n"
+            parts.append(
+                head + "\n".join(f"| {_link(one)} | {cell(one.about)} | {_page(one)} |" for one in rows) + "\n"
+            )
     parts.append("\n".join(f"- {line}" for line in ENDING) + "\n")
     parts += [_section(command) for command in listed]
-    return "\n".join(parts)
+    return "\n".join([*parts, NEXT])
+
+
+def _page(command: Command) -> str:
+    return f"[{command.page.removesuffix('/index')}]({command.page}.md)" if command.page else ""
 
 
 def _link(command: Command) -> str:
@@ -48,7 +62,7 @@ def _section(command: Command) -> str:
             lines += [_row(field) for field in rows] + [""]
     lines += ["```sh", *command.examples, "```", ""]
     if command.page:
-        lines += [f"More: [{command.page}.md]({command.page}.md).", ""]
+        lines += [f"More: {_page(command)}.", ""]
     return "\n".join(lines)
 
 

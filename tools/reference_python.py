@@ -35,6 +35,12 @@ JAX = """## With JAX
 
 These need the extra `jax`; [the plan as a program](jax.md) shows them.
 """
+NEXT = """## Next
+
+- [From Python](python.md): the page to begin with
+- [Closed forms](closed-forms.md): the book's formulas by name
+- [The commands](reference-cli.md): the same in a terminal
+"""
 
 
 def python_reference() -> str:
@@ -47,7 +53,28 @@ def python_reference() -> str:
         about = (inspect.getdoc(module) or "").split("\n\n")[0]
         parts += [f"## {home}\n\n{_prose(about)}\n", *(_entry(name, getattr(dragonscale, name)) for name in names)]
     later = sorted(f"- `ds.{name}` (`{home}`)" for home, names in _JAX_HOMES.items() for name in names)
-    return "\n".join([*parts, JAX, *later]) + "\n"
+    parts.insert(
+        1,
+        summary(
+            {"Functions": asked}
+            | {home: {name: getattr(dragonscale, name) for name in names} for home, names in others.items()}
+        ),
+    )
+    return "\n".join([*parts, JAX, *later, "", NEXT])
+
+
+def summary(groups: dict[str, dict[str, Any]]) -> str:
+    """Every public name in one line, with a link to its entry."""
+    parts = []
+    for title, things in groups.items():
+        rows = [f"| [`ds.{name}`](#{name.lower()}) | {_sentence(_own_doc(thing))} |" for name, thing in things.items()]
+        parts.append("\n".join([f"**{title}**", "", "| name | |", "|---|---|", *rows, ""]))
+    return "\n".join(parts)
+
+
+def _sentence(text: str) -> str:
+    """The first sentence of a docstring, for a table."""
+    return re.split(r"(?<=[a-z`)\d])[.:] ", _first(text) + " ")[0].rstrip(" .:")
 
 
 _HOMES: dict[str, tuple[str, ...]] = vars(dragonscale)["_HOMES"]

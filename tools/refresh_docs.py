@@ -23,7 +23,7 @@ from dragonscale.cli import main
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
-_FENCED = re.compile(r'^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$', re.DOTALL | re.MULTILINE)
+_FENCED = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 _TITLE = re.compile(r'title="([\w.-]+)"')
 
 
@@ -103,10 +103,12 @@ def _grep(lines: list[str], words: list[str]) -> list[str]:
 def extended(command: str) -> str:
     """A command whose grep says `-E` where its pattern needs it in a real shell.
 
-    >>> extended('dscale chips | grep "a|b"'), extended('dscale chips | grep ab')
+    >>> extended('dscale chips | grep "a|b"'), extended("dscale chips | grep ab")
     ('dscale chips | grep -E "a|b"', 'dscale chips | grep ab')
     """
-    return re.sub(r"""\| grep (?!-E)(?=(?:-\S+ (?:\d+ )?)*("[^"]*[|(+?{][^"]*"|'[^']*[|(+?{][^']*'))""", "| grep -E ", command)
+    return re.sub(
+        r"""\| grep (?!-E)(?=(?:-\S+ (?:\d+ )?)*("[^"]*[|(+?{][^"]*"|'[^']*[|(+?{][^']*'))""", "| grep -E ", command
+    )
 
 
 def refreshed(text: str) -> str:

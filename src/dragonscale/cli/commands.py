@@ -173,7 +173,7 @@ COMMANDS: dict[str, Command] = {
             ),
             ("explain", "plot", "chart", "theme", "table"),
             ("auto", "lines", "heat", "bars"),
-            "training",
+            "howto/sweep-on-a-cluster",
             tool=False,
         ),
         *(

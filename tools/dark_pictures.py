@@ -1,0 +1,64 @@
+"""A dark twin of every picture of the built site, and pages that show the one that fits their colours.
+
+    python -m tools.dark_pictures site
+
+A chart's colours are meanings, so the twin is the same picture with each light colour exchanged for the dark one of its meaning. Twins are
+made for the site alone; the repository keeps the light ones.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from dragonscale.charts.theme import DARK, LIGHT, TINTS
+
+_IMAGE = re.compile(r'<img(?P<before>[^>]*?)src="(?P<path>[^"#]*pictures/[\w/.-]+?)\.svg"(?P<after>[^>]*)>')
+
+
+def colours() -> dict[str, str]:
+    """Light colours and their dark counterparts, tints and shades included."""
+    roles = ("background", "ink", "muted", "grid", *LIGHT.colours)
+    tokens = [
+        f"@{role}{tint}" for role in roles for tint in ("", ":-1", *(f":{place}" for place in range(1, len(TINTS))))
+    ]
+    found = {LIGHT.colour(f"@on:{token[1:]}"): DARK.colour(f"@on:{token[1:]}") for token in tokens if ":" not in token}
+    # A role's own colour goes before what is read on it and before tints that happen to be the same.
+    return found | {LIGHT.colour(token): DARK.colour(token) for token in reversed(tokens)}
+
+
+def darkened(svg: str, table: dict[str, str]) -> str:
+    """A picture with the dark colours.
+
+    >>> darkened('<rect fill="#FFFFFF"/><text fill="#1b1f24"/>', colours())
+    '<rect fill="#14171C"/><text fill="#ECEFF3"/>'
+    """
+    return re.sub(
+        r"#[0-9A-Fa-f]{6}\b", lambda match: table.get(match[0].upper(), match[0]), svg.replace('"white"', '"#FFFFFF"')
+    )
+
+
+def both(html: str) -> str:
+    """A page whose pictures come in pairs, of which the scheme of the reader shows one.
+
+    >>> both('<img alt="a" src="../pictures/a.svg">')
+    '<img alt="a" src="../pictures/a.svg#only-light"><img alt="a" src="../pictures/a-dark.svg#only-dark">'
+    """
+    return _IMAGE.sub(
+        r'<img\g<before>src="\g<path>.svg#only-light"\g<after>><img\g<before>src="\g<path>-dark.svg#only-dark"\g<after>>',
+        html,
+    )
+
+
+def main(folder: str) -> None:
+    site, table = Path(folder), colours()
+    for picture in sorted((site / "pictures").rglob("*.svg")):
+        twin = picture.with_name(f"{picture.stem}-dark.svg")
+        if not picture.stem.endswith("-dark") and not twin.exists():
+            twin.write_text(darkened(picture.read_text(encoding="utf-8"), table), encoding="utf-8")
+    for page in site.rglob("*.html"):
+        if "app" not in page.relative_to(site).parts:
+            page.write_text(both(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])
