@@ -3,8 +3,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/ready
 BROWSER := .venv/browser
+SITE := .venv/site
 
-.PHONY: setup demo test test-slow bench docs lint format
+.PHONY: setup demo test test-slow bench docs validation lint format
 
 setup: $(READY)
 
@@ -35,18 +36,29 @@ bench: $(READY)
 	$(BIN)/python benchmarks/serving_search.py
 	$(BIN)/python benchmarks/simulation.py
 
-# Refreshes the reference, every example's output, the pictures and the JSON Schemas, then builds the site into site/
-# and the page with the planner inside it into site/app/.
-docs: $(READY)
+# The builder of the site, once.
+$(SITE): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check zensical
+	touch $@
+
+# Refreshes the reference, every example's output, the course's problems, the pictures and the JSON Schemas, builds the site into
+# site/ and the page with the planner inside it into site/app/, and checks every link of it.
+docs: $(READY) $(SITE)
 	$(BIN)/python -m tools.write_schemas
 	$(BIN)/python -m tools.write_reference
 	$(BIN)/python -m tools.list_targets
 	$(BIN)/python -m tools.list_calc_words
+	$(BIN)/python -m tools.write_course
 	$(BIN)/python -m tools.refresh_docs
 	$(BIN)/python -m tools.draw_docs
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check zensical
-	$(BIN)/zensical build
+	$(BIN)/zensical build --clean
+	$(BIN)/python -m tools.finish_site site
 	$(BIN)/python -m tools.static_edition.build --out site/app
+	$(BIN)/python -m tools.check_site site
+
+# Predicts every measured row anew: the pictures and the table of docs/validation.md.
+validation: $(READY)
+	$(BIN)/python -m tools.draw_validation
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/basedpyright && $(BIN)/lint-imports

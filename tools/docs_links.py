@@ -60,9 +60,8 @@ def broken_links(page: Path) -> list[str]:
     for link in filter(is_local, links(page.read_text(encoding="utf-8"))):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        if not target.exists():
-            found.append(link)
-        elif anchor and target.suffix == ".md" and anchor not in anchors(target.read_text(encoding="utf-8")):
+        named = anchor and target.suffix == ".md"
+        if not target.exists() or (named and anchor not in anchors(target.read_text(encoding="utf-8"))):
             found.append(link)
     return found
 

@@ -21,7 +21,11 @@ from dragonscale.evidence.score import Scored
 
 ROOT = Path(__file__).parents[1]
 MEASURED, KERNELS = ROOT / "docs" / "data" / "measured", ROOT / "tests" / "kernels"
-PAGE, INDEX, PICTURES = ROOT / "docs" / "validation.md", ROOT / "docs" / "index.md", ROOT / "docs" / "pictures" / "validation"
+PAGE, INDEX, PICTURES = (
+    ROOT / "docs" / "validation.md",
+    ROOT / "docs" / "index.md",
+    ROOT / "docs" / "pictures" / "validation",
+)
 BEGIN, END = "<!-- errors -->\n", "<!-- /errors -->"
 
 
@@ -183,7 +187,12 @@ def shortened(page: str, index: str) -> str:
     rows = page[page.index(BEGIN) + len(BEGIN) : page.index(END)].strip().splitlines()
     kept = ["| " + " | ".join(row.strip("| ").split(" | ")[place] for place in (0, 1, 2, 4)) + " |" for row in rows[2:]]
     start, end = index.index(BEGIN) + len(BEGIN), index.index(END)
-    return index[:start] + "\n".join(["| predicted | against | rows | median error |", "|---|---|---|---|", *kept]) + "\n" + index[end:]
+    return (
+        index[:start]
+        + "\n".join(["| predicted | against | rows | median error |", "|---|---|---|---|", *kept])
+        + "\n"
+        + index[end:]
+    )
 
 
 def main(begins: str = "") -> None:

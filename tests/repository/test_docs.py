@@ -9,17 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from tools.refresh_docs import ROOT, broken_links, examples, pages, run_example
+from tools.docs_links import broken_links, links, ways_on
+from tools.refresh_docs import ROOT, examples, pages, refreshed
 
-CASES = [(page, number) for page in pages() for number in range(len(examples(page.read_text())))]
+SITE = sorted((ROOT / "docs").rglob("*.md"))
 
 
-@pytest.mark.parametrize(("page", "number"), CASES, ids=[f"{page.relative_to(ROOT)}-{n}" for page, n in CASES])
-def test_example(page: Path, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    example = examples(page.read_text())[number]
-    monkeypatch.chdir(tmp_path)
-    assert run_example(example.command) == example.output, (
-        f"`{example.command}` in {page.name}; run `make docs` to refresh"
+@pytest.mark.parametrize(
+    "page", [page for page in pages() if examples(page.read_text())], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_examples(page: Path) -> None:
+    """All of a page in one folder, in order: a later command may read what an earlier one wrote."""
+    shown = page.read_text()
+    fresh = refreshed(shown)
+    for was, now in zip(examples(shown), examples(fresh), strict=True):
+        assert was.output == now.output, (
+            f"`{was.command}` in {page.name}; run `python -m tools.refresh_docs {page.relative_to(ROOT)}`"
+        )
+    assert fresh == shown, (
+        f"a command of {page.name} needs `grep -E`; run `python -m tools.refresh_docs {page.relative_to(ROOT)}`"
     )
 
 
@@ -28,8 +36,13 @@ def test_the_readme_has_examples() -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_and_anchors_lead_somewhere(page: Path) -> None:
     assert broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", SITE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_page_has_a_way_on(page: Path) -> None:
+    assert ways_on(page), "end the page with a section `## Next` that links to other pages"
 
 
 def python_blocks(page: Path) -> list[str]:
@@ -70,8 +83,36 @@ def _listed(nav: object) -> list[str]:
     return [page for one in inner for page in _listed(one)]
 
 
-def test_the_index_and_the_site_list_every_page_in_one_order() -> None:
-    index = re.findall(r"^\| \[[^\]]+\]\(([\w-]+\.md)\)", (ROOT / "docs/index.md").read_text(), re.MULTILINE)
-    nav = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
-    assert _listed(nav) == ["index.md", *index]
-    assert sorted(["index.md", *index]) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+def _nav() -> list[str]:
+    return _listed(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    assert sorted(_nav()) == sorted(str(page.relative_to(ROOT / "docs")) for page in SITE)
+
+
+def _linked(page: str) -> list[str]:
+    """Pages that a page links to, as the navigation names them, each once and in order."""
+    home = (ROOT / "docs" / page).parent
+    found = [
+        (home / link.partition("#")[0]).resolve() for link in links((ROOT / "docs" / page).read_text()) if ".md" in link
+    ]
+    return list(
+        dict.fromkeys(str(path.relative_to(ROOT / "docs")) for path in found if path.is_relative_to(ROOT / "docs"))
+    )
+
+
+def test_the_index_lists_every_page_outside_the_course_in_the_order_of_the_navigation() -> None:
+    wanted = [page for page in _nav() if page not in ("index.md", "errata.md") and not page.startswith("course/")]
+    assert set(wanted) <= set(_linked("index.md"))
+    tables = re.findall(
+        r"^\| \[[^\]]+\]\(([\w/-]+\.md)\) \| (?!\[)", (ROOT / "docs/index.md").read_text(), re.MULTILINE
+    )
+    ordered = [page for page in tables if page in wanted and not page.startswith("howto/")]
+    rows = ordered[next(place for place, page in enumerate(ordered) if page.startswith("start/")) :]
+    assert rows == [page for page in wanted if not page.startswith("howto/")]
+
+
+def test_the_course_index_lists_every_chapter_in_order() -> None:
+    wanted = [page for page in _nav() if page.startswith("course/") and page != "course/index.md"]
+    assert [page for page in _linked("course/index.md") if page in wanted] == wanted

@@ -58,7 +58,15 @@ def _dots(rows: Sequence[Row], place: dict[str, object], size: int) -> ChartLaye
 def _row(row: Point, y: float, paints: Mapping[str, str]) -> Row:
     measured, predicted, group, name = row
     paint = paints.get(group, "overhead:1")
-    return {"x": measured, "y": y, "measured": measured, "predicted": predicted, "name": name, "group": group, "paint": paint}
+    return {
+        "x": measured,
+        "y": y,
+        "measured": measured,
+        "predicted": predicted,
+        "name": name,
+        "group": group,
+        "paint": paint,
+    }
 
 
 def _square(rows: Sequence[Point], paints: Mapping[str, str], x: Axis, dimension: str) -> dict[str, object]:
@@ -88,7 +96,9 @@ def _square(rows: Sequence[Point], paints: Mapping[str, str], x: Axis, dimension
 
 def _strip(rows: Sequence[Point], paints: Mapping[str, str], x: Axis) -> dict[str, object]:
     """Predicted over measured, where one is right; what lies beyond the ends is put on them."""
-    y = Axis("predicted / measured, what lies beyond on the edge", "number", *RATIOS, True, ticks=(0.5, 0.8, 1.0, 1.25, 2.0))
+    y = Axis(
+        "predicted / measured, what lies beyond on the edge", "number", *RATIOS, True, ticks=(0.5, 0.8, 1.0, 1.25, 2.0)
+    )
     place = along(x, "x") | upward(y, "y")
     ends = (x.low, x.high)
     areas = [
@@ -100,5 +110,7 @@ def _strip(rows: Sequence[Point], paints: Mapping[str, str], x: Axis) -> dict[st
         for band in BANDS
     ]
     dots = [_row(row, min(max(row[1] / row[0], RATIOS[0]), RATIOS[1]), paints) for row in rows]
-    one = ChartLayer({"type": "line", "color": "@muted", "strokeWidth": 1.5}, [{"x": at, "y": 1.0} for at in ends], place)
+    one = ChartLayer(
+        {"type": "line", "color": "@muted", "strokeWidth": 1.5}, [{"x": at, "y": 1.0} for at in ends], place
+    )
     return layered([*areas, one, _dots(dots, place, _size(rows) // 2)], SIDE, STRIP)

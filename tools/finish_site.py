@@ -1,16 +1,21 @@
-"""A dark twin of every picture of the built site, and pages that show the one that fits their colours.
+"""What the builder of the site leaves open: dark pictures, and files of the repository that pages link to.
 
-    python -m tools.dark_pictures site
+    python -m tools.finish_site site
 
-A chart's colours are meanings, so the twin is the same picture with each light colour exchanged for the dark one of its meaning. Twins are
-made for the site alone; the repository keeps the light ones.
+A chart's colours are meanings, so its dark twin is the same picture with each light colour exchanged for the dark one of its
+meaning. Twins are made for the site alone; the repository keeps the light ones. Notebooks and the like, which lie beside
+docs/, are copied to where the pages' links lead.
 """
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
 from dragonscale.charts.theme import DARK, LIGHT, TINTS
+from tools.check_site import SitePage, target_of
+
+ROOT = Path(__file__).parents[1]
 
 _IMAGE = re.compile(r'<img(?P<before>[^>]*?)src="(?P<path>[^"#]*pictures/[\w/.-]+?)\.svg"(?P<after>[^>]*)>')
 
@@ -49,15 +54,33 @@ def both(html: str) -> str:
     )
 
 
+def copy_linked(site: Path) -> None:
+    """Files of the repository that pages link to, into the site."""
+    for page in _pages(site):
+        for link in SitePage(page.read_text(encoding="utf-8")).links:
+            target = target_of(site, page, link)
+            if "://" not in link and not target.exists() and target.is_relative_to(site):
+                source = ROOT / target.relative_to(site)
+                if source.is_file():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(source, target)
+
+
+def _pages(site: Path) -> list[Path]:
+    return [page for page in sorted(site.rglob("*.html")) if "app" not in page.relative_to(site).parts]
+
+
 def main(folder: str) -> None:
-    site, table = Path(folder), colours()
+    site, table = Path(folder).resolve(), colours()
     for picture in sorted((site / "pictures").rglob("*.svg")):
         twin = picture.with_name(f"{picture.stem}-dark.svg")
         if not picture.stem.endswith("-dark") and not twin.exists():
             twin.write_text(darkened(picture.read_text(encoding="utf-8"), table), encoding="utf-8")
-    for page in site.rglob("*.html"):
-        if "app" not in page.relative_to(site).parts:
-            page.write_text(both(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in _pages(site):
+        text = page.read_text(encoding="utf-8")
+        if "#only-light" not in text:
+            page.write_text(both(text), encoding="utf-8")
+    copy_linked(site)
 
 
 if __name__ == "__main__":
