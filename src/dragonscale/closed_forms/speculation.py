@@ -16,7 +16,7 @@ from dragonscale.serving.speculation import tokens_per_loop
 
 
 def kept_tokens(drafts: int, first_wrong: int | None = None) -> int:
-    """Tokens of one loop when the first wrong draft is the so-manieth, or none is."""
+    """Tokens of one loop whose first wrong draft has this number (1: the very first), or has none."""
     if first_wrong is None:
         return drafts + 1
     if not 1 <= first_wrong <= drafts:
