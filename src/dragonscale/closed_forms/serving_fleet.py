@@ -16,7 +16,7 @@ def free_bytes(memory: Number, weights: Number, reserved: Number = 0) -> Number:
 
 
 def largest_batch(memory: Number, weights: Number, cache: Number, reserved: Number = 0) -> Number:
-    """Whole sequences of `cache` bytes that fit beside the weights; 0 where not even one does.
+    """Whole sequences of `cache` bytes that fit beside the weights, none (0) where not even one does.
 
     All in bytes of one copy of the model, or of one chip of it.
     """
