@@ -122,7 +122,7 @@ def vector_rate(alus: int, clock: float) -> Posed:
             Trap(2 * answer, "Here an ALU does one operation a cycle, not a fused multiply-add."),
             Trap(answer / alus, f"There are {alus} ALUs in every lane."),
         ),
-        check=f'dscale calc "8 * 128 * {alus} * {amount(clock, "Hz")}"',
+        check=f'dscale calc "8 * 128 * {alus} FLOP * {amount(clock, "Hz")}"',
     )
 
 
