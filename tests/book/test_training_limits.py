@@ -66,6 +66,13 @@ def test_splits_in_whole_numbers(ways: tuple[int, int]) -> None:
         assert math.isclose(limits.activation_seconds(chip, 2**20, 8192, ways[0]), times.comms["Y",])
 
 
+def test_fsdp_has_the_axes_that_are_left() -> None:
+    for name, axes in (("v5p", 2), ("v5e", 1), ("h100", 1)):
+        chip = load_chip(name)
+        assert limits.mixed_tokens(chip, 28672) == limits.mixed_tokens(chip, 28672, axes)
+        assert limits.split_ratio(chip, 2**20, 28672, 64, 4) == limits.split_ratio(chip, 2**20, 28672, 64, 4, axes)
+
+
 def test_refused() -> None:
     with pytest.raises(InputError, match="data-centre network"):
         limits.pod_tokens(load_chip("h100"))

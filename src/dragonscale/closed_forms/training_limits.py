@@ -2,6 +2,7 @@
 
 What is compared is one layer's compute with what it sends, both at datasheet rates: C is the bf16 peak of a chip, W both
 directions of one axis of its torus (under switches, what leaves one chip), M the hardware axes that a mesh axis spans. D cancels.
+Where FSDP and tensor parallelism share a torus, FSDP has the axes that tensor parallelism leaves: two on a v5p, one on a v5e.
 
 >>> from dragonscale.hardware import load_chip
 >>> v5p = load_chip("v5p")
@@ -28,6 +29,11 @@ def torus_axes(chip: Chip) -> int:
     return chip.network.axes if isinstance(chip.network, Torus) else 1
 
 
+def _left(chip: Chip, fsdp_axes: Number | None, tp_axes: Number) -> Number:
+    """The axes of FSDP: as many as are said, else those that tensor parallelism leaves, at least one."""
+    return max(torus_axes(chip) - int(tp_axes), 1) if fsdp_axes is None else fsdp_axes
+
+
 def fsdp_tokens(chip: Chip, axes: Number | None = None) -> Number:
     """Tokens a chip needs before data parallelism or FSDP over `axes` axes (all of them if not said) hides its collectives: C/(M·W)."""
     return wire_intensity(chip) / (torus_axes(chip) if axes is None else axes)
@@ -50,13 +56,15 @@ def tp_width(chip: Chip, degree: Number, axes: Number = 1) -> Number:
     return degree * wire_intensity(chip) / axes
 
 
-def mixed_tokens(chip: Chip, width: Number, fsdp_axes: Number = 2, tp_axes: Number = 1, overlap: str = "max") -> Number:
+def mixed_tokens(
+    chip: Chip, width: Number, fsdp_axes: Number | None = None, tp_axes: Number = 1, overlap: str = "max"
+) -> Number:
     """The fewest tokens a chip needs where FSDP and tensor parallelism divide the chips at best: (C/W)²/(M_X·M_Y·F), and four times as
     many if the collectives of the two run one after the other (`overlap="sum"`)."""
     factors = {"max": 1, "sum": 4}
     if overlap not in factors:
         raise unknown("overlap", overlap, factors)
-    return factors[overlap] * wire_intensity(chip) ** 2 / (fsdp_axes * tp_axes * width)
+    return factors[overlap] * wire_intensity(chip) ** 2 / (_left(chip, fsdp_axes, tp_axes) * tp_axes * width)
 
 
 def mixed_degree(tokens: Number, width: Number, chips: Number, fsdp_axes: Number = 2, tp_axes: Number = 1) -> Number:
@@ -65,10 +73,10 @@ def mixed_degree(tokens: Number, width: Number, chips: Number, fsdp_axes: Number
 
 
 def mixed_ratio(
-    chip: Chip, tokens: Number, width: Number, chips: Number, fsdp_axes: Number = 2, tp_axes: Number = 1
+    chip: Chip, tokens: Number, width: Number, chips: Number, fsdp_axes: Number | None = None, tp_axes: Number = 1
 ) -> Number:
     """Compute over communication at that degree; from 1 on the layer is bound by compute."""
-    return (tokens * width * fsdp_axes * tp_axes / chips) ** 0.5 / wire_intensity(chip)
+    return (tokens * width * _left(chip, fsdp_axes, tp_axes) * tp_axes / chips) ** 0.5 / wire_intensity(chip)
 
 
 def split_ratio(
@@ -77,12 +85,12 @@ def split_ratio(
     width: Number,
     fsdp: Number,
     tensor: Number = 1,
-    fsdp_axes: Number = 2,
+    fsdp_axes: Number | None = None,
     tp_axes: Number = 1,
 ) -> Number:
     """Compute over communication of a split in whole numbers: the longer of F/(Y·M_X) and B/(X·M_Y) against BF/(XY·C/W). A degree of
     one sends nothing."""
-    weights = width / (tensor * fsdp_axes) if fsdp > 1 else 0
+    weights = width / (tensor * _left(chip, fsdp_axes, tp_axes)) if fsdp > 1 else 0
     activations = tokens / (fsdp * tp_axes) if tensor > 1 else 0
     if not weights and not activations:
         raise InputError("One chip sends nothing: give an FSDP degree or a tensor degree above 1.")
@@ -90,12 +98,12 @@ def split_ratio(
 
 
 def split_tokens(
-    chip: Chip, width: Number, fsdp: Number, tensor: Number = 1, fsdp_axes: Number = 2, tp_axes: Number = 1
+    chip: Chip, width: Number, fsdp: Number, tensor: Number = 1, fsdp_axes: Number | None = None, tp_axes: Number = 1
 ) -> float | None:
     """Tokens of a batch from which a split is bound by compute; None where its tensor degree is too large for any batch."""
     if tensor > 1 and tensor > tp_degree(chip, width, tp_axes):
         return None
-    return fsdp * wire_intensity(chip) / fsdp_axes if fsdp > 1 else 0.0
+    return fsdp * wire_intensity(chip) / _left(chip, fsdp_axes, tp_axes) if fsdp > 1 else 0.0
 
 
 def layer_seconds(chip: Chip, tokens: Number, d: Number, width: Number, chips: Number = 1, passes: int = 2) -> Number:
