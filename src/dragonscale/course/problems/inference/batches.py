@@ -7,7 +7,7 @@ from dragonscale.closed_forms.decode_floor import (
     linear_cost,
 )
 from dragonscale.course.problem import Posed, Trap, problem
-from dragonscale.course.problems.inference.machine import CHIPS, bytes_told, rates_told
+from dragonscale.course.problems.inference.machine import CHIPS, bytes_told, distinct, rates_told
 from dragonscale.course.words import count, number
 from dragonscale.hardware import dtype_bytes, load_chip
 from dragonscale.rooflines import rates_of
@@ -32,13 +32,9 @@ def critical_batch_of_formats(formats: tuple[str, str], chip: str) -> Posed | No
         return None
     answer = float(critical_batch(rates_of(machine), weights, compute))
     peak, hbm = number(machine.peak(compute)), number(machine.bandwidth("hbm"))
-    traps = [
-        Trap(2 * answer, "A multiply-add is two FLOPs: 2·B·P, not B·P. (Or the narrower format was counted twice.)")
-    ]
-    if dtype_bytes(weights) != 2:
-        traps.append(
-            Trap(answer * 2 / dtype_bytes(weights), f"A {weights} weight is {bytes_told(weights)}, not 2 bytes.")
-        )
+    narrow = f"Weights in {weights} take {bytes_told(weights)} each, not 2 bytes."
+    traps = [Trap(answer * 2 / dtype_bytes(weights), narrow)] if dtype_bytes(weights) != 2 else []
+    traps.append(Trap(2 * answer, "A multiply-add is two FLOPs: 2·B·P, not B·P."))
     if machine.peak(compute) != machine.peak("bf16"):
         wrong = answer * machine.peak("bf16") / machine.peak(compute)
         traps.append(Trap(wrong, f"The matmuls run in {compute}: take that peak, not bf16's."))
@@ -55,7 +51,7 @@ def critical_batch_of_formats(formats: tuple[str, str], chip: str) -> Posed | No
             f"loading: {dtype_bytes(weights):g}·P / {hbm}",
             f"B = {dtype_bytes(weights):g}/2 · {peak} / {hbm} = {number(answer)}",
         ),
-        traps=tuple(traps),
+        traps=distinct(*traps),
         check=f'dscale calc "critical_batch({chip}, weights={weights}, compute={compute})"',
     )
 

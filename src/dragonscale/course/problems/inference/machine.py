@@ -1,5 +1,6 @@
 """What problems on serving say of a chip, and how they write sizes for a command."""
 
+from dragonscale.course.problem import Trap
 from dragonscale.course.words import amount
 from dragonscale.hardware import Chip, dtype_bytes
 
@@ -27,3 +28,12 @@ def bytes_told(dtype: str) -> str:
     """How many bytes one number of a format takes."""
     each = dtype_bytes(dtype)
     return "half a byte" if each == 0.5 else "1 byte" if each == 1 else f"{each:g} bytes"
+
+
+def distinct(*traps: Trap) -> tuple[Trap, ...]:
+    """Mistakes that give different values; of those that give the same, the first."""
+    kept: list[Trap] = []
+    for trap in traps:
+        if not any(abs(trap.value - one.value) <= 0.02 * abs(one.value) for one in kept):
+            kept.append(trap)
+    return tuple(kept)

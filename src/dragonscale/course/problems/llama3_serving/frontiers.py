@@ -4,7 +4,7 @@ from dragonscale.closed_forms.decode_floor import batch_within, cache_over_flops
 from dragonscale.closed_forms.serving_fleet import largest_batch
 from dragonscale.closed_forms.serving_splits import prefill_degree
 from dragonscale.course.problem import Posed, Trap, problem
-from dragonscale.course.problems.inference.machine import CHIPS, TPUS, rates_told, size
+from dragonscale.course.problems.inference.machine import CHIPS, TPUS, distinct, rates_told, size
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import load_chip
 from dragonscale.rooflines import rates_of
@@ -185,7 +185,7 @@ def degree_of_llama3(width: int, chip: str, axes: int) -> Posed | None:
             f"W = 2·{amount(link, 'bytes/s')} = {amount(2 * link, 'bytes/s')} an axis",
             f"{axes}·{width}·{number(2 * link)} / {number(machine.peak())} = {number(answer)}",
         ),
-        traps=(
+        traps=distinct(
             Trap(
                 answer / 2, "A link works in both directions at once (unless the axis is a line that does not close)."
             ),
