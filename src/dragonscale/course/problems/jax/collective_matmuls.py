@@ -203,5 +203,5 @@ def time_of_the_plain_form(chip: str, tokens: int, width: int, ring: int) -> Pos
             f"one after the other: {amount(bounds.upper, 's')}; overlapped, {amount(bounds.lower, 's')} at best",
         ),
         traps=(Trap(bounds.lower, "That is with perfect overlap, the collective matmul's bound."), Trap(comms * 2 + math, "The ring is used in both directions.") if comms > 0.15 * math else Trap(2 * bounds.upper, "X splits the rows of A.")),
-        check=f'dscale calc "{tokens}/2*{width}*2 bytes / {chip}.ici_axis + 2*{tokens}/2*{width}*{4 * width}/{ring} FLOP / {chip}.bf16"',
+        check=f'dscale calc "{tokens // 2}*{width}*2 bytes / {chip}.ici_axis + 2*{tokens // 2}*{width}*{4 * width // ring} FLOP / {chip}.bf16"',
     )  # fmt: skip

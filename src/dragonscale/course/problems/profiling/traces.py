@@ -30,7 +30,7 @@ def achieved_bandwidth(rows: int, summed: int, rate: float) -> Posed:
         hints=("A matrix times a vector reads the matrix once; everything else is small.", "bandwidth = 2 · (m·k + k + m) bytes / time"),
         steps=(f"2 · ({rows}·{summed} + {summed} + {rows}) = {count(moved)} bytes", f"/ {amount(seconds, 's', 6)} = {amount(moved / seconds, 'bytes/s')}"),
         traps=(Trap(moved / seconds / 2, "bf16 has two bytes."), Trap(2 * moved / seconds, "The matrix is read once.")),
-        check=f'dscale calc "2*({rows}*{summed} + {summed} + {rows}) bytes / {amount(seconds, "s", 6)}"',
+        check=f'dscale calc "2 bytes * ({rows}*{summed} + {summed} + {rows}) / {amount(seconds, "s", 6)}"',
     )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def far_from_its_roof(chip: str, m: int, n: int, slower: float) -> Posed:
         hints=("First what the op could take at best: the larger of compute and HBM.", "of roof = max(FLOPs / C, bytes / W) / measured"),
         steps=(f"compute {amount(math, 's')}, HBM {amount(memory, 's')}: at best {amount(bounds.lower, 's')}", f"{amount(bounds.lower, 's')} / {amount(measured, 's')} = {number(bounds.lower / measured)}"),
         traps=(Trap(min(math, memory) / measured, "The roof is the larger of the two times, the resource that binds."), Trap(measured / bounds.lower, "That is how much longer it took.")),
-        check=f'dscale calc "max(2*{m}*8192*{n} FLOP / {chip}.bf16, 2*({m}*8192 + 8192*{n} + {m}*{n}) bytes / {chip}.hbm_bandwidth) / {amount(measured, "s")}"',
+        check=f'dscale calc "max(2*{m}*8192*{n} FLOP / {chip}.bf16, 2 bytes * ({m}*8192 + 8192*{n} + {m}*{n}) / {chip}.hbm_bandwidth) / {amount(measured, "s")}"',
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def bandwidth_of_a_collective(kind: str, rows: int, columns: int, devices: int, 
             Trap(sent / seconds * (0.5 if times else 2), "An all-reduce sends the array twice, the others once."),
             Trap(sent / seconds / devices, "The array in the line is the whole one of the group, not a shard."),
         ),
-        check=f'dscale calc "{times.replace("·", "*")}2*{rows}*{columns}*{devices - 1}/{devices} bytes / {amount(seconds, "s")}"',
+        check=f'dscale calc "{times.replace("·", "*")}2 bytes * {rows}*{columns}*{devices - 1}/{devices} / {amount(seconds, "s")}"',
     )  # fmt: skip
 
 

@@ -174,6 +174,6 @@ def reading_a_shard(chip: str, dtype: str, mesh: dict[str, int], shape: tuple[in
             Trap(seconds * chips.chips, "That reads the whole array; a chip has only its shard."),
             Trap(seconds * mesh["Y"], "Y splits the rows too."),
         ),
-        check=f'dscale calc "{held:.0f}B / {amount(speed, "bytes/s")}"',
+        check=f'dscale calc "{held:.0f} bytes / {amount(speed, "bytes/s")}"',
         tolerance=0.03,
     )  # fmt: skip
