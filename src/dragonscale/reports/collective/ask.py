@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 from dragonscale.collectives.cost import Options
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.hardware import dtype_bytes
 from dragonscale.hardware.changes import with_changes
 from dragonscale.listener import Listener
+from dragonscale.notation import parse_array
+from dragonscale.numbers import product
 from dragonscale.questions.collective import CollectiveQuestion
 from dragonscale.questions.explain import ExplainCollectiveQuestion
 from dragonscale.reports.collective.report import (
@@ -43,7 +46,7 @@ def read_question(question: CollectiveQuestion | ExplainCollectiveQuestion, list
 
 def ask(question: CollectiveQuestion, listener: Listener) -> CollectiveReport | TransferReport:
     """The time of a collective, or of one message between chips."""
-    volume = parse(question.size, "bytes", "the size")
+    volume = read_volume(question.size)
     if question.kind in ("send", "gather"):
         sent = transfer_report(
             question.kind,
@@ -63,6 +66,22 @@ def ask(question: CollectiveQuestion, listener: Listener) -> CollectiveReport | 
         written_target(with_changes(question.on, question.set)),
     )
     return report.came_from(asked, listener.notes)
+
+
+def read_volume(text: str) -> float:
+    """Bytes with their unit, or of an array as one group of chips sees it.
+
+    >>> read_volume("34MB"), read_volume("bf16[4096, 65536]")
+    (34000000.0, 536870912.0)
+    """
+    if "[" not in str(text):
+        return parse(text, "bytes", "the size")
+    array = parse_array(text)
+    sizes = [dim.size for dim in array.dims]
+    if not array.dtype or array.axes or not all(isinstance(size, int) for size in sizes):
+        need = "write its dtype and its dims as one group of chips sees them, such as 'bf16[4096, 65536]'"
+        raise InputError(f"The size is {shorten(text)}; {need}, or a size in bytes such as '16GiB'.")
+    return float(product(sizes) * dtype_bytes(array.dtype))
 
 
 def read_axes(text: str, known: Mapping[str, object]) -> tuple[str, ...]:

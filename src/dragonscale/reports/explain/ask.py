@@ -18,10 +18,11 @@ from dragonscale.questions.explain import (
 from dragonscale.questions.flag import written
 from dragonscale.reports.asked_chips import asked_chips, profile_notes
 from dragonscale.reports.collective.ask import read_question as read_collective
+from dragonscale.reports.collective.ask import read_volume
 from dragonscale.reports.explain import physics
 from dragonscale.reports.explain.formulas import Explanation
 from dragonscale.reports.given import maybe_target, mesh_of, sizes_of, target_of
-from dragonscale.units import parse, parse_length
+from dragonscale.units import parse_length
 
 
 def ask_roofline(question: ExplainRooflineQuestion, listener: Listener) -> Explanation:
@@ -32,7 +33,7 @@ def ask_roofline(question: ExplainRooflineQuestion, listener: Listener) -> Expla
 
 def ask_collective(question: ExplainCollectiveQuestion, listener: Listener) -> Explanation:
     asked = read_collective(question, listener)
-    volume = parse(question.size, "bytes", "the size") if question.size else None
+    volume = read_volume(question.size) if question.size else None
     found = physics.explain_collective(asked.kind, volume, asked.mesh, asked.axes, asked.options)
     return found.came_from(asked, listener.notes)
 

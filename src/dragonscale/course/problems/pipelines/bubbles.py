@@ -131,7 +131,7 @@ def zero_bubble(stages: int, schedule: str, forward: int, backward: int, weight:
                 "That is one turn of many.",
             ),
         ),
-        check=f"dscale calc \"bubble('{schedule}', {stages}, 1, {f:g}, {b:g}, {w:g})\"",
+        check=f"dscale calc \"bubble('{schedule}', {stages}, 1, {forward}ms, {backward}ms, {weight}ms)\"",
     )
 
 
