@@ -5,7 +5,7 @@ READY := .venv/ready
 BROWSER := .venv/browser
 SITE := .venv/site
 
-.PHONY: setup demo test test-slow bench docs validation lint format
+.PHONY: setup demo test test-slow bench docs validation lint format release-check
 
 setup: $(READY)
 
@@ -65,3 +65,8 @@ lint: $(READY)
 
 format: $(READY)
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+# Wheel and sdist: built, looked into, installed on every Python there is, and asked. `python -m tools.check_release --full` also
+# runs the README's two commands in a clean clone.
+release-check: $(READY)
+	$(BIN)/python -m tools.check_release

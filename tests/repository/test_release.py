@@ -1,0 +1,86 @@
+"""The check of a release: its judgements on names, sizes and text; the real build is slow."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tools.check_release import ROOT, Checked, check_archives, check_words, main
+from tools.page_links import anchors, broken, links
+from tools.release_contents import LARGEST_FILE, LICENCES, changelog_faults, sdist_faults, unreleased, wheel_faults
+
+PACKAGE = ["dragonscale/__init__.py", "dragonscale/hardware/chips/v5e.toml"]
+WHEEL = dict.fromkeys(PACKAGE, 1) | {f"dragonscale-1.0.dist-info/licenses/{name}": 1 for name in LICENCES}
+SDIST = {f"src/{name}": 1 for name in PACKAGE} | dict.fromkeys(
+    ("pyproject.toml", "README.md", "LICENSE", "THIRD_PARTY.md", "CHANGELOG.md"), 1
+)
+
+
+def test_whole_archives_have_no_faults() -> None:
+    assert wheel_faults(WHEEL, PACKAGE) == []
+    assert sdist_faults(SDIST, PACKAGE) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"tests/test_a.py": 1}, "tests/test_a.py does not belong"),
+        ({"dragonscale/__pycache__/a.pyc": 1}, "does not belong"),
+        ({"dragonscale/big.json": LARGEST_FILE + 1}, "dragonscale/big.json has"),
+    ],
+)
+def test_what_does_not_belong_or_is_heavy_is_told(more: dict[str, int], said: str) -> None:
+    assert any(said in fault for fault in wheel_faults(WHEEL | more, PACKAGE))
+
+
+def test_what_is_missing_is_told() -> None:
+    assert wheel_faults({name: 1 for name in WHEEL if not name.endswith("v5e.toml")}, PACKAGE) == [
+        f"{PACKAGE[1]} is missing"
+    ]
+    bare = {name: 1 for name in WHEEL if "/licenses/" not in name}
+    assert len(wheel_faults(bare, PACKAGE)) == len(LICENCES)
+    assert sdist_faults({name: 1 for name in SDIST if name != "LICENSE"}, PACKAGE) == ["LICENSE is missing"]
+
+
+def test_a_changelog_names_the_version_with_a_date() -> None:
+    text = "## Unreleased\n\n- one\n\n## 0.2.0 — 2026-11-17\n\n## 0.1.0 — 2026-11-15\n"
+    assert changelog_faults(text, "0.2.0") == []
+    assert unreleased(text) == 1
+    assert changelog_faults(text, "0.3.0")[0] == "it has no entry for 0.3.0"
+    assert changelog_faults("## 0.2.0\n", "0.2.0") == ["0.2.0 has no date"]
+    assert "order" in changelog_faults("## 0.2.0 — 2026-11-14\n## 0.1.0 — 2026-11-15\n", "0.2.0")[0]
+
+
+def test_links_and_anchors(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# Title\n## A `code` heading\n")
+    page = tmp_path / "page.md"
+    page.write_text("[a](other.md#a-code-heading) [b](other.md#none) [c](gone.md) [d](https://x.y) `[e](code.md)`\n")
+    assert links(page.read_text()) == ["other.md#a-code-heading", "other.md#none", "gone.md"]
+    assert [fault.partition(" (")[2] for fault in broken(page)] == ["no such heading)", "no such file)"]
+    assert "twice_1" in anchors("## Twice\n## Twice\n")
+
+
+def test_this_checkouts_words_are_in_order() -> None:
+    assert [one.faults for one in check_words()] == [(), ()]
+
+
+def test_a_failed_check_fails_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    for faults, code in (((), 0), (("it broke",), 1)):
+        monkeypatch.setattr("tools.check_release.checks", lambda *_, found=faults: iter([Checked("a", "b", found)]))
+        assert main([], shown.append) == code
+    assert any("it broke" in line for line in shown)
+
+
+def test_make_and_the_extra_have_what_it_needs() -> None:
+    assert "tools.check_release" in (ROOT / "Makefile").read_text()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert any(one.startswith("build") for one in extras["dev"])
+
+
+@pytest.mark.slow
+def test_wheel_and_sdist_are_built_whole(tmp_path: Path) -> None:
+    pytest.importorskip("build")
+    found = list(check_archives(tmp_path))
+    assert [one.name for one in found] == ["wheel", "sdist"]
+    assert [one.faults for one in found] == [(), ()]
