@@ -31,7 +31,7 @@ def pod_chips(chip: str, pods: int) -> Posed:
     pod = made.network.pod
     answer = float(Slice(made, pod, pods).chips)
     return Posed(
-        ask=f"The largest slice of {made.title} that ICI joins (a pod) is {_x(pod)}. How many chips have {some(pods, 'pod')}?",
+        ask=f"The largest slice of {made.title} that ICI joins (a pod) is {_x(pod)}. How many chips are in {some(pods, 'pod')}?",
         answer=answer,
         hints=("A pod is a box of chips.", "chips = product of the sides · pods."),
         steps=(f"{' · '.join(map(str, pod))} = {count(math.prod(pod))}", f"· {pods} = {count(answer)}"),
