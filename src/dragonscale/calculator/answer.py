@@ -1,18 +1,24 @@
 """Statements answered: assignments first, then each expression and equation in order."""
 
-from dataclasses import dataclass
+import itertools
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.calculator.evaluate import Scope, evaluate, not_a_number
 from dragonscale.calculator.functions import parts_of
 from dragonscale.calculator.measure import Measure, aligned
-from dragonscale.calculator.reading import Statement, read_statements
+from dragonscale.calculator.reading import ListNode, Statement, read_statements
 from dragonscale.calculator.solve import exact, rounded, solve
 from dragonscale.calculator.unit_words import read_unit
 from dragonscale.errors import InputError
 from dragonscale.hardware.chip import Chip
 from dragonscale.hardware.slices import Slice
 from dragonscale.models.transformer import Transformer
+
+MOST_CASES = 64
+MOST_NAMES = 12
+"""Combinations of the values of lists, and names that are told with them."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,8 @@ class Line:
     name: str
     value: Any
     sign: str = "="
+    case: str = ""
+    """The values of letters that take several."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +47,24 @@ def work_out(text: str, source: str = "", unknown: str = "") -> Worked:
     ['1.05MB']
     """
     statements = read_statements(text)
-    scope = Scope({one.name: one.node for one in statements if one.name}, source)
+    assigned = {one.name: one.node for one in statements if one.name}
+    several = {name: node.items for name, node in assigned.items() if isinstance(node, ListNode) and node.several}
+    looked: dict[str, tuple[Any, str]] = {}
     asked = [one for one in statements if not one.name] or statements[-1:]
+    if math.prod(len(items) for items in several.values()) > MOST_CASES:
+        raise InputError(f"The lists have more than {MOST_CASES} combinations; make them shorter.")
     lines: list[Line] = []
-    for one in asked:
-        lines += _answered(one, scope, unknown)
-    return Worked(tuple(lines), scope.looked)
+    for values in itertools.product(*several.values()):
+        scope = Scope(assigned | dict(zip(several, values, strict=True)), source, looked=looked)
+        case = ", ".join(f"{name}={evaluate(node, scope)}" for name, node in zip(several, values, strict=True))
+        for one in asked:
+            found = (
+                _answered(one, scope, unknown)
+                if one.name not in several
+                else [Line(one.name, evaluate(scope.assigned[one.name], scope))]
+            )
+            lines += [replace(line, case=case) for line in found]
+    return Worked(tuple(lines), {} if several and len(looked) > MOST_NAMES else looked)
 
 
 def _answered(one: Statement, scope: Scope, unknown: str) -> list[Line]:

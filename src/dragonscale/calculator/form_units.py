@@ -16,12 +16,16 @@ ENDINGS = {"_seconds": "s", "_bytes": "bytes", "_bandwidth": "bytes/s", "_flops"
 """Units that the end of a function's name says, where it is not above."""
 PARTS: dict[str, str] = {
     "DecodeTimes": "s", "Seconds": "s", "LayerTimes": "s", "SwitchTraffic": "bytes", "PassTimes": "s",
-    "Cost.total_flops": "FLOP", "Cost.bytes": "bytes", "Cost.flops": "FLOP", "Cost.wire": "bytes", "FatTree.per_node": "bytes/s",
+    "Cost.intensity": "FLOP/byte", "LayerTimes.ratio": "", "Cost.total_flops": "FLOP", "Cost.bytes": "bytes", "Cost.flops": "FLOP", "Cost.wire": "bytes", "FatTree.per_node": "bytes/s",
     "SwitchTier.bandwidth": "bytes/s", "SwitchTier.child_bandwidth": "bytes/s", "SwitchTier.per_chip": "bytes/s",
     "SwitchTier.link": "bytes/s", "SwitchTier.link_bandwidth": "bytes/s", "SwitchTier.switch_bandwidth": "bytes/s",
     "TreeSwitch.link": "bytes/s",
 }  # fmt: skip
 """The unit of a part of a result, by the kind of the result and the part, or for all of its parts."""
+METHODS: dict[str, tuple[str, ...]] = {
+    "Cost": ("intensity",), "LayerTimes": ("network", "ratio", "lower", "upper", "bound"),
+}  # fmt: skip
+"""Parts that the library works out by a method."""
 TAKEN: dict[str, str] = {
     "seconds": "s", "step": "s", "target": "s", "draft": "s", "cache": "bytes", "cache_per_token": "bytes", "memory": "bytes",
     "volume": "bytes", "reserved": "bytes", "size": "", "flops": "FLOP", "peak": "FLOP/s", "link": "bytes/s", "hop": "s",

@@ -7,8 +7,9 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from dragonscale.calculator import questions_of_one_line
-from dragonscale.calculator.form_units import ENDINGS, LIBRARY_ONLY, PARTS, RESULTS, TAKEN, TAKEN_BY
+from dragonscale.calculator.form_units import ENDINGS, LIBRARY_ONLY, METHODS, PARTS, RESULTS, TAKEN, TAKEN_BY
 from dragonscale.calculator.measure import Measure, aligned, plain
+from dragonscale.calculator.names import model_fact
 from dragonscale.calculator.shown import exponents_of
 from dragonscale.closed_forms import __all__ as FORMS
 from dragonscale.errors import InputError, nearest, shorten, unknown
@@ -18,8 +19,11 @@ from dragonscale.models.transformer import Transformer, count_parameters
 
 CALLED = {"rates": "chip", "piece": "slice", "group": "slice", "mesh": "slice"}
 """What stands for a parameter that takes an object of the library."""
-MOST = 1e9
-"""The largest whole number that a function takes."""
+MOST = 4096
+MOST_OF = {"sequences.tokens": 1e15, "sequences.length": 1e9, "fat_tree.chips": 2e6, "best_drafts.most": 256} | {
+    f"model.{letter}": 2**30 for letter in "DFNVKHE"
+}
+"""The largest whole numbers that functions take: most count something that they go through one by one."""
 ARITHMETIC = ("max", "min", "ceil", "floor", "round", "sqrt", "log2", "ln", "log10", "exp", "abs", "sum")
 ONE_LINE: dict[str, str] = dict(questions_of_one_line.UNITS)
 CLOSED = tuple(name for name in FORMS if name not in LIBRARY_ONLY)
@@ -107,7 +111,7 @@ def _wrong_call(name: str, signature: inspect.Signature, given: list[Any], named
         for key, one in signature.parameters.items()
         if one.default is one.empty and one.kind is not one.VAR_POSITIONAL
     ]
-    lacking = [key for key in needed[len(given) :] if key not in named]
+    lacking = [CALLED.get(key, key) for key in needed[len(given) :] if key not in named]
     what = f"lacks {', '.join(lacking)}" if lacking else f"is given {len(given) + len(named)} values"
     return InputError(f"{name} {what}; it takes {_written(signature)}.")
 
@@ -157,8 +161,9 @@ def _number(function: str, parameter: inspect.Parameter, value: Measure, whole: 
             raise InputError(f"{function} {told} {parameter.name}, and {value} is in {found.unit}.") from None
     number = found.number * 3600 if unit == "USD/h" and any(found.exponents) else found.number
     if isinstance(number, int | float) and number == int(number) and abs(number) < 2**53:
-        if whole and abs(number) > MOST:
-            raise InputError(f"{parameter.name} of {function} is {number:g}; {MOST:g} is the most.")
+        most = MOST_OF.get(f"{function}.{parameter.name}", MOST)
+        if whole and abs(number) > most:
+            raise InputError(f"{parameter.name} of {function} is {number:g}; {most:g} is the most.")
         return int(number)
     if whole and isinstance(number, int | float):
         raise InputError(f"{function} takes a whole number for {parameter.name}, and {value} is none.")
@@ -229,14 +234,20 @@ def parts_of(thing: Any) -> dict[str, Any]:
     names = [one.name for one in fields(thing) if not one.name.startswith("_")]
     names += [name for name, value in vars(kind).items() if isinstance(value, property) and not name.startswith("_")]
     found = {}
-    for name in names:
+    for name in (*names, *METHODS.get(kind.__name__, ())):
         unit = PARTS.get(f"{kind.__name__}.{name}", PARTS.get(kind.__name__, ""))
-        found[name] = measured(getattr(thing, name), unit)
+        value = getattr(thing, name)
+        try:
+            found[name] = measured(value() if name in METHODS.get(kind.__name__, ()) else value, unit)
+        except (InputError, ArithmeticError):
+            continue  # a part that this result has not: the intensity of what moves no bytes
     return found
 
 
 def member(thing: Any, field: str | int) -> Any:
     """A part of a result by its name or its place."""
+    if isinstance(thing, Transformer):
+        return model_fact(thing, str(field)).value
     if isinstance(thing, Measure | str | bool) or thing is None:
         raise InputError(f"{thing} is one value and has no part {shorten(field)}.")
     parts = parts_of(thing)

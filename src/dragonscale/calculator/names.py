@@ -60,7 +60,7 @@ def fact_of(name: str, tail: str, source: str = "") -> Meaning:
     thing = load_name(name, source)
     if isinstance(thing, Chip):
         return _chip_fact(name, thing, tail)
-    return _slice_fact(name, thing, tail) if isinstance(thing, Slice) else _model_fact(name, thing, tail)
+    return _slice_fact(name, thing, tail) if isinstance(thing, Slice) else model_fact(thing, tail, name)
 
 
 def chip_words(chip: Chip) -> dict[str, str]:
@@ -131,7 +131,8 @@ def _slice_fact(name: str, piece: Slice, tail: str) -> Meaning:
     return Meaning(one.value * Measure(float(piece.chips)), f"{piece.chips:,} chips, {one.source}")
 
 
-def _model_fact(name: str, model: Transformer, tail: str) -> Meaning:
+def model_fact(model: Transformer, tail: str, name: str = "") -> Meaning:
+    """A size, a count or the bytes of a model."""
     sizes = model_sizes(model)
     if tail in sizes:
         return Meaning(Measure(float(sizes[tail])), "config")
@@ -145,7 +146,7 @@ def _model_fact(name: str, model: Transformer, tail: str) -> Meaning:
     if tail == "bytes":
         return Meaning(Measure.of(2.0 * counts.total, "bytes"), "parameters in bf16")
     known = [*sizes, *parts, "kv_bytes_per_token", "bytes"]
-    raise _no_fact(name, tail, known, f"dscale models {name}")
+    raise _no_fact(name or model.name, tail, known, f"dscale models {name or model.name}")
 
 
 def model_sizes(model: Transformer) -> dict[str, float]:

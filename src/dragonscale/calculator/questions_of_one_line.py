@@ -6,18 +6,40 @@ from dragonscale.hardware.chip import Chip, dtype_bytes
 from dragonscale.hardware.slices import Slice, chips_to_hold
 from dragonscale.models.cache import cache_bytes
 from dragonscale.models.flops import Workload, forward_flops, training_flops
+from dragonscale.models.letters import simple
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.numbers import Number
 from dragonscale.rooflines.budget import model_flops
 from dragonscale.sharding.mesh import natural_mesh
 
 UNITS = {
-    "params": "", "active_params": "", "flops": "FLOP", "train_flops": "FLOP", "prefill_flops": "FLOP", "kv_bytes": "bytes",
+    "model": "", "params": "", "active_params": "", "flops": "FLOP", "train_flops": "FLOP", "prefill_flops": "FLOP", "kv_bytes": "bytes",
     "weight_bytes": "bytes", "bytes": "bytes", "peak": "FLOP/s", "intensity": "FLOP/byte", "chips_to_hold": "",
     "all_gather": "s", "reduce_scatter": "s", "all_reduce": "s", "all_to_all": "s", "permute": "s",
 }  # fmt: skip
 """The functions of this module and the unit of what each gives."""
 __all__ = ["UNITS", "chips_to_hold"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def model(
+    D: int,
+    F: int,
+    L: int,
+    N: int,
+    V: int,
+    K: int = 0,
+    H: int = 0,
+    E: int = 0,
+    k: int = 1,
+    gated: bool = True,
+    tied: bool = False,
+) -> Transformer:
+    """A model of equal layers from the book's letters: width, MLP width, layers, query heads, vocabulary; KV heads, head size, experts
+    and experts per token. Other functions take it, and a point takes a size: model(…).params."""
+    return simple(
+        "model", d_model=D, d_ff=F, n_layers=L, n_heads=N, vocab=V, n_kv_heads=K or None, head_dim=H or None, gated=gated, tied=tied,
+        n_experts=E, experts_per_token=k,
+    )  # fmt: skip
 
 
 def params(model: Transformer) -> int:

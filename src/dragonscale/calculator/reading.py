@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dragonscale.calculator.measure import Measure
 from dragonscale.calculator.words import Lexeme, split_words
 from dragonscale.errors import InputError, shorten
+from dragonscale.hardware.chip import DTYPE_BYTES
 
 DEEPEST = 60
 _ASSIGNED = re.compile(r"(?:^|[;\n])\s*([^\W\d]\w*)\s*=(?!=)")
@@ -73,6 +74,8 @@ class ListNode:
 
     items: tuple["Node", ...]
     names: tuple[str, ...] = ()
+    several: bool = False
+    """Square brackets: a letter that is given such a list takes one value after the other."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,8 @@ class _Reader:
 
     def member(self) -> Node:
         node = self.atom()
+        if isinstance(node, WordNode) and node.text in DTYPE_BYTES and self.is_sign("["):
+            return self.array(node.text)
         while self.is_sign(".", "["):
             if self.take().text == ".":
                 if self.here.kind != "word":
@@ -205,6 +210,15 @@ class _Reader:
                 raise self.wrong("a number such as [0]")
             node = MemberNode(node, int(self.take().measure.number))
             self.expect("]")
+        return node
+
+    def array(self, dtype: str) -> Node:
+        """The bytes of an array: `bf16[2048, 8192]`."""
+        self.take()
+        sizes, _ = self.items("]")
+        node: Node = FigureNode(Measure.of(float(DTYPE_BYTES[dtype]), "bytes"), dtype)
+        for size in sizes:
+            node = Operator("*", node, size)
         return node
 
     def atom(self) -> Node:
@@ -224,7 +238,7 @@ class _Reader:
             given, named = self.items(close)
             if named:
                 return ListNode(tuple(node for _, node in named), tuple(name for name, _ in named))
-            return given[0] if len(given) == 1 and close == ")" else ListNode(given)
+            return given[0] if len(given) == 1 and close == ")" else ListNode(given, several=close == "]")
         raise self.wrong("a number or a name")
 
     def call(self, name: str) -> CallNode:

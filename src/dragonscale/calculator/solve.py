@@ -36,12 +36,24 @@ def solve(first: Node, second: Node, sign: str, unknown: str, scope: Scope) -> S
     letters = open_letters(first, second, scope)
     if not letters:
         raise InputError("Both sides are numbers, and no letter is left to solve for.")
-    wanted = unknown or letters[0]
+    wanted = unknown or _left(first, second, letters, scope)
     if wanted not in letters:
         raise InputError(f"{wanted} is not open in the equation; open is {', '.join(letters)}.")
     if len(letters) == 1:
         return _by_numbers(first, second, sign, wanted, scope)
     return _by_formula(first, second, sign, wanted, scope)
+
+
+def _left(first: Node, second: Node, letters: list[str], scope: Scope) -> str:
+    """The first letter that does not cancel."""
+    if len(letters) > 1:
+        import sympy
+
+        one, two = aligned(_number(first, scope), _number(second, scope), "=")
+        above, _ = sympy.fraction(sympy.together(exact(one.number) - exact(two.number)))
+        kept = {str(letter) for letter in _without_factors(sympy.expand(above)).free_symbols}
+        letters = [letter for letter in letters if letter in kept] or letters
+    return letters[0]
 
 
 def open_letters(first: Node, second: Node, scope: Scope) -> list[str]:
@@ -140,6 +152,11 @@ def _by_formula(first: Node, second: Node, sign: str, unknown: str, scope: Scope
     one, two = aligned(_number(first, scope), _number(second, scope), "=")
     wanted = sympy.Symbol(unknown, positive=True)
     above, _ = sympy.fraction(sympy.together(exact(one.number) - exact(two.number)))
+    above = _without_factors(sympy.expand(above))
+    if wanted not in above.free_symbols:
+        raise InputError(
+            f"{unknown} cancels out of the equation; open is {', '.join(sorted(map(str, above.free_symbols))) or 'nothing'}."
+        )
     try:
         degree = sympy.Poly(above, wanted).degree()
     except sympy.PolynomialError:
@@ -153,10 +170,36 @@ def _by_formula(first: Node, second: Node, sign: str, unknown: str, scope: Scope
     return Solution(unknown, values, "=" if sign == "=" else sign)
 
 
-def exact(number: Any) -> Any:
-    """A formula with its decimals as fractions, so that letters cancel."""
+def _without_factors(above: Any) -> Any:
+    """A sum without the letters that all of its terms have: they are above zero, so they cancel."""
     import sympy
 
+    letters = sorted(above.free_symbols, key=str)
+    try:
+        terms = sympy.Poly(above, *letters).monoms()
+    except sympy.PolynomialError:
+        return above
+    common = sympy.prod(letter ** min(term[place] for term in terms) for place, letter in enumerate(letters))
+    return sympy.expand(above / common)
+
+
+MOST_TERMS = 2000
+"""Terms that a formula may have when it is multiplied out, counted from above."""
+
+
+def exact(number: Any) -> Any:
+    """A formula with its decimals as fractions, so that letters cancel; one that would grow too long is refused."""
+    import sympy
+
+    terms = 1.0
+    parts: list[Any] = list(sympy.preorder_traversal(sympy.sympify(number)))
+    for part in parts:
+        if part.is_Add:
+            terms *= len(part.args)
+        elif part.is_Pow and part.base.is_Add and part.exp.is_number:
+            terms *= len(part.base.args) ** min(abs(float(part.exp)), 64.0)
+        if terms > MOST_TERMS:
+            raise InputError("The formula is too long to write out; give some of its letters values.")
     return sympy.nsimplify(number, rational=True)
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from dragonscale.calculator.answer import Line, converted, work_out
 from dragonscale.calculator.functions import parts_of
 from dragonscale.calculator.measure import Measure
@@ -16,7 +18,7 @@ from dragonscale.units import render
 def ask(question: CalcQuestion, listener: Listener) -> CalcReport:
     """The value of the last expression, those before it, and what each name stood for."""
     worked = work_out(question.expression, question.source, question.solve)
-    answers = [_line(one, question.to) for one in worked.lines]
+    answers = [msgspec.structs.replace(_line(one, question.to), case=one.case) for one in worked.lines]
     last = answers[-1]
     names = [_name(name, *found) for name, found in worked.looked.items()]
     told = CalcReport(

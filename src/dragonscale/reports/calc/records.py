@@ -19,6 +19,8 @@ class CalcLine(msgspec.Struct):
     """The base unit: s, bytes, FLOP, USD, W and what is made of them; hourly prices are in USD/h. Empty for a count."""
     text: str
     formula: str = ""
+    case: str = ""
+    """The values of letters that were given several: `B=8`."""
 
 
 class CalcName(msgspec.Struct):

@@ -24,4 +24,5 @@ def calc_sheet(report: CalcReport) -> Sheet:
 
 
 def _told(one: CalcLine) -> str:
-    return f"{one.name} {one.sign} {one.text}" if one.name else one.text
+    told = f"{one.name} {one.sign} {one.text}" if one.name and f"{one.name}=" not in one.case else one.text
+    return f"{one.case}: {told}" if one.case else told
