@@ -153,7 +153,7 @@ def critical_batch_of_experts(chip: str, weights: str, experts: int, chosen: int
 
 @problem(
     "transformers",
-    "Parameters that a token uses",
+    "Training FLOPs of an MoE",
     model=(
         "mixtral-8x7b",
         "deepseek-v3",
@@ -165,7 +165,7 @@ def critical_batch_of_experts(chip: str, weights: str, experts: int, chosen: int
     ),
     tokens=(1, 1000, 4096, 1_000_000),
 )
-def active_parameters_of_a_model(model: str, tokens: int) -> Posed | None:
+def training_flops_of_an_moe(model: str, tokens: int) -> Posed | None:
     counts = count_parameters(load_model(model))
     answer = 6.0 * counts.active * tokens
     if counts.active > 0.7 * counts.total:
