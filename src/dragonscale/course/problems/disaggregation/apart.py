@@ -26,8 +26,10 @@ def step_with_prompts_between(step: float, prefill: float, batch: int, output: i
     answer = float(interrupted_step(step, prefill, batch, output))
     added = answer - step
     return Posed(
-        ask=f"A replica keeps {batch} requests in flight. A decode step takes {amount(step, 's')}, a prefill {amount(prefill, 's')} in which nobody decodes, and requests have "
-        f"{output} output tokens. While a request decodes its tokens after the first, each of the others ends once and is followed by a new prompt. What is the "
+        ask=f"A replica keeps {batch} requests in flight. A decode step takes {amount(step, 's')}, a prefill "
+        f"{amount(prefill, 's')} in which nobody decodes, and requests have "
+        f"{output} output tokens. While a request decodes its tokens after the first, each of the others ends once "
+        "and is followed by a new prompt. What is the "
         "mean time per output token?",
         answer=answer,
         dimension="s",
@@ -61,8 +63,10 @@ def prefill_that_a_target_allows(tpot: float, step: float, batch: int, output: i
         return None
     answer = float(longest_prefill(tpot, step, batch, output))
     return Posed(
-        ask=f"A replica does prefill and decode, {batch} requests in flight, {output} output tokens each, decode steps of {amount(step, 's')}. Each of the others' prompts "
-        f"comes once between a request's steps. How long may a prefill take for a mean time per output token of {amount(tpot, 's')}?",
+        ask=f"A replica does prefill and decode, {batch} requests in flight, {output} output tokens each, decode steps "
+        f"of {amount(step, 's')}. Each of the others' prompts "
+        "comes once between a request's steps. How long may a prefill take for a mean time per output token of "
+        f"{amount(tpot, 's')}?",
         answer=answer,
         dimension="s",
         hints=(
@@ -70,7 +74,8 @@ def prefill_that_a_target_allows(tpot: float, step: float, batch: int, output: i
             "(t − d)·(O − 1)/(B − 1).",
         ),
         steps=(
-            f"left for prompts: {amount(tpot - step, 's')} a step, {output - 1} steps: {amount((tpot - step) * (output - 1), 's')}",
+            f"left for prompts: {amount(tpot - step, 's')} a step, {output - 1} steps: "
+            f"{amount((tpot - step) * (output - 1), 's')}",
             f"over {batch - 1} prompts: {amount(answer, 's')}",
         ),
         traps=(
@@ -93,7 +98,8 @@ def ratio_of_the_pools(prefill: float, batch: int, step: float, output: int) -> 
     answer = float(pool_ratio(prefill, batch, step, output))
     each = float(requests_per_second(batch, step, output))
     return Posed(
-        ask=f"A prefill replica takes {amount(prefill, 's')} a prompt, one after the other. A decode replica runs {batch} sequences with steps of {amount(step, 's')} and {output} steps "
+        ask=f"A prefill replica takes {amount(prefill, 's')} a prompt, one after the other. A decode replica runs "
+        f"{batch} sequences with steps of {amount(step, 's')} and {output} steps "
         "a request. How many prefill replicas keep one decode replica full (not rounded)?",
         answer=answer,
         hints=(
@@ -132,8 +138,10 @@ def chips_of_both_pools(
     prefills, decodes = math.ceil(rate * prefill / load - 1e-9), math.ceil(rate / each - 1e-9)
     answer = float(prefills * before + decodes * after)
     return Posed(
-        ask=f"{rate:g} requests per second come. A prefill replica of {before} chips takes {amount(prefill, 's')} a prompt and shall be busy {load:.0%} of the time at most; a decode replica of "
-        f"{after} chips runs {batch} sequences with steps of {amount(step, 's')}, {output} steps a request, and may be full. How many chips do both pools take, in whole replicas?",
+        ask=f"{rate:g} requests per second come. A prefill replica of {before} chips takes {amount(prefill, 's')} a "
+        f"prompt and shall be busy {load:.0%} of the time at most; a decode replica of "
+        f"{after} chips runs {batch} sequences with steps of {amount(step, 's')}, {output} steps a request, and "
+        "may be full. How many chips do both pools take, in whole replicas?",
         answer=answer,
         tolerance=0.004,
         hints=(
@@ -149,7 +157,8 @@ def chips_of_both_pools(
             Trap(float(prefills + decodes), "Those are replicas."),
             Trap(answer + before + after, "Round each pool up once."),
         ),
-        check=f'dscale calc "ceil({rate:g}/s * {amount(prefill, "s")} / {load:g}) * {before} + ceil({rate:g}/s * {amount(step, "s")} * {output} / {batch}) * {after}"',
+        check=f'dscale calc "ceil({rate:g}/s * {amount(prefill, "s")} / {load:g}) * {before} + ceil({rate:g}/s * '
+        f'{amount(step, "s")} * {output} / {batch}) * {after}"',
     )
 
 
@@ -166,8 +175,10 @@ def wait_before_prefill(prefill: float, load: float, replicas: int) -> Posed:
         "One prefill replica takes" if replicas == 1 else f"{replicas} prefill replicas, dealt requests in turn, take"
     )
     return Posed(
-        ask=f"{many} {amount(prefill, 's')} for every prompt; prompts come at random (Poisson) and each replica is busy {load:.0%} of the time. How long does a prompt wait for those before it on "
-        f"average, by Kingman's formula{'' if replicas == 1 else ' (every k-th arrival goes to a replica, so the variance of the gaps is 1/k)'}?",
+        ask=f"{many} {amount(prefill, 's')} for every prompt; prompts come at random (Poisson) and each replica is "
+        f"busy {load:.0%} of the time. How long does a prompt wait for those before it on "
+        "average, by Kingman's "
+        f"formula{'' if replicas == 1 else ' (every k-th arrival goes to a replica, so the variance of the gaps is 1/k)'}?",
         answer=answer,
         dimension="s",
         hints=("The wait grows without end as the load nears 1.", "p/(2·k) · load/(1 − load)."),
@@ -201,7 +212,8 @@ def pool_that_is_full(prefill: float, pools: tuple[int, int], batch: int, output
     each = float(requests_per_second(batch, step, output))
     answer = "prefill" if have < ratio else "decode"
     return Posed(
-        ask=f"{prefills} prefill replicas ({amount(prefill, 's')} a prompt) feed {decodes} decode replicas ({batch} sequences, steps of {amount(step, 's')}, {output} steps a request). More and more "
+        ask=f"{prefills} prefill replicas ({amount(prefill, 's')} a prompt) feed {decodes} decode replicas ({batch} "
+        f"sequences, steps of {amount(step, 's')}, {output} steps a request). More and more "
         "requests come. Which pool is full first?",
         answer=answer,
         options=("prefill", "decode"),
@@ -210,5 +222,6 @@ def pool_that_is_full(prefill: float, pools: tuple[int, int], batch: int, output
             f"prefill: {prefills}/{amount(prefill, 's')} = {number(prefills / prefill)} requests/s",
             f"decode: {decodes}·{batch}/({amount(step, 's')}·{output}) = {number(decodes * each)} requests/s",
         ),
-        check=f'dscale calc "{prefills} / {decodes} / pool_ratio({amount(prefill, "s")}, {batch}, {amount(step, "s")}, {output})"',
+        check=f'dscale calc "{prefills} / {decodes} / pool_ratio({amount(prefill, "s")}, {batch}, {amount(step, "s")}, '
+        f'{output})"',
     )

@@ -30,8 +30,10 @@ def journey_of_a_cache(model: str, prompt: int, kv: str, chip: str, chips: int) 
     if chips > 1:
         traps.append(Trap(answer * chips, "Every chip sends its part through a port of its own."))
     return Posed(
-        ask=f"{model} keeps {amount(token, 'bytes', 5)} for a token in {kv}. A prompt of {count(prompt)} tokens was prefilled on {chips} {chip}, each of which sends its part out of the node at "
-        f"{amount(port, 'bytes/s')}, and the other side receives as fast. How long does the cache travel, latency left out?",
+        ask=f"{model} keeps {amount(token, 'bytes', 5)} for a token in {kv}. A prompt of {count(prompt)} tokens was "
+        f"prefilled on {chips} {chip}, each of which sends its part out of the node at "
+        f"{amount(port, 'bytes/s')}, and the other side receives as fast. How long does the cache travel, latency "
+        "left out?",
         answer=answer,
         dimension="s",
         hints=("Bytes of the prompt's cache over what all ports send.", "kv·T/(N·W)."),
@@ -59,7 +61,8 @@ def bandwidth_between_pools(model: str, prompt: int, kv: str, rate: float) -> Po
     seconds = float(transfer_seconds(token * prompt, answer))
     assert abs(seconds * rate - 1) < 1e-9
     return Posed(
-        ask=f"{rate:g} requests per second with prompts of {count(prompt)} tokens go from a prefill pool to a decode pool. {model} keeps {amount(token, 'bytes', 5)} for a token in {kv}. How many "
+        ask=f"{rate:g} requests per second with prompts of {count(prompt)} tokens go from a prefill pool to a decode "
+        f"pool. {model} keeps {amount(token, 'bytes', 5)} for a token in {kv}. How many "
         "bytes per second travel between the pools?",
         answer=answer,
         dimension="bytes/s",
@@ -88,7 +91,8 @@ def link_that_breaks_even(cache: tuple[float, float], part: float) -> Posed:
     answer = float(break_even_bandwidth(whole, prefill))
     said = "" if part == 1 else f" The first {part:.0%} of the prompt is cached elsewhere; count its share of both."
     return Posed(
-        ask=f"A prompt's cache has {amount(whole, 'bytes')} and its prefill takes {amount(prefill, 's')}, both growing with its length.{said} From which bandwidth on is fetching the cache from "
+        ask=f"A prompt's cache has {amount(whole, 'bytes')} and its prefill takes {amount(prefill, 's')}, both growing "
+        f"with its length.{said} From which bandwidth on is fetching the cache from "
         "another replica faster than computing it?",
         answer=answer,
         dimension="bytes/s",
@@ -118,7 +122,8 @@ def first_token_of_two_pools(prefill: float, wait: float, cache: float, port: fl
     answer = wait + prefill + travel
     waited = "does not wait" if not wait else f"waits {amount(wait, 's')}"
     return Posed(
-        ask=f"A prompt {waited} for a prefill replica, is prefilled in {amount(prefill, 's')}, and its cache of {amount(cache, 'bytes')} then travels at {amount(port, 'bytes/s')}; the first token "
+        ask=f"A prompt {waited} for a prefill replica, is prefilled in {amount(prefill, 's')}, and its cache of "
+        f"{amount(cache, 'bytes')} then travels at {amount(port, 'bytes/s')}; the first token "
         "comes with it. What is the time to first token, the front end left out?",
         answer=answer,
         dimension="s",
@@ -131,7 +136,8 @@ def first_token_of_two_pools(prefill: float, wait: float, cache: float, port: fl
             Trap(wait + prefill, "The cache has to travel."),
             Trap(wait + prefill + 8 * travel, "Bytes per second, not bits."),
         ),
-        check=f'dscale calc "{amount(wait + prefill, "s", 6)} + transfer_seconds({size(cache)}, {amount(port, "bytes/s", 6)})"',
+        check=f'dscale calc "{amount(wait + prefill, "s", 6)} + transfer_seconds({size(cache)}, '
+        f'{amount(port, "bytes/s", 6)})"',
     )
 
 
@@ -147,7 +153,8 @@ def bytes_saved_by_a_narrow_cache(kv: tuple[str, str], model: str, prompt: int) 
     sizes = [float(kv_bytes_per_token(load_model(model), dtype)) * prompt for dtype in kv]
     answer = sizes[0] / sizes[1]
     return Posed(
-        ask=f"The pools send prompts' caches of {model}, {count(prompt)} tokens each. By which factor does the journey shorten (below 1: grow) if both pools keep it in {other} instead of {one}, scales left out?",
+        ask=f"The pools send prompts' caches of {model}, {count(prompt)} tokens each. By which factor does the journey "
+        f"shorten (below 1: grow) if both pools keep it in {other} instead of {one}, scales left out?",
         answer=answer,
         hints=("The time goes with the bytes of a number.", "bytes of one format over bytes of the other."),
         steps=(f"{one}: {size(sizes[0])}, {other}: {size(sizes[1])}", f"{number(answer)}"),

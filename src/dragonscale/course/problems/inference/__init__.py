@@ -1,5 +1,5 @@
-"""Problems on inference: batches, caches, decode steps, splits, drafts."""
+"""Problems on inference: batches, caches, decode steps, prefills, slices, splits, drafts."""
 
-from dragonscale.course.problems.inference import batches, caches, drafts, slices, splits, steps
+from dragonscale.course.problems.inference import batches, caches, drafts, prefills, slices, splits, steps
 
-__all__ = ["batches", "caches", "drafts", "slices", "splits", "steps"]
+__all__ = ["batches", "caches", "drafts", "prefills", "slices", "splits", "steps"]

@@ -39,7 +39,8 @@ def critical_batch_of_formats(formats: tuple[str, str], chip: str) -> Posed | No
         wrong = answer * machine.peak("bf16") / machine.peak(compute)
         traps.append(Trap(wrong, f"The matmuls run in {compute}: take that peak, not bf16's."))
     return Posed(
-        ask=f"Weights are stored in {weights} and multiplied in {compute}. {rates_told(machine, compute)} From how many "
+        ask=f"Weights are stored in {weights} and multiplied in {compute}. {rates_told(machine, compute)} From how "
+        "many "
         "tokens in a decode step on do the matmuls take longer than loading their weights?",
         answer=answer,
         hints=(
@@ -69,7 +70,8 @@ def critical_batch_of_experts(experts: tuple[int, int], chip: str) -> Posed:
     answer = float(critical_batch(rates_of(machine), sparsity=held / used))
     return Posed(
         ask=f"An MoE layer has {held} experts, of which a token uses {used}; weights and matmuls are bf16. "
-        f"{rates_told(machine)} How many tokens must a decode step have before the experts' matmuls are bound by compute, "
+        f"{rates_told(machine)} How many tokens must a decode step have before the experts' matmuls are bound by "
+        "compute, "
         "if tokens spread evenly and every expert's weights are loaded?",
         answer=answer,
         hints=(

@@ -6,7 +6,17 @@ from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import size
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import dtype_bytes
-from dragonscale.models import Attention, Layer, Mlp, Transformer, cache_bytes, kv_bytes_per_token, load_model, simple
+from dragonscale.models import (
+    Attention,
+    Layer,
+    Mlp,
+    Transformer,
+    cache_bytes,
+    count_parameters,
+    kv_bytes_per_token,
+    load_model,
+    simple,
+)
 from dragonscale.models.flops import Workload, forward_flops
 
 MODELS = (
@@ -29,7 +39,8 @@ def cache_of_a_token(layers: int, heads: int, head: int, kv: str) -> Posed:
     )
     answer, each = float(kv_bytes_per_token(model, kv)), dtype_bytes(kv)
     return Posed(
-        ask=f"A model has {layers} layers, 32 query heads, {heads} KV heads of {head} and a cache in {kv}. How many bytes of "
+        ask=f"A model has {layers} layers, 32 query heads, {heads} KV heads of {head} and a cache in {kv}. How many "
+        "bytes of "
         "cache does one token take?",
         answer=answer,
         dimension="bytes",
@@ -65,7 +76,8 @@ def cache_of_a_sequence(model: str, tokens: int, kv: str) -> Posed:
     if n != k:
         traps.append(Trap(answer * n / k, f"Only the {k} KV heads are kept, not the {n} query heads."))
     return Posed(
-        ask=f"{model} has {layers} layers, {n} query heads and {k} KV heads of {h}. How large is the KV cache of one sequence of "
+        ask=f"{model} has {layers} layers, {n} query heads and {k} KV heads of {h}. How large is the KV cache of one "
+        "sequence of "
         f"{count(tokens)} tokens in {kv}, every layer keeping all of them?",
         answer=answer,
         dimension="bytes",
@@ -88,13 +100,15 @@ def cache_of_a_sequence(model: str, tokens: int, kv: str) -> Posed:
 )
 def sequences_as_large_as_weights(model: str, tokens: int, weights: str) -> Posed:
     one = load_model(model)
-    params = float(one_params(one))
+    params = float(count_parameters(one).total)
     token = float(kv_bytes_per_token(one, "bf16"))
     answer = float(cache_over_weights(token, params, weights)) / tokens
     held = params * dtype_bytes(weights)
     return Posed(
-        ask=f"{model} has {amount(params, 'count')} parameters in {weights} and keeps {count(token)} bytes for a token. How many "
-        f"sequences of {count(tokens)} tokens take as many bytes as the weights (not rounded)? Beyond that a larger batch "
+        ask=f"{model} has {amount(params, 'count')} parameters in {weights} and keeps {count(token)} bytes for a "
+        "token. How many "
+        f"sequences of {count(tokens)} tokens take as many bytes as the weights (not rounded)? Beyond that a "
+        "larger batch "
         "mostly reads caches.",
         answer=answer,
         tolerance=0.03,
@@ -114,13 +128,6 @@ def sequences_as_large_as_weights(model: str, tokens: int, weights: str) -> Pose
     )
 
 
-def one_params(model: Transformer) -> float:
-    """Parameters of a model."""
-    from dragonscale.models import count_parameters
-
-    return float(count_parameters(model).total)
-
-
 @problem(
     "inference",
     "Layers that look back only so far",
@@ -134,7 +141,8 @@ def cache_of_local_layers(tokens: int, window: int, mix: tuple[int, int]) -> Pos
     few, many = mix
     answer = _kept([wide] * few + [narrow] * many, tokens) / _kept([wide] * (few + many), tokens)
     return Posed(
-        ask=f"Of every {few + many} layers, {few} attend{'s' if few == 1 else ''} to everything and {many} only to the last {count(window)} tokens. At "
+        ask=f"Of every {few + many} layers, {few} attend{'s' if few == 1 else ''} to everything and {many} only to the "
+        f"last {count(window)} tokens. At "
         f"{count(tokens)} tokens, what part of the cache of an all-global model is kept (a fraction)?",
         answer=answer,
         hints=("A local layer keeps its window alone.", "(g·S + l·min(S, w)) / ((g + l)·S)."),
@@ -194,7 +202,8 @@ def prefix_that_is_cached(lengths: tuple[int, int]) -> Posed:
     )
     answer = rest / whole
     return Posed(
-        ask=f"A prompt has {count(tokens)} tokens, the first {count(shared)} of which are in the prefix cache. What fraction of the "
+        ask=f"A prompt has {count(tokens)} tokens, the first {count(shared)} of which are in the prefix cache. What "
+        "fraction of the "
         "MLP's prefill FLOPs is left to do?",
         answer=answer,
         hints=("Linear operations cost the same for every token.", "(n − shared)/n."),
@@ -220,7 +229,8 @@ def prefix_that_is_cached(lengths: tuple[int, int]) -> Posed:
 def caches_on_the_host(memory: int, cache: float) -> Posed:
     answer = float(largest_batch(memory * 2**30, 0, cache))
     return Posed(
-        ask=f"A server has {memory} GiB of DRAM for prefix caches of {amount(cache, 'bytes')} each. How many whole ones does it "
+        ask=f"A server has {memory} GiB of DRAM for prefix caches of {amount(cache, 'bytes')} each. How many whole "
+        "ones does it "
         "keep?",
         answer=answer,
         tolerance=0.004,

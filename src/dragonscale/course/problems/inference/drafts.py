@@ -28,7 +28,8 @@ def tokens_kept_of_a_draft(drafts: int, wrong: int) -> Posed | None:
             Trap(answer - 1, "The pass that verifies gives one token of its own: the correction, or one more.")
         )
     return Posed(
-        ask=f"A small model drafts {drafts} tokens, greedily; the large one verifies them in one pass and {said}. How many tokens does the loop yield?",
+        ask=f"A small model drafts {drafts} tokens, greedily; the large one verifies them in one pass and {said}. How "
+        "many tokens does the loop yield?",
         answer=answer,
         tolerance=0.01,
         hints=(
@@ -54,7 +55,8 @@ def tokens_of_a_loop(chance: float, drafts: int) -> Posed:
     answer = float(tokens_per_loop(chance, drafts))
     powers = " + ".join(f"{chance:g}^{k}" for k in range(drafts + 1))
     return Posed(
-        ask=f"Each of {drafts} drafted tokens is right with a chance of {chance:.0%} if those before it were. How many tokens does a loop of drafting and "
+        ask=f"Each of {drafts} drafted tokens is right with a chance of {chance:.0%} if those before it were. How many "
+        "tokens does a loop of drafting and "
         "verifying yield on average, the target's own token included?",
         answer=answer,
         tolerance=0.01,
@@ -81,7 +83,8 @@ def time_with_drafts(target: float, draft: float, drafts: int, chance: float, to
     loop, kept = float(loop_seconds(target, draft, drafts)), float(tokens_per_loop(chance, drafts))
     answer = float(seconds_for(tokens, loop, kept))
     return Posed(
-        ask=f"A pass of the target takes {amount(target, 's')}, whatever it verifies; drafting a token takes {amount(draft, 's')}. With {drafts} drafts a loop, each "
+        ask=f"A pass of the target takes {amount(target, 's')}, whatever it verifies; drafting a token takes "
+        f"{amount(draft, 's')}. With {drafts} drafts a loop, each "
         f"right with a chance of {chance:.0%} if those before it were, how long do {tokens} tokens take?",
         answer=answer,
         dimension="s",
@@ -96,7 +99,8 @@ def time_with_drafts(target: float, draft: float, drafts: int, chance: float, to
             Trap(float(seconds_for(tokens, loop, drafts + 1)), "Not every draft is accepted."),
             Trap(float(seconds_for(tokens, target, kept)), "Drafting takes time too."),
         ),
-        check=f'dscale calc "{tokens} / tokens_per_loop({chance:g}, {drafts}) * ({amount(target, "s")} + {drafts} * {amount(draft, "s")})"',
+        check=f'dscale calc "{tokens} / tokens_per_loop({chance:g}, {drafts}) * ({amount(target, "s")} + {drafts} * '
+        f'{amount(draft, "s")})"',
     )
 
 
@@ -111,7 +115,8 @@ def cost_of_a_draft(times: tuple[float, float], drafts: int) -> Posed:
     answer = (loop - plain) / drafts
     assert abs(float(loop_seconds(plain, answer, drafts)) - loop) < 1e-12
     return Posed(
-        ask=f"A decode step takes {amount(plain, 's')}; a loop that drafts {drafts} tokens and verifies them takes {amount(loop, 's')}. How much does each drafted "
+        ask=f"A decode step takes {amount(plain, 's')}; a loop that drafts {drafts} tokens and verifies them takes "
+        f"{amount(loop, 's')}. How much does each drafted "
         "token add?",
         answer=answer,
         dimension="s",
@@ -144,7 +149,8 @@ def best_number_of_drafts(target: float, draft: float, chance: float) -> Posed |
         return float(seconds_for(1, loop_seconds(target, draft, drafts), tokens_per_loop(chance, drafts)))
 
     return Posed(
-        ask=f"A pass of the target takes {amount(target, 's')}, a drafted token {amount(draft, 's')}; each draft is right with a chance of {chance:.0%} if those before "
+        ask=f"A pass of the target takes {amount(target, 's')}, a drafted token {amount(draft, 's')}; each draft is "
+        f"right with a chance of {chance:.0%} if those before "
         "it were. How many tokens should a loop draft for the least time per token?",
         answer=float(answer),
         tolerance=0.01,
@@ -172,7 +178,8 @@ def drafts_for_free(batch: int, weights: str, chip: str) -> Posed | None:
     if answer < 0.3:
         return None
     return Posed(
-        ask=f"{batch} sequences decode; weights are {weights}, matmuls bf16. {rates_told(machine)} How many drafted tokens a sequence can be verified before "
+        ask=f"{batch} sequences decode; weights are {weights}, matmuls bf16. {rates_told(machine)} How many drafted "
+        "tokens a sequence can be verified before "
         "the matmuls take longer than loading their weights (not rounded)?",
         answer=answer,
         hints=(

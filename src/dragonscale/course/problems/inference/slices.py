@@ -31,8 +31,10 @@ def parameters_from_letters(layers: int, width: int, heads: tuple[int, int], hea
     answer = float(count_parameters(model).total)
     mlp, mixer = 3 * width * hidden, 2 * width * head * (n + k)
     return Posed(
-        ask=f"How many parameters has a Transformer with {layers} layers, D = {count(width)}, a gated MLP (three matrices) of F = "
-        f"{count(hidden)}, {n} query and {k} KV heads of {head}, and a vocabulary of {count(vocab)} whose embedding is shared by input and "
+        ask=f"How many parameters has a Transformer with {layers} layers, D = {count(width)}, a gated MLP (three "
+        "matrices) of F = "
+        f"{count(hidden)}, {n} query and {k} KV heads of {head}, and a vocabulary of {count(vocab)} whose "
+        "embedding is shared by input and "
         "output?",
         answer=answer,
         hints=("Three matrices of the MLP, four of attention, one embedding.", "L·D·(3·F + 2·H·(N + K)) + D·V."),
@@ -65,13 +67,15 @@ def batch_beside_the_weights(weights: float, cache: float, chip: str, chips: int
         return None
     answer = float(largest_batch(memory, weights, cache))
     return Posed(
-        ask=f"{chips} {chip} have {amount(machine.hbm.capacity, 'bytes')} of HBM each. The weights take {amount(weights, 'bytes')} in all, a "
+        ask=f"{chips} {chip} have {amount(machine.hbm.capacity, 'bytes')} of HBM each. The weights take "
+        f"{amount(weights, 'bytes')} in all, a "
         f"sequence's cache {amount(cache, 'bytes')}. How many whole sequences fit beside the weights?",
         answer=answer,
         tolerance=0.004,
         hints=("What is left of all chips' memory, over a cache.", "floor((N·HBM − weights) / cache)."),
         steps=(
-            f"free: {chips}·{amount(machine.hbm.capacity, 'bytes')} − {amount(weights, 'bytes')} = {size(memory - weights)}",
+            f"free: {chips}·{amount(machine.hbm.capacity, 'bytes')} − {amount(weights, 'bytes')} = "
+            f"{size(memory - weights)}",
             f"{size(memory - weights)} / {size(cache)} = {number((memory - weights) / cache)}, so {count(answer)}",
         ),
         traps=(Trap(float(memory // cache), "The weights take their part."),),
@@ -96,7 +100,8 @@ def smallest_slice_of_weights(params: float, weights: str, chip: str) -> Posed |
         return None
     answer = float(piece.chips)
     return Posed(
-        ask=f"Slices of {chip} have 4, 8, 16, 32, 64, … chips of {amount(machine.hbm.capacity, 'bytes')} each. How many chips has the smallest "
+        ask=f"Slices of {chip} have 4, 8, 16, 32, 64, … chips of {amount(machine.hbm.capacity, 'bytes')} each. How "
+        "many chips has the smallest "
         f"that holds {amount(params, 'count')} parameters in {weights}?",
         answer=answer,
         hints=(
@@ -132,7 +137,8 @@ def memory_left_on_a_chip(params: float, weights: str, chip: str, chips: int) ->
     if answer < 0.1 * machine.hbm.capacity:
         return None
     return Posed(
-        ask=f"{amount(params, 'count', 5)} parameters in {weights} are split evenly over {chips} {chip} of {amount(machine.hbm.capacity, 'bytes')}. "
+        ask=f"{amount(params, 'count', 5)} parameters in {weights} are split evenly over {chips} {chip} of "
+        f"{amount(machine.hbm.capacity, 'bytes')}. "
         "How much memory is left on each chip for caches?",
         answer=answer,
         dimension="bytes",

@@ -31,8 +31,10 @@ def tensor_degree_of_prefill(width: int, chip: str, axes: int) -> Posed:
     answer, rate = float(prefill_degree(width, machine, axes)), axis_rate(machine)
     over = "one axis" if axes == 1 else f"{axes} axes"
     return Posed(
-        ask=f"A layer multiplies by two matrices D x F and F x D, F = {count(width)}, in bf16. A {chip} does {amount(machine.peak(), 'FLOP/s')} and an axis "
-        f"of its torus moves {amount(rate, 'bytes/s')} both ways together. Up to which degree of tensor parallelism over {over} do a prompt's "
+        ask=f"A layer multiplies by two matrices D x F and F x D, F = {count(width)}, in bf16. A {chip} does "
+        f"{amount(machine.peak(), 'FLOP/s')} and an axis "
+        f"of its torus moves {amount(rate, 'bytes/s')} both ways together. Up to which degree of tensor "
+        f"parallelism over {over} do a prompt's "
         "matmuls take longer than gathering and scattering its activations (not rounded)?",
         answer=answer,
         hints=(
@@ -64,8 +66,10 @@ def tensor_degree_of_decoding(width: int, batch: int, ratio: int) -> Posed:
     machine = v5e.with_facts(**{"ici.link": v5e.bandwidth("hbm") / ratio / 2})
     answer = float(decode_degree(width, batch, machine))
     return Posed(
-        ask=f"HBM of a chip is {ratio} times as fast as an axis of its torus (both ways together). A decode step of {batch} sequences waits for bf16 "
-        f"weights D x F and F x D, F = {count(width)}. Up to which degree of tensor parallelism over one axis does loading the weights take "
+        ask=f"HBM of a chip is {ratio} times as fast as an axis of its torus (both ways together). A decode step of "
+        f"{batch} sequences waits for bf16 "
+        f"weights D x F and F x D, F = {count(width)}. Up to which degree of tensor parallelism over one axis does "
+        "loading the weights take "
         "longer than gathering and scattering bf16 activations?",
         answer=answer,
         hints=(
@@ -95,8 +99,10 @@ def chips_for_two_dims(ratio: float, axes: tuple[int, int]) -> Posed:
     x, y = axes
     answer = float(chips_for_2d(ratio, axes))
     return Posed(
-        ask=f"Weights can be split along F alone over all {x + y} axes of a torus (4·B·D bytes sent over {x + y}·W), or along D over {x} and F over {y} of "
-        f"them (2D weight-stationary: 4·B/W · (D/({y}·X) + F/({x}·Y)), X chips along D, Y along F, at the best split). F = {ratio:g}·D. From how many chips on "
+        ask=f"Weights can be split along F alone over all {x + y} axes of a torus (4·B·D bytes sent over {x + y}·W), "
+        f"or along D over {x} and F over {y} of "
+        f"them (2D weight-stationary: 4·B/W · (D/({y}·X) + F/({x}·Y)), X chips along D, Y along F, at the best "
+        f"split). F = {ratio:g}·D. From how many chips on "
         "does the second send in less time?",
         answer=answer,
         hints=(
@@ -130,8 +136,10 @@ def time_of_two_dims(batch: int, width: int, degrees: tuple[int, int], chip: str
     rate = axis_rate(machine)
     answer = float(two_axes(batch, width, hidden, degrees, rate))
     return Posed(
-        ask=f"An MLP of D = {count(width)}, F = {count(hidden)} is split over {x} chips along D (one axis) and {y} along F (two axes). A decode step of "
-        f"{batch} tokens gathers bf16 activations [B, D/{x}] over F's chips, sums [B, F/{y}] over D's (an AllReduce), and scatters the result over F's. "
+        ask=f"An MLP of D = {count(width)}, F = {count(hidden)} is split over {x} chips along D (one axis) and {y} "
+        "along F (two axes). A decode step of "
+        f"{batch} tokens gathers bf16 activations [B, D/{x}] over F's chips, sums [B, F/{y}] over D's (an "
+        "AllReduce), and scatters the result over F's. "
         f"An axis moves {amount(rate, 'bytes/s')}. How long do they take together, hops left out?",
         answer=answer,
         dimension="s",
@@ -140,7 +148,8 @@ def time_of_two_dims(batch: int, width: int, degrees: tuple[int, int], chip: str
             "2·B·D/(X·W) + 4·B·F/(YZ·W).",
         ),
         steps=(
-            f"over F's two axes: 2·2·{batch}·{width}/({x}·2·{number(rate)}) = {amount(2 * batch * width / (x * rate), 's')}",
+            f"over F's two axes: 2·2·{batch}·{width}/({x}·2·{number(rate)}) = "
+            f"{amount(2 * batch * width / (x * rate), 's')}",
             f"over D's axis: 4·{batch}·{hidden}/({y}·{number(rate)}) = {amount(4 * batch * hidden / (y * rate), 's')}",
             f"together {amount(answer, 's')}",
         ),
@@ -148,7 +157,8 @@ def time_of_two_dims(batch: int, width: int, degrees: tuple[int, int], chip: str
             Trap(float(one_axis(batch, width, rate, 3)), "That is the time of splitting F alone over three axes."),
             Trap(4 * batch * width / (x * rate) + 4 * batch * hidden / (y * rate), "F's chips lie along two axes."),
         ),
-        check=f'dscale calc "2 bytes*{batch}*{width}/({x}*{chip}.ici_axis) + 4 bytes*{batch}*{hidden}/({y}*{chip}.ici_axis)"',
+        check=f'dscale calc "2 bytes*{batch}*{width}/({x}*{chip}.ici_axis) + 4 '
+        f'bytes*{batch}*{hidden}/({y}*{chip}.ici_axis)"',
     )
 
 
@@ -169,7 +179,8 @@ def bytes_below_latency(ways: int, chip: str) -> Posed:
     ring = _ring(ways, chip)
     answer, link, hop = float(latency_bound_bytes("all_gather", ring)), float(ring.link), float(ring.hop)
     return Posed(
-        ask=f"An AllGather runs around a ring of {ways} {chip}, both ways. A hop takes {amount(hop, 's')}, a link moves {amount(link, 'bytes/s')} one way. "
+        ask=f"An AllGather runs around a ring of {ways} {chip}, both ways. A hop takes {amount(hop, 's')}, a link "
+        f"moves {amount(link, 'bytes/s')} one way. "
         "Below how many bytes (of the gathered array) do its hops take longer than its bytes?",
         answer=answer,
         dimension="bytes",
@@ -201,8 +212,10 @@ def degree_below_latency(batch: int, width: int, chip: str) -> Posed:
     sent = float(batch * width)
     answer = sent / each
     return Posed(
-        ask=f"Decoding gathers int8 activations of {batch} sequences x {count(width)} around a ring of Y {chip}, both ways. A hop takes "
-        f"{amount(float(ring.hop), 's')}, a link moves {amount(float(ring.link), 'bytes/s')} one way. Above which Y (not rounded) is the gather bound by its hops?",
+        ask=f"Decoding gathers int8 activations of {batch} sequences x {count(width)} around a ring of Y {chip}, both "
+        "ways. A hop takes "
+        f"{amount(float(ring.hop), 's')}, a link moves {amount(float(ring.link), 'bytes/s')} one way. Above which "
+        "Y (not rounded) is the gather bound by its hops?",
         answer=answer,
         hints=("A shard must take a link as long as a hop.", "Y = B·D/(W·hop), bytes of a shard being B·D/Y."),
         steps=(

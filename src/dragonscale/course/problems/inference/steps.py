@@ -5,10 +5,7 @@ from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import CHIPS, bandwidth_told, distinct, rates_told, size
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import dtype_bytes, load_chip
-from dragonscale.models import forward_flops, load_model
-from dragonscale.models.flops import Workload
 from dragonscale.rooflines import rates_of
-from dragonscale.rooflines.budget import model_flops
 
 
 @problem(
@@ -29,7 +26,8 @@ def time_to_load_weights(params: float, weights: str, chip: str, chips: int) -> 
     if chips > 1:
         traps.append(Trap(answer * chips, "Each chip reads only its part, all at once."))
     return Posed(
-        ask=f"{amount(params, 'count')} parameters in {weights} lie split over {chips} {chip}. {bandwidth_told(machine)} How long "
+        ask=f"{amount(params, 'count')} parameters in {weights} lie split over {chips} {chip}. "
+        f"{bandwidth_told(machine)} How long "
         "does it take to read every weight once? No decode step is shorter.",
         answer=answer,
         dimension="s",
@@ -105,8 +103,10 @@ def step_of_a_large_batch(batch: int, params: float, token: float, context: int,
         return None
     answer = float(step.lower)
     return Posed(
-        ask=f"{amount(params, 'count')} parameters in int8, matmuls in bf16, on {chips} {chip}; {batch} sequences of {count(context)} "
-        f"tokens decode, each token keeping {amount(token, 'bytes')}. {rates_told(machine)} How long does a step take at best? "
+        ask=f"{amount(params, 'count')} parameters in int8, matmuls in bf16, on {chips} {chip}; {batch} sequences of "
+        f"{count(context)} "
+        f"tokens decode, each token keeping {amount(token, 'bytes')}. {rates_told(machine)} How long does a step "
+        "take at best? "
         "Loading weights overlaps with multiplying by them, reading caches comes after; leave communication out.",
         answer=answer,
         dimension="s",
@@ -115,9 +115,11 @@ def step_of_a_large_batch(batch: int, params: float, token: float, context: int,
             "max(2·B·P/(N·C), b·P/(N·W)) + B·cache/(N·W).",
         ),
         steps=(
-            f"matmuls: 2·{batch}·{number(params)} / ({chips}·{number(machine.peak())}) = {amount(float(step.math), 's')}",
+            f"matmuls: 2·{batch}·{number(params)} / ({chips}·{number(machine.peak())}) = "
+            f"{amount(float(step.math), 's')}",
             f"loading weights: {amount(float(step.weights), 's')}, hidden",
-            f"caches: {batch}·{size(cache)} / ({chips}·{number(machine.bandwidth('hbm'))}) = {amount(float(step.cache), 's')}",
+            f"caches: {batch}·{size(cache)} / ({chips}·{number(machine.bandwidth('hbm'))}) = "
+            f"{amount(float(step.cache), 's')}",
             f"together {amount(answer, 's')}",
         ),
         traps=distinct(
@@ -128,7 +130,8 @@ def step_of_a_large_batch(batch: int, params: float, token: float, context: int,
             ),
             Trap(float(step.math), "The caches are read as well."),
         ),
-        check=f'dscale calc "max(2*{batch}*{params:g} FLOP/({chips}*{chip}.bf16), {size(params)}/({chips}*{chip}.hbm_bandwidth))'
+        check=f'dscale calc "max(2*{batch}*{params:g} FLOP/({chips}*{chip}.bf16), '
+        f"{size(params)}/({chips}*{chip}.hbm_bandwidth))"
         f' + {batch}*{size(cache)}/({chips}*{chip}.hbm_bandwidth)"',
     )
 
@@ -150,14 +153,16 @@ def step_at_full_memory(batch: int, cache: float, params: float, chip: str, chip
     step = decode_times(batch, cache, params, chips, rates_of(machine), weights="int8")
     answer, part = float(step.lower), float((params + batch * cache) / (chips * machine.hbm.capacity))
     return Posed(
-        ask=f"{batch} long sequences with caches of {amount(cache, 'bytes')} decode beside {amount(params, 'bytes')} of int8 weights on "
+        ask=f"{batch} long sequences with caches of {amount(cache, 'bytes')} decode beside {amount(params, 'bytes')} "
+        "of int8 weights on "
         f"{chips} {chip}. {bandwidth_told(machine)} How long does a decode step take at best, bound by memory?",
         answer=answer,
         dimension="s",
         hints=("Everything that lies in memory is read once.", "(B·cache + P·bytes) / (N·W)."),
         steps=(
             f"caches: {size(batch * cache)}, weights: {size(params)}",
-            f"{size(params + batch * cache)} / ({chips}·{amount(machine.bandwidth('hbm'), 'bytes/s')}) = {amount(answer, 's')}",
+            f"{size(params + batch * cache)} / ({chips}·{amount(machine.bandwidth('hbm'), 'bytes/s')}) = "
+            f"{amount(answer, 's')}",
             f"memory is {part:.0%} full, so the step is {part:.0%} of the time to read all of HBM",
         ),
         traps=(
@@ -186,8 +191,10 @@ def tokens_per_second(batch: int, cache: float, params: float, chip: str, chips:
         return None
     answer = float(throughput(batch, step.lower))
     return Posed(
-        ask=f"{amount(params, 'count')} parameters in bf16 on {chips} {chip}, {batch} sequences with {amount(cache, 'bytes')} of cache each. "
-        f"{bandwidth_told(machine)} How many tokens per second do all of them together get at best (write it as 100/s)?",
+        ask=f"{amount(params, 'count')} parameters in bf16 on {chips} {chip}, {batch} sequences with "
+        f"{amount(cache, 'bytes')} of cache each. "
+        f"{bandwidth_told(machine)} How many tokens per second do all of them together get at best (write it as "
+        "100/s)?",
         answer=answer,
         dimension="count/s",
         hints=("First the step: weights and caches, each read once.", "B / step, step = (2·P + B·cache)/(N·W)."),
@@ -201,69 +208,4 @@ def tokens_per_second(batch: int, cache: float, params: float, chip: str, chips:
             Trap(answer / chips, "That is per chip; the question asks for all."),
         ),
         check=f'dscale calc "{batch} / (({size(held)} + {batch} * {size(cache)}) / ({chips} * {chip}.hbm_bandwidth))"',
-    )
-
-
-@problem(
-    "inference",
-    "FLOPs of a token through an MoE",
-    cases=("inference.q5_4_moe_flops",),
-    active=(31.2e9, 12.9e9, 37e9, 5.1e9, 22e9, 3.3e9),
-    tokens=(1, 512, 2048, 4096),
-)
-def flops_of_experts(active: float, tokens: int) -> Posed:
-    answer = float(model_flops(active, tokens, training=False))
-    said = "one token" if tokens == 1 else f"a prompt of {count(tokens)} tokens"
-    return Posed(
-        ask=f"An MoE uses {amount(active, 'count')} of its parameters for a token. How many FLOPs does a forward pass of {said} take, "
-        "attention's dot products left out?",
-        answer=answer,
-        dimension="FLOP",
-        hints=("Only the parameters that a token uses count.", "2·P_active·T."),
-        steps=(
-            "a multiply-add for each parameter that is used: 2 FLOPs",
-            f"2·{number(active)}·{tokens} = {amount(answer, 'FLOP')}",
-        ),
-        traps=(
-            Trap(answer / 2, "A multiply-add is two FLOPs."),
-            Trap(answer * 3, "6·P·T is training: forward and backward."),
-        ),
-        check=f'dscale calc "2 FLOP * {active:g} * {tokens}"',
-    )
-
-
-@problem(
-    "inference",
-    "How long a prompt takes",
-    model=("llama3-70b", "llama3-8b", "llama2-13b", "llama3.1-405b", "qwen2.5-72b"),
-    tokens=(8192, 1024, 2048, 4096, 32768),
-    chip=CHIPS,
-    chips=(16, 4, 8, 32),
-    mfu=(0.4, 0.3, 0.5, 0.6),
-)
-def time_of_a_prefill(model: str, tokens: int, chip: str, chips: int, mfu: float) -> Posed:
-    machine, sections = load_chip(chip), load_model(model).program().sections
-    flops = forward_flops(sections, Workload(1, tokens, tokens))
-    dots = float(flops["scores"])
-    linear = float(sum(flops.values())) - dots - float(flops.get("head", 0.0))
-    rate = chips * machine.peak() * mfu
-    answer = (linear + dots) / rate
-    active = linear / (2 * tokens)
-    return Posed(
-        ask=f"{model}'s layers have {amount(active, 'count')} parameters; causal attention adds {amount(dots, 'FLOP')} of dot products to a "
-        f"prompt of {count(tokens)} tokens. {chips} {chip} of {amount(machine.peak(), 'FLOP/s')} run it at {mfu:.0%} of their bf16 peak. How "
-        "long does the prefill take?",
-        answer=answer,
-        dimension="s",
-        hints=("FLOPs of the layers' matmuls and of the dot products, over the rate.", "(2·P·T + dots) / (N·C·MFU)."),
-        steps=(
-            f"matmuls: 2·{number(active)}·{count(tokens)} = {amount(linear, 'FLOP')}",
-            f"rate: {chips}·{number(machine.peak())}·{mfu:g} = {amount(rate, 'FLOP/s')}",
-            f"({amount(linear, 'FLOP')} + {amount(dots, 'FLOP')}) / {amount(rate, 'FLOP/s')} = {amount(answer, 's')}",
-        ),
-        traps=(
-            Trap(answer * mfu, f"The chips reach {mfu:.0%} of their peak."),
-            Trap(answer * 3, "6·P·T is training; a forward pass is 2·P·T."),
-        ),
-        check=f'dscale calc "(2 FLOP*{active:.6g}*{tokens} + {dots:.6g} FLOP) / ({chips} * {chip}.bf16 * {mfu:g})"',
     )

@@ -1,4 +1,6 @@
-"""Problems on replicas with full batches: what fits, requests per second, what a larger slice brings, what ends in a step."""
+"""Problems on replicas with full batches: what fits, requests per second, larger slices, what ends in a step."""
+
+import math
 
 from dragonscale.closed_forms.serving_fleet import (
     evicted_per_step,
@@ -30,7 +32,8 @@ def caches_beside_70b(dtype: str, context: int, chip: str, chips: int) -> Posed 
         return None
     answer = float(largest_batch(memory, weights, cache))
     return Posed(
-        ask=f"LLaMA-3 70B (70e9 parameters, 163,840 cached numbers a token) lies in {dtype} on {chips} {chip} of {amount(machine.hbm.capacity, 'bytes')}, its cache in {dtype} "
+        ask=f"LLaMA-3 70B (70e9 parameters, 163,840 cached numbers a token) lies in {dtype} on {chips} {chip} of "
+        f"{amount(machine.hbm.capacity, 'bytes')}, its cache in {dtype} "
         f"too. How many sequences of {count(context)} tokens fit beside the weights?",
         answer=answer,
         tolerance=0.004,
@@ -56,7 +59,8 @@ def caches_beside_70b(dtype: str, context: int, chip: str, chips: int) -> Posed 
 def requests_of_a_replica(batch: int, step: float, output: int) -> Posed:
     answer = float(requests_per_second(batch, step, output))
     return Posed(
-        ask=f"A replica always decodes {batch} sequences; a step takes {amount(step, 's')} and a request {output} steps. How many requests does it finish per second (as 4.2/s)?",
+        ask=f"A replica always decodes {batch} sequences; a step takes {amount(step, 's')} and a request {output} "
+        "steps. How many requests does it finish per second (as 4.2/s)?",
         answer=answer,
         dimension="count/s",
         hints=("Each request stays for as many steps as it has output tokens.", "B / (step·O)."),
@@ -92,12 +96,15 @@ def gain_of_a_larger_slice(token: float, context: int, weights: float, chips: in
     ]
     answer = rates[1] / rates[0]
     return Posed(
-        ask=f"{amount(weights, 'bytes')} of weights on {chips} v5e of 16GB; a sequence keeps {count(context)} tokens of {amount(token, 'bytes')}. Batches fill the memory, and a step reads all of "
-        f"memory, so it takes as long on {2 * chips} chips. By which factor do requests per second and chip grow there? Round batches down.",
+        ask=f"{amount(weights, 'bytes')} of weights on {chips} v5e of 16GB; a sequence keeps {count(context)} tokens "
+        f"of {amount(token, 'bytes')}. Batches fill the memory, and a step reads all of "
+        f"memory, so it takes as long on {2 * chips} chips. By which factor do requests per second and chip grow "
+        "there? Round batches down.",
         answer=answer,
         hints=("The weights lie there once, however many chips.", "(batch on 2N / 2N) / (batch on N / N)."),
         steps=(
-            f"batch on {chips}: floor(({chips}·16GB − {amount(weights, 'bytes')}) / {size(token * context)}) = {batches[0]:g}",
+            f"batch on {chips}: floor(({chips}·16GB − {amount(weights, 'bytes')}) / {size(token * context)}) = "
+            f"{batches[0]:g}",
             f"batch on {2 * chips}: {batches[1]:g}",
             f"({batches[1]:g}/{2 * chips}) / ({batches[0]:g}/{chips}) = {number(answer)}",
         ),
@@ -105,7 +112,8 @@ def gain_of_a_larger_slice(token: float, context: int, weights: float, chips: in
             Trap(2 * answer, "Per chip: there are twice as many."),
             Trap(1.0, "The weights take a smaller part of a larger slice, so more than twice the batch fits."),
         ),
-        check=f'dscale calc "largest_batch({2 * chips}*16GB, {size(weights)}, {size(token * context)}) / (2 * largest_batch({chips}*16GB, {size(weights)}, {size(token * context)}))"',
+        check=f'dscale calc "largest_batch({2 * chips}*16GB, {size(weights)}, {size(token * context)}) / (2 * '
+        f'largest_batch({chips}*16GB, {size(weights)}, {size(token * context)}))"',
     )
 
 
@@ -121,7 +129,8 @@ def tokens_that_leave(batch: int, prompt: int, output: int) -> Posed:
     answer = float(evicted_per_step(batch, prompt, output))
     ending = float(finished_per_step(batch, output))
     return Posed(
-        ask=f"{batch} sequences with prompts of {count(prompt)} tokens decode {count(output)} each, at all stages. How many cached tokens does a decode step free on average?",
+        ask=f"{batch} sequences with prompts of {count(prompt)} tokens decode {count(output)} each, at all stages. How "
+        "many cached tokens does a decode step free on average?",
         answer=answer,
         hints=("How many sequences end in a step?", "B/O sequences end, each with P + O tokens."),
         steps=(
@@ -144,13 +153,12 @@ def tokens_that_leave(batch: int, prompt: int, output: int) -> Posed:
     replica=(8, 4, 16),
 )
 def chips_for_a_rate(rate: float, each: float, replica: int) -> Posed:
-    import math
-
     per = float(requests_per_second(each * replica, 1, 1))
     copies = math.ceil(rate / per)
     answer = float(copies * replica)
     return Posed(
-        ask=f"A replica of {replica} chips serves {each:g} requests per second for each chip. How many chips do {rate:g} requests per second take, in whole replicas, none of them idle on purpose?",
+        ask=f"A replica of {replica} chips serves {each:g} requests per second for each chip. How many chips do "
+        f"{rate:g} requests per second take, in whole replicas, none of them idle on purpose?",
         answer=answer,
         tolerance=0.004,
         hints=("First whole replicas, then chips.", "ceil(rate / (N·q))·N."),

@@ -34,7 +34,8 @@ def least_latency(model: tuple[str, float, int], context: int, chip: str, chips:
     step = decode_times(1, token * context, params, chips, rates_of(machine), weights="int8")
     answer = float(step.lower)
     return Posed(
-        ask=f"{model_told(model)} decodes one sequence of {count(context)} tokens on {chips} {chip}. {rates_told(machine)} How long does a step take at best?",
+        ask=f"{model_told(model)} decodes one sequence of {count(context)} tokens on {chips} {chip}. "
+        f"{rates_told(machine)} How long does a step take at best?",
         answer=answer,
         dimension="s",
         hints=("With one sequence everything waits for memory.", "(P + kv·S) / (N·W)."),
@@ -64,7 +65,8 @@ def highest_throughput(model: tuple[str, float, int], context: int, chip: str) -
     answer = float(plateau(cache, params, rates_of(machine))) / 1e3
     one = decode_times(1, cache, params, 1, rates_of(machine), weights="int8")
     return Posed(
-        ask=f"{model_told(model)} decodes sequences of {count(context)} tokens in batches far above the critical one. {rates_told(machine)} Which number of tokens per "
+        ask=f"{model_told(model)} decodes sequences of {count(context)} tokens in batches far above the critical one. "
+        f"{rates_told(machine)} Which number of tokens per "
         "millisecond and chip can no batch exceed?",
         answer=answer,
         hints=(
@@ -80,7 +82,8 @@ def highest_throughput(model: tuple[str, float, int], context: int, chip: str) -
             Trap(1e-3 / float(one.math), "Caches are read as well."),
             Trap(1e-3 / float(one.cache), "Matmuls take time as well."),
         ),
-        check=f'dscale calc "1 / (2 FLOP * {params:g} / {chip}.bf16 + {token} bytes * {context} / {chip}.hbm_bandwidth)" --to /ms',
+        check=f'dscale calc "1 / (2 FLOP * {params:g} / {chip}.bf16 + {token} bytes * {context} / {chip}.hbm_bandwidth)" '
+        "--to /ms",
     )
 
 
@@ -96,13 +99,15 @@ def context_of_caches(model: tuple[str, float, int], chip: str, kv: int) -> Pose
     machine, (name, params, token) = load_chip(chip), model
     answer = float(cache_over_flops(token * kv, params, rates_of(machine)))
     return Posed(
-        ask=f"LLaMA-3 {name} multiplies each token by {amount(params, 'count')} parameters in bf16 and keeps {count(token * kv)} bytes for each cached one. {rates_told(machine)} From which context "
+        ask=f"LLaMA-3 {name} multiplies each token by {amount(params, 'count')} parameters in bf16 and keeps "
+        f"{count(token * kv)} bytes for each cached one. {rates_told(machine)} From which context "
         "on does reading a sequence's cache take longer than multiplying its token?",
         answer=answer,
         hints=("Both grow with the batch, so it cancels.", "2·P/C = kv·S/W: S = 2·P·W/(C·kv)."),
         steps=(
             f"multiplying: 2·{number(params)} / {number(machine.peak())} = {amount(2 * params / machine.peak(), 's')}",
-            f"reading a token: {token * kv} / {number(machine.bandwidth('hbm'))} = {amount(token * kv / machine.bandwidth('hbm'), 's')}",
+            f"reading a token: {token * kv} / {number(machine.bandwidth('hbm'))} = "
+            f"{amount(token * kv / machine.bandwidth('hbm'), 's')}",
             f"{number(answer)} tokens",
         ),
         traps=(
@@ -137,18 +142,23 @@ def batch_of_a_latency(
     step = decode_times(answer, cache, params, chips, rates_of(machine), weights="int8")
     binds = "memory holds" if fits < rough else "the limit allows"
     return Posed(
-        ask=f"{model_told(model)} decodes sequences of {count(context)} tokens on {chips} {chip} of {amount(machine.hbm.capacity, 'bytes')}, split evenly. {rates_told(machine)} A step may take "
-        f"{amount(limit, 's')}: max(FLOPs, weight reads) + cache reads, no communication. What is the largest batch that is fast enough and fits?",
+        ask=f"{model_told(model)} decodes sequences of {count(context)} tokens on {chips} {chip} of "
+        f"{amount(machine.hbm.capacity, 'bytes')}, split evenly. {rates_told(machine)} A step may take "
+        f"{amount(limit, 's')}: max(FLOPs, weight reads) + cache reads, no communication. What is the largest "
+        "batch that is fast enough and fits?",
         answer=answer,
         tolerance=0.008,
         hints=(
-            "Solve the step for the batch, once with FLOPs and once with weight reads; the smaller wins. Then look at memory.",
+            "Solve the step for the batch, once with FLOPs and once with weight reads; the smaller wins. Then "
+            "look at memory.",
             "B = min((t − P/(N·W)) / c, t / (f + c), (N·HBM − P)/cache), c and f for one sequence.",
         ),
         steps=(
-            f"a sequence: cache {amount(float(one.cache), 's')}, FLOPs {amount(float(one.math), 's')}; weights {amount(float(one.weights), 's')}",
+            f"a sequence: cache {amount(float(one.cache), 's')}, FLOPs {amount(float(one.math), 's')}; weights "
+            f"{amount(float(one.weights), 's')}",
             f"within {amount(limit, 's')}: {number(rough)}; in memory: {count(fits)}",
-            f"{binds} {count(answer)}; the step is {amount(float(step.lower), 's')}, {number(float(throughput(answer, step.lower, chips)))} tokens/s and chip",
+            f"{binds} {count(answer)}; the step is {amount(float(step.lower), 's')}, "
+            f"{number(float(throughput(answer, step.lower, chips)))} tokens/s and chip",
         ),
         traps=(
             Trap(float(int(limit / float(one.cache))), "Weights are read (and multiplied) as well."),
@@ -157,7 +167,8 @@ def batch_of_a_latency(
                 "Both the time and the memory limit the batch.",
             ),
         ),
-        check=f'dscale calc "floor(min(batch_within({amount(limit, "s")}, {token} bytes * {context}, {params:g}, {chips}, {chip}, weights=int8), '
+        check=f'dscale calc "floor(min(batch_within({amount(limit, "s")}, {token} bytes * {context}, {params:g}, '
+        f"{chips}, {chip}, weights=int8), "
         f'largest_batch({chips}*{chip}.hbm, {size(params)}, {token} bytes * {context})))"',
     )
 
@@ -177,8 +188,10 @@ def degree_of_llama3(width: int, chip: str, axes: int) -> Posed | None:
     answer = float(prefill_degree(width, machine, axes))
     link = machine.network.link  # pyright: ignore[reportAttributeAccessIssue]
     return Posed(
-        ask=f"F of a LLaMA-3 is {count(width)}. A {chip} does {amount(machine.peak(), 'FLOP/s')} in bf16; a link moves {amount(link, 'bytes/s')} one way. Over {axes} "
-        f"{'axis' if axes == 1 else 'axes'} that close to rings, up to which degree of tensor parallelism do matmuls that are bound by compute hide their collectives (not rounded)?",
+        ask=f"F of a LLaMA-3 is {count(width)}. A {chip} does {amount(machine.peak(), 'FLOP/s')} in bf16; a link moves "
+        f"{amount(link, 'bytes/s')} one way. Over {axes} "
+        f"{'axis' if axes == 1 else 'axes'} that close to rings, up to which degree of tensor parallelism do "
+        "matmuls that are bound by compute hide their collectives (not rounded)?",
         answer=answer,
         hints=("An axis moves bytes both ways at once.", "M·F·W/C, with W both directions of an axis."),
         steps=(

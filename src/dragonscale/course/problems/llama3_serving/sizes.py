@@ -22,7 +22,8 @@ from dragonscale.serving.space import smallest_slice
 def flops_of_llama3(params: float, tokens: int) -> Posed:
     answer = float(model_flops(params, tokens, training=False))
     return Posed(
-        ask=f"How many FLOPs does a forward pass of {count(tokens)} token{'s' if tokens > 1 else ''} through {amount(params, 'count', 5)} parameters take, attention's dot products left out?",
+        ask=f"How many FLOPs does a forward pass of {count(tokens)} token{'s' if tokens > 1 else ''} through "
+        f"{amount(params, 'count', 5)} parameters take, attention's dot products left out?",
         answer=answer,
         dimension="FLOP",
         hints=("Each parameter multiplies and adds once for each token.", "2·P·T."),
@@ -52,7 +53,8 @@ def caches_of_a_batch(batch: int, token: tuple[int, str], context: int, kv: str)
     each = dtype_bytes(kv)
     answer = float(batch * context * numbers * each)
     return Posed(
-        ask=f"LLaMA-3 {name} keeps {count(numbers)} numbers for a token. How many bytes are the caches of {batch} sequences of {count(context)} tokens in {kv}?",
+        ask=f"LLaMA-3 {name} keeps {count(numbers)} numbers for a token. How many bytes are the caches of {batch} "
+        f"sequences of {count(context)} tokens in {kv}?",
         answer=answer,
         dimension="bytes",
         hints=("Numbers of a token, times tokens, times sequences.", "kv·b·S·B."),
@@ -85,8 +87,10 @@ def slice_for_a_batch(batch: int, model: tuple[float, int, str], context: int, c
         return None
     answer = float(piece.chips)
     return Posed(
-        ask=f"LLaMA-3 {name} in int8 ({amount(params, 'bytes')} of weights, {count(token)} bytes of cache a token) shall decode {batch} sequences of {count(context)} tokens. Slices of {chip} have "
-        f"4, 8, 16, 32, 64, … chips of {amount(machine.hbm.capacity, 'bytes')}. How many chips has the smallest that holds weights and caches?",
+        ask=f"LLaMA-3 {name} in int8 ({amount(params, 'bytes')} of weights, {count(token)} bytes of cache a token) "
+        f"shall decode {batch} sequences of {count(context)} tokens. Slices of {chip} have "
+        f"4, 8, 16, 32, 64, … chips of {amount(machine.hbm.capacity, 'bytes')}. How many chips has the smallest "
+        "that holds weights and caches?",
         answer=answer,
         hints=("Add weights and caches, divide by a chip's memory.", "(P + B·kv·S) / HBM, up to a power of two."),
         steps=(
@@ -127,20 +131,25 @@ def chips_of_a_latency(params: float, weights: str, limit: float, chip: str) -> 
     if chips < 4 or chips > 256:
         return None
     return Posed(
-        ask=f"{amount(params, 'count', 5)} parameters in {weights} shall decode with steps of at most {amount(limit, 's')}. Slices of {chip} have 4, 8, 16, … chips of {amount(machine.hbm.capacity, 'bytes')}. "
-        f"{bandwidth_told(machine)} How many chips has the smallest slice that holds the weights and reads them all in time?",
+        ask=f"{amount(params, 'count', 5)} parameters in {weights} shall decode with steps of at most "
+        f"{amount(limit, 's')}. Slices of {chip} have 4, 8, 16, … chips of "
+        f"{amount(machine.hbm.capacity, 'bytes')}. "
+        f"{bandwidth_told(machine)} How many chips has the smallest slice that holds the weights and reads them "
+        "all in time?",
         answer=float(chips),
         hints=("Two conditions: memory and time.", "N ≥ b·P/HBM and N ≥ b·P/(W·t), up to a power of two."),
         steps=(
             f"memory: {size(held)} / {amount(machine.hbm.capacity, 'bytes')} = {number(held / machine.hbm.capacity)}",
-            f"time: {size(held)} / ({amount(machine.bandwidth('hbm'), 'bytes/s')}·{amount(limit, 's')}) = {number(held / machine.bandwidth('hbm') / limit)}",
+            f"time: {size(held)} / ({amount(machine.bandwidth('hbm'), 'bytes/s')}·{amount(limit, 's')}) = "
+            f"{number(held / machine.bandwidth('hbm') / limit)}",
             f"{chips} chips, which take {amount(loading(chips), 's')}",
         ),
         traps=(
             Trap(chips / 2, f"{chips // 2} chips take {amount(loading(chips // 2), 's')}, or do not hold the weights."),
             Trap(chips * 2.0, "Half of that is enough."),
         ),
-        check=f'dscale calc "2 ** ceil(log2(max({size(held)} / {chip}.hbm, {size(held)} / ({chip}.hbm_bandwidth * {amount(limit, "s")}))))"',
+        check=f'dscale calc "2 ** ceil(log2(max({size(held)} / {chip}.hbm, {size(held)} / ({chip}.hbm_bandwidth * '
+        f'{amount(limit, "s")}))))"',
     )
 
 
@@ -157,7 +166,8 @@ def step_of_a_pod(params: float, weights: str, pod: tuple[str, int]) -> Posed | 
     machine, each = load_chip(chip), dtype_bytes(weights)
     answer = float(decode_times(1, 0, params, chips, rates_of(machine), weights=weights).weights)
     return Posed(
-        ask=f"{amount(params, 'count', 5)} parameters in {weights} lie on {chips} {chip}. {bandwidth_told(machine)} Which decode step can no batch undercut, communication left out?",
+        ask=f"{amount(params, 'count', 5)} parameters in {weights} lie on {chips} {chip}. {bandwidth_told(machine)} "
+        "Which decode step can no batch undercut, communication left out?",
         answer=answer,
         dimension="s",
         hints=("Every weight is read once in a step.", "b·P/(N·W)."),

@@ -26,7 +26,8 @@ def flops_of_a_dollar(chip: str, price: float) -> Posed | None:
     answer = float(flops_per_usd(machine))
     assert machine.price is not None
     return Posed(
-        ask=f"A {chip} does {amount(machine.peak(), 'FLOP/s')} in bf16 and costs ${machine.price:g} an hour. How many FLOPs does a dollar buy at the peak?",
+        ask=f"A {chip} does {amount(machine.peak(), 'FLOP/s')} in bf16 and costs ${machine.price:g} an hour. How many "
+        "FLOPs does a dollar buy at the peak?",
         answer=answer,
         dimension="FLOP",
         hints=("A dollar buys 1/price hours.", "C·3600/price."),
@@ -58,12 +59,14 @@ def cache_of_llama3(model: str, kv: str, tokens: int) -> Posed:
     answer = float(kv_bytes_per_token(one, kv)) * tokens
     said = "does a token take" if tokens == 1 else f"do {count(tokens)} tokens take"
     return Posed(
-        ask=f"{model} has {one.n_layers} layers, {dims['n']} query heads and {dims['k']} KV heads of {dims['h']}. How many bytes of cache {said} in {kv}?",
+        ask=f"{model} has {one.n_layers} layers, {dims['n']} query heads and {dims['k']} KV heads of {dims['h']}. How "
+        f"many bytes of cache {said} in {kv}?",
         answer=answer,
         dimension="bytes",
         hints=("Keys and values of the KV heads in every layer.", "2·bytes·K·H·L for each token."),
         steps=(
-            f"2·{dims['k']}·{dims['h']}·{one.n_layers} = {count(2 * dims['k'] * dims['h'] * one.n_layers)} numbers a token",
+            f"2·{dims['k']}·{dims['h']}·{one.n_layers} = {count(2 * dims['k'] * dims['h'] * one.n_layers)} numbers "
+            "a token",
             f"at {each:g} bytes each, {count(tokens)} times: {count(answer)} bytes",
         ),
         traps=(
@@ -89,7 +92,8 @@ def step_on_a_small_slice(read: tuple[float, float], chip: str, chips: int) -> P
     step = decode_times(1, caches, weights, chips, rates_of(machine), weights="int8")
     answer = float(step.weights + step.cache)
     return Posed(
-        ask=f"A decode step reads {amount(weights, 'bytes')} of weights and {amount(caches, 'bytes')} of caches on {chips} {chip}. {bandwidth_told(machine)} How long does it take at "
+        ask=f"A decode step reads {amount(weights, 'bytes')} of weights and {amount(caches, 'bytes')} of caches on "
+        f"{chips} {chip}. {bandwidth_told(machine)} How long does it take at "
         "best, bound by memory?",
         answer=answer,
         dimension="s",
@@ -117,7 +121,8 @@ def step_on_a_small_slice(read: tuple[float, float], chip: str, chips: int) -> P
 def tokens_of_a_chip(step: float, batch: int, chips: int) -> Posed:
     answer = float(throughput(batch, step, chips))
     return Posed(
-        ask=f"{batch} sequences decode on {chips} chips, a step taking {amount(step, 's', 4)}. How many tokens per second is that for each chip (write it as 100/s)?",
+        ask=f"{batch} sequences decode on {chips} chips, a step taking {amount(step, 's', 4)}. How many tokens per "
+        "second is that for each chip (write it as 100/s)?",
         answer=answer,
         dimension="count/s",
         hints=("A step gives every sequence one token.", "B / (step·N)."),
@@ -143,7 +148,8 @@ def tokens_of_a_chip(step: float, batch: int, chips: int) -> Posed:
 def cost_of_a_million_tokens(rate: float, price: float) -> Posed:
     answer = float(usd_per_million(rate, 1, price))
     return Posed(
-        ask=f"A chip costs ${price:g} an hour and makes {rate:g} output tokens per second. What do a million tokens cost (in $)?",
+        ask=f"A chip costs ${price:g} an hour and makes {rate:g} output tokens per second. What do a million tokens "
+        "cost (in $)?",
         answer=answer,
         dimension="USD",
         hints=("How many chip-hours do a million tokens take?", "price/3600/rate·1e6."),
@@ -172,7 +178,8 @@ def floor_of_flops(batch: int, model: tuple[str, float], chip: str, chips: int) 
     machine, (name, params) = load_chip(chip), model
     answer = float(decode_times(batch, 0, params, chips, rates_of(machine)).math)
     return Posed(
-        ask=f"A step multiplies {batch} tokens by {amount(params, 'count')} parameters (LLaMA-3 {name}) in bf16 on {chips} {chip}. {rates_told(machine)} "
+        ask=f"A step multiplies {batch} tokens by {amount(params, 'count')} parameters (LLaMA-3 {name}) in bf16 on "
+        f"{chips} {chip}. {rates_told(machine)} "
         "How long do the FLOPs alone take?",
         answer=answer,
         dimension="s",
