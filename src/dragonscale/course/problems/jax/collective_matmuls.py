@@ -139,6 +139,8 @@ def gain_of_overlap(naive: float, overlapped: float, alone: float) -> Posed | No
     if not alone < overlapped < 0.93 * naive:
         return None
     bounds = _timed(alone, naive - alone)
+    if overlapped < bounds.lower:
+        return None
     gain = bounds.upper / overlapped
     return Posed(
         ask=f"A sharded matmul takes {naive:g} us with a plain AllGather in front, {overlapped:g} us as a collective matmul, and {alone:g} us without any communication. How many times as fast is the collective matmul as the plain form?",
@@ -167,7 +169,7 @@ def width_that_hides_a_hop(chip: str, ways: str, ring: int) -> Posed:
         answer=columns,
         hints=("A part of p elements needs 2·p·F/Y FLOPs and 2·p bytes on the wire.", "2·p·(F/Y) / C = 2·p / W, so F/Y = C / W"),
         steps=("per element of A: 2 · F/Y FLOPs against 2 bytes", f"F/Y = {amount(known.peak('bf16'), 'FLOP/s')} / {amount(rate, 'bytes/s')} = {count(columns)}"),
-        traps=(Trap(columns * 2, "bf16 has two bytes and a multiply-add two FLOPs: the twos cancel."), Trap(columns * ring, "That is F in all; each chip has an Y-th of it."), Trap(known.peak("bf16") / known.hbm.bandwidth, "The parts come over the network, not from HBM.")),
+        traps=(Trap(columns * 2, "bf16 has two bytes and a multiply-add two FLOPs: the twos cancel."), Trap(columns * ring, "That is F in all; each chip has a Y-th of it."), Trap(known.peak("bf16") / known.hbm.bandwidth, "The parts come over the network, not from HBM.")),
         check=f'dscale calc "{chip}.bf16 / {chip}.{"ici_link" if ways == "one direction" else "ici_axis"}"',
     )  # fmt: skip
 

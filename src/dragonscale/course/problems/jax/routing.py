@@ -21,7 +21,7 @@ def loop_over_experts(tokens: int, width: int, hidden: int, experts: int, picks:
     sizes = {"S": tokens, "D": width, "F": hidden, "E": experts}
     flops = einsum_cost(parse_einsum("bf16[S, D] @ bf16[E, D, F] -> bf16[E, S, F]"), sizes).total_flops
     return Posed(
-        ask=f"An MoE layer multiplies S={tokens} tokens of width D={width} with one matrix [D, F={hidden}] for each of E={experts} experts, in a loop in which every expert multiplies all tokens and a mask keeps the {picks} that each token picked. How many FLOPs are that?",
+        ask=f"An MoE layer multiplies S={tokens} tokens of width D={width} with one matrix [D, F={hidden}] for each of E={experts} experts, in a loop in which every expert multiplies all tokens and a mask keeps the {picks} that each token picked. How many FLOPs is that?",
         answer=flops,
         dimension="FLOP",
         hints=("The mask comes after the matmul and saves nothing.", "2 · S · D · F · E"),

@@ -118,7 +118,7 @@ def bytes_of_an_op(rows: int, summed: int, columns: int, dtype: str) -> Posed:
         dimension="bytes",
         hints=("Both operands are read, the result is written.", "bytes = (m·k + k·n + m·n) · bytes of an element"),
         steps=(f"{rows}·{summed} + {summed}·{columns} + {rows}·{columns} = {count(work.hbm_bytes / size)} elements", f"· {size} bytes = {count(work.hbm_bytes)} bytes = {amount(work.hbm_bytes, 'bytes')}"),
-        traps=(Trap(work.hbm_bytes / size if size > 1 else 2 * work.hbm_bytes, f"An element of {dtype} has {size} bytes."), Trap(work.hbm_bytes * 2, "Each operand is read once.")) if size != 2 else (Trap(work.hbm_bytes / size, "An element of bf16 has 2 bytes."),),
+        traps=(Trap(2 * work.hbm_bytes, "An element of s8 has one byte."),) if size == 1 else (Trap(work.hbm_bytes / size, f"An element of {dtype} has {size} bytes."),),
         check=f'dscale calc "({rows}*{summed} + {summed}*{columns} + {rows}*{columns}) * {size} bytes"',
     )  # fmt: skip
 

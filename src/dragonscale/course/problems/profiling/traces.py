@@ -75,11 +75,12 @@ def bandwidth_of_a_collective(kind: str, rows: int, columns: int, devices: int, 
     sent = wire_bytes(KINDS[kind], volume, devices)
     seconds = float(f"{sent / rate:.4g}")
     gathers = kind == "all-gather"
+    article = "a" if kind == "reduce-scatter" else "an"
     shape = f"bf16[{rows},{columns}]"
     whole = f"whose result is {shape}" if gathers else f"whose operand is {shape}"
     times = "2 · " if kind == "all-reduce" else ""
     return Posed(
-        ask=f"A trace shows an {kind} in groups of {devices}, {whole} on each device, taking {amount(seconds, 's')}. At which rate did each device send? Count exactly, (N-1)/N of the array{' twice' if times else ''}.",
+        ask=f"A trace shows {article} {kind} in groups of {devices}, {whole} on each device, taking {amount(seconds, 's')}. At which rate did each device send? Count exactly, (N-1)/N of the array{' twice' if times else ''}.",
         answer=sent / seconds,
         dimension="bytes/s",
         hints=("HLO prints shapes as one device has them.", f"bytes sent = {times}V · (N−1)/N; over the time"),
@@ -106,7 +107,7 @@ def mfu_of_a_step(chip: str, params: float, tokens: int, reached: float) -> Pose
     seconds = float(f"{flops / (reached * peak):.4g}")
     answer = utilisation(flops, peak * seconds)
     return Posed(
-        ask=f"A step of training a dense model of {number(params / 1e9)}B parameters on {count(tokens)} tokens for each chip takes {amount(seconds, 's')} in the trace of a {chip} ({amount(peak, 'FLOP/s')} in bf16). What is the MFU, counting 6 FLOPs for each parameter and token? (A fraction or percent.)",
+        ask=f"A step of training a dense model of {number(params / 1e9)}B parameters on {count(tokens)} tokens for each chip takes {amount(seconds, 's')} in a trace on {chip} ({amount(peak, 'FLOP/s')} in bf16). What is the MFU, counting 6 FLOPs for each parameter and token? (A fraction or percent.)",
         answer=answer,
         hints=("FLOPs that the model needs over FLOPs that the chip could have done.", "MFU = 6 · N · tokens / (C · t)"),
         steps=(f"6 · {number(params / 1e9)}e9 · {tokens} = {amount(flops, 'FLOP')}", f"{amount(peak, 'FLOP/s')} · {amount(seconds, 's')} = {amount(peak * seconds, 'FLOP')}", f"MFU = {number(answer)}"),

@@ -118,14 +118,14 @@ def gather_or_add_up(chip: str, tokens: int, width: int) -> Posed | None:
 def tokens_that_hide_a_gather(chip: str, axes: int) -> Posed:
     known, link = torus(chip)
     tokens = wire_intensity(known) / axes
-    over = "one axis" if axes == 1 else "two axes at once"
+    over = "one axis of the torus" if axes == 1 else "two axes of the torus at once"
     return Posed(
-        ask=f"In[B, D] · W[D_X, F] in bf16 on {chip}: W is gathered over {over} of the torus while every chip multiplies. From which B on is it bound by compute, to first order? C = {amount(known.peak('bf16'), 'FLOP/s')}; an axis carries {amount(2 * link, 'bytes/s')} both ways.",
+        ask=f"In[B, D] · W[D_X, F] in bf16 on {chip}: W is gathered over {over} while every chip multiplies. From which B on is it bound by compute, to first order? C = {amount(known.peak('bf16'), 'FLOP/s')}; an axis carries {amount(2 * link, 'bytes/s')} both ways.",
         answer=tokens,
         hints=("Set the time of the matmul equal to that of the AllGather; D and F cancel.", "2·B·D·F / C = 2·D·F / W, so B = C / W"),
         steps=(f"W = {axes} · {amount(2 * link, 'bytes/s')}", f"B = {amount(known.peak('bf16'), 'FLOP/s')} / {amount(2 * link * axes, 'bytes/s')} = {count(tokens)}"),
         traps=(
-            Trap(2 * tokens, "bf16 has two bytes and a multiply-add two FLOPs: both twos cancel. Or is W both directions?"),
+            Trap(2 * tokens, "bf16 has two bytes and a multiply-add two FLOPs, which cancel; and W is both directions."),
             Trap(known.peak("bf16") / known.hbm.bandwidth, "That is the batch against HBM; here the weights come over the network."),
         ),
         check=f'dscale calc "{chip}.bf16 / ({axes} * {chip}.ici_axis)"',

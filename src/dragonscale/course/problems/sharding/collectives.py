@@ -14,10 +14,10 @@ TPUS = ("v5e", "v4p", "v5p", "v6e")
 SIZES = ("100MB", "34MB", "1GB", "256MB", "64MB", "500MB")
 FIRST_ORDER = "to first order, that is without the (N-1)/N"
 NAMES = {
-    "all_gather": "AllGather",
-    "reduce_scatter": "ReduceScatter",
-    "all_reduce": "AllReduce",
-    "all_to_all": "AllToAll",
+    "all_gather": "an AllGather",
+    "reduce_scatter": "a ReduceScatter",
+    "all_reduce": "an AllReduce",
+    "all_to_all": "an AllToAll",
 }
 PART = {"all_gather": "V / W", "reduce_scatter": "V / W", "all_reduce": "2 · V / W", "all_to_all": "V / (4 · W)"}
 
@@ -63,9 +63,9 @@ def four_collectives(kind: str, chip: str, size: str, chips: int) -> Posed:
     volume, ring = parse(size, "bytes", "a size"), Rings((Ring(chips),), link)
     seconds, gather = (collective_time(one, volume, ring).bandwidth for one in (kind, "all_gather"))
     traps = [Trap(2 * seconds, "A ring is used in both directions: W is twice one link's direction.")]
-    traps.append(Trap(gather, f"That is an AllGather; an {NAMES[kind]} takes {PART[kind]}.") if kind != "reduce_scatter" else Trap(seconds / chips, "Every chip begins with partial sums of the whole array."))  # fmt: skip
+    traps.append(Trap(gather, f"That is an AllGather; {NAMES[kind]} takes {PART[kind]}.") if kind != "reduce_scatter" else Trap(seconds / chips, "Every chip begins with partial sums of the whole array."))  # fmt: skip
     return Posed(
-        ask=f"How long does an {NAMES[kind]} of {size} (the whole array as the axis sees it) take {FIRST_ORDER} on a full ring of {chips} {chip} chips? A chip has {link_words(link)}; leave latency out.",
+        ask=f"How long does {NAMES[kind]} of {size} (the whole array as the axis sees it) take on a full ring of {chips} {chip} chips, {FIRST_ORDER}? A chip has {link_words(link)}; leave latency out.",
         answer=seconds,
         dimension="s",
         hints=("In units of an AllGather, V/W: a ReduceScatter is the same backwards, an AllReduce is both, an AllToAll sends each piece only to where it is needed.", f"t = {PART[kind]}, W both directions"),
@@ -122,7 +122,7 @@ def where_latency_takes_over(kind: str, chip: str, chips: int) -> Posed:
     what = (
         "one send from each chip to its neighbour"
         if kind == "permute"
-        else f"an AllGather over a full ring of {chips} chips, the (N-1)/N counted"
+        else f"an AllGather over a full ring of {chips} chips (the (N-1)/N counted)"
     )
     formula = "V = t_hop · W₁" if kind == "permute" else "V · (N−1)/N / (2 · W₁) = t_hop · N/2"
     worked = (

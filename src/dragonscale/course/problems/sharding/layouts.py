@@ -143,7 +143,7 @@ def replicas_of_an_element(layout: str, mesh: dict[str, int]) -> Posed | None:
         ask=f"A{layout} lies on the mesh {given(mesh, ', ')}. On how many chips does each element lie?",
         answer=float(copies),
         hints=("Only axes that split a dim tell chips apart.", "replicas = product of the sizes of the axes that no dim names"),
-        steps=(f"no dim names {', '.join(over)}", f"replicas = {' · '.join(str(mesh[axis]) for axis in over)} = {copies}"),
+        steps=(f"no dim names {', '.join(over)}", f"replicas = {' · '.join(f'|{axis}|' for axis in over)} = {copies}"),
         traps=(Trap(float(blocks), "That is the number of different blocks."), Trap(float(chips.chips + 0.0), "Chips along the axes that split it hold other elements.") if blocks > 1 else Trap(1.0, "Nothing splits it: every chip has all of it.")),
         check=f'dscale shard "A{layout}" --mesh {given(mesh)} | grep -E "replicas|Every"',
         tolerance=0.001,

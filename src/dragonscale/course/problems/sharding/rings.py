@@ -125,6 +125,6 @@ def gain_of_both_directions(kind: str, chips: int, chip: str) -> Posed:
         ),
         steps=(f"one direction takes {number(one / both)} times as long for {name}", f"{'2 · 1' if gather else f'2 · ({chips}·{chips - 1}/2) / ({chips}²/4)'} = {number(one / both)}"),
         traps=(Trap(4.0 if gather else 2.0, "An AllGather's bytes still pass every chip." if gather else "With two directions pieces also travel half as far."), Trap(1.0, "Both directions carry bytes at once.")),
-        check=f'dscale calc "{number(one)} s / {number(both)} s"',
+        check=f'dscale calc "2 * ({chips} - 1) / ({chips} - 1)"' if gather else f'dscale calc "2 * all_to_all_sends({chips}, one_way=true) / all_to_all_sends({chips})"',
         tolerance=0.01,
     )  # fmt: skip
