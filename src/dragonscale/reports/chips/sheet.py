@@ -131,7 +131,8 @@ def _weakest(report: SliceReport) -> str:
     if not lines:
         return "Every axis closes into a ring." if report.axes else "One chip: there is no network."
     give = "gives" if len(lines) == 1 else "give"
-    return f"Without wraparound, {' and '.join(lines)} {give} collectives half the bandwidth of a ring."
+    named = " and ".join([*([", ".join(lines[:-1])] if lines[1:] else []), lines[-1]])
+    return f"Without wraparound, {named} {give} collectives half the bandwidth of a ring."
 
 
 def layout_sheet(report: LayoutReport) -> Sheet:

@@ -247,5 +247,5 @@ def _advice(lines: list[LineReport], free: list[str], on: str) -> str:
         return f"{needed}; bound by compute, under which everything else can hide."
     against = f"{times[bound] / times['compute']:.3g}x the compute time" if times["compute"] else "no FLOPs"
     larger = "larger kept dims reuse what is read, narrower dtypes read less"
-    change = larger if bound == "HBM" else "larger kept dims or fewer chips per axis help"
+    change = larger if bound == "HBM" else "a larger dim that no collective carries, or fewer chips per axis, helps"
     return f"{needed}; bound by {bound}, {against}: {change}."
