@@ -49,6 +49,7 @@ NAMES = {
     ),
     "networks": (
         "egress_from_bisection", "cables_per_pair", "ports_used", "tier_bandwidths", "binding_tier",
+        "tree_switches", "tree_bandwidth",
     ),
     "switched": ("dp_tokens", "tp_ways", "ep_width"),
     "operators": ("as_matrix", "transpose_of"),

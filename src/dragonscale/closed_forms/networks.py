@@ -4,7 +4,7 @@ from dragonscale.collectives import BOOK, Options, Switches
 from dragonscale.collectives.tiers import tier_seconds
 from dragonscale.errors import InputError
 from dragonscale.hardware.chip import Chip, Level, Tree
-from dragonscale.hardware.fat_tree import FatTree
+from dragonscale.hardware.fat_tree import FatTree, TreeSwitch, fat_tree, switch_for
 from dragonscale.numbers import Number, is_symbolic, minimum
 
 
@@ -29,6 +29,34 @@ def ports_used(tree: FatTree, name: str) -> Number:
     above = tree.tiers[place + 1] if place + 1 < len(tree.tiers) else None
     cables = minimum(tier.children * tier.child_links, tier.switches * tier.down) / tier.switches
     return cables + (above.child_links / tier.switches if above else 0)
+
+
+def tree_switches(chip: Chip, gpus: int, tier: str = "spine") -> Number:
+    """Switches of a tier (node, leaf, spine, core) in the fat tree that gives so many GPUs full bisection.
+
+    >>> from dragonscale.hardware import load_chip
+    >>> [tree_switches(load_chip("h100"), 2048, tier) for tier in ("leaf", "spine")]
+    [64, 32]
+    """
+    return fat_tree(chip, _fabric(chip), gpus).tier(tier).total
+
+
+def tree_bandwidth(chip: Chip, gpus: int, spines: int | None = None, cores: int | None = None) -> Number:
+    """Bytes per second that every node has to any other, one way, with so many spine (and core) switches; without
+    them, as many as full bisection takes.
+
+    >>> from dragonscale.hardware import load_chip
+    >>> tree_bandwidth(load_chip("h100"), 1024), tree_bandwidth(load_chip("h100"), 1024, spines=4)
+    (400000000000.0, 100000000000.0)
+    """
+    return fat_tree(chip, _fabric(chip), gpus, spines, cores).per_node
+
+
+def _fabric(chip: Chip) -> TreeSwitch:
+    switch = switch_for(chip)
+    if switch is None:
+        raise InputError(f"No network switch is known whose ports are as fast as the links of {chip.title}.")
+    return switch
 
 
 def tree_levels(tree: FatTree, chip: Chip) -> tuple[Level, ...]:

@@ -59,7 +59,7 @@ def gather_across_nodes(chip: str, nodes: int) -> Posed:
             Trap(min(node.bandwidth, leaf.bandwidth) / size, "A node's links are shared by its GPUs, but each byte of the "
                  "array enters the node only once."),
         ),
-        check=f"dscale collective all_gather 1GB --on {chip}:{size * nodes} | grep 'tier|node |leaf |algorithm'",
+        check=f"dscale collective all_gather 1GB --on {chip}:{size * nodes} | grep -E 'tier|node |leaf |algorithm'",
         tolerance=0.01,
     )  # fmt: skip
 
@@ -100,7 +100,7 @@ def all_to_all_across_nodes(chip: str, nodes: int, megabytes: int) -> Posed:
                 else ()
             ),
         ),
-        check=f"dscale collective all_to_all {megabytes}MB --on {chip}:{8 * nodes} | grep '^bandwidth|^book'",
+        check=f"dscale collective all_to_all {megabytes}MB --on {chip}:{8 * nodes} | grep -E '^bandwidth|^book'",
     )
 
 
@@ -176,5 +176,5 @@ def gather_of_a_split_array(chip: str, other: int, megabytes: int) -> Posed:
             Trap(8 * answer, "A node's GPUs send together: the node's bandwidth counts, not one GPU's share of it."),
         ),
         check=f"dscale collective all_gather {megabytes / other:g}MB --on {chip}:1024 --mesh X={1024 // other},Y={other} --axis X "
-        "| grep '^bandwidth|^book'",
+        "| grep -E '^bandwidth|^book'",
     )  # fmt: skip

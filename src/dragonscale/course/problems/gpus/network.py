@@ -126,7 +126,7 @@ def spine_switches(gpus: int, ports: int) -> Posed | None:
             Trap(links / half, "Those are the leaf switches; a spine uses all of its ports downwards."),
             Trap(answer / 8, "Every GPU's share of the node counts: 8 links a node, not one."),
         ),
-        check=f'dscale chips h100:{gpus} | grep "tier|spine"' if ports == 64 else calc(f"{links} / {ports}"),
+        check=f'dscale chips h100:{gpus} | grep -E "tier|spine"' if ports == 64 else calc(f"{links} / {ports}"),
         tolerance=0.001,
     )
 
@@ -162,7 +162,7 @@ def thinner_spine(gpus: int, spines: int) -> Posed | None:
             Trap(answer / 8, "That is one GPU's share; the question is the node's."),
             Trap(spines * switch.bandwidth, "That is the whole spine, shared by all nodes."),
         ),
-        check=calc(f"min(8 * 50GB/s, {spines} * 64 * 50GB/s / {nodes})"),
+        check=calc(f"tree_bandwidth(h100, {gpus}, spines={spines})"),
     )
 
 
