@@ -112,6 +112,7 @@ REFUSED = {
     "B=[1, 2]; C=[" + "1, " * 40 + "1]; B*C": "combinations",
     "(a+b+c+d)^9": "too long to write out",
     "+".join(f"1/({letter}+1)" for letter in "abcdefghij"): "too long to write out",
+    "colective": "Nothing is said of colective",
     "(" * 100 + "1" + ")" * 100: "nested",
     "1+" * 400 + "1": "more than",
     "1" * (LONGEST + 1): "characters",

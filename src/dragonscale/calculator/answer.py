@@ -8,7 +8,7 @@ from typing import Any
 from dragonscale.calculator.evaluate import Scope, evaluate, not_a_number
 from dragonscale.calculator.functions import parts_of
 from dragonscale.calculator.measure import Measure, aligned
-from dragonscale.calculator.reading import ListNode, Statement, read_statements
+from dragonscale.calculator.reading import ListNode, Statement, WordNode, read_statements
 from dragonscale.calculator.solve import exact, rounded, solve
 from dragonscale.calculator.unit_words import read_unit
 from dragonscale.errors import InputError
@@ -74,6 +74,8 @@ def _answered(one: Statement, scope: Scope, unknown: str) -> list[Line]:
             return [found]
         return [Line(found.unknown, value, found.sign) for value in found.values]
     value = evaluate(one.node, scope)
+    if isinstance(one.node, WordNode) and isinstance(value, Measure) and value.letters and one.node.text in scope.free:
+        raise InputError(f"Nothing is said of {one.node.text}; it is no chip, model or function, and has no value.")
     if isinstance(value, Measure):
         return [Line(one.name, _simpler(value.settled()))]
     if isinstance(value, Chip | Slice | Transformer):

@@ -17,6 +17,7 @@ _KNOWN: dict[str, tuple[int, ...]] = {
 _RENDERED = ("s", "bytes", "bytes/s", "FLOP", "FLOP/s", "USD", "USD/h", "W")
 _LARGEST = 1e21
 """From here on a power of ten says more than a prefix."""
+_YEAR = 31556952.0
 _FAST = 1e8
 """What happens more often in a second is a clock's cycle."""
 
@@ -59,6 +60,8 @@ def shown(number: Any, exponents: tuple[Fraction | int, ...]) -> str:
         return f"{_exponent(number)} {unit}".strip()
     if unit in ("USD", "USD/h") and abs(number) >= 1e6:
         return f"${render(number, 'count')}{unit[3:]}"
+    if unit == "s" and abs(number) >= 2 * _YEAR:
+        return f"{number / _YEAR:,.3g} years"
     if unit in _RENDERED:
         return render(number, unit)
     if unit == "/s":
@@ -66,6 +69,7 @@ def shown(number: Any, exponents: tuple[Fraction | int, ...]) -> str:
     if not unit and number and not 1e-4 <= abs(number) < 1e6:
         return render(number, "count", 4) if abs(number) > 1 else _exponent(number)
     text = f"{number:,.0f}" if number == int(number) and abs(number) < 1e6 else f"{number:,.6g}"
+    text = _exponent(number) if "e" in text else text
     return f"{text} {unit}".strip()
 
 

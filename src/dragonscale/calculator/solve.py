@@ -183,6 +183,8 @@ def _without_factors(above: Any) -> Any:
     return sympy.expand(above / common)
 
 
+MOST_PLAIN = 1000
+"""Whole numbers up to here stay in a formula as they are; larger ones are divided out."""
 MOST_TERMS = 2000
 """Terms that a formula may have when it is multiplied out, counted from above."""
 
@@ -212,7 +214,8 @@ def rounded(formula: Any) -> Any:
     above, below = sympy.fraction(sympy.together(formula))
     if below.free_symbols and below.is_polynomial():
         lead = sympy.Poly(below).LC()
-        formula = sympy.expand(above / lead) / sympy.expand(below / lead)
+        if not (lead.is_Integer and abs(lead) < MOST_PLAIN):
+            formula = sympy.expand(above / lead) / sympy.expand(below / lead)
     return formula.replace(
         lambda part: part.is_Rational and not (abs(part.p) < 10**6 and part.q < 1000), lambda part: sympy.Float(part, 6)
     )
