@@ -40,14 +40,15 @@ def largest_model(chip: Chip, bytes_per_param: Number) -> Number:
     return chip.hbm.capacity / bytes_per_param
 
 
-def checkpoint_bytes(tokens: Number, widths: Iterable[Number], layers: Number, dtype: str = "bf16") -> Number:
+def checkpoint_bytes(tokens: Number, widths: Iterable[Number] | float, layers: Number, dtype: str = "bf16") -> Number:
     """Bytes of the activations kept for the backward pass: for each layer one value per token and channel of each kept
-    tensor, whose channels are `widths`.
+    tensor, whose channels are `widths` (a number, where one tensor is kept).
 
     >>> checkpoint_bytes(4e6, [8192] * 4, 80) / 1e12
     20.97152
     """
-    return tokens * sum(widths) * layers * dtype_bytes(dtype)
+    channels = widths if isinstance(widths, int | float) else sum(widths)
+    return tokens * channels * layers * dtype_bytes(dtype)
 
 
 def sequences(tokens: int, length: int) -> int:
