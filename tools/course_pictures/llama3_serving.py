@@ -23,7 +23,7 @@ def frontier() -> Chart:
             step = float(decode_times(batch, cache, PARAMS, CHIPS, rates, weights="int8").lower)
             points.append((step, float(throughput(batch, step, CHIPS))))
         series.append(LineSeries(f"{context // 1024}k", tuple(points)))
-        marks.append(Mark(*points[-1], f"batch {most}"))
+        marks.append(Mark(points[-1][0], points[-1][1], f"batch {most}"))
     x = Axis("seconds of a decode step (latency of a token)", "s", 0.004, 0.045)
     y = zero_axis("tokens per second and chip", "count", [value for one in series for _, value in one.points])
     return line_chart(series, x, y, "Latency against throughput: LLaMA-3 70B by context", SLICE, marks=marks)
