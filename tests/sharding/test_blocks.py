@@ -42,3 +42,9 @@ def test_a_layout_names_its_replicas_and_moves_nothing() -> None:
 def test_a_reshard_keeps_the_dtype() -> None:
     there = ds.shard("A:fp32[I_X, J] -> A[I, J]", mesh={"X": 4}, sizes={"I": 64, "J": 64})
     assert [row.local_bytes for row in there.forward[0].arrays] == [64 * 64, 4 * 64 * 64]
+
+
+def test_a_chain_skips_intermediates_that_do_not_divide() -> None:
+    line = "In[B, D] · Up[D, F_X] · Down[F_X, D] -> Out[B, D]"
+    found = ds.shard(line, mesh={"X": 8}, sizes={"B": 1, "D": 1024, "F": 4096})
+    assert [move.collective for move in found.forward_collectives] == ["all_reduce"]

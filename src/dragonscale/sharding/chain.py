@@ -18,9 +18,10 @@ import itertools
 from dataclasses import dataclass
 
 from dragonscale.collectives import BOOK, Options
+from dragonscale.errors import InputError
 from dragonscale.notation import Array, Einsum
 from dragonscale.sharding.algebra import Strategy, backward, plain_sizes, rank, strategies
-from dragonscale.sharding.layout import Sizes
+from dragonscale.sharding.layout import Sizes, check_layout
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import Step
 
@@ -73,8 +74,19 @@ def choose_intermediates(lines: list[Einsum], sizes: Sizes, mesh: Mesh, options:
         return tuple(map(sum, zip(*ranks, strict=True)))
 
     axes = tuple(dict.fromkeys(axis for line in lines for axis in line.axes))
-    every = itertools.product(*(_layouts(line, axes) for line in lines[:-1]))
+    every = itertools.product(
+        *([one for one in _layouts(line, axes) if _divides(one, plain, mesh)] for line in lines[:-1])
+    )
     return min((chain(chosen) for chosen in every), key=cost)
+
+
+def _divides(array: Array, sizes: Sizes, mesh: Mesh) -> bool:
+    """Whether every dim divides into its parts: a layout that is not asked for must not be refused."""
+    try:
+        check_layout(array, sizes, mesh)
+    except InputError:
+        return False
+    return True
 
 
 def _layouts(line: Einsum, axes: tuple[str, ...]) -> list[Array]:
