@@ -90,6 +90,8 @@ REFUSED = {
     "9**9**9": "too large",
     "1/0": "divides by zero",
     "1e300*1e300": "too large",
+    "-1e308": "too large",
+    "1e999": "too large",
     "6ND": "write * between",
     "2 3": "operator",
     "(1": "ends where",

@@ -12,7 +12,6 @@ Traceback (most recent call last):
 dragonscale.errors.InputError: 1B + 1s adds bytes and s, which are not alike.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,6 +24,7 @@ Exponents = tuple[Fraction | int, ...]
 NONE: Exponents = (0, 0, 0, 0, 0)
 INTENSITY: Exponents = (0, -1, 1, 0, 0)
 _SIGNS = {"+": "adds", "-": "subtracts", "max": "compares", "=": "equates"}
+LARGEST = 1e300
 LARGEST_POWER = 1000
 LARGEST_OF_LETTERS = 32
 """The largest exponents: of numbers, and of formulas, which are written out."""
@@ -126,8 +126,8 @@ def _together(first: Measure, second: Measure, sign: str, what: Callable[[Any, A
 
 
 def checked(number: Any) -> Any:
-    """A number that is finite; a formula as it is."""
-    if isinstance(number, complex) or (isinstance(number, int | float) and not math.isfinite(number)):
+    """A number that is not too large; a formula as it is."""
+    if isinstance(number, complex) or (isinstance(number, int | float) and not abs(number) < LARGEST):
         raise InputError("The result is too large a number, or none.")
     return number
 

@@ -6,7 +6,7 @@ Names hold signs that are also arithmetic (`llama3-70b`, `v5p:8x16x16`), so know
 import re
 from dataclasses import dataclass, field
 
-from dragonscale.calculator.measure import Measure
+from dragonscale.calculator.measure import Measure, checked
 from dragonscale.calculator.unit_words import LONE, PREFIXES, WORDS, find_unit
 from dragonscale.errors import InputError, shorten
 from dragonscale.hardware.catalogue import is_chip
@@ -132,7 +132,7 @@ def _number(text: str, place: int, assigned: frozenset[str], grouping: bool) -> 
             f"{shorten(match[0])} begins with a zero; in a list commas part values, so write 1000 and not 1,000."
         )
     number, place = float(match[0].replace(",", "").replace("_", "")), match.end()
-    made = Measure(number) * WORDS["USD"] if money else Measure(number)
+    made = Measure(checked(number)) * WORDS["USD" if money else "token"]
     made, place, unit = _with_unit(made, text, place, assigned)
     below_line = text[:start].endswith(
         ("/", "÷")
