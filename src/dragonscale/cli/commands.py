@@ -361,7 +361,7 @@ COMMANDS: dict[str, Command] = {
             "dragonscale.reports.explain.ask:ask_train",
             PHYSICS,
             (
-                "dscale explain train fsdp --model llama3-70b --on v5p:8x16x16 --batch 4M",
+                "dscale explain train fsdp --model llama3-70b --on v5p:8x16x16 --batch 4Mi --seq 2048",
                 'dscale explain train "tp8 pp4 dp16" --model llama3-70b --on h100:512 --line "mlp matmuls" --solve batch',
             ),
             ("plot", "chart", "theme"),

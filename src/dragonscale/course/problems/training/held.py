@@ -28,7 +28,7 @@ def largest_model_of_data_parallelism(chip: str, recipe: str) -> Posed:
     loaded, (size, more) = load_chip(chip), RECIPES[recipe]
     answer = float(largest_model(loaded, state_bytes(1, "bf16", ("fp32", "fp32"), *more)))
     return Posed(
-        ask=f"Under plain data parallelism each chip holds {recipe}. How many parameters fit the {amount(loaded.hbm.capacity, 'bytes')} of a {chip}, "
+        ask=f"Under plain data parallelism each chip holds {recipe}. How many parameters fit the {amount(loaded.hbm.capacity, 'bytes')} of one {chip}, "
         f"activations left out?",
         answer=answer,
         hints=("How many bytes has each parameter?", f"{size} bytes: HBM / {size}."),
