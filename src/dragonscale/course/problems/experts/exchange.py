@@ -82,7 +82,7 @@ def dispatch_time(chip: str, tokens: int, d: int, picks: int, nodes: int) -> Pos
         ),
         steps=(
             f"a token needs a given node with a chance of 1 − ({nodes - 1}/{nodes})^{picks} = {number(fill)}",
-            f"a node has 8 · {count(tokens)} tokens of {2 * d} bytes; to {nodes - 1} others it sends "
+            f"a node has 8 · {count(tokens)} tokens of {2 * d} bytes; to the {nodes - 1} other{'s' if nodes > 2 else ''} it sends "
             f"{amount(answer * leaf.bandwidth, 'bytes')}",
             f"over {amount(leaf.bandwidth, 'bytes/s')}: {amount(answer, 's')}",
         ),

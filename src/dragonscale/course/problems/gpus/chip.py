@@ -1,5 +1,7 @@
 """What a GPU computes with: SMs, Tensor Cores, CUDA Cores and their clocks."""
 
+import math
+
 from dragonscale.closed_forms.chip_parts import (
     WARP,
     cores_filled,
@@ -49,6 +51,8 @@ def tensor_core_flops_per_cycle(chip: str, clock: float) -> Posed:
     dtype = "bf16" if "bf16" in gpu.matrix else "fp16"
     peak, units, answer = gpu.peak(dtype), matrix_units(gpu), matrix_flops_per_cycle(gpu, dtype, clock)
     each = units // cores(gpu)
+    power = 2 ** round(math.log2(answer))
+    closing = (f"Near {power:,}: a Tensor Core does a small matmul of fixed size each cycle.",)
     return Posed(
         ask=f"An {gpu.title} has {cores(gpu)} SMs with {each} Tensor Cores each and a peak of {amount(peak, 'FLOP/s')} "
         f"in {dtype}. If they run at {amount(clock, 'Hz')}, how many {dtype} FLOPs does one Tensor Core do in a cycle?",
@@ -60,7 +64,7 @@ def tensor_core_flops_per_cycle(chip: str, clock: float) -> Posed:
         steps=(
             f"{cores(gpu)} SMs · {each} = {units} Tensor Cores",
             f"{number(peak)} / ({units} · {number(clock)}) = {number(answer)}",
-            "Near a power of two, since a Tensor Core does a small matmul of fixed size each cycle.",
+            *(closing if abs(answer / power - 1) < 0.06 else ()),
         ),
         traps=(
             Trap(answer * each, "That is a whole SM; it has several Tensor Cores."),

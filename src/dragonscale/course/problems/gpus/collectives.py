@@ -77,7 +77,7 @@ def reduce_in_a_node(chip: str, megabytes: int, adds: bool) -> Posed:
     }
     how = "the switches add (SHARP): each GPU sends its array once and receives the sum once"
     if not adds:
-        how = "as a ReduceScatter and an AllGather, counted exactly, with (N − 1)/N"
+        how = "it is done as a ReduceScatter and an AllGather, counted exactly, with (N − 1)/N"
     formula = "V / W" if adds else "2 · V · (N − 1)/N / W"
     return Posed(
         ask=f"Every GPU of a node of 8 holds an array of {count(megabytes)} MB to be added up by an AllReduce; a GPU sends and "

@@ -7,6 +7,7 @@ from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import Chip, load_chip
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.hardware.parts import cores
+from dragonscale.hardware.slices import chips_to_hold
 from dragonscale.notation import parse_einsum
 from dragonscale.rooflines import einsum_cost, rates_of, roofline
 
@@ -165,8 +166,6 @@ def adding_vectors(arrays: int, dtype: str) -> Posed:
     each=(10, 12, 16, 18),
 )
 def gpus_for_the_state(chip: str, billions: int, each: int) -> Posed | None:
-    from dragonscale.hardware.slices import chips_to_hold
-
     gpu = load_chip(chip)
     state = billions * 1e9 * each
     answer = chips_to_hold(gpu, state)

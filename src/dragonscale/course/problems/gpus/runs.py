@@ -1,5 +1,6 @@
 """Runs that were published, on the back of an envelope."""
 
+from dragonscale.closed_forms.rules_of_thumb import state_bytes
 from dragonscale.closed_forms.switched import dp_tokens
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.commands import calc
@@ -75,15 +76,13 @@ def bound_by_gradients(tensor: int, stages: int, gpus: int, sequences: int) -> P
 
 @problem(
     "gpus",
-    "What eight-way tensor parallelism leaves on a GPU",
+    "What tensor parallelism leaves on a GPU",
     cases=("gpus.q5_2c_dp_memory:bytes_per_gpu",),
     billions=(70, 13, 34, 123, 180, 405),
     tensor=(8, 2, 4, 16),
     each=(10, 12, 16, 18),
 )
 def state_beside_tensor_parallelism(billions: int, tensor: int, each: int) -> Posed:
-    from dragonscale.closed_forms.rules_of_thumb import state_bytes
-
     more = {10: (), 12: ("bf16",), 16: ("bf16", "fp32"), 18: ("fp32", "fp32")}[each]
     answer = state_bytes(billions * 1e9, "bf16", ("fp32", "fp32"), *more) / tensor
     hold = rated("h100").hbm.capacity

@@ -1,6 +1,6 @@
 """What the ranks of a pipeline hold: activations in flight, weights, optimizer state."""
 
-from dragonscale.closed_forms.rules_of_thumb import state_bytes
+from dragonscale.closed_forms.rules_of_thumb import stage_utilisation, state_bytes
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
@@ -95,8 +95,6 @@ def state_of_a_rank(billions: int, tensor: int, stages: int, replicas: int) -> P
     stages=(16, 4, 8),
 )
 def microbatches_of_a_replica(batch: int, replicas: int, size: int, stages: int) -> Posed | None:
-    from dragonscale.closed_forms.rules_of_thumb import stage_utilisation
-
     pieces = batch / replicas / size
     if pieces != int(pieces) or pieces < 1:
         return None

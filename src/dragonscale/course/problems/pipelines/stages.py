@@ -8,6 +8,7 @@ from dragonscale.course.problems.commands import calc
 from dragonscale.course.problems.gpus.parallelism import rated
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware.chip import Level
+from dragonscale.models import parameters, simple
 from dragonscale.training.stages import chunk_sizes
 
 
@@ -87,15 +88,10 @@ def uneven_stages(layers: int, stages: int) -> Posed | None:
     kv=(1024, 512),
 )
 def layers_worth_of_head(d: int, f: int, vocab: int, kv: int) -> Posed:
-    from dragonscale.models import load_model, parameters, simple
-
-    if (d, f, vocab, kv) == (8192, 28672, 128256, 1024):
-        counts = parameters(load_model("llama3-70b").program().sections, active=True)
-        layer = (counts["mlp"] + counts["attention"]) / 80
-    else:
-        model = simple(d_model=d, d_ff=f, n_layers=1, n_heads=d // 128, n_kv_heads=kv // 128, head_dim=128, vocab=vocab)
-        counts = parameters(model.program().sections, active=True)
-        layer = counts["mlp"] + counts["attention"]
+    heads = {"n_heads": d // 128, "n_kv_heads": kv // 128, "head_dim": 128}
+    model = simple(d_model=d, d_ff=f, n_layers=1, vocab=vocab, **heads)
+    counts = parameters(model.program().sections, active=True)
+    layer = counts["mlp"] + counts["attention"]
     answer = d * vocab / layer
     return Posed(
         ask=f"A layer has a gated MLP (3·D·F) and attention (2·D² for queries and output, 2·D·{count(kv)} for keys and values) with "
