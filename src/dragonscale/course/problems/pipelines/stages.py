@@ -88,8 +88,7 @@ def uneven_stages(layers: int, stages: int) -> Posed | None:
     kv=(1024, 512),
 )
 def layers_worth_of_head(d: int, f: int, vocab: int, kv: int) -> Posed:
-    heads = {"n_heads": d // 128, "n_kv_heads": kv // 128, "head_dim": 128}
-    model = simple(d_model=d, d_ff=f, n_layers=1, vocab=vocab, **heads)
+    model = simple(d_model=d, d_ff=f, n_layers=1, n_heads=d // 128, n_kv_heads=kv // 128, head_dim=128, vocab=vocab)
     counts = parameters(model.program().sections, active=True)
     layer = counts["mlp"] + counts["attention"]
     answer = d * vocab / layer
