@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dragonscale.calculator import functions
+from dragonscale.calculator.arithmetic import ARITHMETIC, arithmetic
 from dragonscale.calculator.measure import Measure
 from dragonscale.calculator.names import fact_of, load_name
 from dragonscale.calculator.reading import (
@@ -167,10 +168,10 @@ def _member(node: MemberNode, scope: Scope) -> Any:
 
 def _called(node: CallNode, scope: Scope) -> Any:
     functions.check_name(node.function)
-    if node.function in functions.ARITHMETIC:
+    if node.function in ARITHMETIC:
         if node.named:
             raise InputError(f"{node.function} takes numbers by their place, not by a name.")
-        return functions.arithmetic(node.function, [evaluate(one, scope) for one in node.given])
+        return arithmetic(node.function, [evaluate(one, scope) for one in node.given])
     given = [_given(one, scope, functions.wants_word(node.function, place)) for place, one in enumerate(node.given)]
     named = {name: _given(one, scope, functions.wants_word(node.function, name)) for name, one in node.named}
     value = functions.call(node.function, given, named)

@@ -1,4 +1,4 @@
-"""Functions by name: arithmetic, the closed forms, and questions of one line about models, formats and collectives."""
+"""Functions by name: the closed forms, and questions of one line about models, formats and collectives."""
 
 import inspect
 import math
@@ -7,8 +7,9 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from dragonscale.calculator import questions_of_one_line
+from dragonscale.calculator.arithmetic import ARITHMETIC
 from dragonscale.calculator.form_units import ENDINGS, LIBRARY_ONLY, METHODS, PARTS, RESULTS, TAKEN, TAKEN_BY
-from dragonscale.calculator.measure import Measure, aligned, plain
+from dragonscale.calculator.measure import Measure, aligned
 from dragonscale.calculator.names import model_fact
 from dragonscale.calculator.shown import exponents_of
 from dragonscale.closed_forms import __all__ as FORMS
@@ -24,7 +25,6 @@ MOST_OF = {"sequences.tokens": 1e15, "sequences.length": 1e9, "fat_tree.chips": 
     f"model.{letter}": 2**30 for letter in "DFNVKHE"
 }
 """The largest whole numbers that functions take: most count something that they go through one by one."""
-ARITHMETIC = ("max", "min", "ceil", "floor", "round", "sqrt", "log2", "ln", "log10", "exp", "abs", "sum")
 ONE_LINE: dict[str, str] = dict(questions_of_one_line.UNITS)
 CLOSED = tuple(name for name in FORMS if name not in LIBRARY_ONLY)
 NAMES = (*ARITHMETIC, *ONE_LINE, *CLOSED)
@@ -258,71 +258,6 @@ def member(thing: Any, field: str | int) -> Any:
     if field not in parts:
         raise unknown("part called", field, map(str, parts))
     return parts[str(field)]
-
-
-def arithmetic(name: str, given: list[Any]) -> Measure:
-    """Functions of numbers; of letters they give formulas."""
-    values = [one for value in given for one in (value if isinstance(value, tuple) else (value,))]
-    if not values or not all(isinstance(one, Measure) for one in values):
-        raise InputError(f"{name} takes numbers, such as {name}(3{', 5' if name in ('max', 'min', 'sum') else ''}).")
-    if name == "sum":
-        return sum(values[1:], values[0])
-    if name in ("max", "min"):
-        return _extreme(name, values)
-    digits = 0
-    if name == "round" and len(values) == 2:
-        digits = int(plain(values.pop(), "a number of digits"))
-    if len(values) != 1:
-        raise InputError(f"{name} takes one number, and {len(values)} are given.")
-    value = values[0]
-    if name == "sqrt":
-        return value ** Measure(0.5)
-    if name == "abs":
-        return Measure(abs(value.number), value.exponents)
-    settled = value.settled()
-    if name in ("ceil", "floor", "round"):
-        return Measure(_whole(name, settled.number, digits), settled.exponents)
-    number = plain(value, f"what {name} takes")
-    if isinstance(number, int | float):
-        if name != "exp" and number <= 0:
-            raise InputError(f"{name}({number:g}) is not a number.")
-        if name == "exp" and abs(number) > 700:
-            raise InputError(f"exp({number:g}) is too large a number.")
-        return Measure(float({"log2": math.log2, "ln": math.log, "log10": math.log10, "exp": math.exp}[name](number)))
-    import sympy
-
-    if name == "exp":
-        return Measure(sympy.exp(number))
-    return Measure(sympy.log(number) if name == "ln" else sympy.log(number, 2 if name == "log2" else 10))
-
-
-def _extreme(name: str, values: list[Measure]) -> Measure:
-    first, *rest = values
-    for other in rest:
-        one, two = aligned(first, other, name)
-        if one.letters or two.letters:
-            import sympy
-
-            first = Measure((sympy.Max if name == "max" else sympy.Min)(one.number, two.number), one.exponents)
-        else:
-            first = Measure((max if name == "max" else min)(one.number, two.number), one.exponents)
-    return first.settled()
-
-
-def _whole(name: str, number: Any, digits: int) -> Any:
-    if not isinstance(number, int | float):
-        import sympy
-
-        return (sympy.ceiling if name == "ceil" else sympy.floor)(number if name != "round" else number + 0.5)
-    # 16.000000000000004 chips are 16: what is whole but for rounding stays so
-    near = round(number)
-    if name != "round" and abs(number - near) <= 1e-9 * max(1.0, abs(number)):
-        return float(near)
-    return (
-        float({"ceil": math.ceil, "floor": math.floor}[name](number))
-        if name != "round"
-        else float(round(number, digits))
-    )
 
 
 def meaning(name: str) -> str:
