@@ -17,6 +17,9 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": os.path.join(os.path.dirna
 # Nor the user's defaults and profiles.
 os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-such-folder")
 
+# Nor the progress of somebody who learns.
+os.environ["DRAGONSCALE_PROGRESS"] = os.path.join(tempfile.gettempdir(), f"dragonscale-learn-{os.getpid()}.json")
+
 # Nor do they write to the user's caches; what is compiled is kept for one run, for all of its processes.
 if "DRAGONSCALE_CACHE" not in os.environ:
     os.environ["DRAGONSCALE_CACHE"] = tempfile.mkdtemp(prefix="dragonscale-tests-")
