@@ -48,3 +48,8 @@ def test_a_chain_skips_intermediates_that_do_not_divide() -> None:
     line = "In[B, D] · Up[D, F_X] · Down[F_X, D] -> Out[B, D]"
     found = ds.shard(line, mesh={"X": 8}, sizes={"B": 1, "D": 1024, "F": 4096})
     assert [move.collective for move in found.forward_collectives] == ["all_reduce"]
+
+
+def test_a_reshard_needs_no_rate_of_its_dtype() -> None:
+    [way] = ds.shard("A:fp32[I_X, J] -> A[I, J]", on="v5e:4x4", sizes={"I": 2048, "J": 4096}).best
+    assert (way.math_s, way.bound_by) == (0.0, "network")

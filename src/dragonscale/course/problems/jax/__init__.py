@@ -5,6 +5,7 @@
 from dragonscale.course.problems.jax import shardings
 from dragonscale.course.problems.jax import shard_maps
 from dragonscale.course.problems.jax import collective_matmuls
+from dragonscale.course.problems.jax import overlap
 from dragonscale.course.problems.jax import routing
 
-__all__ = ["collective_matmuls", "routing", "shard_maps", "shardings"]
+__all__ = ["collective_matmuls", "overlap", "routing", "shard_maps", "shardings"]

@@ -25,14 +25,18 @@ def length_inside_shard_map(mesh: dict[str, int], length: int, layout: str) -> P
     spec = f"P({axes!r})" if len(axes) > 1 else f"P({axes[0]!r})"
     other = length / chips.chips if len(axes) == 1 else length / mesh["X"]
     return Posed(
-        ask=f"mesh = {made(mesh)}. A function under jax.shard_map has in_specs={spec}, and is called with jnp.arange({length}). How long is the array that it sees?",
+        ask=f"mesh = {made(mesh)}. A function under jax.shard_map has in_specs={spec}, and is "
+        f"called with jnp.arange({length}). How long is the array that it sees?",
         answer=own,
         hints=("Inside shard_map a function sees one device's part.", "length / product of the axes in the spec"),
         steps=(f"the spec splits over {', '.join(axes)}", f"{length} / {chips.size(*axes)} = {own:.0f}"),
-        traps=(Trap(float(length), "That is the whole array; inside is one part."), Trap(other, "Only the axes in the spec split it." if len(axes) == 1 else "Both axes split it.")),
+        traps=(
+            Trap(float(length), "That is the whole array; inside is one part."),
+            Trap(other, "Only the axes in the spec split it." if len(axes) == 1 else "Both axes split it."),
+        ),
         check=f'dscale shard "x{layout}" --mesh {given(mesh)} --sizes I={length} | grep -E "holds  |^x.*B "',
         tolerance=0.001,
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -48,18 +52,25 @@ def mean_over_devices(mesh: dict[str, int], length: int, element: int) -> Posed:
     answer = own * (devices - 1) / 2 + element
     first = own - 1
     return Posed(
-        ask=f"mesh = {made(mesh)}. Under jax.shard_map with in_specs=P(('X', 'Y')), out_specs=P(), a function returns jax.lax.pmean(x[:4], ('X', 'Y')) of x = jnp.arange({length}). What is the element [{element}] of the result?",
+        ask=f"mesh = {made(mesh)}. Under jax.shard_map with in_specs=P(('X', 'Y')), "
+        "out_specs=P(), a function returns jax.lax.pmean(x[:4], ('X', 'Y')) of x = "
+        f"jnp.arange({length}). What is the element [{element}] of the result?",
         answer=answer,
-        hints=("Device i has the numbers from i · n on, n the length of a part.", "the mean over i of i · n + j is n · (devices − 1) / 2 + j"),
+        hints=(
+            "Device i has the numbers from i · n on, n the length of a part.",
+            "the mean over i of i · n + j is n · (devices − 1) / 2 + j",
+        ),
         steps=(f"n = {length} / {devices} = {own}", f"{own} · {devices - 1} / 2 + {element} = {number(answer)}"),
         traps=(
             Trap(first / 2, "pmean is the mean over devices, not over the elements of one part."),
             Trap(answer * devices, "That is psum, the sum."),
-            Trap((length - 1) / 2, "That is the mean of the whole array; each part gives only its first four.") if abs((length - 1) / 2 - answer) > 0.02 * answer else Trap(own * devices / 2 + own, "Device i begins at i · n, from i = 0."),
+            Trap((length - 1) / 2, "That is the mean of the whole array; each part gives only its first four.")
+            if abs((length - 1) / 2 - answer) > 0.02 * answer
+            else Trap(own * devices / 2 + own, "Device i begins at i · n, from i = 0."),
         ),
         check=f'dscale calc "{own} * ({devices} - 1)/2 + {element}"',
         tolerance=0.002,
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -75,14 +86,27 @@ def roll_inside_a_shard(rows: int, columns: int, shift: int, ways: int) -> Posed
     own = int(local_shape(parse_array("x[I_X, J]"), {"I": rows, "J": columns}, Mesh({"X": ways}))[0])
     answer = float(columns * (own - shift))
     return Posed(
-        ask=f"x = jnp.arange({rows * columns}).reshape({rows}, {columns}) is split over X={ways} by rows. Under jax.shard_map each device computes jnp.roll(x, {shift}, axis=0) - x. Which number stands in the first {shift} rows of each part?",
+        ask=f"x = jnp.arange({rows * columns}).reshape({rows}, {columns}) is split over "
+        f"X={ways} by rows. Under jax.shard_map each device computes jnp.roll(x, {shift}, "
+        f"axis=0) - x. Which number stands in the first {shift} rows of each part?",
         answer=answer,
-        hints=("A roll inside a part brings its own last rows to its beginning.", "a row further down is larger by the number of columns; the first rows receive what lay (rows of a part − shift) below"),
-        steps=(f"a part has {rows} / {ways} = {own} rows", f"row r receives row r + {own - shift}, larger by {columns} · {own - shift} = {answer:.0f}"),
+        hints=(
+            "A roll inside a part brings its own last rows to its beginning.",
+            (
+                "a row further down is larger by the number of columns; the first rows receive "
+                "what lay (rows of a part − shift) below"
+            ),
+        ),
+        steps=(
+            f"a part has {rows} / {ways} = {own} rows",
+            f"row r receives row r + {own - shift}, larger by {columns} · {own - shift} = {answer:.0f}",
+        ),
         traps=(
-            Trap(float(columns * (rows - shift)), "Rows do not come from other devices: the roll wraps within the part."),
+            Trap(
+                float(columns * (rows - shift)), "Rows do not come from other devices: the roll wraps within the part."
+            ),
             Trap(float(columns * shift), f"That is what the other rows get, as {-columns * shift}."),
         ),
         check=f'dscale calc "{columns} * ({rows}/{ways} - {shift})"',
         tolerance=0.002,
-    )  # fmt: skip
+    )

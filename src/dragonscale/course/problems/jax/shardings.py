@@ -42,16 +42,28 @@ def bytes_of_a_named_sharding(mesh: dict[str, int], layout: str, dtype: str, sha
     held, own, spec = local_bytes(array, sizes, chips), local_shape(array, sizes, chips), partition_spec_text(array)
     size = {"bf16": 2, "fp32": 4}[dtype]
     whole = shape[0] * shape[1] * size
-    wrong = Trap(whole / chips.chips, "An axis that the spec does not name holds copies.") if replicated_over(array, chips) else Trap(whole / chips.size("X"), "Both axes split it.")  # fmt: skip
+    wrong = (
+        Trap(whole / chips.chips, "An axis that the spec does not name holds copies.")
+        if replicated_over(array, chips)
+        else Trap(whole / chips.size("X"), "Both axes split it.")
+    )
     return Posed(
-        ask=f"mesh = {made(mesh)}. An array of {dtype}{list(shape)} has the sharding NamedSharding(mesh, {spec}). How many bytes of it lie on each device?",
+        ask=f"mesh = {made(mesh)}. An array of {dtype}{list(shape)} has the sharding "
+        f"NamedSharding(mesh, {spec}). How many bytes of it lie on each device?",
         answer=held,
         dimension="bytes",
-        hints=("A PartitionSpec names the mesh axes of each dim by position; a dim without one is whole.", "local shape = each dim over the sizes of its axes; times the bytes of an element"),
-        steps=(f"{shape[0]} x {shape[1]} becomes {own[0]} x {own[1]}", f"{own[0]} · {own[1]} · {size} = {count(held)} bytes = {amount(held, 'bytes')}"),
+        hints=(
+            "A PartitionSpec names the mesh axes of each dim by position; a dim without one is whole.",
+            "local shape = each dim over the sizes of its axes; times the bytes of an element",
+        ),
+        steps=(
+            f"{shape[0]} x {shape[1]} becomes {own[0]} x {own[1]}",
+            f"{own[0]} · {own[1]} · {size} = {count(held)} bytes = {amount(held, 'bytes')}",
+        ),
         traps=(wrong, Trap(held / size, f"{dtype} has {size} bytes.")),
-        check=f'dscale shard "A:{dtype}{layout}" --mesh {given(mesh)} --sizes {given(sizes)} | grep -E "holds  |^A.*B "',
-    )  # fmt: skip
+        check=f'dscale shard "A:{dtype}{layout}" --mesh {given(mesh)} --sizes {given(sizes)} | '
+        'grep -E "holds  |^A.*B "',
+    )
 
 
 @problem(
@@ -74,11 +86,20 @@ def ways_of_a_spec(mesh: dict[str, int], layout: str) -> Posed:
         ask=f"mesh = {made(mesh)}, W has NamedSharding(mesh, {spec}). Into how many different parts is W split?",
         answer=ways,
         hints=("Axes that the spec does not name hold copies.", "ways = product of the sizes of the axes in the spec"),
-        steps=(f"the spec names {', '.join(array.axes)}", f"{' · '.join(str(mesh[axis]) for axis in array.axes)} = {ways:.0f} parts, each on {chips.size(*over)} devices"),
-        traps=(*traps, *([Trap(float(chips.chips), "Not every device has another part: some axes hold copies.")] if over else [])),
+        steps=(
+            f"the spec names {', '.join(array.axes)}",
+            (
+                f"{' · '.join(str(mesh[axis]) for axis in array.axes)} = {ways:.0f} parts, each on "
+                f"{chips.size(*over)} devices"
+            ),
+        ),
+        traps=(
+            *traps,
+            *([Trap(float(chips.chips), "Not every device has another part: some axes hold copies.")] if over else []),
+        ),
         check=f'dscale shard "W{layout}" --mesh {given(mesh)} | grep -E "in JAX|block {ways - 1:.0f}|Every"',
         tolerance=0.001,
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -98,14 +119,24 @@ def rows_of_a_device(mesh: dict[str, int], order: str, device: int, rows: int) -
         return None
     major = f"{' · '.join(order)}, the first the major one" if len(order) > 1 else order
     return Posed(
-        ask=f"mesh = {made(mesh)}, its devices numbered row by row. An array of {rows} rows has NamedSharding(mesh, {partition_spec_text(array)}). Which row (from 0) is the first on device {device}?",
+        ask=f"mesh = {made(mesh)}, its devices numbered row by row. An array of {rows} rows has "
+        f"NamedSharding(mesh, {partition_spec_text(array)}). Which row (from 0) is the "
+        f"first on device {device}?",
         answer=float(first),
-        hints=("Where on the mesh is the device? The last axis runs fastest.", f"block = the device's place along {major}; first row = block · rows / {ways}"),
-        steps=(f"device {device} is at X={at['X']}, Y={at['Y']}", f"block {block} of {ways}, {rows // ways} rows each", f"first row {first}"),
+        hints=(
+            "Where on the mesh is the device? The last axis runs fastest.",
+            f"block = the device's place along {major}; first row = block · rows / {ways}",
+        ),
+        steps=(
+            f"device {device} is at X={at['X']}, Y={at['Y']}",
+            f"block {block} of {ways}, {rows // ways} rows each",
+            f"first row {first}",
+        ),
         traps=(Trap(float(wrong), "The order of the axes in the spec decides, not the device's number."),),
-        check=f'dscale shard "A[I_{order}, J]" --mesh {given(mesh)} --sizes I={rows},J=8 | grep -E "X  Y|^ *{device}  "',
+        check=f'dscale shard "A[I_{order}, J]" --mesh {given(mesh)} --sizes I={rows},J=8 | grep '
+        f'-E "X  Y|^ *{device}  "',
         tolerance=0.001,
-    )  # fmt: skip
+    )
 
 
 @problem("jax", "What XLA must insert", line=LINES, mesh=MESHES, width=(2048, 4096), batch=(256, 8192))
@@ -122,13 +153,22 @@ def what_xla_inserts(line: str, mesh: dict[str, int], width: int, batch: int) ->
         else "each device multiplies what it has"
     )
     return Posed(
-        ask=f'mesh = {made(mesh)}. jnp.einsum("BD,DF->BF", In, W) with B={batch}, D={width}, F={4 * width}, In {specs[0]}, W {specs[1]}, and out_shardings {specs[2]}. Which collective does the cheapest program need?',
+        ask=f'mesh = {made(mesh)}. jnp.einsum("BD,DF->BF", In, W) with B={batch}, D={width}, '
+        f"F={4 * width}, In {specs[0]}, W {specs[1]}, and out_shardings {specs[2]}. Which "
+        "collective does the cheapest program need?",
         answer=found,
-        hints=("Write it in the notation: which axis splits the summed D, on which side?", "D split alike on both sides leaves partial sums; on one side only, or with an axis used twice, something is gathered."),
+        hints=(
+            "Write it in the notation: which axis splits the summed D, on which side?",
+            (
+                "D split alike on both sides leaves partial sums; on one side only, or with an "
+                "axis used twice, something is gathered."
+            ),
+        ),
         steps=(f"{line}", f"{found} {told}"),
-        check=f'dscale shard "{line}" --mesh {given(mesh)} --sizes {given(sizes)} --no-backward --alternatives 1 | grep "Needs"',
+        check=f'dscale shard "{line}" --mesh {given(mesh)} --sizes {given(sizes)} --no-backward '
+        '--alternatives 1 | grep "Needs"',
         options=KINDS,
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -148,15 +188,25 @@ def bytes_into_the_all_reduce(mesh: dict[str, int], batch: int, width: int, hidd
     assert step is None or step.volume(sizes, chips) == held
     rows = batch // mesh["X"]
     return Posed(
-        ask=f'mesh = {made(mesh)}. In bf16[{batch}, {width}] has P(\'X\', \'Y\'), W bf16[{width}, {hidden}] has P(\'Y\', None); jnp.einsum("BD,DF->BF", In, W) shall have P(\'X\', None). How many bytes of bf16 partial sums does each device put into the AllReduce?',
+        ask=f"mesh = {made(mesh)}. In bf16[{batch}, {width}] has P('X', 'Y'), W bf16[{width}, "
+        f"{hidden}] has P('Y', None); jnp.einsum(\"BD,DF->BF\", In, W) shall have P('X', "
+        "None). How many bytes of bf16 partial sums does each device put into the "
+        "AllReduce?",
         answer=held,
         dimension="bytes",
-        hints=("D is split over Y on both sides: every device has a partial sum of its rows of the output.", "bytes = (B / X) · F · 2"),
-        steps=(f"rows: {batch} / {mesh['X']} = {rows}; columns: all {hidden}", f"{rows} · {hidden} · 2 = {count(held)} bytes"),
+        hints=(
+            "D is split over Y on both sides: every device has a partial sum of its rows of the output.",
+            "bytes = (B / X) · F · 2",
+        ),
+        steps=(
+            f"rows: {batch} / {mesh['X']} = {rows}; columns: all {hidden}",
+            f"{rows} · {hidden} · 2 = {count(held)} bytes",
+        ),
         traps=(
             Trap(held / mesh["Y"], "The partial sums are not split over Y; they are to be added along it."),
             Trap(held * mesh["X"], "X splits the rows of the output."),
             Trap(held / 2, "bf16 has two bytes."),
         ),
-        check=f'dscale shard "{LINES[0]}" --mesh {given(mesh)} --sizes {given(sizes)} --no-backward --alternatives 1 --width 110 | grep -E "^Out"',
-    )  # fmt: skip
+        check=f'dscale shard "{LINES[0]}" --mesh {given(mesh)} --sizes {given(sizes)} '
+        '--no-backward --alternatives 1 --width 110 | grep -E "^Out"',
+    )

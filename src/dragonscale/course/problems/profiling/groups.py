@@ -26,17 +26,22 @@ def devices_of_a_group(degree: int, apart: int) -> Posed | None:
     if apart == 1:
         return None
     return Posed(
-        ask=f"A line of HLO has replica_groups={{{{{written}}},...}}, the other groups are cut off. Groups made by one mesh axis tile the devices. How many devices are there at least?",
+        ask=f"A line of HLO has replica_groups={{{{{written}}},...}}, the other groups are cut "
+        "off. Groups made by one mesh axis tile the devices. How many devices are there at "
+        "least?",
         answer=float(found.at_least),
         hints=("How many devices are in the group, and how far are they apart?", "at least stride · degree devices"),
-        steps=(f"{found.degree} devices, {found.stride} apart", f"between them lie the other groups: {found.stride} · {found.degree} = {found.at_least}"),
+        steps=(
+            f"{found.degree} devices, {found.stride} apart",
+            f"between them lie the other groups: {found.stride} · {found.degree} = {found.at_least}",
+        ),
         traps=(
             Trap(float(degree), "That is one group; the devices in between belong to others."),
             Trap(float(group[-1]), "Devices count from 0, and the last group's devices come after this one's last."),
         ),
         check=f'dscale hlo "{text}" | grep "devices"',
         tolerance=0.002,
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -57,14 +62,30 @@ def whole_array(local: tuple[int, int], split: tuple[int, int], dtype: str, copi
     size = {"bf16": 2, "f32": 4}[dtype]
     answer = math.prod(whole) * size
     return Posed(
-        ask=f"An argument of a compiled program is {dtype}[{local[0]},{local[1]}] on a device, with sharding={text}. How many bytes does the whole array have, each element counted once?",
+        ask=f"An argument of a compiled program is {dtype}[{local[0]},{local[1]}] on a device, "
+        f"with sharding={text}. How many bytes does the whole array have, each element "
+        "counted once?",
         answer=float(answer),
         dimension="bytes",
-        hints=("devices=[a,b] cuts the first dim a ways and the second b ways; with last_tile_dim_replicate the last number counts copies.", "whole = local sizes · their cuts"),
-        steps=(f"{local[0]} · {split[0]} x {local[1]} · {split[1]} = {whole[0]} x {whole[1]}", f"· {size} bytes = {count(answer)} = {amount(answer, 'bytes')}"),
-        traps=(Trap(float(math.prod(local) * size), "HLO prints a device's part."), Trap(float(answer * copies), "Copies hold the same elements.") if copies > 1 else Trap(answer / size, f"{dtype} has {size} bytes.")),
+        hints=(
+            (
+                "devices=[a,b] cuts the first dim a ways and the second b ways; with "
+                "last_tile_dim_replicate the last number counts copies."
+            ),
+            "whole = local sizes · their cuts",
+        ),
+        steps=(
+            f"{local[0]} · {split[0]} x {local[1]} · {split[1]} = {whole[0]} x {whole[1]}",
+            f"· {size} bytes = {count(answer)} = {amount(answer, 'bytes')}",
+        ),
+        traps=(
+            Trap(float(math.prod(local) * size), "HLO prints a device's part."),
+            Trap(float(answer * copies), "Copies hold the same elements.")
+            if copies > 1
+            else Trap(answer / size, f"{dtype} has {size} bytes."),
+        ),
         check=f'dscale calc "{whole[0]} * {whole[1]} * {size} bytes"',
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -81,11 +102,19 @@ def saved_by_a_reduce_scatter(rows: int, length: int, columns: int, devices: int
     sent = work_of_text(text).wire_bytes
     volume = 2.0 * rows * length * columns
     return Posed(
-        ask=f"A program adds up {shape} over {devices} devices with an all-reduce, and each device then keeps only its slice (dynamic-slice by partition-id). How many bytes less would each device send with a reduce-scatter?",
+        ask=f"A program adds up {shape} over {devices} devices with an all-reduce, and each "
+        "device then keeps only its slice (dynamic-slice by partition-id). How many bytes "
+        "less would each device send with a reduce-scatter?",
         answer=sent / 2,
         dimension="bytes",
         hints=("An all-reduce is a reduce-scatter and an all-gather.", "saved = V · (N−1)/N"),
-        steps=(f"V = {amount(volume, 'bytes')}; all-reduce: 2 · V · {devices - 1}/{devices} = {amount(sent, 'bytes')}", f"reduce-scatter: half of it, {amount(sent / 2, 'bytes')} less"),
-        traps=(Trap(sent, "That is all that the all-reduce sends; the reduce-scatter still sends half."), Trap(sent / 2 / devices, "The array in the line is whole on every device before the sum.")),
+        steps=(
+            (f"V = {amount(volume, 'bytes')}; all-reduce: 2 · V · {devices - 1}/{devices} = {amount(sent, 'bytes')}"),
+            f"reduce-scatter: half of it, {amount(sent / 2, 'bytes')} less",
+        ),
+        traps=(
+            Trap(sent, "That is all that the all-reduce sends; the reduce-scatter still sends half."),
+            Trap(sent / 2 / devices, "The array in the line is whole on every device before the sum."),
+        ),
         check=f'dscale calc "2*{rows}*{length}*{columns} bytes * {devices - 1}/{devices}"',
-    )  # fmt: skip
+    )

@@ -50,12 +50,21 @@ def padding_of_tiles(array: tuple[str, tuple[int, int], str], rows: int) -> Pose
     return Posed(
         ask=f"How many times the memory of its elements does {text} take, padding included?",
         answer=placed.expansion,
-        hints=("T(a,b) cuts the two minor dims into tiles; half-empty tiles take their whole place.", "round each dim up to a whole number of tiles, then divide the sizes"),
-        steps=(f"{_shown(placed.physical)} is padded to {_shown(placed.padded)} by tiles of {_shown(tile)}", f"{count(placed.padded[0] * placed.padded[1])} / {count(placed.physical[0] * placed.physical[1])} = {number(placed.expansion)}"),
+        hints=(
+            "T(a,b) cuts the two minor dims into tiles; half-empty tiles take their whole place.",
+            "round each dim up to a whole number of tiles, then divide the sizes",
+        ),
+        steps=(
+            f"{_shown(placed.physical)} is padded to {_shown(placed.padded)} by tiles of {_shown(tile)}",
+            (
+                f"{count(placed.padded[0] * placed.padded[1])} / "
+                f"{count(placed.physical[0] * placed.physical[1])} = {number(placed.expansion)}"
+            ),
+        ),
         traps=(wrong,),
         check=f'dscale hlo "{text}" | grep -E "padded to"',
         tolerance=0.01,
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -75,15 +84,25 @@ def bytes_with_padding(array: tuple[str, tuple[int, int], str], rows: int) -> Po
         ask=f"How many bytes of memory does {text} take, padding included?",
         answer=float(placed.padded_bytes),
         dimension="bytes",
-        hints=("Round each dim up to a whole number of tiles first.", "bytes = padded rows · padded columns · bytes of an element"),
-        steps=(f"padded to {_shown(placed.padded)}", f"{_shown(placed.padded)} x {placed.bits // 8} bytes = {count(placed.padded_bytes)} bytes"),
+        hints=(
+            "Round each dim up to a whole number of tiles first.",
+            "bytes = padded rows · padded columns · bytes of an element",
+        ),
+        steps=(
+            f"padded to {_shown(placed.padded)}",
+            f"{_shown(placed.padded)} x {placed.bits // 8} bytes = {count(placed.padded_bytes)} bytes",
+        ),
         traps=(
-            Trap(float(placed.shape.bytes), "That is the elements alone; tiles that are not full take their whole place."),
-            Trap(float(placed.padded_bytes) * (2 if placed.bits == 16 else 0.5), f"{dtype} has {placed.bits // 8} bytes."),
+            Trap(
+                float(placed.shape.bytes), "That is the elements alone; tiles that are not full take their whole place."
+            ),
+            Trap(
+                float(placed.padded_bytes) * (2 if placed.bits == 16 else 0.5), f"{dtype} has {placed.bits // 8} bytes."
+            ),
         ),
         check=f'dscale hlo "{text}" | grep -E "elements  |padded to"',
         tolerance=0.01,
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -108,13 +127,13 @@ def place_of_an_element(tiles: str, shape: tuple[int, int], row: int, column: in
         answer=float(place),
         hints=(
             "The braces list dims from minor to major: {1,0} is row by row, {0,1} column by column.",
-            "Count the whole tiles before it, then its place inside its tile; a second pair cuts each tile again.",
+            ("Count the whole tiles before it, then its place inside its tile; a second pair cuts each tile again."),
         ),
         steps=(f"in memory {_shown(placed.physical)}, major to minor; {tile}", f"[{row}, {column}] lies at {place}"),
         traps=(Trap(float(plain), "That is row by row without the layout in braces."),),
         check=f'dscale hlo "{text}"',
         tolerance=0.001,
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -137,11 +156,17 @@ def order_in_memory(shape: tuple[int, ...], order: tuple[int, ...]) -> Posed | N
     return Posed(
         ask=f"How does {text} lie in memory, major to minor?",
         answer=_shown(placed.physical),
-        hints=("The number written first in the braces is the dim whose neighbours lie side by side.", "Read the braces from right to left: those are the dims from major to minor."),
-        steps=(f"right to left: dims {', '.join(map(str, reversed(order)))}", f"their sizes: {_shown(placed.physical)}"),
+        hints=(
+            "The number written first in the braces is the dim whose neighbours lie side by side.",
+            "Read the braces from right to left: those are the dims from major to minor.",
+        ),
+        steps=(
+            f"right to left: dims {', '.join(map(str, reversed(order)))}",
+            f"their sizes: {_shown(placed.physical)}",
+        ),
         check=f'dscale hlo "{text}" | grep "in memory"',
         options=tuple(sorted(orders)),
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -165,9 +190,18 @@ def stride_of_a_dim(shape: tuple[int, int], dtype: str, order: str, dim: int) ->
         ask=f"In {text}, how many bytes lie between the beginnings of the elements [0, 0] and {where}?",
         answer=apart,
         dimension="bytes",
-        hints=("Which dim is the minor one, whose neighbours lie side by side?", "a step along the major dim skips a whole run of the minor one"),
-        steps=(f"minor dim: {order[0]}, of size {shape[int(order[0])]}", f"{shape[int(order[0])]} · {placed.bits // 8} = {amount(apart, 'bytes')}"),
-        traps=(Trap(other, "The braces begin with the minor dim; this step goes along the other."), Trap(apart / (placed.bits / 8) if placed.bits > 8 else 2 * apart, f"{dtype} has {placed.bits // 8} bytes.")),
+        hints=(
+            "Which dim is the minor one, whose neighbours lie side by side?",
+            "a step along the major dim skips a whole run of the minor one",
+        ),
+        steps=(
+            f"minor dim: {order[0]}, of size {shape[int(order[0])]}",
+            f"{shape[int(order[0])]} · {placed.bits // 8} = {amount(apart, 'bytes')}",
+        ),
+        traps=(
+            Trap(other, "The braces begin with the minor dim; this step goes along the other."),
+            Trap(apart / (placed.bits / 8) if placed.bits > 8 else 2 * apart, f"{dtype} has {placed.bits // 8} bytes."),
+        ),
         check=f'dscale calc "{shape[int(order[0])]} * {placed.bits // 8} bytes"',
         tolerance=0.001,
-    )  # fmt: skip
+    )

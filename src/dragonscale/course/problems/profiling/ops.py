@@ -10,7 +10,10 @@ CHIPS = ("v5e", "v5p", "v6e", "h100", "h200")
 
 
 def _dot(m: int, k: int, n: int, dtype: str = "bf16") -> str:
-    return f"%dot = {dtype}[{m},{n}] dot({dtype}[{m},{k}] %x, {dtype}[{k},{n}] %w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+    return (
+        f"%dot = {dtype}[{m},{n}] dot({dtype}[{m},{k}] %x, {dtype}[{k},{n}] %w), "
+        f"lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+    )
 
 
 @problem(
@@ -23,21 +26,31 @@ def _dot(m: int, k: int, n: int, dtype: str = "bf16") -> str:
     right=(128, 2048, 28672),
 )
 def flops_of_a_dot(dtype: str, summed: int, left: int, right: int) -> Posed:
-    text = f"%dot = {dtype}[{left},{right}] dot({dtype}[{summed},{left}] %y, {dtype}[{right},{summed}] %x), lhs_contracting_dims={{0}}, rhs_contracting_dims={{1}}"
+    text = (
+        f"%dot = {dtype}[{left},{right}] dot({dtype}[{summed},{left}] %y, "
+        f"{dtype}[{right},{summed}] %x), lhs_contracting_dims={{0}}, "
+        f"rhs_contracting_dims={{1}}"
+    )
     work = work_of_text(text)
     return Posed(
         ask=f"How many FLOPs does `{text}` take?",
         answer=work.matmul_flops,
         dimension="FLOP",
-        hints=("The contracting dims are summed; the others stay.", "FLOPs = 2 · summed · (kept of the left) · (kept of the right)"),
-        steps=(f"summed: dim 0 of the left and dim 1 of the right, {summed}", f"2 · {summed} · {left} · {right} = {count(work.matmul_flops)}"),
+        hints=(
+            "The contracting dims are summed; the others stay.",
+            "FLOPs = 2 · summed · (kept of the left) · (kept of the right)",
+        ),
+        steps=(
+            f"summed: dim 0 of the left and dim 1 of the right, {summed}",
+            f"2 · {summed} · {left} · {right} = {count(work.matmul_flops)}",
+        ),
         traps=(
             Trap(work.matmul_flops / 2, "A multiply-add is two FLOPs."),
             Trap(work.matmul_flops * summed, "The summed dim counts once: it is the same index on both sides."),
             Trap(2.0 * left * right, "Each element of the result is a sum over the contracting dim."),
         ),
         check=f'dscale hlo "{text}" | grep "matmul FLOPs"',
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -59,10 +72,16 @@ def flops_of_a_fusion(batch: int, length: int, width: int, heads: int, head: int
         answer=work.matmul_flops,
         dimension="FLOP",
         hints=("Which size do both operands have and the result not?", "2 · tokens · summed · kept of the weights"),
-        steps=(f"summed: {width}; kept: {batch} · {length} tokens, {heads} · {head} of the weights", f"2 · {tokens} · {width} · {heads * head} = {amount(work.matmul_flops, 'FLOP')}"),
-        traps=(Trap(work.matmul_flops / 2, "A multiply-add is two FLOPs."), Trap(work.matmul_flops / batch, f"All {batch} sequences are multiplied.")),
+        steps=(
+            f"summed: {width}; kept: {batch} · {length} tokens, {heads} · {head} of the weights",
+            f"2 · {tokens} · {width} · {heads * head} = {amount(work.matmul_flops, 'FLOP')}",
+        ),
+        traps=(
+            Trap(work.matmul_flops / 2, "A multiply-add is two FLOPs."),
+            Trap(work.matmul_flops / batch, f"All {batch} sequences are multiplied."),
+        ),
         check=f'dscale hlo "{text}" | grep "matmul"',
-    )  # fmt: skip
+    )
 
 
 def _projection(batch: int, length: int, width: int, heads: int, head: int) -> str:
@@ -88,16 +107,25 @@ def fraction_of_the_peak(peak: float, batch: int, length: int, width: int, slowe
     measured = float(f"{expected * slower:.5g}")
     fraction = expected / measured
     return Posed(
-        ask=f"A profile shows that bf16[{batch},{length},{width}] times bf16[{width},8,256] took {amount(measured, 's', 5)} on a device with {amount(peak, 'FLOP/s')}. Which part of the peak did it reach? (A fraction or percent.)",
+        ask=f"A profile shows that bf16[{batch},{length},{width}] times bf16[{width},8,256] "
+        f"took {amount(measured, 's', 5)} on a device with {amount(peak, 'FLOP/s')}. Which "
+        "part of the peak did it reach? (A fraction or percent.)",
         answer=fraction,
-        hints=("First the FLOPs, then the time at the peak.", "fraction = 2 · tokens · D · (heads · H) / C / measured time"),
+        hints=(
+            "First the FLOPs, then the time at the peak.",
+            "fraction = 2 · tokens · D · (heads · H) / C / measured time",
+        ),
         steps=(
             f"{amount(work.matmul_flops, 'FLOP')} / {amount(peak, 'FLOP/s')} = {amount(expected, 's')}",
             f"{amount(expected, 's')} / {amount(measured, 's', 5)} = {number(fraction)}",
         ),
-        traps=(Trap(fraction / 2, "A multiply-add is two FLOPs."), Trap(1 / fraction, "That is how much longer it took; the fraction is the other way round.")),
-        check=f'dscale calc "2*{batch}*{length}*{width}*8*256 FLOP / {amount(peak, "FLOP/s")} / {amount(measured, "s", 5)}"',
-    )  # fmt: skip
+        traps=(
+            Trap(fraction / 2, "A multiply-add is two FLOPs."),
+            Trap(1 / fraction, "That is how much longer it took; the fraction is the other way round."),
+        ),
+        check=f'dscale calc "2*{batch}*{length}*{width}*8*256 FLOP / {amount(peak, "FLOP/s")} / '
+        f'{amount(measured, "s", 5)}"',
+    )
 
 
 @problem(
@@ -113,14 +141,21 @@ def bytes_of_an_op(rows: int, summed: int, columns: int, dtype: str) -> Posed:
     work = work_of_text(_dot(rows, summed, columns, dtype))
     size = {"bf16": 2, "s8": 1, "f32": 4}[dtype]
     return Posed(
-        ask=f"How many bytes of HBM does {dtype}[{rows},{summed}] · {dtype}[{summed},{columns}] -> {dtype}[{rows},{columns}] read and write at least, if every operand is read once?",
+        ask=f"How many bytes of HBM does {dtype}[{rows},{summed}] · {dtype}[{summed},{columns}] "
+        f"-> {dtype}[{rows},{columns}] read and write at least, if every operand is read "
+        "once?",
         answer=work.hbm_bytes,
         dimension="bytes",
         hints=("Both operands are read, the result is written.", "bytes = (m·k + k·n + m·n) · bytes of an element"),
-        steps=(f"{rows}·{summed} + {summed}·{columns} + {rows}·{columns} = {count(work.hbm_bytes / size)} elements", f"· {size} bytes = {count(work.hbm_bytes)} bytes = {amount(work.hbm_bytes, 'bytes')}"),
-        traps=(Trap(2 * work.hbm_bytes, "An element of s8 has one byte."),) if size == 1 else (Trap(work.hbm_bytes / size, f"An element of {dtype} has {size} bytes."),),
+        steps=(
+            (f"{rows}·{summed} + {summed}·{columns} + {rows}·{columns} = {count(work.hbm_bytes / size)} elements"),
+            f"· {size} bytes = {count(work.hbm_bytes)} bytes = {amount(work.hbm_bytes, 'bytes')}",
+        ),
+        traps=(Trap(2 * work.hbm_bytes, "An element of s8 has one byte."),)
+        if size == 1
+        else (Trap(work.hbm_bytes / size, f"An element of {dtype} has {size} bytes."),),
         check=f'dscale calc "({rows}*{summed} + {summed}*{columns} + {rows}*{columns}) * {size} bytes"',
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -140,13 +175,18 @@ def bound_of_an_op(m: int, k: int, n: int, chip: str) -> Posed | None:
         return None
     parts = [f"{name}: {amount(seconds, 's')}" for name, seconds in bound.parts.items()]
     return Posed(
-        ask=f"bf16[{m},{k}] · bf16[{k},{n}] on {chip}, {amount(known.peak('bf16'), 'FLOP/s')} and {amount(known.hbm.bandwidth, 'bytes/s')} of HBM: is its shortest time that of compute or of HBM?",
+        ask=f"bf16[{m},{k}] · bf16[{k},{n}] on {chip}, {amount(known.peak('bf16'), 'FLOP/s')} "
+        f"and {amount(known.hbm.bandwidth, 'bytes/s')} of HBM: is its shortest time that of "
+        "compute or of HBM?",
         answer=bound.by,
-        hints=("Compare the FLOPs over the peak with the bytes over the bandwidth.", "2·m·k·n / C against 2·(m·k + k·n + m·n) / W"),
+        hints=(
+            "Compare the FLOPs over the peak with the bytes over the bandwidth.",
+            "2·m·k·n / C against 2·(m·k + k·n + m·n) / W",
+        ),
         steps=tuple(parts) if len(parts) > 1 else (*parts, f"bound by {bound.by}"),
         check=f'dscale hlo "{text}" --on {chip} | grep "at best"',
         options=("compute", "HBM"),
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -163,11 +203,21 @@ def shortest_time_of_an_op(m: int, k: int, n: int, chip: str) -> Posed:
     bound = op_bound(work, known)
     other = min(bound.parts.values())
     return Posed(
-        ask=f"What is the shortest time of bf16[{m},{k}] · bf16[{k},{n}] -> bf16[{m},{n}] on {chip}, {amount(known.peak('bf16'), 'FLOP/s')} and {amount(known.hbm.bandwidth, 'bytes/s')} of HBM, operands read from HBM once and the result written?",
+        ask=f"What is the shortest time of bf16[{m},{k}] · bf16[{k},{n}] -> bf16[{m},{n}] on "
+        f"{chip}, {amount(known.peak('bf16'), 'FLOP/s')} and "
+        f"{amount(known.hbm.bandwidth, 'bytes/s')} of HBM, operands read from HBM once and "
+        "the result written?",
         answer=bound.seconds,
         dimension="s",
         hints=("The busiest resource decides.", "max(2·m·k·n / C, 2·(m·k + k·n + m·n) / W)"),
-        steps=(f"compute: {amount(work.matmul_flops, 'FLOP')} takes {amount(bound.parts['compute'], 's')}", f"HBM: {amount(work.hbm_bytes, 'bytes')} take {amount(bound.parts['HBM'], 's')}", f"the larger: {amount(bound.seconds, 's')}"),
-        traps=(Trap(other, "Both must be done: the larger of the two times counts."), Trap(bound.seconds / 2, "Two FLOPs for a multiply-add; two bytes for bf16.")),
+        steps=(
+            f"compute: {amount(work.matmul_flops, 'FLOP')} takes {amount(bound.parts['compute'], 's')}",
+            f"HBM: {amount(work.hbm_bytes, 'bytes')} take {amount(bound.parts['HBM'], 's')}",
+            f"the larger: {amount(bound.seconds, 's')}",
+        ),
+        traps=(
+            Trap(other, "Both must be done: the larger of the two times counts."),
+            Trap(bound.seconds / 2, "Two FLOPs for a multiply-add; two bytes for bf16."),
+        ),
         check=f'dscale hlo "{text}" --on {chip} | grep "at best"',
-    )  # fmt: skip
+    )

@@ -6,6 +6,8 @@ from dragonscale.course.problems.sharding import layouts
 from dragonscale.course.problems.sharding import matmuls
 from dragonscale.course.problems.sharding import rings
 from dragonscale.course.problems.sharding import collectives
+from dragonscale.course.problems.sharding import axes
 from dragonscale.course.problems.sharding import choices
+from dragonscale.course.problems.sharding import slices
 
-__all__ = ["choices", "collectives", "layouts", "matmuls", "rings"]
+__all__ = ["axes", "choices", "collectives", "layouts", "matmuls", "rings", "slices"]

@@ -3,6 +3,8 @@
 from dragonscale.course.words import amount
 from dragonscale.hardware import Chip, load_chip
 
+FIRST_ORDER = "to first order, that is without the (N-1)/N"
+
 
 def given(values: dict[str, int], apart: str = ",") -> str:
     """`X=8,Y=2`, as flags take it.

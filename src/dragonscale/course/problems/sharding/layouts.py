@@ -28,7 +28,10 @@ def _steps(array: Array, sizes: dict[str, int], mesh: Mesh) -> tuple[str, ...]:
         for dim, n in zip(array.dims, shape, strict=True)
     ]
     size, held = dtype_bytes(array.dtype), local_bytes(array, sizes, mesh)
-    return (*each, f"{' · '.join(map(count, shape))} · {size:g} bytes = {count(held)} bytes = {amount(held, 'bytes')}")  # fmt: skip
+    return (
+        *each,
+        (f"{' · '.join(map(count, shape))} · {size:g} bytes = {count(held)} bytes = {amount(held, 'bytes')}"),
+    )
 
 
 @problem(
@@ -43,20 +46,29 @@ def _steps(array: Array, sizes: dict[str, int], mesh: Mesh) -> tuple[str, ...]:
 def bytes_of_a_shard(dtype: str, layout: str, mesh: dict[str, int], shape: tuple[int, int]) -> Posed:
     array, chips, sizes = parse_array(f"A:{dtype}{layout}"), Mesh(mesh), dict(zip("IJ", shape, strict=True))
     held, whole = local_bytes(array, sizes, chips), math.prod(shape) * dtype_bytes(dtype)
-    wrong = [Trap(whole / chips.chips * 4 / dtype_bytes(dtype), f"A number in {dtype} has {dtype_bytes(dtype):g} bytes.")] if dtype != "fp32" else [Trap(held / 2, "fp32 has four bytes.")]  # fmt: skip
+    wrong = (
+        [Trap(whole / chips.chips * 4 / dtype_bytes(dtype), f"A number in {dtype} has {dtype_bytes(dtype):g} bytes.")]
+        if dtype != "fp32"
+        else [Trap(held / 2, "fp32 has four bytes.")]
+    )
     if len(array.axes) > 1:
         wrong.append(Trap(whole / chips.size("X"), "Every axis of the subscripts splits the array, not only X."))
     else:
         wrong.append(Trap(whole / chips.chips, "An axis that no dim names does not split the array: it holds copies."))
     return Posed(
-        ask=f"{dtype}[{shape[0]}, {shape[1]}] is laid out as A{layout} on the mesh {given(mesh, ', ')}. How many bytes of it does each chip hold?",
+        ask=f"{dtype}[{shape[0]}, {shape[1]}] is laid out as A{layout} on the mesh "
+        f"{given(mesh, ', ')}. How many bytes of it does each chip hold?",
         answer=held,
         dimension="bytes",
-        hints=("Divide each dim by the sizes of the mesh axes in its subscript.", "local bytes = (I / axes of I) · (J / axes of J) · bytes of a number"),
+        hints=(
+            "Divide each dim by the sizes of the mesh axes in its subscript.",
+            "local bytes = (I / axes of I) · (J / axes of J) · bytes of a number",
+        ),
         steps=_steps(array, sizes, chips),
         traps=tuple(wrong),
-        check=f'dscale shard "A:{dtype}{layout}" --mesh {given(mesh)} --sizes {given(sizes)} | grep -E "holds  |^A.*B "',
-    )  # fmt: skip
+        check=f'dscale shard "A:{dtype}{layout}" --mesh {given(mesh)} --sizes {given(sizes)} | '
+        'grep -E "holds  |^A.*B "',
+    )
 
 
 @problem(
@@ -74,21 +86,26 @@ def bytes_on_all_chips(dtype: str, layout: str, mesh: dict[str, int], shape: tup
     over = replicated_over(array, chips)
     copies = chips.size(*over)
     return Posed(
-        ask=f"{dtype}[{shape[0]}, {shape[1]}] is laid out as A{layout} on the mesh {given(mesh, ', ')}. How many bytes does it take on all chips together?",
+        ask=f"{dtype}[{shape[0]}, {shape[1]}] is laid out as A{layout} on the mesh "
+        f"{given(mesh, ', ')}. How many bytes does it take on all chips together?",
         answer=total,
         dimension="bytes",
-        hints=("Along an axis that splits nothing every chip has a copy.", "total = bytes of a shard · all chips = bytes of the array · sizes of the axes not used"),
+        hints=(
+            "Along an axis that splits nothing every chip has a copy.",
+            "total = bytes of a shard · all chips = bytes of the array · sizes of the axes not used",
+        ),
         steps=(
             f"the array: {count(math.prod(shape) * dtype_bytes(dtype))} bytes",
             f"not used: {', '.join(over)}, so {copies} copies of every block",
-            f"{count(held)} bytes on each of {chips.chips} chips = {count(total)} bytes = {amount(total, 'bytes')}",
+            (f"{count(held)} bytes on each of {chips.chips} chips = {count(total)} bytes = {amount(total, 'bytes')}"),
         ),
         traps=(
             Trap(total / copies, f"The chips along {', '.join(over)} hold copies, which take memory too."),
             Trap(held, "That is one chip's shard."),
         ),
-        check=f'dscale shard "A:{dtype}{layout}" --mesh {given(mesh)} --sizes {given(sizes)} | grep -E "holds  |^A.*B "',
-    )  # fmt: skip
+        check=f'dscale shard "A:{dtype}{layout}" --mesh {given(mesh)} --sizes {given(sizes)} | '
+        'grep -E "holds  |^A.*B "',
+    )
 
 
 @problem(
@@ -110,7 +127,8 @@ def rows_of_a_chip(order: str, mesh: dict[str, int], rows: int, x: int, y: int) 
         return None
     major, minor = order
     return Posed(
-        ask=f"A[I_{order}, J] with I={rows} lies on the mesh {given(mesh, ', ')}. At which row (counted from 0) does the block of the chip at X={x}, Y={y} begin?",
+        ask=f"A[I_{order}, J] with I={rows} lies on the mesh {given(mesh, ', ')}. At which row "
+        f"(counted from 0) does the block of the chip at X={x}, Y={y} begin?",
         answer=float(block * each),
         hints=(
             "The first axis of a subscript is the major one: it cuts first.",
@@ -121,10 +139,12 @@ def rows_of_a_chip(order: str, mesh: dict[str, int], rows: int, x: int, y: int) 
             f"block = {at[major]} · {mesh[minor]} + {at[minor]} = {block}",
             f"first row = {block} · {each} = {block * each}",
         ),
-        traps=(Trap(float(other * each), f"In I_{order} the axis {major} is the major one, not {minor}."),) if other else (Trap(float(block), "That is the block; a block has many rows."),),
+        traps=(Trap(float(other * each), f"In I_{order} the axis {major} is the major one, not {minor}."),)
+        if other
+        else (Trap(float(block), "That is the block; a block has many rows."),),
         check=f'dscale shard "A[I_{order}, J]" --mesh {given(mesh)} --sizes I={rows},J=8 | grep -E "X  Y|  {x}  {y}  "',
         tolerance=0.001,
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -142,12 +162,20 @@ def replicas_of_an_element(layout: str, mesh: dict[str, int]) -> Posed | None:
     return Posed(
         ask=f"A{layout} lies on the mesh {given(mesh, ', ')}. On how many chips does each element lie?",
         answer=float(copies),
-        hints=("Only axes that split a dim tell chips apart.", "replicas = product of the sizes of the axes that no dim names"),
+        hints=(
+            "Only axes that split a dim tell chips apart.",
+            "replicas = product of the sizes of the axes that no dim names",
+        ),
         steps=(f"no dim names {', '.join(over)}", f"replicas = {' · '.join(f'|{axis}|' for axis in over)} = {copies}"),
-        traps=(Trap(float(blocks), "That is the number of different blocks."), Trap(float(chips.chips + 0.0), "Chips along the axes that split it hold other elements.") if blocks > 1 else Trap(1.0, "Nothing splits it: every chip has all of it.")),
+        traps=(
+            Trap(float(blocks), "That is the number of different blocks."),
+            Trap(float(chips.chips + 0.0), "Chips along the axes that split it hold other elements.")
+            if blocks > 1
+            else Trap(1.0, "Nothing splits it: every chip has all of it."),
+        ),
         check=f'dscale shard "A{layout}" --mesh {given(mesh)} | grep -E "replicas|Every"',
         tolerance=0.001,
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -165,15 +193,23 @@ def reading_a_shard(chip: str, dtype: str, mesh: dict[str, int], shape: tuple[in
     seconds = roofline(Cost(bytes={"hbm": held}), rates).lower
     speed = held / seconds
     return Posed(
-        ask=f"{dtype}[{shape[0]}, {shape[1]}] is laid out as A[I_XY, J] on a mesh {given(mesh, ', ')} of {chip}. How long does a chip need to read its shard from HBM, at {amount(speed, 'bytes/s')}?",
+        ask=f"{dtype}[{shape[0]}, {shape[1]}] is laid out as A[I_XY, J] on a mesh "
+        f"{given(mesh, ', ')} of {chip}. How long does a chip need to read its shard from "
+        f"HBM, at {amount(speed, 'bytes/s')}?",
         answer=seconds,
         dimension="s",
-        hints=("First the bytes of the shard, then the bandwidth of HBM.", "time = I · J · bytes / (|X| · |Y|) / bandwidth"),
-        steps=(*_steps(array, sizes, chips), f"{amount(held, 'bytes')} / {amount(speed, 'bytes/s')} = {amount(seconds, 's')}"),
+        hints=(
+            "First the bytes of the shard, then the bandwidth of HBM.",
+            "time = I · J · bytes / (|X| · |Y|) / bandwidth",
+        ),
+        steps=(
+            *_steps(array, sizes, chips),
+            f"{amount(held, 'bytes')} / {amount(speed, 'bytes/s')} = {amount(seconds, 's')}",
+        ),
         traps=(
             Trap(seconds * chips.chips, "That reads the whole array; a chip has only its shard."),
             Trap(seconds * mesh["Y"], "Y splits the rows too."),
         ),
         check=f'dscale calc "{held:.0f} bytes / {amount(speed, "bytes/s")}"',
         tolerance=0.03,
-    )  # fmt: skip
+    )

@@ -39,7 +39,10 @@ def collective_of_a_matmul(line: str, size: int) -> Posed | None:
     if len(steps) > 1:
         return None
     found = steps[0].kind if steps else "none"
-    summed = "A summed dim split alike on both sides leaves partial sums: add them up, or scatter the sum where the output wants it split."
+    summed = (
+        "A summed dim split alike on both sides leaves partial sums: add them up, or "
+        "scatter the sum where the output wants it split."
+    )
     told = (
         f"{steps[0].before} -> {steps[0].after} over {', '.join(steps[0].axes)}"
         if steps
@@ -48,11 +51,15 @@ def collective_of_a_matmul(line: str, size: int) -> Posed | None:
     return Posed(
         ask=f"{line} with I=J=K={size} on the mesh {given(MESH, ', ')}: which collective does the cheapest way need?",
         answer=found,
-        hints=("Is the summed dim J split, on one side or on both? Does one axis split two kept dims?", summed + " What is split on one side only, or twice, is gathered."),
+        hints=(
+            "Is the summed dim J split, on one side or on both? Does one axis split two kept dims?",
+            summed + " What is split on one side only, or twice, is gathered.",
+        ),
         steps=(f"cheapest: {told}", f"so {found}"),
-        check=f'dscale shard "{line}" --mesh {given(MESH)} --sizes {given(sizes)} --no-backward --alternatives 1 | grep -E "case|Needs"',
+        check=f'dscale shard "{line}" --mesh {given(MESH)} --sizes {given(sizes)} --no-backward '
+        '--alternatives 1 | grep -E "case|Needs"',
         options=KINDS,
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -66,16 +73,18 @@ def backward_collective(line: str, size: int) -> Posed | None:
         return None
     found = steps[0].kind if steps else "none"
     return Posed(
-        ask=f"{line} with I=J=K={size} on the mesh {given(MESH, ', ')}. The gradient dB is laid out like B. Which collective does the cheapest way of dB = A·dC need?",
+        ask=f"{line} with I=J=K={size} on the mesh {given(MESH, ', ')}. The gradient dB is laid "
+        "out like B. Which collective does the cheapest way of dB = A·dC need?",
         answer=found,
         hints=(
             "Write the gradient as a sharded matmul of its own: A and dC, summed over I.",
-            "The transpose of an AllGather is a ReduceScatter; an axis that splits the summed I leaves partial sums.",
+            ("The transpose of an AllGather is a ReduceScatter; an axis that splits the summed I leaves partial sums."),
         ),
         steps=(f"{grads['dB']}", f"cheapest: {found if steps else 'no communication'}"),
-        check=f'dscale shard "{grads["dB"]}" --mesh {given(MESH)} --sizes {given(sizes)} --no-backward --alternatives 1 | grep -E "case|Needs"',
+        check=f'dscale shard "{grads["dB"]}" --mesh {given(MESH)} --sizes {given(sizes)} '
+        '--no-backward --alternatives 1 | grep -E "case|Needs"',
         options=KINDS,
-    )  # fmt: skip
+    )
 
 
 @problem(
@@ -96,20 +105,32 @@ def bytes_to_add_up(output: str, chips: int, rows: int, columns: int, dtype: str
     twice = way.collectives[0].kind == "all_reduce"
     name = "an AllReduce" if twice else "a ReduceScatter"
     return Posed(
-        ask=f"A[I, J_X] · B[J_X, K] -> {output} in {dtype} with I={rows}, K={columns} over X={chips}. How many bytes does each chip send for the collective at the end? Count exactly, with the (N-1)/N.",
+        ask=f"A[I, J_X] · B[J_X, K] -> {output} in {dtype} with I={rows}, K={columns} over "
+        f"X={chips}. How many bytes does each chip send for the collective at the end? "
+        "Count exactly, with the (N-1)/N.",
         answer=sent,
         dimension="bytes",
         hints=(
             "Which collective is it, and how often does the result travel round?",
             f"{name}: {'2 · ' if twice else ''}V · (N−1)/N, V the bytes of C on a chip before it",
         ),
-        steps=(f"V = {count(rows)} · {count(columns)} · {dtype_bytes(dtype):g} = {amount(volume, 'bytes')}", f"{'2 · ' if twice else ''}V · {chips - 1}/{chips} = {amount(sent, 'bytes')}"),
+        steps=(
+            f"V = {count(rows)} · {count(columns)} · {dtype_bytes(dtype):g} = {amount(volume, 'bytes')}",
+            f"{'2 · ' if twice else ''}V · {chips - 1}/{chips} = {amount(sent, 'bytes')}",
+        ),
         traps=(
-            Trap(sent / 2 if twice else 2 * sent, f"It is {name}: {'scatter and gather, twice' if twice else 'the sum is scattered and stays so, once'}."),
+            Trap(
+                sent / 2 if twice else 2 * sent,
+                (
+                    f"It is {name}: "
+                    f"{'scatter and gather, twice' if twice else 'the sum is scattered and stays so, once'}."
+                ),
+            ),
             Trap(sent / chips, "Before the sum is made every chip has partial sums of all of C."),
         ),
-        check=f'dscale shard "{line}" --mesh X={chips} --sizes {given(sizes)} --no-backward --alternatives 1 | grep "cheapest"',
-    )  # fmt: skip
+        check=f'dscale shard "{line}" --mesh X={chips} --sizes {given(sizes)} --no-backward '
+        '--alternatives 1 | grep "cheapest"',
+    )
 
 
 @problem(
@@ -130,33 +151,54 @@ def network_time_of_a_matmul(line: str, slice_: str, size: int) -> Posed | None:
     seconds, volume, chips = way.comms_seconds(sizes, mesh), step.volume(sizes, mesh), mesh.size(*step.axes)
     times = 2 if step.kind == "all_reduce" else 1
     return Posed(
-        ask=f"{line} in bf16 with I=J=K={size} on {slice_}, where no axis closes to a ring: X and Y are lines of {chips} chips, {amount(link, 'bytes/s')} one way. How long does the cheapest way's collective take?",
+        ask=f"{line} in bf16 with I=J=K={size} on {slice_}, where no axis closes to a ring: X "
+        f"and Y are lines of {chips} chips, {amount(link, 'bytes/s')} one way. How long "
+        "does the cheapest way's collective take?",
         answer=seconds,
         dimension="s",
-        hints=("Which array moves, and how many bytes of it does a chip of the axis see? Other axes may have split it already.", f"{step.kind}: t = {'2 · ' if times == 2 else ''}V · (N−1)/N / W₁"),
+        hints=(
+            (
+                "Which array moves, and how many bytes of it does a chip of the axis see? Other "
+                "axes may have split it already."
+            ),
+            f"{step.kind}: t = {'2 · ' if times == 2 else ''}V · (N−1)/N / W₁",
+        ),
         steps=(
             f"{step.kind} over {', '.join(step.axes)} of {step.before}",
             f"V = 2 · {size}² / {chips} = {amount(volume, 'bytes')}",
-            f"t = {times} · {amount(volume, 'bytes')} · {chips - 1}/{chips} / {amount(link, 'bytes/s')} = {amount(seconds, 's')}",
+            (
+                f"t = {times} · {amount(volume, 'bytes')} · {chips - 1}/{chips} / "
+                f"{amount(link, 'bytes/s')} = {amount(seconds, 's')}"
+            ),
         ),
         traps=(
             Trap(seconds * chips, "The other axis has split the array already: V is what this axis' chips see."),
             Trap(times * volume / (2 * link), "V/W with both directions holds on a ring; these axes are lines."),
-            Trap(seconds / 2 if times == 2 else 2 * seconds, "An AllReduce is a ReduceScatter and an AllGather." if times == 2 else "An AllGather sends each byte once."),
+            Trap(
+                seconds / 2 if times == 2 else 2 * seconds,
+                "An AllReduce is a ReduceScatter and an AllGather."
+                if times == 2
+                else "An AllGather sends each byte once.",
+            ),
         ),
-        check=f'dscale shard "{line}" --on {slice_} --sizes {given(sizes)} --no-backward --alternatives 1 --width 110 | grep -E "cheapest"',
-    )  # fmt: skip
+        check=f'dscale shard "{line}" --on {slice_} --sizes {given(sizes)} --no-backward '
+        '--alternatives 1 --width 110 | grep -E "cheapest"',
+    )
 
 
 @problem(
     "sharding",
     "Compute time of a sharded matmul",
     cases=("sharding.q6a:t_compute",),
-    line=("A[I_X, J_Y] @ B[J_Y, K] -> C[I_X, K]", "A[I_X, J] @ B[J, K_Y] -> C[I_X, K_Y]", "A[I_X, J] @ B[J, K] -> C[I_X, K]"),
+    line=(
+        "A[I_X, J_Y] @ B[J_Y, K] -> C[I_X, K]",
+        "A[I_X, J] @ B[J, K_Y] -> C[I_X, K_Y]",
+        "A[I_X, J] @ B[J, K] -> C[I_X, K]",
+    ),
     chip=("v5e", "v5p", "v6e", "v4p"),
     axes=((4, 4), (8, 4), (2, 2), (16, 16)),
     size=(4096, 8192, 16384),
-)  # fmt: skip
+)
 def compute_time_of_a_matmul(line: str, chip: str, axes: tuple[int, int], size: int) -> Posed:
     mesh, sizes = Mesh(dict(zip("XY", axes, strict=True)), load_chip(chip)), dict.fromkeys("IJK", size)
     way = strategies(parse_einsum(line), sizes, mesh)[0]
@@ -164,10 +206,15 @@ def compute_time_of_a_matmul(line: str, chip: str, axes: tuple[int, int], size: 
     repeated = mesh.size(*way.replicated)
     note = f" (the work is repeated along {', '.join(way.replicated)})" if way.replicated else ""
     return Posed(
-        ask=f"{line} in bf16 with I=J=K={size} on the mesh {given(dict(mesh.axes), ', ')} of {chip}, {amount(peak, 'FLOP/s')} each. How long does each chip multiply in the cheapest way?",
+        ask=f"{line} in bf16 with I=J=K={size} on the mesh {given(dict(mesh.axes), ', ')} of "
+        f"{chip}, {amount(peak, 'FLOP/s')} each. How long does each chip multiply in the "
+        "cheapest way?",
         answer=seconds,
         dimension="s",
-        hints=("How many of the FLOPs does one chip do? Axes that split no index of the einsum repeat the work.", "t = 2·I·J·K / (axes that split I, J or K) / C"),
+        hints=(
+            "How many of the FLOPs does one chip do? Axes that split no index of the einsum repeat the work.",
+            "t = 2·I·J·K / (axes that split I, J or K) / C",
+        ),
         steps=(
             f"2 · {size}³ = {amount(2.0 * size**3, 'FLOP')} in all",
             f"a chip: {amount(flops, 'FLOP')}{note}",
@@ -175,10 +222,13 @@ def compute_time_of_a_matmul(line: str, chip: str, axes: tuple[int, int], size: 
         ),
         traps=(
             Trap(seconds * mesh.chips / repeated, "Each chip multiplies only its blocks."),
-            Trap(seconds / repeated, "Along an axis that splits nothing the chips all do the same work.") if repeated > 1 else Trap(seconds / 2, "A multiply-add is two FLOPs."),
+            Trap(seconds / repeated, "Along an axis that splits nothing the chips all do the same work.")
+            if repeated > 1
+            else Trap(seconds / 2, "A multiply-add is two FLOPs."),
         ),
-        check=f'dscale shard "{line}" --on {chip} --mesh {given(dict(mesh.axes))} --sizes {given(sizes)} --no-backward --alternatives 1 --width 110 | grep -E "cheapest"',
-    )  # fmt: skip
+        check=f'dscale shard "{line}" --on {chip} --mesh {given(dict(mesh.axes))} --sizes '
+        f'{given(sizes)} --no-backward --alternatives 1 --width 110 | grep -E "cheapest"',
+    )
 
 
 @problem(
@@ -197,10 +247,16 @@ def all_reduce_of_an_mlp(chip: str, tokens: int, width: int) -> Posed:
     volume = local_bytes(line.output, sizes, mesh)
     seconds = collective_time("all_reduce", volume, mesh.group(("X", "Y"))).bandwidth
     return Posed(
-        ask=f"An MLP In[B, D] · W_in[D, F_XY] · W_out[F_XY, D] -> Out[B, D] in bf16 on a 2x2 of {chip}, B={tokens}, D={width}, F={4 * width}. Take both axes as rings of {amount(2 * link, 'bytes/s')} each. How long does its communication take, to first order (no (N-1)/N, no latency)?",
+        ask="An MLP In[B, D] · W_in[D, F_XY] · W_out[F_XY, D] -> Out[B, D] in bf16 on a 2x2 of "
+        f"{chip}, B={tokens}, D={width}, F={4 * width}. Take both axes as rings of "
+        f"{amount(2 * link, 'bytes/s')} each. How long does its communication take, to "
+        "first order (no (N-1)/N, no latency)?",
         answer=seconds,
         dimension="s",
-        hints=("The first matmul needs nothing. What does the second leave on each chip?", "AllReduce of Out over both axes: t = 2 · (2·B·D) / (2 · W)"),
+        hints=(
+            "The first matmul needs nothing. What does the second leave on each chip?",
+            "AllReduce of Out over both axes: t = 2 · (2·B·D) / (2 · W)",
+        ),
         steps=(
             f"Out[B, D]{{U_XY}} is 2 · {tokens} · {width} = {amount(volume, 'bytes')}",
             f"two axes: 2 · {amount(2 * link, 'bytes/s')} = {amount(4 * link, 'bytes/s')}",
@@ -211,5 +267,6 @@ def all_reduce_of_an_mlp(chip: str, tokens: int, width: int) -> Posed:
             Trap(seconds / 2, "An AllReduce is a ReduceScatter and an AllGather: twice V/W."),
             Trap(4 * seconds, "The F in the middle needs no communication: only Out is added up."),
         ),
-        check=f'dscale shard "T[B, F_XY] @ W_out[F_XY, D] -> Out[B, D]" --on {chip} --mesh X=2,Y=2 --sizes {given(sizes)} --no-backward --alternatives 1 | grep "order"',
-    )  # fmt: skip
+        check=f'dscale shard "T[B, F_XY] @ W_out[F_XY, D] -> Out[B, D]" --on {chip} --mesh '
+        f'X=2,Y=2 --sizes {given(sizes)} --no-backward --alternatives 1 | grep "order"',
+    )
