@@ -38,7 +38,7 @@ def cli_reference() -> str:
 
 
 def _page(command: Command) -> str:
-    return f"[{command.page.removesuffix('/index')}]({command.page}.md)" if command.page else ""
+    return f"[{command.page.removesuffix('/index').rpartition('/')[2]}]({command.page}.md)" if command.page else ""
 
 
 def _link(command: Command) -> str:
