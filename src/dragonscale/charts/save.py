@@ -4,6 +4,7 @@ Everything but JSON is drawn by vl-convert (the extra `plot`), which runs Vega w
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def encoded(spec: dict[str, Any], suffix: str) -> bytes:
     if suffix == ".pdf":
         return vl_convert.vegalite_to_pdf(spec, vl_version=VEGALITE)
     if suffix == ".svg":
-        return vl_convert.vegalite_to_svg(spec, vl_version=VEGALITE).encode()
+        return counted_anew(vl_convert.vegalite_to_svg(spec, vl_version=VEGALITE)).encode()
     # Its stub asks for a snippet; without one the libraries become globals, and are put together only once a process.
     libraries = vl_convert.javascript_bundle(vl_version=VEGALITE)  # pyright: ignore[reportCallIssue]
     return page(spec, libraries).encode()
@@ -59,7 +60,22 @@ def picture(spec: dict[str, Any]) -> str:
         import vl_convert
     except ImportError:
         return ""
-    return vl_convert.vegalite_to_svg(printable(spec), vl_version=VEGALITE)
+    return counted_anew(vl_convert.vegalite_to_svg(printable(spec), vl_version=VEGALITE))
+
+
+def counted_anew(svg: str) -> str:
+    """A picture whose clips and gradients are numbered from one: Vega counts them over the life of a process, so that the same chart
+    would differ by what was drawn before it.
+
+    >>> counted_anew('<g clip-path="url(#clip44)"/><clipPath id="clip45"/><clipPath id="clip44"/>')
+    '<g clip-path="url(#clip1)"/><clipPath id="clip2"/><clipPath id="clip1"/>'
+    """
+    numbers: dict[str, int] = {}
+    return re.sub(
+        r"(?<=[#\"])(clip|gradient_)\d+\b",
+        lambda match: f"{match[1]}{numbers.setdefault(match[0], len(numbers) + 1)}",
+        svg,
+    )
 
 
 def printable(spec: Any) -> Any:
