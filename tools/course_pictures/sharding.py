@@ -8,7 +8,7 @@ import dragonscale as ds
 from dragonscale.charts import Bar, Chart, LineSeries, RuleLine, bars, line_chart
 from dragonscale.charts.axes import log_axis
 from dragonscale.collectives import BOOK, EXACT, Ring, Rings, collective_time
-from dragonscale.hardware import load_chip, parse_slice
+from dragonscale.hardware import Torus, load_chip, parse_slice
 from dragonscale.sharding.mesh import natural_mesh
 
 MATMUL = "In[B, D] @ W[D_X, F] -> Out[B, F]"
@@ -37,8 +37,9 @@ def _ways() -> Chart:
 
 
 def _knee() -> Chart:
-    chip = load_chip("v5e")
-    ring = Rings((Ring(16),), chip.network.link, chip.network.hop_latency)
+    network = load_chip("v5e").network
+    assert isinstance(network, Torus)
+    ring = Rings((Ring(16),), network.link, network.hop_latency)
     volumes = numpy.geomspace(1e3, 1e9, 61)
     time = collective_time("all_gather", volumes, ring, EXACT)
     series = [

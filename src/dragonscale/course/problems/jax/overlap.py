@@ -107,7 +107,7 @@ def width_that_hides_a_hop(chip: str, ways: str, ring: int) -> Posed:
         traps=(
             Trap(columns * 2, "bf16 has two bytes and a multiply-add two FLOPs: the twos cancel."),
             Trap(columns * ring, "That is F in all; each chip has a Y-th of it."),
-            Trap(known.peak("bf16") / known.hbm.bandwidth, "The parts come over the network, not from HBM."),
+            Trap(known.peak("bf16") / known.bandwidth("hbm"), "The parts come over the network, not from HBM."),
         ),
         check=f'dscale calc "{chip}.bf16 / {chip}.{"ici_link" if ways == "one direction" else "ici_axis"}"',
     )

@@ -6,6 +6,7 @@ from dragonscale.course.problems.sharding.flags import given
 from dragonscale.course.words import number
 from dragonscale.notation import parse_array
 from dragonscale.sharding import Mesh, local_shape
+from dragonscale.sharding.partition_spec import partition_spec_text
 
 MESHES = ({"X": 2, "Y": 4}, {"X": 4, "Y": 2}, {"X": 4, "Y": 4}, {"X": 2, "Y": 8})
 
@@ -22,7 +23,7 @@ def length_inside_shard_map(mesh: dict[str, int], length: int, layout: str) -> P
     array, chips = parse_array(f"x{layout}"), Mesh(mesh)
     own = float(local_shape(array, {"I": length}, chips)[0])
     axes = array.dims[0].axes
-    spec = f"P({axes!r})" if len(axes) > 1 else f"P({axes[0]!r})"
+    spec = partition_spec_text(array)
     other = length / chips.chips if len(axes) == 1 else length / mesh["X"]
     return Posed(
         ask=f"mesh = {made(mesh)}. A function under jax.shard_map has in_specs={spec}, and is "

@@ -176,7 +176,7 @@ def bound_of_an_op(m: int, k: int, n: int, chip: str) -> Posed | None:
     parts = [f"{name}: {amount(seconds, 's')}" for name, seconds in bound.parts.items()]
     return Posed(
         ask=f"bf16[{m},{k}] · bf16[{k},{n}] on {chip}, {amount(known.peak('bf16'), 'FLOP/s')} "
-        f"and {amount(known.hbm.bandwidth, 'bytes/s')} of HBM: is its shortest time that of "
+        f"and {amount(known.bandwidth('hbm'), 'bytes/s')} of HBM: is its shortest time that of "
         "compute or of HBM?",
         answer=bound.by,
         hints=(
@@ -205,7 +205,7 @@ def shortest_time_of_an_op(m: int, k: int, n: int, chip: str) -> Posed:
     return Posed(
         ask=f"What is the shortest time of bf16[{m},{k}] · bf16[{k},{n}] -> bf16[{m},{n}] on "
         f"{chip}, {amount(known.peak('bf16'), 'FLOP/s')} and "
-        f"{amount(known.hbm.bandwidth, 'bytes/s')} of HBM, operands read from HBM once and "
+        f"{amount(known.bandwidth('hbm'), 'bytes/s')} of HBM, operands read from HBM once and "
         "the result written?",
         answer=bound.seconds,
         dimension="s",

@@ -58,13 +58,13 @@ def far_from_its_roof(chip: str, m: int, n: int, slower: float) -> Posed:
         f"%d = bf16[{m},{n}] dot(bf16[{m},8192] %x, bf16[8192,{n}] %w), "
         f"lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
     )
-    rates = Rates(flops={("matrix", "bf16"): known.peak("bf16")}, bytes={"hbm": known.hbm.bandwidth})
+    rates = Rates(flops={("matrix", "bf16"): known.peak("bf16")}, bytes={"hbm": known.bandwidth("hbm")})
     bounds = roofline(Cost(flops={("matrix", "bf16"): work.matmul_flops}, bytes={"hbm": work.hbm_bytes}), rates)
     math, memory = bounds.seconds["matrix"], bounds.seconds["hbm"]
     measured = float(f"{slower * bounds.lower:.4g}")
     return Posed(
         ask=f"A trace on {chip} ({amount(known.peak('bf16'), 'FLOP/s')}, "
-        f"{amount(known.hbm.bandwidth, 'bytes/s')} of HBM) shows bf16[{m},8192] · "
+        f"{amount(known.bandwidth('hbm'), 'bytes/s')} of HBM) shows bf16[{m},8192] · "
         f"bf16[8192,{n}] taking {amount(measured, 's')}. Which part of its roofline did it "
         "reach? (A fraction or percent.)",
         answer=bounds.lower / measured,

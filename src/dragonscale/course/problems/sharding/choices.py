@@ -183,7 +183,7 @@ def tokens_that_hide_a_gather(chip: str, axes: int) -> Posed:
                 2 * tokens, ("bf16 has two bytes and a multiply-add two FLOPs, which cancel; and W is both directions.")
             ),
             Trap(
-                known.peak("bf16") / known.hbm.bandwidth,
+                known.peak("bf16") / known.bandwidth("hbm"),
                 "That is the batch against HBM; here the weights come over the network.",
             ),
         ),

@@ -2,7 +2,7 @@
 
 from dragonscale.collectives import EXACT, Options, Ring, Rings, collective_time
 from dragonscale.course.problem import Posed, Trap, problem
-from dragonscale.course.problems.sharding.flags import FIRST_ORDER, link_words, torus
+from dragonscale.course.problems.sharding.flags import FIRST_ORDER, hop_seconds_of, link_words, torus
 from dragonscale.course.words import amount, number
 from dragonscale.units import parse
 
@@ -103,7 +103,7 @@ def four_collectives(kind: str, chip: str, size: str, chips: int) -> Posed:
 )
 def latency_or_bandwidth(size: str, chips: int, chip: str) -> Posed | None:
     known, link = torus(chip)
-    volume, hop = parse(size, "bytes", "a size"), known.network.hop_latency
+    volume, hop = parse(size, "bytes", "a size"), hop_seconds_of(known)
     time = collective_time("all_gather", volume, Rings((Ring(chips),), link, hop))
     if 0.7 < time.bandwidth / time.latency < 1.4:
         return None
@@ -146,7 +146,7 @@ def latency_or_bandwidth(size: str, chips: int, chip: str) -> Posed | None:
 )
 def where_latency_takes_over(kind: str, chip: str, chips: int) -> Posed:
     known, link = torus(chip)
-    hop = known.network.hop_latency
+    hop = hop_seconds_of(known)
     one = collective_time(kind, 1.0, Rings((Ring(chips),), link, hop), EXACT)
     volume = one.latency / one.bandwidth
     what = (

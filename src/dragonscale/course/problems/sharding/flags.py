@@ -1,7 +1,7 @@
 """Meshes, sizes and links as questions and commands write them."""
 
 from dragonscale.course.words import amount
-from dragonscale.hardware import Chip, load_chip
+from dragonscale.hardware import Chip, Torus, load_chip
 
 FIRST_ORDER = "to first order, that is without the (N-1)/N"
 
@@ -18,7 +18,14 @@ def given(values: dict[str, int], apart: str = ",") -> str:
 def torus(name: str) -> tuple[Chip, float]:
     """A TPU and one direction of one of its links."""
     chip = load_chip(name)
+    assert isinstance(chip.network, Torus)
     return chip, chip.network.link
+
+
+def hop_seconds_of(chip: Chip) -> float:
+    """The least time of one hop."""
+    assert isinstance(chip.network, Torus)
+    return chip.network.hop_latency
 
 
 def link_words(link: float) -> str:
