@@ -7,6 +7,7 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.cli import main
+from dragonscale.cli.commands import COMMANDS
 from dragonscale.cli.learning import dialogue
 from dragonscale.course.progress import read_progress
 from dragonscale.course.variants import variant
@@ -54,6 +55,31 @@ def test_json_keeps_the_answer_to_itself(file: Path, capsys: pytest.CaptureFixtu
     assert solved["value"] == POSED.answer
     assert solved["hints"] == list(POSED.hints)
     assert not file.exists(), "looking is not solving"
+
+
+def test_looking_needs_no_progress_and_a_problem_can_be_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "learn.json"
+    other.write_text("my notes")
+    assert learn(other, PROBLEM.id, "--hint") == 0
+    capsys.readouterr()
+    assert learn(tmp_path / "none.json", PROBLEM.id, "--list", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["chapter"] == PROBLEM.chapter
+
+
+def test_a_name_of_two_chapters_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [one.name for one in written()]
+    twice = next(name for name in names if names.count(name) > 1)
+    assert learn(file, twice) == 2
+    assert "Several chapters" in capsys.readouterr().err
+
+
+def test_the_examples_of_the_help_are_of_the_course() -> None:
+    ids = {one.id for one in written()} | {one.chapter for one in written()}
+    named = {line.split()[2] for line in COMMANDS["learn"].examples if len(line.split()) > 2}
+    assert named
+    assert named <= ids
 
 
 def test_the_library_asks_the_same(file: Path) -> None:

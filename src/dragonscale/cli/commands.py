@@ -303,7 +303,7 @@ COMMANDS: dict[str, Command] = {
             (
                 "dscale learn",
                 "dscale learn rooflines",
-                'dscale learn rooflines.where-a-matmul-turns --seed 7 --answer "243"',
+                "dscale learn rooflines.time-of-flops --seed 7 --answer 1.1ms",
             ),
             ("explain",),
             page="course/index",

@@ -1,6 +1,6 @@
 """What a reader has solved, kept in one JSON file.
 
-    {"version": 1, "problems": {"rooflines.critical-batch": {"right": 2, "wrong": 1, "last": "2026-11-17", "seeds": [0, 7]}}}
+    {"version": 1, "problems": {"rooflines.time-of-flops": {"right": 2, "wrong": 1, "last": "2026-11-17", "seeds": [0, 7]}}}
 
 The file is written whole or not at all. One that cannot be read is refused and left as it is.
 """

@@ -10,7 +10,7 @@ class LearnQuestion:
     """The course, a chapter, or one problem of it; an answer to be judged."""
 
     name: Text = Text(
-        "A chapter (rooflines) or a problem (rooflines.critical-batch); without it, all chapters.",
+        "A chapter (rooflines) or a problem (rooflines.time-of-flops); without it, all chapters.",
         default="", value="NAME", place=True, offers="lessons",
     )  # fmt: skip
     seed: Whole = Whole("Fresh numbers, the same for the same seed; 0: the problem's own.", default=0, value="N")

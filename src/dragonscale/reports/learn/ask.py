@@ -29,9 +29,12 @@ def ask(question: LearnQuestion, listener: Listener) -> CourseReport | LessonRep
 def _answer(question: LearnQuestion) -> CourseReport | LessonReport | ProblemReport:
     path = Path(question.progress) if question.progress else usual_file()
     name = question.name.strip().lower()
-    progress = read_progress(path)
     if "." in name or (name and name not in _slugs()):
-        return _problem(question, named_problem(name), progress, path)
+        problem = named_problem(name)
+        if not question.list:
+            return _problem(question, problem, path)
+        name = problem.chapter
+    progress = read_progress(path)
     if question.answer or question.hint or question.solution or question.seed:
         raise InputError(
             "--answer, --hint, --solution and --seed are about one problem; name it, such as rooflines.NAME."
@@ -49,9 +52,11 @@ def named_problem(name: str) -> Problem:
     """A problem by its whole id, or by its name alone."""
     slug, dot, _ = name.partition(".")
     every = problems_of(find_chapter(slug).slug) if dot else all_problems()
-    for one in every:
-        if name in (one.id, one.name):
-            return one
+    found = [one for one in every if name in (one.id, one.name)]
+    if len(found) > 1:
+        raise InputError(f"Several chapters have a problem {shorten(name)}: {', '.join(one.id for one in found)}.")
+    if found:
+        return found[0]
     close = nearest(name, [*(one.id if dot else one.name for one in every), *_slugs()])
     told = (
         f"did you mean {close!r}?"
@@ -89,11 +94,11 @@ def lesson_report(chapter: Chapter, progress: Progress) -> LessonReport:
     return LessonReport(chapter.slug, chapter.title, chapter.about, chapter.page, rows, f"dscale learn {following}")
 
 
-def _problem(question: LearnQuestion, problem: Problem, progress: Progress, path: Path) -> ProblemReport:
+def _problem(question: LearnQuestion, problem: Problem, path: Path) -> ProblemReport:
     made = variant(problem, question.seed)
     verdict = judge(made.posed, question.answer) if question.answer else None
-    if verdict is not None:
-        write_progress(path, answered(progress, problem.id, question.seed, verdict.right))
+    if verdict is not None:  # to look at a problem needs no progress
+        write_progress(path, answered(read_progress(path), problem.id, question.seed, verdict.right))
     return problem_report(made, verdict, question.answer, question.hint, question.solution)
 
 

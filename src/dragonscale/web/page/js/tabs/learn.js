@@ -4,7 +4,7 @@ import { AnswerArea, ErrorNote } from "../answer.js";
 import { Catalogue } from "../catalogue.js";
 import { docsAddress } from "../derivation.js";
 import { Form, Group } from "../form.js";
-import { html, useContext, useEffect, useId, useState } from "../html.js";
+import { html, useContext, useEffect, useId, useRef, useState } from "../html.js";
 import { askOnce, useAnswer } from "../live.js";
 import { Command } from "../sheet.js";
 import { change } from "../state.js";
@@ -61,13 +61,13 @@ function Solution({ problem, docs }) {
 }
 
 /** One problem; `asked` is it as posed. What is answered is asked apart, so that the question never flickers. */
-function Problem({ asked, following }) {
+function Problem({ asked, following, onSolved }) {
   const [found, set] = useState({ hints: 0 });
   const { docs } = useContext(Catalogue);
   const again = async (more, hints = found.hints) => {
     const { panels, error } = await askOnce({ view: "learn", fields: { name: asked.problem, seed: String(asked.seed), ...more }, panels: ["problem"] });
     const said = panels.problem;
-    if (said && said.right) keep(asked.problem);
+    if (said && said.right) { keep(asked.problem); onSolved(); }
     set((old) => ({ ...old, hints, error, said: said && said.told ? said : error ? null : old.said, shown: said && said.solution.length ? said : old.shown, all: said && said.hints.length ? said.hints : old.all }));
   };
   const { said, shown, all = [], error, hints } = found;
@@ -97,7 +97,13 @@ export function LearnTab({ state }) {
   const every = chapters.flatMap((one) => one.problems.map((problem) => problem.id));
   const { name: given, seed } = state.fields.learn;
   const within = every.filter((id) => !given || id.startsWith(`${given}.`)); // a chapter stands for what is left of it
-  const name = (given && !within.length && given) || within.find((id) => !solved.has(id)) || within[0] || "";
+  // what was opened stays when it is solved
+  const opened = useRef({});
+  if (opened.current.given !== given || !opened.current.name) {
+    opened.current = { given, name: (given && !within.length && given) || within.find((id) => !solved.has(id)) || within[0] || "" };
+  }
+  const { name } = opened.current;
+  const [, redraw] = useState(0);
   const answer = useAnswer(name ? { view: "learn", fields: { name, ...(seed ? { seed } : {}) }, panels: ["problem"] } : null);
   const { problem } = answer.panels;
   const following = every[every.indexOf(name) + 1];
@@ -106,6 +112,6 @@ export function LearnTab({ state }) {
       <p class="hint learnt">${every.length ? `${every.filter((id) => solved.has(id)).length} of ${every.length} problems solved, kept in this browser.` : "…"}</p>
       <${Chapters} chapters=${chapters} name=${name} /></${Form}>
     <${AnswerArea} answer=${name ? answer : course} label="Problem">
-      ${problem && html`<${Problem} key=${`${problem.problem} ${problem.seed}`} asked=${problem} following=${following} />`}
+      ${problem && html`<${Problem} key=${`${problem.problem} ${problem.seed}`} asked=${problem} following=${following} onSolved=${() => redraw((count) => count + 1)} />`}
     </${AnswerArea}>`;
 }
