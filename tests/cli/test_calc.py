@@ -33,6 +33,9 @@ VALUES = {
     "-2^2": (-4, ""),
     "2^-2": (0.25, ""),
     "3²": (9, ""),
+    "2^3 GB": (8e9, "bytes"),
+    "4.2e11*2^22 FLOP / v5p.bf16": (4.2e11 * 2**22 / 4.59e14, "s"),
+    "max(A, 3)*B = 2*B*A": (1.5, ""),
     "sqrt(16 bytes * 4 bytes)": (8, "bytes"),
     "ceil(700GB / h100.hbm)": (9, ""),
     "10*70e9/h100.hbm": (8.75, ""),
@@ -93,6 +96,11 @@ REFUSED = {
     "-1e308": "too large",
     "1e999": "too large",
     "6ND": "write * between",
+    "2^(3 s)": "no unit",
+    "8192 B": "write 8192 bytes",
+    "163840B / v5e.hbm_bandwidth": "write 163840 bytes",
+    "(2^22) FLOP": "write * FLOP",
+    "decode_times((1, 8), 1GB, llama3-8b, 1, h100)": "write B=[1, 8]",
     "2 3": "operator",
     "(1": "ends where",
     "v5e": "is a chip",
@@ -148,6 +156,30 @@ def test_converted_and_read_by_one_source() -> None:
     assert ds.calc("h100.hbm_bandwidth", source="book").value == 3.4e12
     with pytest.raises(InputError, match="not alike"):
         ds.calc("3s", to="GB")
+
+
+def test_what_if_the_chips_were_others() -> None:
+    both = "v5e.hbm_bandwidth + v5e:4x4.hbm_bandwidth"
+    assert ds.calc(both, set="hbm=2x").value == 2 * (ds.calc(both).value or 0)
+    assert ds.calc("critical_batch(h100)", set=["flops=1PFLOP/s", "hbm=2TB/s"]).value == pytest.approx(500)
+    assert ds.calc("h100.hbm_bandwidth", set="hbm=2x").names[0].source.startswith("what-if")
+    with pytest.raises(InputError, match="names none"):
+        ds.calc("llama3-8b.params", set="hbm=2x")
+
+
+def test_whose_number_it_is() -> None:
+    assert "of all 2 cores together" in ds.calc("v4.registers").names[0].source
+    assert "of all 132 SMs together" in ds.calc("h100.smem").names[0].source
+    assert ds.calc("v4.vregs").names[0].source == "book, per core"
+    assert (
+        "book gives no reading of hbm_bandwidth (nvidia)"
+        in ds.calc("gb200.hbm_bandwidth", source="book").notes_beside[0]
+    )
+    assert not ds.calc("gb200.bf16", source="book").notes_beside
+
+
+def test_a_power_of_ten_is_told_once() -> None:
+    assert ds.calc("5.91e17 FLOP/USD", to="FLOP/USD").text == "5.91e17 FLOP/USD"
 
 
 def answered(text: str) -> tuple[float | None, str]:

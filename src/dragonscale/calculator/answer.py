@@ -8,12 +8,13 @@ from typing import Any
 from dragonscale.calculator.evaluate import Scope, evaluate, not_a_number
 from dragonscale.calculator.functions import parts_of
 from dragonscale.calculator.measure import Measure, aligned
-from dragonscale.calculator.reading import ListNode, Statement, WordNode, read_statements
+from dragonscale.calculator.reading import ListNode, Statement, WordNode, names_in, read_statements
 from dragonscale.calculator.solve import exact, rounded, solve
 from dragonscale.calculator.unit_words import read_unit
 from dragonscale.errors import InputError
 from dragonscale.hardware.chip import Chip
 from dragonscale.hardware.slices import Slice
+from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 
 MOST_CASES = 64
@@ -38,10 +39,11 @@ class Worked:
 
     lines: tuple[Line, ...]
     looked: dict[str, tuple[Any, str]]
+    notes: tuple[str, ...] = ()
 
 
-def work_out(text: str, source: str = "", unknown: str = "") -> Worked:
-    """The answer of a text with statements between semicolons.
+def work_out(text: str, source: str = "", unknown: str = "", changes: str = "") -> Worked:
+    """The answer of a text with statements between semicolons; `changes` are made to every chip in it.
 
     >>> [str(line.value) for line in work_out("B=64; D=8192; 2 bytes*B*D").lines]
     ['1.05MB']
@@ -49,13 +51,16 @@ def work_out(text: str, source: str = "", unknown: str = "") -> Worked:
     statements = read_statements(text)
     assigned = {one.name: one.node for one in statements if one.name}
     several = {name: node.items for name, node in assigned.items() if isinstance(node, ListNode) and node.several}
+    if changes and all(is_preset(name) for name in names_in(text)):
+        raise InputError("--set changes chips that are named, and the expression names none.")
     looked: dict[str, tuple[Any, str]] = {}
+    notes: dict[str, None] = {}
     asked = [one for one in statements if not one.name] or statements[-1:]
     if math.prod(len(items) for items in several.values()) > MOST_CASES:
         raise InputError(f"The lists have more than {MOST_CASES} combinations; make them shorter.")
     lines: list[Line] = []
     for values in itertools.product(*several.values()):
-        scope = Scope(assigned | dict(zip(several, values, strict=True)), source, looked=looked)
+        scope = Scope(assigned | dict(zip(several, values, strict=True)), source, changes, looked=looked, notes=notes)
         case = ", ".join(f"{name}={evaluate(node, scope)}" for name, node in zip(several, values, strict=True))
         for one in asked:
             found = (
@@ -64,7 +69,7 @@ def work_out(text: str, source: str = "", unknown: str = "") -> Worked:
                 else [Line(one.name, evaluate(scope.assigned[one.name], scope))]
             )
             lines += [replace(line, case=case) for line in found]
-    return Worked(tuple(lines), {} if several and len(looked) > MOST_NAMES else looked)
+    return Worked(tuple(lines), {} if several and len(looked) > MOST_NAMES else looked, tuple(notes))
 
 
 def _answered(one: Statement, scope: Scope, unknown: str) -> list[Line]:
@@ -91,7 +96,7 @@ def _answered(one: Statement, scope: Scope, unknown: str) -> list[Line]:
 def _compared(one: Statement, scope: Scope) -> Line | None:
     """Whether an equation or inequality without letters holds."""
     assert one.other is not None
-    known = Scope(scope.assigned, scope.source, looked=scope.looked)
+    known = Scope(scope.assigned, scope.source, scope.changes, looked=scope.looked, notes=scope.notes)
     try:
         sides = evaluate(one.node, known), evaluate(one.other, known)
     except InputError:

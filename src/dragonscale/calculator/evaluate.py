@@ -6,7 +6,7 @@ from typing import Any
 from dragonscale.calculator import functions
 from dragonscale.calculator.arithmetic import ARITHMETIC, arithmetic
 from dragonscale.calculator.measure import Measure
-from dragonscale.calculator.names import fact_of, load_name
+from dragonscale.calculator.names import fact_of, load_name, unread
 from dragonscale.calculator.reading import (
     CallNode,
     FigureNode,
@@ -38,6 +38,8 @@ class Scope:
 
     assigned: dict[str, Node] = field(default_factory=dict)
     source: str = ""
+    changes: str = ""
+    """What-if changes to every chip that is named."""
     values: dict[str, Any] = field(default_factory=dict)
     letters: dict[str, Measure] = field(default_factory=dict)
     """Letters that are tried out, as an equation is solved."""
@@ -45,10 +47,12 @@ class Scope:
     free: dict[str, None] = field(default_factory=dict)
     """Letters that nothing was said of, in the order in which they appear."""
     open: set[str] = field(default_factory=set)
+    notes: dict[str, None] = field(default_factory=dict)
+    """What the asker should know of how names were read."""
 
     def trying(self, letters: dict[str, Measure]) -> "Scope":
         """The same with values for letters."""
-        return Scope(self.assigned, self.source, letters=letters, looked=self.looked)
+        return Scope(self.assigned, self.source, self.changes, letters=letters, looked=self.looked, notes=self.notes)
 
 
 def evaluate(node: Node, scope: Scope) -> Any:
@@ -116,9 +120,12 @@ def not_a_number(value: Any) -> str:
 
 
 def _named(node: NameNode, scope: Scope) -> Any:
+    thing = load_name(node.name, scope.source, scope.changes)
+    if scope.source:
+        scope.notes |= dict.fromkeys(unread(thing, node.tail, scope.source, node.name))
     if not node.tail:
-        return load_name(node.name, scope.source)
-    found = fact_of(node.name, node.tail, scope.source)
+        return thing
+    found = fact_of(node.name, node.tail, scope.source, scope.changes)
     scope.looked[f"{node.name}.{node.tail}"] = found.value, found.source
     return found.value
 

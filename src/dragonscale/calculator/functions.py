@@ -20,6 +20,8 @@ from dragonscale.models.transformer import Transformer, count_parameters
 
 CALLED = {"rates": "chip", "piece": "slice", "group": "slice", "mesh": "slice"}
 """What stands for a parameter that takes an object of the library."""
+_SEVERAL = ("tuple", "Sequence", "Iterable")
+"""Words in the kind of a parameter that takes several values."""
 MOST = 4096
 MOST_OF = {"sequences.tokens": 1e15, "sequences.length": 1e9, "fat_tree.chips": 2e6, "best_drafts.most": 256} | {
     f"model.{letter}": 2**30 for letter in "DFNVKHE"
@@ -141,6 +143,10 @@ def _taken(function: str, parameter: inspect.Parameter, value: Any) -> Any:
     if isinstance(value, str):
         return _scheme(value) if "Scheme" in kind else value
     if isinstance(value, tuple):
+        if not any(word in kind for word in _SEVERAL):
+            raise InputError(
+                f"{function} takes one number for {parameter.name}; for several write B=[1, 8]; {function}(B, …)."
+            )
         return tuple(_taken(function, parameter, one) for one in value)
     if isinstance(value, dict):
         return {key: _taken(function, parameter, one) for key, one in value.items()}

@@ -8,6 +8,7 @@ from typing import Any
 from dragonscale.calculator.measure import Measure
 from dragonscale.errors import InputError, nearest
 from dragonscale.hardware.catalogue import is_chip, load_chip
+from dragonscale.hardware.changes import with_changes
 from dragonscale.hardware.chip import DTYPE_BYTES, Chip, Torus
 from dragonscale.hardware.parts import alus, cores, matrix_units
 from dragonscale.hardware.slices import AXIS_NAMES, Slice, parse_slice
@@ -22,6 +23,12 @@ CHIP_WORDS = {
 }  # fmt: skip
 """Short words for facts that have longer paths; every path of `dscale chips NAME` is a word too."""
 _BOTH_WAYS = "both ways of one axis: 2 links"
+MAIN = ("bf16", "hbm_bandwidth", "ici_link", "nvlink")
+"""Rates that functions of a chip reckon with."""
+_READ = ("matrix.", "vector.", "memory.", "ici.", "levels.", "dcn.", "pcie")
+"""Facts that sources round differently; counts of parts are the same for all."""
+_OF_CORES = ("registers", "vmem", "smem", "tmem")
+"""Memories that each core has its own of; a chip's fact is the sum."""
 TOTALS = ("bf16", "fp8", "int8", "fp4", "hbm", "hbm_bandwidth", "pcie", "dcn", "price", "list_price", "power")
 """Facts that a slice has the sum of."""
 
@@ -35,19 +42,32 @@ class Meaning:
 
 
 @cache
-def load_name(name: str, source: str = "") -> Chip | Slice | Transformer:
-    """The chip, slice or model of a name; chips with the numbers of one source where it gives them."""
+def load_name(name: str, source: str = "", changes: str = "") -> Chip | Slice | Transformer:
+    """The chip, slice or model of a name; chips with the numbers of one source where it gives them, then changed."""
     if ":" in name or (not is_chip(name) and is_chip(name.rpartition("-")[0])):
         piece = parse_slice(name)
-        return replace(piece, chip=_read(piece.chip, source))
-    return _read(load_chip(name), source) if is_chip(name) else preset_model(name)
+        return replace(piece, chip=_read(piece.chip, source, changes))
+    return _read(load_chip(name), source, changes) if is_chip(name) else preset_model(name)
 
 
-def _read(chip: Chip, source: str) -> Chip:
-    return chip.reading(source) if source else chip
+def _read(chip: Chip, source: str, changes: str) -> Chip:
+    return with_changes(chip.reading(source) if source else chip, changes)
 
 
-def fact_of(name: str, tail: str, source: str = "") -> Meaning:
+def unread(thing: Chip | Slice | Transformer, tail: str, source: str, name: str) -> list[str]:
+    """Notes on facts that a source was asked for and does not give: of the one that is named, or of a chip's main rates."""
+    if isinstance(thing, Transformer):
+        return []
+    chip = thing.chip if isinstance(thing, Slice) else thing
+    words = chip_words(chip)
+    asked = [word for word in ([tail] if tail else MAIN) if words.get(word, "").startswith(_READ)]
+    found = [(word, chip.facts[words[word]]) for word in asked]
+    lacking = [(word, fact.source) for word, fact in found if fact.source not in (source, "what-if")]
+    told = ", ".join(f"{word} ({other})" for word, other in lacking)
+    return [f"{source} gives no reading of {told} of {name}: taken from the source in brackets."] if lacking else []
+
+
+def fact_of(name: str, tail: str, source: str = "", changes: str = "") -> Meaning:
     """The fact that stands behind the point.
 
     >>> fact_of("v5e", "hbm_bandwidth").value.number, fact_of("v5p:8x16x16", "chips").value.number
@@ -57,7 +77,7 @@ def fact_of(name: str, tail: str, source: str = "") -> Meaning:
         ...
     dragonscale.errors.InputError: v5e has no bf61; did you mean bf16? It has bf16, int8, int4, hbm, … (`dscale chips v5e`).
     """
-    thing = load_name(name, source)
+    thing = load_name(name, source, changes)
     if isinstance(thing, Chip):
         return _chip_fact(name, thing, tail)
     return _slice_fact(name, thing, tail) if isinstance(thing, Slice) else model_fact(thing, tail, name)
@@ -86,9 +106,8 @@ def _chip_fact(name: str, chip: Chip, tail: str) -> Meaning:
     words = chip_words(chip)
     if tail in words:
         fact = chip.facts[words[tail]]
-        about = ", ".join(
-            part for part in (f"per {fact.per}" if fact.per not in ("", "chip") else "", fact.direction) if part
-        )
+        per = f"per {fact.per}" if fact.per not in ("", "chip") else _of_cores(chip, words[tail])
+        about = ", ".join(part for part in (per, fact.direction) if part)
         told = fact.source + (f", {about}" if about else "")
         if isinstance(fact.value, tuple | list):
             return Meaning(tuple(Measure(float(one)) for one in fact.value), told)
@@ -114,6 +133,15 @@ def _chip_fact(name: str, chip: Chip, tail: str) -> Meaning:
     if tail in DTYPE_BYTES:
         return Meaning(Measure.of(chip.peak(tail), "FLOP/s"), f"no {tail} of its own; multiplied as something wider")
     raise _no_fact(name, tail, [*words, *counted, "ici_axis", "intensity"], f"dscale chips {name}")
+
+
+def _of_cores(chip: Chip, path: str) -> str:
+    """Whose sum a memory is that every core has: `of all 2 cores`."""
+    head, _, rest = path.partition(".")
+    counted = "sms" if chip.kind == "gpu" else "cores"
+    if head != "memory" or rest.partition(".")[0] not in _OF_CORES or chip.structure.get(counted, 1) < 2:
+        return ""
+    return f"of all {cores(chip)} {'SMs' if chip.kind == 'gpu' else 'cores'} together"
 
 
 def _slice_fact(name: str, piece: Slice, tail: str) -> Meaning:

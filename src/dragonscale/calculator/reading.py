@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from dragonscale.calculator.measure import Measure
+from dragonscale.calculator.unit_words import WORDS
 from dragonscale.calculator.words import Lexeme, split_words
 from dragonscale.errors import InputError, shorten
 from dragonscale.hardware.chip import DTYPE_BYTES
@@ -106,11 +107,7 @@ def read_statements(text: str) -> list[Statement]:
     >>> [(one.name, one.sign) for one in read_statements("B=64; 2*B = x/3")]
     [('B', ''), ('', '=')]
     """
-    assigned = frozenset(_ASSIGNED.findall(text))
-    found: list[Statement] = []
-    for part in re.split(r"[;\n]", text):
-        if part.strip():
-            found.append(_Reader(split_words(part, assigned), part.strip()).statement())
+    found = [_Reader(words, part).statement() for part, words in _parts(text)]
     if not found:
         raise InputError('There is nothing to calculate; write an expression such as "1e12 FLOP / v6e.bf16".')
     names = [one.name for one in found if one.name]
@@ -118,6 +115,20 @@ def read_statements(text: str) -> list[Statement]:
     if twice:
         raise InputError(f"{twice[0]} is given a value twice; give it one.")
     return found
+
+
+def names_in(text: str) -> list[str]:
+    """The chips, slices and models that a text names.
+
+    >>> names_in("B=64; B*llama3-70b.D / v5e:4x4.bf16")
+    ['llama3-70b', 'v5e:4x4']
+    """
+    return [one.text for _, words in _parts(text) for one in words if one.kind == "name"]
+
+
+def _parts(text: str) -> list[tuple[str, list[Lexeme]]]:
+    assigned = frozenset(_ASSIGNED.findall(text))
+    return [(part.strip(), split_words(part, assigned)) for part in re.split(r"[;\n]", text) if part.strip()]
 
 
 class _Reader:
@@ -140,7 +151,15 @@ class _Reader:
     def wrong(self, wanted: str) -> InputError:
         found = self.here.text if self.here.kind != "end" else ""
         what = f"has {shorten(found)} where {wanted} should be" if found else f"ends where {wanted} should be"
-        return InputError(f"{shorten(self.text)} {what}.")
+        after = self.place > 0 and (
+            self.words[self.place - 1].kind == "number" or self.words[self.place - 1].text == ")"
+        )
+        hint = ""
+        if after and found == "B":
+            hint = f"; write {self.words[self.place - 1].text.strip(')') or '…'} bytes (the B of 70B is a billion)"
+        elif after and found in WORDS:
+            hint = f"; write * {found}"
+        return InputError(f"{shorten(self.text)} {what}{hint}.")
 
     def expect(self, sign: str) -> None:
         if not self.is_sign(sign):
@@ -192,7 +211,10 @@ class _Reader:
             self.depth += 1
             if self.depth > DEEPEST:
                 raise InputError(f"{shorten(self.text)} is nested deeper than {DEEPEST} powers.")
+            start = self.place
             node = Operator("^", node, self.signed())
+            if start == self.place - 1 and any(self.words[start].measure.exponents):
+                node = _unit_of_power(node.first, self.words[start])
             self.depth -= 1
         return node
 
@@ -266,3 +288,10 @@ class _Reader:
         if not given and not named and close == ")" and self.words[self.place - 2].text == "(":
             return (), ()
         return tuple(given), tuple(named)
+
+
+def _unit_of_power(base: Node, exponent: Lexeme) -> Node:
+    """A power with a unit behind it: the unit of 2^22 FLOP is that of the power."""
+    power = Operator("^", base, FigureNode(Measure(exponent.bare), f"{exponent.bare:g}"))
+    unit = Measure(exponent.measure.number / exponent.bare if exponent.bare else 1.0, exponent.measure.exponents)
+    return Operator("*", power, FigureNode(unit, exponent.text))

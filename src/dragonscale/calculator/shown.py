@@ -83,8 +83,12 @@ def in_base(number: float, exponents: tuple[Fraction | int, ...]) -> str:
     if unit == "USD/h":
         number *= 3600
     whole = abs(number) < 1e15 and (number == int(number) or abs(number) >= 1e6)
-    text = f"{number:,.0f}" if whole else f"{number:,.6g}" if 1e-4 <= abs(number) < 1e15 else _exponent(number)
-    return f"{text} {unit}".strip()
+    return f"{f'{number:,.0f}' if whole else six_digits(number)} {unit}".strip()
+
+
+def six_digits(number: float) -> str:
+    """To six digits, with commas, or as a power of ten: 1,234.5 and 5.91e17."""
+    return f"{number:,.6g}" if 1e-4 <= abs(number) < 1e6 or number == 0 else _exponent(number)
 
 
 def _exponent(number: float) -> str:

@@ -36,29 +36,54 @@ def solve(first: Node, second: Node, sign: str, unknown: str, scope: Scope) -> S
     letters = open_letters(first, second, scope)
     if not letters:
         raise InputError("Both sides are numbers, and no letter is left to solve for.")
-    wanted = unknown or _left(first, second, letters, scope)
-    if wanted not in letters:
-        raise InputError(f"{wanted} is not open in the equation; open is {', '.join(letters)}.")
+    if unknown and unknown not in letters:
+        raise InputError(f"{unknown} is not open in the equation; open is {', '.join(letters)}.")
     if len(letters) == 1:
-        return _by_numbers(first, second, sign, wanted, scope)
-    return _by_formula(first, second, sign, wanted, scope)
+        return _by_numbers(first, second, sign, letters[0], scope)
+    wanted = [unknown] if unknown else _left(first, second, letters, scope)
+    wrong: InputError | None = None
+    for letter in wanted:
+        try:
+            return _by_formula(first, second, sign, letter, scope)
+        except InputError as error:
+            wrong = wrong or error
+    for letter in wanted:
+        found = _whatever_the_others(first, second, sign, letter, letters, scope)
+        if found is not None:
+            return found
+    assert wrong is not None
+    raise wrong
 
 
-def _left(first: Node, second: Node, letters: list[str], scope: Scope) -> str:
-    """The first letter that does not cancel."""
-    if len(letters) > 1:
-        import sympy
+def _left(first: Node, second: Node, letters: list[str], scope: Scope) -> list[str]:
+    """The letters that do not cancel."""
+    import sympy
 
-        one, two = aligned(_number(first, scope), _number(second, scope), "=")
-        above, _ = sympy.fraction(sympy.together(exact(one.number) - exact(two.number)))
-        kept = {str(letter) for letter in _without_factors(sympy.expand(above)).free_symbols}
-        letters = [letter for letter in letters if letter in kept] or letters
-    return letters[0]
+    one, two = aligned(_number(first, scope), _number(second, scope), "=")
+    above, _ = sympy.fraction(sympy.together(exact(one.number) - exact(two.number)))
+    kept = {str(letter) for letter in _without_factors(sympy.expand(above)).free_symbols}
+    return [letter for letter in letters if letter in kept] or letters
+
+
+def _whatever_the_others(
+    first: Node, second: Node, sign: str, unknown: str, letters: list[str], scope: Scope
+) -> Solution | None:
+    """The value of a letter by numbers, if it is the same for two sets of values of the others: then they cancel."""
+    found: list[Solution] = []
+    for scale in (1.0, 7.3):
+        others = {letter: Measure(scale * (3 + place)) for place, letter in enumerate(letters) if letter != unknown}
+        try:
+            found.append(_by_numbers(first, second, sign, unknown, scope, others))
+        except InputError:
+            return None
+    one, two = ([float(value.number) for value in each.values] for each in found)
+    alike = len(one) == len(two) and all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(one, two, strict=True))
+    return found[0] if alike else None
 
 
 def open_letters(first: Node, second: Node, scope: Scope) -> list[str]:
     """The letters that nothing is said of; what cannot be added is found later."""
-    found = Scope(scope.assigned, scope.source)
+    found = Scope(scope.assigned, scope.source, scope.changes, notes=scope.notes)
     for side in (first, second):
         try:
             evaluate(side, found)
@@ -68,11 +93,14 @@ def open_letters(first: Node, second: Node, scope: Scope) -> list[str]:
     return list(found.free)
 
 
-def _by_numbers(first: Node, second: Node, sign: str, unknown: str, scope: Scope) -> Solution:
-    exponents = _dimension(first, second, unknown, scope)
+def _by_numbers(
+    first: Node, second: Node, sign: str, unknown: str, scope: Scope, others: dict[str, Measure] | None = None
+) -> Solution:
+    others = others or {}
+    exponents = _dimension(first, second, unknown, scope, others)
 
     def difference(value: float) -> float:
-        tried = scope.trying({unknown: Measure(value, exponents)})
+        tried = scope.trying({unknown: Measure(value, exponents)} | others)
         one, two = aligned(_number(first, tried), _number(second, tried), sign)
         return float(one.number - two.number)
 
@@ -87,11 +115,11 @@ def _by_numbers(first: Node, second: Node, sign: str, unknown: str, scope: Scope
     return Solution(unknown, tuple(Measure(root, exponents) for root in roots), side)
 
 
-def _dimension(first: Node, second: Node, unknown: str, scope: Scope) -> tuple[Any, ...]:
+def _dimension(first: Node, second: Node, unknown: str, scope: Scope, others: dict[str, Measure]) -> tuple[Any, ...]:
     """The dimension of the unknown with which both sides are alike."""
     wrong: InputError | None = None
     for unit in _TRIED:
-        tried = scope.trying({unknown: Measure(3.0, exponents_of(unit))})
+        tried = scope.trying({unknown: Measure(3.0, exponents_of(unit))} | others)
         try:
             one, two = aligned(_number(first, tried), _number(second, tried), "=")
             if one.exponents == two.exponents:

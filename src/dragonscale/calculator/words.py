@@ -14,6 +14,8 @@ from dragonscale.models.catalogue import is_preset
 
 LONGEST = 4000
 MOST_WORDS = 600
+_BYTES_FROM = 1e5
+"""Nobody counts so many billions: 163840B is meant as bytes."""
 _SAME = {
     "·": "*",
     "×": "*",
@@ -47,6 +49,8 @@ class Lexeme:
     text: str
     measure: Measure = field(default=Measure(0.0))
     tail: str = ""
+    bare: float = 0.0
+    """A number as it stands before its unit."""
 
 
 def split_words(text: str, assigned: frozenset[str] = frozenset()) -> list[Lexeme]:
@@ -143,7 +147,7 @@ def _number(text: str, place: int, assigned: frozenset[str], grouping: bool) -> 
         if below is None or per[1] in assigned or not (unit or money or (seconds and not below_line)):
             break
         made, place = made / below, per.end()
-    return Lexeme("number", text[start:place].strip(), made), place
+    return Lexeme("number", text[start:place].strip(), made, bare=number), place
 
 
 def _with_unit(made: Measure, text: str, place: int, assigned: frozenset[str]) -> tuple[Measure, int, bool]:
@@ -153,6 +157,9 @@ def _with_unit(made: Measure, text: str, place: int, assigned: frozenset[str]) -
     tight = _UNIT.match(text, place)
     if tight is not None:
         word = tight[0]
+        if word == "B" and made.number >= _BYTES_FROM and not any(made.exponents):
+            count = f"{made.number:.0f}"
+            raise InputError(f"{count}B would be {made.number:,.0f} billion; write {count} bytes, or {count}e9.")
         rate = text[tight.end() : tight.end() + 2] == "/s"
         found = Measure(PREFIXES[word]) if word in PREFIXES else find_unit(word, rate)
         if found is None or text[tight.end() : tight.end() + 1].isdigit():

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dragonscale.questions.flag import SHOW, Text
+from dragonscale.questions.flag import SET, SHOW, Several, Text
 
 
 @dataclass(frozen=True)
@@ -16,4 +16,5 @@ class CalcQuestion:
     )  # fmt: skip
     to: Text = Text("The unit of the answer: ms, days, GiB, TFLOP/s, $/h, % …", default="", value="UNIT", group=SHOW)
     source: Text = Text("Use one source's numbers for chips throughout, such as 'book'.", default="", value="SOURCE")
+    set: Several = SET.but(about=f"{SET.about} Every chip that the expression names is changed.")
     solve: Text = Text("The letter that an equation is solved for, where several are open.", default="", value="LETTER")

@@ -7,7 +7,7 @@ import msgspec
 from dragonscale.calculator.answer import Line, converted, work_out
 from dragonscale.calculator.functions import parts_of
 from dragonscale.calculator.measure import Measure
-from dragonscale.calculator.shown import in_base, shown
+from dragonscale.calculator.shown import in_base, shown, six_digits
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.questions.calc import CalcQuestion
@@ -17,7 +17,9 @@ from dragonscale.units import render
 
 def ask(question: CalcQuestion, listener: Listener) -> CalcReport:
     """The value of the last expression, those before it, and what each name stood for."""
-    worked = work_out(question.expression, question.source, question.solve)
+    worked = work_out(question.expression, question.source, question.solve, question.set)
+    for text in worked.notes:
+        listener.note(text)
     answers = [msgspec.structs.replace(_line(one, question.to), case=one.case) for one in worked.lines]
     last = answers[-1]
     names = [_name(name, *found) for name, found in worked.looked.items()]
@@ -37,7 +39,7 @@ def _line(one: Line, unit: str) -> CalcLine:
         return CalcLine(one.name, one.sign, None, value.unit, str(value), str(value.number))
     number = float(value.number) * (3600 if value.unit == "USD/h" else 1)
     if unit:
-        text = f"{converted(value, unit):,.6g}{'' if unit == '%' else ' '}{unit}"
+        text = f"{six_digits(converted(value, unit))}{'' if unit == '%' else ' '}{unit}"
         return CalcLine(one.name, one.sign, number, value.unit, text + _again(value, text))
     text = str(value)
     return CalcLine(one.name, one.sign, number, value.unit, text + _again(value, text))
