@@ -192,7 +192,9 @@ def checks(place: Path, pythons: Sequence[str], full: bool) -> Iterator[Checked]
     for python in () if broken_build else pythons:
         base = python_for(python)
         if base is None:
-            yield Checked(f"Python {python}", "not on this machine: not checked")
+            yield Checked(
+                f"Python {python}", "not installed on", ("it is not on this machine; --python leaves it out",)
+            )
         else:
             yield from check_installs(place, python, base, same)
     if same:

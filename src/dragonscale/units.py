@@ -31,7 +31,10 @@ _BYTES = _table({"B": 1.0, "byte": 1.0, "bytes": 1.0}, _SI | _BINARY)
 _BITS = _table({"b": 1 / 8, "bit": 1 / 8, "bps": 1 / 8}, _SI)
 _FLOPS = _table({"FLOP": 1.0, "FLOPs": 1.0, "OP": 1.0, "OPs": 1.0, "FLOPS": 1.0}, _SI)
 _SECONDS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
-_LONG_TIMES = {"min": 60.0, "h": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0}
+_LONG_TIMES = {
+    "min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3600.0, "hour": 3600.0, "hours": 3600.0,
+    "d": 86400.0, "day": 86400.0, "days": 86400.0, "second": 1.0, "seconds": 1.0, "secs": 1.0,
+}  # fmt: skip
 _PER_SECOND = {f"{unit}/s": scale for unit, scale in _BYTES.items()}
 _BIT_RATES = {f"{unit}/s": scale for unit, scale in _BITS.items() if not unit.endswith("bps")}
 _BIT_RATES |= {unit: scale for unit, scale in _BITS.items() if unit.endswith("bps")}
@@ -43,7 +46,11 @@ UNITS: dict[str, dict[str, float]] = {
     "FLOP/s": {f"{unit}/s": scale for unit, scale in _FLOPS.items()} | {"TFLOPS": 1e12, "PFLOPS": 1e15, "TOPS": 1e12},
     "s": _SECONDS | _LONG_TIMES,
     "Hz": _table({"Hz": 1.0}, _SI),
-    "USD": {"$": 1.0, "USD": 1.0},
+    "USD": {
+        form.format(prefix): scale
+        for prefix, scale in {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9}.items()
+        for form in ("${}", "{}$", "{}USD")
+    },
     "USD/h": {"$/h": 1.0, "USD/h": 1.0, "$/hour": 1.0},
     "W": _table({"W": 1.0}, _SI),
     "count": _DECIMAL | _BINARY,

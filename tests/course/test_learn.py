@@ -93,7 +93,7 @@ def test_the_library_asks_the_same(file: Path) -> None:
     [
         (["rooflnes"], "did you mean 'rooflines'"),
         (["rooflines", "--answer", "3"], "about one problem"),
-        ([PROBLEM.id, "--answer", "ten of them"], "The answer is"),
+        ([PROBLEM.id, "--answer", "ten of them"], "What you wrote is"),
         ([PROBLEM.id, "--seed", "-3"], "whole number"),
         (["nowhere.at-all"], "There is no chapter"),
     ],
@@ -105,10 +105,13 @@ def test_bad_input_is_one_sentence(words: list[str], told: str, file: Path, caps
 
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "learn.json"
-    other.write_text("my notes")
-    assert learn(other, PROBLEM.id, "--answer", RIGHT) == 2
-    assert "not a progress file" in capsys.readouterr().err
-    assert other.read_text() == "my notes"
+    for text in ("my notes", '{"mine": 1}', '{"version": 1, "problems": {"a": {"right": -3}}}'):
+        other.write_text(text)
+        assert learn(other, PROBLEM.id, "--answer", RIGHT) == 2
+        assert "not a progress file" in capsys.readouterr().err
+        assert other.read_text() == text
+    other.write_text("")
+    assert learn(other, PROBLEM.id, "--answer", RIGHT) == 0
 
 
 def test_a_dialogue(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +123,7 @@ def test_a_dialogue(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no more hints" in told
     assert POSED.traps[0].why in told
     assert variant(PROBLEM, 1).posed.steps[-1] in told
-    assert report.headline()
+    assert "problems solved" in report
     assert read_progress(file).tally(PROBLEM.id).wrong == 1
 
 

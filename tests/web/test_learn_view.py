@@ -46,7 +46,7 @@ def test_answers_are_judged_and_nothing_is_kept(tmp_path: Path, monkeypatch: pyt
     ("fields", "told"),
     [
         ({"name": "nowhere"}, "no chapter or problem"),
-        ({"name": PROBLEM, "answer": "soon"}, "The answer is"),
+        ({"name": PROBLEM, "answer": "soon"}, "What you wrote is"),
         ({"name": PROBLEM, "answer": "1" * 500}, "at most 200"),
         ({"name": PROBLEM, "progress": "/etc/passwd"}, "field"),
         ({"name": PROBLEM, "seed": "many"}, "--seed"),

@@ -13,11 +13,11 @@ from dragonscale.course.progress import Progress, answered, read_progress, usual
 from dragonscale.course.variants import Variant, variant
 from dragonscale.errors import InputError
 from dragonscale.questions.learn import LearnQuestion
-from dragonscale.reports.learn.ask import course_report, lesson_report, named_problem, problem_report
-from dragonscale.reports.learn.records import CourseReport, LessonReport
+from dragonscale.reports.learn.ask import lesson_report, named_problem, problem_report
 from dragonscale.reports.record import Record
 
 PROMPT = "answer (h hint, s solution, v other numbers, n next, q quit): "
+HELP = "Type a number with its unit (1.2ms, 16GB, 240), a sum (2*64*8192 / v5e.bf16), or an option's letter."
 Say = Callable[[Record], None]
 Read = Callable[[str], str]
 
@@ -28,8 +28,8 @@ def wants_dialogue(question: LearnQuestion) -> bool:
     return bool(question.name) and not told and sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def dialogue(question: LearnQuestion, say: Say, read: Read = input) -> CourseReport | LessonReport:
-    """Ask until all are answered or the reader has had enough; returns how the chapter stands."""
+def dialogue(question: LearnQuestion, say: Say, read: Read = input) -> str:
+    """Ask until all are answered or the reader has had enough; returns how the chapter stands, in a line."""
     path = Path(question.progress) if question.progress else usual_file()
     progress = read_progress(path)
     name = question.name.strip().lower()
@@ -40,9 +40,8 @@ def dialogue(question: LearnQuestion, say: Say, read: Read = input) -> CourseRep
             progress = _ask_one(problem, question.seed, progress, path, say, read)
     except (EOFError, KeyboardInterrupt):
         print()
-    if not asked:
-        return course_report(progress, path)
-    return lesson_report(find_chapter(asked[0].chapter), progress)
+    chapter = lesson_report(find_chapter(asked[0].chapter), progress)
+    return f"{chapter.headline()}. Next: {chapter.next}"
 
 
 def _unsolved(slug: str, progress: Progress) -> Sequence[Problem]:
@@ -62,7 +61,9 @@ def _ask_one(problem: Problem, seed: int, progress: Progress, path: Path, say: S
             raise EOFError
         if word in ("n", "next", "skip"):
             return progress
-        if word in ("h", "hint", "?"):
+        if word in ("help", "?"):
+            print(HELP)
+        elif word in ("h", "hint"):
             hints += 1
             _hint(made, hints)
         elif word in ("s", "solution"):
@@ -98,7 +99,11 @@ def _judged(made: Variant, typed: str, progress: Progress, path: Path, say: Say)
     after = answered(progress, made.problem.id, made.seed, verdict.right)
     write_progress(path, after)
     if verdict.right:
-        say(replace(problem_report(made, verdict, typed, hint=False, solution=False), next=""))
+        say(
+            replace(
+                problem_report(made, verdict, typed, hint=False, solution=False), next="", ask="", title="", options=[]
+            )
+        )
         print()
     else:
         print(verdict.told)

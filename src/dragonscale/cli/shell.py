@@ -28,7 +28,8 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
 
         talk = import_module(command.dialogue)
         if talk.wants_dialogue(question):
-            return emit(talk.dialogue(question, lambda record: say(record, output)), output)
+            print(talk.dialogue(question, lambda record: say(record, output)))
+            return 0
     with Terminal(command.name) as listener:
         report = command.answered_by()(question, listener)
     if report is None:  # one of several processes of a run: another one tells what came of it

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dragonscale.course.problem import Posed, Trap
 from dragonscale.errors import InputError, shorten
-from dragonscale.units import parse
+from dragonscale.units import UNITS, parse
 
 LETTERS = "abcdefghij"
 
@@ -51,64 +51,115 @@ def near(value: float, other: float, tolerance: float) -> bool:
 
 
 def read_amount(text: str, dimension: str) -> float:
-    """An amount as a reader writes it: `about 1.1 ms`, `~240`, `12%`."""
-    plain = re.sub(r"^(about|around|roughly|approximately|~|≈|=)\s*", "", text.strip(), flags=re.IGNORECASE)
-    if not plain:
-        raise InputError("The answer is empty; write a number with its unit, such as 1.2ms.")
+    """An amount as a reader writes it: `about 1.1 ms`, `~240`, `12%`, `2.2 billion`, `3 hours`.
+
+    A bare number is of the base unit where there is one that everybody means: bytes, FLOPs, dollars.
+    """
+    plain = _plain(text)
     if dimension == "count":
-        plain = re.sub(
-            r"(?<=[\d.])\s*(tokens?|chips?|gpus?|tpus?|x|times|params|parameters|bytes?/param\w*)$",
-            "",
-            plain,
-            flags=re.IGNORECASE,
-        )
+        plain = _COUNTED.sub("", plain)
         if plain.endswith("%"):
-            return parse(plain[:-1], "count", "the answer") / 100
+            return _parsed(plain[:-1], "count") / 100
+    if dimension in _BARE and _NUMBER.fullmatch(plain):
+        plain = f"${plain}" if dimension == "USD" else plain + _BARE[dimension]
     try:
-        return parse(plain, dimension, "the answer")
+        return parse(plain, dimension, "what you wrote")
     except InputError:
         if not _SUM.search(plain):
             raise
     return _calculated(plain, dimension)
 
 
+_BARE = {"bytes": "B", "FLOP": "FLOP", "USD": "$"}
+_NUMBER = re.compile(r"[\d.,_]+(e[-+]?\d+)?", re.IGNORECASE)
+_COUNTED = re.compile(
+    r"(?<=[\d.kMBTi])\s*(tokens?|chips?|gpus?|tpus?|x|times|params|parameters|hops?|steps?|sequences?|requests?|bytes?/param\w*)$",
+    re.IGNORECASE,
+)
+_WORDS = {"thousand": "k", "million": "M", "billion": "B", "trillion": "T", "dollars": "USD", "dollar": "USD"}
+_TIMES = {"milliseconds": "ms", "millisecond": "ms", "microseconds": "us", "microsecond": "us", "nanoseconds": "ns"}
+_LARGE = {"ZFLOP": 1e21, "YFLOP": 1e24}
+"""Prefixes that the units of the planner do without."""
 _SUM = re.compile(r"[\w)%]\s*(\*\*|[-+*·×^()]|/\s*[\d(]|/\s*\w+\.)")
-"""Something to be worked out: `2*64*8192`, `1e12 FLOP / v6e.bf16`, `1.2 x 10^6`."""
+"""Something to be worked out: `2*64*8192`, `1e12 FLOP / v6e.bf16`, `1.2 * 10^6`."""
+_TAIL = re.compile(r"(?<=[\d)])\s*([A-Za-zµ$][A-Za-zµ$/]*)$")
+"""The unit behind a sum: `1e12/920e12 s`."""
+
+
+def _plain(text: str) -> str:
+    """What was typed without the words that say that it is rough, and with units as the planner writes them."""
+    plain = re.sub(r"^(about|around|roughly|approximately|~|≈|=)\s*", "", text.strip(), flags=re.IGNORECASE)
+    if not plain:
+        raise InputError("There is no answer; write a number with its unit, such as 1.2ms.")
+    for word, unit in (_WORDS | _TIMES).items():
+        plain = re.sub(rf"\s*\b{word}\b", unit, plain, flags=re.IGNORECASE)
+    plain = re.sub(r"(?<=\d)\s*[x×]\s*10\s*\^\s*(?=-?\d)", "e", plain)
+    for unit, scale in _LARGE.items():
+        found = re.fullmatch(rf"([\d.]+)\s*{unit}s?", plain)
+        plain = f"{float(found[1]) * scale:g}FLOP" if found else plain
+    return plain
+
+
+def _parsed(text: str, dimension: str) -> float:
+    return parse(text, dimension, "what you wrote")
 
 
 def _calculated(text: str, dimension: str) -> float:
-    """A sum that a reader leaves to the calculator (`dscale calc`)."""
+    """A sum that a reader leaves to the calculator (`dscale calc`); a unit behind the whole of it is its own."""
+    tail = _TAIL.search(text)
+    if tail is not None and tail[1] in UNITS[dimension]:
+        try:
+            value, unit = _worked(text[: tail.start()])
+            if not unit:
+                return value * UNITS[dimension][tail[1]]
+        except InputError:
+            pass  # the unit belongs to its last number
+    value, unit = _worked(text)
+    wanted = {"count": "", "count/s": "/s", "Hz": "/s"}.get(dimension, dimension)
+    if unit == wanted or (dimension == "count" and unit == "FLOP/byte") or (not unit and dimension in _BARE):
+        return value * (3600 if dimension == "USD/h" else 1)
+    if unit in ("/s", "Hz") and wanted == "/s":
+        return value
+    raise InputError(f"{shorten(text)} is {f'in {unit}' if unit else 'a bare number'}; write {_ASKED[dimension]}.")
+
+
+_ASKED = {
+    "count": "a number", "count/s": "a rate, as 20/s", "bytes": "bytes", "bytes/s": "a bandwidth, as 900GB/s", "FLOP": "FLOPs",
+    "FLOP/s": "a rate of FLOPs, as 197TFLOP/s", "s": "a time, as 1.2ms", "Hz": "a frequency, as 1.5GHz", "USD": "dollars, as $3",
+    "USD/h": "dollars per hour, as $3/h", "W": "a power, as 700W",
+}  # fmt: skip
+
+
+def _worked(text: str) -> tuple[float, str]:
+    """The value of a sum and the name of its unit."""
     from dragonscale.calculator.answer import work_out
     from dragonscale.calculator.measure import Measure
 
     value = work_out(text).lines[-1].value
     if not isinstance(value, Measure) or value.letters:
-        raise InputError(f"The answer is {shorten(text)}, which gives no number; write one with its unit.")
-    wanted = Measure.of(1.0, {"count": "", "count/s": "/s", "Hz": "/s"}.get(dimension, dimension))
-    if value.exponents != wanted.exponents and (dimension != "count" or value.unit != "FLOP/byte"):
-        given = f"is in {value.unit}" if value.unit else "is a bare number"
-        raise InputError(f"The answer is {shorten(text)}, which {given}, and {dimension} is asked for.")
-    return float(value.number) * (3600 if dimension == "USD/h" else 1)
+        raise InputError(f"{shorten(text)} gives no number; write one with its unit.")
+    return float(value.number), value.unit
 
 
 def _judge_option(posed: Posed, text: str) -> Verdict:
     said = text.strip().casefold()
-    by_word = [one for one in posed.options if one.casefold() == said]
+    tight = re.sub(r"\s+", "", said)
+    by_word = [one for one in posed.options if re.sub(r"\s+", "", one.casefold()) == tight]
     by_letter = [one for letter, one in zip(LETTERS, posed.options, strict=False) if said in (letter, f"{letter})")]
     begun = [one for one in posed.options if said and one.casefold().startswith(said)]
     chosen = (by_word or by_letter or (begun if len(begun) == 1 else []))[:1]
     if not chosen:
         offered = ", ".join(f"{letter}) {one}" for letter, one in zip(LETTERS, posed.options, strict=False))
-        raise InputError(f"The answer is {text.strip()!r}; choose one of {offered}.")
+        raise InputError(f"{shorten(text.strip())} is none of the options; choose one of {offered}.")
     right = chosen[0] == posed.answer
     return Verdict(right, "Right." if right else f"No, not {chosen[0]}.", chosen[0])
 
 
 _FACTORS = (
-    (2.0, "It is twice the right value: a factor of two (multiply-adds, bytes of bf16, both directions)."),
-    (0.5, "It is half of the right value: a factor of two (multiply-adds, bytes of bf16, both directions)."),
-    (8.0, "It is eight times the right value: bits or bytes?"),
-    (1 / 8, "It is an eighth of the right value: bits or bytes?"),
+    (2.0, "It is twice the right value."),
+    (0.5, "It is half of the right value."),
+    (8.0, "It is eight times the right value."),
+    (1 / 8, "It is an eighth of the right value."),
 )  # fmt: skip
 
 

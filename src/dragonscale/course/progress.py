@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -20,20 +21,20 @@ _SEEDS = 50
 """Seeds that were solved and are remembered, the latest."""
 
 
-class Tally(msgspec.Struct, frozen=True):
+class Tally(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often a problem was answered right and wrong, when last, and the seeds that were solved."""
 
-    right: int = 0
-    wrong: int = 0
+    right: Annotated[int, msgspec.Meta(ge=0)] = 0
+    wrong: Annotated[int, msgspec.Meta(ge=0)] = 0
     last: str = ""
     seeds: tuple[int, ...] = ()
 
 
-class Progress(msgspec.Struct, frozen=True):
+class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Every problem that was tried, by its id."""
 
-    version: int = VERSION
-    problems: Mapping[str, Tally] = {}
+    version: int
+    problems: Mapping[str, Tally]
 
     def solved(self, problem_id: str) -> bool:
         return self.tally(problem_id).right > 0
@@ -58,9 +59,11 @@ def read_progress(path: Path) -> Progress:
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        return Progress()
+        return Progress(VERSION, {})
     except (OSError, ValueError) as error:
         raise InputError(f"The progress file {shorten(str(path))} cannot be read: {error}.") from None
+    if not text.strip():
+        return Progress(VERSION, {})
     try:
         read = msgspec.json.decode(text, type=Progress)
     except msgspec.MsgspecError as error:

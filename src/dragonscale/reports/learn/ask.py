@@ -35,9 +35,9 @@ def _answer(question: LearnQuestion) -> CourseReport | LessonReport | ProblemRep
             return _problem(question, problem, path)
         name = problem.chapter
     progress = read_progress(path)
-    if question.answer or question.hint or question.solution or question.seed:
+    if question.answer or question.hint or question.solution:
         raise InputError(
-            "--answer, --hint, --solution and --seed are about one problem; name it, such as rooflines.NAME."
+            "--answer, --hint and --solution are about one problem; name it, such as rooflines.time-of-flops."
         )
     if name:
         return lesson_report(find_chapter(name), progress)

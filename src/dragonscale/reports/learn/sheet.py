@@ -33,7 +33,8 @@ def lesson_sheet(report: LessonReport, detail: bool) -> Sheet:
 
 def problem_sheet(report: ProblemReport) -> Sheet:
     seed = f", seed {report.seed}" if report.seed else ""
-    blocks: list[Block] = [Title(f"{report.title}", f"{report.problem}{seed}"), Prose(report.ask)]
+    title = [Title(report.title, f"{report.problem}{seed}"), Prose(report.ask)]
+    blocks: list[Block] = [*title] if report.ask else []  # a dialogue has asked it already
     if report.options:
         lines = (f"{letter}) {one}" for letter, one in zip(LETTERS, report.options, strict=False))
         blocks.append(Verbatim("\n".join(lines)))
