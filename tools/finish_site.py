@@ -23,23 +23,28 @@ _IMAGE = re.compile(r'<img(?P<before>[^>]*?)src="(?P<path>[^"#]*pictures/[\w/.-]
 def colours() -> dict[str, str]:
     """Light colours and their dark counterparts, tints and shades included."""
     roles = ("background", "ink", "muted", "grid", *LIGHT.colours)
-    tokens = [
-        f"@{role}{tint}" for role in roles for tint in ("", ":-1", *(f":{place}" for place in range(1, len(TINTS))))
-    ]
-    found = {LIGHT.colour(f"@on:{token[1:]}"): DARK.colour(f"@on:{token[1:]}") for token in tokens if ":" not in token}
-    # A role's own colour goes before what is read on it and before tints that happen to be the same.
-    return found | {LIGHT.colour(token): DARK.colour(token) for token in reversed(tokens)}
+    tints = ("", ":-1", *(f":{place}" for place in range(1, len(TINTS))))
+    # A role's own colour goes before tints that happen to be the same.
+    return {LIGHT.colour(f"@{role}{tint}"): DARK.colour(f"@{role}{tint}") for tint in reversed(tints) for role in roles}
+
+
+_ON = re.compile(r'<text[^>]*?paint: (on:[\w:-]+)[^>]*?fill="(#[0-9A-Fa-f]{6})"')
 
 
 def darkened(svg: str, table: dict[str, str]) -> str:
-    """A picture with the dark colours.
+    """A picture with the dark colours. What is written on a colour says on which, and is black or white as that asks for.
 
     >>> darkened('<rect fill="#FFFFFF"/><text fill="#1b1f24"/>', colours())
     '<rect fill="#14171C"/><text fill="#ECEFF3"/>'
+    >>> darkened('<text aria-label="paint: on:pipe; text: 9%" fill="#000000">9%</text>', colours())
+    '<text aria-label="paint: on:pipe; text: 9%" fill="black">9%</text>'
     """
-    return re.sub(
-        r"#[0-9A-Fa-f]{6}\b", lambda match: table.get(match[0].upper(), match[0]), svg.replace('"white"', '"#FFFFFF"')
-    )
+
+    def written_on(match: re.Match[str]) -> str:
+        name = "black" if DARK.colour(f"@{match[1]}") == "#000000" else "white"
+        return match[0].replace(f'fill="{match[2]}"', f'fill="{name}"')
+
+    return re.sub(r"#[0-9A-Fa-f]{6}\b", lambda match: table.get(match[0].upper(), match[0]), _ON.sub(written_on, svg))
 
 
 def both(html: str) -> str:
