@@ -23,7 +23,12 @@ function keep(id) {
   try { localStorage.setItem(KEY, JSON.stringify([...solved])); } catch { /* not kept */ }
 }
 
-const go = (name, seed = 0) => change((old) => ({ ...old, fields: { ...old.fields, learn: { name, ...(seed ? { seed: String(seed) } : {}) } } }));
+function go(name, seed = 0) {
+  change((old) => ({ ...old, fields: { ...old.fields, learn: { name, ...(seed ? { seed: String(seed) } : {}) } } }));
+  // on a phone the list folds away, so that the problem is there to be seen
+  const list = document.querySelector(".form-fold");
+  if (list && matchMedia("(max-width: 860px)").matches) { list.open = false; scrollTo(0, 0); }
+}
 
 function Chapters({ chapters, name }) {
   return chapters.map((one) => {
