@@ -100,7 +100,7 @@ def test_a_verification_stands_beside_its_plan() -> None:
 def test_scores_lie_about_the_band() -> None:
     rows = [Scored("a", "s", 10.0, 10.5, "h100"), Scored("b", "s", 20.0, 30.0, "v5p")]
     text = said(validate.draw("", "training", report_of(rows, [], "chip")))
-    assert "within 10% (50% of 2 rows)" in text
+    assert "50% within 10%, 50% within 20% of 2 rows" in text
     with pytest.raises(InputError, match="no row was scored"):
         validate.draw("", "training", report_of([], ["no step time"]))
 
