@@ -5,11 +5,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dragonscale.calculator.clock import Clock
 from dragonscale.calculator.evaluate import Scope, evaluate, not_a_number
+from dragonscale.calculator.formulas import exact, rounded
 from dragonscale.calculator.functions import parts_of
 from dragonscale.calculator.measure import Measure, aligned
-from dragonscale.calculator.reading import ListNode, Statement, WordNode, names_in, read_statements
-from dragonscale.calculator.solve import exact, rounded, solve
+from dragonscale.calculator.reading import names_in, read_statements
+from dragonscale.calculator.solve import solve
+from dragonscale.calculator.tree import ListNode, Statement, WordNode
 from dragonscale.calculator.unit_words import read_unit
 from dragonscale.errors import InputError
 from dragonscale.hardware.chip import Chip
@@ -48,6 +51,13 @@ def work_out(text: str, source: str = "", unknown: str = "", changes: str = "") 
     >>> [str(line.value) for line in work_out("B=64; D=8192; 2 bytes*B*D").lines]
     ['1.05MB']
     """
+    try:
+        return _worked(text, source, unknown, changes)
+    except RecursionError:
+        raise InputError("The calculation is nested too deeply; write it in fewer steps.") from None
+
+
+def _worked(text: str, source: str, unknown: str, changes: str) -> Worked:
     statements = read_statements(text)
     assigned = {one.name: one.node for one in statements if one.name}
     several = {name: node.items for name, node in assigned.items() if isinstance(node, ListNode) and node.several}
@@ -59,8 +69,10 @@ def work_out(text: str, source: str = "", unknown: str = "", changes: str = "") 
     if math.prod(len(items) for items in several.values()) > MOST_CASES:
         raise InputError(f"The lists have more than {MOST_CASES} combinations; make them shorter.")
     lines: list[Line] = []
+    clock = Clock()
     for values in itertools.product(*several.values()):
-        scope = Scope(assigned | dict(zip(several, values, strict=True)), source, changes, looked=looked, notes=notes)
+        cased = assigned | dict(zip(several, values, strict=True))
+        scope = Scope(cased, source, changes, looked=looked, notes=notes, clock=clock)
         case = ", ".join(f"{name}={evaluate(node, scope)}" for name, node in zip(several, values, strict=True))
         for one in asked:
             found = (
@@ -77,6 +89,8 @@ def _answered(one: Statement, scope: Scope, unknown: str) -> list[Line]:
         found = _compared(one, scope) or solve(one.node, one.other, one.sign, unknown, scope)
         if isinstance(found, Line):
             return [found]
+        if found.said:
+            return [Line("", found.said)]
         return [Line(found.unknown, value, found.sign) for value in found.values]
     value = evaluate(one.node, scope)
     if isinstance(one.node, WordNode) and isinstance(value, Measure) and value.letters and one.node.text in scope.free:
@@ -96,7 +110,7 @@ def _answered(one: Statement, scope: Scope, unknown: str) -> list[Line]:
 def _compared(one: Statement, scope: Scope) -> Line | None:
     """Whether an equation or inequality without letters holds."""
     assert one.other is not None
-    known = Scope(scope.assigned, scope.source, scope.changes, looked=scope.looked, notes=scope.notes)
+    known = scope.trying({})
     try:
         sides = evaluate(one.node, known), evaluate(one.other, known)
     except InputError:

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from dragonscale.calculator.measure import Measure, aligned, plain
+from dragonscale.calculator.measure import Measure, aligned, checked, plain
 from dragonscale.errors import InputError
 
 ARITHMETIC = ("max", "min", "ceil", "floor", "round", "sqrt", "log2", "ln", "log10", "exp", "abs", "sum")
@@ -20,17 +20,20 @@ def arithmetic(name: str, given: list[Any]) -> Measure:
         return _extreme(name, values)
     digits = 0
     if name == "round" and len(values) == 2:
-        digits = int(plain(values.pop(), "a number of digits"))
+        last = values.pop()
+        digits = plain(last, "a number of digits")
+        if last.letters or digits != int(digits):
+            raise InputError(f"round takes a whole number of digits, and {last} is none.")
     if len(values) != 1:
         raise InputError(f"{name} takes one number, and {len(values)} are given.")
     value = values[0]
     if name == "sqrt":
         return value ** Measure(0.5)
     if name == "abs":
-        return Measure(abs(value.number), value.exponents)
+        return Measure(checked(abs(value.number)), value.exponents)
     settled = value.settled()
     if name in ("ceil", "floor", "round"):
-        return Measure(_whole(name, settled.number, digits), settled.exponents)
+        return Measure(checked(_whole(name, settled.number, int(digits))), settled.exponents)
     number = plain(value, f"what {name} takes")
     if isinstance(number, int | float):
         if name != "exp" and number <= 0:
@@ -41,8 +44,8 @@ def arithmetic(name: str, given: list[Any]) -> Measure:
     import sympy
 
     if name == "exp":
-        return Measure(sympy.exp(number))
-    return Measure(sympy.log(number) if name == "ln" else sympy.log(number, 2 if name == "log2" else 10))
+        return Measure(checked(sympy.exp(number)))
+    return Measure(checked(sympy.log(number) if name == "ln" else sympy.log(number, 2 if name == "log2" else 10)))
 
 
 def _extreme(name: str, values: list[Measure]) -> Measure:
@@ -52,7 +55,8 @@ def _extreme(name: str, values: list[Measure]) -> Measure:
         if one.letters or two.letters:
             import sympy
 
-            first = Measure((sympy.Max if name == "max" else sympy.Min)(one.number, two.number), one.exponents)
+            larger = (sympy.Max if name == "max" else sympy.Min)(one.number, two.number)
+            first = Measure(checked(larger), one.exponents)
         else:
             first = Measure((max if name == "max" else min)(one.number, two.number), one.exponents)
     return first.settled()
@@ -62,6 +66,8 @@ def _whole(name: str, number: Any, digits: int) -> Any:
     if not isinstance(number, int | float):
         import sympy
 
+        if digits:
+            raise InputError("round takes a formula to whole numbers only; give its letters values.")
         return (sympy.ceiling if name == "ceil" else sympy.floor)(number if name != "round" else number + 0.5)
     # 16.000000000000004 chips are 16: what is whole but for rounding stays so
     near = round(number)

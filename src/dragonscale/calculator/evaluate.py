@@ -1,13 +1,16 @@
 """A tree worked out: names looked up, functions called, units kept. What was looked up is remembered with its source."""
 
-from dataclasses import dataclass, field
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.calculator import functions
 from dragonscale.calculator.arithmetic import ARITHMETIC, arithmetic
+from dragonscale.calculator.clock import Clock, cpu
 from dragonscale.calculator.measure import Measure
 from dragonscale.calculator.names import fact_of, load_name, unread
-from dragonscale.calculator.reading import (
+from dragonscale.calculator.tree import (
     CallNode,
     FigureNode,
     ListNode,
@@ -28,6 +31,11 @@ from dragonscale.models.catalogue import model_names
 from dragonscale.models.transformer import Transformer
 
 MOST_LETTERS = 12
+MOST_VALUES = 256
+"""Values in a list, with those of the lists in it."""
+OPERATORS: dict[str, Callable[[Measure, Measure], Measure]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "^": operator.pow,
+}  # fmt: skip
 _CONSTANTS = {"pi": 3.141592653589793}
 _WORDS = {"True": True, "true": True, "False": False, "false": False}
 
@@ -49,14 +57,16 @@ class Scope:
     open: set[str] = field(default_factory=set)
     notes: dict[str, None] = field(default_factory=dict)
     """What the asker should know of how names were read."""
+    clock: Clock = field(default_factory=Clock)
 
     def trying(self, letters: dict[str, Measure]) -> "Scope":
-        """The same with values for letters."""
-        return Scope(self.assigned, self.source, self.changes, letters=letters, looked=self.looked, notes=self.notes)
+        """The same with values for letters, and nothing worked out yet."""
+        return replace(self, letters=letters, values={}, free={}, open=set())
 
 
 def evaluate(node: Node, scope: Scope) -> Any:
     """The value of a tree: a `Measure`, or what a name or a function gives."""
+    scope.clock.check()
     match node:
         case FigureNode():
             return node.measure
@@ -72,6 +82,8 @@ def evaluate(node: Node, scope: Scope) -> Any:
             return _operated(node, scope)
         case ListNode():
             values = [evaluate(one, scope) for one in node.items]
+            if sum(map(_leaves, values)) > MOST_VALUES:
+                raise InputError(f"The list has more than {MOST_VALUES} values.")
             return dict(zip(node.names, values, strict=True)) if node.names else tuple(values)
         case MemberNode():
             return _member(node, scope)
@@ -79,19 +91,23 @@ def evaluate(node: Node, scope: Scope) -> Any:
             return _called(node, scope)
 
 
+def _leaves(value: Any) -> int:
+    """Values in a value: lists may stand in lists."""
+    several = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+    return sum(map(_leaves, several)) if several else 1
+
+
 def _operated(node: Operator, scope: Scope) -> Measure:
-    first, second = _measure(node.first, scope), _measure(node.second, scope)
-    match node.sign:
-        case "+":
-            return first + second
-        case "-":
-            return first - second
-        case "*":
-            return first * second
-        case "/":
-            return first / second
-        case _:
-            return first**second
+    """A sum or product from its left end on: a long one is no deep one."""
+    chain: list[Operator] = []
+    start: Node = node
+    while isinstance(start, Operator):
+        chain.append(start)
+        start = start.first
+    value = _measure(start, scope)
+    for one in reversed(chain):
+        value = OPERATORS[one.sign](value, _measure(one.second, scope))
+    return value
 
 
 def _measure(node: Node, scope: Scope) -> Measure:
@@ -154,8 +170,10 @@ def _word(text: str, scope: Scope) -> Any:
 
 def _letter(text: str, scope: Scope) -> Any:
     """A letter that nothing was said of; all letters are sizes, so they are positive."""
+    started = cpu()
     import sympy
 
+    scope.clock.leave_out(started)
     scope.free[text] = None
     if len(scope.free) > MOST_LETTERS:
         raise InputError(

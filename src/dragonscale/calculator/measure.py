@@ -15,6 +15,7 @@ dragonscale.errors.InputError: 1B + 1s adds bytes and s, which are not alike.
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from dragonscale.calculator.shown import exponents_of, shown, unit_name
@@ -24,10 +25,17 @@ Exponents = tuple[Fraction | int, ...]
 NONE: Exponents = (0, 0, 0, 0, 0)
 INTENSITY: Exponents = (0, -1, 1, 0, 0)
 _SIGNS = {"+": "adds", "-": "subtracts", "max": "compares", "=": "equates"}
+TOO_LONG = "The formula is too long to write out; give some of its letters values."
+MOST_NODES = 400
+"""Parts (letters, numbers, signs) that a formula may have."""
 LARGEST = 1e300
 LARGEST_POWER = 1000
 LARGEST_OF_LETTERS = 32
 """The largest exponents: of numbers, and of formulas, which are written out."""
+
+
+class UnlikeUnits(InputError):
+    """Two sides whose dimensions differ."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ class Measure:
         return _together(self, other, "-", lambda a, b: a - b)
 
     def __neg__(self) -> "Measure":
-        return Measure(-self.number, self.exponents)
+        return Measure(checked(-self.number), self.exponents)
 
     def __mul__(self, other: "Measure") -> "Measure":
         joined = tuple(a + b for a, b in zip(self.exponents, other.exponents, strict=True))
@@ -115,7 +123,7 @@ def aligned(first: Measure, second: Measure, sign: str) -> tuple[Measure, Measur
     if NONE in (one.exponents, two.exponents):
         unit = (one if one.unit else two).unit
         hint = f"; say what the number counts, as in 2 {'s' if unit == 's' else unit.split('/')[0]}"
-    raise InputError(
+    raise UnlikeUnits(
         f"{one} {sign} {two} {_SIGNS.get(sign, 'compares')} {' and '.join(words)}, which are not alike{hint}."
     )
 
@@ -126,10 +134,24 @@ def _together(first: Measure, second: Measure, sign: str, what: Callable[[Any, A
 
 
 def checked(number: Any) -> Any:
-    """A number that is not too large; a formula as it is."""
-    if isinstance(number, complex) or (isinstance(number, int | float) and not abs(number) < LARGEST):
-        raise InputError("The result is too large a number, or none.")
+    """A number that is not too large; a formula that is not too long, and a number where its letters have cancelled."""
+    if isinstance(number, int | float | complex):
+        if isinstance(number, complex) or not abs(number) < LARGEST:
+            raise InputError("The result is too large a number, or none.")
+        return number
+    if not number.free_symbols:
+        if not (number.is_real and number.is_finite):
+            raise InputError("The result is no number: it divides by zero, or has no real value.")
+        return checked(float(number))
+    if nodes(number) > MOST_NODES:
+        raise InputError(TOO_LONG)
     return number
+
+
+@lru_cache(maxsize=4096)
+def nodes(formula: Any) -> int:
+    """Parts of a formula, those that it repeats counted each time."""
+    return 1 + sum(nodes(part) for part in formula.args)
 
 
 def plain(value: Measure, what: str) -> Any:

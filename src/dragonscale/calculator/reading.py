@@ -4,101 +4,31 @@ Nothing here is run: the tree has a few kinds of nodes, and `evaluate` knows eac
 """
 
 import re
-from dataclasses import dataclass
+from collections import Counter
 
 from dragonscale.calculator.measure import Measure
+from dragonscale.calculator.tree import (
+    CallNode,
+    FigureNode,
+    ListNode,
+    MemberNode,
+    NameNode,
+    Negation,
+    Node,
+    Operator,
+    Statement,
+    TextNode,
+    WordNode,
+)
 from dragonscale.calculator.unit_words import WORDS
-from dragonscale.calculator.words import Lexeme, split_words
+from dragonscale.calculator.words import LONGEST, MOST_WORDS, Lexeme, split_words
 from dragonscale.errors import InputError, shorten
 from dragonscale.hardware.chip import DTYPE_BYTES
 
 DEEPEST = 60
+MOST_STATEMENTS = 64
 _ASSIGNED = re.compile(r"(?:^|[;\n])\s*([^\W\d]\w*)\s*=(?!=)")
 COMPARED = ("=", "<", ">", "<=", ">=")
-
-
-@dataclass(frozen=True)
-class FigureNode:
-    """A number with its unit."""
-
-    measure: Measure
-    text: str
-
-
-@dataclass(frozen=True)
-class NameNode:
-    """A chip, a slice or a model, and the fact that is asked of it (empty: the thing itself)."""
-
-    name: str
-    tail: str
-
-
-@dataclass(frozen=True)
-class WordNode:
-    """A letter, a constant, a unit or a word given to a function."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class TextNode:
-    """Text in quotes."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Negation:
-    of: "Node"
-
-
-@dataclass(frozen=True)
-class Operator:
-    sign: str
-    first: "Node"
-    second: "Node"
-
-
-@dataclass(frozen=True)
-class CallNode:
-    """A function with what it is given, by place and by name; `text` is how it was written."""
-
-    function: str
-    given: tuple["Node", ...]
-    named: tuple[tuple[str, "Node"], ...]
-    text: str
-
-
-@dataclass(frozen=True)
-class ListNode:
-    """Several values in brackets; with names, a table."""
-
-    items: tuple["Node", ...]
-    names: tuple[str, ...] = ()
-    several: bool = False
-    """Square brackets: a letter that is given such a list takes one value after the other."""
-
-
-@dataclass(frozen=True)
-class MemberNode:
-    """A part of what a function gives: `.lower` or `[0]`."""
-
-    of: "Node"
-    field: str | int
-
-
-Node = FigureNode | NameNode | WordNode | TextNode | Negation | Operator | CallNode | ListNode | MemberNode
-
-
-@dataclass(frozen=True)
-class Statement:
-    """One expression; with a sign, an equation or an inequality of two; with `name`, an assignment."""
-
-    text: str
-    node: Node
-    sign: str = ""
-    other: Node | None = None
-    name: str = ""
 
 
 def read_statements(text: str) -> list[Statement]:
@@ -110,8 +40,7 @@ def read_statements(text: str) -> list[Statement]:
     found = [_Reader(words, part).statement() for part, words in _parts(text)]
     if not found:
         raise InputError('There is nothing to calculate; write an expression such as "1e12 FLOP / v6e.bf16".')
-    names = [one.name for one in found if one.name]
-    twice = [name for name in names if names.count(name) > 1]
+    twice = [name for name, times in Counter(one.name for one in found if one.name).items() if times > 1]
     if twice:
         raise InputError(f"{twice[0]} is given a value twice; give it one.")
     return found
@@ -127,8 +56,16 @@ def names_in(text: str) -> list[str]:
 
 
 def _parts(text: str) -> list[tuple[str, list[Lexeme]]]:
+    if len(text) > LONGEST:
+        raise InputError(f"The expression has {len(text):,} characters; {LONGEST:,} are the most.")
+    parts = [part.strip() for part in re.split(r"[;\n]", text) if part.strip()]
+    if len(parts) > MOST_STATEMENTS:
+        raise InputError(f"There are {len(parts)} statements; {MOST_STATEMENTS} are the most.")
     assigned = frozenset(_ASSIGNED.findall(text))
-    return [(part.strip(), split_words(part, assigned)) for part in re.split(r"[;\n]", text) if part.strip()]
+    found = [(part, split_words(part, assigned)) for part in parts]
+    if sum(len(words) - 1 for _, words in found) > MOST_WORDS:
+        raise InputError(f"The expression has more than {MOST_WORDS} words; write it as several.")
+    return found
 
 
 class _Reader:
@@ -258,6 +195,8 @@ class _Reader:
         if self.is_sign("(", "["):
             close = ")" if self.take().text == "(" else "]"
             given, named = self.items(close)
+            if not given and not named:
+                raise InputError(f"{shorten(self.text)} has nothing between its brackets.")
             if named:
                 return ListNode(tuple(node for _, node in named), tuple(name for name, _ in named))
             return given[0] if len(given) == 1 and close == ")" else ListNode(given, several=close == "]")
@@ -285,8 +224,6 @@ class _Reader:
             if not self.is_sign(close):
                 self.expect(",")
         self.take()
-        if not given and not named and close == ")" and self.words[self.place - 2].text == "(":
-            return (), ()
         return tuple(given), tuple(named)
 
 

@@ -1,34 +1,42 @@
 """An equation solved for its unknown: by numbers where one letter is open, as a formula where several are.
 
-With one letter the two sides are tried out over sixty decades and every change of sign is closed in on, so that `max`, `ceil` and
-closed forms may stand in it. With several, SymPy solves for one of them.
+With one letter a ratio of polynomials is solved exactly (`polynomial`), and anything else by trying (`search`). An inequality
+holds on some of the pieces between the roots. With several letters SymPy solves for one of them (`formulas`).
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.calculator.evaluate import Scope, evaluate, not_a_number
-from dragonscale.calculator.measure import Measure, aligned
-from dragonscale.calculator.reading import Node
+from dragonscale.calculator.formulas import exact, solved, without_factors
+from dragonscale.calculator.measure import Measure, UnlikeUnits, aligned
+from dragonscale.calculator.pieces import Pieces, spans, told
+from dragonscale.calculator.polynomial import exact_pieces
+from dragonscale.calculator.search import searched
 from dragonscale.calculator.shown import exponents_of
+from dragonscale.calculator.tree import Node
 from dragonscale.errors import InputError
 
 _TRIED = ("", "s", "bytes", "FLOP", "bytes/s", "FLOP/s", "USD", "USD/h", "/s", "FLOP/byte", "W")
 """What an unknown may be, the likeliest first."""
-_LEAST, _MOST, _STEPS = -20, 40, 12
-"""Decades over which an unknown is sought, and steps in each."""
+_PROBES = (3.0, 8.0, 0.013, 97.3, 1e4, 3.3e7, 4e12)
+"""Sizes with which units are tried: some may lie where a side has no value."""
 MOST_FOUND = 4
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Values of the unknown, smallest first; of an inequality `sign` is the side on which it holds."""
+    """Values of the unknown, smallest first; of an inequality `sign` is the side on which it holds.
+
+    What holds in several ranges, in one with two ends, or everywhere is said in words.
+    """
 
     unknown: str
     values: tuple[Measure, ...]
     sign: str = "="
+    said: str = ""
 
 
 def solve(first: Node, second: Node, sign: str, unknown: str, scope: Scope) -> Solution:
@@ -61,7 +69,7 @@ def _left(first: Node, second: Node, letters: list[str], scope: Scope) -> list[s
 
     one, two = aligned(_number(first, scope), _number(second, scope), "=")
     above, _ = sympy.fraction(sympy.together(exact(one.number) - exact(two.number)))
-    kept = {str(letter) for letter in _without_factors(sympy.expand(above)).free_symbols}
+    kept = {str(letter) for letter in without_factors(sympy.expand(above)).free_symbols}
     return [letter for letter in letters if letter in kept] or letters
 
 
@@ -77,13 +85,17 @@ def _whatever_the_others(
         except InputError:
             return None
     one, two = ([float(value.number) for value in each.values] for each in found)
-    alike = len(one) == len(two) and all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(one, two, strict=True))
+    alike = (
+        len(one) == len(two)
+        and found[0].said == found[1].said
+        and all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(one, two, strict=True))
+    )
     return found[0] if alike else None
 
 
 def open_letters(first: Node, second: Node, scope: Scope) -> list[str]:
     """The letters that nothing is said of; what cannot be added is found later."""
-    found = Scope(scope.assigned, scope.source, scope.changes, notes=scope.notes)
+    found = replace(scope.trying({}), looked={})
     for side in (first, second):
         try:
             evaluate(side, found)
@@ -93,39 +105,93 @@ def open_letters(first: Node, second: Node, scope: Scope) -> list[str]:
     return list(found.free)
 
 
+def _by_formula(first: Node, second: Node, sign: str, unknown: str, scope: Scope) -> Solution:
+    one, two = aligned(_number(first, scope), _number(second, scope), "=")
+    values, side = solved(one.number, two.number, sign, unknown)
+    return Solution(unknown, tuple(Measure(value) for value in values), side)
+
+
 def _by_numbers(
     first: Node, second: Node, sign: str, unknown: str, scope: Scope, others: dict[str, Measure] | None = None
 ) -> Solution:
     others = others or {}
     exponents = _dimension(first, second, unknown, scope, others)
 
-    def difference(value: float) -> float:
+    def sides(value: Any) -> tuple[Any, Any]:
         tried = scope.trying({unknown: Measure(value, exponents)} | others)
         one, two = aligned(_number(first, tried), _number(second, tried), sign)
-        return float(one.number - two.number)
+        return one.number, two.number
 
-    roots = _roots(difference)
-    if not roots:
-        raise InputError(f"No value of {unknown} above zero makes both sides equal.")
-    side = sign
-    if sign != "=" and len(roots) == 1:
-        above = difference(roots[0] * 1.5) > 0
-        greater = sign[0] == ">"
-        side = (">" if above == greater else "<") + sign[1:]
-    return Solution(unknown, tuple(Measure(root, exponents) for root in roots), side)
+    def at(value: float) -> tuple[float, float] | None:
+        scope.clock.check()
+        try:
+            one, two = (float(side) for side in sides(value))
+        except (InputError, ArithmeticError):
+            return None
+        return one - two, max(abs(one), abs(two))
+
+    pieces = _exactly(sides, unknown)
+    if pieces is not None and any(at(place) is None for place in _checked_at(pieces)):
+        pieces = None  # SymPy has cancelled something that has no value there
+    proved = pieces is not None
+    pieces = searched(at) if pieces is None else pieces
+    found = _read(pieces, sign, unknown, exponents, proved)
+    if len(found.values) == 1:
+        at(found.values[0].number)  # what is told of the functions in it is then their value there
+    return found
+
+
+def _checked_at(pieces: Pieces) -> tuple[float, ...]:
+    """The roots of an equation; the probes where it has none."""
+    return tuple(place for place, state in pieces.marks if state == 0) or _PROBES * (pieces.states[0] == 0)
+
+
+def _exactly(sides: Callable[[Any], tuple[Any, Any]], unknown: str) -> Pieces | None:
+    import sympy
+
+    letter = sympy.Symbol(unknown, positive=True)
+    try:
+        one, two = sides(letter)
+        return exact_pieces(exact(one) - exact(two), letter)
+    except InputError:
+        return None  # a closed form that takes numbers only
+
+
+def _read(pieces: Pieces, sign: str, unknown: str, exponents: tuple[Any, ...], proved: bool) -> Solution:
+    """Where the relation holds, as values of the unknown or in words."""
+    found = spans(pieces, sign)
+    makes = "both sides equal" if sign == "=" else "the inequality true"
+    if not found:
+        raise InputError(f"No value of {unknown} above zero {'makes' if proved else 'was found that makes'} {makes}.")
+    if all(one.point for one in found):
+        values = tuple(Measure(one.low, exponents) for one in found[:MOST_FOUND])
+        return Solution(unknown, values)
+    only = found[0]
+    if len(found) == 1 and only.low is None and only.high is None:
+        return Solution(unknown, (), sign, f"Every value of {unknown} above zero makes {makes}.")
+    if len(found) == 1 and (only.low is None or only.high is None):
+        above = only.high is None
+        side = (">" if above else "<") + ("=" if only.closed[0 if above else 1] else "")
+        return Solution(unknown, (Measure(only.low if above else only.high, exponents),), side)
+    words = [told(one, unknown, lambda end: str(Measure(end, exponents))) for one in found[:MOST_FOUND]]
+    return Solution(unknown, (), sign, " or ".join(words) + (" or …" if len(found) > MOST_FOUND else ""))
 
 
 def _dimension(first: Node, second: Node, unknown: str, scope: Scope, others: dict[str, Measure]) -> tuple[Any, ...]:
     """The dimension of the unknown with which both sides are alike."""
     wrong: InputError | None = None
     for unit in _TRIED:
-        tried = scope.trying({unknown: Measure(3.0, exponents_of(unit))} | others)
-        try:
-            one, two = aligned(_number(first, tried), _number(second, tried), "=")
+        for size in _PROBES:
+            tried = scope.trying({unknown: Measure(size, exponents_of(unit))} | others)
+            try:
+                one, two = aligned(_number(first, tried), _number(second, tried), "=")
+            except InputError as error:
+                wrong = wrong or error
+                if isinstance(error, UnlikeUnits):
+                    break
+                continue
             if one.exponents == two.exponents:
                 return exponents_of(unit)
-        except InputError as error:
-            wrong = wrong or error
     raise wrong or InputError(f"No unit of {unknown} makes both sides alike.")
 
 
@@ -134,116 +200,3 @@ def _number(node: Node, scope: Scope) -> Measure:
     if not isinstance(value, Measure):
         raise InputError(not_a_number(value))
     return value
-
-
-def _roots(difference: Callable[[float], float]) -> list[float]:
-    """Where the difference of the sides changes its sign, over all sizes that mean anything."""
-
-    def at(value: float) -> float | None:
-        try:
-            return difference(value)
-        except (InputError, ArithmeticError):
-            return None
-
-    found: list[float] = []
-    before: tuple[float, float] | None = None
-    for step in range((_MOST - _LEAST) * _STEPS + 1):
-        place = 10 ** (_LEAST + step / _STEPS)
-        here = at(place)
-        if here is not None and here == 0 and (before is None or before[1] != 0):
-            found.append(place)
-        elif here is not None and before is not None and before[1] * here < 0:
-            found.append(_closed_in(at, before[0], place, before[1]))
-        before = (place, here) if here is not None else None
-    return [_tidy(root) for root in found[:MOST_FOUND]]
-
-
-def _closed_in(at: Callable[[float], float | None], low: float, high: float, below: float) -> float:
-    for _ in range(200):
-        middle = math.sqrt(low * high)
-        here = at(middle)
-        if here is None or here == 0 or not low < middle < high:
-            return middle
-        low, high = (middle, high) if here * below > 0 else (low, middle)
-    return math.sqrt(low * high)
-
-
-def _tidy(root: float) -> float:
-    """A whole number that only rounding kept from being one."""
-    near = float(f"{root:.12g}")
-    return near if abs(near - root) <= 1e-11 * abs(root) else root
-
-
-def _by_formula(first: Node, second: Node, sign: str, unknown: str, scope: Scope) -> Solution:
-    import sympy
-
-    one, two = aligned(_number(first, scope), _number(second, scope), "=")
-    wanted = sympy.Symbol(unknown, positive=True)
-    above, _ = sympy.fraction(sympy.together(exact(one.number) - exact(two.number)))
-    above = _without_factors(sympy.expand(above))
-    if wanted not in above.free_symbols:
-        raise InputError(
-            f"{unknown} cancels out of the equation; open is {', '.join(sorted(map(str, above.free_symbols))) or 'nothing'}."
-        )
-    try:
-        degree = sympy.Poly(above, wanted).degree()
-    except sympy.PolynomialError:
-        degree = -1
-    if not 1 <= degree <= 2:
-        raise InputError(f"The equation cannot be solved for {unknown} as a formula; give the other letters values.")
-    found = [sympy.simplify(root) for root in sympy.solve(above, wanted)]
-    if not found:
-        raise InputError(f"No value of {unknown} above zero makes both sides equal.")
-    values = tuple(Measure(rounded(root)) for root in found)
-    return Solution(unknown, values, "=" if sign == "=" else sign)
-
-
-def _without_factors(above: Any) -> Any:
-    """A sum without the letters that all of its terms have: they are above zero, so they cancel."""
-    import sympy
-
-    letters = sorted(above.free_symbols, key=str)
-    try:
-        terms = sympy.Poly(above, *letters).monoms()
-    except sympy.PolynomialError:
-        return above
-    common = sympy.prod(letter ** min(term[place] for term in terms) for place, letter in enumerate(letters))
-    return sympy.expand(above / common)
-
-
-MOST_PLAIN = 1000
-"""Whole numbers up to here stay in a formula as they are; larger ones are divided out."""
-MOST_TERMS = 2000
-"""Terms that a formula may have when it is multiplied out, counted from above."""
-
-
-def exact(number: Any) -> Any:
-    """A formula with its decimals as fractions, so that letters cancel; one that would grow too long is refused."""
-    import sympy
-
-    terms = 1.0
-    parts: list[Any] = list(sympy.preorder_traversal(sympy.sympify(number)))
-    for part in parts:
-        if part.is_Add:
-            terms *= len(part.args)
-        elif part.is_Pow and part.base.is_Add and part.exp.is_number:
-            terms *= len(part.base.args) ** min(abs(float(part.exp)), 64.0)
-        if terms > MOST_TERMS:
-            raise InputError("The formula is too long to write out; give some of its letters values.")
-    return sympy.nsimplify(number, rational=True)
-
-
-def rounded(formula: Any) -> Any:
-    """A formula with its long numbers as decimals again; a number where no letter is left."""
-    import sympy
-
-    if not formula.free_symbols:
-        return float(formula)
-    above, below = sympy.fraction(sympy.together(formula))
-    if below.free_symbols and below.is_polynomial():
-        lead = sympy.Poly(below).LC()
-        if not (lead.is_Integer and abs(lead) < MOST_PLAIN):
-            formula = sympy.expand(above / lead) / sympy.expand(below / lead)
-    return formula.replace(
-        lambda part: part.is_Rational and not (abs(part.p) < 10**6 and part.q < 1000), lambda part: sympy.Float(part, 6)
-    )

@@ -1,0 +1,88 @@
+"""Where a relation between two sides holds: the sizes of the unknown cut into pieces, and the pieces told as `x < 1 or x > 2`.
+
+>>> squares = Pieces(((1.0, 0), (2.0, 0)), (1, -1, 1))  # (x - 1)*(x - 2): zero at 1 and 2, below zero between them
+>>> [told(span, "x", str) for span in spans(squares, ">")], [told(span, "x", str) for span in spans(squares, "<=")]
+(['x < 1.0', 'x > 2.0'], ['1.0 <= x <= 2.0'])
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+State = int | None
+"""The sign of the first side less the second (-1, 0, 1), or None where one of them has no value."""
+_ALIKE, _TOUCHING = 1e-9, 1e-7
+"""Marks that are nearer to each other than this are one; where sides only touch, rounding makes them equal over more."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Marks on the unknown's sizes with the state at each, and the states below, between and above them."""
+
+    marks: tuple[tuple[float, State], ...]
+    states: tuple[State, ...]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A range of sizes; None is no end, `closed` says whether an end belongs to it."""
+
+    low: float | None
+    high: float | None
+    closed: tuple[bool, bool] = (False, False)
+
+    @property
+    def point(self) -> bool:
+        return self.low is not None and self.low == self.high
+
+
+def merged(pieces: Pieces) -> Pieces:
+    """The same without pieces that only rounding made: marks that lie together become one."""
+    marks: list[tuple[float, State]] = []
+    states: list[State] = [pieces.states[0]]
+    for (place, state), after in zip(pieces.marks, pieces.states[1:], strict=True):
+        near = _TOUCHING if states[-1] == 0 else _ALIKE
+        if marks and place - marks[-1][0] <= near * place:
+            before, known = marks[-1]
+            both = state, known
+            joined = None if None in both else 0 if 0 in (*both, states[-1]) else state
+            middle = float(f"{(before + place) / 2:.8g}")
+            marks[-1] = (middle if before <= middle <= place else before if known == 0 else place, joined)
+            states[-1] = after
+        else:
+            marks.append((place, state))
+            states.append(after)
+    return Pieces(tuple(marks), tuple(states))
+
+
+def _holds(state: State, sign: str) -> bool:
+    return state is not None and (
+        (state == 0 and "=" in sign) or (state > 0 and ">" in sign) or (state < 0 and "<" in sign)
+    )
+
+
+def spans(pieces: Pieces, sign: str) -> list[Span]:
+    """The ranges in which the relation holds, smallest first."""
+    found: list[Span] = []
+    low: float | None = None
+    closed, inside = False, _holds(pieces.states[0], sign)
+    for (place, state), after in zip(pieces.marks, pieces.states[1:], strict=True):
+        at, beyond = _holds(state, sign), _holds(after, sign)
+        if inside and not (at and beyond):
+            found.append(Span(low, place, (closed, at)))
+            inside = False
+        elif not inside and at and not beyond:
+            found.append(Span(place, place, (True, True)))
+        if not inside and beyond:
+            low, closed, inside = place, at, True
+    return [*found, Span(low, None, (closed, False))] if inside else found
+
+
+def told(span: Span, unknown: str, shown: Callable[[float], str]) -> str:
+    """A range in signs: `1 < x <= 2`, `x > 3`, `x = 4`."""
+    if span.low is not None and span.point:
+        return f"{unknown} = {shown(span.low)}"
+    below = f"{shown(span.low)} <{'=' if span.closed[0] else ''} " if span.low is not None else ""
+    above = f" <{'=' if span.closed[1] else ''} {shown(span.high)}" if span.high is not None else ""
+    if below and not above and span.low is not None:
+        return f"{unknown} >{'=' if span.closed[0] else ''} {shown(span.low)}"
+    return f"{below}{unknown}{above}"
