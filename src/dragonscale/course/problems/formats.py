@@ -69,7 +69,7 @@ def how_much_faster_at_most(chip: str, dtype: str) -> Posed | None:
     )  # fmt: skip
 
 
-@problem("formats", "Critical batch in fp8", chip=FP8, weights=("fp8", "bf16"), compute=("fp8", "bf16"))
+@problem("formats", "Critical batch of a format", chip=FP8, weights=("fp8", "bf16"), compute=("fp8", "bf16"))
 def critical_batch_in_fp8(chip: str, weights: str, compute: str) -> Posed | None:
     if (weights, compute) == ("bf16", "fp8"):
         return None
@@ -168,7 +168,7 @@ def bytes_of_a_gathered_activation(d: int, tokens: int, wire: str, ways: int) ->
     size = {"fp8": 1, "bf16": 2}[wire]
     answer = float(wire_bytes("all_gather", size * d * tokens, ways))
     return Posed(
-        ask=f"Activations [{count(tokens)}, {count(d)}] are gathered over {ways} chips in {wire}. How many bytes does each chip receive?",
+        ask=f"Activations [{count(tokens)}, {count(d)}] are gathered over {ways} chips in {wire}. How many bytes does each chip receive? Count exactly: its own part it has already.",
         answer=answer,
         dimension="bytes",
         hints=("A chip has its own share already.", "received = V · (n − 1)/n, V the whole array's bytes."),

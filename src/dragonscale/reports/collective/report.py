@@ -4,6 +4,7 @@ The lower bound counts bytes exactly; the book's first-order figure, which drops
 ring the answer is hops and what each link carries; under switches it is a time for each tier.
 """
 
+import math
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -81,6 +82,11 @@ class CollectiveReport(Record):
     ring: RingFacts | None
     tiers: list[TierFacts]
     advice: str
+
+    @property
+    def book_drops(self) -> str:
+        """What the book's time leaves out: on a ring or a tier the (N-1)/N, on a line or where hops bind nothing."""
+        return "the same here" if math.isclose(self.book_s, self.lower_s, rel_tol=1e-9) else "without the (N-1)/N"
 
     def headline(self) -> str:
         size, axes = render(self.bytes, "bytes"), ", ".join(self.axes)

@@ -20,7 +20,7 @@ def _terms(report: CollectiveReport) -> Grid:
         "bandwidth": (report.bandwidth_s, "exact bytes over links"),
         "latency": (report.latency_s, "hops"),
         "lower bound": (report.lower_s, "the larger of the two: at best"),
-        "book": (report.book_s, "to first order, without the (N-1)/N"),
+        "book": (report.book_s, f"to first order, {report.book_drops}"),
         "expected": (report.expected_s, "through the measured efficiency profile"),
     }
     rows = [[name, amount(time, "s"), about] for name, (time, about) in terms.items() if time is not None]

@@ -119,7 +119,8 @@ def _overview(asked: ServeAsked, config: Config, phases: list[LetteredPhase]) ->
                 yield phase.say(f"{phase.name}: {name}", formula, "s")
         parts = {symbol(name.split(" (")[0].replace(" ", "_")): float(term) for name, term in terms.items()}
         total = sum(parts)
-        yield formula_line(f"{phase.name}, kernel by kernel at datasheet rates", total, parts, "s")
+        hidden = ", collectives hidden" if any(wire > 0 for wire in wires.values()) else ""
+        yield formula_line(f"{phase.name}, kernel by kernel at datasheet rates{hidden}", total, parts, "s")
         seconds[phase.name] = sum(parts.values())
     for part, held in phases[0].ledger.memory.items():
         yield phases[0].say(f"memory: {part}", held, "bytes")

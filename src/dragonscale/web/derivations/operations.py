@@ -34,7 +34,7 @@ _SENTENCES = {
     "bandwidth_s": ("Bandwidth term", "Bytes over the links they go over.", "s", "bandwidth term"),
     "latency_s": ("Latency term", "Hops, one after the other.", "s", "latency term"),
     "expected_s": ("Expected", "The same bytes through the measured efficiency profile of the network.", "s", "lower bound"),
-    "book_s": ("To first order", "The book's form, without the (N-1)/N.", "s", "the book's"),
+    "book_s": ("To first order", "The book's form, without a ring's (N-1)/N.", "s", "the book's"),
     "wire_bytes_per_chip": ("Bytes that a chip sends", "What leaves one chip.", "bytes", "bytes each chip sends"),
     "algorithm_bandwidth_bytes_per_s": ("Algorithm bandwidth", "The array over the time.", "bytes/s", "lower bound"),
     "latency_bound_below_bytes": ("Latency-bound below", "The size at which hops take as long as bytes.", "bytes", "latency = bandwidth"),

@@ -26,7 +26,7 @@ def answer_panel(asked: PageRequest) -> dict[str, Any]:
         ("bandwidth", amount(report.bandwidth_s, "s", "collective:bandwidth_s"), "exact bytes over links"),
         ("latency", amount(report.latency_s, "s", "collective:latency_s"), "hops"),
         ("expected", amount(report.expected_s, "s", "collective:expected_s"), "through the measured efficiency profile"),
-        ("to first order", amount(report.book_s, "s", "collective:book_s"), "without the (N-1)/N"),
+        ("to first order", amount(report.book_s, "s", "collective:book_s"), report.book_drops),
         ("sent by each chip", amount(report.wire_bytes_per_chip, "bytes", "collective:wire_bytes_per_chip"), ""),
         ("algorithm bandwidth", amount(report.algorithm_bandwidth_bytes_per_s, "bytes/s", "collective:algorithm_bandwidth_bytes_per_s"), "the array over the time"),
         ("latency-bound below", amount(report.latency_bound_below_bytes, "bytes", "collective:latency_bound_below_bytes"), ""),

@@ -62,7 +62,7 @@ def gather_in_a_node(chip: str, rows: int, columns: int) -> Posed:
 
 @problem(
     "gpus",
-    "An AllReduce where switches add",
+    "An AllReduce in a node",
     cases=(),
     chip=NODES,
     megabytes=(400, 50, 100, 200, 1000, 2000, 4000),

@@ -22,7 +22,7 @@ def rates_as_asked(name: str) -> Chip:
 
 @problem(
     "gpus",
-    "Shared memory of a whole GPU",
+    "On-chip memory of a whole GPU",
     cases=("gpus.onchip_memory_table:h100_smem",),
     chip=("h100", "b200", "a100", "v100", "l40s", "gb200", "rtx4090", "rtx5090"),
     what=("smem", "registers"),
@@ -86,7 +86,7 @@ def critical_intensity(chip: str, dtype: str) -> Posed | None:
 
 @problem(
     "gpus",
-    "A small matmul and a large one",
+    "A matmul at best on a GPU",
     cases=("gpus.q1_4_small_matmul:t",),
     chip=("b200", "h100", "h200", "a100"),
     batch=(64, 16, 32, 128, 512, 1024, 2048),

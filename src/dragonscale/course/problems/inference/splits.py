@@ -35,7 +35,8 @@ def tensor_degree_of_prefill(width: int, chip: str, axes: int) -> Posed:
         f"{amount(machine.peak(), 'FLOP/s')} and an axis "
         f"of its torus moves {amount(rate, 'bytes/s')} both ways together. Up to which degree of tensor "
         f"parallelism over {over} do a prompt's "
-        "matmuls take longer than gathering and scattering its activations (not rounded)?",
+        "matmuls take longer than gathering and scattering its activations, to first order (V/W, axes that close to "
+        "rings)? Not rounded.",
         answer=answer,
         hints=(
             "Matmuls shrink with the degree, the activations that travel do not.",
@@ -70,7 +71,7 @@ def tensor_degree_of_decoding(width: int, batch: int, ratio: int) -> Posed:
         f"{batch} sequences waits for bf16 "
         f"weights D x F and F x D, F = {count(width)}. Up to which degree of tensor parallelism over one axis does "
         "loading the weights take "
-        "longer than gathering and scattering bf16 activations?",
+        "longer than gathering and scattering bf16 activations, to first order (V/W, the axis a ring)?",
         answer=answer,
         hints=(
             "A chip loads 4·D·F/Y bytes and sends 4·B·D in all.",
@@ -103,7 +104,7 @@ def chips_for_two_dims(ratio: float, axes: tuple[int, int]) -> Posed:
         f"or along D over {x} and F over {y} of "
         f"them (2D weight-stationary: 4·B/W · (D/({y}·X) + F/({x}·Y)), X chips along D, Y along F, at the best "
         f"split). F = {ratio:g}·D. From how many chips on "
-        "does the second send in less time?",
+        "does the second send in less time? Collectives to first order, V/W on rings.",
         answer=answer,
         hints=(
             "Choose X and Y with X·Y = N so that both terms are equal.",
@@ -140,7 +141,8 @@ def time_of_two_dims(batch: int, width: int, degrees: tuple[int, int], chip: str
         "along F (two axes). A decode step of "
         f"{batch} tokens gathers bf16 activations [B, D/{x}] over F's chips, sums [B, F/{y}] over D's (an "
         "AllReduce), and scatters the result over F's. "
-        f"An axis moves {amount(rate, 'bytes/s')}. How long do they take together, hops left out?",
+        f"An axis moves {amount(rate, 'bytes/s')}. How long do they take together, to first order "
+        "(V/W, 2V/W for the AllReduce, without the (N-1)/N) and hops left out? All axes are rings.",
         answer=answer,
         dimension="s",
         hints=(
@@ -179,9 +181,10 @@ def bytes_below_latency(ways: int, chip: str) -> Posed:
     ring = _ring(ways, chip)
     answer, link, hop = float(latency_bound_bytes("all_gather", ring)), float(ring.link), float(ring.hop)
     return Posed(
-        ask=f"An AllGather runs around a ring of {ways} {chip}, both ways. A hop takes {amount(hop, 's')}, a link "
+        ask=f"An AllGather runs both ways around {ways} {chip}, taken as a ring. A hop takes {amount(hop, 's')}, a link "
         f"moves {amount(link, 'bytes/s')} one way. "
-        "Below how many bytes (of the gathered array) do its hops take longer than its bytes?",
+        "Below how many bytes (of the gathered array) do its hops take longer than its bytes, to first order (V over "
+        "both directions without the (N-1)/N, N/2 hops)?",
         answer=answer,
         dimension="bytes",
         hints=("Around half of the ring in each direction: n/2 hops.", "V/(2·W) = n/2 · hop: V = n·W·hop."),
@@ -212,10 +215,11 @@ def degree_below_latency(batch: int, width: int, chip: str) -> Posed:
     sent = float(batch * width)
     answer = sent / each
     return Posed(
-        ask=f"Decoding gathers int8 activations of {batch} sequences x {count(width)} around a ring of Y {chip}, both "
-        "ways. A hop takes "
+        ask=f"Decoding gathers int8 activations of {batch} sequences x {count(width)} both ways around Y {chip}, "
+        "taken as a ring. A hop takes "
         f"{amount(float(ring.hop), 's')}, a link moves {amount(float(ring.link), 'bytes/s')} one way. Above which "
-        "Y (not rounded) is the gather bound by its hops?",
+        "Y (not rounded) is the gather bound by its hops, to first order (V over both directions without the (N-1)/N, "
+        "Y/2 hops)?",
         answer=answer,
         hints=("A shard must take a link as long as a hop.", "Y = B·D/(W·hop), bytes of a shard being B·D/Y."),
         steps=(

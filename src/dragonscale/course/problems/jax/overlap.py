@@ -115,7 +115,7 @@ def width_that_hides_a_hop(chip: str, ways: str, ring: int) -> Posed:
 
 @problem(
     "jax",
-    "What a plain AllGather leaves exposed",
+    "Gather first, then multiply",
     chip=("v5e", "v5p", "v6e", "v4p"),
     tokens=(1024, 4096, 8192, 2048),
     width=(2048, 4096, 8192),

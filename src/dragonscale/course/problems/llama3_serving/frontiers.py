@@ -191,7 +191,7 @@ def degree_of_llama3(width: int, chip: str, axes: int) -> Posed | None:
         ask=f"F of a LLaMA-3 is {count(width)}. A {chip} does {amount(machine.peak(), 'FLOP/s')} in bf16; a link moves "
         f"{amount(link, 'bytes/s')} one way. Over {axes} "
         f"{'axis' if axes == 1 else 'axes'} that close to rings, up to which degree of tensor parallelism do "
-        "matmuls that are bound by compute hide their collectives (not rounded)?",
+        "matmuls that are bound by compute hide their collectives, to first order (V/W)? Not rounded.",
         answer=answer,
         hints=("An axis moves bytes both ways at once.", "M·F·W/C, with W both directions of an axis."),
         steps=(

@@ -14,7 +14,7 @@ from dragonscale.serving.space import smallest_slice
 
 @problem(
     "llama3-serving",
-    "FLOPs of one token",
+    "FLOPs of a forward pass",
     cases=("applied-inference.q1_405b_forward:flops",),
     params=(405.85e9, 70.6e9, 8.03e9),
     tokens=(1, 32, 64, 120, 240, 512, 1024, 2048, 4096, 8192, 32768),

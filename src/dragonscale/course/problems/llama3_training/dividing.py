@@ -1,4 +1,4 @@
-"""Problems on dividing a run: sequences, tokens a chip, the mixture, four pods."""
+"""Problems on dividing a run: sequences, tokens a chip, the mixture, several pods."""
 
 import math
 
@@ -51,7 +51,7 @@ def tokens_had_over_tokens_needed(chip: str, tokens: int, chips: int) -> Posed:
     answer = tokens / chips / needed
     return Posed(
         ask=f"On a {chip} C/W (bf16 FLOPs for a byte over both directions of one axis) is {number(wire_intensity(loaded))}. {count(tokens)} tokens are spread over {count(chips)} "
-        f"chips, batch and sequence both split, FSDP over three axes. Which part of the tokens that a chip needs to be bound by compute does it have?",
+        f"chips, batch and sequence both split, FSDP over three axes. Which part of the tokens that a chip needs to be bound by compute does it have, collectives to first order (V/W on rings)?",
         answer=answer,
         hints=("A chip needs C/(3·W) tokens.", "B/N over C/(3·W)."),
         steps=(
@@ -82,7 +82,7 @@ def threshold_of_the_mixture(chip: str, model: str, edition: str) -> Posed:
     factor = "" if edition == "max" else "4·"
     return Posed(
         ask=f"On a {chip} C/W (bf16 FLOPs for a byte over both directions of one axis) is {number(ratio)}. How many tokens a chip does {model} (F = {count(width)}) need at least under "
-        f"FSDP over two axes with TP over one, divided at best, if their collectives run {together}?",
+        f"FSDP over two axes with TP over one, divided at best, if their collectives run {together}? Collectives to first order, V/W on rings.",
         answer=answer,
         hints=("Both collectives take equally long at the best split.", f"{factor}(C/W)²/(2F)."),
         steps=(f"{factor}{number(ratio)}² / (2 · {width})", f"= {number(answer)}"),
@@ -137,7 +137,7 @@ def split_in_powers_of_two(chip: str, tokens: float, chips: int, model: str) -> 
 
 @problem(
     "llama3-training",
-    "Four pods",
+    "A batch over several pods",
     cases=("applied-training.q1_four_pods:ratio",),
     tokens=(2**22, 2**21, 2**23, 2**24),
     pods=(4, 2, 3, 6, 8),
@@ -148,7 +148,7 @@ def several_pods(tokens: int, pods: int, model: str) -> Posed:
     answer = float(mixed_ratio(loaded, tokens / pods, width, pod))
     return Posed(
         ask=f"{model} (F = {count(width)}) trains on {pods} pods of {count(pod)} v5p with {count(tokens)} tokens a step: replicas across pods, FSDP over two axes with TP over one inside. "
-        f"C/W of an axis is 2,550. How many times as long as its communication inside a pod does a layer compute, at the best split (not rounded)?",
+        f"C/W of an axis is 2,550. How many times as long as its communication inside a pod does a layer compute, at the best split (not rounded), the collectives of FSDP and TP at the same time and to first order (V/W on rings)?",
         answer=answer,
         hints=("Each pod has its own part of the batch.", "√(B·F·2/N)/(C/W), with B and N of one pod."),
         steps=(

@@ -21,7 +21,7 @@ FLEETS = (
 
 @problem(
     "llama3-training",
-    "Parameters of LLaMA-3",
+    "Parameters of a LLaMA",
     cases=("applied-training.llama70b_params:total",),
     model=MODELS,
     part=("total", "mlp", "attention"),

@@ -104,7 +104,7 @@ def saved_by_a_reduce_scatter(rows: int, length: int, columns: int, devices: int
     return Posed(
         ask=f"A program adds up {shape} over {devices} devices with an all-reduce, and each "
         "device then keeps only its slice (dynamic-slice by partition-id). How many bytes "
-        "less would each device send with a reduce-scatter?",
+        "less would each device send with a reduce-scatter? Count exactly, with the (N-1)/N.",
         answer=sent / 2,
         dimension="bytes",
         hints=("An all-reduce is a reduce-scatter and an all-gather.", "saved = V · (N−1)/N"),

@@ -108,7 +108,7 @@ def critical_batch_of_a_matmul(chip: str, weights: str) -> Posed:
 
 @problem(
     "rooflines",
-    "The same on GPUs",
+    "The critical batch on GPUs",
     cases=("roofline.gpu_critical_batch_rule:B_crit",),
     chip=GPUS,
     dtype=("bf16", "fp8"),

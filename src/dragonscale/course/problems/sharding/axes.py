@@ -29,7 +29,7 @@ def all_gather_on_a_line(rows: int, columns: int, slice_: str) -> Posed:
     return Posed(
         ask=f"AllGather over Y of bf16[{rows}_Y, {columns}] on {slice_}, the axes X and Y as "
         f"the slice has them. An axis of {chips} chips has no wraparound there. How long "
-        f"does it take? One direction of a link carries {amount(link, 'bytes/s')}.",
+        f"do its bytes take, exactly (with the (N-1)/N)? One direction of a link carries {amount(link, 'bytes/s')}.",
         answer=seconds,
         dimension="s",
         hints=("The chip at an end receives everything through one link.", "t = (N−1) · (V/N) / W₁"),

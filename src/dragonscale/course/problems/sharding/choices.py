@@ -41,7 +41,7 @@ def time_with_gathered_weights(chip: str, tokens: int, width: int, hidden: int, 
         f"({amount(known.peak('bf16'), 'FLOP/s')}, {amount(2 * link, 'bytes/s')} both "
         f"ways), {given(sizes, ', ')}. The weights are gathered first, then every chip does "
         "the whole matmul; communication overlaps with compute. How long does it take to "
-        "first order, HBM left out?",
+        "first order (V/W, without the (N-1)/N), HBM left out?",
         answer=seconds,
         dimension="s",
         hints=("Two times, of which the larger counts.", "max(2·B·D·F / C, 2·D·F / W)"),
@@ -91,7 +91,7 @@ def time_with_partial_sums(chip: str, tokens: int, width: int, hidden: int, chip
         f"({amount(known.peak('bf16'), 'FLOP/s')}, {amount(2 * link, 'bytes/s')} both "
         f"ways), {given(sizes, ', ')}. Each chip slices In, multiplies with its rows of W "
         "and the partial sums are added up by an AllReduce, which overlaps. How long does "
-        "it take to first order, HBM left out?",
+        "it take to first order (an AllReduce 2V/W, without the (N-1)/N), HBM left out?",
         answer=seconds,
         dimension="s",
         hints=(
@@ -166,7 +166,8 @@ def tokens_that_hide_a_gather(chip: str, axes: int) -> Posed:
     over = "one axis of the torus" if axes == 1 else "two axes of the torus at once"
     return Posed(
         ask=f"In[B, D] · W[D_X, F] in bf16 on {chip}: W is gathered over {over} while every "
-        "chip multiplies. From which B on is it bound by compute, to first order? C = "
+        "chip multiplies. From which B on is it bound by compute, to first order (V/W on a "
+        "ring, without the (N-1)/N)? C = "
         f"{amount(known.peak('bf16'), 'FLOP/s')}; an axis carries "
         f"{amount(2 * link, 'bytes/s')} both ways.",
         answer=tokens,
@@ -205,7 +206,7 @@ def ways_that_hide_partial_sums(chip: str, width: int) -> Posed:
     return Posed(
         ask=f"{LINE} in bf16 on {chip} with D={width}: each chip multiplies its rows of W, and "
         "Out is added up by an AllReduce over a ring of X chips. Below which X is it bound "
-        "by compute, to first order? Two decimals; C = "
+        "by compute, to first order (2V/W, without the (N-1)/N)? Two decimals; C = "
         f"{amount(known.peak('bf16'), 'FLOP/s')}, W = {amount(2 * link, 'bytes/s')} both "
         "ways.",
         answer=ways,

@@ -54,7 +54,7 @@ def all_gather_on_a_ring(chip: str, size: str, chips: int) -> Posed:
 
 @problem(
     "sharding",
-    "Four collectives on one ring",
+    "Other collectives on a ring",
     cases=("sharding.collective_cost_table:A2A",),
     kind=("all_to_all", "all_reduce", "reduce_scatter"),
     chip=TPUS,
@@ -95,7 +95,7 @@ def four_collectives(kind: str, chip: str, size: str, chips: int) -> Posed:
 
 @problem(
     "sharding",
-    "Too small to be bound by bandwidth",
+    "Bound by hops or by bytes",
     cases=("sharding.latency_bound_rule:t_total",),
     size=("100kB", "50kB", "1MB", "20MB", "300kB", "5MB"),
     chips=(16, 32, 8, 64),

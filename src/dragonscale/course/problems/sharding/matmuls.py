@@ -89,7 +89,7 @@ def backward_collective(line: str, size: int) -> Posed | None:
 
 @problem(
     "sharding",
-    "What an AllReduce sends instead of a ReduceScatter",
+    "What adding up partial sums sends",
     output=("C[I, K]", "C[I, K_X]"),
     chips=(4, 8, 16),
     rows=(1024, 4096, 8192),
@@ -135,7 +135,7 @@ def bytes_to_add_up(output: str, chips: int, rows: int, columns: int, dtype: str
 
 @problem(
     "sharding",
-    "Communication against compute on a small slice",
+    "Communication on a small slice",
     cases=("sharding.q6a:t_no_wrap",),
     line=("A[I_X, J_Y] @ B[J_Y, K] -> C[I_X, K]", "A[I_X, J] @ B[J_X, K_Y] -> C[I_X, K_Y]"),
     slice_=("v5e:4x4", "v5e:8x8", "v6e:4x4", "v6e:8x8"),
@@ -153,7 +153,7 @@ def network_time_of_a_matmul(line: str, slice_: str, size: int) -> Posed | None:
     return Posed(
         ask=f"{line} in bf16 with I=J=K={size} on {slice_}, where no axis closes to a ring: X "
         f"and Y are lines of {chips} chips, {amount(link, 'bytes/s')} one way. How long "
-        "does the cheapest way's collective take?",
+        "do the bytes of the cheapest way's collective take, exactly (with the (N-1)/N)?",
         answer=seconds,
         dimension="s",
         hints=(

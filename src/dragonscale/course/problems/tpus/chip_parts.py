@@ -72,7 +72,7 @@ def chip_rate(cores: int, mxus: int, side: int, clock: float) -> Posed:
 
 @problem(
     "tpus",
-    "A matrix too small for the MXU",
+    "A matrix that does not fill the MXU",
     cases=("tpus.mxu_padding:utilization",),
     rows=(64, 100, 200, 96, 40, 320),
     columns=(128, 100, 300, 64, 192),

@@ -145,7 +145,7 @@ def gather_on_a_line(chip: str, size: int, gigabytes: float) -> Posed:
     closed = float(collective_time("all_gather", gigabytes * 1e9, ring, Options(exact=True)).bandwidth)
     return Posed(
         ask=f"{size} {chip} chips in a line without wraparound gather an array of {gigabytes:g}GB of which each holds an equal "
-        f"part. A link carries {amount(link, 'bytes/s')} each way. How long at best, by bandwidth alone?",
+        f"part. A link carries {amount(link, 'bytes/s')} each way. How long at best, by bandwidth alone and exactly, with the (N-1)/N?",
         answer=answer,
         dimension="s",
         hints=(

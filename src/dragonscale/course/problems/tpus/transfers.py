@@ -164,7 +164,7 @@ def gather_to_a_corner(piece: str, gigabytes: int) -> Posed:
     ways = round(gigabytes * 1e9 * (made.chips - 1) / made.chips / answer / link)
     return Posed(
         ask=f"Every chip of {piece} holds an equal part of {gigabytes}GB. All of it is gathered on the chip {zero}, which has "
-        f"{ways} links of {amount(link, 'bytes/s')} one way. How long does that take at least?",
+        f"{ways} links of {amount(link, 'bytes/s')} one way. How long does that take at least, exactly (its own part is there already)?",
         answer=answer,
         dimension="s",
         hints=("Everything but the chip's own part comes in through its links.", "T = V · (N - 1)/N / (links · link)."),

@@ -12,7 +12,7 @@ AXES = (1, 2, 3)
 
 @problem(
     "training",
-    "Tokens that FSDP needs",
+    "Tokens that data parallelism or FSDP needs",
     cases=("training.dp_min_batch_1axis:B_per_chip",),
     chip=TPUS,
     axes=AXES,
@@ -25,7 +25,7 @@ def tokens_that_fsdp_needs(chip: str, axes: int, scheme: str) -> Posed | None:
     answer = float(fsdp_tokens(loaded, axes))
     return Posed(
         ask=f"{rates(loaded)}. How many tokens must each chip have before {scheme} over {axes} ax{'i' if axes == 1 else 'e'}s hides its "
-        f"communication (a layer of two bf16 matrices, gradients in bf16)?",
+        f"communication (a layer of two bf16 matrices, gradients in bf16; collectives to first order, V/W, an AllReduce 2V/W)?",
         answer=answer,
         hints=("8BDF/(X·C) of compute against 8DF/(M·W).", "B/X = C/(M·W)."),
         steps=(
@@ -42,7 +42,7 @@ def tokens_that_fsdp_needs(chip: str, axes: int, scheme: str) -> Posed | None:
 
 @problem(
     "training",
-    "The batch of a whole pod",
+    "The batch of a pod, or of a part of it",
     cases=("training.dp_min_batch_3axes_pod:B_pod",),
     chip=TPUS,
     part=(1, 2, 4, 8),
@@ -57,7 +57,7 @@ def batch_of_a_pod(chip: str, part: int) -> Posed | None:
     answer = each * chips
     return Posed(
         ask=f"{rates(loaded)}. How many tokens must a batch have at least, so that FSDP over all {axes} axes keeps {count(chips)} chips bound by "
-        f"compute? (The plain layer of two bf16 matrices.)",
+        f"compute? (The plain layer of two bf16 matrices; collectives to first order, V/W.)",
         answer=answer,
         hints=("First the tokens of one chip: C/(M·W).", "Then times the chips."),
         steps=(f"a chip: {number(each)} tokens", f"{count(chips)} chips: {number(answer)}"),
@@ -86,7 +86,7 @@ def chips_that_a_batch_feeds(chip: str, tokens: float, axes: int) -> Posed | Non
     answer = tokens / each
     return Posed(
         ask=f"{rates(loaded)}. How many chips can share a batch of {number(tokens)} tokens by FSDP over {axes} ax{'i' if axes == 1 else 'e'}s and stay "
-        f"bound by compute? (The plain layer of two bf16 matrices; not rounded.)",
+        f"bound by compute? (The plain layer of two bf16 matrices; collectives to first order, V/W; not rounded.)",
         answer=answer,
         hints=("How many tokens must a chip have?", "B·M·W/C."),
         steps=(f"a chip needs {number(each)} tokens", f"{number(tokens)} / {number(each)} = {count(answer)}"),
@@ -114,7 +114,7 @@ def compute_over_communication_under_fsdp(chip: str, tokens: int, chips: int) ->
     bound = "compute" if answer > 1 else "communication"
     return Posed(
         ask=f"{rates(loaded)}. A batch of {count(tokens)} tokens is shared by {count(chips)} chips, FSDP over all {axes} axes. How many times as long as "
-        f"its communication does a layer of two bf16 matrices compute? (Below 1 it is bound by communication.)",
+        f"its communication does a layer of two bf16 matrices compute, collectives to first order (V/W)? (Below 1 it is bound by communication.)",
         answer=answer,
         hints=("How many tokens has a chip, how many does it need?", "B/X over C/(M·W)."),
         steps=(

@@ -58,7 +58,7 @@ def best_degree_of_fsdp(tokens: int, width: int, chips: int) -> Posed | None:
     if not 1.5 < answer < chips:
         return None
     return Posed(
-        ask=f"FSDP over two axes of a torus and TP over one share {count(chips)} chips. Which FSDP degree makes their collectives take equally long, for a batch "
+        ask=f"FSDP over two axes of a torus and TP over one share {count(chips)} chips. Which FSDP degree makes their collectives take equally long, to first order (V/W), for a batch "
         f"of {count(tokens)} tokens and F = {count(width)}? Not rounded.",
         answer=answer,
         hints=(

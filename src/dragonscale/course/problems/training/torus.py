@@ -21,7 +21,7 @@ def rates(chip: Chip) -> str:
 
 def alpha(chip: Chip) -> str:
     """C/W as a question tells it."""
-    return f"On a {chip.name} C/W, bf16 FLOPs done while one byte crosses an axis of the torus (both directions used), is {number(wire_intensity(chip))}"
+    return f"On a {chip.name} C/W, bf16 FLOPs done while one byte crosses an axis of the torus (both directions used), is {number(wire_intensity(chip))}; collectives take V/W, without the (N-1)/N"
 
 
 def torus(name: str, axes: int) -> Chip | None:
