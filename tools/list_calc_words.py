@@ -12,7 +12,7 @@ from typing import Any
 
 from dragonscale import closed_forms
 from dragonscale.calculator import functions
-from dragonscale.calculator.form_units import LIBRARY_ONLY
+from dragonscale.calculator.form_units import LIBRARY_ONLY, METHODS
 from dragonscale.calculator.measure import Measure
 from dragonscale.calculator.names import TOTALS, chip_words, fact_of, load_name, model_sizes
 from dragonscale.closed_forms import ELSEWHERE, NAMES
@@ -44,9 +44,10 @@ def gives(name: str) -> str:
     """The unit of a result, or the parts that it has."""
     unit = functions.result_unit(name)
     told = inspect.signature(functions.function_of(name)).return_annotation
-    parts = vars(told).get("__dataclass_fields__", {}) if inspect.isclass(told) else {}
+    parts = vars(told).get("__dataclass_fields__") or getattr(told, "_fields", ()) if inspect.isclass(told) else ()
     if parts:
         own = [key for key, value in vars(told).items() if isinstance(value, property)]
+        own += [key for key in METHODS.get(told.__name__, ()) if key not in own]
         return "parts: " + ", ".join(f".{part}" for part in (*parts, *own) if not part.startswith("_"))
     return unit or ("a word" if told is str else "a number")
 

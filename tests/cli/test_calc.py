@@ -33,6 +33,13 @@ VALUES = {
     "-2^2": (-4, ""),
     "2^-2": (0.25, ""),
     "3²": (9, ""),
+    "padded((1024, 1024, 384), v6e).useful": (0.75, ""),
+    "padded((64, 100), (128, 128))[1]": (6400 / 16384, ""),
+    "best_two_axes(32, 8192, 32768, 512, v5p.ici_axis).x": (8, ""),
+    "best_two_axes(32, 8192, 32768, 512, v5p.ici_axis).seconds": (8 * 32 * 512 / 1.8e11, "s"),
+    "eccentricity(v5e:8x16)": (15, ""),
+    "model_flops(1, 1, recomputed=1)": (8, "FLOP"),
+    "fat_tree(h100, switch_for(h100), 1024).tiers[1].total": (32, ""),
     "2^3 GB": (8e9, "bytes"),
     "4.2e11*2^22 FLOP / v5p.bf16": (4.2e11 * 2**22 / 4.59e14, "s"),
     "max(A, 3)*B = 2*B*A": (1.5, ""),
@@ -96,6 +103,8 @@ REFUSED = {
     "-1e308": "too large",
     "1e999": "too large",
     "6ND": "write * between",
+    "model_flops(1, 1, recomputed=25)": "from 0 (nothing) to 1",
+    "padded((1, 2), (8, 8, 8))": "do not fit",
     "2^(3 s)": "no unit",
     "8192 B": "write 8192 bytes",
     "163840B / v5e.hbm_bandwidth": "write 163840 bytes",
@@ -180,6 +189,18 @@ def test_whose_number_it_is() -> None:
 
 def test_a_power_of_ten_is_told_once() -> None:
     assert ds.calc("5.91e17 FLOP/USD", to="FLOP/USD").text == "5.91e17 FLOP/USD"
+
+
+def test_parts_of_parts_are_told() -> None:
+    lines = {one.name: one.text for one in ds.calc("fat_tree(h100, switch_for(h100), 1024)").answers}
+    assert lines["tiers, leaf"].startswith("total 32, children 32, child_links 8, child_bandwidth 400GB/s")
+    assert ds.calc("padded((1024, 1024, 384), v6e)").answers[0].text == "1,024 x 1,024 x 512"
+
+
+def test_which_case_of_a_formula_was_taken() -> None:
+    assert "few nodes" in ds.calc("ep_width(h100, 32, 8)").names[-1].source
+    assert "more nodes than picks" in ds.calc("ep_width(h100, ways=256, picks=8)").names[-1].source
+    assert "far more nodes" in ds.calc("ep_width(h100)").names[-1].source
 
 
 def answered(text: str) -> tuple[float | None, str]:

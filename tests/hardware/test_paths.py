@@ -5,6 +5,7 @@ from collections import Counter, deque
 
 import pytest
 
+import dragonscale as ds
 from dragonscale.collectives import gather_time, transfer_time
 from dragonscale.errors import InputError
 from dragonscale.hardware import Slice, axis_diameter, disjoint_paths, eccentricity, hops, load_chip, parse_slice
@@ -93,3 +94,10 @@ def test_three_kinds_of_number() -> None:
 def test_wrong_positions(slice_text: str, source: tuple[int, ...], target: tuple[int, ...], says: str) -> None:
     with pytest.raises(InputError, match=says):
         transfer_time(1.0, parse_slice(slice_text), source, target)
+
+
+def test_a_slice_says_how_far_its_chips_are_apart() -> None:
+    assert ds.chips("v5e:8x16").farthest_hops == 15
+    assert ds.chips("h100:64").farthest_hops is None
+    assert ds.chips("tpu7x").pod.hosts * 4 == ds.chips("tpu7x").pod.chips == 9216
+    assert [row.cables for row in ds.chips("h100:1024").tiers] == [128 * 8 * 18, 1024, 1024]

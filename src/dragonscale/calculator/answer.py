@@ -8,7 +8,7 @@ from typing import Any
 from dragonscale.calculator.clock import Clock
 from dragonscale.calculator.evaluate import Scope, evaluate, not_a_number
 from dragonscale.calculator.formulas import exact, rounded
-from dragonscale.calculator.functions import parts_of
+from dragonscale.calculator.functions import told_parts
 from dragonscale.calculator.measure import Measure, aligned
 from dragonscale.calculator.reading import names_in, read_statements
 from dragonscale.calculator.solve import solve
@@ -101,10 +101,10 @@ def _answered(one: Statement, scope: Scope, unknown: str) -> list[Line]:
         raise InputError(not_a_number(value))
     if isinstance(value, str | bool) or value is None:
         return [Line(one.name, str(value))]
-    parts = {name: part for name, part in parts_of(value).items() if isinstance(part, Measure | str | bool)}
+    parts = told_parts(value)
     if not parts:
         raise InputError(not_a_number(value))
-    return [Line(name, part if isinstance(part, Measure) else str(part)) for name, part in parts.items()]
+    return [Line(name, part) for name, part in parts.items()]
 
 
 def _compared(one: Statement, scope: Scope) -> Line | None:

@@ -202,7 +202,8 @@ def _called(node: CallNode, scope: Scope) -> Any:
     value = functions.call(node.function, given, named)
     if isinstance(value, Chip | Slice | Transformer):
         return value
-    scope.looked[node.text] = value, functions.meaning(node.function)
+    told = f"{functions.meaning(node.function)} {functions.regime(node.function, given, named)}".strip()
+    scope.looked[node.text] = value, told
     return value
 
 

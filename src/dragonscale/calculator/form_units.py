@@ -16,7 +16,7 @@ ENDINGS = {"_seconds": "s", "_bytes": "bytes", "_bandwidth": "bytes/s", "_flops"
 """Units that the end of a function's name says, where it is not above."""
 PARTS: dict[str, str] = {
     "DecodeTimes": "s", "Seconds": "s", "LayerTimes": "s", "SwitchTraffic": "bytes", "PassTimes": "s",
-    "Cost.intensity": "FLOP/byte", "LayerTimes.ratio": "", "Cost.total_flops": "FLOP", "Cost.bytes": "bytes", "Cost.flops": "FLOP", "Cost.wire": "bytes", "FatTree.per_node": "bytes/s",
+    "Cost.intensity": "FLOP/byte", "LayerTimes.ratio": "", "BestSplit2D.seconds": "s", "Cost.total_flops": "FLOP", "Cost.bytes": "bytes", "Cost.flops": "FLOP", "Cost.wire": "bytes", "FatTree.per_node": "bytes/s",
     "SwitchTier.bandwidth": "bytes/s", "SwitchTier.child_bandwidth": "bytes/s", "SwitchTier.per_chip": "bytes/s",
     "SwitchTier.link": "bytes/s", "SwitchTier.link_bandwidth": "bytes/s", "SwitchTier.switch_bandwidth": "bytes/s",
     "TreeSwitch.link": "bytes/s",
@@ -26,6 +26,10 @@ METHODS: dict[str, tuple[str, ...]] = {
     "Cost": ("intensity",), "LayerTimes": ("network", "ratio", "lower", "upper", "bound"),
 }  # fmt: skip
 """Parts that the library works out by a method."""
+TOLD: dict[str, tuple[str, ...]] = {"SwitchTier": ("total", "children", "child_links", "child_bandwidth", "per_chip")}
+"""Parts that a thing is told with where several of it are the part of a result."""
+REGIMES = {"ep_width": "ep_regime"}
+"""Functions of the same arguments that say which case of a formula was taken."""
 TAKEN: dict[str, str] = {
     "seconds": "s", "step": "s", "target": "s", "draft": "s", "cache": "bytes", "cache_per_token": "bytes", "memory": "bytes",
     "volume": "bytes", "reserved": "bytes", "size": "", "flops": "FLOP", "peak": "FLOP/s", "link": "bytes/s", "hop": "s",
@@ -36,10 +40,10 @@ TAKEN: dict[str, str] = {
 }  # fmt: skip
 """The unit of a parameter, by its name; what is not here is a bare number, or a word."""
 TAKEN_BY: dict[str, str] = {
-    "counterpart.target": "", "free_bytes.weights": "bytes", "largest_batch.weights": "bytes", "pointwise_cost.flops": "",
+    "counterpart.target": "", "hops.target": "", "disjoint_paths.target": "", "transfer_time.target": "", "free_bytes.weights": "bytes", "largest_batch.weights": "bytes", "pointwise_cost.flops": "",
     "chips_to_hold.size": "bytes", "all_gather.size": "bytes", "time_between_failures.rate": "/s",
     "checkpoint_interval.rate": "/s", "goodput.rate": "/s", "seconds_for.loop": "s", "one_axis.rate": "bytes/s",
-    "two_axes.rate": "bytes/s", "pool_ratio.prefill": "s", "interrupted_step.prefill": "s", "longest_prefill.tpot": "s",
+    "two_axes.rate": "bytes/s", "best_two_axes.rate": "bytes/s", "pool_ratio.prefill": "s", "interrupted_step.prefill": "s", "longest_prefill.tpot": "s",
     "prompt_wait.prefill": "s", "transfer_seconds.size": "bytes", "transfer_seconds.bandwidth": "bytes/s",
     "transfer_seconds.latency": "s", "break_even_bandwidth.size": "bytes", "break_even_bandwidth.prefill": "s",
     "usd_per_million.tokens_per_second": "/s", "reduce_scatter.size": "bytes", "all_reduce.size": "bytes",

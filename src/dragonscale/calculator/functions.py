@@ -4,11 +4,22 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 from typing import Any
 
 from dragonscale.calculator import questions_of_one_line
 from dragonscale.calculator.arithmetic import ARITHMETIC
-from dragonscale.calculator.form_units import ENDINGS, LIBRARY_ONLY, METHODS, PARTS, RESULTS, TAKEN, TAKEN_BY
+from dragonscale.calculator.form_units import (
+    ENDINGS,
+    LIBRARY_ONLY,
+    METHODS,
+    PARTS,
+    REGIMES,
+    RESULTS,
+    TAKEN,
+    TAKEN_BY,
+    TOLD,
+)
 from dragonscale.calculator.measure import Measure, aligned
 from dragonscale.calculator.names import model_fact
 from dragonscale.calculator.shown import exponents_of
@@ -72,17 +83,7 @@ def call(name: str, given: list[Any], named: dict[str, Any]) -> Any:
     """What a function that is no arithmetic gives, as measures."""
     function = function_of(name)
     signature = inspect.signature(function)
-    named = {_own(key, signature): value for key, value in named.items()}
-    try:
-        bound = signature.bind(*given, **named)
-    except TypeError:
-        raise _wrong_call(name, signature, given, named) from None
-    kinds = signature.parameters
-    for key, value in bound.arguments.items():
-        several = kinds[key].kind is inspect.Parameter.VAR_POSITIONAL
-        bound.arguments[key] = (
-            tuple(_taken(name, kinds[key], one) for one in value) if several else _taken(name, kinds[key], value)
-        )
+    bound = _bound(name, signature, given, named)
     try:
         answer = function(*bound.args, **bound.kwargs)
     except InputError:
@@ -95,6 +96,30 @@ def call(name: str, given: list[Any], named: dict[str, Any]) -> Any:
     if isinstance(made, Measure) and not made.letters and not math.isfinite(made.number):
         raise InputError(f"{name} has no finite value with these: {meaning(name)}")
     return made
+
+
+def regime(name: str, given: list[Any], named: dict[str, Any]) -> str:
+    """Which case of its formula a function took, in a sentence; empty where it has one only."""
+    if name not in REGIMES:
+        return ""
+    function = function_of(name)
+    bound = _bound(name, inspect.signature(function), given, named)
+    return getattr(import_module(function.__module__), REGIMES[name])(*bound.args, **bound.kwargs)
+
+
+def _bound(name: str, signature: inspect.Signature, given: list[Any], named: dict[str, Any]) -> inspect.BoundArguments:
+    named = {_own(key, signature): value for key, value in named.items()}
+    try:
+        bound = signature.bind(*given, **named)
+    except TypeError:
+        raise _wrong_call(name, signature, given, named) from None
+    kinds = signature.parameters
+    for key, value in bound.arguments.items():
+        several = kinds[key].kind is inspect.Parameter.VAR_POSITIONAL
+        bound.arguments[key] = (
+            tuple(_taken(name, kinds[key], one) for one in value) if several else _taken(name, kinds[key], value)
+        )
+    return bound
 
 
 def _own(key: str, signature: inspect.Signature) -> str:
@@ -210,6 +235,8 @@ def measured(answer: Any, unit: str) -> Any:
     """What a function gave: numbers with their unit, several of them in tuples and tables, other things as they are."""
     if isinstance(answer, bool | str) or answer is None:
         return answer
+    if isinstance(answer, tuple) and hasattr(answer, "_fields"):
+        return {key: measured(one, unit) for key, one in zip(answer._fields, answer, strict=True)}  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(answer, tuple | list):
         return tuple(measured(one, unit) for one in answer)
     if isinstance(answer, Mapping):
@@ -250,6 +277,25 @@ def parts_of(thing: Any) -> dict[str, Any]:
     return found
 
 
+def told_parts(thing: Any) -> dict[str, Measure | str]:
+    """The parts of a result as an answer lists them: numbers and words, sizes in one line, and things of a kind in a line each."""
+    found: dict[str, Measure | str] = {}
+    for name, part in parts_of(thing).items():
+        if isinstance(part, Measure):
+            found[name] = part
+        elif isinstance(part, str | bool):
+            found[name] = str(part)
+        elif isinstance(part, tuple) and part and all(isinstance(one, Measure) for one in part):
+            found[name] = " x ".join(map(str, part))
+        elif isinstance(part, tuple):
+            for one in part:
+                words = TOLD.get(type(one).__name__, ())
+                has = parts_of(one)
+                if words:
+                    found[f"{name}, {has['name']}"] = ", ".join(f"{word} {has[word]}" for word in words)
+    return found
+
+
 def member(thing: Any, field: str | int) -> Any:
     """A part of a result by its name or its place."""
     if isinstance(thing, Transformer):
@@ -261,6 +307,8 @@ def member(thing: Any, field: str | int) -> Any:
         if field >= len(thing):
             raise InputError(f"There are {len(thing)} values, counted from 0; [{field}] is none of them.")
         return thing[field]
+    if isinstance(field, int) and isinstance(thing, dict) and field < len(parts):
+        return list(parts.values())[field]
     if field not in parts:
         raise unknown("part called", field, map(str, parts))
     return parts[str(field)]

@@ -23,7 +23,7 @@ CHIP_WORDS = {
 }  # fmt: skip
 """Short words for facts that have longer paths; every path of `dscale chips NAME` is a word too."""
 _BOTH_WAYS = "both ways of one axis: 2 links"
-MAIN = ("bf16", "hbm_bandwidth", "ici_link", "nvlink")
+MAIN = ("bf16", "hbm_bandwidth")
 """Rates that functions of a chip reckon with."""
 _READ = ("matrix.", "vector.", "memory.", "ici.", "levels.", "dcn.", "pcie")
 """Facts that sources round differently; counts of parts are the same for all."""

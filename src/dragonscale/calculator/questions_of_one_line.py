@@ -53,7 +53,8 @@ def active_params(model: Transformer) -> int:
 
 
 def flops(model: Transformer, tokens: Number, training: bool = True, recomputed: Number = 0) -> Number:
-    """6·N·tokens of training (2·N·tokens forward with training=False), N the parameters that a token uses."""
+    """6·N·tokens of training (2·N·tokens forward with training=False), N the parameters that a token uses, and
+    2·N·tokens for a forward pass that is `recomputed` (0 to 1 of it)."""
     return model_flops(count_parameters(model).active, tokens, training, recomputed)
 
 

@@ -28,7 +28,7 @@ NAMES = {
         "free_bytes", "largest_batch", "requests_per_second", "finished_per_step", "evicted_per_step",
     ),
     "serving_splits": (
-        "prefill_degree", "decode_degree", "one_axis", "two_axes", "chips_for_2d", "decode_attention_moves",
+        "prefill_degree", "decode_degree", "one_axis", "two_axes", "best_two_axes", "chips_for_2d", "decode_attention_moves",
     ),
     "speculation": ("kept_tokens", "loop_seconds", "seconds_for", "best_drafts", "free_drafts"),
     "pools": ("interrupted_step", "longest_prefill", "transfer_seconds", "break_even_bandwidth", "prompt_wait"),

@@ -1,8 +1,11 @@
 """Costs that the book writes in closed form: elementwise work, tiled matmuls, attention, padding to a tile."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from dragonscale.hardware import dtype_bytes
+from dragonscale.errors import InputError
+from dragonscale.hardware import Chip, dtype_bytes
+from dragonscale.hardware.parts import matrix_tile
 from dragonscale.numbers import Number, ceil_to, product
 from dragonscale.rooflines import Cost
 
@@ -48,11 +51,22 @@ def attention_cost(
     return Cost(flops={("matrix", dtype): flops}, bytes={"hbm": elements * dtype_bytes(dtype)})
 
 
-def padded(shape: Sequence[Number], tile: Sequence[int]) -> tuple[tuple[Number, ...], Number]:
-    """A shape rounded up to the matrix unit's tile, and the part of the padded work that is useful.
+class PaddedShape(NamedTuple):
+    """A shape rounded up to a tile, and the part of it that is useful."""
+
+    shape: tuple[Number, ...]
+    useful: Number
+
+
+def padded(shape: Sequence[Number], tile: Sequence[int] | Chip) -> PaddedShape:
+    """A shape rounded up to a tile, or to the MXU of a chip in its last two dims, and the part of the padded work that is useful.
 
     >>> padded((64, 128), (128, 128))
-    ((128, 128), 0.5)
+    PaddedShape(shape=(128, 128), useful=0.5)
     """
+    if isinstance(tile, Chip):
+        tile = ((1,) * len(shape) + matrix_tile(tile))[-len(shape) :]
+    if len(shape) != len(tile):
+        raise InputError(f"A shape of {len(shape)} sizes and a tile of {len(tile)} do not fit; give as many of each.")
     rounded = tuple(ceil_to(size, side) for size, side in zip(shape, tile, strict=True))
-    return rounded, product(shape) / product(rounded)
+    return PaddedShape(rounded, product(shape) / product(rounded))

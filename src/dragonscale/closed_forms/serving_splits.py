@@ -16,12 +16,14 @@ chips on a 3D torus. `W` is both directions of an axis; `wire` the format of act
 [('all_to_all', ('Z',), 'Q'), ('all_to_all', ('Z',), 'O'), ('all_reduce', ('Y', 'Z'), 'X')]
 """
 
+from dataclasses import dataclass
+
 from dragonscale.collectives import BOOK, Group, Options, collective_time
 from dragonscale.errors import unknown
 from dragonscale.hardware import Chip, Torus
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.numbers import Number
+from dragonscale.numbers import Number, sqrt
 from dragonscale.serving.plan import SPREADS
 from dragonscale.sharding.algebra import strategies
 from dragonscale.sharding.layout import Sizes
@@ -68,6 +70,31 @@ def two_axes(
     """2D weight-stationary: D over `degrees[0]` chips and F over `degrees[1]`; each side gathers and sums over the other's axis."""
     (x, y), (over_x, over_y) = degrees, axes
     return 4 * batch / rate * (d / (x * over_y) + f / (y * over_x))
+
+
+@dataclass(frozen=True)
+class BestSplit2D:
+    """Chips along the width D and along F, and the seconds that the activations take."""
+
+    x: Number
+    y: Number
+    seconds: Number
+
+
+def best_two_axes(
+    batch: Number, d: Number, f: Number, chips: Number, rate: Number, axes: tuple[Number, Number] = (1, 2)
+) -> BestSplit2D:
+    """2D weight-stationary at its best split of `chips` chips: X = sqrt(N·D·M_X/(F·M_Y)), Y = N/X, and 8B·sqrt(D·F/(N·M_X·M_Y))/W.
+
+    M_X and M_Y are the `axes` of the torus on either side. X is not rounded to what a slice has.
+
+    >>> best = best_two_axes(32, 8192, 32768, 512, 1.8e11)
+    >>> best.x, best.y, round(best.seconds * 1e6, 2)
+    (8.0, 64.0, 0.73)
+    """
+    over_x, over_y = axes
+    x = sqrt(chips * d * over_x / (f * over_y))
+    return BestSplit2D(x, chips / x, two_axes(batch, d, f, (x, chips / x), rate, axes))
 
 
 def prefill_degree(width: Number, chip: Chip, axes: Number = 1, compute: str = "bf16", wire: str = "bf16") -> Number:

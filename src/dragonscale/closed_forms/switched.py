@@ -18,7 +18,7 @@ from dragonscale.collectives import Options, Switches, collective_time
 from dragonscale.collectives.cost import ragged_fill
 from dragonscale.errors import InputError, unknown
 from dragonscale.hardware.chip import Chip, Level, Tree
-from dragonscale.numbers import Number
+from dragonscale.numbers import Number, is_symbolic
 
 GRADIENT = 2
 """Bytes of one parameter's gradient, in bf16."""
@@ -62,6 +62,22 @@ def ep_width(chip: Chip, ways: Number = 0, picks: Number = 1, random: bool = Fal
         return below * intensity
     nodes = ways / below
     return intensity * ways / picks * (nodes - 1) / nodes * ragged_fill(picks, nodes, random)
+
+
+def ep_regime(chip: Chip, ways: Number = 0, picks: Number = 1, random: bool = False, dtype: str = "bf16") -> str:  # noqa: ARG001
+    """Which case of `ep_width` applies, in a sentence."""
+    _, below = _tier(chip, "leaf")
+    if not ways:
+        return "Taken for far more nodes than picks, so a token is sent once for each pick."
+    nodes = ways / below
+    if is_symbolic(nodes) or is_symbolic(picks):
+        return ""
+    told = f"{ways:g} GPUs are {nodes:g} nodes, and a token has {picks:g} picks"
+    if random:
+        return f"{told}: as chance spreads them, some nodes get a token once for several of its picks."
+    if picks >= nodes:
+        return f"{told}: few nodes, so every token goes to every node once (k >= Z/{below})."
+    return f"{told}: more nodes than picks, so a token is sent once for each pick (k < Z/{below})."
 
 
 def _levels(chip: Chip) -> tuple[Level, ...]:

@@ -17,13 +17,14 @@ def axis_diameter(size: Number, wraps: bool) -> Number:
     return floor(size / 2) if wraps else size - 1
 
 
-def eccentricity(piece: Slice, position: tuple[int, ...]) -> int:
-    """Links from a chip to the one farthest from it.
+def eccentricity(piece: Slice, position: tuple[int, ...] = ()) -> int:
+    """Links from a chip (without a position, a corner) to the one farthest from it.
 
     >>> from dragonscale.hardware.slices import parse_slice
     >>> eccentricity(parse_slice("v5e:4x4"), (0, 0)), eccentricity(parse_slice("v5e:4x4"), (1, 1))
     (6, 4)
     """
+    position = position or (0,) * len(piece.shape)
     check_position(piece, position)
     axes = zip(piece.shape, piece.wrap, position, strict=True)
     return sum(int(axis_diameter(size, True)) if wraps else max(at, size - 1 - at) for size, wraps, at in axes)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import Chip, Torus, chip_names, load_chip
+from dragonscale.hardware import Chip, Slice, Torus, chip_names, load_chip
 from dragonscale.hardware.parts import PARTS, alus, cores, matrix_units, structural_peak
 from dragonscale.hardware.prices import price_text
 from dragonscale.reports.record import Record
@@ -42,6 +42,16 @@ class PartRow(msgspec.Struct):
     flops_per_s: float | None = None
 
 
+class PodTotals(msgspec.Struct):
+    """The largest torus of a chip, summed up."""
+
+    slice: str
+    chips: int
+    hosts: int
+    bf16_flops_per_s: float
+    hbm_bytes: float
+
+
 class ChipReport(Record):
     """One chip: the numbers that matter most, and every number with its source."""
 
@@ -64,6 +74,7 @@ class ChipReport(Record):
     parts: list[PartRow]
     facts: list[ChipFact]
     sources: dict[str, str]
+    pod: PodTotals | None = None
 
     def headline(self) -> str:
         return (
@@ -134,6 +145,13 @@ def _parts(chip: Chip) -> list[PartRow]:
     return rows
 
 
+def _pod(chip: Chip) -> PodTotals | None:
+    if not isinstance(chip.network, Torus) or not chip.network.pod:
+        return None
+    pod = Slice(chip, tuple(chip.network.pod))
+    return PodTotals(str(pod), pod.chips, pod.hosts, pod.flops, pod.hbm)
+
+
 def _price(chip: Chip) -> str:
     """An hour of the chip in words, with what the file remarks on it."""
     fact = chip.facts.get("price")
@@ -153,7 +171,7 @@ def chip_report(chip: Chip) -> ChipReport:
         hbm_bytes=chip.hbm.capacity, hbm_bytes_per_s=chip.bandwidth("hbm"),
         critical_intensity_flops_per_byte=chip.intensity("bf16"), network=network, largest=largest,
         price_usd_per_h=chip.price, list_price_usd_per_h=chip.list_price, price=_price(chip), parts=_parts(chip),
-        facts=facts, sources=chip.sources,
+        facts=facts, sources=chip.sources, pod=_pod(chip),
     )  # fmt: skip
 
 

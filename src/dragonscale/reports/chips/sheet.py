@@ -54,8 +54,16 @@ def chip_sheet(report: ChipReport) -> Sheet:
     title = Title(f"{report.title} ({report.name}), {report.released}", f"{report.network}; {report.largest}")
     blocks: list[Block] = [title, table(columns, rows, foot="Of one chip where nothing else is said.")]
     blocks += [table(readings, others, "As other sources give it")] if others else []
+    pod = report.pod
+    whole = []
+    if pod is not None:
+        size = f"{pod.chips:,} chips, {pod.hosts:,} hosts"
+        rates = f"{amount(pod.bf16_flops_per_s, 'FLOP/s')} in bf16, {amount(pod.hbm_bytes, 'bytes')} of HBM"
+        whole = [("a pod", f"{size}, {rates} (`dscale chips {pod.slice}`)")]
     blocks.append(
-        facts(("parts", ", ".join(counts)), ("an hour", f"{report.price}; --price {report.name}=2/h takes yours"))
+        facts(
+            ("parts", ", ".join(counts)), *whole, ("an hour", f"{report.price}; --price {report.name}=2/h takes yours")
+        )
     )
     blocks.append(facts(*((key, text) for key, text in report.sources.items())))
     critical = f"{report.critical_intensity_flops_per_byte:.0f}"
@@ -86,7 +94,11 @@ def slice_sheet(report: SliceReport) -> Sheet:
         "price": amount(report.price_usd_per_h, "USD/h"),
         "power": amount(report.power_w, "W"),
     }
-    shown = facts(*((f"{name} in all", value) for name, value in totals.items() if value != "–"))
+    far = [("farthest apart", f"{report.farthest_hops} hops")] if report.farthest_hops else []
+    below = ["", *(f"{row.tier} to " for row in report.tiers)]
+    cables = [f"{row.cables:,} {ends}{row.tier}" for ends, row in zip(below, report.tiers, strict=False) if row.cables]
+    far += [("cables", ", ".join(cables).replace(" node,", " in nodes,", 1))] if cables[1:] else []
+    shown = facts(*far, *((f"{name} in all", value) for name, value in totals.items() if value != "–"))
     return Sheet((*blocks, shown, Prose(_weakest(report), "key")))
 
 
@@ -115,7 +127,12 @@ def _tiers(report: SliceReport) -> Grid:
     return records(
         report.tiers,
         columns,
-        how={"groups": {"keep": 4}, "switches": {"keep": 2}, "children": {"keep": 6}, "of a chip": {"keep": 3}},
+        how={
+            "groups": {"keep": 4},
+            "switches": {"keep": 2},
+            "children": {"keep": 6},
+            "of a chip": {"keep": 3},
+        },
     )
 
 

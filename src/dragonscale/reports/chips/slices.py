@@ -4,7 +4,7 @@ import math
 
 import msgspec
 
-from dragonscale.hardware import Slice, Torus, Tree, axis_diameter
+from dragonscale.hardware import Slice, Torus, Tree, axis_diameter, eccentricity
 from dragonscale.hardware.fat_tree import FatTree, fat_tree, node_tier, switch_for
 from dragonscale.hardware.slices import AXIS_NAMES
 from dragonscale.reports.record import Record
@@ -35,6 +35,8 @@ class TierRow(msgspec.Struct):
     chip_bytes_per_s: float
     bisection_bytes_per_s: float
     switches: int | None
+    cables: int | None = None
+    """Cables between the tier's switches and what hangs under them, in the whole slice."""
 
 
 class SliceReport(Record):
@@ -60,6 +62,8 @@ class SliceReport(Record):
     bisection_bytes_per_s: float
     price_usd_per_h: float | None
     power_w: float | None
+    farthest_hops: int | None = None
+    """Links between the two chips of a torus that are farthest apart."""
 
     def headline(self) -> str:
         return f"{self.slice}: {self.chips:,} chips, {render(self.bf16_flops_per_s, 'FLOP/s')} in bf16"
@@ -90,6 +94,7 @@ def slice_report(piece: Slice) -> SliceReport:
         dcn_bytes_per_s=dcn, bisection_bytes_per_s=weakest,
         price_usd_per_h=chip.price * count if chip.price else None,
         power_w=chip.power * count if chip.power else None,
+        farthest_hops=eccentricity(piece) if isinstance(chip.network, Torus) else None,
     )  # fmt: skip
 
 
@@ -118,8 +123,9 @@ def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
         tree = fat_tree(chip, switch, piece.chips) if piece.chips > node.degree else None
         rows = []
         for tier in tree.tiers if tree else (node_tier(chip),):
+            cables = int(tier.groups * tier.children * tier.child_links)
             rates = float(tier.child_bandwidth), float(tier.per_chip), float(tier.bisection(both_ways=False))
-            rows.append(TierRow(tier.name, int(tier.groups), int(tier.children), *rates, int(tier.total)))
+            rows.append(TierRow(tier.name, int(tier.groups), int(tier.children), *rates, int(tier.total), cables))
         # Above one scalable unit every tier is a single group; a top tier with one child joins nothing.
         return [row for row in rows if row.children > 1], tree
     rows, below = [], 1
