@@ -2,7 +2,8 @@
 
 An answer is a quantity (`1.1ms`, `16 GiB`, `4.2e12 FLOP/s`, `240`), a sum that the calculator works out (`2*64*8192*28672 / v5e.bf16`), or
 one of the options, by its words or its letter.
-Within the tolerance it is right, unless it is what a usual mistake gives; then the mistake is told.
+Within the tolerance it is right, unless it is what a usual mistake gives; then the mistake is told. A whole number
+(chips, hops) must be met exactly.
 """
 
 import math
@@ -37,10 +38,15 @@ def judge(posed: Posed, text: str) -> Verdict:
         return _judge_option(posed, text)
     assert not isinstance(posed.answer, str)
     value = read_amount(text, posed.dimension)
-    trap = next((one for one in posed.traps if near(value, one.value, posed.tolerance)), None)
-    if trap is not None:
+    if posed.whole and math.isclose(value, posed.answer, rel_tol=1e-9):
+        return Verdict(True, "Right.", value)
+    fallen = [one for one in posed.traps if takes_for(posed, value, one.value)]
+    if fallen:
+        trap = min(fallen, key=lambda one: abs(one.value - value))
         return Verdict(False, f"No. {trap.why}", value, trap)
-    if near(value, posed.answer, posed.tolerance):
+    if posed.whole and not math.isclose(value, round(value), rel_tol=1e-9):
+        return Verdict(False, "No. A whole number is asked for.", value)
+    if not posed.whole and near(value, posed.answer, posed.tolerance):
         return Verdict(True, "Right.", value)
     return Verdict(False, _missed(value, posed.answer, posed.dimension), value)
 
@@ -48,6 +54,13 @@ def judge(posed: Posed, text: str) -> Verdict:
 def near(value: float, other: float, tolerance: float) -> bool:
     """Whether two values are within a relative tolerance of the second."""
     return abs(value - other) <= tolerance * abs(other)
+
+
+def takes_for(posed: Posed, value: float, other: float) -> bool:
+    """Whether a value of this question counts as another: within its tolerance, of whole numbers the same."""
+    if posed.whole:
+        return abs(value - other) <= min(0.005 * abs(other), 0.49)
+    return near(value, other, posed.tolerance)
 
 
 def read_amount(text: str, dimension: str) -> float:

@@ -27,7 +27,8 @@ class Posed:
     """A problem with its numbers put in.
 
     `answer` is in base units of its `dimension` (`dragonscale.units`), or one of `options`. A relative error within
-    `tolerance` is right, unless it is within it of a trap. `check` is a command that gives the answer.
+    `tolerance` is right, unless it is within it of a trap; an answer that is `whole` (chips, hops, a batch rounded
+    down) must be met exactly. `check` is a command that gives the answer.
     """
 
     ask: str
@@ -39,6 +40,7 @@ class Posed:
     check: str = ""
     tolerance: float = 0.02
     options: tuple[str, ...] = ()
+    whole: bool = False
 
 
 Pose = Callable[..., Posed | None]

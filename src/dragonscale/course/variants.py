@@ -1,11 +1,14 @@
 """A problem with fresh numbers: parameters drawn from a seed, so that the same seed always poses the same question."""
 
+import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.course.problem import Posed, Problem
+from dragonscale.course.judging import takes_for
+from dragonscale.course.problem import Posed, Problem, Trap
+from dragonscale.course.words import in_english
 
 APART = 2.5
 """Tolerances that must lie between an answer and every trap, so that no one answer is near both."""
@@ -33,13 +36,13 @@ def variant(problem: Problem, seed: int = 0) -> Variant:
     if seed == 0:
         posed = problem.pose(**own_numbers(problem))
         assert posed is not None, f"{problem.id} makes no sense with its own numbers"
-        return Variant(problem, 0, own_numbers(problem), posed)
+        return Variant(problem, 0, own_numbers(problem), told_well(posed))
     chance = random.Random(f"{problem.id} {seed}")
     for _ in range(_TRIES):
         drawn = {name: chance.choice(values) for name, values in problem.draws.items()}
         posed = problem.pose(**drawn)
         if posed is not None and traps_apart(posed):
-            return Variant(problem, seed, drawn, posed)
+            return Variant(problem, seed, drawn, told_well(posed))
     raise AssertionError(f"{problem.id} found no variant in {_TRIES} draws")
 
 
@@ -47,5 +50,39 @@ def traps_apart(posed: Posed) -> bool:
     """Whether every trap is far enough from the answer, and so no answer can be taken for both."""
     if isinstance(posed.answer, str):
         return True
-    room, answer = APART * posed.tolerance, posed.answer
+    answer = posed.answer
+    if posed.whole:
+        return not any(math.isclose(trap.value, answer, rel_tol=1e-9) for trap in posed.traps)
+    room = APART * posed.tolerance
     return all(abs(trap.value - answer) > room * max(abs(trap.value), abs(answer)) for trap in posed.traps)
+
+
+def told_well(posed: Posed) -> Posed:
+    """The question with its articles and plurals put right, and each value that several mistakes give told once."""
+    return replace(
+        posed,
+        ask=in_english(posed.ask),
+        hints=tuple(map(in_english, posed.hints)),
+        steps=tuple(map(in_english, posed.steps)),
+        traps=tuple(Trap(one.value, in_english(one.why)) for one in merged(posed)),
+    )
+
+
+def merged(posed: Posed) -> tuple[Trap, ...]:
+    """The traps, those that no answer can tell apart as one: which of the mistakes was made is not known, so both are told.
+
+    >>> posed = Posed("How many bytes?", 8.0, traps=(Trap(4.0, "bf16 is two bytes."), Trap(4.0, "There are two of them.")))
+    >>> merged(posed)
+    (Trap(value=4.0, why='Either: bf16 is two bytes. Or: There are two of them.'),)
+    """
+    groups: list[list[Trap]] = []
+    for trap in posed.traps:
+        same = next((one for one in groups if takes_for(posed, trap.value, one[0].value)), None)
+        if same is None:
+            groups.append([trap])
+        elif trap.why not in [one.why for one in same]:
+            same.append(trap)
+    return tuple(
+        one[0] if len(one) == 1 else Trap(one[0].value, "Either: " + " Or: ".join(trap.why for trap in one))
+        for one in groups
+    )

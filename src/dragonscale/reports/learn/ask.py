@@ -7,7 +7,7 @@ from dragonscale.course.judging import Verdict, judge
 from dragonscale.course.problem import Posed, Problem
 from dragonscale.course.progress import Progress, answered, read_progress, usual_file, write_progress
 from dragonscale.course.variants import Variant, variant
-from dragonscale.course.words import amount, number
+from dragonscale.course.words import amount, count, number
 from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.listener import Listener
 from dragonscale.questions.learn import LearnQuestion
@@ -113,8 +113,8 @@ def problem_report(made: Variant, verdict: Verdict | None, said: str, hint: bool
         chapter=problem.chapter,
         seed=made.seed,
         ask=posed.ask,
-        unit="one of the options" if posed.options else WANTED[posed.dimension],
-        tolerance=0.0 if posed.options else posed.tolerance,
+        unit="one of the options" if posed.options else "a whole number" if posed.whole else WANTED[posed.dimension],
+        tolerance=0.0 if posed.options or posed.whole else posed.tolerance,
         options=list(posed.options),
         hints=list(posed.hints) if hint else [],
         answered=said,
@@ -136,6 +136,8 @@ def answer_text(posed: Posed) -> str:
     """The right answer as it would be printed."""
     if isinstance(posed.answer, str):
         return posed.answer
+    if posed.whole:
+        return count(posed.answer)
     return amount(posed.answer, posed.dimension) if posed.dimension != "count" else number(posed.answer, 5)
 
 
