@@ -52,22 +52,37 @@ def examples(text: str) -> list[Example]:
     return found
 
 
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended and what it printed; `out` is what the filters behind it let through."""
+
+    code: int
+    out: str
+    err: str
+
+
 def run_example(command: str) -> str:
     """What a command prints: stdout, then stderr, trailing blanks removed. Files of `examples/` are found from anywhere.
 
     Behind `| grep …` or `| head -N` only what these let through of stdout.
     """
+    ran = run_command(command)
+    return (ran.out if len(_piped(shlex.split(command))) > 1 else ran.out + ran.err).rstrip("\n")
+
+
+def run_command(command: str) -> Ran:
+    """Run a command of an example in this process."""
     words, *filters = _piped(shlex.split(command)[1:])
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        main([str(ROOT / word) if word.startswith("examples/") else word for word in words])
+        code = main([str(ROOT / word) if word.startswith("examples/") else word for word in words])
     if not filters:
-        return (out.getvalue() + err.getvalue()).rstrip("\n")
+        return Ran(code or 0, out.getvalue(), err.getvalue())
     lines = out.getvalue().splitlines()
     for tool, *rest in filters:
         assert tool in ("grep", "head"), f"only grep and head may follow a command: {command}"
         lines = _grep(lines, rest) if tool == "grep" else lines[: int(rest[-1].lstrip("-n"))]
-    return "\n".join(lines).rstrip("\n")
+    return Ran(code or 0, "\n".join(lines), err.getvalue())
 
 
 def _piped(words: list[str]) -> list[list[str]]:

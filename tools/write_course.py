@@ -16,8 +16,8 @@ from dragonscale.course.judging import LETTERS
 from dragonscale.course.problem import Posed, Problem
 from dragonscale.course.variants import variant
 from dragonscale.reports.learn.ask import answer_text
-from tools.refresh_docs import ROOT, run_example
-from tools.shown_numbers import shows
+from tools.refresh_docs import ROOT, run_command
+from tools.shown_numbers import numbers_of, shows
 
 _MARKED = re.compile(r"(<!-- problems: ([\w-]+) -->\n).*?(<!-- /problems -->)", re.DOTALL)
 
@@ -51,10 +51,16 @@ def _solution(problem: Problem, posed: Posed) -> list[str]:
 
 
 def checked(problem: Problem, posed: Posed) -> str:
-    """What the checking command prints; it must show the answer."""
-    printed = run_example(posed.check)
+    """What the checking command prints; it must end well and show the answer."""
+    ran = run_command(posed.check)
+    printed = ran.out.rstrip("\n")
+    if ran.code:
+        raise SystemExit(f"{problem.id}: `{posed.check}` ends with {ran.code}:\n{ran.err}")
     if isinstance(posed.answer, str):
-        found = any(word in printed.casefold() for word in posed.answer.casefold().split())
+        shown = posed.shown or re.escape(posed.answer)
+        found = printed.startswith("true") or re.search(shown, printed, re.IGNORECASE | re.DOTALL)
+    elif posed.whole:
+        found = posed.answer in numbers_of(printed)
     else:
         found = shows(printed, posed.answer, posed.tolerance / 2)
     if not found:

@@ -1,14 +1,16 @@
 """Laws of every problem: it poses itself from any seed, its own answer is right, and no trap is ever taken for right."""
 
+import itertools
 import math
 import re
 
 import pytest
 
-from dragonscale.course.judging import judge, near
-from dragonscale.course.problem import Posed, Problem
+from dragonscale.course.judging import judge, near, takes_for
+from dragonscale.course.problem import Posed, Problem, Trap
 from dragonscale.course.variants import Variant, traps_apart, variant
 from dragonscale.errors import InputError
+from dragonscale.reports.learn.ask import answer_text
 from dragonscale.units import UNITS, render
 from tests.course.written import written
 
@@ -24,12 +26,26 @@ def written_out(posed: Posed, value: float) -> str:
     return f"${value!r}{unit[1:]}" if unit.startswith("$") else f"{value!r}{unit}"
 
 
+BAD_ENGLISH = re.compile(
+    r"\b[Aa] (?:a\d|h\d|mi\d|int\d|fp\d|A\d|H\d|MI\d|L\d|RTX|AMD|NVIDIA|All|MXU|MoE|8)|\b[Aa]n (?:Reduce|[bcdgjkpqtvwz]|[BCDGJKPQTVWZ])"
+    r"|(?<![\w.,])(?<![−+-] )1 (?:bytes|tokens|sequences|replicas|chips|experts|axes|hops|layers|stages|days|GPUs|nodes)\b"
+    r"|e\+\d|\d,\d{3}(?:\.\d+)?[EPT](?:FLOP|B)\b|\d{3},\d{3}[kMG]B\b|\baxis that close\b"
+)
+
+
+def texts(posed: Posed) -> list[str]:
+    """Everything that a reader is told."""
+    shown = answer_text(posed)
+    return [posed.ask, *posed.hints, *posed.steps, *(trap.why for trap in posed.traps), *posed.options, shown]
+
+
 def check_variant(made: Variant) -> None:
     posed, name = made.posed, f"{made.problem.id} seed {made.seed}"
     assert posed.ask.strip().endswith(("?", ".", ")")), name
     assert len(posed.hints) >= 2, name
     assert len(posed.steps) >= 2, name
-    for text in (posed.ask, *posed.hints, *posed.steps, *(trap.why for trap in posed.traps)):
+    for text in texts(posed):
+        assert not BAD_ENGLISH.search(text), f"{name}: {text}"
         assert not re.search(r"\bnan\b|\binf\b|(?<!P\()(?<!, )None|<function|Struct\(|Symbol\(", text), (
             f"{name}: {text}"
         )
@@ -47,16 +63,32 @@ def check_variant(made: Variant) -> None:
     assert posed.traps, f"{name} knows no usual mistake"
     assert traps_apart(posed), f"{name}: a trap is within 2.5 tolerances of the answer {posed.answer:g}"
     assert judge(posed, written_out(posed, posed.answer)).right, name
+    assert judge(posed, answer_text(posed)).right, name
+    if posed.whole:
+        check_whole(posed, name)
     check_traps(posed, name)
 
 
+def check_whole(posed: Posed, name: str) -> None:
+    """Of a whole number the neighbours are wrong, and so is what lies between."""
+    assert posed.answer == round(float(posed.answer)), name
+    for step in (-2, -1, -0.5, 0.5, 1, 2):
+        assert posed.answer + step <= 0 or not judge(posed, repr(float(posed.answer) + step)).right, (
+            f"{name}: {step:+g} is taken for right"
+        )
+
+
 def check_traps(posed: Posed, name: str) -> None:
-    """Nothing within the tolerance of a trap is accepted, from either side."""
+    """Nothing within the tolerance of a trap is accepted, from either side; what is told is this trap's mistake."""
+    for one, other in itertools.combinations(posed.traps, 2):
+        assert not takes_for(posed, other.value, one.value), f"{name}: {one.why} and {other.why} are one value"
     for trap in posed.traps:
         assert math.isfinite(trap.value), name
+        told = judge(posed, written_out(posed, trap.value)).trap if trap.value > 0 else trap
+        assert told is None or told == trap or not 1e-29 < trap.value < 1e17, name
         if not 1e-29 < trap.value < 1e17 and posed.dimension == "count":
             continue
-        for share in (-1.0, -0.5, 0.0, 0.5, 1.0):
+        for share in (0.0,) if posed.whole else (-1.0, -0.5, 0.0, 0.5, 1.0):
             value = trap.value * (1 + share * posed.tolerance)
             if value > 0:
                 assert not judge(posed, written_out(posed, value)).right, f"{name}: {trap.why}"
@@ -71,8 +103,11 @@ def test_a_problem_poses_itself(problem: Problem) -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda one: one.id)
 def test_variants_differ_and_a_seed_repeats_itself(problem: Problem) -> None:
-    asked = {variant(problem, seed).posed.ask for seed in range(1, 25)}
-    assert len(asked) >= 4, f"{problem.id} has too few variants"
+    posed = [variant(problem, seed).posed for seed in range(1, 25)]
+    assert len({one.ask for one in posed}) >= 4, f"{problem.id} has too few variants"
+    if posed[0].options:
+        places = [one.options.index(str(one.answer)) for one in posed]
+        assert max(places.count(place) for place in set(places)) <= 20, f"{problem.id} nearly always has one answer"
     assert variant(problem, 7) == variant(problem, 7)
 
 
@@ -137,6 +172,15 @@ def test_what_is_wrong_is_told() -> None:
     assert "eight times" in judge(posed, "128GB").told
     assert "10^3" in judge(posed, "16TB").told
     assert near(100.9, 100, 0.01)
+
+
+def test_whole_numbers_and_money() -> None:
+    posed = Posed("How many chips?", 143.0, traps=(Trap(142.4, "Round up."),), whole=True)
+    assert judge(posed, "143").right
+    assert not any(judge(posed, said).right for said in ("142", "144", "142.9", "143.2"))
+    assert judge(posed, "142.4").told == "No. Round up."
+    assert judge(posed, "143.3").told == "No. A whole number is asked for."
+    assert all(judge(Posed("What?", 3.1e6, "USD"), said).right for said in ("$3.1M", "3.1 million", "$3100000"))
 
 
 def test_options_by_word_letter_or_beginning() -> None:

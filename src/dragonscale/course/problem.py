@@ -28,7 +28,8 @@ class Posed:
 
     `answer` is in base units of its `dimension` (`dragonscale.units`), or one of `options`. A relative error within
     `tolerance` is right, unless it is within it of a trap; an answer that is `whole` (chips, hops, a batch rounded
-    down) must be met exactly. `check` is a command that gives the answer.
+    down) must be met exactly. `check` is a command that gives the answer; where it does not print an option's own words,
+    `shown` is the pattern of what it prints instead.
     """
 
     ask: str
@@ -41,6 +42,7 @@ class Posed:
     tolerance: float = 0.02
     options: tuple[str, ...] = ()
     whole: bool = False
+    shown: str = ""
 
 
 Pose = Callable[..., Posed | None]

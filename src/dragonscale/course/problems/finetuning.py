@@ -164,17 +164,17 @@ def gpus_that_hold_it(model: str, chip: str, way: str) -> Posed:
     answer = float(chips_to_hold(one, each * params))
     told = "16 bytes a parameter" if way == "full" else "2 bytes a frozen parameter, adapters left out"
     return Posed(
-        ask=f"A {way} fine-tune of {model} ({number(params)} parameters) keeps {told}. How many {chip} ({amount(one.hbm.capacity, 'bytes')} each) hold that at "
+        ask=f"A {way} fine-tune of {model} ({number(params, 6)} parameters) keeps {told}. How many {chip} ({amount(one.hbm.capacity, 'bytes')} each) hold that at "
         "least, activations aside, everything sharded evenly?",
         answer=answer,
+        whole=True,
         hints=("Bytes over the bytes of a chip, rounded up.", "chips = ⌈bytes · P / HBM⌉."),
-        steps=(f"{each} · {number(params)} = {amount(each * params, 'bytes')}", f"/ {amount(one.hbm.capacity, 'bytes')} = {each * params / one.hbm.capacity:.2f}, so {count(answer)}"),
+        steps=(f"{each} · {number(params, 6)} = {amount(each * params, 'bytes')}", f"/ {amount(one.hbm.capacity, 'bytes')} = {each * params / one.hbm.capacity:.2f}, so {count(answer)}"),
         traps=(
-            Trap(float(chips_to_hold(one, 8 * each * params)), "Bytes, not bits."),
+            Trap(float(chips_to_hold(one, each / 8 * params)), "Bytes, not bits: nothing is divided by 8."),
             Trap(float(chips_to_hold(one, {16: 2, 2: 16}[each] * params)), "Count the bytes that are named."),
         ),
         check=f'dscale calc "ceil({each}byte * {model}.params / {chip}.hbm)"',
-        tolerance=0.004,
     )  # fmt: skip
 
 

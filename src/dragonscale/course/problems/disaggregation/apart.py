@@ -143,7 +143,7 @@ def chips_of_both_pools(
         f"{after} chips runs {batch} sequences with steps of {amount(step, 's')}, {output} steps a request, and "
         "may be full. How many chips do both pools take, in whole replicas?",
         answer=answer,
-        tolerance=0.004,
+        whole=True,
         hints=(
             "Each pool by itself, rounded up.",
             "ceil(λ·p/load)·N_p + ceil(λ·d·O/B)·N_d.",
@@ -222,6 +222,6 @@ def pool_that_is_full(prefill: float, pools: tuple[int, int], batch: int, output
             f"prefill: {prefills}/{amount(prefill, 's')} = {number(prefills / prefill)} requests/s",
             f"decode: {decodes}·{batch}/({amount(step, 's')}·{output}) = {number(decodes * each)} requests/s",
         ),
-        check=f'dscale calc "{prefills} / {decodes} / pool_ratio({amount(prefill, "s")}, {batch}, {amount(step, "s")}, '
-        f'{output})"',
+        check=f'dscale calc "{prefills} / {decodes} {"<" if have < ratio else ">"} pool_ratio({amount(prefill, "s")}, '
+        f'{batch}, {amount(step, "s")}, {output})"',
     )

@@ -28,6 +28,7 @@ def fp32_alus(chip: str) -> Posed:
         ask=f"An {gpu.title} has {sms} SMs of four subpartitions, each with {quarter} CUDA Cores (fp32 ALUs). "
         "How many fp32 ALUs does it have in all?",
         answer=alus(gpu),
+        whole=True,
         hints=("Count one SM first.", "ALUs = SMs · subpartitions of an SM · CUDA Cores of a subpartition"),
         steps=(f"An SM has 4 · {quarter} = {each} ALUs.", f"{sms} · {each} = {count(alus(gpu))}"),
         traps=(
@@ -35,7 +36,6 @@ def fp32_alus(chip: str) -> Posed:
             Trap(matrix_units(gpu), "Those are its Tensor Cores."),
         ),
         check=f'dscale chips {chip} | grep "^parts"',
-        tolerance=0.001,
     )
 
 
@@ -150,6 +150,7 @@ def warps_that_fit(chip: str, registers: int) -> Posed | None:
         f"warp. A kernel uses {registers} registers for each thread. How many whole warps fit on the SM at once (it can "
         f"hold {most} at most)?",
         answer=answer,
+        whole=True,
         hints=(
             "How many registers does one warp take?",
             "warps = floor(registers of the SM / (32 · registers of a thread))",
@@ -165,7 +166,6 @@ def warps_that_fit(chip: str, registers: int) -> Posed | None:
             ),
         ),
         check=calc(f"floor(resident_warps({chip}, {registers}))"),
-        tolerance=0.01,
     )
 
 

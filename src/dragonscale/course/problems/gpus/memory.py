@@ -177,6 +177,7 @@ def gpus_for_the_state(chip: str, billions: int, each: int) -> Posed | None:
         ask=f"A model of {billions}B parameters is trained with {each} bytes of state a parameter ({parts[each]}), spread "
         f"evenly over GPUs of {amount(gpu.hbm.capacity, 'bytes')}. How many GPUs does the state alone need at least?",
         answer=answer,
+        whole=True,
         hints=("Bytes of state first.", "GPUs = ceil(parameters · bytes / HBM)"),
         steps=(
             f"{billions}e9 · {each} = {amount(state, 'bytes')}",
@@ -188,5 +189,4 @@ def gpus_for_the_state(chip: str, billions: int, each: int) -> Posed | None:
             ),
         ),
         check=calc(f"ceil({billions}e9 * {each} bytes / {amount(gpu.hbm.capacity, 'bytes')})"),
-        tolerance=0.001,
     )

@@ -117,6 +117,7 @@ def spine_switches(gpus: int, ports: int) -> Posed | None:
         ask=f"{count(gpus)} H100s in nodes of 8; every node has 8 links of 400 Gb/s into leaf switches of {ports} ports, half "
         f"of them down to nodes and half up to spine switches of {ports} ports. How many spine switches give full bisection?",
         answer=answer,
+        whole=True,
         hints=("As many cables must leave the leaves upwards as come in from the nodes.", "spines = nodes · 8 / ports"),
         steps=(
             f"{count(nodes)} nodes · 8 = {count(links)} cables into the leaves: {count(links / half)} leaf switches",
@@ -127,7 +128,6 @@ def spine_switches(gpus: int, ports: int) -> Posed | None:
             Trap(answer / 8, "Every GPU's share of the node counts: 8 links a node, not one."),
         ),
         check=f'dscale chips h100:{gpus} | grep -E "tier|spine"' if ports == 64 else calc(f"{links} / {ports}"),
-        tolerance=0.001,
     )
 
 
@@ -185,6 +185,7 @@ def cables_between(gpus: int, ports: int) -> Posed | None:
         ask=f"{count(gpus)} H100s hang on {count(leaf.total)} leaf switches of {ports} ports, half of them up to "
         f"{count(spine.total)} spine switches, equally many cables to each. How many cables join one leaf with one spine?",
         answer=answer,
+        whole=True,
         hints=("A leaf deals its upward ports out to all spines.", "cables = ports / 2 / spines"),
         steps=(
             f"{ports} / 2 = {ports // 2} cables leave a leaf upwards",
@@ -195,7 +196,6 @@ def cables_between(gpus: int, ports: int) -> Posed | None:
             Trap(float(leaf.total), "Those are the leaves."),
         ),
         check=calc(f"{ports} / 2 / {spine.total}"),
-        tolerance=0.001,
     )
 
 

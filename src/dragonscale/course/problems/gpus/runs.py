@@ -71,6 +71,9 @@ def bound_by_gradients(tensor: int, stages: int, gpus: int, sequences: int) -> P
             f"{'compute binds' if given > needed else 'the gradients bind'}.",
         ),
         options=("compute", "comms"),
+        check=calc(
+            f"{sequences} * 4096 / {gpus} {'>' if given > needed else '<'} dp_tokens(h100, {gpus}, split={split})"
+        ),
     )
 
 

@@ -233,7 +233,7 @@ def caches_on_the_host(memory: int, cache: float) -> Posed:
         "ones does it "
         "keep?",
         answer=answer,
-        tolerance=0.004,
+        whole=True,
         hints=("Mind that GiB are not GB.", "floor(memory / cache), a GiB being 2^30 bytes."),
         steps=(
             f"{memory} GiB = {memory}·2^30 = {number(memory * 2**30)} bytes",

@@ -31,7 +31,7 @@ def tokens_kept_of_a_draft(drafts: int, wrong: int) -> Posed | None:
         ask=f"A small model drafts {drafts} tokens, greedily; the large one verifies them in one pass and {said}. How "
         "many tokens does the loop yield?",
         answer=answer,
-        tolerance=0.01,
+        whole=True,
         hints=(
             "What is verified up to the first mistake is kept.",
             "j − 1 kept and 1 corrected; K + 1 where none is wrong.",
@@ -153,7 +153,7 @@ def best_number_of_drafts(target: float, draft: float, chance: float) -> Posed |
         f"right with a chance of {chance:.0%} if those before "
         "it were. How many tokens should a loop draft for the least time per token?",
         answer=float(answer),
-        tolerance=0.01,
+        whole=True,
         hints=("Try one number after the other.", "(t + K·d)/(1 + a + … + a^K), least over K."),
         steps=tuple(f"{k} drafts: {amount(each(k), 's')} a token" for k in (answer - 1, answer, answer + 1)),
         traps=(

@@ -71,7 +71,7 @@ def batch_beside_the_weights(weights: float, cache: float, chip: str, chips: int
         f"{amount(weights, 'bytes')} in all, a "
         f"sequence's cache {amount(cache, 'bytes')}. How many whole sequences fit beside the weights?",
         answer=answer,
-        tolerance=0.004,
+        whole=True,
         hints=("What is left of all chips' memory, over a cache.", "floor((N·HBM − weights) / cache)."),
         steps=(
             f"free: {chips}·{amount(machine.hbm.capacity, 'bytes')} − {amount(weights, 'bytes')} = "
@@ -104,6 +104,7 @@ def smallest_slice_of_weights(params: float, weights: str, chip: str) -> Posed |
         "many chips has the smallest "
         f"that holds {amount(params, 'count')} parameters in {weights}?",
         answer=answer,
+        whole=True,
         hints=(
             "Bytes of the weights over bytes of a chip, then up to the next slice.",
             "bytes·P / HBM, up to a power of two.",

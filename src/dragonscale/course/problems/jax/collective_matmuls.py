@@ -27,6 +27,7 @@ def chunk_of_a_collective_matmul(width: int, ring: int, rows: int) -> Posed:
         f"F={4 * width}: parts of A go round Y, and each is multiplied with the rows of W "
         "that belong to it. How many rows of W are used at each step?",
         answer=chunk,
+        whole=True,
         hints=("A part of A that arrives has a part of D.", "chunk = D / |Y|"),
         steps=(
             f"A is {rows // 2} x {int(chunk)} on a device",
@@ -38,7 +39,6 @@ def chunk_of_a_collective_matmul(width: int, ring: int, rows: int) -> Posed:
         ),
         check=f'dscale shard "{LINE}" --mesh X=2,Y={ring} --sizes {given(sizes)} --no-backward '
         '--alternatives 1 | grep -E "^A.B_X, D_Y.  "',
-        tolerance=0.001,
     )
 
 
@@ -54,6 +54,7 @@ def permutes_of_a_collective_matmul(ring: int) -> Posed:
         ask=f"An AllGather collective matmul passes parts round a ring of {ring} devices in one "
         "direction, with a matmul for each part. How many permutes follow one another?",
         answer=hops,
+        whole=True,
         hints=("The first part is there already.", "N matmuls, N − 1 permutes"),
         steps=(f"{ring} parts, {ring} matmuls", f"{ring} − 1 = {hops:.0f} permutes"),
         traps=(
@@ -61,7 +62,6 @@ def permutes_of_a_collective_matmul(ring: int) -> Posed:
             Trap(float(ring_hops(ring)), "That is for both directions at once."),
         ),
         check=f'dscale calc "ring_hops({ring}, one_way=true)"',
-        tolerance=0.001,
     )
 
 
@@ -77,6 +77,7 @@ def steps_with_both_directions(ring: int) -> Posed:
         ask=f"A collective matmul rotates parts round a ring of {ring} devices in both "
         "directions at once. How many steps of permutes follow one another?",
         answer=steps,
+        whole=True,
         hints=("No part has to come from further away than half the ring.", "steps = N / 2"),
         steps=(
             f"the farthest part is {ring} / 2 = {steps:.0f} links away",
@@ -84,7 +85,6 @@ def steps_with_both_directions(ring: int) -> Posed:
         ),
         traps=(Trap(float(ring - 1), "That is one direction."), Trap(float(ring), "Parts come from both sides.")),
         check=f'dscale calc "ring_hops({ring})"',
-        tolerance=0.001,
     )
 
 
@@ -108,6 +108,7 @@ def chunk_at_a_step(device: int, step: int, ring: int) -> Posed | None:
         f"the ring) had. Which chunk of W does device {device} use at step {step}, steps "
         "and chunks counted from 0?",
         answer=float(chunk),
+        whole=True,
         hints=("At step 0 it is its own.", "chunk = (device + step) mod N"),
         steps=(f"step 0: chunk {device}; each step the next higher one", f"({device} + {step}) mod {ring} = {chunk}"),
         traps=(
@@ -117,5 +118,4 @@ def chunk_at_a_step(device: int, step: int, ring: int) -> Posed | None:
         if other
         else (Trap(float(step), "It begins with its own chunk."),),
         check=f'dscale calc "{device} + {step} - {ring} * floor(({device} + {step})/{ring})"',
-        tolerance=0.001,
     )

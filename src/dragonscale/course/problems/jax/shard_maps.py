@@ -29,6 +29,7 @@ def length_inside_shard_map(mesh: dict[str, int], length: int, layout: str) -> P
         ask=f"mesh = {made(mesh)}. A function under jax.shard_map has in_specs={spec}, and is "
         f"called with jnp.arange({length}). How long is the array that it sees?",
         answer=own,
+        whole=True,
         hints=("Inside shard_map a function sees one device's part.", "length / product of the axes in the spec"),
         steps=(f"the spec splits over {', '.join(axes)}", f"{length} / {chips.size(*axes)} = {own:.0f}"),
         traps=(
@@ -36,7 +37,6 @@ def length_inside_shard_map(mesh: dict[str, int], length: int, layout: str) -> P
             Trap(other, "Only the axes in the spec split it." if len(axes) == 1 else "Both axes split it."),
         ),
         check=f'dscale shard "x{layout}" --mesh {given(mesh)} --sizes I={length} | grep -E "holds  |^x.*B "',
-        tolerance=0.001,
     )
 
 
@@ -91,6 +91,7 @@ def roll_inside_a_shard(rows: int, columns: int, shift: int, ways: int) -> Posed
         f"X={ways} by rows. Under jax.shard_map each device computes jnp.roll(x, {shift}, "
         f"axis=0) - x. Which number stands in the first {shift} rows of each part?",
         answer=answer,
+        whole=True,
         hints=(
             "A roll inside a part brings its own last rows to its beginning.",
             (
@@ -109,5 +110,4 @@ def roll_inside_a_shard(rows: int, columns: int, shift: int, ways: int) -> Posed
             Trap(float(columns * shift), f"That is what the other rows get, as {-columns * shift}."),
         ),
         check=f'dscale calc "{columns} * ({rows}/{ways} - {shift})"',
-        tolerance=0.002,
     )

@@ -1,6 +1,7 @@
 """What a NamedSharding lays where, and what XLA must insert."""
 
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.commands import calc
 from dragonscale.course.problems.sharding.flags import given
 from dragonscale.course.words import amount, count
 from dragonscale.notation import parse_array, parse_einsum
@@ -85,6 +86,7 @@ def ways_of_a_spec(mesh: dict[str, int], layout: str) -> Posed:
     return Posed(
         ask=f"mesh = {made(mesh)}, W has NamedSharding(mesh, {spec}). Into how many different parts is W split?",
         answer=ways,
+        whole=True,
         hints=("Axes that the spec does not name hold copies.", "ways = product of the sizes of the axes in the spec"),
         steps=(
             f"the spec names {', '.join(array.axes)}",
@@ -97,8 +99,7 @@ def ways_of_a_spec(mesh: dict[str, int], layout: str) -> Posed:
             *traps,
             *([Trap(float(chips.chips), "Not every device has another part: some axes hold copies.")] if over else []),
         ),
-        check=f'dscale shard "W{layout}" --mesh {given(mesh)} | grep -E "in JAX|block {ways - 1:.0f}|Every"',
-        tolerance=0.001,
+        check=calc(" * ".join(str(mesh[axis]) for axis in array.axes)),
     )
 
 
@@ -123,6 +124,7 @@ def rows_of_a_device(mesh: dict[str, int], order: str, device: int, rows: int) -
         f"NamedSharding(mesh, {partition_spec_text(array)}). Which row (from 0) is the "
         f"first on device {device}?",
         answer=float(first),
+        whole=True,
         hints=(
             "Where on the mesh is the device? The last axis runs fastest.",
             f"block = the device's place along {major}; first row = block · rows / {ways}",
@@ -135,7 +137,6 @@ def rows_of_a_device(mesh: dict[str, int], order: str, device: int, rows: int) -
         traps=(Trap(float(wrong), "The order of the axes in the spec decides, not the device's number."),),
         check=f'dscale shard "A[I_{order}, J]" --mesh {given(mesh)} --sizes I={rows},J=8 | grep '
         f'-E "X  Y|^ *{device}  "',
-        tolerance=0.001,
     )
 
 
@@ -168,6 +169,7 @@ def what_xla_inserts(line: str, mesh: dict[str, int], width: int, batch: int) ->
         check=f'dscale shard "{line}" --mesh {given(mesh)} --sizes {given(sizes)} --no-backward '
         '--alternatives 1 | grep "Needs"',
         options=KINDS,
+        shown="no communication" if found == "none" else "",
     )
 
 

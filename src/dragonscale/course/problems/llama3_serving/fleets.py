@@ -36,7 +36,7 @@ def caches_beside_70b(dtype: str, context: int, chip: str, chips: int) -> Posed 
         f"{amount(machine.hbm.capacity, 'bytes')}, its cache in {dtype} "
         f"too. How many sequences of {count(context)} tokens fit beside the weights?",
         answer=answer,
-        tolerance=0.004,
+        whole=True,
         hints=("Free memory over the cache of a sequence.", "floor((N·HBM − b·P) / (b·163,840·S))."),
         steps=(
             f"weights: {amount(weights, 'bytes')}, free: {size(memory - weights)}",
@@ -160,7 +160,7 @@ def chips_for_a_rate(rate: float, each: float, replica: int) -> Posed:
         ask=f"A replica of {replica} chips serves {each:g} requests per second for each chip. How many chips do "
         f"{rate:g} requests per second take, in whole replicas, none of them idle on purpose?",
         answer=answer,
-        tolerance=0.004,
+        whole=True,
         hints=("First whole replicas, then chips.", "ceil(rate / (N·q))·N."),
         steps=(
             f"a replica: {replica}·{each:g} = {number(per)}/s",

@@ -147,7 +147,7 @@ def batch_of_a_latency(
         f"{amount(limit, 's')}: max(FLOPs, weight reads) + cache reads, no communication. What is the largest "
         "batch that is fast enough and fits?",
         answer=answer,
-        tolerance=0.008,
+        whole=True,
         hints=(
             "Solve the step for the batch, once with FLOPs and once with weight reads; the smaller wins. Then "
             "look at memory.",
@@ -190,8 +190,8 @@ def degree_of_llama3(width: int, chip: str, axes: int) -> Posed | None:
     return Posed(
         ask=f"F of a LLaMA-3 is {count(width)}. A {chip} does {amount(machine.peak(), 'FLOP/s')} in bf16; a link moves "
         f"{amount(link, 'bytes/s')} one way. Over {axes} "
-        f"{'axis' if axes == 1 else 'axes'} that close to rings, up to which degree of tensor parallelism do "
-        "matmuls that are bound by compute hide their collectives, to first order (V/W)? Not rounded.",
+        f"{'axis that closes to a ring' if axes == 1 else 'axes that close to rings'}, up to which degree of tensor "
+        "parallelism do matmuls that are bound by compute hide their collectives, to first order (V/W)? Not rounded.",
         answer=answer,
         hints=("An axis moves bytes both ways at once.", "M·F·W/C, with W both directions of an axis."),
         steps=(

@@ -92,6 +92,7 @@ def slice_for_a_batch(batch: int, model: tuple[float, int, str], context: int, c
         f"4, 8, 16, 32, 64, … chips of {amount(machine.hbm.capacity, 'bytes')}. How many chips has the smallest "
         "that holds weights and caches?",
         answer=answer,
+        whole=True,
         hints=("Add weights and caches, divide by a chip's memory.", "(P + B·kv·S) / HBM, up to a power of two."),
         steps=(
             f"caches: {size(float(batch * context * token))}; with the weights {size(held)}",
@@ -137,6 +138,7 @@ def chips_of_a_latency(params: float, weights: str, limit: float, chip: str) -> 
         f"{bandwidth_told(machine)} How many chips has the smallest slice that holds the weights and reads them "
         "all in time?",
         answer=float(chips),
+        whole=True,
         hints=("Two conditions: memory and time.", "N ≥ b·P/HBM and N ≥ b·P/(W·t), up to a power of two."),
         steps=(
             f"memory: {size(held)} / {amount(machine.hbm.capacity, 'bytes')} = {number(held / machine.hbm.capacity)}",

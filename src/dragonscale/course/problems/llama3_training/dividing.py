@@ -28,6 +28,7 @@ def fsdp_over_whole_sequences(tokens: int, length: int) -> Posed:
         ask=f"A batch of {count(tokens)} tokens has sequences of {count(length)}. If only whole sequences may be given to a chip, to how many chips can FSDP alone "
         f"spread it?",
         answer=answer,
+        whole=True,
         hints=("How many sequences are there?", "B/T."),
         steps=(f"{tokens} / {length}", f"= {count(answer)} sequences, one for each chip"),
         traps=(
@@ -118,6 +119,7 @@ def split_in_powers_of_two(chip: str, tokens: float, chips: int, model: str) -> 
         ask=f"FSDP over two axes and TP over one share {count(used)} of {count(chips)} {chip}s, both degrees powers of two, for {number(tokens)} tokens of {model} (F = {count(width)}). Which "
         f"FSDP degree communicates least (the longer of F/(2·Y) and B/X)?",
         answer=answer,
+        whole=True,
         hints=(
             "The degree that is not rounded is √(2·B·N/F); look at the powers of two beside it.",
             "X·Y = N; compare max(F/(2Y), B/X).",

@@ -200,6 +200,7 @@ def fewest_chips(kept: int, chip: str, model: tuple[str, float], tokens: float) 
         ask=f"{name}: {number(params)} parameters with 10 bytes of state each, {layers} layers, D = {count(d)}. A batch of {number(tokens)} tokens keeps {kept} bf16 "
         f"tensor{'s' if kept > 1 else ''} of [tokens, D] in each layer. How many {chip}s of {amount(place.hbm.capacity, 'bytes')} hold it all at least?",
         answer=answer,
+        whole=True,
         hints=("State and activations of all layers, over the HBM of one chip.", "⌈(10P + 2·B·D·n·L)/HBM⌉."),
         steps=(
             f"state: {amount(state, 'bytes')}; activations: {amount(activations, 'bytes')}",
@@ -210,7 +211,6 @@ def fewest_chips(kept: int, chip: str, model: tuple[str, float], tokens: float) 
             Trap(float(chips_to_hold(place, state)), "The activations of the batch must be held too."),
             Trap(float(chips_to_hold(place, state + activations / 2)), "bf16 has two bytes."),
         ),
-        tolerance=0.001,
         check=f'dscale calc "ceil((10 bytes * {params:g} + 2 bytes * {tokens:g} * {d} * {kept} * {layers}) / {chip}.hbm)"',
     )
 

@@ -45,6 +45,7 @@ def microbatches_for_a_bubble(stages: int, percent: int) -> Posed:
         ask=f"A pipeline has {stages} equal stages. How many microbatches does a step need at least so that the bubble of 1F1B is "
         f"no more than {percent}% of the step?",
         answer=least,
+        whole=True,
         hints=("The bubble is (P − 1)/(M + P − 1) of the step.", "M ≥ (P − 1)·(1 − x)/x"),
         steps=(
             f"({stages} − 1)/(M + {stages} − 1) ≤ {part:g}",
@@ -55,7 +56,6 @@ def microbatches_for_a_bubble(stages: int, percent: int) -> Posed:
             Trap(stages * 1.0, "As many microbatches as stages leave almost half of the step empty."),
         ),
         check=calc(f"ceil(({stages} - 1) * (1 - {part:g}) / {part:g} - 1e-9)"),
-        tolerance=0.001,
     )
 
 
@@ -152,6 +152,7 @@ def ticks_of_a_schedule(stages: int, pieces: int, schedule: str) -> Posed | None
         ask=f"Every forward and every backward piece of a microbatch takes one tick on each of {stages} stages. How many ticks "
         f"does a step of {pieces} microbatches take under {name}, from the first piece to the last?",
         answer=answer,
+        whole=True,
         hints=("What does the first stage do, and how long does it wait?", "2·(M + P − 1)"),
         steps=(
             f"a stage does 2 · {pieces} = {2 * pieces} pieces and waits {2 * (stages - 1)} ticks",
@@ -163,5 +164,4 @@ def ticks_of_a_schedule(stages: int, pieces: int, schedule: str) -> Posed | None
             Trap(float(2 * pieces + stages - 1), "It fills going forward and drains going backward: twice."),
         ),
         check=calc(f"2 * ({pieces} + {stages} - 1)"),
-        tolerance=0.001,
     )

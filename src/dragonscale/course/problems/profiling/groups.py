@@ -30,6 +30,7 @@ def devices_of_a_group(degree: int, apart: int) -> Posed | None:
         "off. Groups made by one mesh axis tile the devices. How many devices are there at "
         "least?",
         answer=float(found.at_least),
+        whole=True,
         hints=("How many devices are in the group, and how far are they apart?", "at least stride · degree devices"),
         steps=(
             f"{found.degree} devices, {found.stride} apart",
@@ -40,7 +41,6 @@ def devices_of_a_group(degree: int, apart: int) -> Posed | None:
             Trap(float(group[-1]), "Devices count from 0, and the last group's devices come after this one's last."),
         ),
         check=f'dscale hlo "{text}" | grep "devices"',
-        tolerance=0.002,
     )
 
 

@@ -125,6 +125,7 @@ def place_of_an_element(tiles: str, shape: tuple[int, int], row: int, column: in
     return Posed(
         ask=f"At which place in memory, counted in elements from 0, does the element [{row}, {column}] of {text} lie?",
         answer=float(place),
+        whole=True,
         hints=(
             "The braces list dims from minor to major: {1,0} is row by row, {0,1} column by column.",
             ("Count the whole tiles before it, then its place inside its tile; a second pair cuts each tile again."),
@@ -132,7 +133,6 @@ def place_of_an_element(tiles: str, shape: tuple[int, int], row: int, column: in
         steps=(f"in memory {_shown(placed.physical)}, major to minor; {tile}", f"[{row}, {column}] lies at {place}"),
         traps=(Trap(float(plain), "That is row by row without the layout in braces."),),
         check=f'dscale hlo "{text}"',
-        tolerance=0.001,
     )
 
 

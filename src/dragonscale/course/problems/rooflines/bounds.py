@@ -103,7 +103,7 @@ def attainable_rate(chip: str, intensity: int) -> Posed:
             Trap(other, "That is the limit that does not bind here; the smaller of the two counts."),
             Trap(hbm / intensity, "Bytes per second times FLOPs per byte, not divided by them."),
         ),
-        check=f'dscale calc "min({chip}.bf16, {intensity} FLOP/B * {chip}.hbm_bandwidth)"',
+        check=f'dscale calc "min({chip}.bf16, {intensity} FLOP/byte * {chip}.hbm_bandwidth)"',
     )
 
 
@@ -204,6 +204,7 @@ def tokens_for_each_chip(sequences: int, length: int, chips: int) -> Posed | Non
         ask=f"A training step takes {count(sequences)} sequences of {count(length)} tokens, split evenly over "
         f"{count(chips)} chips. How many tokens does each chip's matmul see as its batch?",
         answer=answer,
+        whole=True,
         hints=("The batch of a matmul counts tokens, not sequences.", "local batch = sequences · length / chips."),
         steps=(
             f"{count(sequences)} · {count(length)} = {count(sequences * length)} tokens in all",

@@ -125,8 +125,8 @@ def time_with_partial_sums(chip: str, tokens: int, width: int, hidden: int, chip
     "sharding",
     "Gather the weights, or add up?",
     chip=CHIPS,
-    tokens=(1024, 2048, 8192, 512, 256),
-    width=(8192, 2048, 4096, 16384),
+    tokens=(1024, 2048, 4096, 8192, 16384),
+    width=(8192, 1024, 2048, 3072, 4096, 16384),
 )
 def gather_or_add_up(chip: str, tokens: int, width: int) -> Posed | None:
     known, link = torus(chip)

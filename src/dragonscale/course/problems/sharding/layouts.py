@@ -130,6 +130,7 @@ def rows_of_a_chip(order: str, mesh: dict[str, int], rows: int, x: int, y: int) 
         ask=f"A[I_{order}, J] with I={rows} lies on the mesh {given(mesh, ', ')}. At which row "
         f"(counted from 0) does the block of the chip at X={x}, Y={y} begin?",
         answer=float(block * each),
+        whole=True,
         hints=(
             "The first axis of a subscript is the major one: it cuts first.",
             f"block = {major} · |{minor}| + {minor}; it begins at block · rows / chips",
@@ -143,7 +144,6 @@ def rows_of_a_chip(order: str, mesh: dict[str, int], rows: int, x: int, y: int) 
         if other
         else (Trap(float(block), "That is the block; a block has many rows."),),
         check=f'dscale shard "A[I_{order}, J]" --mesh {given(mesh)} --sizes I={rows},J=8 | grep -E "X  Y|  {x}  {y}  "',
-        tolerance=0.001,
     )
 
 
@@ -162,6 +162,7 @@ def replicas_of_an_element(layout: str, mesh: dict[str, int]) -> Posed | None:
     return Posed(
         ask=f"A{layout} lies on the mesh {given(mesh, ', ')}. On how many chips does each element lie?",
         answer=float(copies),
+        whole=True,
         hints=(
             "Only axes that split a dim tell chips apart.",
             "replicas = product of the sizes of the axes that no dim names",
@@ -174,7 +175,6 @@ def replicas_of_an_element(layout: str, mesh: dict[str, int]) -> Posed | None:
             else Trap(1.0, "Nothing splits it: every chip has all of it."),
         ),
         check=f'dscale shard "A{layout}" --mesh {given(mesh)} | grep -E "replicas|Every"',
-        tolerance=0.001,
     )
 
 

@@ -59,6 +59,7 @@ def collective_of_a_matmul(line: str, size: int) -> Posed | None:
         check=f'dscale shard "{line}" --mesh {given(MESH)} --sizes {given(sizes)} --no-backward '
         '--alternatives 1 | grep -E "case|Needs"',
         options=KINDS,
+        shown="no communication" if found == "none" else "",
     )
 
 
@@ -84,6 +85,7 @@ def backward_collective(line: str, size: int) -> Posed | None:
         check=f'dscale shard "{grads["dB"]}" --mesh {given(MESH)} --sizes {given(sizes)} '
         '--no-backward --alternatives 1 | grep -E "case|Needs"',
         options=KINDS,
+        shown="no communication" if found == "none" else "",
     )
 
 

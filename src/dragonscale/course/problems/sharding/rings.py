@@ -25,6 +25,7 @@ def hops_of_a_ring(ways: str, chips: int) -> Posed:
         ask=f"How many hops follow one another in an AllGather over a ring of {chips} chips "
         f"that passes shards on in {ways}?",
         answer=hops,
+        whole=True,
         hints=("How far away is the farthest shard?", f"hops = {rule}"),
         steps=(f"the farthest shard is {hops:.0f} links away", f"hops = {rule} = {hops:.0f}"),
         traps=(
@@ -33,7 +34,6 @@ def hops_of_a_ring(ways: str, chips: int) -> Posed:
         ),
         check="dscale collective all_gather 8MB --on v5e --mesh "
         f'X={chips}{" --one-way" if one_way else ""} | grep -E "^(latency|ring)"',
-        tolerance=0.001,
     )
 
 
@@ -79,6 +79,7 @@ def pieces_of_an_all_to_all(chips: int) -> Posed:
         "does each chip put on its links in all, those that it passes on for others "
         "included?",
         answer=sends,
+        whole=True,
         hints=("A piece for a chip d links away is sent d times.", "the sum of min(d, N−d) over d is N²/4"),
         steps=(
             "each chip's own pieces travel min(d, N − d) links",
@@ -92,7 +93,6 @@ def pieces_of_an_all_to_all(chips: int) -> Posed:
             ),
         ),
         check=f'dscale collective all_to_all 64MB --on v5e --mesh X={chips} | grep "pieces"',
-        tolerance=0.001,
     )
 
 

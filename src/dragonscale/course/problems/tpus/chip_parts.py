@@ -162,6 +162,7 @@ def reduction_steps(width: int) -> Posed:
         ask=f"{width} sublanes each hold a number, and all should end with the sum of all {width}. In one step every sublane "
         "adds a copy of the register rotated by any amount. How few steps suffice?",
         answer=float(len(shifts)),
+        whole=True,
         hints=(
             "Rotate by half first: then every sum stands twice.",
             "log2(width) steps, rotations of width/2, …, 2, 1.",

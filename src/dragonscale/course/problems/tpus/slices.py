@@ -33,6 +33,7 @@ def pod_chips(chip: str, pods: int) -> Posed:
     return Posed(
         ask=f"The largest slice of {made.title} that ICI joins (a pod) is {_x(pod)}. How many chips are in {some(pods, 'pod')}?",
         answer=answer,
+        whole=True,
         hints=("A pod is a box of chips.", "chips = product of the sides · pods."),
         steps=(f"{' · '.join(map(str, pod))} = {count(math.prod(pod))}", f"· {pods} = {count(answer)}"),
         traps=(
@@ -55,6 +56,7 @@ def hosts_of_a_slice(piece: str) -> Posed:
     return Posed(
         ask=f"How many hosts stand behind {piece}, if one host holds {host} chips ({each})?",
         answer=float(made.hosts),
+        whole=True,
         hints=("Count the chips first.", "hosts = chips / chips of a host."),
         steps=(
             f"{' · '.join(map(str, made.shape))} = {count(made.chips)} chips",
@@ -75,6 +77,7 @@ def cores_of_a_slice(piece: str) -> Posed:
     return Posed(
         ask=f"How many TensorCores has {piece}, with {some(each, 'core')} on every {made.chip.title} chip?",
         answer=float(made.cores),
+        whole=True,
         hints=("Count the chips first.", "cores = chips · cores of a chip."),
         steps=(f"{count(made.chips)} chips", f"· {each} = {count(made.cores)} cores"),
         traps=(
@@ -146,12 +149,12 @@ def chips_for_a_model(chip: str, billions: int, each: int) -> Posed:
         ask=f"{billions}B parameters at {some(each, 'byte')} each: how many {chip} chips of {amount(hbm, 'bytes')} hold them at "
         "least (a whole number)?",
         answer=answer,
+        whole=True,
         hints=("Bytes over the HBM of a chip.", "chips = ceil(parameters · bytes / HBM)."),
         steps=(f"{billions}e9 · {each} = {amount(size, 'bytes')}", f"/ {amount(hbm, 'bytes')} = {number(size / hbm)}, so {count(answer)}"),
         traps=(
             Trap(2 * answer, "Count the bytes of one parameter as they are given."),
             Trap(answer / each if each > 1 else answer / 2, f"A parameter takes {some(each, 'byte')}."),
         ),
-        tolerance=0.01,
         check=f'dscale calc "ceil({billions}e9 * {each} bytes / {chip}.hbm)"',
     )  # fmt: skip

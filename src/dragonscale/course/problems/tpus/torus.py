@@ -27,6 +27,7 @@ def farthest_on_an_axis(size: int, wraps: bool) -> Posed:
     return Posed(
         ask=f"An axis of {size} chips {kind}. How many hops are the two chips apart that are farthest from each other?",
         answer=answer,
+        whole=True,
         hints=("On a ring one may go either way.", "ring: floor(N/2); line: N - 1."),
         steps=(
             "half way round is farthest" if wraps else "from end to end",
@@ -59,6 +60,7 @@ def farthest_in_a_slice(piece: str) -> Posed:
     return Posed(
         ask=f"{piece} has axes of {told}. How many hops does a message need between the two chips that are farthest apart?",
         answer=answer,
+        whole=True,
         hints=("Hops of the axes add up.", "floor(N/2) for each ring, N - 1 for each line."),
         steps=(
             " + ".join(f"{axis_diameter(size, wraps)}" for size, wraps in axes),
@@ -93,7 +95,8 @@ def which_axes_wrap(piece: str) -> Posed:
         hints=("It depends on the generation.", rule),
         steps=(rule, ", ".join(f"{size}: {'ring' if wraps else 'line'}" for size, wraps in zip(made.shape, closed, strict=True))),
         options=("every axis", "some axes", "no axis"),
-        check=f"dscale chips {piece}",
+        check=f'dscale chips {piece} | grep -E "  (ring|line)  "',
+        shown={"every axis": r"^(?!.*line)", "no axis": r"^(?!.*ring)", "some axes": "ring.*line|line.*ring"}[answer],
     )  # fmt: skip
 
 
@@ -121,6 +124,7 @@ def neighbours(piece: str, corner: bool) -> Posed | None:
         ask=f"To how many other chips is {where} of {piece} joined by an ICI link? Places count from 0; "
         f"axes that wrap around: {sum(made.wrap)} of {len(made.shape)}.",
         answer=answer,
+        whole=True,
         hints=("Two neighbours on every axis, but one at the end of a line.", "2 for a ring; 2 or 1 for a line."),
         steps=(
             ", ".join(f"{size} ({'ring' if wraps else 'line'})" for size, wraps in zip(made.shape, made.wrap, strict=True)),

@@ -35,6 +35,7 @@ def hops_between_corners(piece: str, near: bool) -> Posed | None:
     return Posed(
         ask=f"{piece}, axes of {told}: over how many links does a message from chip {zero} to chip {target} travel at least?",
         answer=answer,
+        whole=True,
         hints=("Go along one axis after the other.", "On each axis |a - b|, or N - |a - b| the other way round a ring."),
         steps=(f"from {zero} to {target}", f"{answer:.0f} hops"),
         traps=tuple(traps),
@@ -185,20 +186,25 @@ def gather_to_a_corner(piece: str, gigabytes: int) -> Posed:
     "Which way onto one chip",
     cases=("tpus.q6_choice:best",),
     piece=("v5e:4x4", "v5e:8x16", "v6e:8x8", "v5p:4x4x4", "v6e:16x16", "v5e:4x8", "v5p:2x2x4", "v4:4x4x4"),
+    supposed=(0.0, 32e9, 64e9, 128e9, 256e9, 512e9),
 )
-def way_onto_one_chip(piece: str) -> Posed:
+def way_onto_one_chip(piece: str, supposed: float) -> Posed | None:
     made = parse_slice(piece)
     chip, zero, volume = made.chip, (0,) * len(made.shape), 16e9
-    pcie = float(chip.bandwidth("pcie"))
+    pcie = supposed or float(chip.bandwidth("pcie"))
     spread = local_bytes(parse_array("int8[V_X]"), {"V": volume}, Mesh({"X": made.chips})) / pcie
     over_ici = float(spread) + float(gather_time(volume, made, zero).lower)
-    one_link = float(roofline(Cost(bytes={"pcie": volume}), rates_of(chip)).lower)
+    one_link, link = volume / pcie, float(chip.facts["ici.link"].value)
+    if 0.9 < over_ici / one_link < 1.1:
+        return None
+    ways = round(volume * (made.chips - 1) / made.chips / (over_ici - float(spread)) / link)
     many = f"load shards over all {made.chips} PCIe links, then gather over ICI"
-    single = "gather over DCN, then load over one PCIe link"
+    single = "load all of it over the chip's own PCIe link"
+    rate = f"{'Suppose PCIe moved' if supposed else 'PCIe moves'} {amount(pcie, 'bytes/s')}"
     return Posed(
-        ask=f"16GB lie in the memory of the hosts of {piece}, and one chip, {zero}, needs all of it. PCIe moves "
-        f"{amount(pcie, 'bytes/s')} to each chip, ICI {amount(float(chip.facts['ici.link'].value), 'bytes/s')} over each "
-        "link one way. Which way is faster?",
+        ask=f"Every host of {piece} has the same 16GB in its memory, and one chip, {zero}, needs all of it. {rate} to each "
+        f"chip. ICI moves {amount(link, 'bytes/s')} over each link one way, and this chip has {ways} of them. Which way is "
+        "faster?",
         answer=many if over_ici < one_link else single,
         hints=(
             "How long does one PCIe link take for all of it?",
@@ -206,10 +212,12 @@ def way_onto_one_chip(piece: str) -> Posed:
         ),
         steps=(
             f"one PCIe link: {amount(one_link, 's')}",
-            f"all {made.chips} links, then ICI: {amount(float(spread), 's')} + {amount(over_ici - float(spread), 's')}",
+            f"all {made.chips} links, then ICI: {amount(float(spread), 's')} + {amount(over_ici - float(spread), 's')} = "
+            f"{amount(over_ici, 's')}",
         ),
         options=(many, single),
-        check=f"dscale collective gather 16GB --on {piece} --to {','.join(map(str, zero))}",
+        check=f'dscale calc "P = {amount(pcie, "bytes/s")}; N = {made.chips}; 16GB / P '
+        f'{">" if over_ici < one_link else "<"} 16GB / (N * P) + 16GB * (N - 1)/N / ({ways} * {chip.name}.ici_link)"',
     )
 
 

@@ -48,6 +48,7 @@ def microbatches_for_a_bubble(stages: int, part: float) -> Posed:
         ask=f"How many microbatches does a pipeline of {stages} equal stages need at least, so that its bubble (all forward, then all backward) is at most "
         f"{part:.0%} of the step?",
         answer=float(answer),
+        whole=True,
         hints=("Solve (Z−1)/(m+Z−1) for m.", "m = (Z−1)·(1/bubble − 1), rounded up."),
         steps=(
             f"m ≥ {stages - 1} · (1/{part} − 1) = {number((stages - 1) * (1 / part - 1))}",
@@ -57,7 +58,6 @@ def microbatches_for_a_bubble(stages: int, part: float) -> Posed:
             Trap((stages - 1) / part, "The bubble is a part of the whole step, not of the work."),
             Trap(float(stages), "As many microbatches as stages still wait for nearly half of the step."),
         ),
-        tolerance=0.004,
         check=f'dscale calc "ceil({stages - 1} * (1/{part} - 1))"',
     )
 
@@ -134,6 +134,7 @@ def sequences_in_a_batch(tokens: int, length: int) -> Posed | None:
     return Posed(
         ask=f"A batch has {count(tokens)} tokens in sequences of {count(length)}. What is the largest degree of data parallelism that splits no sequence?",
         answer=answer,
+        whole=True,
         hints=("Each replica needs at least one whole sequence.", "B/T."),
         steps=(f"{tokens} / {length}", f"= {count(answer)}"),
         traps=(

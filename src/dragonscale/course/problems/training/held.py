@@ -83,19 +83,19 @@ def chips_that_hold_the_state(chip: str, model: str, recipe: str) -> Posed:
     answer = float(chips_to_hold(loaded, held))
     used = float(chips_to_hold(loaded, 2.0 * params))
     return Posed(
-        ask=f"{model} has {number(params)} parameters. How many {chip}s of {amount(loaded.hbm.capacity, 'bytes')} are needed at least to hold {recipe}, "
+        ask=f"{model} has {number(params, 6)} parameters. How many {chip}s of {amount(loaded.hbm.capacity, 'bytes')} are needed at least to hold {recipe}, "
         f"activations left out?",
         answer=answer,
+        whole=True,
         hints=("How many bytes has each parameter?", f"⌈{size}·P / HBM⌉."),
         steps=(
-            f"{size} · {number(params)} = {amount(held, 'bytes')}",
+            f"{size} · {number(params, 6)} = {amount(held, 'bytes')}",
             f"/ {amount(loaded.hbm.capacity, 'bytes')} = {number(held / loaded.hbm.capacity)}, rounded up {count(answer)}",
         ),
         traps=(
             Trap(used, "That holds the weights alone."),
             Trap(answer * 2, "bf16 has two bytes, fp32 four."),
         ),
-        tolerance=0.002,
         check=f'dscale calc "ceil({size} bytes * {model}.params / {chip}.hbm)"',
     )
 

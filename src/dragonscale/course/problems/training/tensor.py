@@ -53,6 +53,7 @@ def power_of_two_of_tensor_parallelism(chip: str, width: int) -> Posed | None:
     return Posed(
         ask=f"{alpha(loaded)}. Which is the largest power of two of tensor parallelism over one axis that hides its communication, for F = {count(width)}?",
         answer=answer,
+        whole=True,
         hints=("First the degree that is not rounded: F/(C/W).", "Then the power of two at or below it."),
         steps=(f"F/(C/W) = {width}/{number(ratio)} = {number(most)}", f"the power of two below: {count(answer)}"),
         traps=(

@@ -103,7 +103,9 @@ def sparsity_of_experts(experts: int, chosen: int) -> Posed | None:
         hints=("All experts are alike.", "E/k."),
         steps=(f"held: {experts} experts, used: {chosen}", f"{experts}/{chosen} = {number(answer)}"),
         traps=(
-            Trap(float(experts) if chosen > 1 else 1.0, "A token uses more than one expert, or fewer than all."),
+            Trap(float(experts), "A token uses more than one expert.")
+            if chosen > 1
+            else Trap(experts - 1.0, "That is what it holds beside the one in use; the ratio is of all to that one."),
             Trap(1 / answer, "That is the share that is used."),
         ),
         check=f'dscale calc "{experts}/{chosen}"',

@@ -52,7 +52,7 @@ function Typed({ problem, onAnswer }) {
   const [text, set] = useState("");
   const id = useId();
   const send = (event) => { event.preventDefault(); if (text.trim()) onAnswer(text.trim()); };
-  return html`<form class="typed" onSubmit=${send}><label for=${id}>Your answer: ${problem.unit.replace(/, such as .*/, "")}, within ${+(100 * problem.tolerance).toFixed(2)}%</label>
+  return html`<form class="typed" onSubmit=${send}><label for=${id}>Your answer: ${problem.unit.replace(/, such as .*/, "")}${problem.tolerance ? `, within ${+(100 * problem.tolerance).toFixed(2)}%` : ""}</label>
     <div><input id=${id} type="text" value=${text} autocomplete="off" spellcheck="false" placeholder=${(problem.unit.match(/such as (.*)$/) || [])[1] || ""}
       onInput=${(event) => set(event.currentTarget.value)} /><button type="submit" class="button button-main">Answer</button></div></form>`;
 }
