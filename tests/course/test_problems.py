@@ -180,7 +180,7 @@ def test_whole_numbers_and_money() -> None:
     assert not any(judge(posed, said).right for said in ("142", "144", "142.9", "143.2"))
     assert judge(posed, "142.4").told == "No. Round up."
     assert judge(posed, "143.3").told == "No. A whole number is asked for."
-    assert all(judge(Posed("What?", 3.1e6, "USD"), said).right for said in ("$3.1M", "3.1 million", "$3100000"))
+    assert all(judge(Posed("What?", 3.1e6, "USD"), said).right for said in ("$3.1M", "$3.1 million", "$3100000"))
 
 
 def test_options_by_word_letter_or_beginning() -> None:
