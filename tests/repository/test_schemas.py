@@ -54,6 +54,11 @@ def test_every_schema_is_checked_against_output() -> None:
     assert set(RECORDS) == {*COMMANDS, "verify", "sweep", "validate-run", "calibrate"}
 
 
+def test_the_page_lists_every_schema() -> None:
+    text = (ROOT / "docs" / "json.md").read_text()
+    assert [name for name in RECORDS if f"(schemas/{name}.json)" not in text] == []
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_output_has_the_schema_s_keys(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*COMMANDS[name], "--json"]) == 0
