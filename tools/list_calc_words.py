@@ -12,6 +12,7 @@ from typing import Any
 
 from dragonscale import closed_forms
 from dragonscale.calculator import functions
+from dragonscale.calculator.arguments import CALLED, taken_unit
 from dragonscale.calculator.form_units import LIBRARY_ONLY, METHODS
 from dragonscale.calculator.measure import Measure
 from dragonscale.calculator.names import TOTALS, chip_words, fact_of, load_name, model_sizes
@@ -29,7 +30,7 @@ def signature(name: str) -> str:
     """A function as it is called: `run_seconds(flops, chips, peak, mfu=1)`."""
     told: list[str] = []
     for key, one in inspect.signature(functions.function_of(name)).parameters.items():
-        shown = functions.CALLED.get(key, key)
+        shown = CALLED.get(key, key)
         if key == "options":
             continue
         if one.default is one.empty:
@@ -56,7 +57,7 @@ def takes(name: str) -> str:
     """The parameters that have a unit."""
     units: dict[str, list[str]] = {}
     for key in inspect.signature(functions.function_of(name)).parameters:
-        unit = functions.taken_unit(name, key)
+        unit = taken_unit(name, key)
         if unit:
             units.setdefault(unit, []).append(key)
     return "; ".join(f"{', '.join(keys)} in {unit}" for unit, keys in units.items())

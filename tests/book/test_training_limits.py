@@ -8,7 +8,7 @@ from dragonscale.closed_forms import training_limits as limits
 from dragonscale.closed_forms.crossovers import best_split, find_rules, least_tokens, numbers_of
 from dragonscale.closed_forms.rooflines import layer_times, letters, ring_mesh
 from dragonscale.closed_forms.schemes import read_scheme
-from dragonscale.errors import InputError
+from dragonscale.errors import Infeasible, InputError
 from dragonscale.hardware import load_chip
 
 CHIPS = ("v4p", "v5e", "v5p", "v6e")
@@ -39,7 +39,7 @@ def test_mixture(overlap: str, spans: tuple[int, int]) -> None:
     sizes = {"B": 2**21, "F": 28672, "N": 4096}
     values = numbers_of(chip, sizes, spans={"X": spans[0], "Y": spans[1]})
     assert math.isclose(limits.mixed_tokens(chip, 28672, *spans, overlap), float(split.tokens_per_chip.subs(values)))
-    assert math.isclose(limits.mixed_degree(2**21, 28672, 4096, *spans), float(split.degrees.subs(values)))
+    assert math.isclose(limits.mixed_degree(chip, 2**21, 28672, 4096, *spans), float(split.degrees.subs(values)))
     if overlap == "max":
         assert math.isclose(limits.mixed_ratio(chip, 2**21, 28672, 4096, *spans), float(split.ratio.subs(values)))
 
@@ -57,8 +57,11 @@ def test_splits_in_whole_numbers(ways: tuple[int, int]) -> None:
     assert math.isclose(limits.split_ratio(chip, 2**20, 28672, *ways), times.math / max(sent))
     if min(ways) > 1:
         least = least_tokens(MIXED, {"D": 8192, "F": 28672}, mesh, phases=("forward",))
-        found = limits.split_tokens(chip, 28672, *ways)
-        assert found == least if found is None or least is None else math.isclose(found, least)
+        if least is None:
+            with pytest.raises(Infeasible, match="at any batch"):
+                limits.split_tokens(chip, 28672, *ways)
+        else:
+            assert math.isclose(limits.split_tokens(chip, 28672, *ways), least)
     assert math.isclose(limits.layer_seconds(chip, 2**20, 8192, 28672, math.prod(ways)), times.math)
     if ways[0] > 1:
         assert math.isclose(limits.weight_seconds(chip, 8192, 28672, ways[1], axes=2), times.comms["X",])
@@ -80,3 +83,13 @@ def test_refused() -> None:
         limits.split_ratio(load_chip("v5p"), 1, 1, 1)
     with pytest.raises(InputError, match="overlap"):
         limits.mixed_tokens(load_chip("v5p"), 28672, overlap="mean")
+
+
+def test_the_ratio_is_that_of_the_degree() -> None:
+    """Both take the axes that the chip leaves to FSDP, so the ratio at the best degree is that of a split there."""
+    for name, axes in (("v5p", 2), ("v5e", 1)):
+        chip, sizes = load_chip(name), (2**20, 28672, 256)
+        degree = limits.mixed_degree(chip, *sizes)
+        assert degree == limits.mixed_degree(chip, *sizes, fsdp_axes=axes)
+        at_best = limits.split_ratio(chip, *sizes[:2], degree, sizes[2] / degree)
+        assert math.isclose(limits.mixed_ratio(chip, *sizes), at_best)

@@ -143,3 +143,34 @@ def test_one_calculation_is_bounded(name: str) -> None:
 def test_a_long_sum_is_no_deep_one() -> None:
     assert ds.calc("1" + "+1" * 290).value == 291
     assert ds.calc(chain("-(a)+1", 60, "1")).value == 1
+
+
+OUT_OF_RANGE = {
+    "largest_model(1.5, 1.5)": "takes a chip for chip, and is given '1.5'",
+    "run_seconds(v5e, 1, 1)": "takes no chip for flops",
+    "hops(v5e:4x4, 1, 2)": "takes several numbers",
+    "critical_batch(v5e, weights=3)": "takes a word for weights",
+    "binding_tier('all_gather', v5e:4x4)": "a slice of GPUs",
+    "least_tokens(fsdp, (D=8192), v5p:4x4x4)": "lacks a size for 'F'",
+    "prompt_wait(200ms, 1.5)": "not below 1",
+    "goodput(1e6, 1/day, 10min, 10min)": "No time is left",
+    "time_with_failures(1 day, -2)": "share of -2",
+    "split_tokens(v5p, 32768, 256, 16)": "at any batch: 12.9 is the most",
+    "h100.ici_lnk": "h100 has no ici_lnk",
+}
+
+
+@pytest.mark.parametrize("text", OUT_OF_RANGE)
+def test_what_a_function_does_not_take_is_told(text: str) -> None:
+    with pytest.raises(InputError) as error:
+        ds.calc(text)
+    assert OUT_OF_RANGE[text] in str(error.value)
+    assert "object" not in str(error.value)
+    assert "ici_axis" not in str(error.value)
+
+
+def test_a_fraction_before_a_unit_is_said_to_be_a_division() -> None:
+    found = ds.calc("1/2 GB")
+    assert found.value == 5e-10
+    assert "read as 1 divided by 2 GB" in found.notes_beside[0]
+    assert not ds.calc("10*70e9/h100.hbm").notes_beside

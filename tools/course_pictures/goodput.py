@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dragonscale.charts import Chart, LineSeries, line_chart
 from dragonscale.charts.axes import log_axis, zero_axis
 from dragonscale.closed_forms.failures import DAY, checkpoint_interval, goodput
+from dragonscale.errors import Infeasible
 
 GPUS = tuple(1024 * 2**power for power in range(8))
 RATE = 3.8e-3 / DAY
@@ -14,7 +15,10 @@ SAVE = 10
 
 def _share(gpus: int, restart: float) -> float:
     hosts = gpus / 8
-    return max(0.0, goodput(hosts, RATE, checkpoint_interval(hosts, RATE, SAVE), restart, SAVE))
+    try:
+        return goodput(hosts, RATE, checkpoint_interval(hosts, RATE, SAVE), restart, SAVE)
+    except Infeasible:
+        return 0.0
 
 
 def _left() -> Chart:

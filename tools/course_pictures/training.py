@@ -57,8 +57,8 @@ def _times() -> Chart:
     x = log_axis("tokens of the batch", "count", batches)
     y = log_axis("time of a layer, forward", "s", [value for one in series for _, value in one.points])
     rules = [
-        RuleLine(limits.split_tokens(chip, WIDTH, CHIPS, fsdp_axes=3) or 0.0, "FSDP alone hides"),
-        RuleLine(limits.split_tokens(chip, WIDTH, fsdp, tensor) or 0.0, "512 x 8 hides"),
+        RuleLine(limits.split_tokens(chip, WIDTH, CHIPS, fsdp_axes=3), "FSDP alone hides"),
+        RuleLine(limits.split_tokens(chip, WIDTH, fsdp, tensor), "512 x 8 hides"),
     ]
     return line_chart(
         series,

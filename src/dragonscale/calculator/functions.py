@@ -8,36 +8,15 @@ from importlib import import_module
 from typing import Any
 
 from dragonscale.calculator import questions_of_one_line
+from dragonscale.calculator.arguments import CALLED, taken_as
 from dragonscale.calculator.arithmetic import ARITHMETIC
-from dragonscale.calculator.form_units import (
-    ENDINGS,
-    LIBRARY_ONLY,
-    METHODS,
-    PARTS,
-    REGIMES,
-    RESULTS,
-    TAKEN,
-    TAKEN_BY,
-    TOLD,
-)
-from dragonscale.calculator.measure import Measure, aligned
+from dragonscale.calculator.form_units import ENDINGS, LIBRARY_ONLY, METHODS, PARTS, REGIMES, RESULTS, TOLD
+from dragonscale.calculator.measure import Measure
 from dragonscale.calculator.names import model_fact
-from dragonscale.calculator.shown import exponents_of
 from dragonscale.closed_forms import __all__ as FORMS
 from dragonscale.errors import InputError, nearest, shorten, unknown
-from dragonscale.hardware.chip import Chip
-from dragonscale.hardware.slices import Slice
-from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.models.transformer import Transformer
 
-CALLED = {"rates": "chip", "piece": "slice", "group": "slice", "mesh": "slice"}
-"""What stands for a parameter that takes an object of the library."""
-_SEVERAL = ("tuple", "Sequence", "Iterable")
-"""Words in the kind of a parameter that takes several values."""
-MOST = 4096
-MOST_OF = {"sequences.tokens": 1e15, "sequences.length": 1e9, "fat_tree.chips": 2e6, "best_drafts.most": 256} | {
-    f"model.{letter}": 2**30 for letter in "DFNVKHE"
-}
-"""The largest whole numbers that functions take: most count something that they go through one by one."""
 ONE_LINE: dict[str, str] = dict(questions_of_one_line.UNITS)
 CLOSED = tuple(name for name in FORMS if name not in LIBRARY_ONLY)
 NAMES = (*ARITHMETIC, *ONE_LINE, *CLOSED)
@@ -54,11 +33,6 @@ def result_unit(name: str) -> str:
     """The base unit of what a function gives."""
     ending = next((unit for end, unit in ENDINGS.items() if name.endswith(end)), "")
     return ONE_LINE[name] if name in ONE_LINE else RESULTS.get(name, ending)
-
-
-def taken_unit(function: str, parameter: str) -> str:
-    """The base unit that a function takes a parameter in."""
-    return TAKEN_BY.get(f"{function}.{parameter}", TAKEN.get(parameter, ""))
 
 
 def wants_word(name: str, parameter: str | int) -> bool:
@@ -88,11 +62,19 @@ def call(name: str, given: list[Any], named: dict[str, Any]) -> Any:
         answer = function(*bound.args, **bound.kwargs)
     except InputError:
         raise
-    except (TypeError, ValueError, ArithmeticError, AttributeError, KeyError, IndexError, RecursionError) as error:
-        raise InputError(
-            f"{name} cannot be worked out with these ({shorten(str(error))}); it takes {_written(signature)}."
-        ) from None
+    except (ValueError, ArithmeticError):
+        raise InputError(f"{name} has no value with these; it takes {_written(signature)}.") from None
+    except KeyError as error:
+        if not any(isinstance(one, dict) for one in bound.arguments.values()):
+            raise
+        raise InputError(f"{name} lacks a size for {error}; it takes {_written(signature)}.") from None
+    except TypeError:
+        if not any(hasattr(one, "free_symbols") for one in bound.arguments.values()):
+            raise
+        raise InputError(f"{name} compares what it is given; give the letters values.") from None
     made = measured(answer, result_unit(name))
+    if made is None:
+        raise InputError(f"{name} has no value with these: {meaning(name)}")
     if isinstance(made, Measure) and not made.letters and not math.isfinite(made.number):
         raise InputError(f"{name} has no finite value with these: {meaning(name)}")
     return made
@@ -117,7 +99,7 @@ def _bound(name: str, signature: inspect.Signature, given: list[Any], named: dic
     for key, value in bound.arguments.items():
         several = kinds[key].kind is inspect.Parameter.VAR_POSITIONAL
         bound.arguments[key] = (
-            tuple(_taken(name, kinds[key], one) for one in value) if several else _taken(name, kinds[key], value)
+            tuple(taken_as(name, kinds[key], one) for one in value) if several else taken_as(name, kinds[key], value)
         )
     return bound
 
@@ -151,84 +133,6 @@ def _written(signature: inspect.Signature) -> str:
             key if one.default is one.empty else f"{key}={one.default if not isinstance(one.default, tuple) else '…'}"
         )
     return ", ".join(told)
-
-
-def _taken(function: str, parameter: inspect.Parameter, value: Any) -> Any:
-    """A value as the function takes it: a plain number in its base unit, a chip, its rates, a mesh, a word."""
-    kind = str(getattr(parameter.annotation, "__name__", parameter.annotation)) + " " + str(parameter.annotation)
-    if isinstance(value, Slice | Chip):
-        return _place(kind, value, function, parameter.name)
-    if isinstance(value, Transformer) and "Transformer" not in kind:
-        counts = count_parameters(value)
-        if parameter.name not in ("params", "active", "active_params"):
-            raise InputError(
-                f"{function} takes a number for {parameter.name}, and {value.name} is a model; name a size of it."
-            )
-        return float(counts.total if parameter.name == "params" else counts.active)
-    if isinstance(value, str):
-        return _scheme(value) if "Scheme" in kind else value
-    if isinstance(value, tuple):
-        if not any(word in kind for word in _SEVERAL):
-            raise InputError(
-                f"{function} takes one number for {parameter.name}; for several write B=[1, 8]; {function}(B, …)."
-            )
-        return tuple(_taken(function, parameter, one) for one in value)
-    if isinstance(value, dict):
-        return {key: _taken(function, parameter, one) for key, one in value.items()}
-    if not isinstance(value, Measure):
-        return value
-    return _number(function, parameter, value, whole="int" in kind.replace("Interval", ""))
-
-
-def _number(function: str, parameter: inspect.Parameter, value: Measure, whole: bool) -> Any:
-    unit = taken_unit(function, parameter.name)
-    found = value.settled()
-    if any(found.exponents):
-        wanted = Measure(0.0, exponents_of(unit))
-        try:
-            aligned(found, Measure(1.0, wanted.exponents), "=")
-        except InputError:
-            told = f"takes {unit} for" if unit else "takes a bare number for"
-            raise InputError(f"{function} {told} {parameter.name}, and {value} is in {found.unit}.") from None
-    number = found.number * 3600 if unit == "USD/h" and any(found.exponents) else found.number
-    if isinstance(number, int | float) and number == int(number) and abs(number) < 2**53:
-        most = MOST_OF.get(f"{function}.{parameter.name}", MOST)
-        if whole and abs(number) > most:
-            raise InputError(f"{parameter.name} of {function} is {number:g}; {most:g} is the most.")
-        return int(number)
-    if whole and isinstance(number, int | float):
-        raise InputError(f"{function} takes a whole number for {parameter.name}, and {value} is none.")
-    return number
-
-
-def _place(kind: str, value: Slice | Chip, function: str, parameter: str) -> Any:
-    """A chip or a slice as what the function wants of it."""
-    from dragonscale.rooflines import rates_of
-    from dragonscale.sharding.mesh import natural_mesh
-
-    chip = value.chip if isinstance(value, Slice) else value
-    if "Rates" in kind:
-        return rates_of(chip)
-    if "Chip" in kind:
-        return chip
-    if not isinstance(value, Slice):
-        raise InputError(f"{function} takes a slice such as {chip.name}:{chip.default_slice or '4x4'} for {parameter}.")
-    if "Mesh" in kind:
-        return natural_mesh(value)
-    if "Switches" in kind:
-        mesh = natural_mesh(value)
-        return mesh.group(tuple(mesh.axes))
-    if "Slice" in kind:
-        return value
-    raise InputError(
-        f"{function} takes a number for {parameter}, and {value} is a slice; write {value}.chips for its chips."
-    )
-
-
-def _scheme(text: str) -> Any:
-    from dragonscale.closed_forms import read_scheme
-
-    return read_scheme(text)
 
 
 def measured(answer: Any, unit: str) -> Any:

@@ -9,7 +9,7 @@ count divided by a rate of FLOPs or of bytes is read as that many FLOPs or bytes
 >>> BYTE + SECOND
 Traceback (most recent call last):
     ...
-dragonscale.errors.InputError: 1B + 1s adds bytes and s, which are not alike.
+dragonscale.calculator.measure.UnlikeUnits: 1B + 1s adds bytes and s, which are not alike.
 """
 
 from collections.abc import Callable

@@ -22,6 +22,8 @@ CHIP_WORDS = {
     "vpu": "vector.fp32", "host_chips": "host.chips", "host_memory": "host.memory",
 }  # fmt: skip
 """Short words for facts that have longer paths; every path of `dscale chips NAME` is a word too."""
+TORUS = ("ici_axis", "ici", "pod_chips")
+"""Words for what only a chip of a torus has."""
 _BOTH_WAYS = "both ways of one axis: 2 links"
 MAIN = ("bf16", "hbm_bandwidth")
 """Rates that functions of a chip reckon with."""
@@ -113,7 +115,7 @@ def _chip_fact(name: str, chip: Chip, tail: str) -> Meaning:
             return Meaning(tuple(Measure(float(one)) for one in fact.value), told)
         return Meaning(Measure.of(float(fact.value), fact.dimension), told)
     network = chip.network
-    if isinstance(network, Torus) and tail in ("ici_axis", "ici", "pod_chips"):
+    if isinstance(network, Torus) and tail in TORUS:
         if tail == "pod_chips":
             return Meaning(Measure(float(_product(network.pod))), f"a pod of {'x'.join(map(str, network.pod))}")
         link = chip.facts["ici.link"]
@@ -132,7 +134,8 @@ def _chip_fact(name: str, chip: Chip, tail: str) -> Meaning:
         return Meaning(Measure(chip.intensity("bf16"), (0, -1, 1, 0, 0)), "bf16 / hbm_bandwidth")
     if tail in DTYPE_BYTES:
         return Meaning(Measure.of(chip.peak(tail), "FLOP/s"), f"no {tail} of its own; multiplied as something wider")
-    raise _no_fact(name, tail, [*words, *counted, "ici_axis", "intensity"], f"dscale chips {name}")
+    known = [*words, *counted, *(TORUS if isinstance(network, Torus) else ()), "intensity"]
+    raise _no_fact(name, tail, known, f"dscale chips {name}")
 
 
 def _of_cores(chip: Chip, path: str) -> str:

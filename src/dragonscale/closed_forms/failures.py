@@ -17,6 +17,7 @@ failures that come together.
 """
 
 from dragonscale.closed_forms.rules_of_thumb import DAY
+from dragonscale.errors import Infeasible, InputError
 from dragonscale.numbers import Number, sqrt
 
 __all__ = ["DAY", "checkpoint_interval", "goodput", "time_between_failures", "time_with_failures"]
@@ -37,8 +38,19 @@ def checkpoint_interval(hosts: Number, rate: Number, save: Number) -> Number:
 
 
 def goodput(hosts: Number, rate: Number, interval: Number, restart: Number, save: Number = 0) -> Number:
-    """The share of time that makes progress: restarts, lost work and the stops for checkpoints taken off."""
-    return (1 - hosts * rate * (restart + interval / 2)) / (1 + save / interval)
+    """The share of time that makes progress: restarts, lost work and the stops for checkpoints taken off.
+
+    >>> goodput(10**6, 1 / DAY, interval=600, restart=600)
+    Traceback (most recent call last):
+        ...
+    dragonscale.errors.Infeasible: No time is left: in each second 11.6 failures lose 1.04e+04 s; take fewer hosts, or save and restart faster.
+    """
+    lost = hosts * rate * (restart + interval / 2)
+    if isinstance(lost, int | float) and lost >= 1:
+        raise Infeasible(
+            f"No time is left: in each second {hosts * rate:.3g} failures lose {lost:.3g} s; take fewer hosts, or save and restart faster."
+        )
+    return (1 - lost) / (1 + save / interval)
 
 
 def time_with_failures(seconds: Number, share: Number) -> Number:
@@ -47,4 +59,6 @@ def time_with_failures(seconds: Number, share: Number) -> Number:
     >>> time_with_failures(100.0, 0.8)
     125.0
     """
+    if isinstance(share, int | float) and not 0 < share <= 1:
+        raise InputError(f"A share of {share:g} is none; it lies above 0 and is 1 at most.")
     return seconds / share

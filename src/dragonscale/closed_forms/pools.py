@@ -14,6 +14,7 @@ of the prefill pool. `pool_ratio` says how many replicas of each kind keep the o
 (0.1, True)
 """
 
+from dragonscale.errors import Infeasible
 from dragonscale.numbers import Number, maximum
 
 
@@ -41,4 +42,8 @@ def break_even_bandwidth(size: Number, prefill: Number) -> Number:
 def prompt_wait(prefill: Number, load: Number, replicas: Number = 1) -> Number:
     """Mean seconds that a prompt waits for those before it, all equally long, coming at random, dealt to the replicas in turn:
     Kingman's formula, exact for one replica. `load` is the part of the time that a replica is busy."""
+    if isinstance(load, int | float) and not 0 <= load < 1:
+        raise Infeasible(
+            f"A load of {load:g} is not below 1: prompts come as fast as they are done or faster, and wait ever longer."
+        )
     return prefill / (2 * replicas) * load / (1 - load)

@@ -10,7 +10,7 @@ Where FSDP and tensor parallelism share a torus, FSDP has the axes that tensor p
 (2550.0, 850.0, 73440.0)
 >>> round(tp_degree(v5p, 28672), 2), tp_width(v5p, 8)
 (11.24, 20400.0)
->>> round(mixed_tokens(v5p, 28672), 1), round(mixed_degree(4.19e6, 28672, 8960))
+>>> round(mixed_tokens(v5p, 28672), 1), round(mixed_degree(v5p, 4.19e6, 28672, 8960))
 (113.4, 1618)
 >>> round(split_ratio(v5p, 2**20, 28672, 1024, 8), 4), split_tokens(v5p, 32768, 512, 8)
 (0.8031, 652800.0)
@@ -19,7 +19,7 @@ Where FSDP and tensor parallelism share a torus, FSDP has the axes that tensor p
 """
 
 from dragonscale.closed_forms.rooflines import axis_bandwidth, wire_intensity
-from dragonscale.errors import InputError, unknown
+from dragonscale.errors import Infeasible, InputError, unknown
 from dragonscale.hardware import Chip, Torus
 from dragonscale.numbers import Number, maximum
 
@@ -67,9 +67,11 @@ def mixed_tokens(
     return factors[overlap] * wire_intensity(chip) ** 2 / (_left(chip, fsdp_axes, tp_axes) * tp_axes * width)
 
 
-def mixed_degree(tokens: Number, width: Number, chips: Number, fsdp_axes: Number = 2, tp_axes: Number = 1) -> Number:
+def mixed_degree(
+    chip: Chip, tokens: Number, width: Number, chips: Number, fsdp_axes: Number | None = None, tp_axes: Number = 1
+) -> Number:
     """The FSDP degree at which FSDP and tensor collectives take equally long, not rounded: √(B/F · M_X/M_Y · N)."""
-    return (tokens / width * fsdp_axes / tp_axes * chips) ** 0.5
+    return (tokens / width * _left(chip, fsdp_axes, tp_axes) / tp_axes * chips) ** 0.5
 
 
 def mixed_ratio(
@@ -99,10 +101,13 @@ def split_ratio(
 
 def split_tokens(
     chip: Chip, width: Number, fsdp: Number, tensor: Number = 1, fsdp_axes: Number | None = None, tp_axes: Number = 1
-) -> float | None:
-    """Tokens of a batch from which a split is bound by compute; None where its tensor degree is too large for any batch."""
-    if tensor > 1 and tensor > tp_degree(chip, width, tp_axes):
-        return None
+) -> Number:
+    """Tokens of a batch from which a split is bound by compute. A tensor degree that is too large for any batch is refused."""
+    most = tp_degree(chip, width, tp_axes)
+    if tensor > 1 and tensor > most:
+        raise Infeasible(
+            f"A tensor degree of {tensor:g} is bound by communication at any batch: {most:.3g} is the most that hides for a width of {width:g}."
+        )
     return fsdp * wire_intensity(chip) / _left(chip, fsdp_axes, tp_axes) if fsdp > 1 else 0.0
 
 

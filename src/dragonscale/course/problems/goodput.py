@@ -111,10 +111,10 @@ def how_often_to_save(gpus: int, rate: float, save: int) -> Posed:
 )
 def share_that_makes_progress(gpus: int, rate: float, minutes: int, restart: int) -> Posed | None:
     hosts, save = gpus // HOST, 10
-    answer = goodput(hosts, per_second(rate), 60 * minutes, 60 * restart, save)
-    if answer < 0.2:
-        return None
     lost = hosts * per_second(rate) * (60 * restart + 30 * minutes)
+    if lost + hosts * per_second(rate) * 30 * minutes > 0.8:
+        return None
+    answer = goodput(hosts, per_second(rate), 60 * minutes, 60 * restart, save)
     return Posed(
         ask=f"A job on {count(gpus)} GPUs (hosts of 8, {rate} failures in 1,000 host-days each) saves every {minutes} minutes, "
         f"which stops it for {save}s; a restart takes {restart} minutes. Which share of the time makes progress, in percent?",

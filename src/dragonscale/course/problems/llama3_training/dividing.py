@@ -113,7 +113,7 @@ def split_in_powers_of_two(chip: str, tokens: float, chips: int, model: str) -> 
     )
     if ranked[0][0] < 1.02 * ranked[1][0] or ranked[0][1] == 2 ** int(math.log2(chips)):
         return None
-    answer, best = float(ranked[0][1]), float(mixed_degree(tokens, width, chips))
+    answer, best = float(ranked[0][1]), float(mixed_degree(loaded, tokens, width, chips))
     used = 2 ** int(math.log2(chips))
     return Posed(
         ask=f"FSDP over two axes and TP over one share {count(used)} of {count(chips)} {chip}s, both degrees powers of two, for {number(tokens)} tokens of {model} (F = {count(width)}). Which "
@@ -133,7 +133,7 @@ def split_in_powers_of_two(chip: str, tokens: float, chips: int, model: str) -> 
             Trap(answer * 2, "Compare both neighbours."),
             Trap(used / answer if used != answer**2 else answer * 4, "That is the tensor degree."),
         ),
-        check=f'dscale calc "2^round(log2(mixed_degree(tokens={tokens:g}, width={model}.F, chips={used})))"',
+        check=f'dscale calc "2^round(log2(mixed_degree({chip}, tokens={tokens:g}, width={model}.F, chips={used})))"',
     )
 
 

@@ -3,7 +3,14 @@
 import math
 
 from dragonscale.closed_forms.rooflines import wire_intensity
-from dragonscale.closed_forms.training_limits import mixed_degree, mixed_ratio, mixed_tokens, split_ratio, split_tokens
+from dragonscale.closed_forms.training_limits import (
+    mixed_degree,
+    mixed_ratio,
+    mixed_tokens,
+    split_ratio,
+    split_tokens,
+    tp_degree,
+)
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.training.torus import BATCHES, CUBES, WIDTHS, alpha
 from dragonscale.course.words import count, number
@@ -54,7 +61,7 @@ def tokens_that_a_mixture_needs(chip: str, width: int, overlap: str) -> Posed:
     chips=(64, 512, 1024, 4096, 8960),
 )
 def best_degree_of_fsdp(tokens: int, width: int, chips: int) -> Posed | None:
-    answer = float(mixed_degree(tokens, width, chips))
+    answer = float(mixed_degree(load_chip("v5p"), tokens, width, chips))
     if not 1.5 < answer < chips:
         return None
     return Posed(
@@ -73,7 +80,7 @@ def best_degree_of_fsdp(tokens: int, width: int, chips: int) -> Posed | None:
             Trap(answer / math.sqrt(2), "FSDP has two axes, TP one."),
             Trap(chips / answer, "That is the tensor degree."),
         ),
-        check=f'dscale calc "mixed_degree(tokens={tokens}, width={width}, chips={chips})"',
+        check=f'dscale calc "mixed_degree(v5p, tokens={tokens}, width={width}, chips={chips})"',
     )
 
 
@@ -153,9 +160,9 @@ def ratio_of_a_split(chip: str, tokens: int, width: int, split: tuple[int, int])
 )
 def batch_of_a_split(chip: str, width: int, split: tuple[int, int]) -> Posed | None:
     loaded, (fsdp, tensor) = load_chip(chip), split
-    answer = split_tokens(loaded, width, fsdp, tensor)
-    if answer is None:
+    if tensor > tp_degree(loaded, width):
         return None
+    answer = float(split_tokens(loaded, width, fsdp, tensor))
     ratio = wire_intensity(loaded)
     return Posed(
         ask=f"{alpha(loaded)}. From how many tokens of a batch on is a layer with F = {count(width)} bound by compute under FSDP={fsdp} over two axes and TP={tensor} "
