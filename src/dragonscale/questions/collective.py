@@ -10,7 +10,11 @@ KIND = Text(
     "all_gather, reduce_scatter, all_reduce, all_to_all or permute; send (--from, --to) or gather (--to).",
     value="KIND", place=True, offers=KINDS,
 )  # fmt: skip
-BYTES = Text("Bytes of the whole array as the axes' chips see it, such as 34MB.", value="BYTES", place=True)
+BYTES = Text(
+    "Bytes of the whole array as the axes' chips see it, such as 34MB, or an array, bf16[4096, 65536].",
+    value="BYTES",
+    place=True,
+)
 PLACE = ON.but(about="A slice (v5e:8x16, h100:64), or with --mesh a chip.")
 AXIS = Text("Mesh axes: X, XY or data,fsdp; all of them without it.", default="", value="AXES")
 ONE_WAY = Switch("Send around rings in one direction only.")

@@ -10,11 +10,11 @@ from dragonscale.reports.estimate.training import SAID, TRAINING_MEMORY
 from dragonscale.sheets.sheet import Block, Column, Facts, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
 
 NAMES = {
-    "P": "parameters", "P_active": "those that a token uses", "tokens": "tokens of the run", "T": "tokens of a sequence",
+    "P": "parameters", "P_active": "those that a token uses (an embedding of its own is looked up, not read)", "tokens": "tokens of the run", "T": "tokens of a sequence",
     "C": "peak FLOP/s of a chip", "W_hbm": "HBM bytes/s of a chip", "HBM": "bytes of a chip",
     "FLOPs": "6ND and attention", "L": "layers", "D": "model width", "F": "MLP width", "N": "query heads",
     "K": "KV heads", "H": "head dim", "V": "vocabulary", "E": "experts", "k": "experts of a token",
-    "P_read": "those that a decode step reads",
+    "P_read": "those that a decode step reads (of an embedding of its own, only rows)",
     "P_all": "those that a large batch reads", "cache": "KV bytes of a sequence", "kv": "KV bytes of a token", "rank": "that of the adapters",
     "P_lora": "those of the adapters, all matmuls", "P_4bit": "those that QLoRA stores in 4 bits",
     "held_full": "bytes of full fine-tuning", "held_LoRA": "bytes of LoRA", "held_QLoRA": "bytes of QLoRA",

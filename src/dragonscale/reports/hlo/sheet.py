@@ -16,11 +16,16 @@ def joined(sizes: list[int] | list[int | str]) -> str:
     return " x ".join(map(str, sizes)) or "one element"
 
 
+def exact(size: float) -> str:
+    """Bytes as they are, with the rounded figure behind."""
+    return f"{size:,.0f} B ({amount(size, 'bytes')})" if size >= 1000 and size == int(size) else amount(size, "bytes")
+
+
 def layout_rows(array: ArrayFacts) -> list[tuple[str, str] | None]:
     """What is to say of an array with its layout."""
     tiles = ", inside it ".join(joined(tile) for tile in array.tiles)
     padded = f"{joined(array.padded)}, {array.expansion:.4g}x the memory" if array.expansion > 1 else ""
-    size = amount(array.bytes, "bytes") + (f", {amount(array.padded_bytes, 'bytes')} with padding" if padded else "")
+    size = exact(array.bytes) + (f", {exact(array.padded_bytes)} with padding" if padded else "")
     return [
         ("elements", f"{array.elements:,} of {array.dtype}, {size}"),
         ("in memory", f"{joined(array.physical)}, major to minor"),
@@ -91,7 +96,8 @@ def _laid_out(array: ArrayFacts) -> str:
 def _work_rows(report: HloOp) -> list[tuple[str, str] | None]:
     group = report.group
     stride = f", {group.stride} apart" if group and group.stride and group.stride > 1 else ""
-    devices = f"groups of {group.degree}{stride}, at least {group.at_least} devices" if group else ""
+    many = f"{group.groups:,} group{'s' * (group.groups > 1)} of" if group else ""
+    devices = f"{many} {group.degree}{stride}, at least {group.at_least} devices" if group else ""
     matmuls = ", ".join(
         f"[{one.m} x {one.k}] x [{one.k} x {one.n}]{f', {one.batch} times' if one.batch > 1 else ''}"
         for one in report.matmuls
@@ -106,7 +112,7 @@ def _work_rows(report: HloOp) -> list[tuple[str, str] | None]:
         ("functions", f"{report.transcendentals:,.0f} of exp, tanh and the like") if report.transcendentals else None,
         ("bytes", shown),
         ("intensity", f"{intensity:.4g} FLOPs per byte of HBM") if intensity else None,
-        ("sends", f"{amount(report.wire_bytes, 'bytes')} from each device") if report.wire_bytes else None,
+        ("sends", f"{exact(report.wire_bytes)} from each device") if report.wire_bytes else None,
         ("devices", devices),
         ("turns", f"{report.trips:,}") if report.trips is not None else None,
         ("global", joined(report.whole_shape)) if report.whole_shape else None,
@@ -114,7 +120,7 @@ def _work_rows(report: HloOp) -> list[tuple[str, str] | None]:
 
 
 def _by_memory(sizes: dict[str, float]) -> str:
-    return ", ".join(f"{amount(size, 'bytes')} of {memory}" for memory, size in sizes.items() if size)
+    return ", ".join(f"{exact(size)} of {memory}" for memory, size in sizes.items() if size)
 
 
 def topic_sheet(report: HloTopic) -> Sheet:

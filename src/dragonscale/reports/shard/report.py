@@ -16,6 +16,7 @@ from dragonscale.numbers import Number, is_symbolic
 from dragonscale.reports.record import Record
 from dragonscale.reports.roofline.report import prepare
 from dragonscale.reports.shard.blocks import BlockRow, block_rows
+from dragonscale.reports.shard.idle_axes import repeated, spread
 from dragonscale.sharding.algebra import Strategy, book_case
 from dragonscale.sharding.chain import PlannedEinsum, collectives, passes
 from dragonscale.sharding.layout import local_bytes, local_shape, replicated_over, total_bytes
@@ -50,6 +51,9 @@ class MoveRow(msgspec.Struct):
     wire_bytes_per_chip: Value
     seconds: Value | None
     book_s: Value | None
+    spread_over: list[str] = []
+    """Mesh axes that hold copies: sliced over them first, which is free, a gather uses their links as well."""
+    spread_s: float | None = None
 
 
 class StrategyRow(msgspec.Struct):
@@ -71,6 +75,8 @@ class StrategyRow(msgspec.Struct):
     lower_s: Value | None
     upper_s: Value | None
     bound_by: str | None
+    flops_all_chips: Value = 0.0
+    """Of all chips together: more than the einsum's own where an axis splits nothing."""
 
 
 class LineReport(msgspec.Struct):
@@ -100,6 +106,8 @@ class ShardReport(Record):
     advice: str
     blocks: list[BlockRow] = []
     partition_spec: str = ""
+    repeats: str = ""
+    """That chips repeat the work of others, where a mesh axis splits nothing."""
 
     @property
     def best(self) -> list[StrategyRow]:
@@ -148,7 +156,7 @@ def shard_report(
         sizes={name: int(size) for name, size in all_sizes.items() if name not in free}, free=free, forward=forward,
         backward=[line_report(planned, all_sizes, mesh, most) for planned in back],
         forward_collectives=_pass(there, all_sizes, mesh), backward_collectives=_pass(back, all_sizes, mesh),
-        advice=_advice(forward, free, on),
+        advice=_advice(forward, free, on), repeats=_repeats(forward, mesh),
     )  # fmt: skip
     if len(line.operands) == 1 and not re.search("->|→", expression):
         _lay_out(report, line.operands[0], all_sizes, mesh)
@@ -197,6 +205,7 @@ def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> S
         lower_s=shown(strategy.lower_seconds(sizes, mesh, EXACT)) if times else None,
         upper_s=shown(sum(times.values())) if times else None,
         bound_by=_slowest(times) if known else None,
+        flops_all_chips=shown(strategy.flops(sizes, mesh) * mesh.size(*mesh.axes)),
     )  # fmt: skip
 
 
@@ -220,8 +229,15 @@ def _rows(steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[
             times = [shown(collective_time(step.kind, volume, group, how).lower) for how in (EXACT, BOOK)]
         sent = wire_bytes(step.kind, volume, mesh.size(*step.axes))
         move = step.kind, list(step.axes), str(step.before), str(step.after), shown(volume), shown(sent)
-        rows.append(MoveRow("before" if step in before else "after", *move, *times))
+        rows.append(
+            MoveRow("before" if step in before else "after", *move, *times, *spread(step, times[0], sizes, mesh))
+        )
     return rows
+
+
+def _repeats(lines: list[LineReport], mesh: Mesh) -> str:
+    ways = [line.strategies[0] for line in lines if line.strategies[0].computes]
+    return repeated([(way.flops_all_chips, way.repeated_over) for way in ways], mesh)
 
 
 def _advice(lines: list[LineReport], free: list[str], on: str) -> str:

@@ -23,6 +23,7 @@ def shard_sheet(report: ShardReport) -> Sheet:
             blocks += [Prose(f"backward: {_head(line)}"), *_ways(line)]
         there, back = len(report.forward_collectives), len(report.backward_collectives)
         blocks.append(Prose(f"Collectives in all, each once: {there} forward, {back} backward."))
+    blocks += [Prose(report.repeats, "key")] if report.repeats else []
     return Sheet((*blocks, Prose(report.advice, "key")))
 
 
@@ -60,6 +61,7 @@ def _ways(line: LineReport) -> list[Block]:
             blocks.append(Prose("Free: each chip keeps its part of what it has."))
             continue
         blocks.append(_way(way, number))
+        blocks += [Prose(_spread(row)) for row in way.collectives if number == 1 and row.spread_s is not None]
     return blocks
 
 
@@ -82,6 +84,11 @@ def _way(way: StrategyRow, number: int) -> Grid:
         head += f", {amount(way.lower_s, 's')} at best, bound by {way.bound_by}{told}"
     columns = [Column("step", wrap=True), Column("per chip", wrap=True), Column("at best", right=True)]
     return table(columns if way.bound_by else columns[:2], [row[: 3 if way.bound_by else 2] for row in rows], head)
+
+
+def _spread(row: MoveRow) -> str:
+    name = row.array.split("[")[0].split(":")[0] or row.array
+    return f"Sliced over {', '.join(row.spread_over)} first (free), the gather of {name} takes {amount(row.spread_s, 's')}."
 
 
 def _longer(way: StrategyRow) -> float:
