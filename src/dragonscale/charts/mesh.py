@@ -62,11 +62,12 @@ class AxisFrame:
 
 def mesh_chart(
     axes: Sequence[MeshAxis], title: str, subtitle: str = "", chip: str = "chip", width: int = WIDTH,
-    height: float = ROOM[1],
+    height: float = ROOM[1], down: bool = False,
 ) -> Chart:  # fmt: skip
-    """The mesh and, beside it, its axes with what they move."""
+    """The mesh and, beside it, its axes with what they move; `down` stacks the groups of the outermost axis, where there is
+    room, so that two axes make rows and columns."""
     used = [one for one in axes if one.degree > 1]
-    frames, more = _enlarged(*mesh_frames([(one.name, one.degree) for one in used], height), height)
+    frames, more = _enlarged(*mesh_frames([(one.name, one.degree) for one in used], height, down), height)
     wide, tall = max((one.right for one in frames), default=CHIP), max((one.bottom for one in frames), default=CHIP)
     roles = {one.name: one.role for one in used}
     note = f"each square is one {chip}" + (", dots are the others" if more else "")
@@ -97,7 +98,9 @@ def _rect(one: AxisFrame) -> Row:
     return {"from": one.left, "to": one.right, "top": one.top, "bottom": one.bottom}
 
 
-def mesh_frames(axes: Sequence[tuple[str, int]], height: float = ROOM[1]) -> tuple[list[AxisFrame], list[Dot]]:
+def mesh_frames(
+    axes: Sequence[tuple[str, int]], height: float = ROOM[1], down: bool = False
+) -> tuple[list[AxisFrame], list[Dot]]:
     """Chips and frames at their places, outermost axis first, and where dots stand for what is not drawn.
 
     >>> frames, dots = mesh_frames([("fsdp", 2), ("tensor", 4)])
@@ -110,6 +113,8 @@ def mesh_frames(axes: Sequence[tuple[str, int]], height: float = ROOM[1]) -> tup
         # Inner groups leave room for some of the outer ones.
         part = (level + 1) / len(axes)
         room = max(ROOM[0] * part, 8 * (CHIP + APARTNESS)), height * part
+        if down and level == len(axes) - 1 > 0 and degree * (frames[0].bottom + APARTNESS + 3) <= height:
+            room = 0.0, height
         frames, dots = _repeated(frames, dots, name, degree, APARTNESS + (level > 0) * 3, room)
     return frames, dots
 

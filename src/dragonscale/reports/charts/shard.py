@@ -61,7 +61,9 @@ def mesh_picture(report: ShardReport) -> Chart:
         )
         axes.append(MeshAxis(name, size, roles[name], "", own))
     title, subtitle = _title(report)
-    return mesh_chart(axes, title, f"{subtitle}: what each chip sends")
+    sizes = ", ".join(f"{name}={size:,}" for name, size in report.sizes.items())
+    with_sizes = f"{subtitle}, {sizes}" if sizes else subtitle
+    return mesh_chart(axes, title, f"{with_sizes}: what each chip sends", down=len(axes) == 2)
 
 
 def _move(when: str, row: MoveRow) -> AxisMove:
