@@ -40,7 +40,7 @@ def bytes_of_a_scaled_format(model: str, dtype: str) -> Posed:
         traps=(
             Trap(2 * params, "That is bf16."),
             Trap(answer * 8, "Bits, not bytes."),
-            *((Trap(params * bits / 8, "The scales were left out."),) if dtype != "mxfp8" else ()),
+            Trap(params * bits / 8, "The scales were left out."),
         ),
         check=f'dscale calc "{model}.params * ({bits} + {scale}/{block}) / 8 * 1byte"',
         tolerance=0.01,

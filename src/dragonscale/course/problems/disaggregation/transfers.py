@@ -2,7 +2,7 @@
 
 from dragonscale.closed_forms.pools import break_even_bandwidth, transfer_seconds
 from dragonscale.course.problem import Posed, Trap, problem
-from dragonscale.course.problems.inference.machine import distinct, size
+from dragonscale.course.problems.inference.machine import size
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import dtype_bytes, load_chip
 from dragonscale.models import kv_bytes_per_token, load_model
@@ -42,7 +42,7 @@ def journey_of_a_cache(model: str, prompt: int, kv: str, chip: str, chips: int) 
             f"{chips}·{amount(port, 'bytes/s')} = {amount(chips * port, 'bytes/s')}",
             f"{amount(answer, 's')}",
         ),
-        traps=distinct(*traps),
+        traps=tuple(traps),
         check=f'dscale calc "transfer_seconds({size(token)} * {prompt}, {chips} * {amount(port, "bytes/s", 6)})"',
     )
 

@@ -129,7 +129,7 @@ def rows_with_a_capacity(tokens: int, experts: int, picks: int, capacity: float)
             f"· {number(capacity)} = {number(answer)}",
         ),
         traps=(
-            *((Trap(even, "That is the even share, without the capacity factor."),) if capacity > 1.06 else ()),
+            *((Trap(even, "That is the even share, without the capacity factor."),) if capacity > 1 else ()),
             *((Trap(answer / picks, f"Each token counts {picks} times."),) if picks > 1 else ()),
             Trap(float(tokens), "Those are all tokens."),
         ),

@@ -131,8 +131,7 @@ def slower_beyond_the_node(chip: str, nodes: int) -> Posed:
             f"{number(more)} / {number(one)} = {number(answer, 3)}",
         ),
         traps=(
-            *((Trap(rough / (1 / (8 * node)), "That takes the forms for many nodes, V/(M·W), on both sides."),)
-              if nodes <= 8 else ()),
+            Trap(rough / (1 / (8 * node)), "That takes the forms for many nodes, V/(M·W), on both sides."),
             Trap(node / leaf, "The links alone do not say it: how much of the array crosses them differs."),
         ),
         check=calc(f"(1/{nodes} * {nodes - 1}/{nodes} / {leaf:g}) / (1/8 * 7/8 / {node:g})"),

@@ -2,9 +2,10 @@
 
 from dragonscale.closed_forms.costs import pointwise_cost
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.chips import book_chip
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import Chip, load_chip
+from dragonscale.hardware import load_chip
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.hardware.parts import cores
 from dragonscale.hardware.slices import chips_to_hold
@@ -12,12 +13,6 @@ from dragonscale.notation import parse_einsum
 from dragonscale.rooflines import einsum_cost, rates_of, roofline
 
 KIB = 1024
-
-
-def rates_as_asked(name: str) -> Chip:
-    """A B200 as the book's problems have it (2.3 PFLOP/s, 8 TB/s); others by their datasheets."""
-    chip = load_chip(name)
-    return chip.reading("book") if name == "b200" else chip
 
 
 @problem(
@@ -94,7 +89,7 @@ def critical_intensity(chip: str, dtype: str) -> Posed | None:
     f=(8192, 14336, 28672),
 )
 def matmul_time(chip: str, batch: int, d: int, f: int) -> Posed | None:
-    gpu = rates_as_asked(chip)
+    gpu = book_chip(chip)
     line = parse_einsum(f"bf16[B={batch}, D={d}] @ bf16[D, F={f}]")
     found = roofline(einsum_cost(line), rates_of(gpu))
     peak, width = gpu.peak("bf16"), gpu.bandwidth("hbm")

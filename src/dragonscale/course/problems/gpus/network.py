@@ -127,7 +127,9 @@ def spine_switches(gpus: int, ports: int) -> Posed | None:
             Trap(links / half, "Those are the leaf switches; a spine uses all of its ports downwards."),
             Trap(answer / 8, "Every GPU's share of the node counts: 8 links a node, not one."),
         ),
-        check=f'dscale chips h100:{gpus} | grep -E "tier|spine"' if ports == 64 else calc(f"{links} / {ports}"),
+        check=f'dscale chips h100:{gpus} | grep -E "tier|spine"'
+        if ports == 64 and gpus > 256
+        else calc(f"{links} / {ports}"),
     )
 
 

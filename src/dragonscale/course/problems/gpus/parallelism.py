@@ -1,26 +1,17 @@
 """Where data, tensor and expert parallelism turn bound by the network under switches."""
 
-from functools import cache
-
 from dragonscale.closed_forms.switched import dp_tokens, ep_width, tp_ways
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.chips import book_chip, source_of
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import Chip, load_chip
 
 CLUSTERS = ("h100", "b200", "a100", "h200", "b300")
 
 
-@cache
-def rated(name: str) -> Chip:
-    """A chip with rates as questions round them: the H100's and H200's 989.5 TFLOP/s are 990."""
-    chip = load_chip(name)
-    return chip.reading("book") if name in ("h100", "h200") else chip
-
-
 def rates(name: str, tier: int) -> tuple[float, float]:
     """The peak in bf16 and what one child of a tier sends: a GPU (0) or a node (1)."""
-    chip = rated(name)
+    chip = book_chip(name)
     return float(chip.peak("bf16")), float(chip.network.levels[tier].bandwidth)  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -33,7 +24,7 @@ def rates(name: str, tier: int) -> tuple[float, float]:
 )
 def dp_inside_a_node(chip: str, adds: bool) -> Posed:
     peak, width = rates(chip, 0)
-    answer = dp_tokens(rated(chip), 8, in_network=adds)
+    answer = dp_tokens(book_chip(chip), 8, in_network=adds)
     how = "The switches add (SHARP), so an AllReduce takes V/W" if adds else "An AllReduce of V bytes takes 2V/W"
     return Posed(
         ask=f"The weights of a layer are copied on the 8 GPUs of a node, each with {amount(peak, 'FLOP/s')} in bf16 and "
@@ -52,7 +43,7 @@ def dp_inside_a_node(chip: str, adds: bool) -> Posed:
             Trap(answer * (2 if adds else 0.5), "That is the other kind of AllReduce."),
             Trap(answer * 8, "That is the node; the question is one GPU."),
         ),
-        check=calc(f"dp_tokens({chip}, gpus=8{', in_network=True' if adds else ''})"),
+        check=calc(f"dp_tokens({chip}, gpus=8{', in_network=True' if adds else ''})", source_of(chip)),
     )
 
 
@@ -65,10 +56,10 @@ def dp_inside_a_node(chip: str, adds: bool) -> Posed:
 )
 def dp_across_nodes(chip: str, gpus: int) -> Posed | None:
     peak, width = rates(chip, 1)
-    node = rated(chip).network.levels[0]  # pyright: ignore[reportAttributeAccessIssue]
+    node = book_chip(chip).network.levels[0]  # pyright: ignore[reportAttributeAccessIssue]
     if gpus % node.degree or gpus <= node.degree:
         return None
-    answer = dp_tokens(rated(chip), gpus)
+    answer = dp_tokens(book_chip(chip), gpus)
     inside = peak / node.bandwidth
     slower = min(width, node.bandwidth)
     return Posed(
@@ -88,7 +79,7 @@ def dp_across_nodes(chip: str, gpus: int) -> Posed | None:
             Trap(answer * node.degree, "The GPUs of a node reduce together, so the node's whole bandwidth serves each byte "
                  "once."),
         ),
-        check=calc(f"dp_tokens({chip}, gpus={gpus})"),
+        check=calc(f"dp_tokens({chip}, gpus={gpus})", source_of(chip)),
     )  # fmt: skip
 
 
@@ -103,8 +94,8 @@ def dp_across_nodes(chip: str, gpus: int) -> Posed | None:
 def dp_beside_a_split_model(chip: str, tensor: int, stages: int) -> Posed:
     split = tensor * stages
     peak, width = rates(chip, 1)
-    answer = dp_tokens(rated(chip), 4096, split=split)
-    alone = dp_tokens(rated(chip), 4096)
+    answer = dp_tokens(book_chip(chip), 4096, split=split)
+    alone = dp_tokens(book_chip(chip), 4096)
     return Posed(
         ask=f"4,096 GPUs in nodes of 8 (a node sends {amount(width, 'bytes/s')}, a GPU does {amount(peak, 'FLOP/s')} in bf16). "
         f"One copy of the model lies over {split} neighbouring GPUs (TP={tensor}, {stages} pipeline stage"
@@ -124,7 +115,7 @@ def dp_beside_a_split_model(chip: str, tensor: int, stages: int) -> Posed:
             *((Trap(alone, "A copy over several nodes has the links of all of them."),) if split > 8 else ()),
             *((Trap(alone / split, "GPUs of one node share its links: only whole nodes add bandwidth."),)),
         ),
-        check=calc(f"dp_tokens({chip}, gpus=4096, split={split})"),
+        check=calc(f"dp_tokens({chip}, gpus=4096, split={split})", source_of(chip)),
     )
 
 
@@ -137,7 +128,7 @@ def dp_beside_a_split_model(chip: str, tensor: int, stages: int) -> Posed:
 )
 def batch_for_a_cluster(chip: str, gpus: int) -> Posed:
     peak, width = rates(chip, 1)
-    each = dp_tokens(rated(chip), gpus)
+    each = dp_tokens(book_chip(chip), gpus)
     answer = each * gpus
     return Posed(
         ask=f"{count(gpus)} GPUs of {amount(peak, 'FLOP/s')} (bf16) in nodes of 8 that send {amount(width, 'bytes/s')} each "
@@ -152,7 +143,7 @@ def batch_for_a_cluster(chip: str, gpus: int) -> Posed:
             Trap(answer / 8, "C/W is for each GPU, not for each node."),
             Trap(each, "That is one GPU."),
         ),
-        check=calc(f"{gpus} * dp_tokens({chip}, gpus={gpus})"),
+        check=calc(f"{gpus} * dp_tokens({chip}, gpus={gpus})", source_of(chip)),
     )
 
 
@@ -166,7 +157,7 @@ def batch_for_a_cluster(chip: str, gpus: int) -> Posed:
 )
 def most_tensor_parallelism(chip: str, width: int, tier: str) -> Posed:
     peak, rate = rates(chip, 0 if tier == "node" else 1)
-    answer = tp_ways(rated(chip), width, tier)
+    answer = tp_ways(book_chip(chip), width, tier)
     where = "inside a node, a GPU" if tier == "node" else "over nodes, a node"
     return Posed(
         ask=f"A layer of two matmuls, D·F and F·D with F = {count(width)}, is split Y ways over F. A GPU does "
@@ -182,7 +173,7 @@ def most_tensor_parallelism(chip: str, width: int, tier: str) -> Posed:
             Trap(peak / rate, "That is C/W; divide F by it."),
             Trap(2 * answer, "Both the gather and the scatter take time: 4BD bytes in all."),
         ),
-        check=calc(f"tp_ways({chip}, {width}, '{tier}')"),
+        check=calc(f"tp_ways({chip}, {width}, '{tier}')", source_of(chip)),
     )
 
 
@@ -195,8 +186,8 @@ def most_tensor_parallelism(chip: str, width: int, tier: str) -> Posed:
 )
 def tensor_over_two_nodes(chip: str, width: int) -> Posed:
     peak, rate = rates(chip, 1)
-    answer = tp_ways(rated(chip), width, "leaf", exact=True)
-    rough = tp_ways(rated(chip), width, "leaf")
+    answer = tp_ways(book_chip(chip), width, "leaf", exact=True)
+    rough = tp_ways(book_chip(chip), width, "leaf")
     return Posed(
         ask=f"A layer of two matmuls with F = {count(width)} is split Y ways over F, over Y/8 nodes of 8. A GPU does "
         f"{amount(peak, 'FLOP/s')} in bf16, a node sends {amount(rate, 'bytes/s')}, and only what crosses nodes counts. "
@@ -225,7 +216,7 @@ def tensor_over_two_nodes(chip: str, width: int) -> Posed:
     dtype=("bf16", "fp8"),
 )
 def width_for_many_nodes(chip: str, dtype: str) -> Posed | None:
-    gpu = rated(chip)
+    gpu = book_chip(chip)
     if dtype not in gpu.matrix:
         return None
     node, leaf, *_ = gpu.network.levels  # pyright: ignore[reportAttributeAccessIssue]
@@ -265,7 +256,7 @@ def width_for_few_nodes(chip: str, nodes: int, picks: int) -> Posed | None:
         return None
     peak, rate = rates(chip, 1)
     ways = 8 * nodes
-    answer = ep_width(rated(chip), ways, picks)
+    answer = ep_width(book_chip(chip), ways, picks)
     return Posed(
         ask=f"Experts of two matmuls (D·F, F·D) are spread over Z = {ways} GPUs in {nodes} nodes of 8. Each token has "
         f"{picks} experts and is sent once to every node (some expert of it is on each), 2D bytes there and back. A GPU does "
@@ -281,8 +272,8 @@ def width_for_few_nodes(chip: str, nodes: int, picks: int) -> Posed | None:
             f"F = {number(peak / rate)} · ({ways} − 8) / {picks} = {number(answer)}",
         ),
         traps=(
-            Trap(ep_width(rated(chip)), "That is the bound for many more nodes than experts of a token."),
+            Trap(ep_width(book_chip(chip)), "That is the bound for many more nodes than experts of a token."),
             Trap(peak / rate * ways / picks, "A node keeps its own share: (M − 1)/M."),
         ),
-        check=calc(f"ep_width({chip}, ways={ways}, picks={picks})"),
+        check=calc(f"ep_width({chip}, ways={ways}, picks={picks})", source_of(chip)),
     )

@@ -3,8 +3,9 @@
 from dragonscale.closed_forms.rules_of_thumb import state_bytes
 from dragonscale.closed_forms.switched import dp_tokens
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.chips import book_chip, source_of
 from dragonscale.course.problems.commands import calc
-from dragonscale.course.problems.gpus.parallelism import rated
+from dragonscale.course.problems.gpus.parallelism import rates
 from dragonscale.course.words import amount, count, number
 from dragonscale.sharding.mesh import Mesh
 
@@ -19,7 +20,7 @@ from dragonscale.sharding.mesh import Mesh
     sequences=(15360, 1920, 3840, 7680),
 )
 def tokens_of_a_gpu(experts: int, stages: int, replicas: int, sequences: int) -> Posed:
-    mesh = Mesh({"X": replicas, "P": stages, "Y": experts}, rated("h100"))
+    mesh = Mesh({"X": replicas, "P": stages, "Y": experts}, book_chip("h100"))
     tokens = sequences * 4096
     answer = tokens / mesh.chips
     return Posed(
@@ -50,13 +51,13 @@ def tokens_of_a_gpu(experts: int, stages: int, replicas: int, sequences: int) ->
     sequences=(384, 96, 192, 768, 1536),
 )
 def bound_by_gradients(tensor: int, stages: int, gpus: int, sequences: int) -> Posed | None:
-    chip, split = rated("h100"), tensor * stages
+    chip, split = book_chip("h100"), tensor * stages
     needed, given = dp_tokens(chip, gpus, split=split), sequences * 4096 / gpus
     if not (given > 1.3 * needed or given < needed / 1.3):
         return None
-    nodes = max(1, split / 8)
+    nodes, (peak, leaf) = max(1, split / 8), rates("h100", 1)
     return Posed(
-        ask=f"{count(gpus)} H100s (990 TFLOP/s in bf16, 400 GB/s out of a node of 8) train a model with TP={tensor} and "
+        ask=f"{count(gpus)} H100s ({amount(peak, 'FLOP/s')} in bf16, {amount(leaf, 'bytes/s')} out of a node of 8) train a model with TP={tensor} and "
         f"{stages} pipeline stage{'s' if stages > 1 else ''} and steps of {sequences} sequences of 4,096 tokens; the rest is "
         "data parallelism. Does compute bind the backward pass, or the reduction of gradients between nodes (comms)?",
         answer="compute" if given > needed else "comms",
@@ -66,13 +67,14 @@ def bound_by_gradients(tensor: int, stages: int, gpus: int, sequences: int) -> P
         ),
         steps=(
             f"there are {sequences} · 4096 / {count(gpus)} = {number(given)} tokens for each GPU",
-            f"needed: 990e12 / ({number(nodes)} · 400e9) = {number(needed)}",
+            f"needed: {number(peak)} / ({number(nodes)} · {number(leaf)}) = {number(needed)}",
             f"{number(given)} is {'more' if given > needed else 'less'}, so "
             f"{'compute binds' if given > needed else 'the gradients bind'}.",
         ),
         options=("compute", "comms"),
         check=calc(
-            f"{sequences} * 4096 / {gpus} {'>' if given > needed else '<'} dp_tokens(h100, {gpus}, split={split})"
+            f"{sequences} * 4096 / {gpus} {'>' if given > needed else '<'} dp_tokens(h100, {gpus}, split={split})",
+            source_of("h100"),
         ),
     )
 
@@ -88,7 +90,7 @@ def bound_by_gradients(tensor: int, stages: int, gpus: int, sequences: int) -> P
 def state_beside_tensor_parallelism(billions: int, tensor: int, each: int) -> Posed:
     more = {10: (), 12: ("bf16",), 16: ("bf16", "fp32"), 18: ("fp32", "fp32")}[each]
     answer = state_bytes(billions * 1e9, "bf16", ("fp32", "fp32"), *more) / tensor
-    hold = rated("h100").hbm.capacity
+    hold = book_chip("h100").hbm.capacity
     return Posed(
         ask=f"A model of {billions}B parameters takes {each} bytes of training state a parameter. It is split by TP={tensor}; "
         "the rest of the cluster is pure data parallelism, which copies everything. How many bytes of state does each GPU "
@@ -98,7 +100,7 @@ def state_beside_tensor_parallelism(billions: int, tensor: int, each: int) -> Po
         hints=("Only tensor parallelism splits the state here.", "bytes = parameters · bytes of a parameter / TP"),
         steps=(
             f"{billions}e9 · {each} = {amount(billions * 1e9 * each, 'bytes')}",
-            f"/ {tensor} = {amount(answer, 'bytes')}, {'more than' if answer > hold else 'within'} the 80 GB of an H100",
+            f"/ {tensor} = {amount(answer, 'bytes')}, {'more than' if answer > hold else 'within'} the {amount(hold, 'bytes')} of an H100",
         ),
         traps=(
             Trap(answer * tensor, "Tensor parallelism splits weights and their state."),

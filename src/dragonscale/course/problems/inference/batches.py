@@ -7,7 +7,7 @@ from dragonscale.closed_forms.decode_floor import (
     linear_cost,
 )
 from dragonscale.course.problem import Posed, Trap, problem
-from dragonscale.course.problems.inference.machine import CHIPS, bytes_told, distinct, rates_told
+from dragonscale.course.problems.inference.machine import CHIPS, bytes_told, rates_told
 from dragonscale.course.words import count, number
 from dragonscale.hardware import dtype_bytes, load_chip
 from dragonscale.rooflines import rates_of
@@ -52,7 +52,7 @@ def critical_batch_of_formats(formats: tuple[str, str], chip: str) -> Posed | No
             f"loading: {dtype_bytes(weights):g}·P / {hbm}",
             f"B = {dtype_bytes(weights):g}/2 · {peak} / {hbm} = {number(answer)}",
         ),
-        traps=distinct(*traps),
+        traps=tuple(traps),
         check=f'dscale calc "critical_batch({chip}, weights={weights}, compute={compute})"',
     )
 

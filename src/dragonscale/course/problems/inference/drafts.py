@@ -3,7 +3,7 @@
 from dragonscale.closed_forms.decode_floor import critical_batch
 from dragonscale.closed_forms.speculation import best_drafts, free_drafts, kept_tokens, loop_seconds, seconds_for
 from dragonscale.course.problem import Posed, Trap, problem
-from dragonscale.course.problems.inference.machine import CHIPS, distinct, rates_told
+from dragonscale.course.problems.inference.machine import CHIPS, rates_told
 from dragonscale.course.words import amount, number
 from dragonscale.hardware import load_chip
 from dragonscale.rooflines import rates_of
@@ -94,7 +94,7 @@ def time_with_drafts(target: float, draft: float, drafts: int, chance: float, to
             f"yields {number(kept)} tokens",
             f"{tokens} / {number(kept)} · {amount(loop, 's')} = {amount(answer, 's')}",
         ),
-        traps=distinct(
+        traps=(
             Trap(tokens * target, "That is without drafts."),
             Trap(float(seconds_for(tokens, loop, drafts + 1)), "Not every draft is accepted."),
             Trap(float(seconds_for(tokens, target, kept)), "Drafting takes time too."),

@@ -151,6 +151,7 @@ def memory_left_on_a_chip(params: float, weights: str, chip: str, chips: int) ->
         ),
         traps=(
             Trap(held, "That is what the weights take."),
+            Trap(machine.hbm.capacity, "Each chip's part of the weights takes room."),
             Trap(
                 machine.hbm.capacity - held / dtype_bytes(weights) * (2 if weights != "bf16" else 1),
                 f"A weight in {weights} is {dtype_bytes(weights):g} bytes.",

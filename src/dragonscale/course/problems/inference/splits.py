@@ -165,7 +165,7 @@ def time_of_two_dims(batch: int, width: int, degrees: tuple[int, int], chip: str
 
 
 def _ring(ways: int, chip: str) -> Rings:
-    group = Mesh({"X": ways}, load_chip(chip).reading("book")).group(("X",))
+    group = Mesh({"X": ways}, load_chip(chip)).group(("X",))
     assert isinstance(group, Rings)
     return group
 

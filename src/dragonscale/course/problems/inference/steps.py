@@ -2,7 +2,7 @@
 
 from dragonscale.closed_forms.decode_floor import decode_times, throughput
 from dragonscale.course.problem import Posed, Trap, problem
-from dragonscale.course.problems.inference.machine import CHIPS, bandwidth_told, distinct, rates_told, size
+from dragonscale.course.problems.inference.machine import CHIPS, bandwidth_told, rates_told, size
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import dtype_bytes, load_chip
 from dragonscale.rooflines import rates_of
@@ -122,7 +122,7 @@ def step_of_a_large_batch(batch: int, params: float, token: float, context: int,
             f"{amount(float(step.cache), 's')}",
             f"together {amount(answer, 's')}",
         ),
-        traps=distinct(
+        traps=(
             Trap(float(step.weights + step.cache), "At this batch multiplying takes longer than loading the weights."),
             Trap(
                 float(max(step.math, step.weights + step.cache)),

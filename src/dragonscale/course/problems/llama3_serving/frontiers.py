@@ -4,31 +4,36 @@ from dragonscale.closed_forms.decode_floor import batch_within, cache_over_flops
 from dragonscale.closed_forms.serving_fleet import largest_batch
 from dragonscale.closed_forms.serving_splits import prefill_degree
 from dragonscale.course.problem import Posed, Trap, problem
-from dragonscale.course.problems.inference.machine import CHIPS, TPUS, distinct, rates_told, size
+from dragonscale.course.problems.inference.machine import CHIPS, TPUS, rates_told, size
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware import load_chip
+from dragonscale.models import kv_bytes_per_token, load_model
 from dragonscale.rooflines import rates_of
 
-MODELS = (("70B", 70e9, 163840), ("8B", 8.03e9, 65536), ("405B", 405.85e9, 258048))
-"""LLaMA-3 by name: parameters and cached numbers a token."""
+MODELS = ("llama3-70b", "llama3-8b", "llama3-405b")
 CONTEXTS = (2048, 1024, 4096, 8192, 16384, 32768, 65536)
 
 
-def model_told(model: tuple[str, float, int]) -> str:
-    name, params, token = model
-    return f"LLaMA-3 {name} ({amount(params, 'count')} parameters and {count(token)} bytes of cache a token, both int8; matmuls bf16)"
+def sizes_of(model: str) -> tuple[float, int]:
+    """A model's parameters, as its name rounds them, and the bytes of cache that a token takes in int8."""
+    return 1e9 * float(model.rpartition("-")[2].rstrip("b")), int(kv_bytes_per_token(load_model(model), "int8"))
+
+
+def model_told(model: str) -> str:
+    params, token = sizes_of(model)
+    return f"{model} ({number(params)} parameters and {count(token)} bytes of cache a token, both int8; matmuls bf16)"
 
 
 @problem(
     "llama3-serving",
     "The least latency there is",
     model=MODELS,
-    context=CONTEXTS,
+    context=(32768, 4096, 8192, 16384, 65536, 131072),
     chip=CHIPS,
     chips=(16, 8, 32, 64),
 )
-def least_latency(model: tuple[str, float, int], context: int, chip: str, chips: int) -> Posed | None:
-    machine, (_, params, token) = load_chip(chip), model
+def least_latency(model: str, context: int, chip: str, chips: int) -> Posed | None:
+    machine, (params, token) = load_chip(chip), sizes_of(model)
     if params + token * context > chips * machine.hbm.capacity:
         return None
     step = decode_times(1, token * context, params, chips, rates_of(machine), weights="int8")
@@ -46,7 +51,9 @@ def least_latency(model: tuple[str, float, int], context: int, chip: str, chips:
         traps=(
             Trap(2 * answer, "int8 is one byte."),
             Trap(float(step.math), "Those are the FLOPs, which take far less."),
+            Trap(float(step.weights), "The cache is read in every step too."),
         ),
+        tolerance=0.01,
         check=f'dscale calc "({size(params)} + {token} bytes * {context}) / ({chips} * {chip}.hbm_bandwidth)"',
     )
 
@@ -59,8 +66,8 @@ def least_latency(model: tuple[str, float, int], context: int, chip: str, chips:
     context=CONTEXTS,
     chip=CHIPS,
 )
-def highest_throughput(model: tuple[str, float, int], context: int, chip: str) -> Posed:
-    machine, (_, params, token) = load_chip(chip), model
+def highest_throughput(model: str, context: int, chip: str) -> Posed:
+    machine, (params, token) = load_chip(chip), sizes_of(model)
     cache = token * context
     answer = float(plateau(cache, params, rates_of(machine))) / 1e3
     one = decode_times(1, cache, params, 1, rates_of(machine), weights="int8")
@@ -82,7 +89,7 @@ def highest_throughput(model: tuple[str, float, int], context: int, chip: str) -
             Trap(1e-3 / float(one.math), "Caches are read as well."),
             Trap(1e-3 / float(one.cache), "Matmuls take time as well."),
         ),
-        check=f'dscale calc "1 / (2 FLOP * {params:g} / {chip}.bf16 + {token} bytes * {context} / {chip}.hbm_bandwidth)" '
+        check=f'dscale calc "1 / (2 FLOP * {params:.6g} / {chip}.bf16 + {token} bytes * {context} / {chip}.hbm_bandwidth)" '
         "--to /ms",
     )
 
@@ -95,11 +102,11 @@ def highest_throughput(model: tuple[str, float, int], context: int, chip: str) -
     chip=CHIPS,
     kv=(1, 2),
 )
-def context_of_caches(model: tuple[str, float, int], chip: str, kv: int) -> Posed:
-    machine, (name, params, token) = load_chip(chip), model
+def context_of_caches(model: str, chip: str, kv: int) -> Posed:
+    machine, (params, token) = load_chip(chip), sizes_of(model)
     answer = float(cache_over_flops(token * kv, params, rates_of(machine)))
     return Posed(
-        ask=f"LLaMA-3 {name} multiplies each token by {amount(params, 'count')} parameters in bf16 and keeps "
+        ask=f"{model} multiplies each token by {amount(params, 'count')} parameters in bf16 and keeps "
         f"{count(token * kv)} bytes for each cached one. {rates_told(machine)} From which context "
         "on does reading a sequence's cache take longer than multiplying its token?",
         answer=answer,
@@ -114,7 +121,7 @@ def context_of_caches(model: tuple[str, float, int], chip: str, kv: int) -> Pose
             Trap(answer / 2, "A multiply-add is two FLOPs."),
             Trap(params / (token * kv), "That compares bytes with bytes; here FLOPs meet bytes."),
         ),
-        check=f'dscale calc "cache_over_flops({token * kv} bytes, {params:g}, {chip})"',
+        check=f'dscale calc "cache_over_flops({token * kv} bytes, {params:.6g}, {chip})"',
     )
 
 
@@ -128,10 +135,8 @@ def context_of_caches(model: tuple[str, float, int], chip: str, kv: int) -> Pose
     chip=CHIPS,
     chips=(64, 8, 16, 32, 128),
 )
-def batch_of_a_latency(
-    model: tuple[str, float, int], context: int, limit: float, chip: str, chips: int
-) -> Posed | None:
-    machine, (_, params, token) = load_chip(chip), model
+def batch_of_a_latency(model: str, context: int, limit: float, chip: str, chips: int) -> Posed | None:
+    machine, (params, token) = load_chip(chip), sizes_of(model)
     cache = token * context
     rough = float(batch_within(limit, cache, params, chips, rates_of(machine), weights="int8"))
     fits = float(largest_batch(chips * machine.hbm.capacity, params, cache))
@@ -167,7 +172,7 @@ def batch_of_a_latency(
                 "Both the time and the memory limit the batch.",
             ),
         ),
-        check=f'dscale calc "floor(min(batch_within({amount(limit, "s")}, {token} bytes * {context}, {params:g}, '
+        check=f'dscale calc "floor(min(batch_within({amount(limit, "s")}, {token} bytes * {context}, {params:.6g}, '
         f"{chips}, {chip}, weights=int8), "
         f'largest_batch({chips}*{chip}.hbm, {size(params)}, {token} bytes * {context})))"',
     )
@@ -198,7 +203,7 @@ def degree_of_llama3(width: int, chip: str, axes: int) -> Posed | None:
             f"W = 2·{amount(link, 'bytes/s')} = {amount(2 * link, 'bytes/s')} an axis",
             f"{axes}·{width}·{number(2 * link)} / {number(machine.peak())} = {number(answer)}",
         ),
-        traps=distinct(
+        traps=(
             Trap(
                 answer / 2, "A link works in both directions at once (unless the axis is a line that does not close)."
             ),

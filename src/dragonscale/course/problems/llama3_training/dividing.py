@@ -174,9 +174,11 @@ def several_pods(tokens: int, pods: int, model: str) -> Posed:
     params=(70e9, 8e9, 405e9),
     tokens=(15e12, 2e12, 30e12),
 )
-def days_on_several_pods(pods: int, mfu: float, params: float, tokens: float) -> Posed:
+def days_on_several_pods(pods: int, mfu: float, params: float, tokens: float) -> Posed | None:
     peak, flops = load_chip("v5p").peak("bf16"), float(model_flops(params, tokens))
     answer = float(run_seconds(flops, pods * 8960, peak, mfu))
+    if answer < 2 * DAY:
+        return None
     return Posed(
         ask=f"{pods} pods of 8,960 v5p ({amount(peak, 'FLOP/s')} each) train {number(params)} parameters on {number(tokens)} tokens at {mfu:.0%} MFU. How long does it take? 6 FLOPs a parameter and "
         f"token; answer in days, such as 12d.",

@@ -98,11 +98,13 @@ def years_on_one_chip(params: float, tokens: float, chip: str) -> Posed:
     fleet=FLEETS,
     mfu=(0.4, 0.3, 0.5, 0.55),
 )
-def days_of_a_run(params: float, tokens: float, fleet: tuple[str, str, int], mfu: float) -> Posed:
+def days_of_a_run(params: float, tokens: float, fleet: tuple[str, str, int], mfu: float) -> Posed | None:
     chip, on, chips = fleet
     peak = load_chip(chip).peak("bf16")
     flops = float(model_flops(params, tokens))
     answer = float(run_seconds(flops, chips, peak, mfu))
+    if answer < 2 * DAY:
+        return None
     return Posed(
         ask=f"How long do {count(chips)} {chip}s of {amount(peak, 'FLOP/s')} take at {mfu:.0%} MFU to train {number(params)} parameters on {number(tokens)} tokens? "
         f"6 FLOPs a parameter and token; answer in days, such as 12d.",

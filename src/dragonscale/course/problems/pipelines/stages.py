@@ -4,8 +4,8 @@ from dragonscale.closed_forms.pipelined import pipeline_hops, pipeline_time
 from dragonscale.closed_forms.switched import dp_tokens
 from dragonscale.collectives import Switches
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.chips import book_chip
 from dragonscale.course.problems.commands import calc
-from dragonscale.course.problems.gpus.parallelism import rated
 from dragonscale.course.words import amount, count, number
 from dragonscale.hardware.chip import Level
 from dragonscale.models import parameters, simple
@@ -118,7 +118,7 @@ def layers_worth_of_head(d: int, f: int, vocab: int, kv: int) -> Posed:
     tensor=(8, 16),
 )
 def gradients_of_a_stage(stages: int, tensor: int) -> Posed:
-    chip = rated("h100")
+    chip = book_chip("h100")
     answer = dp_tokens(chip, 16384, split=tensor) / dp_tokens(chip, 16384, split=tensor * stages)
     return Posed(
         ask=f"16,384 H100s in nodes of 8 train with TP={tensor}, pure data parallelism and {stages} pipeline stages, each stage on "

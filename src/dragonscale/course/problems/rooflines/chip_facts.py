@@ -23,8 +23,3 @@ def told(name: str, dtype: str = "bf16") -> str:
 def has_format(name: str, dtype: str) -> bool:
     """Whether a chip multiplies a format natively."""
     return dtype in load_chip(name).matrix
-
-
-def some(amount_of: float, noun: str) -> str:
-    """A number of things: `1 byte`, `2 bytes`."""
-    return f"{amount_of:g} {noun}" + ("" if amount_of == 1 else "s")

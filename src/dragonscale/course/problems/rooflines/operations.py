@@ -2,8 +2,8 @@
 
 from dragonscale.closed_forms.costs import attention_cost
 from dragonscale.course.problem import Posed, Trap, problem
-from dragonscale.course.problems.rooflines.chip_facts import CHIPS, has_format, peak_and_hbm, some, told
-from dragonscale.course.words import amount, count, number
+from dragonscale.course.problems.rooflines.chip_facts import CHIPS, has_format, peak_and_hbm, told
+from dragonscale.course.words import amount, count, number, some
 from dragonscale.hardware import dtype_bytes, load_chip
 from dragonscale.notation import parse_einsum
 from dragonscale.rooflines import attainable, einsum_cost, rates_of, roofline
@@ -161,8 +161,7 @@ def attention_crossover(chip: str, groups: int) -> Posed:
     unit = attention_cost(1, 1, 1, 1, groups, 128)
     answer = float(made.intensity("bf16")) / float(unit.intensity())
     traps = [Trap(2 * answer, "4·T·T·N·H FLOPs over 4·T·H·(N + K) bytes: a factor of two too many.")]
-    if groups <= 8:
-        traps.append(Trap(peak / hbm, "C/W is only the limit for very many query heads to a KV head."))
+    traps.append(Trap(peak / hbm, "C/W is only the limit for very many query heads to a KV head."))
     return Posed(
         ask=f"Flash attention over a prompt of T tokens (T queries, T keys, no mask), bf16, {some(groups, 'query head')} to each KV "
         f"head; queries, keys, values and the result cross HBM once. From which T on does compute bind? {told(chip)}.",

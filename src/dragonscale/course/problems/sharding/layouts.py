@@ -3,9 +3,10 @@
 import math
 
 from dragonscale.course.problem import Posed, Trap, problem
+from dragonscale.course.problems.chips import book_chip
 from dragonscale.course.problems.sharding.flags import given
 from dragonscale.course.words import amount, count
-from dragonscale.hardware import dtype_bytes, load_chip
+from dragonscale.hardware import dtype_bytes
 from dragonscale.notation import Array, parse_array
 from dragonscale.rooflines import Cost, rates_of, roofline
 from dragonscale.sharding import Mesh, local_bytes, local_shape, replicated_over
@@ -189,7 +190,7 @@ def replicas_of_an_element(layout: str, mesh: dict[str, int]) -> Posed | None:
 )
 def reading_a_shard(chip: str, dtype: str, mesh: dict[str, int], shape: tuple[int, int]) -> Posed:
     array, chips, sizes = parse_array(f"A:{dtype}[I_XY, J]"), Mesh(mesh), dict(zip("IJ", shape, strict=True))
-    held, rates = local_bytes(array, sizes, chips), rates_of(load_chip(chip).reading("book"))
+    held, rates = local_bytes(array, sizes, chips), rates_of(book_chip(chip))
     seconds = roofline(Cost(bytes={"hbm": held}), rates).lower
     speed = held / seconds
     return Posed(

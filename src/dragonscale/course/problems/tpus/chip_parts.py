@@ -3,8 +3,7 @@
 from dragonscale.closed_forms.chip_parts import reduction_shifts, systolic_flops
 from dragonscale.closed_forms.costs import padded
 from dragonscale.course.problem import Posed, Trap, problem
-from dragonscale.course.problems.rooflines.chip_facts import some
-from dragonscale.course.words import amount, count, number
+from dragonscale.course.words import amount, count, number, some
 from dragonscale.evidence.xla.layouts import padded_bytes
 from dragonscale.hardware import load_chip
 

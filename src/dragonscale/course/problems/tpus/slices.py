@@ -3,8 +3,7 @@
 import math
 
 from dragonscale.course.problem import Posed, Trap, problem
-from dragonscale.course.problems.rooflines.chip_facts import some
-from dragonscale.course.words import amount, count, number
+from dragonscale.course.words import amount, count, number, some
 from dragonscale.hardware import Slice, Torus, load_chip, parse_slice
 from dragonscale.hardware.slices import chips_to_hold
 

@@ -64,8 +64,7 @@ def message_between_corners(piece: str, shape: str) -> Posed | None:
     link, hop = float(made.chip.facts["ici.link"].value), float(made.chip.facts["ici.hop_latency"].value)
     answer, moving = float(cost.upper), float(cost.bandwidth)
     traps = [Trap(moving * paths + float(cost.latency), f"{paths} ways share no link; use them all.")]
-    if float(cost.latency) > 0.06 * answer:
-        traps.append(Trap(moving, "The first byte has to travel before the rest follows."))
+    traps.append(Trap(moving, "The first byte has to travel before the rest follows."))
     return Posed(
         ask=f"{shape} is sent from chip {zero} to chip {target} of {piece}. A link carries {amount(link, 'bytes/s')} one way "
         f"and a hop takes {amount(hop, 's')}; {paths} ways share no link, and the shortest has {far} hops. "

@@ -173,21 +173,21 @@ def attention_share_of_a_model(model: str, length: int) -> Posed:
     answer = float(flops["scores"]) / total
     full = float(whole["scores"]) / float(sum(whole.values()))
     rest = total - float(flops["scores"])
+    scores, others = amount(float(flops["scores"]) / length, "FLOP"), amount(rest / length, "FLOP")
     return Posed(
         ask=f"Which share of all FLOPs are attention's dot products in {model} at {count(length)} tokens, causal mask counted? "
-        f"Its other matmuls are {amount(rest / length, 'FLOP')} a token forward, its dot products "
-        f"{amount(float(flops['scores']) / length, 'FLOP')}. Answer as a fraction or in percent.",
+        f"Its other matmuls are {others} a token forward, its dot products {scores}. Answer as a fraction or in percent.",
         answer=answer,
         hints=("The share is of everything.", "scores / (scores + matmuls)."),
         steps=(
-            f"all: {amount(rest / length, 'FLOP')} + {amount(float(flops['scores']) / length, 'FLOP')} = {amount(total / length, 'FLOP')} a token",
+            f"all: {others} + {scores} = {amount(total / length, 'FLOP')} a token",
             f"share: {number(answer, 3)}",
         ),
         traps=(
             Trap(answer / (1 - answer), "That is dot products over the other matmuls, not the share of all."),
             Trap(full, "That counts the whole square; a causal mask leaves half of it."),
         ),
-        check=f'dscale models {model} --seq {length} --width 120 | grep "dot products"',
+        check=f'dscale calc "{scores} / ({others} + {scores})"',
         tolerance=0.03,
     )
 
