@@ -229,9 +229,9 @@ def _rows(steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[
             times = [shown(collective_time(step.kind, volume, group, how).lower) for how in (EXACT, BOOK)]
         sent = wire_bytes(step.kind, volume, mesh.size(*step.axes))
         move = step.kind, list(step.axes), str(step.before), str(step.after), shown(volume), shown(sent)
-        rows.append(
-            MoveRow("before" if step in before else "after", *move, *times, *spread(step, times[0], sizes, mesh))
-        )
+        over, spread_s = spread(step, times[0], sizes, mesh)
+        when = "before" if step in before else "after"
+        rows.append(MoveRow(when, *move, times[0], times[1], spread_over=over, spread_s=spread_s))
     return rows
 
 
