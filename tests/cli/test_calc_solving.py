@@ -156,6 +156,11 @@ OUT_OF_RANGE = {
     "goodput(1e6, 1/day, 10min, 10min)": "No time is left",
     "time_with_failures(1 day, -2)": "share of -2",
     "split_tokens(v5p, 32768, 256, 16)": "at any batch: 12.9 is the most",
+    "bus_bandwidth(max, 8, 64, 1)": "no collective 'max'",
+    "counterpart(SM, source=npu)": "no kind of chip called 'npu'",
+    "resident_warps(v5p, 32)": "no registers that warps share",
+    "transfer_time(1e18, v5p:4x4x4, (x, x, 1), (0, 1, 1))": "give the letters values",
+    "tokens_per_loop(4096, 4096)": "too large",
     "h100.ici_lnk": "h100 has no ici_lnk",
 }
 

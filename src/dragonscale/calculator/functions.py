@@ -69,7 +69,7 @@ def call(name: str, given: list[Any], named: dict[str, Any]) -> Any:
             raise
         raise InputError(f"{name} lacks a size for {error}; it takes {_written(signature)}.") from None
     except TypeError:
-        if not any(hasattr(one, "free_symbols") for one in bound.arguments.values()):
+        if not any(map(_has_letters, bound.arguments.values())):
             raise
         raise InputError(f"{name} compares what it is given; give the letters values.") from None
     made = measured(answer, result_unit(name))
@@ -102,6 +102,11 @@ def _bound(name: str, signature: inspect.Signature, given: list[Any], named: dic
             tuple(taken_as(name, kinds[key], one) for one in value) if several else taken_as(name, kinds[key], value)
         )
     return bound
+
+
+def _has_letters(value: Any) -> bool:
+    several = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+    return hasattr(value, "free_symbols") or any(map(_has_letters, several))
 
 
 def _own(key: str, signature: inspect.Signature) -> str:
@@ -151,6 +156,8 @@ def measured(answer: Any, unit: str) -> Any:
         return Measure.of(answer, unit)
     try:
         return Measure.of(float(answer), unit)
+    except OverflowError:
+        raise InputError("The result is too large a number.") from None
     except (TypeError, ValueError):
         return answer
 

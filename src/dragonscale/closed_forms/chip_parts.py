@@ -12,6 +12,9 @@ WARP = 32
 
 def counterpart(part: str, source: str = "gpu", target: str = "tpu") -> str:
     """What the other kind of chip calls a part."""
+    for kind in (source, target):
+        if kind not in PARTS:
+            raise unknown("kind of chip called", kind, PARTS)
     roles = {name: role for role, name in PARTS[source].items()}
     if part not in roles:
         raise unknown(f"part of a {source.upper()} called", part, roles)
@@ -63,6 +66,8 @@ def cube_side(flops_per_cycle: Number) -> Number:
 
 def resident_warps(chip: Chip, registers_per_thread: Number) -> Number:
     """Warps of a GPU that fit on one SM at once: its registers are dealt out to their threads."""
+    if "registers_per_sm" not in chip.structure:
+        raise InputError(f"{chip.title} has no registers that warps share; GPUs have.")
     return minimum(
         int(chip.structure["registers_per_sm"]) / (WARP * registers_per_thread), int(chip.structure["warps_per_sm"])
     )

@@ -181,7 +181,10 @@ def wire_bytes(kind: str, volume: Number, size: Number) -> Number:
     """
     part = (size - 1) / size
     gathered = dict.fromkeys(("all_gather", "reduce_scatter"), part)
-    return volume * (gathered | {"all_reduce": 2 * part, "all_to_all": part / size, "permute": 1})[kind]
+    parts = gathered | {"all_reduce": 2 * part, "all_to_all": part / size, "permute": 1}
+    if kind not in parts:
+        raise unknown("collective", kind, parts)
+    return volume * parts[kind]
 
 
 def sent_bytes(kind: str, volume: Number, group: Group, options: Options = BOOK) -> Number:
