@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,6 +66,7 @@ def told_well(posed: Posed) -> Posed:
         hints=tuple(map(in_english, posed.hints)),
         steps=tuple(map(in_english, posed.steps)),
         traps=tuple(Trap(one.value, in_english(one.why)) for one in merged(posed)),
+        check=re.sub(r"(?<=\d)e\+0*(?=\d)", "e", posed.check),
     )
 
 

@@ -173,7 +173,7 @@ def gpus_that_hold_it(model: str, chip: str, way: str) -> Posed:
         hints=("Bytes over the bytes of a chip, rounded up.", "chips = ⌈bytes · P / HBM⌉."),
         steps=(f"{each} · {number(params, 6)} = {amount(each * params, 'bytes')}", f"/ {amount(one.hbm.capacity, 'bytes')} = {each * params / one.hbm.capacity:.2f}, so {count(answer)}"),
         traps=(
-            Trap(float(chips_to_hold(one, each / 8 * params)), "Bytes, not bits: nothing is divided by 8."),
+            *((Trap(answer - 1, "So many do not hold the last bytes: round up."),) if answer > 1 else ()),
             Trap(float(chips_to_hold(one, {16: 2, 2: 16}[each] * params)), "Count the bytes that are named."),
         ),
         check=f'dscale calc "ceil({each}byte * {model}.params / {chip}.hbm)"',
