@@ -24,16 +24,29 @@ def solved(first: Any, second: Any, sign: str, unknown: str) -> tuple[list[Any],
         poly = None
     if poly is None or not 1 <= poly.degree() <= 2:
         raise InputError(f"The equation cannot be solved for {unknown} as a formula; give the other letters values.")
-    found = [_shorter(root) for root in sympy.solve(above, wanted)]
+    found = [root for root in map(_shorter, _roots(poly)) if root.is_positive is not False]
     if not found:
         raise InputError(f"No value of {unknown} above zero makes both sides equal.")
     return [rounded(root) for root in found], sign if sign == "=" else _side(poly, below, sign, unknown)
 
 
+def _roots(poly: Any) -> list[Any]:
+    """Roots of a line or a parabola."""
+    import sympy
+
+    first, *middle, last = poly.all_coeffs()
+    if not middle:
+        return [-last / first]
+    root = sympy.sqrt(sympy.expand(middle[0] ** 2 - 4 * first * last))
+    return list(dict.fromkeys((-middle[0] + way * root) / (2 * first) for way in (-1, 1)))
+
+
 def _shorter(root: Any) -> Any:
     import sympy
 
-    return sympy.simplify(root) if nodes(root) <= MOST_SIMPLIFIED else root
+    # simplify draws a large number into a logarithm as its power
+    plain = nodes(root) <= MOST_SIMPLIFIED and not root.has(sympy.log, sympy.exp)
+    return sympy.simplify(root) if plain else sympy.together(root)
 
 
 def _side(poly: Any, below: Any, sign: str, unknown: str) -> str:
@@ -56,6 +69,8 @@ def without_factors(above: Any) -> Any:
     import sympy
 
     letters = sorted(above.free_symbols, key=str)
+    if not letters:
+        return above
     try:
         terms = sympy.Poly(above, *letters).monoms()
     except sympy.PolynomialError:

@@ -86,8 +86,8 @@ def _whatever_the_others(
             return None
     one, two = ([float(value.number) for value in each.values] for each in found)
     alike = (
-        len(one) == len(two)
-        and found[0].said == found[1].said
+        0 < len(one) == len(two)
+        and found[0].sign == found[1].sign
         and all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(one, two, strict=True))
     )
     return found[0] if alike else None
