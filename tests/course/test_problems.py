@@ -79,9 +79,10 @@ def check_variant(made: Variant) -> None:
 
 def check_whole(posed: Posed, name: str) -> None:
     """Of a whole number the neighbours are wrong, and so is what lies between."""
-    assert posed.answer == round(float(posed.answer)), name
+    answer = float(posed.answer)
+    assert answer == round(answer), name
     for step in (-2, -1, -0.5, 0.5, 1, 2):
-        assert posed.answer + step <= 0 or not judge(posed, repr(float(posed.answer) + step)).right, (
+        assert answer + step <= 0 or not judge(posed, repr(answer + step)).right, (
             f"{name}: {step:+g} is taken for right"
         )
 

@@ -3,7 +3,7 @@
 from dragonscale.course.words import a, amount
 from dragonscale.hardware import Chip, dtype_bytes
 
-TPUS = ("v5e", "v5p", "v6e", "tpu7x", "v4p")
+TPUS = ("v5e", "v5p", "v6e", "tpu7x", "v4")
 CHIPS = ("v5e", "v5p", "v6e", "tpu7x", "a100", "h100", "h200", "b200", "mi300x")
 
 

@@ -130,7 +130,7 @@ def chips_for_two_dims(ratio: float, axes: tuple[int, int]) -> Posed:
     batch=(64, 16, 32, 128),
     width=(8192, 4096, 5120),
     degrees=((4, 32), (2, 32), (4, 16), (8, 16), (8, 32)),
-    chip=("v5e", "v5p", "v6e", "v4p"),
+    chip=("v5e", "v5p", "v6e", "v4"),
 )
 def time_of_two_dims(batch: int, width: int, degrees: tuple[int, int], chip: str) -> Posed:
     machine, hidden, (x, y) = load_chip(chip), 4 * width, degrees
@@ -175,7 +175,7 @@ def _ring(ways: int, chip: str) -> Rings:
     "Too small for its links",
     cases=("inference.appC_latency_threshold",),
     ways=(8, 4, 16, 32),
-    chip=("v5e", "v5p", "v6e", "v4p", "tpu7x"),
+    chip=("v5e", "v5p", "v6e", "v4", "tpu7x"),
 )
 def bytes_below_latency(ways: int, chip: str) -> Posed:
     ring = _ring(ways, chip)
@@ -207,7 +207,7 @@ def bytes_below_latency(ways: int, chip: str) -> Posed:
     cases=("inference.appC_Y_rule",),
     batch=(16, 8, 32, 64, 128),
     width=(8192, 4096, 5120, 16384),
-    chip=("v5e", "v5p", "v6e", "v4p"),
+    chip=("v5e", "v5p", "v6e", "v4"),
 )
 def degree_below_latency(batch: int, width: int, chip: str) -> Posed:
     ring = _ring(8, chip)

@@ -81,7 +81,7 @@ def gain_of_overlap(naive: float, overlapped: float, alone: float) -> Posed | No
 @problem(
     "jax",
     "When a hop hides under its matmul",
-    chip=("v5p", "v5e", "v4p", "v6e"),
+    chip=("v5p", "v5e", "v4", "v6e"),
     ways=("one direction", "both directions"),
     ring=(4, 8, 16),
 )
@@ -116,7 +116,7 @@ def width_that_hides_a_hop(chip: str, ways: str, ring: int) -> Posed:
 @problem(
     "jax",
     "Gather first, then multiply",
-    chip=("v5e", "v5p", "v6e", "v4p"),
+    chip=("v5e", "v5p", "v6e", "v4"),
     tokens=(1024, 4096, 8192, 2048),
     width=(2048, 4096, 8192),
     ring=(4, 8),

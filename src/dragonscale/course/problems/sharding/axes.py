@@ -51,7 +51,7 @@ def all_gather_on_a_line(rows: int, columns: int, slice_: str) -> Posed:
     "Several axes share the work",
     cases=("sharding.allgather_multi_axis:t",),
     size=("64MB", "256MB", "1GB", "134MB"),
-    chip=("v4p", "v5p", "tpu7x"),
+    chip=("v4", "v5p", "tpu7x"),
     axes=("XYZ", "XY", "YZ"),
     shape=("4x4x4", "8x8x8", "4x8x8", "8x16x16"),
 )
@@ -83,7 +83,7 @@ def several_axes(size: str, chip: str, axes: str, shape: str) -> Posed:
     "A mesh axis on two axes of the hardware",
     cases=("sharding.logical_axis_over_two_hw_axes:t_allgather_X",),
     size=("64MB", "256MB", "1GB", "90MB"),
-    chip=("v5p", "v4p", "tpu7x"),
+    chip=("v5p", "v4", "tpu7x"),
     layout=(
         ("4x4x4", {"X": 16, "Y": 4}),
         ("4x4x8", {"X": 16, "Y": 8}),

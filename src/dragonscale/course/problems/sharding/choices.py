@@ -9,7 +9,7 @@ from dragonscale.sharding import Mesh, strategies
 from dragonscale.sharding.algebra import Strategy
 
 LINE = "In[B, D] @ W[D_X, F] -> Out[B, F]"
-CHIPS = ("v5p", "v5e", "v4p", "v6e")
+CHIPS = ("v5p", "v5e", "v4", "v6e")
 
 
 def _ways(sizes: dict[str, int], mesh: Mesh) -> dict[str, Strategy]:
@@ -157,7 +157,7 @@ def gather_or_add_up(chip: str, tokens: int, width: int) -> Posed | None:
     "sharding",
     "Tokens that hide the gathering of weights",
     cases=("sharding.q4_critical:s1_comms_bound_below_B",),
-    chip=("v5p", "v5e", "v4p", "v6e", "tpu7x", "v3"),
+    chip=("v5p", "v5e", "v4", "v6e", "tpu7x", "v3"),
     axes=(1, 2),
 )
 def tokens_that_hide_a_gather(chip: str, axes: int) -> Posed:
@@ -196,7 +196,7 @@ def tokens_that_hide_a_gather(chip: str, axes: int) -> Posed:
     "sharding",
     "How many ways partial sums can be hidden",
     cases=("sharding.q4_max_X:X_max",),
-    chip=("v5p", "v5e", "v4p", "v6e"),
+    chip=("v5p", "v5e", "v4", "v6e"),
     width=(8192, 16384, 32768, 65536, 28672),
 )
 def ways_that_hide_partial_sums(chip: str, width: int) -> Posed:

@@ -6,7 +6,7 @@ from dragonscale.course.problems.sharding.flags import FIRST_ORDER, hop_seconds_
 from dragonscale.course.words import amount, number
 from dragonscale.units import parse
 
-TPUS = ("v5e", "v4p", "v5p", "v6e")
+TPUS = ("v5e", "v4", "v5p", "v6e")
 SIZES = ("100MB", "34MB", "1GB", "256MB", "64MB", "500MB")
 NAMES = {
     "all_gather": "an AllGather",

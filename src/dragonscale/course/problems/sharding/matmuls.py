@@ -197,7 +197,7 @@ def network_time_of_a_matmul(line: str, slice_: str, size: int) -> Posed | None:
         "A[I_X, J] @ B[J, K_Y] -> C[I_X, K_Y]",
         "A[I_X, J] @ B[J, K] -> C[I_X, K]",
     ),
-    chip=("v5e", "v5p", "v6e", "v4p"),
+    chip=("v5e", "v5p", "v6e", "v4"),
     axes=((4, 4), (8, 4), (2, 2), (16, 16)),
     size=(4096, 8192, 16384),
 )
@@ -237,7 +237,7 @@ def compute_time_of_a_matmul(line: str, chip: str, axes: tuple[int, int], size: 
     "sharding",
     "Tensor parallelism: one AllReduce for an MLP",
     cases=("sharding.q7_times:tp_t_comms_ideal",),
-    chip=("v5e", "v4p", "v5p", "v6e"),
+    chip=("v5e", "v4", "v5p", "v6e"),
     tokens=(128, 256, 1024, 4096),
     width=(8192, 4096, 16384),
 )
