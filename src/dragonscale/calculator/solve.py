@@ -76,19 +76,20 @@ def _left(first: Node, second: Node, letters: list[str], scope: Scope) -> list[s
 def _whatever_the_others(
     first: Node, second: Node, sign: str, unknown: str, letters: list[str], scope: Scope
 ) -> Solution | None:
-    """The value of a letter by numbers, if it is the same for two sets of values of the others: then they cancel."""
+    """The value of a letter by numbers, if it is the same for small, middling and large values of the others: then they cancel."""
     found: list[Solution] = []
-    for scale in (1.0, 7.3):
+    for scale in (1.0, 7.3e4, 1.1e-4):
         others = {letter: Measure(scale * (3 + place)) for place, letter in enumerate(letters) if letter != unknown}
         try:
             found.append(_by_numbers(first, second, sign, unknown, scope, others))
         except InputError:
             return None
-    one, two = ([float(value.number) for value in each.values] for each in found)
-    alike = (
-        0 < len(one) == len(two)
-        and found[0].sign == found[1].sign
-        and all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(one, two, strict=True))
+    sizes = [[float(value.number) for value in each.values] for each in found]
+    alike = all(
+        0 < len(one) == len(sizes[0])
+        and each.sign == found[0].sign
+        and all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(one, sizes[0], strict=True))
+        for one, each in zip(sizes, found, strict=True)
     )
     return found[0] if alike else None
 
