@@ -181,5 +181,5 @@ def test_what_a_function_does_not_take_is_told(text: str) -> None:
 def test_a_fraction_before_a_unit_is_said_to_be_a_division() -> None:
     found = ds.calc("1/2 GB")
     assert found.value == 5e-10
-    assert "read as 1 divided by 2 GB" in found.notes_beside[0]
+    assert "divides by 2 GB" in found.notes_beside[0]
     assert not ds.calc("10*70e9/h100.hbm").notes_beside

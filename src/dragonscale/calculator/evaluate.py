@@ -106,19 +106,18 @@ def _operated(node: Operator, scope: Scope) -> Measure:
         start = start.first
     value = _measure(start, scope)
     for one in reversed(chain):
-        _note_division(one, scope)
+        _note_division(one, value, scope)
         value = OPERATORS[one.sign](value, _measure(one.second, scope))
     return value
 
 
-def _note_division(node: Operator, scope: Scope) -> None:
-    """Say how `1/2 GB` is read, whose bytes an answer does not show."""
-    above, below = node.first, node.second
-    if node.sign != "/" or not (isinstance(above, FigureNode) and isinstance(below, FigureNode)):
+def _note_division(node: Operator, above: Measure, scope: Scope) -> None:
+    """Say how `1/2 GB` is read: a bare number is divided by the bytes, which its answer does not show."""
+    below = node.second
+    if node.sign != "/" or not isinstance(below, FigureNode) or any(above.exponents):
         return
-    if not any(above.measure.exponents) and below.measure.unit in ("bytes", "FLOP"):
-        read = f"{above.text}/{below.text} is read as {above.text} divided by {below.text}"
-        scope.notes[f"{read}; a fraction of a unit is written (1/2)*1 GB."] = None
+    if below.measure.unit in ("bytes", "FLOP"):
+        scope.notes[f"…/{below.text} divides by {below.text}; a fraction of a unit is written (1/2)*1 GB."] = None
 
 
 def _measure(node: Node, scope: Scope) -> Measure:

@@ -8,6 +8,8 @@ leaves one GPU (inside a node) or one node (beyond).
 >>> h100 = load_chip("h100").reading("book")
 >>> dp_tokens(h100, 8), dp_tokens(h100, 1024), dp_tokens(h100, 4096, split=64)
 (2200.0, 2475.0, 309.375)
+>>> dp_tokens(h100, 1024, sparsity=4)  # 128 experts, 32 of them picked
+9900.0
 >>> round(tp_ways(h100, 28672), 2), round(tp_ways(h100, 28000, "leaf", exact=True), 2)
 (13.03, 19.31)
 >>> ep_width(h100), round(ep_width(h100, ways=16, picks=8))
@@ -27,17 +29,24 @@ BACKWARD = 4
 
 
 def dp_tokens(
-    chip: Chip, gpus: Number, split: Number = 1, in_network: bool = False, exact: bool = False, dtype: str = "bf16"
+    chip: Chip,
+    gpus: Number,
+    split: Number = 1,
+    in_network: bool = False,
+    exact: bool = False,
+    dtype: str = "bf16",
+    sparsity: Number = 1,
 ) -> Number:
     """Tokens of a step for each GPU from which data parallelism hides its gradients under the backward pass.
 
     `split` neighbouring GPUs hold one copy of the model (TP times PP, or EP): each reduces a part of the gradients, with
-    as many other groups on the same links. `in_network`: the switches add (SHARP).
+    as many other groups on the same links. `in_network`: the switches add (SHARP). An MoE has gradients of all experts and
+    FLOPs of those that a token picks: `sparsity` is E/k.
     """
     group = Switches(gpus / split, _levels(chip), stride=split)
     options = Options(exact=exact, in_network=in_network)
     reduction = collective_time("all_reduce", GRADIENT / split, group, options).bandwidth
-    return reduction * chip.peak(dtype) / BACKWARD
+    return sparsity * reduction * chip.peak(dtype) / BACKWARD
 
 
 def tp_ways(chip: Chip, d_ff: Number, tier: str = "node", exact: bool = False, dtype: str = "bf16") -> Number:
