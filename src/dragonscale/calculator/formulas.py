@@ -98,7 +98,7 @@ def exact(number: Any) -> Any:
     for part in sympy.preorder_traversal(formula):
         if part.is_Add:
             terms *= len(part.args)
-        elif part.is_Pow and part.base.is_Add and part.exp.is_number:
+        elif isinstance(part, sympy.Pow) and part.base.is_Add and part.exp.is_number:
             terms *= len(part.base.args) ** min(abs(float(part.exp)), 64.0)
         if terms > MOST_TERMS:
             raise InputError(TOO_LONG)
