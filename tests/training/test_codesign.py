@@ -108,3 +108,11 @@ def test_each_scheme_stops_scaling_somewhere(job: Job) -> None:
     assert tokens == sorted(tokens, reverse=True)
     found = crossover(curves["fsdp"])
     assert found is None or found > 1
+
+
+def test_a_node_is_joined_by_what_it_has() -> None:
+    """Nobody is advised to widen a wire that the chip has not."""
+    titles = {name: [knob.title for knob in knobs(parse_slice(f"{name}:8"))] for name in ("h100", "l40s", "mi300x")}
+    assert "NVLink bandwidth" in titles["h100"]
+    assert "PCIe bandwidth" in titles["l40s"]
+    assert "Infinity Fabric bandwidth" in titles["mi300x"]

@@ -40,10 +40,18 @@ def knobs(piece: Slice) -> list[Knob]:
         Knob("HBM capacity", ("memory.hbm.capacity",)),
         Knob("ICI bandwidth", ("ici.link",)),
         Knob("DCN bandwidth", ("dcn.egress",) if piece.pods > 1 else ()),
-        Knob("NVLink bandwidth" if chip.kind == "gpu" else "domain bandwidth", ("levels.node.bandwidth",)),
+        Knob(f"{_inside_node(chip)} bandwidth", ("levels.node.bandwidth",)),
         Knob("network bandwidth", above),
     ]
     return [knob for knob in found if knob.paths and all(path in chip.facts for path in knob.paths)]
+
+
+def _inside_node(chip: Chip) -> str:
+    """What joins the chips of a node: an L40S has no NVLink to widen, an MI300X another name for it."""
+    fact = chip.facts.get("levels.node.bandwidth")
+    note = fact.note if fact is not None else ""
+    names = [name for name in ("PCIe", "Infinity Fabric") if note.startswith(name)]
+    return (names or ["NVLink" if chip.kind == "gpu" else "domain"])[0]
 
 
 def raised(chip: Chip, knob: Knob, factor: float) -> Chip:
