@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.page_links import broken
+from tools.docs_links import broken_links
 from tools.refresh_docs import pages
 from tools.release_contents import (
     LARGEST_ARCHIVE,
@@ -88,7 +88,7 @@ def check_words() -> Iterator[Checked]:
     said = f"{version()}; {waiting} entries wait under Unreleased" if waiting else version()
     yield Checked("changelog", said, tuple(changelog_faults(text, version())))
     every = [*pages(), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "THIRD_PARTY.md"]
-    faults = [fault for page in every for fault in broken(page)]
+    faults = [f"{page.name}: {link} leads nowhere" for page in every for link in broken_links(page)]
     yield Checked("links and anchors", f"{len(every)} pages", tuple(faults))
 
 

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.calculator.clock import Clock
+from dragonscale.calculator.clock import WorkLimit
 from dragonscale.calculator.evaluate import Scope, evaluate, not_a_number
 from dragonscale.calculator.formulas import exact, rounded
 from dragonscale.calculator.functions import told_parts
@@ -26,7 +26,7 @@ MOST_NAMES = 12
 
 
 @dataclass(frozen=True)
-class Line:
+class AnswerLine:
     """One answer: the name it has (an assigned or a solved letter, or a part of a result), its sign, and its value."""
 
     name: str
@@ -40,7 +40,7 @@ class Line:
 class Worked:
     """The answers of a calculation, in order, and what each name in it stood for."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[AnswerLine, ...]
     looked: dict[str, tuple[Any, str]]
     notes: tuple[str, ...] = ()
 
@@ -68,8 +68,8 @@ def _worked(text: str, source: str, unknown: str, changes: str) -> Worked:
     asked = [one for one in statements if not one.name] or statements[-1:]
     if math.prod(len(items) for items in several.values()) > MOST_CASES:
         raise InputError(f"The lists have more than {MOST_CASES} combinations; make them shorter.")
-    lines: list[Line] = []
-    clock = Clock()
+    lines: list[AnswerLine] = []
+    clock = WorkLimit()
     for values in itertools.product(*several.values()):
         cased = assigned | dict(zip(several, values, strict=True))
         scope = Scope(cased, source, changes, looked=looked, notes=notes, clock=clock)
@@ -78,36 +78,36 @@ def _worked(text: str, source: str, unknown: str, changes: str) -> Worked:
             found = (
                 _answered(one, scope, unknown)
                 if one.name not in several
-                else [Line(one.name, evaluate(scope.assigned[one.name], scope))]
+                else [AnswerLine(one.name, evaluate(scope.assigned[one.name], scope))]
             )
             lines += [replace(line, case=case) for line in found]
     return Worked(tuple(lines), {} if several and len(looked) > MOST_NAMES else looked, tuple(notes))
 
 
-def _answered(one: Statement, scope: Scope, unknown: str) -> list[Line]:
+def _answered(one: Statement, scope: Scope, unknown: str) -> list[AnswerLine]:
     if one.other is not None:
         found = _compared(one, scope) or solve(one.node, one.other, one.sign, unknown, scope)
-        if isinstance(found, Line):
+        if isinstance(found, AnswerLine):
             return [found]
         if found.said:
-            return [Line("", found.said)]
-        return [Line(found.unknown, value, found.sign) for value in found.values]
+            return [AnswerLine("", found.said)]
+        return [AnswerLine(found.unknown, value, found.sign) for value in found.values]
     value = evaluate(one.node, scope)
     if isinstance(one.node, WordNode) and isinstance(value, Measure) and value.letters and one.node.text in scope.free:
         raise InputError(f"Nothing is said of {one.node.text}; it is no chip, model or function, and has no value.")
     if isinstance(value, Measure):
-        return [Line(one.name, _simpler(value.settled()))]
+        return [AnswerLine(one.name, _simpler(value.settled()))]
     if isinstance(value, Chip | Slice | Transformer):
         raise InputError(not_a_number(value))
     if isinstance(value, str | bool) or value is None:
-        return [Line(one.name, str(value))]
+        return [AnswerLine(one.name, str(value))]
     parts = told_parts(value)
     if not parts:
         raise InputError(not_a_number(value))
-    return [Line(name, part) for name, part in parts.items()]
+    return [AnswerLine(name, part) for name, part in parts.items()]
 
 
-def _compared(one: Statement, scope: Scope) -> Line | None:
+def _compared(one: Statement, scope: Scope) -> AnswerLine | None:
     """Whether an equation or inequality without letters holds."""
     assert one.other is not None
     known = scope.trying({})
@@ -122,7 +122,7 @@ def _compared(one: Statement, scope: Scope) -> Line | None:
     first, second = aligned(*sides, "=")
     low, high, equal = first.number < second.number, first.number > second.number, first.number == second.number
     holds = {"=": equal, "<": low, ">": high, "<=": low or equal, ">=": high or equal}[one.sign]
-    return Line("", f"{'true' if holds else 'false'}: {first} {one.sign} {second}")
+    return AnswerLine("", f"{'true' if holds else 'false'}: {first} {one.sign} {second}")
 
 
 def _simpler(value: Measure) -> Measure:

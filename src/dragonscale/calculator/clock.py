@@ -11,7 +11,7 @@ cpu = getattr(time, "thread_time", time.process_time)
 
 
 @dataclass
-class Clock:
+class WorkLimit:
     """When a calculation has to end, in seconds of work."""
 
     until: float = field(default_factory=lambda: cpu() + MOST_SECONDS)

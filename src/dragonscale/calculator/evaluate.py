@@ -7,7 +7,7 @@ from typing import Any
 
 from dragonscale.calculator import functions
 from dragonscale.calculator.arithmetic import ARITHMETIC, arithmetic
-from dragonscale.calculator.clock import Clock, cpu
+from dragonscale.calculator.clock import WorkLimit, cpu
 from dragonscale.calculator.measure import Measure
 from dragonscale.calculator.names import fact_of, load_name, unread
 from dragonscale.calculator.tree import (
@@ -57,7 +57,7 @@ class Scope:
     open: set[str] = field(default_factory=set)
     notes: dict[str, None] = field(default_factory=dict)
     """What the asker should know of how names were read."""
-    clock: Clock = field(default_factory=Clock)
+    clock: WorkLimit = field(default_factory=WorkLimit)
 
     def trying(self, letters: dict[str, Measure]) -> "Scope":
         """The same with values for letters, and nothing worked out yet."""

@@ -1,6 +1,6 @@
 """Where a relation between two sides holds: the sizes of the unknown cut into pieces, and the pieces told as `x < 1 or x > 2`.
 
->>> squares = Pieces(((1.0, 0), (2.0, 0)), (1, -1, 1))  # (x - 1)*(x - 2): zero at 1 and 2, below zero between them
+>>> squares = SignPieces(((1.0, 0), (2.0, 0)), (1, -1, 1))  # (x - 1)*(x - 2): zero at 1 and 2, below zero between them
 >>> [told(span, "x", str) for span in spans(squares, ">")], [told(span, "x", str) for span in spans(squares, "<=")]
 (['x < 1.0', 'x > 2.0'], ['1.0 <= x <= 2.0'])
 """
@@ -15,7 +15,7 @@ _ALIKE, _TOUCHING = 1e-9, 1e-7
 
 
 @dataclass(frozen=True)
-class Pieces:
+class SignPieces:
     """Marks on the unknown's sizes with the state at each, and the states below, between and above them."""
 
     marks: tuple[tuple[float, State], ...]
@@ -23,7 +23,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Span:
+class Interval:
     """A range of sizes; None is no end, `closed` says whether an end belongs to it."""
 
     low: float | None
@@ -35,7 +35,7 @@ class Span:
         return self.low is not None and self.low == self.high
 
 
-def merged(pieces: Pieces) -> Pieces:
+def merged(pieces: SignPieces) -> SignPieces:
     """The same without pieces that only rounding made: marks that lie together become one."""
     marks: list[tuple[float, State]] = []
     states: list[State] = [pieces.states[0]]
@@ -51,7 +51,7 @@ def merged(pieces: Pieces) -> Pieces:
         else:
             marks.append((place, state))
             states.append(after)
-    return Pieces(tuple(marks), tuple(states))
+    return SignPieces(tuple(marks), tuple(states))
 
 
 def _holds(state: State, sign: str) -> bool:
@@ -60,24 +60,24 @@ def _holds(state: State, sign: str) -> bool:
     )
 
 
-def spans(pieces: Pieces, sign: str) -> list[Span]:
+def spans(pieces: SignPieces, sign: str) -> list[Interval]:
     """The ranges in which the relation holds, smallest first."""
-    found: list[Span] = []
+    found: list[Interval] = []
     low: float | None = None
     closed, inside = False, _holds(pieces.states[0], sign)
     for (place, state), after in zip(pieces.marks, pieces.states[1:], strict=True):
         at, beyond = _holds(state, sign), _holds(after, sign)
         if inside and not (at and beyond):
-            found.append(Span(low, place, (closed, at)))
+            found.append(Interval(low, place, (closed, at)))
             inside = False
         elif not inside and at and not beyond:
-            found.append(Span(place, place, (True, True)))
+            found.append(Interval(place, place, (True, True)))
         if not inside and beyond:
             low, closed, inside = place, at, True
-    return [*found, Span(low, None, (closed, False))] if inside else found
+    return [*found, Interval(low, None, (closed, False))] if inside else found
 
 
-def told(span: Span, unknown: str, shown: Callable[[float], str]) -> str:
+def told(span: Interval, unknown: str, shown: Callable[[float], str]) -> str:
     """A range in signs: `1 < x <= 2`, `x > 3`, `x = 4`."""
     if span.low is not None and span.point:
         return f"{unknown} = {shown(span.low)}"

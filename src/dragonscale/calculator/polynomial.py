@@ -4,13 +4,13 @@ import itertools
 from typing import Any
 
 from dragonscale.calculator.formulas import exact
-from dragonscale.calculator.pieces import Pieces, State, merged
+from dragonscale.calculator.pieces import SignPieces, State, merged
 
 HIGHEST = 16
 _STEPS = 600
 
 
-def exact_pieces(difference: Any, letter: Any) -> Pieces | None:
+def exact_pieces(difference: Any, letter: Any) -> SignPieces | None:
     """Marks at the roots and poles above zero; None where the formula is no ratio of polynomials, or one of too high a degree."""
     import sympy
 
@@ -23,11 +23,11 @@ def exact_pieces(difference: Any, letter: Any) -> Pieces | None:
         return None
     poles = _roots(second)
     if first.is_zero:
-        return Pieces(tuple((float(root), None) for root in poles), (0,) * (len(poles) + 1))
+        return SignPieces(tuple((float(root), None) for root in poles), (0,) * (len(poles) + 1))
     places: dict[Any, State] = dict.fromkeys(_roots(first), 0) | dict.fromkeys(poles, None)
     ordered = sorted(places)
     states = tuple(_sign(first, place) * _sign(second, place) for place in _between(ordered))
-    return merged(Pieces(tuple((float(place), places[place]) for place in ordered), states))
+    return merged(SignPieces(tuple((float(place), places[place]) for place in ordered), states))
 
 
 def _sign(poly: Any, place: Any) -> int:

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 
-from dragonscale.calculator.pieces import Pieces, State, merged
+from dragonscale.calculator.pieces import SignPieces, State, merged
 
 Difference = Callable[[float], tuple[float, float] | None]
 """The first side less the second and the size of the larger; None where one has no value."""
@@ -24,7 +24,7 @@ _WHOLE = 2e-9
 Try = tuple[float, tuple[float, float] | None]
 
 
-def searched(at: Difference) -> Pieces:
+def searched(at: Difference) -> SignPieces:
     """Marks and states over all sizes that mean anything."""
     tries = [(10 ** (_LEAST + step / _STEPS), None) for step in range((_MOST - _LEAST) * _STEPS + 1)]
     found: list[Try] = _without_rounding([(place, at(place)) for place, _ in tries])
@@ -38,7 +38,7 @@ def searched(at: Difference) -> Pieces:
         states.append(_state(second))
         if len(marks) > MOST_CHANGES:
             break
-    return merged(Pieces(tuple(marks), tuple(states)))
+    return merged(SignPieces(tuple(marks), tuple(states)))
 
 
 def _state(value: tuple[float, float] | None) -> State:

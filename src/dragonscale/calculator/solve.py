@@ -12,7 +12,7 @@ from typing import Any
 from dragonscale.calculator.evaluate import Scope, evaluate, not_a_number
 from dragonscale.calculator.formulas import exact, solved, without_factors
 from dragonscale.calculator.measure import Measure, UnlikeUnits, aligned
-from dragonscale.calculator.pieces import Pieces, spans, told
+from dragonscale.calculator.pieces import SignPieces, spans, told
 from dragonscale.calculator.polynomial import exact_pieces
 from dragonscale.calculator.search import searched
 from dragonscale.calculator.shown import exponents_of
@@ -142,12 +142,12 @@ def _by_numbers(
     return found
 
 
-def _checked_at(pieces: Pieces) -> tuple[float, ...]:
+def _checked_at(pieces: SignPieces) -> tuple[float, ...]:
     """The roots of an equation; the probes where it has none."""
     return tuple(place for place, state in pieces.marks if state == 0) or _PROBES * (pieces.states[0] == 0)
 
 
-def _exactly(sides: Callable[[Any], tuple[Any, Any]], unknown: str) -> Pieces | None:
+def _exactly(sides: Callable[[Any], tuple[Any, Any]], unknown: str) -> SignPieces | None:
     import sympy
 
     letter = sympy.Symbol(unknown, positive=True)
@@ -158,7 +158,7 @@ def _exactly(sides: Callable[[Any], tuple[Any, Any]], unknown: str) -> Pieces | 
         return None  # a closed form that takes numbers only
 
 
-def _read(pieces: Pieces, sign: str, unknown: str, exponents: tuple[Any, ...], proved: bool) -> Solution:
+def _read(pieces: SignPieces, sign: str, unknown: str, exponents: tuple[Any, ...], proved: bool) -> Solution:
     """Where the relation holds, as values of the unknown or in words."""
     found = spans(pieces, sign)
     makes = "both sides equal" if sign == "=" else "the inequality true"

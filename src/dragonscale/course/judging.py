@@ -18,7 +18,7 @@ LETTERS = "abcdefghij"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """Whether an answer is right, and what to tell who gave it. `trap` is the mistake it shows, where it shows one."""
 
     right: bool
@@ -27,7 +27,7 @@ class Verdict:
     trap: Trap | None = None
 
 
-def judge(posed: Posed, text: str) -> Verdict:
+def judge(posed: Posed, text: str) -> Judgement:
     """Judge an answer; what cannot be read is an `InputError`, not a wrong answer.
 
     >>> posed = Posed("How many bytes are 4 bf16 numbers?", 8.0, "bytes", traps=(Trap(4.0, "bf16 is two bytes."),))
@@ -39,16 +39,16 @@ def judge(posed: Posed, text: str) -> Verdict:
     assert not isinstance(posed.answer, str)
     value = read_amount(text, posed.dimension)
     if posed.whole and math.isclose(value, posed.answer, rel_tol=1e-9):
-        return Verdict(True, "Right.", value)
+        return Judgement(True, "Right.", value)
     fallen = [one for one in posed.traps if takes_for(posed, value, one.value)]
     if fallen:
         trap = min(fallen, key=lambda one: abs(one.value - value))
-        return Verdict(False, f"No. {trap.why}", value, trap)
+        return Judgement(False, f"No. {trap.why}", value, trap)
     if posed.whole and not math.isclose(value, round(value), rel_tol=1e-9):
-        return Verdict(False, "No. A whole number is asked for.", value)
+        return Judgement(False, "No. A whole number is asked for.", value)
     if not posed.whole and near(value, posed.answer, posed.tolerance):
-        return Verdict(True, "Right.", value)
-    return Verdict(False, _missed(value, posed.answer, posed.dimension), value)
+        return Judgement(True, "Right.", value)
+    return Judgement(False, _missed(value, posed.answer, posed.dimension), value)
 
 
 def near(value: float, other: float, tolerance: float) -> bool:
@@ -154,7 +154,7 @@ def _worked(text: str) -> tuple[float, str]:
     return float(value.number), value.unit
 
 
-def _judge_option(posed: Posed, text: str) -> Verdict:
+def _judge_option(posed: Posed, text: str) -> Judgement:
     said = text.strip().casefold()
     tight = re.sub(r"\s+", "", said)
     by_word = [one for one in posed.options if re.sub(r"\s+", "", one.casefold()) == tight]
@@ -165,7 +165,7 @@ def _judge_option(posed: Posed, text: str) -> Verdict:
         offered = ", ".join(f"{letter}) {one}" for letter, one in zip(LETTERS, posed.options, strict=False))
         raise InputError(f"{shorten(text.strip())} is none of the options; choose one of {offered}.")
     right = chosen[0] == posed.answer
-    return Verdict(right, "Right." if right else f"No, not {chosen[0]}.", chosen[0])
+    return Judgement(right, "Right." if right else f"No, not {chosen[0]}.", chosen[0])
 
 
 _FACTORS = (

@@ -21,7 +21,7 @@ _SEEDS = 50
 """Seeds that were solved and are remembered, the latest."""
 
 
-class Tally(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProblemTally(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often a problem was answered right and wrong, when last, and the seeds that were solved."""
 
     right: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -34,13 +34,13 @@ class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Every problem that was tried, by its id."""
 
     version: int
-    problems: Mapping[str, Tally]
+    problems: Mapping[str, ProblemTally]
 
     def solved(self, problem_id: str) -> bool:
         return self.tally(problem_id).right > 0
 
-    def tally(self, problem_id: str) -> Tally:
-        return self.problems.get(problem_id, Tally())
+    def tally(self, problem_id: str) -> ProblemTally:
+        return self.problems.get(problem_id, ProblemTally())
 
 
 def usual_file() -> Path:
@@ -79,7 +79,7 @@ def answered(progress: Progress, problem_id: str, seed: int, right: bool) -> Pro
     """The progress after an answer."""
     old = progress.tally(problem_id)
     seeds = (*(one for one in old.seeds if one != seed), seed)[-_SEEDS:] if right else old.seeds
-    new = Tally(old.right + right, old.wrong + (not right), date.today().isoformat(), seeds)
+    new = ProblemTally(old.right + right, old.wrong + (not right), date.today().isoformat(), seeds)
     return Progress(VERSION, {**progress.problems, problem_id: new})
 
 

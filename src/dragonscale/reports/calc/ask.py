@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.calculator.answer import Line, converted, work_out
+from dragonscale.calculator.answer import AnswerLine, converted, work_out
 from dragonscale.calculator.functions import parts_of
 from dragonscale.calculator.measure import Measure
 from dragonscale.calculator.shown import in_base, shown, six_digits
@@ -29,7 +29,7 @@ def ask(question: CalcQuestion, listener: Listener) -> CalcReport:
     return told.came_from(question, listener.notes)
 
 
-def _line(one: Line, unit: str) -> CalcLine:
+def _line(one: AnswerLine, unit: str) -> CalcLine:
     value = one.value
     if not isinstance(value, Measure):
         return CalcLine(one.name, one.sign, None, "", value)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dragonscale.course.chapters import CHAPTERS, Chapter, all_problems, find_chapter, problems_of
-from dragonscale.course.judging import Verdict, judge
+from dragonscale.course.judging import Judgement, judge
 from dragonscale.course.problem import Posed, Problem
 from dragonscale.course.progress import Progress, answered, read_progress, usual_file, write_progress
 from dragonscale.course.variants import Variant, variant
@@ -102,7 +102,7 @@ def _problem(question: LearnQuestion, problem: Problem, path: Path) -> ProblemRe
     return problem_report(made, verdict, question.answer, question.hint, question.solution)
 
 
-def problem_report(made: Variant, verdict: Verdict | None, said: str, hint: bool, solution: bool) -> ProblemReport:
+def problem_report(made: Variant, verdict: Judgement | None, said: str, hint: bool, solution: bool) -> ProblemReport:
     """A problem as it is asked, and what came of an answer."""
     problem, posed = made.problem, made.posed
     shown = solution or (verdict is not None and verdict.right)
