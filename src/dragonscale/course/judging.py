@@ -1,8 +1,7 @@
 """What a reader answers, read and judged.
 
 An answer is a quantity (`1.1ms`, `16 GiB`, `4.2e12 FLOP/s`, `240`), a sum that the calculator works out (`2*64*8192*28672 / v5e.bf16`), or
-one of the options, by its words or its letter.
-Within the tolerance it is right, unless it is what a usual mistake gives; then the mistake is told. A whole number
+one of the options, by its words or its letter. Within the tolerance it is right, unless it is what a usual mistake gives; then the mistake is told. A whole number
 (chips, hops) must be met exactly.
 """
 
@@ -15,6 +14,12 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.units import UNITS, parse
 
 LETTERS = "abcdefghij"
+WANTED = {
+    "count": "a number", "count/s": "a rate per second", "bytes": "a size, such as 16GB", "bytes/s": "a bandwidth, such as 900GB/s",
+    "FLOP": "FLOPs, such as 6e24FLOP", "FLOP/s": "a rate, such as 197TFLOP/s", "s": "a time, such as 1.2ms", "Hz": "a frequency, such as 1.5GHz",
+    "USD": "dollars, such as $1.2", "USD/h": "dollars per hour, such as $2/h", "W": "a power, such as 700W",
+}  # fmt: skip
+"""What an answer looks like, by its dimension."""
 
 
 @dataclass(frozen=True)
@@ -133,14 +138,7 @@ def _calculated(text: str, dimension: str) -> float:
         return value * (3600 if dimension == "USD/h" else 1)
     if unit in ("/s", "Hz") and wanted == "/s":
         return value
-    raise InputError(f"{shorten(text)} is {f'in {unit}' if unit else 'a bare number'}; write {_ASKED[dimension]}.")
-
-
-_ASKED = {
-    "count": "a number", "count/s": "a rate, as 20/s", "bytes": "bytes", "bytes/s": "a bandwidth, as 900GB/s", "FLOP": "FLOPs",
-    "FLOP/s": "a rate of FLOPs, as 197TFLOP/s", "s": "a time, as 1.2ms", "Hz": "a frequency, as 1.5GHz", "USD": "dollars, as $3",
-    "USD/h": "dollars per hour, as $3/h", "W": "a power, as 700W",
-}  # fmt: skip
+    raise InputError(f"{shorten(text)} is {f'in {unit}' if unit else 'a bare number'}; write {WANTED[dimension]}.")
 
 
 def _worked(text: str) -> tuple[float, str]:

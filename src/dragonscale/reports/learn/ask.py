@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dragonscale.course.chapters import CHAPTERS, Chapter, all_problems, find_chapter, problems_of
-from dragonscale.course.judging import Judgement, judge
+from dragonscale.course.judging import WANTED, Judgement, judge
 from dragonscale.course.problem import Posed, Problem
 from dragonscale.course.progress import Progress, answered, read_progress, usual_file, write_progress
 from dragonscale.course.variants import Variant, variant
@@ -12,13 +12,6 @@ from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.listener import Listener
 from dragonscale.questions.learn import LearnQuestion
 from dragonscale.reports.learn.records import CourseReport, LessonReport, LessonRow, ProblemReport, ProblemRow
-
-WANTED = {
-    "count": "a number", "count/s": "a rate per second", "bytes": "a size, such as 16GB", "bytes/s": "a bandwidth, such as 900GB/s",
-    "FLOP": "FLOPs, such as 6e24FLOP", "FLOP/s": "a rate, such as 197TFLOP/s", "s": "a time, such as 1.2ms", "Hz": "a frequency, such as 1.5GHz",
-    "USD": "dollars, such as $1.2", "USD/h": "dollars per hour, such as $2/h", "W": "a power, such as 700W",
-}  # fmt: skip
-"""What an answer looks like, by its dimension."""
 
 
 def ask(question: LearnQuestion, listener: Listener) -> CourseReport | LessonReport | ProblemReport:
