@@ -42,7 +42,9 @@ class RunTrainQuestion:
     warmup: Whole = Whole("Steps until the learning rate is at its peak.", default=None, value="N")
     seed: Whole = Whole("Seed of the weights and of the order of the data.", default=None, value="N")
     capacity: Real = Real(
-        "Room of each expert on each chip over its even share of tokens; 0 drops none.", default=None, value="FACTOR"
+        "Expert capacity factor; tokens beyond it are dropped (0: dropless). GPUs: 1, as plans count on; else dropless.",
+        default=None,
+        value="FACTOR",
     )
     on: Thing = ON.but(about="The slice whose planned step time to show beside the run.", default="")
     kernels: Text = PROFILE.but(

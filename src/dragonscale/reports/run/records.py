@@ -30,6 +30,8 @@ class TrainRun(Record):
     flops_per_s_per_device: float | None
     mfu: float | None
     state_bytes_per_device: int
+    capacity: float | None
+    """Room of an expert over its even share of tokens (0: none are dropped); null of a model without experts."""
     planned: Any
     profile: ProfileReport | None = None
     """Where the time of the recorded steps went, with `--profile`."""

@@ -47,6 +47,10 @@ def _remarks(result: Any) -> list[str]:
         said.append(f"These devices ({kind}) are not the chips of the plan: the step times cannot be compared.")
     elif result.step_s is not None:
         said.append(f"A step took {result.step_s / planned.step_s:.2f} times what was planned.")
+    if result.capacity:
+        said.append(
+            f"Each expert had room for {result.capacity:g} of its even share of tokens; the tokens beyond it were dropped (--capacity)."
+        )
     if result.stopped != "finished":
         said.append(f"Stopped by {result.stopped} after step {result.last_step}; run it again to go on.")
     return said

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.listener import Listener
+from dragonscale.runtime.device_memory import asked_words, is_full
 from dragonscale.runtime.parameters import weights_of
 from dragonscale.runtime.serve.constraints import GrammarReader
 from dragonscale.runtime.serve.engine import ServingEngine
@@ -54,11 +55,16 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
     runner, *others = (one.runner(limits) for one in models)
     drafter = DraftModel(others[0], sampler) if others else None
     placed, shapes = time.perf_counter(), shapes_for(limits)
-    runner.compile(shapes, _Progress(tell, "compiling", 2 - order.lazy))
-    if drafter is not None:
-        drafter.compile(shapes)
-    if not order.lazy:
-        sampler.compile(shapes, _Progress(tell, "compiling", 2, part=1))
+    try:
+        runner.compile(shapes, _Progress(tell, "compiling", 2 - order.lazy))
+        if drafter is not None:
+            drafter.compile(shapes)
+        if not order.lazy:
+            sampler.compile(shapes, _Progress(tell, "compiling", 2, part=1))
+    except jax.errors.JaxRuntimeError as error:
+        if not is_full(error):
+            raise
+        raise Infeasible(_no_room(devices[0], order, pages, pages * page_bytes, str(error))) from None
     grammars = grammar_reader(loaded.text, vocab)
     engine = ServingEngine(
         runner, sampler, limits, shapes, grammars=grammars, drafter=drafter, prefixes=order.prefix_cache, role=order.role,
@@ -105,6 +111,17 @@ class _Progress(Listener):
 
     def step(self, done: int, total: int) -> None:
         self.tell(self.what, self.part * total + done, self.parts * total)
+
+
+def _no_room(device: Any, order: WorkerOrder, pages: int, cached: float, text: str) -> str:
+    """That steps have no memory to be compiled and run in, beside what lies there already."""
+    stats = device.memory_stats() or {}
+    beside = stats.get("bytes_in_use", 0) - cached
+    return (
+        f"{device.device_kind} has no memory left to compile and run steps of {order.tokens:,} tokens{asked_words(text)}: weights and what "
+        f"samples take {beside / 1e9:.1f} GB, {pages:,} pages of KV cache {cached / 1e9:.1f} GB; give a smaller --memory-fraction (it is "
+        f"{order.memory:g}) or --pages, a smaller --token-budget, or split the model over more devices."
+    )
 
 
 def _pages_that_fit(device: Any, order: WorkerOrder, page_bytes: int, sampler: int) -> int:

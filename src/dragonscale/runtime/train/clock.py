@@ -2,13 +2,13 @@
 
 import statistics
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 
 from dragonscale.models.transformer import Transformer, count_parameters
-from dragonscale.runtime.train.planned import PlannedStep, chip_of, planned, step_flops
+from dragonscale.runtime.train.planned import PlannedStep, chip_of, has_experts, judged_here, step_flops
 from dragonscale.runtime.train.settings import Order
 from dragonscale.runtime.train.step import State, Trainer
 
@@ -33,6 +33,8 @@ class TrainResult:
     flops_per_s_per_device: float | None
     mfu: float | None
     state_bytes_per_device: int
+    capacity: float | None
+    """Room of an expert over its even share (0: nothing is dropped); None of a model without experts."""
     planned: PlannedStep | None
 
 
@@ -45,9 +47,7 @@ class Clock:
         self.kind = trainer.mesh.devices.flat[0].device_kind
         chip = chip_of(self.kind)
         self.peak = None if chip is None else chip.peak("bf16")
-        # On GPUs a count is a slice: without a name, the plan is judged on the chips that there are.
-        here = f"{chip.name}:{trainer.mesh.size}" if chip is not None and chip.kind == "gpu" else ""
-        self.planned = planned(order if order.slice or not here else replace(order, slice=here), model)
+        self.planned = judged_here(order, model, self.kind)
         self.seconds: list[float] = []
 
     def tick(self, seconds: float) -> dict[str, Any]:
@@ -86,6 +86,7 @@ class Clock:
             flops_per_s_per_device=self.flops / seconds / devices if seconds else None,
             mfu=self._mfu(seconds) if seconds else None,
             state_bytes_per_device=own_bytes_per_device(state),
+            capacity=run.capacity if has_experts(self.model) else None,
             planned=self.planned,
         )
 

@@ -8,8 +8,8 @@ the data, so that all hosts agree after which step they save and leave.
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,8 @@ from dragonscale.runtime.safetensors import SafeTensors
 from dragonscale.runtime.train.clock import Clock, TrainResult
 from dragonscale.runtime.train.metrics import Metrics
 from dragonscale.runtime.train.profiling import WARM, StepProfiler
-from dragonscale.runtime.train.settings import Order, learning_rate
+from dragonscale.runtime.train.room import memory_errors
+from dragonscale.runtime.train.settings import Order, learning_rate, settle_capacity
 from dragonscale.runtime.train.step import State, Trainer, make_trainer
 from dragonscale.runtime.train.stopping import Stop
 from dragonscale.runtime.train.tokens import Tokens, open_tokens
@@ -40,6 +41,7 @@ Watch = Callable[[dict[str, Any]], None]
 
 def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | None = None) -> TrainResult:
     """Run an order to its last step; `watch` is called with the metrics of every step, `profiler` records some of them."""
+    order = settle_capacity(order, jax.default_backend())
     model = load_model(order.model)
     program, numerics = model.program(), numerics_of(order.model)
     vocab = program.sections[0].dims["v"]
@@ -47,7 +49,7 @@ def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | Non
     trainer = make_trainer(order, program, numerics, _mesh(order))
     kept = _checkpoints(order, tokens, str(program))
     try:
-        with Stop().listening() as stop, _errors():
+        with Stop().listening() as stop, memory_errors(order, model, trainer.mesh.local_devices[0]):
             return _run(order, model, tokens, trainer, kept, stop, watch or (lambda _: None), profiler)
     finally:
         if profiler is not None:
@@ -96,21 +98,6 @@ def _checkpoints(order: Order, tokens: Tokens, program: str) -> "Checkpoints | N
         "seq": order.run.seq,
     }
     return Checkpoints(order.run.checkpoints, order.run.keep, facts)
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """What the devices cannot do, in a sentence."""
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        text = str(error)
-        if "RESOURCE_EXHAUSTED" not in text:
-            raise
-        raise Infeasible(
-            f"The devices have not enough memory for this plan ({text.splitlines()[0][:160]}); split it over more of them, "
-            "take a smaller microbatch, or remat=block."
-        ) from None
 
 
 def _run(

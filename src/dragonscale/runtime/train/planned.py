@@ -5,14 +5,15 @@ Dragonscale knows, against their datasheet. Bytes of state are the plan's own sp
 must be what the devices hold, wherever it runs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragonscale.hardware import Chip, load_chip, parse_slice
 from dragonscale.hardware.driver_names import chip_named
 from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.runtime.train.settings import Order
-from dragonscale.training.evaluation import first, judge_one, make_job, problems
+from dragonscale.training.evaluation import Job, first, judge_one, problems
+from dragonscale.training.stack import change, load_stack
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,21 @@ class PlannedStep:
     problems: tuple[str, ...]
 
 
+def judged_here(order: Order, model: Transformer, kind: str) -> PlannedStep | None:
+    """The planner's verdict on the slice that the order names, else on as many GPUs of the kind there are (a count of them is a slice)."""
+    chip = chip_of(kind)
+    here = f"{chip.name}:{order.plan.chips}" if chip is not None and chip.kind == "gpu" else ""
+    return planned(order if order.slice or not here else replace(order, slice=here), model)
+
+
 def planned(order: Order, model: Transformer) -> PlannedStep | None:
-    """The planner's verdict, if the order names a slice."""
+    """The planner's verdict, if the order names a slice. Experts have the room that the run gives them."""
     if not order.slice:
         return None
-    job = make_job(model, parse_slice(order.slice), order.run.batch, order.run.seq, "dragonscale")
+    stack = load_stack("dragonscale")
+    if order.run.capacity is not None:
+        stack = change(stack, "experts", capacity=order.run.capacity)
+    job = Job(model, parse_slice(order.slice), order.run.batch, order.run.seq, stack)
     verdict = judge_one(job, order.plan)
     seconds = first(verdict.seconds)
     return PlannedStep(
@@ -43,8 +54,23 @@ def planned(order: Order, model: Transformer) -> PlannedStep | None:
         mfu=job.model_flops / (seconds * job.slice.flops),
         hbm_bytes=first(verdict.hbm_bytes),
         state_bytes=verdict.ledger.memory["weights and optimizer"],
-        problems=tuple(problems(job, order.plan, verdict)),
+        problems=(*problems(job, order.plan, verdict), *_expanded(job)),
     )
+
+
+def has_experts(model: Transformer) -> bool:
+    """Whether a model has layers of experts."""
+    return any("e" in section.dims for section in model.program().sections)
+
+
+def _expanded(job: Job) -> list[str]:
+    """That the step is of other matmuls than the plan's."""
+    if not has_experts(job.model) or job.stack.experts.capacity or job.slice.chip.kind != "gpu":
+        return []
+    return [
+        "with --capacity 0 no token is dropped, and XLA on a GPU multiplies every row by all experts, which the planned step does not "
+        "count; plans count on --capacity 1"
+    ]
 
 
 def step_flops(model: Transformer, order: Order) -> float:

@@ -28,6 +28,7 @@ from typing import Any
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.training.plan import Plan, parse_plan
 from dragonscale.training.plan_file import TrainingFile, is_plan_path, load_training_file
+from dragonscale.training.stack import load_stack
 from dragonscale.units import parse_count, parse_length
 
 DTYPES = ("bf16", "fp32")
@@ -45,7 +46,8 @@ class RunSettings:
     """The `[run]` table. `batch` counts sequences of a step over all devices; `every` is how many steps lie between
     checkpoints (0: only at the end), `keep` how many of them stay; the learning rate climbs for `warmup` steps and falls
     along a cosine to `final` of itself at the last step; `clip` is the max gradient norm (0: no clipping).
-    `capacity` is the room of each expert on each chip over its even share, beyond which tokens are dropped (0: none ever is).
+    `capacity` is the room of each expert on each chip over its even share, beyond which tokens are dropped (0: none ever is; None: as
+    `settle_capacity` says).
     `weights` is a folder of Hugging Face `.safetensors` files to begin from (none: random weights)."""
 
     data: tuple[str, ...] = ()
@@ -64,7 +66,7 @@ class RunSettings:
     metrics: str = ""
     dtype: str = ""
     tokens: str = ""
-    capacity: float = 0.0
+    capacity: float | None = None
     weights: str = ""
 
 
@@ -86,6 +88,15 @@ class Order:
     def passes(self) -> int:
         """How often a step goes through the model: a pipeline takes all microbatches in one."""
         return 1 if self.plan.pipe > 1 else self.microbatches
+
+
+def settle_capacity(order: Order, backend: str) -> Order:
+    """An order that says what room experts have. Where nobody did, none of their tokens are dropped, but on GPUs they have what plans
+    of this program count on: XLA has no grouped matmul there and would multiply every row by all experts."""
+    if order.run.capacity is not None:
+        return order
+    planned = load_stack("dragonscale").experts.capacity if backend == "gpu" else 0.0
+    return replace(order, run=replace(order.run, capacity=planned))
 
 
 def learning_rate(run: RunSettings, done: int) -> float:

@@ -1,0 +1,35 @@
+"""How XLA says that a device's memory is full: an allocation that failed, at a step or while kernels are tried out, or a matmul without
+a single kernel whose operands have room."""
+
+import re
+
+import jax
+
+_FULL = ("RESOURCE_EXHAUSTED", "Failed to get configs", "Out of memory")
+_ASKED = re.compile(r"(?:allocate|allocating|requested)\D{0,20}([\d.]+)\s*(bytes|[KMGT]iB|[kMGT]B)?", re.IGNORECASE)
+_UNITS = {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error of the devices means that their memory is full."""
+    return isinstance(error, jax.errors.JaxRuntimeError) and any(mark in str(error) for mark in _FULL)
+
+
+def asked_bytes(text: str) -> float:
+    """The bytes of an allocation that XLA names in an error; 0 where it names none.
+
+    >>> asked_bytes("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 73014444032 bytes.")
+    73014444032.0
+    >>> asked_bytes("failed to allocate 68.00GiB (73014444032 bytes) from device") / 2**30
+    68.0
+    """
+    found = _ASKED.search(text)
+    if found is None:
+        return 0.0
+    return float(found[1].rstrip(".")) * _UNITS.get((found[2] or "").lower(), 1)
+
+
+def asked_words(text: str) -> str:
+    """The same as a remark in brackets; nothing of less than 100 MB, which was only the last straw."""
+    asked = asked_bytes(text)
+    return f" (XLA asked for {asked / 1e9:.1f} GB at once)" if asked > 1e8 else ""

@@ -1,0 +1,116 @@
+"""Grouped matmuls in parts, the room that experts have in a run, and memory that runs out told in gigabytes."""
+
+from dataclasses import replace
+
+import pytest
+
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+
+from dragonscale.errors import Infeasible  # noqa: E402
+from dragonscale.models import load_model  # noqa: E402
+from dragonscale.runtime.device_memory import is_full  # noqa: E402
+from dragonscale.runtime.experts import grouped_matmul  # noqa: E402
+from dragonscale.runtime.train.planned import planned  # noqa: E402
+from dragonscale.runtime.train.room import memory_errors, no_room  # noqa: E402
+from dragonscale.runtime.train.settings import Order, RunSettings, settle_capacity  # noqa: E402
+from dragonscale.training.plan import parse_plan  # noqa: E402
+from dragonscale.training.stack import load_stack  # noqa: E402
+
+SIZES = [[3, 0, 9, 1, 7], [0, 0, 20, 0, 0], [4, 4, 4, 4, 4], [2, 1, 0, 0, 5]]
+"""Rows of five experts, of 20: uneven, all of one, even, and with rows at the end that are nobody's."""
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("rows_at_once", [1, 3, 7, 19])
+def test_a_grouped_matmul_in_parts_is_the_whole_one(sizes: list[int], rows_at_once: int) -> None:
+    keys = jax.random.split(jax.random.key(0), 3)
+    rows, weight = jax.random.normal(keys[0], (20, 6)), jax.random.normal(keys[1], (5, 6, 4))
+    slope, counts = jax.random.normal(keys[2], (20, 4)), jnp.array(sizes, jnp.int32)
+    most = rows_at_once * 5 * 6 * 4  # bytes of so many rows, spread over five experts
+
+    def value(most: int | None):
+        return lambda rows, weight: (grouped_matmul(rows, weight, counts, most) * slope)[: sum(sizes)].sum()
+
+    whole, parts = (jax.value_and_grad(value(one), (0, 1))(rows, weight) for one in (None, most))
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
+        assert jnp.allclose(one, other, atol=1e-5)
+
+
+def test_rows_are_spread_over_experts_a_part_at_a_time() -> None:
+    """What XLA makes of a part on a GPU, rows for each expert, stays below the limit; without parts it is all at once."""
+
+    def most_rows(limit: int | None) -> int:
+        shapes = (jax.ShapeDtypeStruct((1024, 16), jnp.bfloat16), jax.ShapeDtypeStruct((8, 16, 32), jnp.bfloat16))
+        traced = jax.make_jaxpr(lambda rows, weight, sizes: grouped_matmul(rows, weight, sizes, limit))(
+            *shapes, jax.ShapeDtypeStruct((8,), jnp.int32)
+        )
+        found: list[int] = []
+        inside = [traced.jaxpr]
+        while inside:
+            for equation in inside.pop().eqns:
+                if equation.primitive.name.startswith("ragged_dot"):
+                    found.append(equation.invars[0].aval.shape[0])
+                inside += [each.jaxpr for each in equation.params.values() if hasattr(each, "jaxpr")]
+        return max(found)
+
+    assert most_rows(None) == 1024
+    limit = 2**14
+    assert most_rows(limit) * 8 * 32 * 2 <= limit
+
+
+def order_for(model: str, **settings: object) -> Order:
+    run = RunSettings(data=("-",), steps=1, batch=16, seq=4096, dtype="bf16")
+    return Order(model, "h200:1", parse_plan("microbatch=8 zero=0 remat=none"), replace(run, **settings))
+
+
+def test_experts_have_the_room_that_was_planned_where_no_kernel_groups_rows() -> None:
+    order, counted = order_for("qwen3-30b-a3b"), load_stack("dragonscale").experts.capacity
+    assert settle_capacity(order, "gpu").run.capacity == counted > 0
+    assert settle_capacity(order, "tpu").run.capacity == settle_capacity(order, "cpu").run.capacity == 0
+    said = order_for("qwen3-30b-a3b", capacity=1.5)
+    assert settle_capacity(said, "gpu") == said
+
+
+def test_the_plan_beside_a_run_has_the_room_of_the_run() -> None:
+    model = load_model("qwen3-30b-a3b")
+    wide, even = (planned(order_for(model.name, capacity=room), model) for room in (2.0, 1.0))
+    assert wide is not None
+    assert even is not None
+    assert wide.hbm_bytes > even.hbm_bytes
+    assert wide.step_s > even.step_s
+    dropless = planned(order_for(model.name, capacity=0.0), model)
+    assert dropless is not None
+    assert any("all experts" in one for one in dropless.problems)
+    assert not any("all experts" in one for one in even.problems)
+
+
+NO_KERNEL = "NOT_FOUND: Failed to get configs for: 3 out of 175 instructions.\nRESOURCE_EXHAUSTED: Out of memory while trying to allocate 73014444032 bytes."
+
+
+def test_memory_that_runs_out_is_told_in_gigabytes() -> None:
+    order, model = order_for("qwen3-0.6b"), load_model("qwen3-0.6b")
+    said = no_room(order, model, NO_KERNEL, "NVIDIA H200", 142.6e9)
+    assert "142.6 GB" in said
+    assert "73.0 GB at once" in said
+    assert "smaller microbatch" in said
+    assert "NOT_FOUND" not in said
+    assert f"{planned(order, model).hbm_bytes / 1e9:.1f} GB" in said  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_only_full_memory_is_told_so() -> None:
+    class Device:
+        device_kind = "NVIDIA H200"
+
+        def memory_stats(self) -> dict[str, int]:
+            return {"bytes_limit": 10**11}
+
+    order, model = order_for("qwen3-0.6b"), load_model("qwen3-0.6b")
+    full, other = (jax.errors.JaxRuntimeError(text) for text in (NO_KERNEL, "INTERNAL: something else"))
+    assert is_full(full)
+    assert not is_full(other)
+    assert not is_full(ValueError("Out of memory"))
+    with pytest.raises(Infeasible, match=r"100\.0 GB"), memory_errors(order, model, Device()):
+        raise full
+    with pytest.raises(jax.errors.JaxRuntimeError), memory_errors(order, model, Device()):
+        raise other
