@@ -30,7 +30,7 @@ TARGETS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["gemm", "attn_context", "attn_generation", "moe_gemm"])
+@pytest.mark.parametrize("name", ["gemm", "attn_context", "attn_generation", "moe_gemm", "experts"])
 def test_the_sample_is_within_the_targets(name: str) -> None:
     report = validate(HERE / f"sample_{name}.csv")
     assert not report.skipped
