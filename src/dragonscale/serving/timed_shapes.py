@@ -14,7 +14,7 @@ def untimed_experts(deployment: Deployment) -> str:
 
     >>> from dragonscale.serving.deployment import deploy
     >>> untimed_experts(deploy("gpt-oss-120b", "h200:4", "tensor=4,weights=mxfp4", "vllm"))
-    'Experts in mxfp4_bf16 were timed with 2,880 columns a chip on h200, and this plan has 720: their time is extrapolated.'
+    'Experts in mxfp4 were timed with 2,880 columns a chip on h200, and this plan has 720: their time is extrapolated.'
     >>> untimed_experts(deploy("deepseek-v3", "h200:8", "tensor=8,weights=fp8,compute=fp8_block", "vllm"))
     ''
     """
@@ -33,6 +33,6 @@ def untimed_experts(deployment: Deployment) -> str:
     timed = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     has = " and ".join(f"{size:,}" for size in outside)
     return (
-        f"Experts in {name} were timed with {timed} columns a chip on {deployment.kernels.name}, and this plan has {has}: "
+        f"Experts in {deployment.plan.weights} were timed with {timed} columns a chip on {deployment.kernels.name}, and this plan has {has}: "
         "their time is extrapolated."
     )
