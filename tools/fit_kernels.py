@@ -112,12 +112,15 @@ def held_out(
     )  # fmt: skip
 
 
-def sampled() -> set[str]:
+def sampled() -> list[KernelCase]:
     """The rows that the tests keep."""
-    found: set[str] = set()
-    for file in sorted(SAMPLES.glob("sample_*.csv")):
-        found |= {case.id for case in read_cases(file)[0]}
-    return found
+    return [case for file in sorted(SAMPLES.glob("sample_*.csv")) for case in read_cases(file)[0]]
+
+
+def columns(cases: Sequence[KernelCase]) -> list[int]:
+    """The fewest and most columns of an expert on a chip."""
+    found = [int(case.sizes[2] / case.sizes[6]) for case in cases]
+    return [min(found), max(found)]
 
 
 def write(name: str, fitted: dict[tuple[str, ...], tuple[Any, dict[str, Any]]]) -> None:
@@ -170,7 +173,10 @@ def main() -> None:
         print(f"{file}: {len(found)} rows, {len(reasons)} skipped")
     if options.sample:
         sample(cases, options.sample, options.files)
-    kept_back = sampled()
+    held: dict[tuple[str, ...], list[KernelCase]] = {}
+    for case in sampled():
+        held.setdefault(path_of(case), []).append(case)
+    kept_back = {case.id for found in held.values() for case in found}
     tables: dict[tuple[str, ...], list[KernelCase]] = {}
     for case in cases:
         if case.id not in kept_back:
@@ -191,7 +197,9 @@ def main() -> None:
             half = held_out(rows, path, profile, lambda case: fold(case.id, 2))
             shapes = held_out(rows, path, profile, lambda case: fold(shape(case), 5))
         print(f"{label:<44} {len(rows):5d} {now:6.1%} {after:6.1%} {half:6.1%} {shapes:6.1%}", flush=True)
-        rest = {"rows": len(rows), "median_ape": round(after, 3)}
+        rest: dict[str, Any] = {"rows": len(rows), "median_ape": round(after, 3)}
+        if path[1] == "grouped":
+            rest["inner"] = columns([*rows, *held.get(path, [])])
         if not options.no_cross_validation:
             rest["held_out"] = round(half, 3)
             rest |= {} if math.isnan(shapes) else {"unseen_shapes": round(shapes, 3)}

@@ -138,7 +138,8 @@ class Stream:
 @dataclass(frozen=True)
 class FittedOn:
     """Where a table's constants come from: the source, how many rows, the errors left on rows that were and were not
-    fitted, and a note."""
+    fitted, a note, and for experts the fewest and most columns of one on a chip (`inner`) among the rows that were fitted or
+    that tests hold the table to."""
 
     source: str
     rows: int = 0
@@ -146,6 +147,7 @@ class FittedOn:
     held_out: float | None = None
     unseen_shapes: float | None = None
     note: str = ""
+    inner: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -156,10 +158,13 @@ class Tables(Generic[Table]):
 
     def of(self, dtype: str) -> Table:
         """The constants for a format."""
-        for name in stand_ins(format_name(dtype)):
-            if name in self.by_format:
-                return self.by_format[name]
-        return next(iter(self.by_format.values()))
+        return self.by_format[self.stands_in(dtype)]
+
+    def stands_in(self, dtype: str) -> str:
+        """The format whose constants `of` takes for this one."""
+        return next(
+            (name for name in stand_ins(format_name(dtype)) if name in self.by_format), next(iter(self.by_format))
+        )
 
 
 @dataclass(frozen=True)

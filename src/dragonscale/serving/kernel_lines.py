@@ -19,6 +19,7 @@ from dragonscale.kernels import (
     quantise_seconds,
 )
 from dragonscale.kernels.dtypes import FORMATS
+from dragonscale.kernels.profile import Grouped
 from dragonscale.kernels.routing import Load, route
 from dragonscale.kernels.score_blocks import score_block_seconds
 from dragonscale.models.flash_rule import line_takes_flash
@@ -29,6 +30,7 @@ from dragonscale.plan.reader import Kernel
 from dragonscale.serving.balance import expert_slots, longest_held
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import capacity_flops, capacity_seconds, masked_flops
+from dragonscale.serving.engine_settings import EngineExperts
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.lines import ServingLine
 from dragonscale.sharding.pieces import local_elements, local_sizes
@@ -92,6 +94,12 @@ def matmul_line(kernels: list[Kernel], sizes: dict[str, Number], bench: KernelBe
     )  # fmt: skip
 
 
+def expert_kernels(habits: EngineExperts, tables: dict[str, Grouped]) -> str:
+    """The library whose grouped matmuls an engine runs, of those that a profile knows for a format: the first that it names, or the
+    profile's first."""
+    return next((name for name in habits.kernels.split() if name in tables or name == "plain"), next(iter(tables)))
+
+
 def expert_line(
     kernels: list[Kernel], tokens: Number, sizes: dict[str, Number], bench: KernelBench, hot: Number = 1.0
 ) -> ServingLine:
@@ -115,7 +123,7 @@ def expert_line(
         seconds = capacity_seconds(kernels, tokens, bench)
     elif bench.timed:
         tables = bench.profile.grouped.of(name)
-        chosen = next((one for one in habits.kernels.split() if one in tables or one == "plain"), "")
+        chosen = expert_kernels(habits, tables)
         if chosen == "plain":
             seconds = _plain_experts(busy, hidden, inner / slices, gated, name, bench.profile)
         else:
@@ -123,7 +131,7 @@ def expert_line(
                 tokens * hot, hidden, inner, sizes["x"], experts, name, bench.profile, chips=chips, tensor=slices,
                 routing=habits.routing, gated=gated, implementation=chosen,
             )  # fmt: skip
-            seconds = seconds - min(habits.overlap_s, tables[chosen or next(iter(tables))].launch)
+            seconds = seconds - min(habits.overlap_s, tables[chosen].launch)
     flops = capacity_flops(kernels, tokens, bench) if capacity else 2 * each * tokens * sizes["x"] / chips
     return bench.line(
         kernel_names(kernels), "grouped matmul", "experts", "experts", dtype=name, flops=flops,

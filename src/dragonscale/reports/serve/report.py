@@ -29,6 +29,7 @@ from dragonscale.reports.serve.variants import disaggregation_report, prefix_rep
 from dragonscale.serving.bands import ServedKind, is_moe
 from dragonscale.serving.frontier import Config, frontier
 from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.timed_shapes import untimed_experts
 
 
 def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = False) -> ServeReport:
@@ -75,6 +76,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
         *forced_notes(asked),
         *format_notes(asked, _told(asked, chosen, apart)),
         *_device_notes(chosen),
+        *filter(None, [untimed_experts(costed[0].deployment)]),
         *margin_notes(report.workload, report.configs[0]),
     ]
     report.advice = advice(asked, best, report.configs[0], configs, report.limits)
