@@ -27,13 +27,17 @@ def experts_of(name: str) -> tuple[float, float, float, float]:
     return dims["d"], dims["f"], dims["x"], dims["e"]
 
 
-@pytest.mark.parametrize("chip", [name for name in chip_names() if "fp8" in load_chip(name).matrix])
-def test_experts_in_fp8_are_no_slower_than_in_bf16(chip: str) -> None:
-    profile = kernel_profile_for(chip)
+NARROW = [(name, "") for name in chip_names() if "fp8" in load_chip(name).matrix]
+
+
+@pytest.mark.parametrize(("chip", "own"), [*NARROW, ("h200", "h200-jax")])
+def test_experts_in_fp8_are_no_slower_than_in_bf16(chip: str, own: str) -> None:
+    profile = kernel_profile_for(chip, own)
     tuned = [name for name in profile.grouped.of("fp8") if not name.endswith("untuned")]
     for model, (tensor, chips), name in product(MODELS, SPLITS, tuned):
         shape, split = experts_of(model), {"tensor": tensor, "chips": chips}
-        wide = grouped_matmul_seconds(TOKENS, *shape, "bf16", profile, **split)
+        usual = "triton" if own else ""  # `ragged_dot`, first of that profile, is of no engine that has fp8 kernels
+        wide = grouped_matmul_seconds(TOKENS, *shape, "bf16", profile, **split, implementation=usual)
         narrow = grouped_matmul_seconds(TOKENS, *shape, "fp8", profile, **split, implementation=name)
         assert (narrow <= wide).all(), (model, split, name)
 
