@@ -18,7 +18,8 @@ from dragonscale.exports.launchers.unwrap import unwrapped
 from dragonscale.exports.runs import Run, ServingRun, TrainingRun
 from dragonscale.exports.source import Source
 from dragonscale.exports.target import target_named
-from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, WrittenFiles
+from dragonscale.exports.words import HOSTS, LEADER, RANK, address, config_file
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.serving.launch import engine_on
