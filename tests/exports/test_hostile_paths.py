@@ -4,6 +4,7 @@ says, and the software gets the path as one word."""
 import ast
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import dragonscale as ds
 from dragonscale.cli import main
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target, of_kind, target_named
+from dragonscale.exports.words import LEADER, expansion, filled, quoted
 from dragonscale.models.load import model_fields
 from dragonscale.reports.export.ask import launched
 from tests.exports.manifests import manifests, sky_task
@@ -34,12 +36,12 @@ GETS = {"vllm", "vllm-tpu", "sglang", "sgl-jax", "trtllm", "dynamo", "llm-d", "d
 """Software that is given the path in its words; others have it in their files, or need only what config.json says."""
 
 
-def model_folder(folder: Path) -> str:
+def model_folder(folder: Path, **changes: int) -> str:
     """A folder with the config of a model."""
     folder.mkdir(parents=True)
     ours = ("name", "source", "parameters", "aliases", "checkpoint")
     fields = {name: value for name, value in model_fields("llama3-8b").items() if name not in ours}
-    (folder / "config.json").write_text(json.dumps(fields))
+    (folder / "config.json").write_text(json.dumps({**fields, **changes}))
     return str(folder)
 
 
@@ -103,12 +105,32 @@ def test_a_trainer_runs_nothing_of_the_path(target: Target, model: str, tmp_path
     run = training_run(target.runs[0], model, TRAINERS.get(target.name, "fsdp=16,zero=3,remat=block"))
     assert check(target, run, model, tmp_path) == len(LAUNCHERS)
     for name, text in written(target, run)[1].files.items():
-        if name.endswith(".py"):  # names are strings of the program, and nothing else of it
-            texts = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
-            assert any(NAME in str(one) for one in texts), name
-            assert not [line for line in text.split("\n") if line.strip().startswith("touch")], name
+        if name.endswith(".py"):
+            assert model in strings(text), name
         elif name == "training_args.json":
             assert json.loads(text)["config_name"] == model
+
+
+def strings(program: str) -> list[str]:
+    """The strings of a Python program, of which none is a line of its own."""
+    tree = ast.parse(program)
+    assert not [node for node in tree.body if isinstance(node, ast.Expr)]
+    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def test_a_program_that_is_written_has_names_as_strings(tmp_path: Path) -> None:
+    model = model_folder(tmp_path / "models" / NAME, num_hidden_layers=16)  # no flavor of torchtitan's
+    run = training_run("torchtitan", model, "fsdp=16,zero=3,remat=block")
+    hostile = replace(run, model=replace(run.model, name=f'"); import os; os.system("touch X"); ("{NAME}'))
+    (text,) = written(target_named("torchtitan"), hostile)[1].files.values()
+    assert hostile.model.name in strings(text)
+    assert "import os\n" not in ast.unparse(ast.parse(text))
+
+
+def test_text_beside_an_expansion_is_not_expanded(tmp_path: Path) -> None:
+    word = filled(NAME + LEADER + NAME, {LEADER: expansion("$(echo node)")})
+    (one,) = run_script(f"vllm {quoted(word)}", tmp_path, **environment())
+    assert one.words == ["vllm", f"{NAME}node{NAME}"]
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])

@@ -19,7 +19,8 @@ from dragonscale.hardware.chip import Chip
 
 BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
 """Blocks of a host's chips that libtpu gives to one process (1, 2 and 4: the list by JAX's authors that jax-ml/jax#14977 and Ray's TPU support
-refer to, gist.github.com/skye/f82ba45d2445bb19d53545538754f9a3; 8: the topology 2x4 of a whole host of v5e or v6e)."""
+refer to, gist.github.com/skye/f82ba45d2445bb19d53545538754f9a3; 8: the topology 2x4 of a whole host of v5e or v6e). tpu-inference writes 1,4,1 for
+four chips of its own processes (tpu_worker.py); both have four chips, of which 2x2 is the slice that is planned."""
 LIBTPU_PORT = 8476
 """Where libtpu listens by itself; tpu-inference counts up from it for its own processes on a host (tpu_inference/worker/tpu_worker.py)."""
 
