@@ -1,7 +1,8 @@
 """Scripts that exports write, run with stand-ins for everything that they start.
 
-A stand-in writes down the words and the variables that it was started with. `srun` starts a task for each host as Slurm does, which sets
-`CUDA_VISIBLE_DEVICES` of every task anew, and `kubernetes_text` does to a container's words what Kubernetes does before it starts them.
+A stand-in writes down the words and the variables that it was started with. `srun` starts a task for each host as Slurm
+does, which sets `CUDA_VISIBLE_DEVICES` of every task anew, and `kubernetes_text` does to a container's words what
+Kubernetes does before it starts them.
 """
 
 import json
@@ -17,8 +18,8 @@ from typing import Any
 import yaml
 
 PROGRAMS = (
-    "vllm", "vllm-router", "python", "python3", "torchrun", "accelerate", "mpirun", "trtllm-serve", "trtllm-llmapi-launch", "llama-server", "ray",
-    "aiperf",
+    "vllm", "vllm-router", "python", "python3", "torchrun", "accelerate", "mpirun", "trtllm-serve",
+    "trtllm-llmapi-launch", "llama-server", "ray", "aiperf",
 )  # fmt: skip
 RECORD = """#!/bin/sh
 { printf '%s\\0' $# "${0##*/}" "$@"; env -0; } > "$RECORD/$$"
@@ -31,10 +32,12 @@ while words and words[0].startswith("--"):
     options[name] = value
 own = options["nodelist"].split(",") if "nodelist" in options else hosts[: int(options["nodes"])]
 each = int(options["ntasks-per-node"])
-assert len(own) == int(options["nodes"]) and len(own) * each == int(options["ntasks"]) and set(own) <= set(hosts), (options, own)
+assert len(own) == int(options["nodes"]) and set(own) <= set(hosts), (options, own)
+assert len(own) * each == int(options["ntasks"]), options
 for rank, host in enumerate(host for host in own for _ in range(each)):
-    step = {{"SLURM_PROCID": str(rank), "SLURMD_NODENAME": host, "HOST": host, "CUDA_VISIBLE_DEVICES": os.environ["JOB_GPUS"]}}
-    subprocess.run(words, env={{**os.environ, **step}}, check=True)
+    step = {{"SLURM_PROCID": str(rank), "SLURMD_NODENAME": host, "HOST": host}}
+    given = {{"CUDA_VISIBLE_DEVICES": os.environ["JOB_GPUS"]}}
+    subprocess.run(words, env={{**os.environ, **step, **given}}, check=True)
 """
 GPUS = "0,1,2,3,4,5,6,7"
 
@@ -83,8 +86,8 @@ def run_script(text: str, folder: Path, hosts: int = 1, **env: str) -> list[Star
 
 
 def kubernetes_text(text: str, env: Mapping[str, str]) -> str:
-    """A command, an argument or a value as a container gets it (k8s.io/kubernetes/third_party/forked/golang/expansion): `$$` is `$`, and a
-    variable that is not there stays as it is written."""
+    """A command, an argument or a value as a container gets it (third_party/forked/golang/expansion of Kubernetes):
+    `$$` is `$`, and a variable that is not there stays as it is written."""
 
     def value(found: re.Match[str]) -> str:
         return "$" if found[0] == "$$" else env.get(found[1], found[0])
@@ -123,6 +126,7 @@ def toml_text(text: str) -> str:
 def environment(**more: str) -> dict[str, str]:
     """What every launcher's scripts find set."""
     return {
-        "NODE_RANK": "1", "MASTER_ADDR": "first", "SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "JOB_COMPLETION_INDEX": "1",
-        "JOB_INDEX": "0", "LWS_WORKER_INDEX": "0", "LWS_LEADER_ADDRESS": "lead", "HOME": os.sep, **more,
+        "NODE_RANK": "1", "MASTER_ADDR": "first", "SKYPILOT_NODE_RANK": "0",
+        "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "JOB_COMPLETION_INDEX": "1", "JOB_INDEX": "0",
+        "LWS_WORKER_INDEX": "0", "LWS_LEADER_ADDRESS": "lead", "HOME": os.sep, **more,
     }  # fmt: skip

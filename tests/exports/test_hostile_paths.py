@@ -1,5 +1,5 @@
-"""A model's path may hold anything that a file system takes. Whatever exports write is run here with stand-ins: none of it runs what the path
-says, and the software gets the path as one word."""
+"""A model's path may hold anything that a file system takes. Whatever exports write is run here with stand-ins: none of
+it runs what the path says, and the software gets the path as one word."""
 
 import ast
 import json
@@ -163,7 +163,7 @@ def test_a_load_test_gets_the_path(load: Target, model: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("to", [*(f"vllm,{one}" for one in LAUNCHERS), "dynamo", "llm-d", "sglang,slurm"])
 def test_such_a_path_is_read_back(to: str, tmp_path: Path) -> None:
-    model = model_folder(tmp_path / "a $(touch X)`touch X`; 'touch' \"X\" {rank} $(HF_TOKEN) $$ #b")
+    model = model_folder(tmp_path / "a $(touch X)`touch X`; 'touch' \"X\" {rank} $(HF_TOKEN) $$ <<E #b")
     target, _, launcher = to.partition(",")
     run, made = written(target_named(target), serving_run(target_named(target).runs[0], model, *GPU, replicas=2))
     files = launched(run, target_named(target), target_named(launcher) if launcher else None, made).files

@@ -348,7 +348,8 @@ def test_replicas_need_a_router_where_the_launcher_puts_nothing_before_them(
     engine: str, on: str, tmp_path: Path
 ) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text(f'model = "llama3-8b"\nslice = "{on}"\nbatch = 32\nreplicas = 2\nengine = "{engine}"\n[plan]\ntensor = {parse_slice(on).chips}\n')  # fmt: skip
+    said = f'model = "llama3-8b"\nslice = "{on}"\nbatch = 32\nreplicas = 2\nengine = "{engine}"\n'
+    plan.write_text(f"{said}[plan]\ntensor = {parse_slice(on).chips}\n")
     for launcher, routes in (("shell", False), ("slurm", False), ("kubernetes", True)):
         made = ds.export(str(plan), to=f"{engine},{launcher}")
         assert any("behind a router" in note for note in made.notes) is not routes

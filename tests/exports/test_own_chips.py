@@ -1,4 +1,4 @@
-"""Replicas that share a host have different chips and ports: the scripts are run, and every process says what it sees."""
+"""Replicas that share a host have different chips and ports: scripts are run, and every process says what it sees."""
 
 import math
 from collections import defaultdict
@@ -18,7 +18,8 @@ SHARED = [
     ("vllm", "h100:4", "tensor=4", 2), ("vllm", "h100:2", "tensor=2", 4), ("vllm", "mi300x:2", "tensor=2", 4),
     ("sglang", "h100:4", "tensor=4", 2), ("sglang", "h100:2", "tensor=2", 4), ("trtllm", "h100:4", "tensor=4", 2),
     ("trtllm", "h100:1", "tensor=1", 4), ("llamacpp", "h100:2", "tensor=2", 4),
-    ("vllm-tpu", "v6e:2x2", "tensor=4", 2), ("vllm-tpu", "v6e:1x1", "tensor=1", 4), ("vllm-tpu", "tpu7x:1x1x1", "tensor=1", 4),
+    ("vllm-tpu", "v6e:2x2", "tensor=4", 2), ("vllm-tpu", "v6e:1x1", "tensor=1", 4),
+    ("vllm-tpu", "tpu7x:1x1x1", "tensor=1", 4),
     ("sgl-jax", "v5e:2x2", "tensor=4", 2), ("sgl-jax", "tpu7x:1x1x1", "tensor=1", 4),
 ]  # fmt: skip
 """An engine, the chips of a replica, its plan, and the replicas that a host holds here."""
@@ -61,10 +62,10 @@ def test_replicas_on_a_host_have_their_own_chips_and_ports(
         assert [one.env["TPU_PROCESS_ADDRESSES"] for one in processes] == [f"localhost:{port}" for port in ports]
 
 
-@pytest.mark.parametrize(("engine", "on", "plan"), [("vllm", "h100:4", "tensor=4"), ("vllm-tpu", "v6e:2x2", "tensor=4")])  # fmt: skip
-def test_slurm_fills_one_host_after_the_other(engine: str, on: str, plan: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("engine", "on"), [("vllm", "h100:4"), ("vllm-tpu", "v6e:2x2")])
+def test_slurm_fills_one_host_after_the_other(engine: str, on: str, tmp_path: Path) -> None:
     found = defaultdict(list)
-    for one in started(engine, on, plan, 5, "slurm", tmp_path):
+    for one in started(engine, on, "tensor=4", 5, "slurm", tmp_path):
         found[one.env["HOST"]].append((",".join(seen(one, on)), one.after("--port")))
     two = [("0,1,2,3", "8000"), ("4,5,6,7", "8001")]
     assert {host: sorted(own) for host, own in found.items()} == {"node0": two, "node1": two, "node2": two[:1]}
@@ -74,7 +75,8 @@ def test_slurm_fills_one_host_after_the_other(engine: str, on: str, plan: str, t
 def test_a_replica_takes_its_part_of_the_gpus_that_slurm_gave(gpus: str, tmp_path: Path) -> None:
     """A job that has a part of a host may have any of its GPUs."""
     processes = started("vllm", "h100:2", "tensor=2", 2, "slurm", tmp_path, JOB_GPUS=gpus)
-    assert sorted(one.env["CUDA_VISIBLE_DEVICES"] for one in processes) == [gpus[: len(gpus) // 2], gpus[len(gpus) // 2 + 1 :]]  # fmt: skip
+    half = len(gpus) // 2
+    assert sorted(one.env["CUDA_VISIBLE_DEVICES"] for one in processes) == [gpus[:half], gpus[half + 1 :]]
 
 
 def test_a_replica_that_is_alone_keeps_what_it_is_given(tmp_path: Path) -> None:
@@ -92,7 +94,13 @@ def test_blocks_that_libtpu_does_not_have_are_refused() -> None:
     assert "export TPU_CHIPS_PER_PROCESS_BOUNDS=1,2,1" in own_chips(load_chip("tpu7x"), 2, "copy")
 
 
-@pytest.mark.parametrize(("trainer", "stack", "on", "asks"), [("maxtext", "maxtext", "v6e:8x8", False), ("maxtext", "xla-gpu", "h100:16", True), ("megatron", "megatron-core", "h100:16", True)])  # fmt: skip
+ASKS = [
+    ("maxtext", "maxtext", "v6e:8x8", False), ("maxtext", "xla-gpu", "h100:16", True),
+    ("megatron", "megatron-core", "h100:16", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("trainer", "stack", "on", "asks"), ASKS)
 def test_a_script_asks_for_what_its_command_uses(trainer: str, stack: str, on: str, asks: bool, tmp_path: Path) -> None:
     """JAX on a TPU finds its hosts by itself."""
     plan = f"fsdp={64 if on.startswith('v6e') else 16},zero={1 if trainer == 'megatron' else 3},remat=block"

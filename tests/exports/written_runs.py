@@ -17,7 +17,8 @@ from dragonscale.training.plan_file import TrainingFile
 def serving_run(engine: str, model: str, on: str, plan: str, replicas: int = 1, pool: bool = False) -> ServingRun:
     """A run of an engine, `pool` behind one like it that prefills."""
     piece, loaded, said = parse_slice(on), load_model(model), read_serving_plan(plan)
-    file = replace(said, model=model, slice=on, engine=engine, batch=16, replicas=replicas, traffic=SavedTraffic(1024, 256))  # fmt: skip
+    traffic = SavedTraffic(1024, 256)
+    file = replace(said, model=model, slice=on, engine=engine, batch=16, replicas=replicas, traffic=traffic)
     launch = engine_on(engine, piece.chip, loaded, None, piece.chips, said.plan)
     run = ServingRun(file, loaded, model_fields(model), piece, launch, command=f"dscale export {model}")
     return replace(run, role="decode", prefill=replace(run, role="prefill")) if pool else run

@@ -107,5 +107,5 @@ def comments(lines: Iterable[str], comment: str = "#") -> str:
 
 
 def one_line(text: str) -> str:
-    """Text without anything that ends a line in some language (YAML has more than two such signs), so that all of it stays a comment."""
+    """Text without any sign that ends a line (YAML has more of these than a shell): all of it stays a comment."""
     return "".join(sign if sign.isprintable() else " " for sign in text)

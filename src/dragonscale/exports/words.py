@@ -1,7 +1,7 @@
 """Words of a command: text as it stands, and places in it that a launcher or a shell fills in.
 
-Text may be anyone's. The path of a model may hold `$(…)`, quotes or the name of a place, so text is never searched for any of these: what is
-filled in is a part of a kind of its own, and a shell expands nothing but a `ShellExpansion`.
+Text may be anyone's. The path of a model may hold `$(…)`, quotes or the name of a place, so text is never searched
+for any of these: what is filled in is a part of a kind of its own, and a shell expands nothing but a `ShellExpansion`.
 
 >>> print(quoted("a$(touch X)"), quoted("--ip=" + LEADER + ":5000"), quoted(expansion("$RANK")))
 'a$(touch X)' '--ip={leader}:5000' "$RANK"
@@ -104,8 +104,8 @@ def _parts(word: Word | Part) -> tuple[Part, ...]:
 
 
 def changed(word: Word, change: Callable[[Part], Word | Part]) -> Word:
-    """A word with what `change` makes of each part that is not text; text alone where nothing else is left. Text is not shown to it: text
-    that looks like a place is still text."""
+    """A word with what `change` makes of each part that is not text; text alone where nothing else is left. Text is not
+    shown to it: text that looks like a place is still text."""
     found = [new for part in _parts(word) for new in _parts(part if isinstance(part, str) else change(part))]
     texts = [part for part in found if isinstance(part, str)]
     return "".join(texts) if len(texts) == len(found) else MixedWord(tuple(found))

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_PLAIN = re.compile(r"(?:[A-Za-z_/]|\.(?=[./]))[\w./@+-]*(?::[\w./@+-]+)*")  # .5 and .inf are numbers
+_PLAIN = re.compile(r"(?:[A-Za-z_/]|\.(?=[./]|$))[\w./@+-]*(?::[\w./@+-]+)*")  # .5 and .inf are numbers
 _BREAKING = "\x00-\x09\x0b-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
 """Signs that a reader of YAML refuses, or takes for the end of a line."""
 _AS_IT_STANDS = re.compile(rf"(?![ \n])[^{_BREAKING}]*(?<!\n)\n?")

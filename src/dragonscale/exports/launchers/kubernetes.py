@@ -68,15 +68,16 @@ def _addressed(written: WrittenFiles, name: str) -> WrittenFiles:
     names = {program.name for program in written.programs}
 
     def by_service(part: Part) -> Part:
-        known = isinstance(part, CopyAddress) and part.program in names
-        return f"{name}-{part.program}:{part.port}" if known else part
+        if isinstance(part, CopyAddress) and part.program in names:
+            return f"{name}-{part.program}:{part.port}"
+        return part
 
     def in_text(match: re.Match[str]) -> str:
         return str(by_service(CopyAddress(match[1], int(match[2]), int(match[3]))))
 
-    programs = tuple(replace(one, words=tuple(changed(word, by_service) for word in one.words)) for one in written.programs)  # fmt: skip
-    files = {file: ADDRESS.sub(in_text, text) if file in written.addressed else text for file, text in written.files.items()}  # fmt: skip
-    return replace(written, programs=programs, files=files)
+    programs = [replace(one, words=tuple(changed(word, by_service) for word in one.words)) for one in written.programs]
+    named = {file: ADDRESS.sub(in_text, written.files[file]) for file in written.addressed}
+    return replace(written, programs=tuple(programs), files={**written.files, **named})
 
 
 def _remarks(run: Run, target: Target, programs: Sequence[LaunchProgram]) -> list[str]:

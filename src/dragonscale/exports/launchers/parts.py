@@ -163,7 +163,7 @@ def uses_words(program: LaunchProgram, mark: MixedWord) -> bool:
 
 
 def needs_rank(program: LaunchProgram) -> bool:
-    """Whether a host has to know its number: torchrun asks for it, and hosts after the first may have words of their own."""
+    """Whether a host has to know its number: torchrun asks for it, and hosts after the first may have other words."""
     return program.per == "chip" or bool(program.others) or uses_words(program, RANK)
 
 

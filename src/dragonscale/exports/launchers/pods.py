@@ -33,8 +33,8 @@ def pod(
     env = [{"name": name, "value": verbatim(value)} for name, value in program.env.items()]
     more = [*container.pop("env", []), *([POD_IP] if "VLLM_NIXL_SIDE_CHANNEL_PORT" in program.env else [])]
     one: dict[str, Any] = {
-        "name": program.name, "image": image_of(program, run, target), "command": ["bash", "-c", verbatim(script)], "env": [*env, *more, _TOKEN],
-        **container,
+        "name": program.name, "image": image_of(program, run, target), "command": ["bash", "-c", verbatim(script)],
+        "env": [*env, *more, _TOKEN], **container,
     }  # fmt: skip
     spec: dict[str, Any] = {"containers": [one]}
     mounts, volumes = [], []
@@ -54,7 +54,8 @@ def pod(
 
 
 def verbatim(text: str) -> str:
-    """Text that a container gets as it is: in commands, arguments and values Kubernetes puts a variable in place of `$(NAME)`, and `$` of `$$`.
+    """Text that a container gets as it is: in commands, arguments and values Kubernetes puts a variable in place of
+    `$(NAME)`, and `$` of `$$`.
 
     >>> verbatim("$HOME $(HF_TOKEN) $$")
     '$HOME $$(HF_TOKEN) $$$'

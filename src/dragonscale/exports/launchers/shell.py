@@ -58,7 +58,8 @@ def _body(one: OnHosts, chip: Chip) -> list[str]:
 
 
 def _wanted(program: LaunchProgram, hosts: str) -> list[str]:
-    """What whoever starts the script on a host has to say: no more than the command uses (JAX finds the hosts of a TPU slice by itself)."""
+    """What whoever starts the script on a host has to say: no more than the command uses. JAX finds the hosts of a
+    TPU slice by itself."""
     wanted = {
         "its number": ["NODE_RANK=${NODE_RANK:?0 to " + str(program.hosts - 1) + "}"] if needs_rank(program) else [],
         "the first host's address": ["MASTER_ADDR=${MASTER_ADDR:?the first host}"] if needs_leader(program) else [],

@@ -49,7 +49,8 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
 
 
 def _written(run: Run, software: Target, launcher: Target | None) -> WrittenFiles:
-    """What the software's module writes; what is to be put before the servers is a note where the launcher does not see to it."""
+    """What the software's module writes; what is to be put before the servers is a note where the launcher does not see
+    to it."""
     made: WrittenFiles = software.load().write(run)
     routes = launcher is not None and getattr(launcher.load(), "ROUTES", False)
     return made if routes else replace(made, notes=(*made.notes, *made.routing))

@@ -53,7 +53,8 @@ def write(run: ServingRun) -> WrittenFiles:
     made: WrittenFiles = module.write(run)
     version, name = load_keys("dynamo").version, job_name(run, target_named("dynamo"))
     workers = [program for program in made.programs if program.chips]
-    named = {file: text for file, text in made.files.items() if any(uses_words(one, config_file(file)) for one in workers)}  # fmt: skip
+    used = {file for file in made.files for one in workers if uses_words(one, config_file(file))}
+    named = {file: text for file, text in made.files.items() if file in used}
     config = f"{name}-config" if named else ""
     components = [_frontend(run, engine, version)]
     components += [_worker(run, engine, version, with_files(one, CONFIG), config) for one in workers]

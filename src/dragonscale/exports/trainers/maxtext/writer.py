@@ -55,7 +55,8 @@ def write(run: TrainingRun) -> WrittenFiles:
     )  # fmt: skip
     words: tuple[Word, ...] = ("python3", "-m", MODULE, config_file(FILE))
     if kind != "tpu" and hosts > 1:  # on TPUs JAX finds the other hosts by itself
-        words = ("env", "JAX_COORDINATOR_IP=" + LEADER, "JAX_COORDINATOR_PORT=6002", "NNODES=" + HOSTS, "NODE_RANK=" + RANK, *words)  # fmt: skip
+        meeting = ("JAX_COORDINATOR_IP=" + LEADER, "JAX_COORDINATOR_PORT=6002")
+        words = ("env", *meeting, "NNODES=" + HOSTS, "NODE_RANK=" + RANK, *words)
     text = _text(run, sections, differences)
     program = LaunchProgram("train", words, hosts, chips, env=env)
     return WrittenFiles({FILE: text}, (program,), differences, plan if plan != run.plan else None, _notes(run))

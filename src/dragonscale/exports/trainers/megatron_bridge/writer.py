@@ -138,10 +138,8 @@ def _model(run: TrainingRun) -> tuple[str, dict[str, Any]]:
     """The expression that makes the model, and the fields that say its sizes."""
     kind, repo = str(run.fields.get("model_type", "")), hub_id(run.file.model)
     if kind in _BRIDGED and "/" in repo and "?" not in run.file.model:
-        return (
-            f"AutoBridge.from_hf_pretrained({json.dumps(repo, ensure_ascii=False)}).to_megatron_provider(load_weights=False)",
-            {},
-        )
+        named = json.dumps(repo, ensure_ascii=False)  # a string of the program, whatever the path holds
+        return f"AutoBridge.from_hf_pretrained({named}).to_megatron_provider(load_weights=False)", {}
     if kind not in TYPES:
         raise Infeasible(f"Megatron-Bridge does not build models of type {kind}.")
     fields = fields_of(model_flags(run.fields, run.file.model, run.file.seq))
