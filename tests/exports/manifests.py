@@ -16,21 +16,30 @@ def _schemas(name: str) -> dict[str, Any]:
     return json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
 
 
+@functools.cache
+def _validator(name: str, kind: str) -> Any:
+    """What checks a kind; the schema itself is checked once, which takes a second."""
+    schemas = _schemas(name)
+    own = schemas["kinds"][kind] if "kinds" in schemas else schemas[kind]
+    schema = {**own, "definitions": schemas["definitions"]} if "definitions" in schemas else own
+    found = jsonschema.validators.validator_for(schema)
+    found.check_schema(schema)
+    return found(schema)
+
+
 def manifests(text: str) -> list[dict[str, Any]]:
     """The documents of a file, each valid where its kind has a schema; a kind without one is an error."""
     found = [one for one in yaml.safe_load_all(text) if one]
-    schemas = _schemas("kubernetes")
     for one in found:
-        kind = schemas["kinds"][f"{one['apiVersion']}/{one['kind']}"]
-        jsonschema.validate(one, {**kind, "definitions": schemas["definitions"]})
+        _validator("kubernetes", f"{one['apiVersion']}/{one['kind']}").validate(one)
     return found
 
 
 def sky_task(text: str) -> dict[str, Any]:
     """A SkyPilot task, valid with its resources and its service."""
-    task, schemas = yaml.safe_load(text), _schemas("skypilot")
-    jsonschema.validate(task, schemas["task"])
-    jsonschema.validate(task["resources"], schemas["resources"])
+    task = yaml.safe_load(text)
+    _validator("skypilot", "task").validate(task)
+    _validator("skypilot", "resources").validate(task["resources"])
     if "service" in task:
-        jsonschema.validate(task["service"], schemas["service"])
+        _validator("skypilot", "service").validate(task["service"])
     return task

@@ -105,3 +105,11 @@ def test_llm_d_puts_a_sidecar_before_pods_that_decode(tmp_path: Path) -> None:
     assert bare.workload["prefill"] == {"slice": "h100:4", "plan": "tensor=4", "replicas": 2}
     (group,) = manifests(exported(WIDE, tmp_path, "llm-d").text())
     assert (group["kind"], group["spec"]["leaderWorkerTemplate"]["size"]) == ("LeaderWorkerSet", 2)
+
+
+def test_pods_that_start_no_engine_are_refused_in_a_sentence() -> None:
+    pods = "{containers: [{name: a, command: [bash, -c, 'echo vllm']}]}"
+    template = f"{{metadata: {{labels: {{llm-d.ai/role: decode}}}}, spec: {pods}}}"
+    text = f"apiVersion: apps/v1\nkind: Deployment\nspec:\n  template: {template}\n"
+    with pytest.raises(InputError, match="does not say what vLLM is started with"):
+        ds.import_plan(text)

@@ -1,9 +1,6 @@
 """Launchers start the right commands on the right hosts: batch scripts are run with stand-ins for Slurm, manifests are held against
 schemas, and what was launched is read back."""
 
-import json
-import os
-import stat
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,8 @@ from dragonscale.exports.launchers.unwrap import unwrapped
 from dragonscale.exports.runs import Run, ServingRun, TrainingRun
 from dragonscale.exports.source import Source
 from dragonscale.exports.target import target_named
-from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, WrittenFiles
+from dragonscale.exports.words import HOSTS, LEADER, RANK, address, config_file
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.serving.launch import engine_on
@@ -27,6 +25,7 @@ from dragonscale.serving.plan_file import SavedPlan
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
 from tests.exports.manifests import manifests, sky_task
+from tests.exports.stand_ins import kubernetes_text, run_script
 
 VLLM = target_named("vllm")
 
@@ -43,51 +42,14 @@ def serving(on: str, replicas: int = 1, prefill: str = "") -> ServingRun:
     return ServingRun(file, load_model("llama3-8b"), {}, piece, engine_on("vllm", piece.chip, load_model("llama3-8b"), None, piece.chips, ServingPlan()), prefill=own)  # fmt: skip
 
 
-RECORD = """#!/usr/bin/env python3
-import json, os, sys
-kept = {k: v for k, v in os.environ.items() if k in ("HOST", "MASTER_ADDR", "CUDA_VISIBLE_DEVICES", "NCCL_X", "NODE_RANK", "VLLM_NIXL_SIDE_CHANNEL_HOST")}
-with open(os.environ["RECORD"], "a") as out:
-    out.write(json.dumps({"words": [os.path.basename(sys.argv[0]), *sys.argv[1:]], **kept}) + "\\n")
-"""
-SRUN = """#!/usr/bin/env python3
-import os, subprocess, sys
-hosts, options, words = os.environ["ALLOCATED"].split(), {}, sys.argv[1:]
-while words and words[0].startswith("--"):
-    name, _, value = words.pop(0)[2:].partition("=")
-    options[name] = value
-own = options["nodelist"].split(",") if "nodelist" in options else hosts[: int(options["nodes"])]
-each = int(options["ntasks-per-node"])
-assert len(own) == int(options["nodes"]) and len(own) * each == int(options["ntasks"]) and set(own) <= set(hosts), (options, own)
-for rank, host in enumerate(host for host in own for _ in range(each)):
-    subprocess.run(words, env={**os.environ, "SLURM_PROCID": str(rank), "SLURMD_NODENAME": host, "HOST": host}, check=True)
-"""
-
-
-def run_script(text: str, folder: Path, hosts: int, **env: str) -> list[dict[str, Any]]:
-    """What a script starts where srun, scontrol, torchrun and vllm are stand-ins that write down how they were called."""
-    stubs = folder / "bin"
-    stubs.mkdir(exist_ok=True)
-    names = [f"node{place}" for place in range(hosts)]
-    scontrol = "#!/bin/sh\n" + "".join(f"echo {name}\n" for name in names)
-    for name, body in {"srun": SRUN, "scontrol": scontrol, "torchrun": RECORD, "vllm": RECORD}.items():
-        (stubs / name).write_text(body)
-        (stubs / name).chmod((stubs / name).stat().st_mode | stat.S_IEXEC)
-    record, script = folder / "record", folder / "script"
-    record.write_text("")
-    script.write_text(text)
-    subprocess.run(["bash", "-n", str(script)], check=True)
-    given = {"PATH": f"{stubs}:{os.environ['PATH']}", "RECORD": str(record), "ALLOCATED": " ".join(names)}
-    slurm_sets = {"SLURM_JOB_NODELIST": "node[0-9]", "SLURM_JOB_ID": "7"}
-    subprocess.run(["bash", str(script)], env={**given, **slurm_sets, **env}, check=True, timeout=60)
-    return [json.loads(line) for line in record.read_text().splitlines()]
-
-
 def script_of(module: Any, run: Run, *programs: LaunchProgram, files: dict[str, str] | None = None) -> str:
-    return next(iter(module.launch(run, VLLM, WrittenFiles(files or {}, programs)).values()))
+    return next(
+        iter(module.launch(run, VLLM, WrittenFiles(files or {}, programs, addressed=tuple(files or {}))).values())
+    )
 
 
 TRAIN = LaunchProgram(
-    "train", ("train.py", "--config", "run.toml"), hosts=2, chips=8, per="chip", env={"NCCL_X": "a b"}
+    "train", ("train.py", "--config", config_file("run.toml")), hosts=2, chips=8, per="chip", env={"NCCL_X": "a b"}
 )
 
 
@@ -96,14 +58,14 @@ def test_slurm_starts_torchrun_on_each_host(tmp_path: Path) -> None:
     for line in ("--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=8", "--exclusive", "--time=0-02:00:00"):
         assert f"#SBATCH {line}\n" in text  # 1,907 steps of 2 s and a fifth more
     calls = run_script(text, tmp_path, 2)
-    assert [one["HOST"] for one in calls] == ["node0", "node1"]
+    assert [one.env["HOST"] for one in calls] == ["node0", "node1"]
     meet = ["--rdzv-id", "7", "--rdzv-backend", "c10d", "--rdzv-endpoint", "node0:29500"]
     assert (
-        calls[0]["words"]
-        == calls[1]["words"]
-        == ["torchrun", "--nproc-per-node", "8", "--nnodes", "2", *meet, *TRAIN.words]
+        calls[0].words
+        == calls[1].words
+        == ["torchrun", "--nproc-per-node", "8", "--nnodes", "2", *meet, "train.py", "--config", "run.toml"]
     )
-    assert calls[0]["NCCL_X"] == "a b"
+    assert calls[0].env["NCCL_X"] == "a b"
 
 
 def test_slurm_keeps_the_trays_of_an_nvlink_domain_together() -> None:
@@ -120,7 +82,7 @@ RANKED = ("vllm", "serve", "m", "--nnodes", HOSTS, "--node-rank", RANK, "--maste
 def test_slurm_gives_each_replica_its_hosts_ranks_and_leader(tmp_path: Path) -> None:
     program = LaunchProgram("serve", RANKED, hosts=2, chips=8, copies=2, others=("--headless",))
     calls = run_script(script_of(slurm, serving("h100:16", 2), program), tmp_path, 4)
-    found = sorted((one["HOST"], one["words"][6], one["words"][8], "--headless" in one["words"]) for one in calls)
+    found = sorted((one.env["HOST"], one.words[6], one.words[8], "--headless" in one.words) for one in calls)
     assert found == [
         ("node0", "0", "node0", False),
         ("node1", "1", "node0", True),
@@ -136,11 +98,11 @@ def test_slurm_lays_pools_on_their_own_hosts_and_small_replicas_on_shared_ones(t
     text = script_of(slurm, serving("h100:4", 3), prefill, decode)
     assert "#SBATCH --nodes=5\n" in text
     calls = run_script(text, tmp_path, 5)
-    found = sorted((one["HOST"], one["words"][1], one.get("VLLM_NIXL_SIDE_CHANNEL_HOST", "")) for one in calls)
+    found = sorted((one.env["HOST"], one.words[1], one.env.get("VLLM_NIXL_SIDE_CHANNEL_HOST", "")) for one in calls)
     pools = [("node0", "prefill", "node0"), ("node1", "prefill", "node1")]
     assert found == [*pools, *((f"node{place}", "decode", "") for place in (2, 3, 4))]
     calls = run_script(script_of(slurm, serving("h100:4", 3), decode), tmp_path, 2)
-    found = sorted((one["HOST"], *one["words"][1:], one["CUDA_VISIBLE_DEVICES"]) for one in calls)
+    found = sorted((one.env["HOST"], *one.words[1:], one.env["CUDA_VISIBLE_DEVICES"]) for one in calls)
     assert found == [
         ("node0", "decode", "--port", "8000", "0,1,2,3"),
         ("node0", "decode", "--port", "8001", "4,5,6,7"),
@@ -156,7 +118,10 @@ def test_programs_that_name_others_are_given_their_hosts(tmp_path: Path) -> None
     decode = LaunchProgram("decode", ("vllm", "decode"), hosts=2, chips=8, per="rank", copies=2, port=8002)
     prefill = LaunchProgram("prefill", ("vllm", "prefill"), hosts=1, chips=4, copies=2, env={"NCCL_X": "1"})
     front = LaunchProgram(
-        "front", ("vllm", "front", "--file", "pools.yaml", "--first", "http://decode-1:8002"), hosts=1, chips=0
+        "front",
+        ("vllm", "front", "--file", config_file("pools.yaml"), "--first", "http://" + address("decode", 1, 8002)),
+        hosts=1,
+        chips=0,
     )
     pools = "urls: [prefill-1:8001, decode-1:8002, gpt-2:3]\n"
     text = script_of(slurm, serving("h100:16"), decode, prefill, front, files={"pools.yaml": pools})
@@ -165,12 +130,9 @@ def test_programs_that_name_others_are_given_their_hosts(tmp_path: Path) -> None
     (tmp_path / "pools.yaml").write_text(pools)
     calls = run_script(f"cd {tmp_path}\n{text}", tmp_path, 6)
     assert (tmp_path / "7-pools.yaml").read_text() == "urls: [node5:8001, node2:8002, gpt-2:3]\n"
-    (started,) = [one for one in calls if one["words"][1] == "front"]
-    assert started == {
-        "words": ["vllm", "front", "--file", "7-pools.yaml", "--first", "http://node2:8002"],
-        "HOST": "node0",
-        "MASTER_ADDR": "node0",
-    }
+    (started,) = [one for one in calls if one.words[1] == "front"]
+    assert started.words == ["vllm", "front", "--file", "7-pools.yaml", "--first", "http://node2:8002"]
+    assert (started.env["HOST"], started.env["MASTER_ADDR"], "NCCL_X" in started.env) == ("node0", "node0", False)
     with pytest.raises(Infeasible, match="MPI"):
         script_of(kubernetes, serving("h100:16"), decode)
     one = LaunchProgram("decode", ("vllm", "decode"), hosts=1, chips=8, copies=2)
@@ -181,7 +143,7 @@ def test_programs_that_name_others_are_given_their_hosts(tmp_path: Path) -> None
 
 def test_a_shell_script_starts_one_host_or_its_replicas(tmp_path: Path) -> None:
     calls = run_script(script_of(shell, training("h100:16"), TRAIN), tmp_path, 1, NODE_RANK="1", MASTER_ADDR="first")
-    assert calls[0]["words"][3:11] == [
+    assert calls[0].words[3:11] == [
         "--nnodes",
         "2",
         "--node-rank",
@@ -195,7 +157,7 @@ def test_a_shell_script_starts_one_host_or_its_replicas(tmp_path: Path) -> None:
     text = script_of(shell, serving("h100:2", 6), small)
     assert "on each of 2 hosts, on the last with COPIES=2" in text
     calls = run_script(text, tmp_path, 1, COPIES="2")
-    found = sorted((one["words"][-1], one["CUDA_VISIBLE_DEVICES"]) for one in calls)
+    found = sorted((one.words[-1], one.env["CUDA_VISIBLE_DEVICES"]) for one in calls)
     assert found == [("9000", "0,1"), ("9001", "2,3")]
 
 
@@ -212,7 +174,7 @@ def test_training_on_gpus_is_a_jobset_whose_pods_find_the_first(tmp_path: Path) 
     assert {one["mountPath"] for one in container["volumeMounts"]} == {"/dev/shm", "/config"}
     calls = run_script(container["command"][2], tmp_path, 1, JOB_COMPLETION_INDEX="1")
     place = ["--node-rank", "1", "--master-addr", "llama3-8b-vllm-worker-0-0.llama3-8b-vllm", "--master-port", "29500"]
-    assert calls[0]["words"] == [
+    assert calls[0].words == [
         "torchrun",
         "--nproc-per-node",
         "8",
@@ -237,8 +199,9 @@ def test_training_on_tpu_slices_is_a_job_for_each(tmp_path: Path) -> None:
     spec = inner["template"]["spec"]
     assert list(spec["nodeSelector"].values()) == ["tpu-v5p-slice", "4x4x4"]
     assert spec["containers"][0]["resources"]["limits"] == {"google.com/tpu": 4}
-    calls = run_script(spec["containers"][0]["command"][2], tmp_path, 1, JOB_COMPLETION_INDEX="3", JOB_INDEX="1")
-    assert calls[0]["words"][-3:] == ["19", "--of", "32"]
+    script = kubernetes_text(spec["containers"][0]["command"][2], {})
+    calls = run_script(script, tmp_path, 1, JOB_COMPLETION_INDEX="3", JOB_INDEX="1")
+    assert calls[0].words[-3:] == ["19", "--of", "32"]
 
 
 def test_serving_is_a_deployment_or_groups_of_pods(tmp_path: Path) -> None:
@@ -257,7 +220,7 @@ def test_serving_is_a_deployment_or_groups_of_pods(tmp_path: Path) -> None:
     script = template["workerTemplate"]["spec"]["containers"][0]["command"][2]
     calls = run_script(script, tmp_path, 1, LWS_WORKER_INDEX="1", LWS_LEADER_ADDRESS="lead")
     place = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "lead"]
-    assert calls[0]["words"] == ["vllm", "serve", "m", *place, "--say", "it's", "--port", "8000", "--headless"]
+    assert calls[0].words == ["vllm", "serve", "m", *place, "--say", "it's", "--port", "8000", "--headless"]
 
 
 def test_what_a_schema_does_not_name_is_refused() -> None:
@@ -274,7 +237,7 @@ def test_a_sky_task_says_its_nodes_and_replicas(tmp_path: Path) -> None:
     task = sky_task(script_of(skypilot, training("h100:16"), TRAIN))
     assert (task["resources"]["accelerators"], task["num_nodes"]) == ("H100:8", 2)
     calls = run_script(task["run"], tmp_path, 1, SKYPILOT_NODE_RANK="1", SKYPILOT_NODE_IPS="10.0.0.1\n10.0.0.2")
-    assert calls[0]["words"][5:9] == ["--node-rank", "1", "--master-addr", "10.0.0.1"]
+    assert calls[0].words[5:9] == ["--node-rank", "1", "--master-addr", "10.0.0.1"]
     served = sky_task(
         script_of(skypilot, serving("h100:4", 2), LaunchProgram("serve", ("vllm", "serve", "m"), 1, 4, copies=2))
     )
@@ -378,3 +341,16 @@ def test_every_trainer_is_launched_and_read_back(trainer: str, launcher: str, tm
         (manifests if launcher == "kubernetes" else sky_task)(first)
     back = ds.import_plan(str(tmp_path / "out"))
     assert (back.model, back.slice, back.plan, back.workload["batch"]) == (made.model, made.slice, made.plan, 256)
+
+
+@pytest.mark.parametrize(("engine", "on"), [("vllm", "h100:2"), ("vllm-tpu", "v6e:2x2")])
+def test_replicas_need_a_router_where_the_launcher_puts_nothing_before_them(
+    engine: str, on: str, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.toml"
+    said = f'model = "llama3-8b"\nslice = "{on}"\nbatch = 32\nreplicas = 2\nengine = "{engine}"\n'
+    plan.write_text(f"{said}[plan]\ntensor = {parse_slice(on).chips}\n")
+    for launcher, routes in (("shell", False), ("slurm", False), ("kubernetes", True)):
+        made = ds.export(str(plan), to=f"{engine},{launcher}")
+        assert any("behind a router" in note for note in made.notes) is not routes
+        assert ("behind a router" in made.text()) is not routes

@@ -9,6 +9,7 @@ from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.trainers import maxtext
+from dragonscale.exports.words import RANK
 from dragonscale.exports.written import WrittenFiles
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
@@ -44,7 +45,7 @@ def test_gpu_nodes_are_slices() -> None:
         4,
     )
     assert table["attention"] == "cudnn_flash_te"
-    assert "NODE_RANK={rank}" in written.programs[0].words
+    assert "NODE_RANK=" + RANK in written.programs[0].words
 
 
 def test_a_tpu7x_chip_is_two_devices() -> None:

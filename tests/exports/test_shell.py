@@ -33,6 +33,8 @@ def words(text: str) -> list[str]:
         ("srun --ntasks-per-node=1 torchrun --nproc_per_node 8 --rdzv_id 1 pretrain_gpt.py --bf16", ["pretrain_gpt.py", "--bf16"]),
         ("python -m torch.distributed.run --nproc_per_node=8 train.py --x 1", ["train.py", "--x", "1"]),
         ("bash -c 'vllm serve m -tp 2'", ["vllm", "serve", "m", "-tp", "2"]),
+        ("# a <<E b\nvllm serve 'a <<E b'\n", ["vllm", "serve", "a <<E b"]),
+        ("cat > x <<'E'\nvllm serve no\nE\nvllm serve m", ["vllm", "serve", "m"]),
         ("if [ -z $A ]; then\n  echo no\nfi\nvllm serve m", ["vllm", "serve", "m"]),
     ],
 )  # fmt: skip

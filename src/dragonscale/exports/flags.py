@@ -9,21 +9,20 @@
 """
 
 import json
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.exports.keys import Key, KeyTable, load_keys
+from dragonscale.exports.words import MixedWord, Word, quoted
 
 __all__ = ["ReadFlags", "flag_words", "load_keys", "read_flags", "shell_lines"]
 
 
-def flag_words(table: KeyTable, flags: Mapping[str, Any]) -> list[str]:
+def flag_words(table: KeyTable, flags: Mapping[str, Any]) -> list[Word]:
     """Flags as words; None leaves one out, True and False turn a switch on or off, a dict is written as JSON."""
-    words: list[str] = []
+    words: list[Word] = []
     for name, value in flags.items():
         key = table.check(name, value)
         if value is None:
@@ -45,7 +44,9 @@ def _switch(name: str, key: Key, value: Any) -> list[str]:
     return []  # a switch without an opposite is off unless it is given
 
 
-def _word(value: Any) -> str:
+def _word(value: Any) -> Word:
+    if isinstance(value, MixedWord):
+        return value
     if isinstance(value, Mapping):
         return json.dumps(value)
     return (
@@ -53,15 +54,14 @@ def _word(value: Any) -> str:
     )
 
 
-def shell_lines(words: Sequence[str], indent: str = "    ") -> str:
-    """A command over several lines, a flag with its values on each. Words that hold `$` are quoted so that the shell expands them."""
+def shell_lines(words: Sequence[Word], indent: str = "    ") -> str:
+    """A command over several lines, a flag with its values on each."""
     lines: list[str] = []
     for place, word in enumerate(words):
-        quoted = _expanded(word) if "$" in word else shlex.quote(word)
-        if lines and (place == 1 or not _begins(word, lines[-1])):
-            lines[-1] += f" {quoted}"
+        if lines and (place == 1 or not _begins(str(word), lines[-1])):
+            lines[-1] += f" {quoted(word)}"
         else:
-            lines.append(quoted)
+            lines.append(quoted(word))
     return f" \\\n{indent}".join(lines)
 
 
@@ -69,15 +69,6 @@ def _begins(word: str, line: str) -> bool:
     """Whether a word begins a line: a flag, or the script that a launcher's own flags end at."""
     script = word.endswith((".py", ".yml", ".yaml")) and line.startswith("-") and " " in line
     return script or (word.startswith("-") and not _number(word))
-
-
-def _expanded(word: str) -> str:
-    """A word in quotes that let the shell fill in its variables.
-
-    >>> print(_expanded('{"ip": "$LEADER"}'))
-    "{\\"ip\\": \\"$LEADER\\"}"
-    """
-    return '"' + re.sub(r'([\\"`])', r"\\\1", word) + '"'
 
 
 def _number(word: str) -> bool:

@@ -38,9 +38,11 @@ def header(run: Run, title: str, differences: Sequence[PlanDifference] = (), com
     lines += [f"To do: {text}" for text in run.notes]
     lines += [f"Made by: {run.command}"] if run.command else []
     wrapped = [
-        piece for line in lines for piece in textwrap.wrap(line, WIDTH, break_long_words=False, subsequent_indent="  ")
+        piece
+        for line in lines
+        for piece in textwrap.wrap(one_line(line), WIDTH, break_long_words=False, subsequent_indent="  ")
     ]
-    return "".join(f"{comment} {line}\n" for line in (*wrapped, kept_line(kept_of(run))))
+    return comments((*wrapped, kept_line(kept_of(run))), comment)
 
 
 def _replicas(run: Run) -> str:
@@ -101,4 +103,9 @@ _KINDS: dict[str, type] = {
 
 def comments(lines: Iterable[str], comment: str = "#") -> str:
     """Lines as a comment."""
-    return "".join(f"{comment} {line}\n" for line in lines)
+    return "".join(f"{comment} {one_line(line)}\n" for line in lines)
+
+
+def one_line(text: str) -> str:
+    """Text without any sign that ends a line (YAML has more of these than a shell): all of it stays a comment."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)

@@ -47,7 +47,7 @@ def hub_id(model: str) -> str:
     """What engines call a model: a preset's repository on the Hub, or the path or repository that it was named by."""
     text = model.partition("?")[0]
     if not is_preset(text):
-        return text
+        return f"./{text}" if text.startswith("-") else text  # a folder of such a name would be read as a flag
     source = str(preset(text).get("source", ""))
     found = hub.hub_name(source) if source else None
     return found.repo if found is not None else text

@@ -25,7 +25,8 @@ _ASSIGN = re.compile(r"(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+)?([A-Za-z_]\
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?:(:?-|:?=)([^}]*))?\}|\$([A-Za-z_]\w*)")
 _REQUIRED = re.compile(r"\"?\$\{[A-Za-z_]\w*:?\?[^}]*\}\"?")
 _SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
-_HERE = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?")
+_HERE = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?|(?<!\S)#.*|'[^']*'|\"(?:\\.|[^\"\\])*\"")
+"""What begins a here-document; or a comment or text in quotes, which begin none."""
 _REDIRECT = re.compile(r"(?:\d|&)?>{1,2}(?:&\d)?|<")
 _LAUNCHERS = (
     "torchrun",
@@ -241,9 +242,18 @@ def documents(text: str) -> list[tuple[str, str]]:
             end = ""
         elif end:
             body.append(line)
-        elif document := _HERE.search(line):
-            begins, end, body = line, document[1], []
+        elif end := _document(line):
+            begins, body = line, []
     return found
+
+
+def _document(line: str) -> str:
+    """The word that ends the here-document that a line begins; empty where it begins none.
+
+    >>> _document("cat <<'EOF' > ds.json"), _document("vllm serve 'a <<E b'")
+    ('EOF', '')
+    """
+    return next((found[1] for found in _HERE.finditer(line) if found[1]), "")
 
 
 def _without_documents(lines: list[str]) -> Iterator[str]:
@@ -253,8 +263,7 @@ def _without_documents(lines: list[str]) -> Iterator[str]:
         if end:
             end = "" if line.strip() == end else end
             continue
-        document = _HERE.search(line)
-        end = document[1] if document else ""
+        end = _document(line)
         yield re.sub(r"^\s*[$>] ", "", line)
 
 

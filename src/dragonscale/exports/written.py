@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from dragonscale.exports.words import Word
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.training.plan import Plan
-
-RANK, LEADER, HOSTS = "{rank}", "{leader}", "{hosts}"
-"""Words of a command that a launcher fills in: the host's number, the address of the first host, how many there are."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +30,10 @@ class LaunchProgram:
 
     `per` says how often a host runs it: `chip` (a process for each chip, which torchrun starts: `words` begin with the
     script, or the module where `module` is set), `rank` (the same, started by MPI) or `host` (one process). `hosts` are those of one copy, `chips` those of a
-    host that it uses. In `words`, `RANK`, `LEADER` and `HOSTS` are filled in by the launcher."""
+    host that it uses. Of `words`, the launcher fills in what is not text: ranks, addresses, where files are."""
 
     name: str
-    words: tuple[str, ...]
+    words: tuple[Word, ...]
     hosts: int
     chips: int
     per: str = "host"
@@ -45,7 +43,7 @@ class LaunchProgram:
     image: str = ""
     """A container image that has the software."""
     port: int = 0
-    others: tuple[str, ...] = ()
+    others: tuple[Word, ...] = ()
     """Words that hosts after the first add: `--headless` of an engine whose first host alone answers requests."""
 
 
@@ -59,6 +57,10 @@ class WrittenFiles:
     differences: tuple[PlanDifference, ...] = ()
     as_run: Plan | ServingPlan | None = None
     notes: tuple[str, ...] = ()
+    routing: tuple[str, ...] = ()
+    """What has to be put before the servers, and who has to be told their addresses; for launchers that do neither."""
+    addressed: tuple[str, ...] = ()
+    """Files that name copies of programs (`prefill-0:8001`), for a launcher to put their addresses there."""
 
     def plus(self, files: Mapping[str, str]) -> "WrittenFiles":
         """The same with more files before the others: a launcher's script is what people start."""

@@ -16,7 +16,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_PLAIN = re.compile(r"[A-Za-z_./][\w./@+-]*(?::[\w./@+-]+)*")
+_PLAIN = re.compile(r"(?:[A-Za-z_/]|\.(?=[./]|$))[\w./@+-]*(?::[\w./@+-]+)*")  # .5 and .inf are numbers
+_BREAKING = "\x00-\x09\x0b-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
+"""Signs that a reader of YAML refuses, or takes for the end of a line."""
+_AS_IT_STANDS = re.compile(rf"(?![ \n])[^{_BREAKING}]*(?<!\n)\n?")
+"""Lines that a block keeps: the first shows the indentation, and there is no empty line at the end."""
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "none"})
 
 
@@ -39,10 +43,15 @@ def _entry(lead: str, value: Any, indent: int) -> list[str]:
                 else [lead, *(_item(one, indent) for one in value)]
             )
         return [lead, *(_item(one, indent) for one in value)]
-    if isinstance(value, str) and "\n" in value:
-        inner = "\n".join(" " * (indent + 2) + line if line else "" for line in value.rstrip("\n").split("\n"))
-        return [f"{lead} |", inner]
-    return [f"{lead} {yaml_scalar(value)}"]
+    return [f"{lead} {_block(value, indent) or yaml_scalar(value)}"]
+
+
+def _block(value: Any, indent: int) -> str:
+    """Text of several lines as it stands; nothing where a reader of YAML would make another text of that."""
+    if not isinstance(value, str) or "\n" not in value or not _AS_IT_STANDS.fullmatch(value):
+        return ""
+    mark, text = ("|", value[:-1]) if value.endswith("\n") else ("|-", value)
+    return "\n".join([mark, *(" " * (indent + 2) + line if line else "" for line in text.split("\n"))])
 
 
 def _short(value: Sequence[Any]) -> bool:
@@ -56,18 +65,23 @@ def _item(value: Any, indent: int) -> str:
     if isinstance(value, Mapping):
         inner = yaml_text(value, indent + 2).rstrip("\n")
         return f"{pad}- {inner[indent + 2 :]}"
-    if isinstance(value, str) and "\n" in value:
-        return "\n".join(
-            [f"{pad}- |", *(" " * (indent + 2) + line if line else "" for line in value.rstrip("\n").split("\n"))]
-        )
-    return f"{pad}- {yaml_scalar(value)}"
+    return f"{pad}- {_block(value, indent) or yaml_scalar(value)}"
+
+
+def _in_quotes(text: str) -> str:
+    """Text in double quotes, whose escapes JSON and YAML share.
+
+    >>> print(_in_quotes('a "b"\u2028é'))
+    "a \\"b\\"\\u2028é"
+    """
+    return re.sub(f"[{_BREAKING}]", lambda sign: f"\\u{ord(sign[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def yaml_scalar(value: Any) -> str:
     """One value; text is quoted where YAML would read it as something else."""
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS and not value.endswith(":")
-        return value if plain else json.dumps(value, ensure_ascii=False)
+        return value if plain else _in_quotes(value)
     if isinstance(value, float):
         text = f"{value:.10g}"
         # YAML 1.1 reads 1e-05 as text: the mantissa needs a point.

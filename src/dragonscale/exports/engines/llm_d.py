@@ -10,12 +10,13 @@ from typing import Any
 
 from dragonscale.errors import Infeasible
 from dragonscale.exports.engines import vllm
+from dragonscale.exports.engines.vllm.flags import both_roles
 from dragonscale.exports.engines.vllm.reader import read as read_vllm
 from dragonscale.exports.header import comments, header
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.launchers.containers import Contained, assigned, containers, marks
-from dragonscale.exports.launchers.kubernetes import script
+from dragonscale.exports.launchers.kubernetes import group_place, script
 from dragonscale.exports.launchers.parts import job_name, run_of, with_port
 from dragonscale.exports.launchers.pods import pod
 from dragonscale.exports.launchers.pools import pools_read
@@ -46,20 +47,19 @@ def write(run: ServingRun) -> WrittenFiles:
     text = (
         header(run, title, made.differences) + where + "---\n".join(yaml_text(_pool(run, one, name)) for one in pools)
     )
-    notes = tuple(note for note in made.notes if "router" not in note.lower())
-    return WrittenFiles({"llm-d.k8s.yaml": text}, (), made.differences, made.as_run, notes)
+    return WrittenFiles({"llm-d.k8s.yaml": text}, (), made.differences, made.as_run, made.notes)
 
 
 def _pool(run: ServingRun, program: LaunchProgram, name: str) -> dict[str, Any]:
     role = program.name if program.name in ("prefill", "decode") else "both"
     port = PORTS.get(role, 8000)
     labels = {"app": name, **SERVES, ROLE: role}
-    program = replace(program, port=port, words=tuple(with_port(_one_role(program.words), str(port))))
+    program = replace(program, port=port, words=tuple(with_port(both_roles(program.words), str(port))))
     ports = [{"name": "modelserver", "containerPort": port}, *([{"name": "nixl", "containerPort": 5600}] if role != "both" else [])]  # fmt: skip
     check = {"httpGet": {"path": "/v1/models", "port": "modelserver"}}
     probes: dict[str, Any] = {"startupProbe": {**check, "periodSeconds": 30, "failureThreshold": 120}, "readinessProbe": {**check, "periodSeconds": 5}}  # fmt: skip
     own, several = run_of(program, run), program.hosts > 1
-    ranks = ("$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS") if several else ("0", "127.0.0.1")
+    ranks = group_place() if several else ("0", "127.0.0.1")
     spec = pod(own, target_named("vllm"), program, script(program, *ranks), ports=ports, **probes)
     spec["containers"][0]["name"] = "modelserver"
     if role == "decode":
@@ -77,11 +77,6 @@ def _pool(run: ServingRun, program: LaunchProgram, name: str) -> dict[str, Any]:
         "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": f"{name}-{role}", "labels": labels},
         "spec": {"replicas": program.copies, "leaderWorkerTemplate": group},
     }  # fmt: skip
-
-
-def _one_role(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The connector with the role that both pools have in llm-d."""
-    return tuple(word.replace('"kv_producer"', '"kv_both"').replace('"kv_consumer"', '"kv_both"') for word in words)
 
 
 def _sidecar() -> dict[str, Any]:

@@ -41,7 +41,8 @@ from dragonscale.exports.source import Source
 from dragonscale.exports.tpu_marks import is_tpu
 from dragonscale.exports.values import truth
 from dragonscale.exports.values import whole as plain_whole
-from dragonscale.exports.written import LEADER, RANK, LaunchProgram, WrittenFiles
+from dragonscale.exports.words import LEADER, RANK, config_file, quoted
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.hardware import Chip, Slice, parse_target
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
@@ -68,19 +69,19 @@ def write(run: ServingRun) -> WrittenFiles:
     """The command of a replica; over several hosts in a script that starts Ray before it."""
     own = _flags(run)
     made = [_program(run, own)]
-    files, notes = dict(made[0][1]), list(own.notes)
+    files, notes, routing = dict(made[0][1]), list(own.notes), tuple[str, ...]()
     if run.prefill is not None:
         first = _flags(run.prefill)
         made.append(_program(run.prefill, first))
         files |= made[1][1]
-        notes += [
-            *first.notes,
+        notes += first.notes
+        routing = (
             "Requests go through a proxy that sends a prompt to a prefill host first (examples/disagg of tpu-inference).",
-        ]
+        )
     elif (run.file.replicas or 1) > 1:
-        notes.append(f"Start {run.file.replicas} such replicas behind a router.")
+        routing = (f"Start {run.file.replicas} such replicas behind a router.",)
     as_run = own.plan if own.plan != run.file.plan else None
-    return WrittenFiles(files, tuple(one for one, _ in made), tuple(own.differences), as_run, tuple(notes))
+    return WrittenFiles(files, tuple(one for one, _ in made), tuple(own.differences), as_run, tuple(notes), routing)
 
 
 def _flags(run: ServingRun) -> EngineFlags:
@@ -167,14 +168,14 @@ def _program(run: ServingRun, own: EngineFlags) -> tuple[LaunchProgram, dict[str
         "#!/usr/bin/env bash",
         header(run, f"vLLM on TPUs {table.version}", own.differences)
         + "# On each host: bash this script, the host's number, the first host's address.",
-        "set -euo pipefail", *(f"export {key}={value}" for key, value in env.items()),
+        "set -euo pipefail", *(f"export {key}={quoted(value)}" for key, value in env.items()),
         'if [ "$1" != 0 ]; then',
         f'    exec ray start --address="$2:{RAY_PORT}" --block',
         "fi", f"ray start --head --port={RAY_PORT}", f"exec {shell_lines(words)}",
     ]  # fmt: skip
-    return LaunchProgram(run.role or "serve", ("bash", name, RANK, LEADER), hosts, chips, env=env, **shown), {
-        name: "\n".join(script) + "\n"
-    }
+    return LaunchProgram(
+        run.role or "serve", ("bash", config_file(name), RANK, LEADER), hosts, chips, env=env, **shown
+    ), {name: "\n".join(script) + "\n"}
 
 
 def recognises(source: Source) -> bool:

@@ -142,8 +142,8 @@ def _joined(words: Sequence[str]) -> str:
 
 
 def _variables(text: str) -> str:
-    """Kubernetes' own `$(NAME)` as a shell writes it."""
-    return re.sub(r"'?\$\(([A-Z_][A-Z0-9_]*)\)'?", r"${\1}", text)
+    """Kubernetes' own `$(NAME)` as a shell writes it, and its `$$` as the `$` that it stands for."""
+    return re.sub(r"\$\$|'?\$\(([A-Z_][A-Z0-9_]*)\)'?", lambda found: f"${{{found[1]}}}" if found[1] else "$", text)
 
 
 def _names(container: Mapping[str, Any]) -> dict[str, Any]:

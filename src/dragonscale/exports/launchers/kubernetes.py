@@ -26,11 +26,14 @@ from dragonscale.exports.launchers.pods import CONFIG, NODEPOOL, config_map, pod
 from dragonscale.exports.launchers.shell import SERVED
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import RANK, LaunchProgram, WrittenFiles
+from dragonscale.exports.words import RANK, CopyAddress, Part, Word, changed, expansion
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 
 HOLDS_FILES = True
 """The config files are inside the manifest."""
+ROUTES = True
+"""A Service stands before replicas, and programs find each other by the names of theirs."""
 RESTARTS = 3
 """How often a run begins again from its last checkpoint after a pod has failed."""
 
@@ -41,7 +44,7 @@ def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     _check(target, written.programs)
     config = f"{name}-config" if written.files else ""
     written = _addressed(written, name)
-    programs = [with_files(program, list(written.files), CONFIG) for program in written.programs]
+    programs = [with_files(program, CONFIG) for program in written.programs]
     documents = [config_map(config, written.files)] if config else []
     for program in programs:
         own = name if len(programs) == 1 else f"{name}-{program.name}"
@@ -64,11 +67,17 @@ def _addressed(written: WrittenFiles, name: str) -> WrittenFiles:
     """Files and words in which other programs are named by their Services."""
     names = {program.name for program in written.programs}
 
-    def by_service(match: re.Match[str]) -> str:
-        return f"{name}-{match[1]}:{match[3]}" if match[1] in names else match[0]
+    def by_service(part: Part) -> Part:
+        if isinstance(part, CopyAddress) and part.program in names:
+            return f"{name}-{part.program}:{part.port}"
+        return part
 
-    programs = tuple(replace(one, words=tuple(ADDRESS.sub(by_service, word) for word in one.words)) for one in written.programs)  # fmt: skip
-    return replace(written, programs=programs, files={file: ADDRESS.sub(by_service, text) for file, text in written.files.items()})  # fmt: skip
+    def in_text(match: re.Match[str]) -> str:
+        return str(by_service(CopyAddress(match[1], int(match[2]), int(match[3]))))
+
+    programs = [replace(one, words=tuple(changed(word, by_service) for word in one.words)) for one in written.programs]
+    named = {file: ADDRESS.sub(in_text, written.files[file]) for file in written.addressed}
+    return replace(written, programs=tuple(programs), files={**written.files, **named})
 
 
 def _remarks(run: Run, target: Target, programs: Sequence[LaunchProgram]) -> list[str]:
@@ -86,9 +95,9 @@ def _trained(run: Run, target: Target, program: LaunchProgram, name: str, config
     """A JobSet. The hosts of a program are those of all slices."""
     jobs = run.slice.pods
     hosts, job = max(program.hosts // jobs, 1), "slice" if run.slice.chip.kind == "tpu" else "worker"
-    rank, env = "$JOB_COMPLETION_INDEX", []
+    rank, env = expansion("$JOB_COMPLETION_INDEX"), []
     if jobs > 1 and uses_words(program, RANK):
-        rank = f"$((JOB_INDEX * {hosts} + JOB_COMPLETION_INDEX))"
+        rank = expansion(f"$((JOB_INDEX * {hosts} + JOB_COMPLETION_INDEX))")
         place = {"fieldRef": {"fieldPath": "metadata.annotations['jobset.sigs.k8s.io/job-index']"}}
         env = [{"name": "JOB_INDEX", "valueFrom": place}]
     inside = script(program, rank, f"{name}-{job}-0-0.{name}")
@@ -103,11 +112,16 @@ def _trained(run: Run, target: Target, program: LaunchProgram, name: str, config
     }  # fmt: skip
 
 
-def script(program: LaunchProgram, rank: str, leader: str) -> str:
+def script(program: LaunchProgram, rank: Word, leader: Word) -> str:
     """What a pod's shell runs; the command takes the shell's place, so that it gets the signal to end."""
     words = ("else", "fi")
     lines = host_lines(program, rank, leader)
     return "\n".join(line if line in words or line.startswith("if [") else f"exec {line}" for line in lines)
+
+
+def group_place() -> tuple[Word, Word]:
+    """The number of a pod in its group, and the address of the first, as a LeaderWorkerSet says them."""
+    return expansion("$LWS_WORKER_INDEX"), expansion("$LWS_LEADER_ADDRESS")
 
 
 def _served(run: Run, target: Target, program: LaunchProgram, name: str, config: str) -> list[dict[str, Any]]:
@@ -135,7 +149,7 @@ def reachable(program: LaunchProgram) -> LaunchProgram:
 
 def _groups(run: Run, target: Target, program: LaunchProgram, name: str, config: str) -> list[dict[str, Any]]:
     """A LeaderWorkerSet: replicas of several hosts, of which the first answers."""
-    inside = script(program, "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS")
+    inside = script(program, *group_place())
     leader, worker = (pod(run, target, program, inside, config, **more) for more in (probes(program.port), {}))
     metadata: dict[str, Any] = {"name": name}
     if run.slice.chip.kind == "tpu":

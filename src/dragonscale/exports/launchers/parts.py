@@ -5,7 +5,7 @@
 >>> [(one.first, one.sharing, one.hosts) for one in placed([serve], host_chips=8)]
 [(0, 2, 2)]
 >>> train = LaunchProgram("train", ("train.py",), hosts=2, chips=8, per="chip")
->>> started(train, "$RANK", "$LEADER")[:5]
+>>> started(train, "0", "node0")[:5]
 ['torchrun', '--nproc-per-node', '8', '--nnodes', '2']
 """
 
@@ -15,10 +15,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dragonscale.exports.flags import shell_lines
+from dragonscale.exports.launchers.own_chips import is_amd
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram
-from dragonscale.hardware.chip import Chip
+from dragonscale.exports.words import (
+    HOSTS,
+    LEADER,
+    RANK,
+    ConfigFile,
+    MixedWord,
+    Part,
+    Word,
+    changed,
+    filled,
+    holds,
+    quoted,
+)
+from dragonscale.exports.written import LaunchProgram
 
 PORT = 29500
 """Where torchrun's processes meet, on the first host: its own default."""
@@ -61,7 +74,7 @@ def placed(programs: Sequence[LaunchProgram], host_chips: int) -> list[OnHosts]:
 
 
 ADDRESS = re.compile(r"\b([a-z]+)-(\d+):(\d+)\b")
-"""How a program names a copy of another in its words or its files: `prefill-0:8001` is the first copy of `prefill`."""
+"""How a program names a copy of another in its files: `prefill-0:8001` is the first copy of `prefill`."""
 
 
 def addresses(text: str, places: Sequence[OnHosts]) -> dict[str, tuple[int, int]]:
@@ -77,27 +90,27 @@ def addresses(text: str, places: Sequence[OnHosts]) -> dict[str, tuple[int, int]
 
 
 def started(
-    program: LaunchProgram, rank: str, leader: str, port: str = "", worker: bool = False, meet: Sequence[str] = ()
-) -> list[str]:
+    program: LaunchProgram, rank: Word, leader: Word, port: Word = "", worker: bool = False, meet: Sequence[Word] = ()
+) -> list[Word]:
     """A program's words as one host starts them. `port` stands for its own where copies share a host; a `worker` is a host
     after the first; `meet` are words that tell torchrun where its processes meet, without the number of the host."""
     fill = {RANK: rank, LEADER: leader, HOSTS: str(program.hosts)}
-    words = [_filled(word, fill) for word in (*program.words, *(program.others if worker else ()))]
+    words = [filled(word, fill) for word in (*program.words, *(program.others if worker else ()))]
     words = with_port(words, port) if port else words
     if program.per == "rank":
         return ["mpirun", "-n", str(program.hosts * program.chips), "-N", str(program.chips), *words]
     return words if program.per == "host" else [*_torchrun(program, rank, leader, meet), *words]
 
 
-def _torchrun(program: LaunchProgram, rank: str, leader: str, meet: Sequence[str]) -> list[str]:
-    words = ["torchrun", "--nproc-per-node", str(program.chips)]
+def _torchrun(program: LaunchProgram, rank: Word, leader: Word, meet: Sequence[Word]) -> list[Word]:
+    words: list[Word] = ["torchrun", "--nproc-per-node", str(program.chips)]
     if program.hosts > 1:
         place = meet or ["--node-rank", rank, "--master-addr", leader, "--master-port", str(PORT)]
         words += ["--nnodes", str(program.hosts), *place]
     return [*words, *(["-m"] if program.module else [])]
 
 
-def with_port(words: Sequence[str], port: str) -> list[str]:
+def with_port(words: Sequence[Word], port: Word) -> list[Word]:
     """Words with another port; engines all call it `--port`.
 
     >>> with_port(["vllm", "serve", "m", "--port", "8000"], "8001")
@@ -110,13 +123,15 @@ def with_port(words: Sequence[str], port: str) -> list[str]:
     return [*found, "--port", port]
 
 
-def host_lines(program: LaunchProgram, rank: str, leader: str, port: str = "", meet: Sequence[str] = ()) -> list[str]:
+def host_lines(
+    program: LaunchProgram, rank: Word, leader: Word, port: Word = "", meet: Sequence[Word] = ()
+) -> list[str]:
     """The command that each host starts, as lines of a shell script."""
     first = shell_lines(started(program, rank, leader, port, meet=meet))
     if not program.others or program.hosts == 1:
         return [first]
     rest = shell_lines(started(program, rank, leader, port, worker=True, meet=meet))
-    return [f'if [ "{rank}" = 0 ]; then', first, "else", rest, "fi"]
+    return [f"if [ {quoted(rank)} = 0 ]; then", first, "else", rest, "fi"]
 
 
 def own_address(program: LaunchProgram, host: str) -> list[str]:
@@ -128,29 +143,33 @@ def env_lines(env: Mapping[str, str]) -> list[str]:
     return [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
 
 
-def _filled(word: str, fill: Mapping[str, str]) -> str:
-    for mark, value in fill.items():
-        word = word.replace(mark, value)
-    return word
-
-
-def with_files(program: LaunchProgram, names: Sequence[str], folder: str) -> LaunchProgram:
+def with_files(program: LaunchProgram, folder: str) -> LaunchProgram:
     """A program whose words name the config files where a launcher puts them.
 
-    >>> with_files(
-    ...     LaunchProgram("train", ("run.py", "--config=a.toml", "data.toml"), 1, 8), ["a.toml"], "/config"
-    ... ).words
-    ('run.py', '--config=/config/a.toml', 'data.toml')
+    >>> from dragonscale.exports.words import config_file
+    >>> with_files(LaunchProgram("train", ("run.py", config_file("a.toml"), "a.toml"), 1, 8), "/config").words
+    ('run.py', '/config/a.toml', 'a.toml')
     """
-    if not names:
-        return program
-    found = re.compile(rf"(^|=)(?:\./)?({'|'.join(map(re.escape, names))})$")
-    return replace(program, words=tuple(found.sub(rf"\1{folder}/\2", word) for word in program.words))
+
+    def placed_in(part: Part) -> Part:
+        return f"{folder}/{part.name}" if isinstance(part, ConfigFile) else part
+
+    return replace(program, words=tuple(changed(word, placed_in) for word in program.words))
 
 
-def uses_words(program: LaunchProgram, mark: str) -> bool:
-    """Whether a program's words hold one of the marks that launchers fill in."""
-    return any(mark in word for word in (*program.words, *program.others))
+def uses_words(program: LaunchProgram, mark: MixedWord) -> bool:
+    """Whether a program's words have a place for what a launcher fills in."""
+    return any(holds(word, mark) for word in (*program.words, *program.others))
+
+
+def needs_rank(program: LaunchProgram) -> bool:
+    """Whether a host has to know its number: torchrun asks for it, and hosts after the first may have other words."""
+    return program.per == "chip" or bool(program.others) or uses_words(program, RANK)
+
+
+def needs_leader(program: LaunchProgram) -> bool:
+    """Whether a host has to know the first one's address."""
+    return program.per == "chip" or uses_words(program, LEADER)
 
 
 def job_name(run: Run, target: Target, longest: int = 40) -> str:
@@ -164,17 +183,6 @@ def run_of(program: LaunchProgram, run: Run) -> Run:
     if program.name == "prefill" and isinstance(run, ServingRun) and run.prefill is not None:
         return run.prefill
     return run
-
-
-def is_amd(chip: Chip) -> bool:
-    return chip.kind == "gpu" and chip.name.startswith("mi")
-
-
-def visible_chips(chip: Chip) -> str:
-    """The variable that says which chips of a host a process sees; empty of TPUs."""
-    if chip.kind != "gpu":
-        return ""
-    return "HIP_VISIBLE_DEVICES" if is_amd(chip) else "CUDA_VISIBLE_DEVICES"
 
 
 PYTORCH = "nvcr.io/nvidia/pytorch:26.06-py3"

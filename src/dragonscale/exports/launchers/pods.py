@@ -4,6 +4,7 @@ A pod is one host's part of a program: its container, the chips it asks for, the
 inside (NCCL and PyTorch pass tensors through `/dev/shm`, of which a container has 64 MB otherwise), and the config files.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,11 +30,11 @@ def pod(
     run: Run, target: Target, program: LaunchProgram, script: str, config: str = "", **container: Any
 ) -> dict[str, Any]:
     """The spec of a pod that runs a script; `config` names the ConfigMap of its files, `container` has further entries (env, ports, probes)."""
-    env = [{"name": name, "value": value} for name, value in program.env.items()]
+    env = [{"name": name, "value": verbatim(value)} for name, value in program.env.items()]
     more = [*container.pop("env", []), *([POD_IP] if "VLLM_NIXL_SIDE_CHANNEL_PORT" in program.env else [])]
     one: dict[str, Any] = {
-        "name": program.name, "image": image_of(program, run, target), "command": ["bash", "-c", script], "env": [*env, *more, _TOKEN],
-        **container,
+        "name": program.name, "image": image_of(program, run, target), "command": ["bash", "-c", verbatim(script)],
+        "env": [*env, *more, _TOKEN], **container,
     }  # fmt: skip
     spec: dict[str, Any] = {"containers": [one]}
     mounts, volumes = [], []
@@ -50,6 +51,16 @@ def pod(
     one |= {"volumeMounts": mounts} if mounts else {}
     spec |= {"volumes": volumes} if volumes else {}
     return {name: value for name, value in spec.items() if value != {}}
+
+
+def verbatim(text: str) -> str:
+    """Text that a container gets as it is: in commands, arguments and values Kubernetes puts a variable in place of
+    `$(NAME)`, and `$` of `$$`.
+
+    >>> verbatim("$HOME $(HF_TOKEN) $$")
+    '$HOME $$(HF_TOKEN) $$$'
+    """
+    return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def selector(piece: Slice) -> dict[str, str]:

@@ -6,10 +6,20 @@ its own chips and its own port.
 """
 
 from dragonscale.exports.header import header
-from dragonscale.exports.launchers.parts import OnHosts, env_lines, host_lines, own_address, placed, visible_chips
+from dragonscale.exports.launchers.own_chips import own_chips
+from dragonscale.exports.launchers.parts import (
+    OnHosts,
+    env_lines,
+    host_lines,
+    needs_leader,
+    needs_rank,
+    own_address,
+    placed,
+)
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import WrittenFiles
+from dragonscale.exports.words import expansion
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.hardware.chip import Chip
 
 SERVED = 8000
@@ -39,28 +49,37 @@ def _body(one: OnHosts, chip: Chip) -> list[str]:
             if program.copies > 1
             else f"each of the {program.hosts} hosts"
         )
-        lines += [
-            f"# Start this on {each}, with its number and the first host's address.",
-            "NODE_RANK=${NODE_RANK:?0 to " + str(program.hosts - 1) + "}",
-            "MASTER_ADDR=${MASTER_ADDR:?the first host}",
-        ]  # fmt: skip
+        lines += _wanted(program, each)
     elif program.copies > 1 and one.sharing == 1:
         lines.append(f"# Start this on each of {program.copies} hosts: one replica each.")
     if one.sharing > 1:
         return [*lines, *beside(one, chip)]
-    return [*lines, "", *host_lines(program, "$NODE_RANK", "$MASTER_ADDR")]
+    return [*lines, "", *host_lines(program, expansion("$NODE_RANK"), expansion("$MASTER_ADDR"))]
+
+
+def _wanted(program: LaunchProgram, hosts: str) -> list[str]:
+    """What whoever starts the script on a host has to say: no more than the command uses. JAX finds the hosts of a
+    TPU slice by itself."""
+    wanted = {
+        "its number": ["NODE_RANK=${NODE_RANK:?0 to " + str(program.hosts - 1) + "}"] if needs_rank(program) else [],
+        "the first host's address": ["MASTER_ADDR=${MASTER_ADDR:?the first host}"] if needs_leader(program) else [],
+    }
+    said = " and ".join(what for what, line in wanted.items() if line)
+    return [
+        f"# Start this on {hosts}{', with ' if said else ''}{said}.",
+        *(one for line in wanted.values() for one in line),
+    ]
 
 
 def beside(one: OnHosts, chip: Chip) -> list[str]:
     """Lines that start copies beside each other on a host."""
-    program, last = one.program, one.program.chips - 1
+    program = one.program
     lines = []
     if one.hosts > 1:
         rest = program.copies - (one.hosts - 1) * one.sharing
         lines.append(f"# {program.copies} replicas: start this on each of {one.hosts} hosts, on the last with COPIES={rest}.")  # fmt: skip
     lines += [f"COPIES=${{COPIES:-{one.sharing}}}", "for ((copy = 0; copy < COPIES; copy++)); do"]
-    if variable := visible_chips(chip):
-        lines.append(f"export {variable}=$(seq -s, $((copy * {program.chips})) $((copy * {program.chips} + {last})))")
-    port = f"$(({program.port or SERVED} + copy))"
+    lines += own_chips(chip, program.chips, "copy")
+    port = expansion(f"$(({program.port or SERVED} + copy))")
     command = host_lines(program, "0", "127.0.0.1", port)
     return [*lines, *command[:-1], f"{command[-1]} &", "done", "wait"]

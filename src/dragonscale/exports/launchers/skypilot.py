@@ -23,6 +23,7 @@ from dragonscale.exports.launchers.parts import (
 )
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
+from dragonscale.exports.words import expansion
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.hardware import Slice
@@ -71,10 +72,10 @@ def _task(run: Run, target: Target, program: LaunchProgram, files: bool) -> dict
     if serves and program.copies > 1:
         probe = {"path": "/health", "initial_delay_seconds": 3600}  # weights load first
         task["service"] = {"readiness_probe": probe, "replicas": program.copies}
-    lines = host_lines(program, "$SKYPILOT_NODE_RANK", "$MASTER_ADDR")
+    lines = host_lines(program, expansion("$SKYPILOT_NODE_RANK"), expansion("$MASTER_ADDR"))
     if program.per == "rank" and program.hosts > 1:
         names = f'hosts=$(echo "$SKYPILOT_NODE_IPS" | sed "s/$/:{program.chips}/" | paste -sd,)'
-        start = shell_lines(["mpirun", "--host", "$hosts", *started(program, "", "")[1:]])
+        start = shell_lines(["mpirun", "--host", expansion("$hosts"), *started(program, "", "")[1:]])
         return {**task, "run": "\n".join([names, 'if [ "$SKYPILOT_NODE_RANK" = 0 ]; then', start, "fi"]) + "\n"}
     lead = ['MASTER_ADDR=$(echo "$SKYPILOT_NODE_IPS" | head -n1)'] if program.hosts > 1 else []
     lead += own_address(program, "$(hostname -i)")

@@ -9,11 +9,12 @@ The time is asked for where the steps of the run are known: the expected time an
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dragonscale.errors import Infeasible
 from dragonscale.exports.header import header
+from dragonscale.exports.launchers.own_chips import own_part
 from dragonscale.exports.launchers.parts import (
     PORT,
     OnHosts,
@@ -25,12 +26,12 @@ from dragonscale.exports.launchers.parts import (
     placed,
     run_of,
     uses_words,
-    visible_chips,
 )
 from dragonscale.exports.launchers.shell import SERVED
 from dragonscale.exports.runs import Run, TrainingRun
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import RANK, LaunchProgram, WrittenFiles
+from dragonscale.exports.words import RANK, ConfigFile, CopyAddress, Part, Word, changed, expansion, quoted
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.hardware.chip import Chip, Tree
 
 SPARE = 1.2
@@ -48,34 +49,37 @@ def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     lines.append(header(run, f"{target.title} {target.version}", written.differences) + "set -euo pipefail")
     lines.append('hosts=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))')
     alone = len(places) == 1 and places[0].program.copies == 1
-    filled, moved = _with_addresses(written.files, places)
-    lines += filled
+    edits, moved = _with_addresses(written, places)
+    lines += edits
     for one in places:
         one = replace(one, program=_addressed(one.program, places, moved))
         lines += ["", *(_alone(one.program) if alone else _copies(one, chip))]
     return {f"{target.name}.sbatch": "\n".join([*lines, *([] if alone else ["", "wait"])]) + "\n"}
 
 
-def _with_addresses(files: Mapping[str, str], places: list[OnHosts]) -> tuple[list[str], dict[str, str]]:
+def _with_addresses(written: WrittenFiles, places: list[OnHosts]) -> tuple[list[str], dict[str, Word]]:
     """Lines that write the hosts of this job into files that name programs, and what those files are then called."""
-    lines, moved = [], {}
-    for name, text in files.items():
-        found = addresses(text, places)
+    lines, moved = [], dict[str, Word]()
+    for name in written.addressed:
+        found = addresses(written.files[name], places)
         if found:
-            moved[name] = f"$SLURM_JOB_ID-{name}"
+            moved[name] = expansion("$SLURM_JOB_ID") + f"-{name}"
             edits = " ".join(f'-e "s/{said}/${{hosts[{host}]}}:{port}/"' for said, (host, port) in found.items())
-            lines.append(f'sed {edits} {shlex.quote(name)} > "{moved[name]}"')
+            lines.append(f"sed {edits} {quoted(name)} > {quoted(moved[name])}")
     return lines, moved
 
 
-def _addressed(program: LaunchProgram, places: list[OnHosts], moved: Mapping[str, str]) -> LaunchProgram:
+def _addressed(program: LaunchProgram, places: list[OnHosts], moved: Mapping[str, Word]) -> LaunchProgram:
     """A program whose words name hosts of the job."""
-    words = []
-    for word in program.words:
-        for said, (host, port) in addresses(word, places).items():
-            word = word.replace(said, f"${{hosts[{host}]}}:{port}")
-        words.append(moved.get(word, word))
-    return replace(program, words=tuple(words))
+    named = {one.program.name: one for one in places}
+
+    def on_host(part: Part) -> Word | Part:
+        if isinstance(part, CopyAddress) and part.program in named:
+            host, port = named[part.program].place_of(part.copy, part.port)
+            return expansion(f"${{hosts[{host}]}}") + f":{port}"
+        return moved.get(part.name, part) if isinstance(part, ConfigFile) else part
+
+    return replace(program, words=tuple(changed(word, on_host) for word in program.words))
 
 
 def _asked(run: Run, target: Target, places: list[OnHosts]) -> list[str]:
@@ -131,17 +135,15 @@ def _copies(one: OnHosts, chip: Chip) -> list[str]:
     lines = [f"# {program.name}", f"for ((copy = 0; copy < {program.copies}; copy++)); do"]
     lines += [f"first=$(({at}))", "export MASTER_ADDR=${hosts[first]}", f'own="${{hosts[*]:first:{program.hosts}}}"']
     lines += env_lines(program.env)
-    port, own = "", list(program.env)
+    port, inside, own = "", list[str](), list(program.env)
     if one.sharing > 1:
-        first = f"copy % {one.sharing} * {program.chips}"
-        if variable := visible_chips(chip):
-            own.append(variable)
-            lines.append(f"export {variable}=$(seq -s, $(({first})) $(({first} + {program.chips - 1})))")
-        lines.append(f"export PORT=$(({program.port or SERVED} + copy % {one.sharing}))")
-        port = "$PORT"
+        # PLACE is the number of a replica on its host.
+        lines += [f"export PLACE=$((copy % {one.sharing}))", f"export PORT=$(({program.port or SERVED} + PLACE))"]
+        own += ["PLACE", "PORT"]
+        port, inside = expansion("$PORT"), own_part(chip, program.chips, "PLACE")
     place = ["--overlap", '--nodelist="${own// /,}"', f'--output="%x-%j-{program.name}-$copy.log"']
     # The next program has none of these.
-    return [*lines, f"{_step(program, place, port)} &", "done", *([f"unset {' '.join(own)}"] if own else [])]
+    return [*lines, f"{_step(program, place, port, inside)} &", "done", *([f"unset {' '.join(own)}"] if own else [])]
 
 
 def _tasks(program: LaunchProgram) -> int:
@@ -149,16 +151,17 @@ def _tasks(program: LaunchProgram) -> int:
     return program.chips if program.per == "rank" else 1
 
 
-def _step(program: LaunchProgram, options: list[str], port: str = "") -> str:
+def _step(program: LaunchProgram, options: list[str], port: Word = "", own: Sequence[str] = ()) -> str:
     """The step: a task on each host. torchrun needs no number of the host, a program with its own ranks does, and only the
-    task knows it: then a shell fills it in there."""
+    task knows it: then a shell fills it in there. `own` are lines that the task runs first."""
     each = _tasks(program)
     srun = ["srun", f"--nodes={program.hosts}", f"--ntasks={program.hosts * each}", f"--ntasks-per-node={each}"]
     lead = " ".join([*srun, "--cpu-bind=none", *(["--mpi=pmix"] if program.per == "rank" else []), *options])
-    meet = ["--rdzv-id", "$SLURM_JOB_ID", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"$MASTER_ADDR:{PORT}"]
+    job, leader = expansion("$SLURM_JOB_ID"), expansion("$MASTER_ADDR")
+    meet = ["--rdzv-id", job, "--rdzv-backend", "c10d", "--rdzv-endpoint", leader + f":{PORT}"]
     if program.per == "rank":
         program = replace(program, per="host")  # Slurm itself starts the ranks
-    address = own_address(program, "$SLURMD_NODENAME")
-    text = "\n".join([*address, *host_lines(program, "$SLURM_PROCID", "$MASTER_ADDR", port, meet)])
-    inside = address or (program.hosts > 1 and (uses_words(program, RANK) or program.others))
+    first = [*own, *own_address(program, "$SLURMD_NODENAME")]
+    text = "\n".join([*first, *host_lines(program, expansion("$SLURM_PROCID"), leader, port, meet)])
+    inside = first or (program.hosts > 1 and (uses_words(program, RANK) or program.others))
     return f"{lead} bash -c {shlex.quote(text)}" if inside else f"{lead} \\\n    {text}"

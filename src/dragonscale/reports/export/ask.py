@@ -28,13 +28,13 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
     if load is not None:
         made: WrittenFiles = load.load().write(judged.run, software)
     else:
-        made = software.load().write(judged.run)
+        made = _written(judged.run, software, launcher)
         if made.as_run is not None and made.as_run != judged.run.file.plan:
             # what runs is another plan: its time and memory are told in the files too
             judged = judge(question, plan, software, made.as_run)
         if made.notes or made.as_run is not None:
             judged = replace(judged, run=replace(judged.run, notes=made.notes))
-            made = software.load().write(judged.run)
+            made = _written(judged.run, software, launcher)
         made = launched(judged.run, software, launcher, made)
     report = _report(judged, software, launcher, load, made)
     for row in made.differences:
@@ -46,6 +46,14 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
     if question.out.strip():
         report.write_into(question.out.strip(), question.overwrite)
     return report.came_from(question, listener.notes)
+
+
+def _written(run: Run, software: Target, launcher: Target | None) -> WrittenFiles:
+    """What the software's module writes; what is to be put before the servers is a note where the launcher does not see
+    to it."""
+    made: WrittenFiles = software.load().write(run)
+    routes = launcher is not None and getattr(launcher.load(), "ROUTES", False)
+    return made if routes else replace(made, notes=(*made.notes, *made.routing))
 
 
 def launched(run: Run, software: Target, launcher: Target | None, made: WrittenFiles) -> WrittenFiles:

@@ -12,13 +12,15 @@ from typing import Any
 
 from dragonscale.errors import Infeasible
 from dragonscale.exports.engines.dynamo.reader import ENGINES
+from dragonscale.exports.engines.vllm.flags import both_roles
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.header import header
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.launchers.parts import job_name, run_of, with_files
-from dragonscale.exports.launchers.pods import CONFIG, config_map, pod
+from dragonscale.exports.launchers.parts import job_name, run_of, uses_words, with_files
+from dragonscale.exports.launchers.pods import CONFIG, config_map, pod, verbatim
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.target import target_named
+from dragonscale.exports.words import Word, config_file
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.serving.legality import NVIDIA, architecture
@@ -51,10 +53,11 @@ def write(run: ServingRun) -> WrittenFiles:
     made: WrittenFiles = module.write(run)
     version, name = load_keys("dynamo").version, job_name(run, target_named("dynamo"))
     workers = [program for program in made.programs if program.chips]
-    named = {file: text for file, text in made.files.items() if any(file in program.words for program in workers)}
+    used = {file for file in made.files for one in workers if uses_words(one, config_file(file))}
+    named = {file: text for file, text in made.files.items() if file in used}
     config = f"{name}-config" if named else ""
     components = [_frontend(run, engine, version)]
-    components += [_worker(run, engine, version, with_files(one, list(named), CONFIG), config) for one in workers]
+    components += [_worker(run, engine, version, with_files(one, CONFIG), config) for one in workers]
     graph = {
         "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment", "metadata": {"name": name},
         "spec": {"backendFramework": engine, "components": components},
@@ -63,8 +66,7 @@ def write(run: ServingRun) -> WrittenFiles:
     documents = [config_map(config, named)] if config else []
     text = header(run, title, made.differences) + "---\n".join(map(yaml_text, [*documents, graph]))
     pinned = f"Options of the engine are those of {target_named(engine).title} {load_keys(engine).version}; the runtime image of Dynamo {version} has its own version."  # fmt: skip
-    notes = tuple(note for note in made.notes if "router" not in note.lower() and "disaggregated.yaml" not in note)
-    return WrittenFiles({"dynamo.k8s.yaml": text}, (), made.differences, made.as_run, (*notes, pinned))
+    return WrittenFiles({"dynamo.k8s.yaml": text}, (), made.differences, made.as_run, (*made.notes, pinned))
 
 
 def _image(engine: str, version: str) -> str:
@@ -90,7 +92,7 @@ def _worker(run: ServingRun, engine: str, version: str, program: LaunchProgram, 
     container["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] != "shm"]
     container |= {
         "name": "main", "image": _image(engine, version), "command": ["python3", "-m", f"dynamo.{engine}"],
-        "args": worker_words(engine, program.words, role),
+        "args": [verbatim(str(word)) for word in worker_words(engine, program.words, role)],
     }  # fmt: skip
     spec["containers"] = [{key: value for key, value in container.items() if value != []}]
     found: dict[str, Any] = {"name": role or "Worker", "type": role or "worker", "replicas": program.copies, "sharedMemorySize": SHARED}  # fmt: skip
@@ -103,7 +105,7 @@ _OLDER = {"mooncake": ["nixl"], "--attn-dp-size": ["--enable-dp-attention", "--d
 """Words of SGLang as Dynamo has them: its images carry NIXL, and SGLang 0.5.21, which had two options for replicas of the attention."""
 
 
-def worker_words(engine: str, words: Sequence[str], role: str) -> list[str]:
+def worker_words(engine: str, words: Sequence[Word], role: str) -> list[Word]:
     """A server's command as a worker's options.
 
     >>> worker_words("vllm", ["vllm", "serve", "m", "-tp", "2", "--port", "8100"], "prefill")
@@ -117,18 +119,17 @@ def worker_words(engine: str, words: Sequence[str], role: str) -> list[str]:
         return flag_words(table, {"--model": words[at + 1], "--extra-engine-args": file}) + mode
     if engine == "sglang":
         kept = without(words[words.index("sglang.launch_server") + 1 :], LEFT_OUT)
-        return [new for word in kept for new in _OLDER.get(word, [word])]
-    kept = without(words[words.index("serve") + 2 :], LEFT_OUT)
-    kept = [word.replace('"kv_producer"', '"kv_both"').replace('"kv_consumer"', '"kv_both"') for word in kept]
+        return [new for word in kept for new in (_OLDER.get(word, [word]) if isinstance(word, str) else [word])]
+    kept = both_roles(without(words[words.index("serve") + 2 :], LEFT_OUT))
     return flag_words(table, {"--model": words[words.index("serve") + 1]}) + kept + mode
 
 
-def without(words: Sequence[str], names: Sequence[str]) -> list[str]:
+def without(words: Sequence[Word], names: Sequence[str]) -> list[Word]:
     """Words without some options and their values."""
-    found: list[str] = []
+    found: list[Word] = []
     skipping = False
     for word in words:
-        if word.startswith("-"):
+        if isinstance(word, str) and word.startswith("-"):
             skipping = word.partition("=")[0] in names
         if not skipping:
             found.append(word)

@@ -19,7 +19,8 @@ from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
-from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, WrittenFiles
+from dragonscale.exports.words import HOSTS, LEADER, RANK, address
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 
@@ -38,10 +39,10 @@ def write(run: ServingRun) -> WrittenFiles:
         return _server(run, run)
     decode, other = _server(run, run), _server(run.prefill, run)
     where = "Servers are named prefill-0, decode-0, bootstrap-0, …: put the addresses of their first hosts there."
-    notes = tuple(dict.fromkeys((*decode.notes, *other.notes, where)))
+    notes = tuple(dict.fromkeys((*decode.notes, *other.notes)))
     both = (*decode.differences, *(one for one in other.differences if one not in decode.differences))
     programs = (*decode.programs, *other.programs, _bootstrap(), _router(run, run.prefill))
-    return WrittenFiles({}, programs, both, decode.as_run, notes)
+    return WrittenFiles({}, programs, both, decode.as_run, notes, (where,))
 
 
 def _bootstrap() -> LaunchProgram:
@@ -55,9 +56,9 @@ def _router(run: ServingRun, prefill: ServingRun) -> LaunchProgram:
     table, words = load_keys("sgl-jax-router"), ["python", "-m", "sgl_jax.srt.disaggregation.launch_router"]
     words += flag_words(table, {"--pd-disaggregation": True, "--mini-lb": True})
     for place in range(prefill.file.replicas or 1):
-        words += flag_words(table, {"--prefill": [f"http://prefill-{place}:{PORTS['prefill']}", BOOTSTRAP]})
+        words += flag_words(table, {"--prefill": ["http://" + address("prefill", place, PORTS["prefill"]), BOOTSTRAP]})
     for place in range(run.file.replicas or 1):
-        words += flag_words(table, {"--decode": [f"http://decode-{place}:{PORTS['decode']}"]})
+        words += flag_words(table, {"--decode": ["http://" + address("decode", place, PORTS["decode"])]})
     words += flag_words(table, {"--host": "0.0.0.0", "--port": PORTS[""]})
     return LaunchProgram("router", tuple(words), 1, 0, port=PORTS[""])
 
@@ -72,7 +73,7 @@ def _server(run: ServingRun, whole: ServingRun) -> WrittenFiles:
     hosts, chips = hosts_of(run.slice)
     flags = {
         **_model(found, plan), **degrees(run, plan), **_limits(run, plan), **drafts, **_role(run),
-        **({"--nnodes": HOSTS, "--node-rank": RANK, "--dist-init-addr": f"{LEADER}:{MEETING}"} if hosts > 1 else {}),
+        **({"--nnodes": HOSTS, "--node-rank": RANK, "--dist-init-addr": LEADER + f":{MEETING}"} if hosts > 1 else {}),
         "--host": "0.0.0.0", "--port": PORTS[run.role],
     }  # fmt: skip
     words = ("python", "-m", "sgl_jax.launch_server", *flag_words(load_keys(ENGINE), flags))
@@ -123,7 +124,7 @@ def _sizes(run: ServingRun, plan: ServingPlan) -> list[int]:
 def _role(run: ServingRun) -> dict[str, Any]:
     if not run.role:
         return {}
-    where = f"http://bootstrap-0:{BOOTSTRAP}"
+    where = "http://" + address("bootstrap", 0, BOOTSTRAP)
     return {"--disaggregation-mode": run.role, "--disaggregation-bootstrap-url": where}
 
 

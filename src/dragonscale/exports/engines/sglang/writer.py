@@ -27,7 +27,8 @@ from dragonscale.exports.flags import flag_words
 from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import ServingRun
-from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, WrittenFiles
+from dragonscale.exports.words import HOSTS, LEADER, RANK, address
+from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import NVIDIA, architecture
 from dragonscale.serving.plan import ServingPlan
@@ -54,9 +55,9 @@ def _pools(run: ServingRun, prefill: ServingRun) -> WrittenFiles:
     decode, other = _server(run, run), _server(prefill, run)
     where = "The router names servers as prefill-0, decode-0, …: put the addresses of their first hosts there."
     differences = (*decode.differences, *(one for one in other.differences if one not in decode.differences))
-    notes = tuple(dict.fromkeys((*decode.notes, *other.notes, where)))
+    notes = tuple(dict.fromkeys((*decode.notes, *other.notes)))
     programs = (*decode.programs, *other.programs, _router(run, prefill))
-    return WrittenFiles({}, programs, differences, decode.as_run, notes)
+    return WrittenFiles({}, programs, differences, decode.as_run, notes, (where,))
 
 
 def _router(run: ServingRun, prefill: ServingRun) -> LaunchProgram:
@@ -64,9 +65,9 @@ def _router(run: ServingRun, prefill: ServingRun) -> LaunchProgram:
     table, words = load_keys("sglang-router"), ["python", "-m", "sglang_router.launch_router"]
     words += flag_words(table, {"--pd-disaggregation": True})
     for place in range(prefill.file.replicas or 1):
-        words += flag_words(table, {"--prefill": [f"http://prefill-{place}:{PORTS['prefill']}", BOOTSTRAP]})
+        words += flag_words(table, {"--prefill": ["http://" + address("prefill", place, PORTS["prefill"]), BOOTSTRAP]})
     for place in range(run.file.replicas or 1):
-        words += flag_words(table, {"--decode": [f"http://decode-{place}:{PORTS['decode']}"]})
+        words += flag_words(table, {"--decode": ["http://" + address("decode", place, PORTS["decode"])]})
     words += flag_words(table, {"--host": "0.0.0.0", "--port": PORTS[""]})
     return LaunchProgram("router", tuple(words), 1, 0, port=PORTS[""])
 
@@ -140,7 +141,7 @@ def _role(run: ServingRun) -> dict[str, Any]:
 def _several(hosts: int) -> dict[str, Any]:
     if hosts == 1:
         return {}
-    return {"--nnodes": HOSTS, "--node-rank": RANK, "--dist-init-addr": f"{LEADER}:{MEETING}"}
+    return {"--nnodes": HOSTS, "--node-rank": RANK, "--dist-init-addr": LEADER + f":{MEETING}"}
 
 
 def _env(run: ServingRun, whole: ServingRun) -> dict[str, str]:

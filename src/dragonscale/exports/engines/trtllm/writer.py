@@ -19,6 +19,7 @@ from dragonscale.exports.header import header
 from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.words import config_file
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.serving.checkpoint import own_formats, stored_in
@@ -48,16 +49,20 @@ def _pools(run: ServingRun, prefill: ServingRun) -> WrittenFiles:
         "prefill.yaml": _file(prefill, more),
         "disaggregated.yaml": header(run, _title(), differences) + yaml_text(_front(copies)),
     }
-    front = ("trtllm-serve", "disaggregated", *flag_words(load_keys("trtllm"), {"--config_file": "disaggregated.yaml"}))
+    front = (
+        "trtllm-serve",
+        "disaggregated",
+        *flag_words(load_keys("trtllm"), {"--config_file": config_file("disaggregated.yaml")}),
+    )
     programs = (
         _program(run, "decode.yaml"),
         _program(prefill, "prefill.yaml"),
         LaunchProgram("front", front, 1, 0, port=PORTS[""]),
     )
     where = "disaggregated.yaml names the servers as prefill-0:8001, decode-0:8002, …: write the addresses of the hosts there."
-    notes = tuple(dict.fromkeys((*_notes(run), *_notes(prefill), where)))
+    notes = tuple(dict.fromkeys((*_notes(run), *_notes(prefill))))
     both = (*differences, *(one for one in more if one not in differences))
-    return WrittenFiles(files, programs, both, as_run, notes)
+    return WrittenFiles(files, programs, both, as_run, notes, (where,), ("disaggregated.yaml",))
 
 
 def _front(copies: Mapping[str, int]) -> dict[str, Any]:
@@ -91,7 +96,9 @@ def _check(keys: KeyTable, table: Mapping[str, Any], lead: str = "") -> None:
 
 def _program(run: ServingRun, file: str) -> LaunchProgram:
     hosts, chips = hosts_of(run.slice)
-    flags = flag_words(load_keys("trtllm"), {"--host": "0.0.0.0", "--port": PORTS[run.role], "--config": file})
+    flags = flag_words(
+        load_keys("trtllm"), {"--host": "0.0.0.0", "--port": PORTS[run.role], "--config": config_file(file)}
+    )
     words = ("trtllm-serve", _checkpoint(run).word, *flags)
     if hosts > 1:
         words = ("trtllm-llmapi-launch", *words)

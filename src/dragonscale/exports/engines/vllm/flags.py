@@ -4,7 +4,8 @@
 needs: drafts, experts dealt over all ranks, a cache split along sequences.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.words import Word
 from dragonscale.exports.written import PlanDifference
 from dragonscale.serving.graphs import filled
 from dragonscale.serving.legal import divisible
@@ -76,7 +78,7 @@ def engine_flags(run: ServingRun) -> EngineFlags:
     }
     said.flags |= {"--enable-prefix-caching": True if run.file.traffic.cached else None}
     said.flags |= {"--speculative-config": drafts(run, said)}
-    said.flags |= {"--kv-transfer-config": transfer(run.role)}
+    said.flags |= {_TRANSFER: transfer(run.role)}
     return said
 
 
@@ -272,6 +274,18 @@ def _model(name: str) -> Any:
     from dragonscale.models import load_model
 
     return load_model(name)
+
+
+def both_roles(words: Sequence[Word]) -> list[Word]:
+    """A command whose connector has the one role of pools that a router pairs itself (Dynamo, llm-d)."""
+    found = list(words)
+    if _TRANSFER in found:
+        at = found.index(_TRANSFER) + 1
+        found[at] = json.dumps({**json.loads(str(found[at])), "kv_role": "kv_both"})
+    return found
+
+
+_TRANSFER = "--kv-transfer-config"
 
 
 def transfer(role: str) -> dict[str, str] | None:

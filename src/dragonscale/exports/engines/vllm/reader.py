@@ -69,7 +69,8 @@ def read(source: Source, given: Given) -> Imported:
         return vllm_tpu.read(source, given)
     found = [read_words(command.words, source) for command in serve_commands(source)]
     if not found:
-        assert source.table is not None
+        if source.table is None:  # a pod of llm-d's or Dynamo's that starts something else
+            raise needs("what vLLM is started with", "the manifest with its `vllm serve`", source)
         found = [read_words(table_words(source.table), source)]
     decodes = next((one for one in found if _role(one) != "kv_producer"), found[0])
     prefills = next((one for one in found if _role(one) == "kv_producer" and one is not decodes), None)

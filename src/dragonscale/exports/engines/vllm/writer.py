@@ -10,7 +10,8 @@ from dragonscale.exports.flags import flag_words
 from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import ServingRun
-from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, WrittenFiles
+from dragonscale.exports.words import HOSTS, LEADER, RANK, address
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 
 IMAGE = "vllm/vllm-openai:v{}"
 PORTS = {"": 8000, "prefill": 8100, "decode": 8200}
@@ -22,19 +23,20 @@ def write(run: ServingRun) -> WrittenFiles:
     """The command of a replica, or those of both pools and their router."""
     own = engine_flags(run)
     programs, notes, differences = [program(run, own)], list(own.notes), list(own.differences)
+    routing: tuple[str, ...] = ()
     if run.prefill is not None:
         first = engine_flags(run.prefill)
         programs += [program(run.prefill, first), router(run)]
         notes += [one for one in first.notes if one not in notes]
         differences += [one for one in first.differences if one not in differences]
-        notes.append(
+        routing = (
             "Set VLLM_NIXL_SIDE_CHANNEL_HOST on each host to its own address, and the router's addresses to those of the pools "
-            "(pip install vllm-router nixl)."
+            "(pip install vllm-router nixl).",
         )
     elif (run.file.replicas or 1) > 1:
-        notes.append(f"Start {run.file.replicas} such replicas behind a router (pip install vllm-router).")
+        routing = (f"Start {run.file.replicas} such replicas behind a router (pip install vllm-router).",)
     as_run = own.plan if own.plan != run.file.plan else None
-    return WrittenFiles({}, tuple(programs), tuple(differences), as_run, tuple(notes))
+    return WrittenFiles({}, tuple(programs), tuple(differences), as_run, tuple(notes), routing)
 
 
 def program(run: ServingRun, own: EngineFlags) -> LaunchProgram:
@@ -60,7 +62,7 @@ def router(run: ServingRun) -> LaunchProgram:
     words = ["vllm-router", *flag_words(load_keys("vllm-router"), {"--vllm-pd-disaggregation": True})]
     for role, pool in (("prefill", run.prefill), ("decode", run)):
         for number in range(pool.file.replicas or 1):
-            words += flag_words(load_keys("vllm-router"), {f"--{role}": f"http://{role}-{number}:{PORTS[role]}"})
+            words += flag_words(load_keys("vllm-router"), {f"--{role}": "http://" + address(role, number, PORTS[role])})
     words += flag_words(load_keys("vllm-router"), {"--host": "0.0.0.0", "--port": ROUTER_PORT})
     return LaunchProgram(
         "router", tuple(words), 1, 0, image="vllm/vllm-router:v" + load_keys("vllm-router").version, port=ROUTER_PORT

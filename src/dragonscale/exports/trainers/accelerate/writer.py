@@ -20,7 +20,8 @@ from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import SIZES, hub_id
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.trainers.hub_words import USUAL
-from dragonscale.exports.written import LEADER, RANK, LaunchProgram, PlanDifference, WrittenFiles
+from dragonscale.exports.words import LEADER, RANK, config_file
+from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.stack import stacks
@@ -43,10 +44,10 @@ def write(run: TrainingRun) -> WrittenFiles:
         ARGUMENTS: json.dumps(arguments(run, plan), indent=2) + "\n",
     }
     hosts, chips = hosts_of(run.slice)
-    flags: dict[str, Any] = {"--config_file": CONFIG}
+    flags: dict[str, Any] = {"--config_file": config_file(CONFIG)}
     if hosts > 1:
         flags |= {"--machine_rank": RANK, "--main_process_ip": LEADER, "--main_process_port": PORT}
-    words = ("accelerate", "launch", *flag_words(load_keys("accelerate"), flags), SCRIPT, ARGUMENTS)
+    words = ("accelerate", "launch", *flag_words(load_keys("accelerate"), flags), SCRIPT, config_file(ARGUMENTS))
     program = LaunchProgram("train", words, hosts, chips)
     return WrittenFiles(files, (program,), tuple(differences), None if plan == run.plan else plan, notes(run, plan))
 

@@ -19,6 +19,7 @@ from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.trainers.hub_words import USUAL
+from dragonscale.exports.words import Word, config_file
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.training.plan import Plan
 
@@ -38,13 +39,14 @@ def write(run: TrainingRun) -> WrittenFiles:
     config = _config(ran)
     _check_names(table, config)
     files = {FILE: json.dumps(config, indent=2) + "\n"}
-    model, tokenizer = hub_id(run.file.model), hub_id(run.file.model)
-    if "?" in run.file.model or "/" not in model:
+    tokenizer = hub_id(run.file.model)
+    model: Word = tokenizer
+    if "?" in run.file.model or "/" not in tokenizer:
         own = {name: value for name, value in run.fields.items() if name not in _OURS}
         files[MODEL] = json.dumps(own, indent=2, default=str) + "\n"
-        model = MODEL
+        model = config_file(MODEL)
     flags = {
-        "--deepspeed": FILE, "--config_name": model, "--tokenizer_name": tokenizer, **_flags(ran),
+        "--deepspeed": config_file(FILE), "--config_name": model, "--tokenizer_name": tokenizer, **_flags(ran),
     }  # fmt: skip
     hosts, chips = hosts_of(run.slice)
     env: dict[str, str] = {}

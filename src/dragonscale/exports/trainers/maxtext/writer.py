@@ -28,7 +28,8 @@ from dragonscale.exports.trainers.maxtext.words import (
     quantization_keys,
     remat_keys,
 )
-from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, WrittenFiles
+from dragonscale.exports.words import HOSTS, LEADER, RANK, Word, config_file
+from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan
@@ -52,9 +53,10 @@ def write(run: TrainingRun) -> WrittenFiles:
         kind, run.slice.chip.name, slices_of(run.slice) > 1, experts_of(run.fields) > 0,
         plan.remat == "offload" or plan.offload != "none",
     )  # fmt: skip
-    words = ("python3", "-m", MODULE, FILE)
+    words: tuple[Word, ...] = ("python3", "-m", MODULE, config_file(FILE))
     if kind != "tpu" and hosts > 1:  # on TPUs JAX finds the other hosts by itself
-        words = ("env", f"JAX_COORDINATOR_IP={LEADER}", "JAX_COORDINATOR_PORT=6002", f"NNODES={HOSTS}", f"NODE_RANK={RANK}", *words)  # fmt: skip
+        meeting = ("JAX_COORDINATOR_IP=" + LEADER, "JAX_COORDINATOR_PORT=6002")
+        words = ("env", *meeting, "NNODES=" + HOSTS, "NODE_RANK=" + RANK, *words)
     text = _text(run, sections, differences)
     program = LaunchProgram("train", words, hosts, chips, env=env)
     return WrittenFiles({FILE: text}, (program,), differences, plan if plan != run.plan else None, _notes(run))

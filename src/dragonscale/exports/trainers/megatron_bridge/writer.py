@@ -4,6 +4,7 @@ What is set is what Megatron-LM's flags would say (`megatron.flags`), by the con
 built from its config there by `AutoBridge`, as the library's recipes do it; any other is written out by its sizes.
 """
 
+import json
 import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,6 +30,7 @@ from dragonscale.exports.trainers.megatron.settle import MegatronRun, settle
 from dragonscale.exports.trainers.megatron.writer import checkpoint_flags, environment, notes, schedule_flags
 from dragonscale.exports.trainers.megatron_bridge.graphs import ENVIRONMENT, graph_differences, graph_fields
 from dragonscale.exports.trainers.megatron_bridge.names import CONFIGS, PRECISION, Code, fields_of
+from dragonscale.exports.words import config_file
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 
 FILE = "recipe.py"
@@ -71,7 +73,7 @@ def write(run: TrainingRun) -> WrittenFiles:
     text = recipe(settled)
     hosts, chips = hosts_of(run.slice)
     env = environment(settled) | (ENVIRONMENT if graph_fields(settled) else {})
-    program = LaunchProgram("train", (FILE,), hosts, chips, per="chip", env=env)
+    program = LaunchProgram("train", (config_file(FILE),), hosts, chips, per="chip", env=env)
     as_run = settled.plan if settled.plan != run.plan else None
     told = tuple(
         note.replace("--mock-data", "MockGPTDatasetConfig")
@@ -136,7 +138,8 @@ def _model(run: TrainingRun) -> tuple[str, dict[str, Any]]:
     """The expression that makes the model, and the fields that say its sizes."""
     kind, repo = str(run.fields.get("model_type", "")), hub_id(run.file.model)
     if kind in _BRIDGED and "/" in repo and "?" not in run.file.model:
-        return f'AutoBridge.from_hf_pretrained("{repo}").to_megatron_provider(load_weights=False)', {}
+        named = json.dumps(repo, ensure_ascii=False)  # a string of the program, whatever the path holds
+        return f"AutoBridge.from_hf_pretrained({named}).to_megatron_provider(load_weights=False)", {}
     if kind not in TYPES:
         raise Infeasible(f"Megatron-Bridge does not build models of type {kind}.")
     fields = fields_of(model_flags(run.fields, run.file.model, run.file.seq))

@@ -27,7 +27,7 @@ def run() -> Trainer.Config:
         loss=ChunkedLossWrapper.Config(
             loss_fn=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model_spec)),
         ),
-        hf_assets_path="{assets}",  # the folder of the tokenizer
+        hf_assets_path={assets},  # the folder of the tokenizer
         optimizer=default_adamw(lr=3e-4),
         dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),
     )
@@ -91,7 +91,7 @@ _SIZED = """
 
 def sized_spec() -> object:
     model_spec = model_registry("{like}")
-    model_spec.flavor, model_spec.model = "{name}", sized()
+    model_spec.flavor, model_spec.model = {name}, sized()
     for converter in {converters}:
         model_spec.model = converter.build().convert(model_spec.model)
     return model_spec
@@ -121,6 +121,8 @@ def config_text(
 ) -> str:
     """The file for a flavor, or for sizes of its module that it lacks."""
     module, _, like = flavor.partition("/")
+    # Names may be a user's: each is written as one string, in double quotes as the rest of the file.
+    assets, name = (json.dumps(text, ensure_ascii=False) for text in (assets, name))
     made = ", ".join(f"{kind}.Config({how})" for kind, how in chosen)
     imports = (
         f"from torchtitan.components.quantization import {', '.join(kind for kind, _ in chosen)}\n" if chosen else ""

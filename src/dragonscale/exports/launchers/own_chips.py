@@ -1,0 +1,64 @@
+"""The chips of a host that a process sees, where several replicas share a host.
+
+A GPU is hidden by a variable of its driver. A TPU process takes every chip of its host unless libtpu is told which
+chips it has, the block that they form, and that it is alone in its slice; two processes on a host need different ports
+of libtpu too. `place` is the number of a replica on its host, as the shell counts it.
+
+>>> from dragonscale.hardware import load_chip
+>>> print(*own_chips(load_chip("v6e"), 4, "copy"), sep="\\n")
+export TPU_VISIBLE_CHIPS=$(seq -s, $((copy * 4)) $((copy * 4 + 3)))
+export TPU_CHIPS_PER_PROCESS_BOUNDS=2,2,1
+export TPU_PROCESS_BOUNDS=1,1,1
+export TPU_PROCESS_PORT=$((8476 + copy))
+export TPU_PROCESS_ADDRESSES=localhost:$((8476 + copy))
+export CLOUD_TPU_TASK_ID=0
+"""
+
+from dragonscale.errors import Infeasible
+from dragonscale.hardware.chip import Chip
+
+BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
+"""Blocks of a host's chips that libtpu gives to one process. 1, 2 and 4: the list by one of JAX's authors that
+jax-ml/jax#14977 and Ray's TPU support refer to (gist.github.com/skye/f82ba45d2445bb19d53545538754f9a3); 8: the topology
+2x4 of a whole host of v5e or v6e. tpu-inference writes 1,4,1 for four chips of its own processes (tpu_worker.py): that
+is as many chips, but the slice that is planned is 2x2."""
+LIBTPU_PORT = 8476
+"""Where libtpu listens by itself; tpu-inference gives its own processes on a host different ones (tpu_worker.py)."""
+
+
+def is_amd(chip: Chip) -> bool:
+    return chip.kind == "gpu" and chip.name.startswith("mi")
+
+
+def own_chips(chip: Chip, chips: int, place: str) -> list[str]:
+    """Lines that leave a process so many chips of a host that is its own."""
+    listed = f"$(seq -s, $(({place} * {chips})) $(({place} * {chips} + {chips - 1})))"
+    if chip.kind == "gpu":
+        return [f"export {_variable(chip)}={listed}"]
+    if chips not in BOUNDS or chip.host_chips % chips:
+        legal = ", ".join(str(count) for count in BOUNDS if count <= chip.host_chips and chip.host_chips % count == 0)
+        raise Infeasible(
+            f"libtpu splits the {chip.host_chips} chips of a {chip.title} host into blocks of {legal}, and a replica "
+            f"here has {chips}; take a slice of one of these sizes, or export it for kubernetes, where each replica has "
+            "a host of its own."
+        )
+    port = f"$(({LIBTPU_PORT} + {place}))"
+    said = {
+        "TPU_VISIBLE_CHIPS": listed, "TPU_CHIPS_PER_PROCESS_BOUNDS": BOUNDS[chips], "TPU_PROCESS_BOUNDS": "1,1,1",
+        "TPU_PROCESS_PORT": port, "TPU_PROCESS_ADDRESSES": f"localhost:{port}", "CLOUD_TPU_TASK_ID": "0",
+    }  # fmt: skip
+    return [f"export {name}={value}" for name, value in said.items()]
+
+
+def own_part(chip: Chip, chips: int, place: str) -> list[str]:
+    """The same inside a task of Slurm, which says itself which GPUs of the host the job has: a replica takes its part
+    of that list. Slurm sets the variable anew for each step (gres_gpu), so that only the task can narrow it."""
+    if chip.kind != "gpu":
+        return own_chips(chip, chips, place)
+    every, name = ",".join(map(str, range(chip.host_chips))), _variable(chip)
+    fields = f"$(({place} * {chips} + 1))-$(({place} * {chips} + {chips}))"
+    return [f"given=${{{name}:-{every}}}", f'export {name}=$(cut -d, -f{fields} <<< "$given")']
+
+
+def _variable(chip: Chip) -> str:
+    return "HIP_VISIBLE_DEVICES" if is_amd(chip) else "CUDA_VISIBLE_DEVICES"
