@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dragonscale.reports.train.records import Help, MemoryRow, TermRow
+from dragonscale.training.advised_against import advice_against
 from dragonscale.training.codesign import knobs, on_chip, raised
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one
 from dragonscale.training.legal import newly_illegal
@@ -83,7 +84,8 @@ def helps(job: Job, plan: Plan, verdict: Verdict | None = None) -> list[Help]:
 def _possible(job: Job, plan: Plan, changed: Plan) -> bool:
     """Whether a changed plan divides what it splits, and its stack runs it as well as the plan before."""
     divides = job.batch % (changed.replicas * changed.microbatch) == 0
-    return divides and not misfits(job, changed) and not newly_illegal(job, plan, changed)
+    advised = advice_against(job, plan) or not advice_against(job, changed)
+    return bool(divides and advised and not misfits(job, changed) and not newly_illegal(job, plan, changed))
 
 
 def _tries(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
@@ -145,6 +147,7 @@ def _smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield "zero=3", replace(plan, zero=3)
         yield "zero=3 with remat=block", replace(plan, zero=3, remat="block")
     if plan.data > 1:
-        yield f"fsdp={plan.data * plan.fsdp} with zero=3", replace(plan, data=1, fsdp=plan.data * plan.fsdp, zero=3)
-        whole = replace(plan, data=1, fsdp=plan.data * plan.fsdp, zero=3, remat="block")
-        yield f"fsdp={whole.fsdp} with zero=3 and remat=block", whole
+        for zero in sorted({plan.zero or 1, 3}):
+            sharded = replace(plan, data=1, fsdp=plan.data * plan.fsdp, zero=zero)
+            yield f"fsdp={sharded.fsdp} with zero={zero}", sharded
+            yield f"fsdp={sharded.fsdp} with zero={zero} and remat=block", replace(sharded, remat="block")

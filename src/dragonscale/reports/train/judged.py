@@ -33,7 +33,7 @@ def space_around(job: Job, plan: Plan, space: Space) -> Space:
     return replace(
         space,
         remat=tuple(dict.fromkeys((plan.remat, "none", "selective", "block"))),
-        zero=tuple(sorted({plan.zero, 1, 3})),
+        zero=tuple(one for one in space.zero if one in (plan.zero, 1, 3)) or space.zero,
         schedule=own,
         context_by=tuple(dict.fromkeys((plan.context_by, "ring"))),
     )

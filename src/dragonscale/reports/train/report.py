@@ -7,6 +7,7 @@ from dragonscale.reports.train.advice import advice_text, bound_by, bound_text, 
 from dragonscale.reports.train.neighbours import add_neighbours
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import FrontRow, MemoryRow, PlanReport, TermRow, TrainReport, TrainWorkload
+from dragonscale.training.advised_against import advice_against
 from dragonscale.training.bands import job_band
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
@@ -14,6 +15,7 @@ from dragonscale.training.keeper import unverifiable
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import offered, refusals, settlements
 from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.production import in_production
 from dragonscale.training.search import Candidate, Found, Progress, search
 from dragonscale.training.simplicity import CONTEXT_GAIN, SHORT, TIGHT
 from dragonscale.training.space import misfits
@@ -56,6 +58,10 @@ def plan_report(
     terms = term_rows(verdict)
     memory = [MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
     full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job)
+    slowest, known = step * (1 + band.high), band.text
+    produced = in_production(job, plan)
+    if produced is not None and produced.seconds > slowest:
+        slowest, known = produced.seconds, f"{known}; {produced.text}"
     useful = [] if full or brief else helps(job, plan, verdict)
     peak, own = chip.peak("bf16"), chip.peak(plan.dtype)
     half = "bf16" if chip.format("bf16") == "native" else "fp16"
@@ -67,7 +73,7 @@ def plan_report(
         hbm_limit_bytes=chip.visible, bound_by=bound_by(terms), terms=terms, problems=broken,
         illegal=refused, memory=memory,
         chips=plan.chips, stack=job.stack.name, runnable=not unrunnable(plan), step_low_s=step * (1 + band.low),
-        step_high_s=step * (1 + band.high), band_runs=band.runs, band=band.text, flops=float(verdict.flops),
+        step_high_s=slowest, band_runs=band.runs, band=known, flops=float(verdict.flops),
         sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
         advice=memory_advice(job, plan, memory, verdict) if full and not brief else told, helps=useful,
         verifiable=not unverifiable(plan), mfu_peak=f"{half} peak ({peak / 1e12:,.4g} TFLOP/s)", peak_flops=peak,
@@ -107,7 +113,7 @@ def best_report(asked: TrainAsked, job: Job, progress: Progress | None = None, n
             report.runs = plan_report(job, found.runs.plan, asked.tokens, brief=True)
         if found.verified is not None and unverifiable(taken):
             report.verified = plan_report(job, found.verified.plan, asked.tokens, brief=True)
-        report.notes += [*_passed_over(job, found), *_tight(job, found)]
+        report.notes += [*_passed_over(job, found), *_tight(job, found), *advice_against(job, taken)]
     refused = refusals(job, asked.space)
     if refused:
         report.notes += [f"Not possible: {text}, or add --force." for text in refused]
@@ -155,7 +161,7 @@ def single_report(
     """One given plan, feasible or not."""
     report, work = plan_report(job, plan, tokens, force, brief), workload_of(job, plan, tokens)
     front = [FrontRow(plan_table(plan), plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
-    notes = [f"Forced: {text}." for text in report.illegal if force]
+    notes = [*(f"Forced: {text}." for text in report.illegal if force), *advice_against(job, plan)]
     return TrainReport(job.model.name, str(job.slice), work, 1, 0.0, [report], int(report.feasible), {}, front, notes)
 
 
