@@ -34,8 +34,8 @@ class InProduction:
     @property
     def text(self) -> str:
         """In a clause."""
-        gives = f"--stack {self.stack} gives {render(self.seconds, 's')}, {self.mfu:.1%} MFU"
-        return f"production runs on thousands of these chips ({self.runs}) have been slower: {gives}"
+        takes = f"with --stack {self.stack} this plan takes {render(self.seconds, 's')}, {self.mfu:.1%} MFU"
+        return f"production runs on thousands of these chips ({self.runs}) have been slower: {takes}"
 
 
 def in_production(job: Job, plan: Plan) -> InProduction | None:

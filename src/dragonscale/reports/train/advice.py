@@ -9,10 +9,10 @@
 'recompute nothing (remat=none)'
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from dragonscale.reports.train.records import Help, MemoryRow, TermRow
+from dragonscale.reports.train.records import Help, MemoryRow, StackRow, TermRow
 from dragonscale.training.advised_against import advice_against
 from dragonscale.training.codesign import knobs, on_chip, raised
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one
@@ -63,10 +63,14 @@ def _contended(job: Job, plan: Plan, row: TermRow) -> bool:
     return quiet.ledger.by("term", "exposed_s").get(row.name, 0.0) < 0.5 * row.exposed_s
 
 
-def helps(job: Job, plan: Plan, verdict: Verdict | None = None) -> list[Help]:
-    """What would raise the tokens a second of this plan by more than `WORTH`, most first, each judged by itself."""
-    before = job.tokens / first((verdict or judge_one(job, plan)).seconds)
-    found = []
+def helps(job: Job, plan: Plan, verdict: Verdict | None = None, others: Iterable[StackRow] = ()) -> list[Help]:
+    """What would raise the tokens a second of this plan by more than `WORTH`, most first, each judged by itself; `others` are the same job
+    with other stacks."""
+    step = first((verdict or judge_one(job, plan)).seconds)
+    before = job.tokens / step
+    found = [
+        Help(f"--stack {one.stack}", step / one.step_s - 1) for one in others if step / one.step_s - 1 > WORTH
+    ]
     for text, other, changed in _tries(job, plan):
         if not _possible(other, plan, changed):
             continue
@@ -108,10 +112,12 @@ def _tries(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
             yield f"twice the {knob.title}", on_chip(job, raised(job.slice.chip, knob, 2.0)), plan
 
 
-def advice_text(bound: str, found: list[Help]) -> str:
-    """What bounds the step and what would help, in a sentence."""
-    if not found:
+def advice_text(bound: str, found: list[Help], all_stacks: bool = False) -> str:
+    """What bounds the step and what would help, in a sentence; `all_stacks` says that other stacks were tried too."""
+    if not found and all_stacks:
         return f"{bound}; only more or faster chips make it shorter."
+    if not found:
+        return f"{bound}; none of the changes tried makes it shorter with this stack; more or faster chips do."
     each = (f"{one.change} {one.gain:+.0%}{f' (needs {one.needs})' if one.needs else ''}" for one in found)
     start = "nothing that fits the memory; " if all(one.needs for one in found) else ""
     return f"{bound}. What would help, in tokens/s: {start}{'; '.join(each)}."
