@@ -45,3 +45,11 @@ def advice_against(job: "Job", plan: Plan) -> list[str]:
             axes = " and ".join(f"{axis}={getattr(plan, axis)}" for axis in one.beside if getattr(plan, axis) > 1)
             found.append(f"zero={plan.zero} with {axes} is not recommended: {one.why} ({one.source}).")
     return found
+
+
+def not_offered(job: "Job") -> list[str]:
+    """What a search leaves out by advice, a sentence each, for where it finds nothing."""
+    return [
+        f"Not offered: zero={' or '.join(map(str, one.zero))} with {' or '.join(one.beside)}. {one.why}; --fix zero={one.zero[-1]} tries it."
+        for one in advice_on(job.slice.chip, rules(job.stack.name, family(job.slice.chip)))
+    ]

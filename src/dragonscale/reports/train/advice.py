@@ -68,9 +68,7 @@ def helps(job: Job, plan: Plan, verdict: Verdict | None = None, others: Iterable
     with other stacks."""
     step = first((verdict or judge_one(job, plan)).seconds)
     before = job.tokens / step
-    found = [
-        Help(f"--stack {one.stack}", step / one.step_s - 1) for one in others if step / one.step_s - 1 > WORTH
-    ]
+    found = [Help(f"--stack {one.stack}", step / one.step_s - 1) for one in others if step / one.step_s - 1 > WORTH]
     for text, other, changed in _tries(job, plan):
         if not _possible(other, plan, changed):
             continue

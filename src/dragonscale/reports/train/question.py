@@ -207,7 +207,9 @@ def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
         usual = rules(job.stack.name, world, plan.pipe > 1).data_zero
         zero = usual if usual and "zero" not in given else plan.zero
         plan = replace(plan, fsdp=chips // plan.chips, zero=zero)
-        notes.append(f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp},fsdp=1: whole ones).")
+        notes.append(
+            f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp},fsdp=1: whole ones)."
+        )
     plan, read = read_ranks(plan, given, job.stack.name, world)
     notes += [read] if read else []
     if plan.zero and plan.data > 1 and plan.fsdp * plan.expert * plan.context == 1:

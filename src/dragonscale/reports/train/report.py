@@ -7,8 +7,16 @@ from dragonscale.reports.train.advice import advice_text, bound_by, bound_text, 
 from dragonscale.reports.train.neighbours import add_neighbours
 from dragonscale.reports.train.other_stacks import other_plans_note, other_stacks, stack_row
 from dragonscale.reports.train.question import TrainAsked
-from dragonscale.reports.train.records import FrontRow, MemoryRow, PlanReport, StackRow, TermRow, TrainReport, TrainWorkload
-from dragonscale.training.advised_against import advice_against
+from dragonscale.reports.train.records import (
+    FrontRow,
+    MemoryRow,
+    PlanReport,
+    StackRow,
+    TermRow,
+    TrainReport,
+    TrainWorkload,
+)
+from dragonscale.training.advised_against import advice_against, not_offered
 from dragonscale.training.bands import job_band
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
@@ -130,6 +138,7 @@ def best_report(
         report.notes += [f"Not possible: {text}, or add --force." for text in refused]
     elif not found.best:
         report.notes.append(nearest_sentence(job, found.nearest, found))
+        report.notes += not_offered(job) if "zero" not in asked.space.named else []
     report.notes += other_plans_note(others or []) if not found.best else []
     if near and not refused:
         add_neighbours(asked, job, report, found.nearest)

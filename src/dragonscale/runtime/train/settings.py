@@ -104,7 +104,9 @@ def learning_rate(run: RunSettings, done: int) -> float:
 
 def read_order(plan: str, model: str = "", on: str = "", changes: Mapping[str, Any] | None = None) -> Order:
     """What a plan file (or a plan written out) and flags ask for; flags come before the file."""
-    saved = load_training_file(plan) if is_plan_path(plan) else TrainingFile(parse_plan(plan), named=given_settings(plan))
+    saved = (
+        load_training_file(plan) if is_plan_path(plan) else TrainingFile(parse_plan(plan), named=given_settings(plan))
+    )
     saved = replace(saved, plan=own_ranks(saved.plan, saved.named))
     settings = {**saved.run, **(changes or {})}
     run = replace(RunSettings(), **{name: _read(name, value) for name, value in settings.items()})
