@@ -68,9 +68,10 @@ def test_where_nothing_fits_an_answer_says_what_was_not_offered(capsys: pytest.C
 
 
 def test_fsdp_alone_is_offered() -> None:
-    """Megatron-FSDP without TP and CP has nothing against it."""
-    best = search(job("h100:64", model="llama3-8b"), parse_space(f"{SMALL},tensor=1,context=1,pipe=1"), 20).best
-    assert {2, 3} <= {one.plan.zero for one in best}
+    """Megatron-FSDP without TP and CP has nothing against it, whatever else is searched beside it."""
+    best = search(job("h100:64", model="llama3-8b"), parse_space(f"{SMALL},pipe=1"), 50).best
+    alone = {one.plan.zero for one in best if one.plan.tensor * one.plan.context == 1}
+    assert alone & {2, 3}
 
 
 def test_what_is_left_out_is_counted() -> None:
@@ -108,7 +109,8 @@ def test_a_bounded_comparison_does_not_ask_for_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_advice_on_memory_does_not_lead_there() -> None:
-    here, plan = job("h100:64"), parse_plan("dp8 fsdp1 tp8 z0")
+    """ZeRO-3 is what would fit."""
+    here, plan = job("h100:64"), parse_plan("dp16 fsdp1 tp4 z0")
     told = memory_advice(here, plan, plan_report(here, plan, brief=True).memory, judge_one(here, plan))
     assert "zero=1" in told
     assert "zero=3" not in told
