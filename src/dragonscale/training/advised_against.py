@@ -1,4 +1,4 @@
-"""Plans that a stack runs, and that its makers advise against on some chips: judged where they are given, not offered by a search.
+"""Plans that a stack runs and its makers advise against on some chips: judged where given, not offered by a search.
 
 >>> from dragonscale.hardware import parse_slice
 >>> from dragonscale.models import load_model
@@ -49,7 +49,8 @@ def advice_against(job: "Job", plan: Plan) -> list[str]:
 
 def not_offered(job: "Job") -> list[str]:
     """What a search leaves out by advice, a sentence each, for where it finds nothing."""
-    return [
-        f"Not offered: zero={' or '.join(map(str, one.zero))} with {' or '.join(one.beside)}. {one.why}; --fix zero={one.zero[-1]} tries it."
-        for one in advice_on(job.slice.chip, rules(job.stack.name, family(job.slice.chip)))
-    ]
+    found = []
+    for one in advice_on(job.slice.chip, rules(job.stack.name, family(job.slice.chip))):
+        plans = f"zero={' or '.join(map(str, one.zero))} with {' or '.join(one.beside)}"
+        found.append(f"Not offered: {plans}. {one.why}; --fix zero={one.zero[-1]} tries it.")
+    return found

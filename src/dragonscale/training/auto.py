@@ -47,7 +47,7 @@ class AutoChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Runs of many chips that were slower than the benchmarks that `stacks` are settled on, as the stack `as_run` has them."""
+    """Runs of many chips that were slower than the benchmarks `stacks` are settled on: the stack `as_run` has them."""
 
     stacks: tuple[str, ...]
     names: tuple[str, ...]
@@ -76,7 +76,7 @@ def production_runs() -> tuple[ProductionRuns, ...]:
 
 
 def usual_choices(piece: Slice, model: Transformer, dtype: str = "bf16") -> tuple[AutoChoice, ...]:
-    """What people run there, a row for each stack: the usual one first, then others that they run for jobs of other sizes.
+    """What people run there, a row for each stack: the usual one first, then others, usual for jobs of other sizes.
 
     >>> from dragonscale.hardware import parse_slice
     >>> from dragonscale.models import load_model

@@ -1,8 +1,8 @@
 """What a plan means that gives data-parallel ranks and no `fsdp`: `tp8 pp4 dp16`, `dp16 z1`.
 
-Here `data` are whole replicas and `fsdp` shards; elsewhere people write the data-parallel degree and the stage of ZeRO that shards over
-it. So `dp16 z1` is `fsdp=16` with `zero=1`; without a stage it is what the stack's recipes run, or whole replicas. A plan that names
-both axes means what it says, which is how plans are printed and saved.
+Here `data` are whole replicas and `fsdp` shards; elsewhere people write the data-parallel degree and the stage of
+ZeRO that shards over it. So `dp16 z1` is `fsdp=16` with `zero=1`; without a stage it is what the stack's recipes run,
+or whole replicas. A plan that names both axes means what it says, which is how plans are printed and saved.
 
 >>> from dragonscale.training.plan import given_settings, parse_plan
 >>> def read(text, stack):
@@ -21,8 +21,8 @@ from dragonscale.training.plan import Plan
 
 
 def read_ranks(plan: Plan, given: frozenset[str], stack: str, chips: str) -> tuple[Plan, str]:
-    """The plan with the axis that its data-parallel ranks are meant to be, and a note where that is another than was written. `given` are
-    the settings that were named; `chips` is the family of the chips."""
+    """The plan with the axis that its data-parallel ranks are meant to be, and a note on what was not written. `given`
+    are the settings that were named; `chips` is the family of the chips."""
     if "data" not in given or "fsdp" in given or plan.data == 1:
         return plan, ""
     row, ranks = rules(stack, chips, plan.pipe > 1), plan.data

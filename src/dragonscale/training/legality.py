@@ -24,7 +24,8 @@ CONDITIONS = ("piped", *FAMILIES)
 
 
 class AdvisedAgainst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Plans that a stack runs and its makers advise against: a given plan may be one, a search offers none unless ZeRO is pinned."""
+    """Plans that a stack runs and its makers advise against: a given plan may be one, a search offers none unless ZeRO
+    is pinned."""
 
     zero: tuple[int, ...]
     """These stages of ZeRO …"""
@@ -73,7 +74,7 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Stages of ZeRO that only somebody's own trainer has: a given plan may take them, a search offers none."""
     advised_against: tuple[AdvisedAgainst, ...] = ()
     data_zero: int = 0
-    """The stage of ZeRO that its recipes shard data-parallel ranks with, where a plan does not say; 0: whole replicas."""
+    """The stage of ZeRO that its recipes shard data-parallel ranks with, where a plan says none; 0: whole replicas."""
     because: dict[str, str] = {}
 
 

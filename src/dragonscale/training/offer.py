@@ -121,8 +121,8 @@ def refusals(job: Job, asked: Space) -> list[str]:
 
 
 def offered_words(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> list[Plan]:
-    """The words of rows of a kind that the stack takes; all of them have a pipeline or none has, and they are alike in what is advised
-    against."""
+    """The words of rows of a kind that the stack takes; all of them have a pipeline or none has, and they are alike in
+    what is advised against."""
     row = _rows(job)[bool(block["pipe"][-1] > 1)]
     asked = "zero" in space.named
     advised = [one for one in advice_on(job.slice.chip, row) if concerned(one, block)[-1]]
@@ -136,8 +136,8 @@ def offered_words(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> 
 
 
 def offered_alike(job: Job, table: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The rows of a table, sorted by their stages, in parts that `offered_words` offers the same words: those without a pipeline and
-    those with one, each by what is advised against."""
+    """The rows of a table, sorted by their stages, in parts that `offered_words` offers the same words: those without a
+    pipeline and those with one, each by what is advised against."""
     alone, piped = _rows(job)
     advice = [advice_on(job.slice.chip, row) for row in (alone, piped)]
     if not any(advice) and (alone.zero, alone.context_by) == (piped.zero, piped.context_by):

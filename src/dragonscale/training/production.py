@@ -1,4 +1,4 @@
-"""How a plan runs in production, where runs of that many chips have been slower than the benchmarks its stack is settled on.
+"""How a plan runs in production, where runs of that many chips were slower than the benchmarks its stack is settled on.
 
 >>> from dragonscale.hardware import parse_slice
 >>> from dragonscale.models import load_model

@@ -28,8 +28,8 @@ CHOICES = ("remat", "zero", "schedule", "context_by", "fold")
 class Space:
     """What a search may choose from. `fixed` pins numbers of the plan (`{"tensor": 8}`); words that a search does not
     vary (dtype, optimizer, sequence) are those of `words`; `single` leaves out gradient accumulation: each
-    replica's share of the batch passes at once; `force` searches what the stack cannot run, too. `named` are the settings that were asked
-    for by name."""
+    replica's share of the batch passes at once; `force` searches what the stack cannot run, too. `named` are the
+    settings that were asked for by name."""
 
     remat: tuple[str, ...] = POLICIES
     zero: tuple[int, ...] = (0, 1, 2, 3)

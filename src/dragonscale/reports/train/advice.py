@@ -64,8 +64,8 @@ def _contended(job: Job, plan: Plan, row: TermRow) -> bool:
 
 
 def helps(job: Job, plan: Plan, verdict: Verdict | None = None, others: Iterable[StackRow] = ()) -> list[Help]:
-    """What would raise the tokens a second of this plan by more than `WORTH`, most first, each judged by itself; `others` are the same job
-    with other stacks."""
+    """What would raise the tokens a second of this plan by more than `WORTH`, most first, each judged by itself;
+    `others` are the same job with other stacks."""
     step = first((verdict or judge_one(job, plan)).seconds)
     before = job.tokens / step
     found = [Help(f"--stack {one.stack}", step / one.step_s - 1) for one in others if step / one.step_s - 1 > WORTH]

@@ -20,7 +20,8 @@ def stack_row(job: Job, best: Candidate) -> StackRow:
 
 
 def other_stacks(job: Job, space: Space, slack: float) -> list[StackRow]:
-    """The recommended plan of each other stack that people run there, of a smaller space; none where the stack was named."""
+    """The recommended plan of each other stack that people run there, of a smaller space; none where the stack was
+    named."""
     found = []
     for there in on_other_stacks(job, space.words.dtype):
         best = search(there, quick(space), 1, slack=slack).best

@@ -58,8 +58,9 @@ def plan_report(
     job: Job, plan: Plan, tokens: float | None = None, force: bool = False, brief: bool = False,
     others: list[StackRow] | None = None,
 ) -> PlanReport:  # fmt: skip
-    """One plan in full; in brief, without what would help, for which more plans have to be judged. What its stack cannot run is not
-    feasible, unless it is forced. `others` are the same job with all other stacks that people run there; None: not tried."""
+    """One plan in full; in brief, without what would help, for which more plans have to be judged. What its stack
+    cannot run is not feasible, unless it is forced. `others` are the same job with all other stacks that people run
+    there; None: not tried."""
     verdict, refused = judge_one(job, plan), illegal(job, plan)
     every = [*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]
     broken = list(dict.fromkeys(every))
@@ -107,11 +108,13 @@ def search_report(
     """The best plans of a search in full, and the same job with other stacks, where these were tried."""
     chips = job.slice.chips
     stacks = [*(stack_row(job, one) for one in found.best[:1]), *(others or ())]
+    plans = [plan_report(job, one.plan, tokens, brief=place > 0, others=others) for place, one in enumerate(found.best)]
     return TrainReport(
         model=job.model.name, slice=str(job.slice), workload=workload_of(job, words, tokens), searched=found.searched,
-        search_s=found.seconds, plans=[plan_report(job, one.plan, tokens, brief=place > 0, others=others) for place, one in enumerate(found.best)],
+        search_s=found.seconds, plans=plans,
         feasible=found.feasible, infeasible={reason: number for reason, number in found.misses.items() if number},
-        pareto=[FrontRow(plan_table(one.plan), chips, one.seconds, one.hbm_bytes) for one in found.front], notes=[], stacks=stacks,
+        pareto=[FrontRow(plan_table(one.plan), chips, one.seconds, one.hbm_bytes) for one in found.front], notes=[],
+        stacks=stacks,
     )  # fmt: skip
 
 
@@ -119,8 +122,8 @@ def best_report(
     asked: TrainAsked, job: Job, progress: Progress | None = None, near: bool = False,
     others: list[StackRow] | None = None,
 ) -> TrainReport:  # fmt: skip
-    """The best plans on one slice; without any, the notes say why. With `near`, sizes near those asked for are tried too. `others` are the
-    other stacks that people run there, where they were tried already."""
+    """The best plans on one slice; without any, the notes say why. With `near`, sizes near those asked for are tried
+    too. `others` are the other stacks that people run there, where they were tried already."""
     found, words = search(job, asked.space, asked.question.top, progress, asked.slack), offered(job, asked.space).words
     if others is None and job.auto:
         others = other_stacks(job, asked.space, asked.slack)
