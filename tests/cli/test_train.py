@@ -312,7 +312,7 @@ def test_replicas_that_a_plan_leaves_out_are_filled_in(capsys: pytest.CaptureFix
     out, notes = capsys.readouterr()
     assert json.loads(out)["plans"][0]["plan"]["fsdp"] == 2
     assert "fsdp=2" in notes
-    assert main([*arguments, "--plan", "tp4 pp2 dp2 z1"]) == 0
+    assert main([*arguments, "--plan", "tp4 pp2 dp2 fsdp1 z1"]) == 0
     out, notes = capsys.readouterr()
     assert json.loads(out)["plans"][0]["plan"]["data"] == 2
     assert "shards nothing over data=2" in notes

@@ -7,11 +7,17 @@ import pytest
 from dragonscale.hardware import parse_slice
 from dragonscale.hardware.catalogue import chip_names, load_chip
 from dragonscale.models import load_model
-from dragonscale.training.auto import auto_choices, auto_stack
+from dragonscale.reports.train.report import plan_report
+from dragonscale.training.auto import auto_choices, auto_stack, usual_choices
 from dragonscale.training.evaluation import make_job, moved
 from dragonscale.training.legal import trains_in
 from dragonscale.training.legality import family, rules
+from dragonscale.training.plan import parse_plan
+from dragonscale.training.production import in_production
+from dragonscale.training.search import search
+from dragonscale.training.space import Space
 from dragonscale.training.stack import change, stacks
+from dragonscale.units import render
 
 
 @pytest.mark.parametrize("chip", chip_names())
@@ -33,7 +39,7 @@ def test_the_table_names_known_stacks_with_reasons() -> None:
         ("v5p:8x8x8", "llama3-70b", "bf16", "maxtext"),
         ("h100:8", "llama3-8b", "bf16", "torchtitan"),
         ("h100:8", "llama3-8b", "fp8", "megatron-core"),
-        ("h100:16384", "llama3-405b", "bf16", "megatron-2024"),
+        ("h100:16384", "llama3-405b", "bf16", "megatron-core"),
         ("h800:2048", "deepseek-v3", "bf16", "megatron-core"),
         ("gb200:64", "deepseek-v3", "bf16", "megatron-bridge"),
         ("a100:64", "llama3-8b", "bf16", "torchtitan"),
@@ -44,6 +50,67 @@ def test_the_table_names_known_stacks_with_reasons() -> None:
 )
 def test_what_people_run(on: str, model: str, dtype: str, expected: str) -> None:
     assert auto_stack(parse_slice(on), load_model(model), dtype) == expected
+
+
+@pytest.mark.parametrize(
+    ("on", "model", "dtype", "expected"),
+    [
+        ("h100:8", "llama3-8b", "bf16", ["torchtitan", "megatron-core"]),
+        ("h100:2048", "llama3-405b", "bf16", ["megatron-core", "torchtitan"]),
+        ("a100:64", "llama3-8b", "bf16", ["torchtitan", "megatron-core"]),
+        ("mi300x:64", "llama3-70b", "bf16", ["megatron-core", "torchtitan"]),
+        ("h100:8", "llama3-8b", "fp8", ["megatron-core"]),
+        ("h100:64", "mixtral-8x7b", "bf16", ["megatron-core"]),
+        ("gb200:64", "deepseek-v3", "bf16", ["megatron-bridge"]),
+        ("v5p:8x8x8", "llama3-70b", "bf16", ["maxtext"]),
+        ("v100:64", "gpt2-xl", "bf16", ["megatron-2021"]),
+    ],
+)
+def test_what_else_people_run(on: str, model: str, dtype: str, expected: list[str]) -> None:
+    assert [one.stack for one in usual_choices(parse_slice(on), load_model(model), dtype)] == expected
+
+
+def mfu(model: str, chips: int, batch: int, stack: str) -> float:
+    job = make_job(load_model(model), parse_slice(f"h100:{chips}"), batch, 8192, stack)
+    space = Space(remat=("none",), schedule=("interleaved",), fixed={"microbatch": 1})
+    return job.model_flops / (search(job, space, 1).best[0].seconds * job.slice.flops)
+
+
+def test_weak_scaling_has_no_cliff() -> None:
+    """A sequence for every two GPUs; 4,032 and 4,096 differ in their divisors alone."""
+    fewer, more = mfu("llama3-70b", 4032, 2016, "auto"), mfu("llama3-70b", 4096, 2048, "auto")
+    assert abs(more - fewer) < 0.03
+
+
+@pytest.mark.parametrize("stack", ["torchtitan", "megatron-core"])
+def test_weak_scaling_of_one_stack(stack: str) -> None:
+    fewer, more = mfu("llama3-8b", 512, 512, stack), mfu("llama3-8b", 576, 576, stack)
+    assert abs(more - fewer) < 0.03
+
+
+def test_large_runs_are_told_as_production_ran_them() -> None:
+    """The slow end of the band is what the same plan takes as Llama 3 and Nemotron-4 ran."""
+    model, plan = load_model("llama3-70b"), parse_plan("pp4 fsdp256 tp4 v20 z1 none")
+    large = make_job(model, parse_slice("h100:4096"), 2048, 8192, "auto")
+    told = plan_report(large, plan, brief=True)
+    there = plan_report(make_job(model, large.slice, 2048, 8192, "megatron-2024"), plan, brief=True)
+    assert told.step_high_s == there.step_s > 1.15 * told.step_s
+    assert f"--stack megatron-2024 this plan takes {render(there.step_s, 's')}, {there.mfu:.1%} MFU" in told.band
+    assert "Nemotron-4" not in there.band
+
+
+@pytest.mark.parametrize(
+    ("on", "model", "stack", "plan"),
+    [
+        ("h100:1024", "llama3-70b", "megatron-core", "pp4 fsdp64 tp4 z1"),
+        ("h100:4096", "llama3-70b", "torchtitan", "fsdp512 tp8"),
+        ("h100:4096", "llama3-70b", "megatron-core", "pp4 fsdp256 tp4 z1 fp8"),
+        ("b200:4096", "llama3-70b", "megatron-core", "pp4 fsdp256 tp4 z1"),
+        ("h100:2048", "mixtral-8x7b", "megatron-core", "fsdp256 ep8 z1"),
+    ],
+)
+def test_other_runs_are_not(on: str, model: str, stack: str, plan: str) -> None:
+    assert in_production(make_job(load_model(model), parse_slice(on), 4096, 8192, stack), parse_plan(plan)) is None
 
 
 def test_a_job_moved_to_other_chips_has_their_stack_and_keeps_what_was_asked() -> None:

@@ -14,6 +14,7 @@
 import functools
 import tomllib
 from importlib import resources
+from typing import Any
 
 import msgspec
 
@@ -37,30 +38,72 @@ class AutoChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     experts: bool | None = None
     parameters: float = float("inf")
     chips: float = float("inf")
-    least_chips: float = 0
     dtypes: tuple[str, ...] = ()
+
+    @property
+    def sized(self) -> bool:
+        """Whether it is the usual one up to some size alone."""
+        return min(self.parameters, self.chips) < float("inf")
+
+
+class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Runs of many chips that were slower than the benchmarks `stacks` are settled on: the stack `as_run` has them."""
+
+    stacks: tuple[str, ...]
+    names: tuple[str, ...]
+    least_chips: int
+    dtypes: tuple[str, ...]
+    as_run: str
+    runs: str
+    source: str
+
+
+@functools.cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads((resources.files("dragonscale.training") / "auto.toml").read_text(encoding="utf-8"))
 
 
 @functools.cache
 def auto_choices() -> tuple[AutoChoice, ...]:
     """The table, first match first."""
-    text = (resources.files("dragonscale.training") / "auto.toml").read_text(encoding="utf-8")
-    return tuple(msgspec.convert(row, AutoChoice) for row in tomllib.loads(text)["choices"])
+    return tuple(msgspec.convert(row, AutoChoice) for row in _tables()["choices"])
 
 
-def auto_choice(piece: Slice, model: Transformer, dtype: str = "bf16") -> AutoChoice:
-    """What people run there, with the reason."""
+@functools.cache
+def production_runs() -> tuple[ProductionRuns, ...]:
+    """What is known of large runs."""
+    return tuple(msgspec.convert(row, ProductionRuns) for row in _tables()["production"])
+
+
+def usual_choices(piece: Slice, model: Transformer, dtype: str = "bf16") -> tuple[AutoChoice, ...]:
+    """What people run there, a row for each stack: the usual one first, then others, usual for jobs of other sizes.
+
+    >>> from dragonscale.hardware import parse_slice
+    >>> from dragonscale.models import load_model
+    >>> [one.stack for one in usual_choices(parse_slice("h100:8"), load_model("llama3-8b"))]
+    ['torchtitan', 'megatron-core']
+    """
     chip, parameters = piece.chip, count_parameters(model).total
     experts = any("e" in section.dims for section in model.program().sections)
+    found: dict[str, AutoChoice] = {}
+    others: dict[str, AutoChoice] = {}
     for one in auto_choices():
         if one.names and chip.kin not in one.names:
             continue
         if one.family not in ("", family(chip)) or (one.format and not native(chip, one.format)):
             continue
-        size = parameters <= one.parameters and one.least_chips <= piece.chips <= one.chips
-        if size and one.experts in (None, experts) and (not one.dtypes or dtype in one.dtypes):
-            return one
-    raise AssertionError("the last row of auto.toml has no conditions")
+        if one.experts not in (None, experts) or (one.dtypes and dtype not in one.dtypes):
+            continue
+        usual = not found and parameters <= one.parameters and piece.chips <= one.chips
+        (found if usual else others).setdefault(one.stack, one)
+        if not one.sized:
+            break
+    return (*found.values(), *(one for name, one in others.items() if name not in found))
+
+
+def auto_choice(piece: Slice, model: Transformer, dtype: str = "bf16") -> AutoChoice:
+    """The usual one, with the reason."""
+    return usual_choices(piece, model, dtype)[0]
 
 
 def auto_stack(piece: Slice, model: Transformer, dtype: str = "bf16") -> str:

@@ -21,7 +21,7 @@ from dragonscale.numbers import Number
 from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.plan.rules import pairs, training_rules
 from dragonscale.sharding.placement import Wires, lay_wires
-from dragonscale.training.auto import AUTO, auto_choice
+from dragonscale.training.auto import AUTO, auto_choice, usual_choices
 from dragonscale.training.host_memory import hosted
 from dragonscale.training.memory import section_bytes
 from dragonscale.training.peak_memory import fullest_rank, ranks_held
@@ -80,14 +80,25 @@ def moved(job: Job, piece: Slice, dtype: str = "bf16") -> Job:
     """The same job on another slice, with what people run there if its stack was not named."""
     if not job.auto:
         return replace(job, slice=piece)
-    choice, known = auto_choice(piece, job.model, dtype), load_stack(job.stack.name).experts
-    stack = load_stack(choice.stack)
-    if stack.name == job.stack.name:
+    choice = auto_choice(piece, job.model, dtype)
+    if choice.stack == job.stack.name:
         return replace(job, slice=piece)
-    asked = {name: value for name, value in asdict(job.stack.experts).items() if value != getattr(known, name)}
+    return replace(job, slice=piece, stack=as_asked(job, choice.stack), auto=choice.why)
+
+
+def as_asked(job: Job, name: str) -> Stack:
+    """Another stack, with what a job asks of its experts."""
+    stack, known = load_stack(name), load_stack(job.stack.name).experts
+    asked = {one: value for one, value in asdict(job.stack.experts).items() if value != getattr(known, one)}
     if "skew" in asked:
         asked["skew"] = asked["skew"] / known.skew * stack.experts.skew
-    return replace(job, slice=piece, stack=change(stack, "experts", **asked), auto=choice.why)
+    return change(stack, "experts", **asked)
+
+
+def on_other_stacks(job: Job, dtype: str = "bf16") -> list[Job]:
+    """The job with what else people run there; none where its stack was named."""
+    others = usual_choices(job.slice, job.model, dtype)[1:] if job.auto else ()
+    return [replace(job, stack=as_asked(job, one.stack), auto=one.why) for one in others]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,20 @@ FAMILIES = {"nvidia": "NVIDIA GPUs", "amd": "AMD GPUs", "tpu": "TPUs", "other": 
 CONDITIONS = ("piped", *FAMILIES)
 
 
+class AdvisedAgainst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Plans that a stack runs and its makers advise against: a given plan may be one, a search offers none unless ZeRO
+    is pinned."""
+
+    zero: tuple[int, ...]
+    """These stages of ZeRO …"""
+    beside: tuple[str, ...]
+    """… with one of these axes …"""
+    without: str
+    """… on chips that do not multiply this format: nvfp4 came with Blackwell."""
+    why: str
+    source: str
+
+
 class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a stack takes of each setting of a plan, the usual choice first."""
 
@@ -58,6 +72,9 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a ring needs sequences that its size divides twice."""
     unreleased_zero: tuple[int, ...] = ()
     """Stages of ZeRO that only somebody's own trainer has: a given plan may take them, a search offers none."""
+    advised_against: tuple[AdvisedAgainst, ...] = ()
+    data_zero: int = 0
+    """The stage of ZeRO that its recipes shard data-parallel ranks with, where a plan says none; 0: whole replicas."""
     because: dict[str, str] = {}
 
 

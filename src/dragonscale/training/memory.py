@@ -81,14 +81,16 @@ def section_bytes(
     for name, one, share in weight_shares(section, mesh, rules):
         used, state = used + one, state + share
         orthogonal = orthogonal + share * (name in names)
-    sharded = plan.zero == 3
+    # ZeRO without an axis to shard over holds what plain replicas hold.
+    shards = where(state < used, 1.0, 0.0)
     piped = where(mesh.size("pipe") > 1, 1.0, 0.0) * (plan.zero >= 2 and stack.memory.pipe_whole)
     width = weight_bytes(plan, stack, chip)
+    gathered = (1 - piped) * shards * (plan.zero == 3)
     return Held(
-        weights=piped * used * width if sharded else used * width,
+        weights=(1 - gathered) * used * width,
         gradients=(state + piped * (used - state) if plan.zero >= 2 else used) * stack.state.gradient_bytes,
-        optimizer=state_bytes(plan, stack, state, orthogonal),
-        gathered=(1 - piped) * used * width if sharded else 0 * used,
+        optimizer=state_bytes(plan, stack, state, orthogonal, shards),
+        gathered=gathered * used * width,
         activations=sum((size for _, size in saved_bytes(section, sizes, mesh, plan, rules, stack)), 0.0 * used),
         working=_head_input(sizes, mesh, rules)
         if section.name == "head"
@@ -96,7 +98,7 @@ def section_bytes(
         + _whole_residuals(sizes, mesh, rules)
         + _whole_keys(section, sizes, mesh, rules)
         + (0.0 if stack.kernels.flash or "block" not in section.name else _squares(sizes, mesh)),
-        reducing=used * (2.0 + stack.state.scatter_bytes * (stack.state.scatter_bytes > 2)) * (plan.zero >= 2),
+        reducing=shards * used * (2.0 + stack.state.scatter_bytes * (stack.state.scatter_bytes > 2)) * (plan.zero >= 2),
         placeholders=2.0 * _distinct(section, mesh, rules) if stack.memory.placeholders else 0 * used,
         logits=_logits(section, sizes, mesh, rules),
         entry=_alive(section, sizes, mesh, rules, "block") if "block" in section.name else 0.0 * used,
@@ -117,11 +119,11 @@ def _distinct(section: Section, mesh: Mesh, rules: Rules) -> Number:
     return total
 
 
-def state_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number) -> Number:
+def state_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number, shards: Number = 1.0) -> Number:
     """Bytes of master copy and optimizer state of `state` parameters, of which `matrices` are Muon's; where the host's memory has them,
-    of the shards of weights that stay."""
+    of the shards of weights that stay (`shards`: 0 where none are sharded)."""
     if plan.offload == "optimizer":
-        return state * (2.0 if plan.zero == 3 else 0.0)
+        return shards * state * (2.0 if plan.zero == 3 else 0.0)
     return owned_bytes(plan, stack, state, matrices)
 
 

@@ -4,9 +4,13 @@ Words that no one asked for give way to what the stack has (bf16 to fp16 on a ch
 does not have are refused in a sentence (`refusals`), unless the space is forced.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy
+
+from dragonscale.training.advised_against import advice_on, concerned
 from dragonscale.training.evaluation import Job
 from dragonscale.training.legal import entry, illegal_words, nearest, refused, takes, trains_in, undivided_by
 from dragonscale.training.legality import Legality, family, rules
@@ -116,11 +120,14 @@ def refusals(job: Job, asked: Space) -> list[str]:
     return found
 
 
-def offered_words(job: Job, space: Space, kind: Kind, pipe: Any) -> list[Plan]:
-    """The words of rows of a kind, all with a pipeline or all without, that the stack takes."""
-    row = _rows(job)[bool(pipe[-1] > 1)]
-    asked = space.zero != Space().zero
-    zero = [one for one in row.zero if asked or one not in row.unreleased_zero] if kind.state else space.zero
+def offered_words(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> list[Plan]:
+    """The words of rows of a kind that the stack takes; all of them have a pipeline or none has, and they are alike in
+    what is advised against."""
+    row = _rows(job)[bool(block["pipe"][-1] > 1)]
+    asked = "zero" in space.named
+    advised = [one for one in advice_on(job.slice.chip, row) if concerned(one, block)[-1]]
+    left_out = {*row.unreleased_zero, *(stage for one in advised for stage in one.zero)} if not asked else set()
+    zero = [one for one in row.zero if one not in left_out] if kind.state else space.zero
     return [
         one
         for one in kind.words(space)
@@ -128,7 +135,18 @@ def offered_words(job: Job, space: Space, kind: Kind, pipe: Any) -> list[Plan]:
     ]
 
 
-def splits(job: Job) -> bool:
-    """Whether rows with a pipeline have other words than rows without."""
+def offered_alike(job: Job, table: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of a table, sorted by their stages, in parts that `offered_words` offers the same words: those without a
+    pipeline and those with one, each by what is advised against."""
     alone, piped = _rows(job)
-    return (alone.zero, alone.context_by) != (piped.zero, piped.context_by)
+    advice = [advice_on(job.slice.chip, row) for row in (alone, piped)]
+    if not any(advice) and (alone.zero, alone.context_by) == (piped.zero, piped.context_by):
+        yield table
+        return
+    staged = int(numpy.searchsorted(table["pipe"], 2))
+    for rows, advised in zip((slice(0, staged), slice(staged, None)), advice, strict=True):
+        part = {name: values[rows] for name, values in table.items()}
+        kinds = numpy.zeros(len(part["pipe"]), int)
+        for one in advised:
+            kinds = 2 * kinds + concerned(one, part)
+        yield from ({name: values[kinds == kind] for name, values in part.items()} for kind in numpy.unique(kinds))

@@ -76,9 +76,15 @@ class Plan:
         """Whether attention is ring attention."""
         return self.context_by == "ring"
 
+    @property
+    def whole_replicas(self) -> bool:
+        """Whether `fsdp=1` has to be said: a plan that gives `data` and ZeRO alone is read as sharded over `data`."""
+        return self.data > 1 and self.fsdp == 1 and self.zero > 0
+
     def __str__(self) -> str:
         default = Plan()
         changed = [field.name for field in fields(self) if getattr(self, field.name) != getattr(default, field.name)]
+        changed[1:1] = ["fsdp"] if self.whole_replicas else []
         return ",".join(f"{name}={_written(getattr(self, name))}" for name in changed) or "data=1"
 
 
@@ -179,8 +185,8 @@ def settings_of(text: str) -> list[str]:
 def parse_plan(text: str) -> Plan:
     """Read `data=2,fsdp=16,tensor=4,…`, the short form that tables print, or the TOML file of that name.
 
-    >>> print(parse_plan("dp2 tp8 pp4 v2 z1 interleaved block"))
-    data=2,tensor=8,pipe=4,virtual=2,remat=block,zero=1,schedule=interleaved
+    >>> print(parse_plan("fsdp2 tp8 pp4 v2 z1 interleaved block"))
+    fsdp=2,tensor=8,pipe=4,virtual=2,remat=block,zero=1,schedule=interleaved
     """
     if text.strip().endswith(".toml"):
         from dragonscale.training.plan_file import load_training_file
@@ -230,7 +236,11 @@ def short_plan(plan: Plan) -> str:
     >>> short_plan(parse_plan("fsdp=16,tensor=8,pipe=4,virtual=2,zero=1,remat=block"))
     'pp4 fsdp16 tp8 v2 z1 block'
     """
-    words = [f"{short}{getattr(plan, name)}" for name, short in _SHOWN.items() if getattr(plan, name) > 1]
+    words = [
+        f"{short}{getattr(plan, name)}"
+        for name, short in _SHOWN.items()
+        if getattr(plan, name) > 1 or (name == "fsdp" and plan.whole_replicas)
+    ]
     words += [f"z{plan.zero}", plan.remat]
     words += [plan.schedule] if plan.pipe > 1 and not (plan.schedule == "interleaved" and plan.virtual > 1) else []
     words += [plan.context_by] if plan.context > 1 and plan.context_by != "gather" else []

@@ -18,7 +18,7 @@ from dragonscale.training.keeper import Candidate, Keeper
 from dragonscale.training.legal import deals, unrunnable
 from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.listing import listed
-from dragonscale.training.offer import fallback, offered, offered_words, refusals, splits
+from dragonscale.training.offer import fallback, offered, offered_alike, offered_words, refusals
 from dragonscale.training.plan import Plan
 from dragonscale.training.rows import Rows, Shapes, choose, shapes_of, take
 from dragonscale.training.simplicity import SLACK
@@ -138,7 +138,7 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
         batches = [
             (names, keeper.batch(choose(rows, *picked, named))) for names, picked in batches_of(job, space, block)
         ]
-        for words in offered_words(job, space, kind, block["pipe"]):
+        for words in offered_words(job, space, kind, block):
             costs = {
                 alike: cost_rows(rows, replace(words, schedule=alike), space.remat)
                 for alike in {costed_as(job, words, schedule) for schedules, _ in batches for schedule in schedules}
@@ -193,12 +193,10 @@ def blocks(job: Job, table: dict[str, Any], etp: bool = False) -> Iterator[tuple
         found, which = structures(job, some, etp)
         for number, structure in enumerate(found):
             mine = some if len(found) == 1 else {name: values[which == number] for name, values in some.items()}
-            size = len(mine["pipe"])
-            cut = int(numpy.searchsorted(mine["pipe"], 2)) if splits(job) else size
-            for start, stop in ((0, cut), (cut, size)):
-                for first in range(start, stop, BLOCK):
-                    last = min(first + BLOCK, stop)
-                    yield kind_of(kind), structure, {name: values[first:last] for name, values in mine.items()}
+            for part in offered_alike(job, mine):
+                for first in range(0, len(part["pipe"]), BLOCK):
+                    block = {name: values[first : first + BLOCK] for name, values in part.items()}
+                    yield kind_of(kind), structure, block
 
 
 Picked = tuple[Any, Any]
@@ -256,7 +254,7 @@ def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Ite
 def block_size(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> int:
     """The number of plans of a block."""
     one = sum(len(names) * len(virtual) for names, (_, virtual) in batches_of(job, space, block))
-    return one * len(offered_words(job, space, kind, block["pipe"])) * len(space.remat)
+    return one * len(offered_words(job, space, kind, block)) * len(space.remat)
 
 
 def space_size(job: Job, space: Space | None = None) -> int:

@@ -28,7 +28,8 @@ CHOICES = ("remat", "zero", "schedule", "context_by", "fold")
 class Space:
     """What a search may choose from. `fixed` pins numbers of the plan (`{"tensor": 8}`); words that a search does not
     vary (dtype, optimizer, sequence) are those of `words`; `single` leaves out gradient accumulation: each
-    replica's share of the batch passes at once; `force` searches what the stack cannot run, too."""
+    replica's share of the batch passes at once; `force` searches what the stack cannot run, too. `named` are the
+    settings that were asked for by name."""
 
     remat: tuple[str, ...] = POLICIES
     zero: tuple[int, ...] = (0, 1, 2, 3)
@@ -39,6 +40,7 @@ class Space:
     fixed: dict[str, int] = field(default_factory=dict)
     single: bool = False
     force: bool = False
+    named: frozenset[str] = frozenset()
 
 
 def parse_space(text: str, space: Space | None = None) -> Space:
@@ -50,6 +52,7 @@ def parse_space(text: str, space: Space | None = None) -> Space:
     found: dict[str, Any] = {item.name: getattr(space or Space(), item.name) for item in fields(Space)}
     for part in settings_of(text):
         name, written = read_setting(part, text)
+        found["named"] |= {name}
         values: list[Any] = list(dict.fromkeys(read_field(name, one) for one in written.split("|")))
         if name in CHOICES:
             found[name] = tuple(values)

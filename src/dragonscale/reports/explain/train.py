@@ -44,7 +44,7 @@ def read_scheme(text: str, piece: Slice) -> Plan:
 
     >>> from dragonscale.hardware import parse_slice
     >>> print(read_scheme("fsdp+tp", parse_slice("h100:512")), "|", read_scheme("dp", parse_slice("v5p:4x4x4")))
-    fsdp=64,tensor=8 | data=64,zero=1
+    fsdp=64,tensor=8 | data=64,fsdp=1,zero=1
     >>> print(read_scheme("pp4 cp2 ep8 z1", parse_slice("h100:64")))
     context=2,expert=8,pipe=4,zero=1
     >>> print(read_scheme("dp+fsdp+tp", parse_slice("v5e:4x4")))

@@ -9,10 +9,11 @@
 'recompute nothing (remat=none)'
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from dragonscale.reports.train.records import Help, MemoryRow, TermRow
+from dragonscale.reports.train.records import Help, MemoryRow, StackRow, TermRow
+from dragonscale.training.advised_against import advice_against
 from dragonscale.training.codesign import knobs, on_chip, raised
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one
 from dragonscale.training.legal import newly_illegal
@@ -62,10 +63,12 @@ def _contended(job: Job, plan: Plan, row: TermRow) -> bool:
     return quiet.ledger.by("term", "exposed_s").get(row.name, 0.0) < 0.5 * row.exposed_s
 
 
-def helps(job: Job, plan: Plan, verdict: Verdict | None = None) -> list[Help]:
-    """What would raise the tokens a second of this plan by more than `WORTH`, most first, each judged by itself."""
-    before = job.tokens / first((verdict or judge_one(job, plan)).seconds)
-    found = []
+def helps(job: Job, plan: Plan, verdict: Verdict | None = None, others: Iterable[StackRow] = ()) -> list[Help]:
+    """What would raise the tokens a second of this plan by more than `WORTH`, most first, each judged by itself;
+    `others` are the same job with other stacks."""
+    step = first((verdict or judge_one(job, plan)).seconds)
+    before = job.tokens / step
+    found = [Help(f"--stack {one.stack}", step / one.step_s - 1) for one in others if step / one.step_s - 1 > WORTH]
     for text, other, changed in _tries(job, plan):
         if not _possible(other, plan, changed):
             continue
@@ -83,7 +86,8 @@ def helps(job: Job, plan: Plan, verdict: Verdict | None = None) -> list[Help]:
 def _possible(job: Job, plan: Plan, changed: Plan) -> bool:
     """Whether a changed plan divides what it splits, and its stack runs it as well as the plan before."""
     divides = job.batch % (changed.replicas * changed.microbatch) == 0
-    return divides and not misfits(job, changed) and not newly_illegal(job, plan, changed)
+    advised = advice_against(job, plan) or not advice_against(job, changed)
+    return bool(divides and advised and not misfits(job, changed) and not newly_illegal(job, plan, changed))
 
 
 def _tries(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
@@ -106,10 +110,12 @@ def _tries(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
             yield f"twice the {knob.title}", on_chip(job, raised(job.slice.chip, knob, 2.0)), plan
 
 
-def advice_text(bound: str, found: list[Help]) -> str:
-    """What bounds the step and what would help, in a sentence."""
-    if not found:
+def advice_text(bound: str, found: list[Help], all_stacks: bool = False) -> str:
+    """What bounds the step and what would help, in a sentence; `all_stacks` says that other stacks were tried too."""
+    if not found and all_stacks:
         return f"{bound}; only more or faster chips make it shorter."
+    if not found:
+        return f"{bound}; none of the changes tried makes it shorter with this stack; more or faster chips do."
     each = (f"{one.change} {one.gain:+.0%}{f' (needs {one.needs})' if one.needs else ''}" for one in found)
     start = "nothing that fits the memory; " if all(one.needs for one in found) else ""
     return f"{bound}. What would help, in tokens/s: {start}{'; '.join(each)}."
@@ -145,6 +151,7 @@ def _smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield "zero=3", replace(plan, zero=3)
         yield "zero=3 with remat=block", replace(plan, zero=3, remat="block")
     if plan.data > 1:
-        yield f"fsdp={plan.data * plan.fsdp} with zero=3", replace(plan, data=1, fsdp=plan.data * plan.fsdp, zero=3)
-        whole = replace(plan, data=1, fsdp=plan.data * plan.fsdp, zero=3, remat="block")
-        yield f"fsdp={whole.fsdp} with zero=3 and remat=block", whole
+        for zero in sorted({plan.zero or 1, 3}):
+            sharded = replace(plan, data=1, fsdp=plan.data * plan.fsdp, zero=zero)
+            yield f"fsdp={sharded.fsdp} with zero={zero}", sharded
+            yield f"fsdp={sharded.fsdp} with zero={zero} and remat=block", replace(sharded, remat="block")

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from dragonscale.reports.train.other_stacks import stack_row
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import Measured, PlanReport, SettingChange, SuspectRow, TrainReport
 from dragonscale.reports.train.report import plan_report
@@ -33,7 +34,7 @@ def space_around(job: Job, plan: Plan, space: Space) -> Space:
     return replace(
         space,
         remat=tuple(dict.fromkeys((plan.remat, "none", "selective", "block"))),
-        zero=tuple(sorted({plan.zero, 1, 3})),
+        zero=tuple(one for one in space.zero if one in (plan.zero, 1, 3)) or space.zero,
         schedule=own,
         context_by=tuple(dict.fromkeys((plan.context_by, "ring"))),
     )
@@ -47,6 +48,7 @@ def against_best(asked: TrainAsked, job: Job, plan: Plan, report: TrainReport, p
         return
     given, best = report.plans[0], found.best[0].plan
     report.better = chosen = plan_report(job, best, asked.tokens, brief=True)
+    report.stacks = [stack_row(job, found.best[0])]
     # a plan of other chips has no step that a change could be held against
     for one in towards(job, plan, best) if plan.chips == job.slice.chips else []:
         gain = given.step_s / one.seconds - 1

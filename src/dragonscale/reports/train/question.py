@@ -20,8 +20,10 @@ from dragonscale.reports.given import targets_of
 from dragonscale.reports.train.saved import filled, read_given
 from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning, chinchilla_tokens
+from dragonscale.training.data_ranks import read_ranks
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.expert_load import dropped_share
+from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import settled, settlements
 from dragonscale.training.plan import Plan, given_settings, read_field
 from dragonscale.training.simplicity import SLACK
@@ -200,11 +202,16 @@ def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
     job, question = asked.job(), asked.question
     given = given_settings(written(question.plan)) | ({"dtype"} if question.dtype else set())
     notes, chips = [*asked.notes], job.slice.chips
+    world = family(job.slice.chip)
     if not given & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0:
-        plan = replace(plan, fsdp=chips // plan.chips)
+        usual = rules(job.stack.name, world, plan.pipe > 1).data_zero
+        zero = usual if usual and "zero" not in given else plan.zero
+        plan = replace(plan, fsdp=chips // plan.chips, zero=zero)
         notes.append(
-            f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp} shards nothing over them)."
+            f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp},fsdp=1: whole ones)."
         )
+    plan, read = read_ranks(plan, given, job.stack.name, world)
+    notes += [read] if read else []
     if plan.zero and plan.data > 1 and plan.fsdp * plan.expert * plan.context == 1:
         notes.append(
             f"zero={plan.zero} shards nothing over data={plan.data}: each replica holds all weights, gradients and the optimizer; "
@@ -334,5 +341,6 @@ def explained_job(plan: str, model: Any, on: Any, batch: str, seq: str, stack: s
     split, chips = read_scheme(plan, asked.piece), asked.piece.chips
     if split.chips != chips:
         raise InputError(f"The plan {split} is for {split.chips} chips and {asked.piece} has {chips}; they must agree.")
-    said = not is_scheme(plan) and "dtype" in given_settings(plan)
-    return asked.job(), split if said else replace(split, dtype=dtype)
+    job, given = asked.job(), frozenset[str]() if is_scheme(plan) else given_settings(plan)
+    split, _ = read_ranks(split, given, job.stack.name, family(job.slice.chip))
+    return job, split if "dtype" in given else replace(split, dtype=dtype)

@@ -158,6 +158,15 @@ class Neighbour(msgspec.Struct):
     mfu: float
 
 
+class StackRow(msgspec.Struct):
+    """The recommended plan of a software stack that people run there."""
+
+    stack: str
+    plan: str
+    step_s: float
+    mfu: float
+
+
 class SliceRow(msgspec.Struct):
     """The recommended plan on one of several slices, or why there is none."""
 
@@ -171,6 +180,9 @@ class SliceRow(msgspec.Struct):
     days: float | None
     cost_usd: float | None
     note: str = ""
+    stack: str = ""
+    others: list[StackRow] = []
+    """The same slice with the other stacks that people run there, where none was named."""
 
 
 class FrontRow(msgspec.Struct):
@@ -252,6 +264,8 @@ class TrainReport(Record):
     measured: Measured | None = None
     neighbours: list[Neighbour] = []
     slices: list[SliceRow] = []
+    stacks: list[StackRow] = []
+    """The stacks that were searched: the one of the answer, then others that people run there."""
     prices: list[PriceRow] = []
 
     @property

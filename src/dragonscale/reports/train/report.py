@@ -5,8 +5,18 @@ from typing import Any
 from dragonscale.models.transformer import count_parameters
 from dragonscale.reports.train.advice import advice_text, bound_by, bound_text, helps, memory_advice
 from dragonscale.reports.train.neighbours import add_neighbours
+from dragonscale.reports.train.other_stacks import other_plans_note, other_stacks, stack_row
 from dragonscale.reports.train.question import TrainAsked
-from dragonscale.reports.train.records import FrontRow, MemoryRow, PlanReport, TermRow, TrainReport, TrainWorkload
+from dragonscale.reports.train.records import (
+    FrontRow,
+    MemoryRow,
+    PlanReport,
+    StackRow,
+    TermRow,
+    TrainReport,
+    TrainWorkload,
+)
+from dragonscale.training.advised_against import advice_against, not_offered
 from dragonscale.training.bands import job_band
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
@@ -14,6 +24,7 @@ from dragonscale.training.keeper import unverifiable
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import offered, refusals, settlements
 from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.production import in_production
 from dragonscale.training.search import Candidate, Found, Progress, search
 from dragonscale.training.simplicity import CONTEXT_GAIN, SHORT, TIGHT
 from dragonscale.training.space import misfits
@@ -44,10 +55,12 @@ def plan_table(plan: Plan) -> dict[str, Any]:
 
 
 def plan_report(
-    job: Job, plan: Plan, tokens: float | None = None, force: bool = False, brief: bool = False
-) -> PlanReport:
-    """One plan in full; in brief, without what would help, for which more plans have to be judged. What its stack cannot run is not
-    feasible, unless it is forced."""
+    job: Job, plan: Plan, tokens: float | None = None, force: bool = False, brief: bool = False,
+    others: list[StackRow] | None = None,
+) -> PlanReport:  # fmt: skip
+    """One plan in full; in brief, without what would help, for which more plans have to be judged. What its stack
+    cannot run is not feasible, unless it is forced. `others` are the same job with all other stacks that people run
+    there; None: not tried."""
     verdict, refused = judge_one(job, plan), illegal(job, plan)
     every = [*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]
     broken = list(dict.fromkeys(every))
@@ -56,10 +69,14 @@ def plan_report(
     terms = term_rows(verdict)
     memory = [MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
     full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job)
-    useful = [] if full or brief else helps(job, plan, verdict)
+    slowest, known = step * (1 + band.high), band.text
+    produced = in_production(job, plan)
+    if produced is not None and produced.seconds > slowest:
+        slowest, known = produced.seconds, f"{known}; {produced.text}"
+    useful = [] if full or brief else helps(job, plan, verdict, others or ())
     peak, own = chip.peak("bf16"), chip.peak(plan.dtype)
     half = "bf16" if chip.format("bf16") == "native" else "fp16"
-    told = "" if brief else advice_text(bound_text(job, plan, terms), useful)
+    told = "" if brief else advice_text(bound_text(job, plan, terms), useful, others is not None)
     return PlanReport(
         plan=plan_table(plan), feasible=not broken, step_s=step, lower_s=first(verdict.lower),
         upper_s=first(verdict.upper), mfu=job.model_flops / (step * job.slice.flops),
@@ -67,7 +84,7 @@ def plan_report(
         hbm_limit_bytes=chip.visible, bound_by=bound_by(terms), terms=terms, problems=broken,
         illegal=refused, memory=memory,
         chips=plan.chips, stack=job.stack.name, runnable=not unrunnable(plan), step_low_s=step * (1 + band.low),
-        step_high_s=step * (1 + band.high), band_runs=band.runs, band=band.text, flops=float(verdict.flops),
+        step_high_s=slowest, band_runs=band.runs, band=known, flops=float(verdict.flops),
         sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
         advice=memory_advice(job, plan, memory, verdict) if full and not brief else told, helps=useful,
         verifiable=not unverifiable(plan), mfu_peak=f"{half} peak ({peak / 1e12:,.4g} TFLOP/s)", peak_flops=peak,
@@ -85,21 +102,32 @@ def term_rows(verdict: Verdict) -> list[TermRow]:
     return sorted((row for row in rows if row.expected_s or row.lower_s or row.bytes), key=lambda row: -row.exposed_s)
 
 
-def search_report(job: Job, found: Found, words: Plan, tokens: float | None = None) -> TrainReport:
-    """The best plans of a search in full."""
+def search_report(
+    job: Job, found: Found, words: Plan, tokens: float | None = None, others: list[StackRow] | None = None
+) -> TrainReport:
+    """The best plans of a search in full, and the same job with other stacks, where these were tried."""
     chips = job.slice.chips
+    stacks = [*(stack_row(job, one) for one in found.best[:1]), *(others or ())]
+    plans = [plan_report(job, one.plan, tokens, brief=place > 0, others=others) for place, one in enumerate(found.best)]
     return TrainReport(
         model=job.model.name, slice=str(job.slice), workload=workload_of(job, words, tokens), searched=found.searched,
-        search_s=found.seconds, plans=[plan_report(job, one.plan, tokens, brief=place > 0) for place, one in enumerate(found.best)],
+        search_s=found.seconds, plans=plans,
         feasible=found.feasible, infeasible={reason: number for reason, number in found.misses.items() if number},
         pareto=[FrontRow(plan_table(one.plan), chips, one.seconds, one.hbm_bytes) for one in found.front], notes=[],
+        stacks=stacks,
     )  # fmt: skip
 
 
-def best_report(asked: TrainAsked, job: Job, progress: Progress | None = None, near: bool = False) -> TrainReport:
-    """The best plans on one slice; without any, the notes say why. With `near`, sizes near those asked for are tried too."""
+def best_report(
+    asked: TrainAsked, job: Job, progress: Progress | None = None, near: bool = False,
+    others: list[StackRow] | None = None,
+) -> TrainReport:  # fmt: skip
+    """The best plans on one slice; without any, the notes say why. With `near`, sizes near those asked for are tried
+    too. `others` are the other stacks that people run there, where they were tried already."""
     found, words = search(job, asked.space, asked.question.top, progress, asked.slack), offered(job, asked.space).words
-    report = search_report(job, found, words, asked.tokens)
+    if others is None and job.auto:
+        others = other_stacks(job, asked.space, asked.slack)
+    report = search_report(job, found, words, asked.tokens, others)
     report.notes += settlements(asked.space.words, words, job.stack.name)
     if found.best:
         taken = found.best[0].plan
@@ -107,12 +135,14 @@ def best_report(asked: TrainAsked, job: Job, progress: Progress | None = None, n
             report.runs = plan_report(job, found.runs.plan, asked.tokens, brief=True)
         if found.verified is not None and unverifiable(taken):
             report.verified = plan_report(job, found.verified.plan, asked.tokens, brief=True)
-        report.notes += [*_passed_over(job, found), *_tight(job, found)]
+        report.notes += [*_passed_over(job, found), *_tight(job, found), *advice_against(job, taken)]
     refused = refusals(job, asked.space)
     if refused:
         report.notes += [f"Not possible: {text}, or add --force." for text in refused]
     elif not found.best:
         report.notes.append(nearest_sentence(job, found.nearest, found))
+        report.notes += not_offered(job) if "zero" not in asked.space.named else []
+    report.notes += other_plans_note(others or []) if not found.best else []
     if near and not refused:
         add_neighbours(asked, job, report, found.nearest)
     return report
@@ -155,7 +185,7 @@ def single_report(
     """One given plan, feasible or not."""
     report, work = plan_report(job, plan, tokens, force, brief), workload_of(job, plan, tokens)
     front = [FrontRow(plan_table(plan), plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
-    notes = [f"Forced: {text}." for text in report.illegal if force]
+    notes = [*(f"Forced: {text}." for text in report.illegal if force), *advice_against(job, plan)]
     return TrainReport(job.model.name, str(job.slice), work, 1, 0.0, [report], int(report.feasible), {}, front, notes)
 
 

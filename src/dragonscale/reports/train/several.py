@@ -5,14 +5,16 @@ from dataclasses import replace
 from dragonscale.hardware import Slice
 from dragonscale.questions.flag import written
 from dragonscale.reports.given import slice_of
+from dragonscale.reports.train.other_stacks import other_stacks, slices_note
 from dragonscale.reports.train.question import TrainAsked
-from dragonscale.reports.train.records import SliceRow, TrainReport
+from dragonscale.reports.train.records import SliceRow, StackRow, TrainReport
 from dragonscale.reports.train.report import best_report, workload_of
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Verdict, judge_one
 from dragonscale.training.inverse import quick
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.search import Progress
+from dragonscale.training.space import Space
 from dragonscale.training.targets import Tried, compare
 
 
@@ -22,7 +24,7 @@ def several_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     space = quick(asked.space)
     limits = {"deadline": asked.deadline, "tokens": asked.tokens}
     tried = compare(asked.job, asked.targets.values(), space, rank, asked.slack, **limits, progress=progress)
-    rows = [slice_row(one, asked.tokens) for one in tried]
+    rows = [slice_row(one, asked.tokens, _others(one, space, asked.slack)) for one in tried]
     best = tried[0]
     if best.best is None:
         work = workload_of(best.job, asked.space.words, asked.tokens)
@@ -30,12 +32,17 @@ def several_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
         sentence = f"No slice of those tried {goal}."
         where = written(asked.question.on)
         return TrainReport(asked.model.name, where, work, 0, 0.0, [], 0, {}, [], [sentence], slices=rows)
-    report = best_report(replace(asked, space=space), best.job)
+    report = best_report(replace(asked, space=space), best.job, others=rows[0].others if best.job.auto else None)
     report.slices = rows
+    report.notes += slices_note(rows)
     return report
 
 
-def slice_row(one: Tried, tokens: float | None) -> SliceRow:
+def _others(one: Tried, space: Space, slack: float) -> list[StackRow]:
+    return [] if one.best is None else other_stacks(one.job, space, slack)
+
+
+def slice_row(one: Tried, tokens: float | None, others: list[StackRow]) -> SliceRow:
     """A slice in numbers."""
     job, best, name = one.job, one.best, str(one.job.slice)
     if best is None:
@@ -48,7 +55,7 @@ def slice_row(one: Tried, tokens: float | None) -> SliceRow:
     return SliceRow(
         name, job.slice.chips, short_plan(best.plan), best.seconds, one.tokens_per_s, mfu, one.usd_per_mtok,
         budget.days if budget else None, budget.cost_usd if budget else None,
-        "" if job.slice.chip.price is not None else "no price known",
+        "" if job.slice.chip.price is not None else "no price known", job.stack.name, others,
     )  # fmt: skip
 
 

@@ -80,8 +80,10 @@ def slices_table(rows: list[Any]) -> Grid:
     if run:
         columns["days"] = (lambda row: "" if row.days is None else f"{row.days:,.1f}", "")
         columns["cost"] = (lambda row: "" if row.cost_usd is None else f"${row.cost_usd:,.0f}", "")
-    columns["plan"] = lambda row: row.plan or row.note
-    return records(rows, columns, "slices, best first", how=PLAN_COLUMN)
+    columns |= {"stack": "stack", "plan": lambda row: row.plan or row.note}
+    # of a whole run, days and dollars say what steps and dollars a token do: these go first where the width is short
+    keep = {"$/Mtok": {"keep": 2}, "step": {"keep": 3}} if run else {}
+    return records(rows, columns, "slices, best first", how=keep | PLAN_COLUMN)
 
 
 def front_table(report: Any, most: int = 12) -> Grid:

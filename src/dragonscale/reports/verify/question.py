@@ -30,9 +30,9 @@ from dragonscale.serving.plan import read_setting as read_serving_setting
 from dragonscale.serving.plan_file import ENTRIES as SERVING_ENTRIES
 from dragonscale.tables import read_table
 from dragonscale.training.auto import AUTO, auto_stack
-from dragonscale.training.plan import Plan, parse_plan, settings_of
+from dragonscale.training.data_ranks import own_ranks
+from dragonscale.training.plan import Plan, given_settings, parse_plan, settings_of
 from dragonscale.training.plan_file import ENTRIES as TRAINING_ENTRIES
-from dragonscale.training.plan_file import load_training_file
 from dragonscale.training.stack import load_stack
 from dragonscale.units import parse, parse_count, parse_length
 
@@ -133,11 +133,11 @@ def _program(question: VerifyQuestion, table: dict[str, Any]) -> str:
 
 
 def _plan(question: VerifyQuestion, table: dict[str, Any], program: str) -> Plan | ServingPlan:
-    if not table:
-        return parse_plan(question.plan) if program == "train" else parse_serving_plan(question.plan)
-    settings = {name: value for name, value in table["plan"].items() if value != ""}
     if program == "train":
-        return load_training_file(question.plan).plan
+        return own_ranks(parse_plan(question.plan), given_settings(question.plan))
+    if not table:
+        return parse_serving_plan(question.plan)
+    settings = {name: value for name, value in table["plan"].items() if value != ""}
     return ServingPlan(**{name: read_serving_setting(name, value) for name, value in settings.items()})
 
 

@@ -26,7 +26,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.data_ranks import own_ranks
+from dragonscale.training.plan import Plan, given_settings, parse_plan
 from dragonscale.training.plan_file import TrainingFile, is_plan_path, load_training_file
 from dragonscale.training.stack import load_stack
 from dragonscale.units import parse_count, parse_length
@@ -114,7 +115,10 @@ def learning_rate(run: RunSettings, done: int) -> float:
 
 def read_order(plan: str, model: str = "", on: str = "", changes: Mapping[str, Any] | None = None) -> Order:
     """What a plan file (or a plan written out) and flags ask for; flags come before the file."""
-    saved = load_training_file(plan) if is_plan_path(plan) else TrainingFile(parse_plan(plan))
+    saved = (
+        load_training_file(plan) if is_plan_path(plan) else TrainingFile(parse_plan(plan), named=given_settings(plan))
+    )
+    saved = replace(saved, plan=own_ranks(saved.plan, saved.named))
     settings = {**saved.run, **(changes or {})}
     run = replace(RunSettings(), **{name: _read(name, value) for name, value in settings.items()})
     order = Order(model or saved.model, on or saved.slice, saved.plan, run)

@@ -90,7 +90,8 @@ def _near(asked: PageRequest, near: Neighbour) -> dict[str, str]:
 def _slice_row(row: SliceRow) -> dict[str, Any]:
     there = {"on": row.slice, "plan": row.plan or ""}
     return {
-        "on": row.slice, "chips": count(row.chips), "plan": row.plan, "note": row.note, "step": amount(row.step_s, "s", elsewhere(there, "step_s")),
+        "on": row.slice, "chips": count(row.chips), "stack": row.stack, "plan": row.plan, "note": row.note,
+        "step": amount(row.step_s, "s", elsewhere(there, "step_s")),
         "mfu": share(row.mfu, elsewhere(there, "mfu")) if row.mfu is not None else amount(None, "share"), "usd_per_mtok": amount(row.usd_per_mtok, "USD"),
         "days": amount(row.days, "count", text="" if row.days is None else f"{row.days:.3g}"), "cost": amount(row.cost_usd, "USD"),
     }  # fmt: skip

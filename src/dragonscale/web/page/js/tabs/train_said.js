@@ -30,8 +30,8 @@ function Plans({ plans, onTake }) {
 function Slices({ slices, onTake }) {
   if (!slices.length) return null;
   return html`<div class="scroll" tabindex="0" role="region" aria-label="The slices asked for"><table><caption>The slices, best first</caption>
-    <thead><tr><th scope="col">slice</th><th scope="col">plan</th><th scope="col" class="right">step</th><th scope="col" class="right">MFU</th><th scope="col" class="right">$/M tokens</th><th scope="col" class="right">days</th><th scope="col" class="right">cost</th><th scope="col"></th></tr></thead>
-    <tbody>${slices.map((one) => html`<tr key=${one.on}><td>${one.plan ? html`<button type="button" class="link" onClick=${() => onTake({ on: one.on })}>${one.on}</button>` : one.on}</td><td>${one.plan || "–"}</td>
+    <thead><tr><th scope="col">slice</th><th scope="col">stack</th><th scope="col">plan</th><th scope="col" class="right">step</th><th scope="col" class="right">MFU</th><th scope="col" class="right">$/M tokens</th><th scope="col" class="right">days</th><th scope="col" class="right">cost</th><th scope="col"></th></tr></thead>
+    <tbody>${slices.map((one) => html`<tr key=${one.on}><td>${one.plan ? html`<button type="button" class="link" onClick=${() => onTake({ on: one.on })}>${one.on}</button>` : one.on}</td><td>${one.stack}</td><td>${one.plan || "–"}</td>
       <td class="right"><${Num} of=${one.step} /></td><td class="right"><${Num} of=${one.mfu} /></td><td class="right"><${Num} of=${one.usd_per_mtok} /></td><td class="right">${one.days.text}</td><td class="right"><${Num} of=${one.cost} /></td><td>${one.note}</td></tr>`)}</tbody>
   </table></div>`;
 }

@@ -1,0 +1,103 @@
+"""`dp16` and `dp16 z1` mean what those who write them mean, and plans that name both axes what they say."""
+
+import pytest
+
+from dragonscale.hardware import parse_slice
+from dragonscale.models import load_model
+from dragonscale.questions.train import TrainQuestion
+from dragonscale.reports.train.question import TrainAsked, read_question
+from dragonscale.runtime.train.settings import read_order
+from dragonscale.training.data_ranks import read_ranks
+from dragonscale.training.evaluation import Verdict, first, judge_one, make_job
+from dragonscale.training.plan import Plan, given_settings, parse_plan, short_plan
+from dragonscale.training.plan_file import TrainingFile, save_training_file
+from dragonscale.training.stack import stacks
+
+
+def asked(plan: str, stack: str = "megatron") -> TrainAsked:
+    words = {"model": "llama3-70b", "on": "h100:512", "batch": "512seq", "seq": "8192"}
+    return read_question(TrainQuestion(**words, stack=stack, plan=plan, alone=True))
+
+
+@pytest.mark.parametrize(
+    ("stack", "text", "expected", "note"),
+    [
+        ("megatron", "tp8 pp4 dp16", "pp4 fsdp16 tp8 z1 none 1f1b", "distributed optimizer of megatron's recipes"),
+        ("megatron-2024", "tp8 pp4 dp16", "pp4 fsdp16 tp8 z1 none 1f1b", "distributed optimizer"),
+        ("megatron", "tp8 dp64", "fsdp64 tp8 z1 none", "distributed optimizer"),
+        ("megatron", "tp8", "fsdp64 tp8 z1 none", "The rest of the 512 chips"),
+        ("megatron", "tp8 cp2 dp32", "fsdp32 cp2 tp8 z1 none", "distributed optimizer"),
+        ("megatron", "tp8 pp4 dp16 z1", "pp4 fsdp16 tp8 z1 none 1f1b", "ZeRO shards over it"),
+        ("megatron", "tp8 dp64 z3", "fsdp64 tp8 z3 none", "ZeRO shards over it"),
+        ("torchtitan", "tp8 dp64 z2", "fsdp64 tp8 z2 none", "ZeRO shards over it"),
+        ("megatron", "tp8 pp4 dp16 z0", "pp4 dp16 tp8 z0 none 1f1b", ""),
+        ("megatron", "tp8 pp4 dp4 fsdp4", "pp4 dp4 fsdp4 tp8 z1 none 1f1b", ""),
+        ("megatron", "tp8 pp4 dp16 fsdp1 z1", "pp4 dp16 fsdp1 tp8 z1 none 1f1b", "zero=1 shards nothing over data=16"),
+        ("torchtitan", "tp8 dp64", "dp64 tp8 z0 none", "without a word on ZeRO shards nothing"),
+        ("maxtext", "tp8 dp64", "dp64 tp8 z0 none", "without a word on ZeRO shards nothing"),
+        # torchtitan shards over context whatever it is told: no stage 0 there
+        ("torchtitan", "tp8 cp2 dp32", "dp32 fsdp1 cp2 tp8 z3 none", ""),
+    ],
+)
+def test_data_parallel_ranks_as_they_are_written(stack: str, text: str, expected: str, note: str) -> None:
+    found = asked(text, stack)
+    assert found.plan is not None
+    assert short_plan(found.plan).replace(" ring", "") == expected
+    told = [one for one in found.notes if "data=" in one]
+    assert any(note in one for one in told) if note else not told
+
+
+PLANS = [
+    Plan(data=16),
+    Plan(data=16, zero=0),
+    Plan(data=16, zero=1, tensor=8, pipe=4),
+    Plan(data=2, fsdp=8, zero=2),
+    Plan(data=4, context=2, zero=1),
+    Plan(data=2, expert=8, zero=3),
+    Plan(fsdp=16),
+    Plan(),
+]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_what_is_printed_is_read_as_it_was(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("plans") / "plan.toml"
+    save_training_file(TrainingFile(plan), path)
+    for text in (str(plan), short_plan(plan), str(path)):
+        assert parse_plan(text) == plan
+        for stack in stacks():
+            assert read_ranks(plan, given_settings(text), stack, "nvidia")[0] == plan
+
+
+def test_our_own_program_reads_them_alike() -> None:
+    changes = {"data": "tokens.bin", "steps": 1, "batch": 64, "seq": 128}
+    assert read_order("dp8 z1", "llama3-8b", changes=changes).plan == Plan(fsdp=8, zero=1)
+    assert read_order("dp8", "llama3-8b", changes=changes).plan == Plan(data=8, zero=0)
+    assert read_order("dp4 fsdp2", "llama3-8b", changes=changes).plan == Plan(data=4, fsdp=2)
+
+
+def verdict(text: str) -> Verdict:
+    found = asked(text)
+    assert found.plan is not None
+    return judge_one(found.job(), found.plan)
+
+
+def test_the_memory_of_replicas_and_shards_agrees() -> None:
+    held = {text: first(verdict(f"tp8 pp4 {text}").hbm_bytes) for text in ("dp16", "dp16 z1", "fsdp16 z1", "dp16 z0")}
+    assert held["dp16"] == held["dp16 z1"] == held["fsdp16 z1"] < held["dp16 z0"]
+    assert first(verdict("tp8 pp4 dp16 fsdp1 z1").hbm_bytes) == pytest.approx(held["dp16 z0"])
+
+
+@pytest.mark.parametrize("text", ["dp16", "dp16 z0", "dp16 z1", "fsdp16 z1", "dp16 fsdp1 z1"])
+def test_a_stage_holds_all_of_its_weights(text: str) -> None:
+    """70.6B parameters over 32 chips, 2 bytes each: 4.4 GB, a little more on the fullest stage."""
+    assert verdict(f"tp8 pp4 {text}").ledger.memory["weights"] == pytest.approx(70.6e9 / 32 * 2, rel=0.05)
+
+
+@pytest.mark.parametrize("stack", ["megatron-core", "torchtitan", "generic", "llm-foundry"])
+@pytest.mark.parametrize("offload", ["none", "optimizer"])
+def test_zero_over_nothing_holds_what_replicas_hold(stack: str, offload: str) -> None:
+    job = make_job(load_model("llama3-8b"), parse_slice("h100:16"), 64, 4096, stack)
+    bytes_held = [judge_one(job, Plan(data=8, tensor=2, zero=zero, offload=offload)).ledger.memory for zero in range(4)]
+    for one in bytes_held[1:]:
+        assert one == pytest.approx(bytes_held[0])
