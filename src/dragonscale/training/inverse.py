@@ -19,14 +19,14 @@ from dragonscale.training.space import Space
 
 MOST_CHIPS = 65536
 USUAL = Plan()
-QUICK = Space(remat=("none", "selective", "block"), schedule=("1f1b", "interleaved"))
+QUICK = Space(schedule=("1f1b", "interleaved"))
 """A smaller space for questions that search many slices."""
 
 
 def quick(space: Space) -> Space:
     """A space with no more words than `QUICK` where it leaves them open; what was pinned stays."""
     every, found = Space(), {}
-    for name in ("remat", "zero", "schedule"):
+    for name in ("zero", "schedule"):
         given = getattr(space, name)
         fewer = tuple(one for one in given if one in getattr(QUICK, name))
         found[name] = fewer if given == getattr(every, name) and fewer else given
