@@ -240,9 +240,7 @@ def backward_pass(
     host = maximum(_host(sums, stack, messages, *phases) - busy - copies, 0.0)
     span = busy + copies + host
     # Where the host is the slower one, weight matmuls put off free what it takes to issue them, not what they take to run.
-    alone = maximum(
-        _host(sums, stack, messages, *(one for one in phases if one != "wgrad")), busy + copies - weights
-    )
+    alone = maximum(_host(sums, stack, messages, *(one for one in phases if one != "wgrad")), busy + copies - weights)
     moves["weight"] = _weights(sums, "backward", span, stack, often, reduced)
     if remat == "offload":
         # To the host's memory under the forward pass, and back under this one.

@@ -171,6 +171,8 @@ class SliceRow(msgspec.Struct):
     days: float | None
     cost_usd: float | None
     note: str = ""
+    tight: bool = False
+    """Whether no plan leaves room in memory there."""
 
 
 class FrontRow(msgspec.Struct):

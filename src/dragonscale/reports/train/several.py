@@ -48,7 +48,7 @@ def slice_row(one: Tried, tokens: float | None) -> SliceRow:
     return SliceRow(
         name, job.slice.chips, short_plan(best.plan), best.seconds, one.tokens_per_s, mfu, one.usd_per_mtok,
         budget.days if budget else None, budget.cost_usd if budget else None,
-        "" if job.slice.chip.price is not None else "no price known",
+        "" if job.slice.chip.price is not None else "no price known", not one.roomy,
     )  # fmt: skip
 
 
