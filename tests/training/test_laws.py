@@ -210,7 +210,7 @@ def test_more_overlap_is_never_slower(name):
 
 
 ROUTED = simple(
-    "routed", d_model=2048, d_ff=768, n_layers=8, n_heads=32, n_kv_heads=4, vocab=151936, n_experts=128,
+    "routed", d_model=2048, d_ff=768, n_layers=48, n_heads=32, n_kv_heads=4, vocab=32000, n_experts=128,
     experts_per_token=8,
 )  # fmt: skip
 """Like Qwen3 30B A3B: with short sequences its host issues kernels for longer than they run, and its weights travel for longer still."""

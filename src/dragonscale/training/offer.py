@@ -52,7 +52,7 @@ def freeing_modules(model: Transformer, sets: tuple[str, ...]) -> tuple[str, ...
     """Sets of modules, of each what frees something in a block of the model.
 
     >>> from dragonscale.models import load_model
-    >>> freeing_modules(load_model("llama3-8b"), ("layernorm+moe_act", "layernorm+moe_act+mlp+mla_up_proj"))
+    >>> freeing_modules(load_model("llama3-8b"), ("layernorm+moe_act", "layernorm+mlp+moe_act+mla_up_proj"))
     ('mlp',)
     """
     blocks = [section for section in model.program().sections if "block" in section.name]
