@@ -213,7 +213,8 @@ ROUTED = simple(
     "routed", d_model=2048, d_ff=768, n_layers=48, n_heads=32, n_kv_heads=4, vocab=32000, n_experts=128,
     experts_per_token=8,
 )  # fmt: skip
-"""Like Qwen3 30B A3B: with short sequences its host issues kernels for longer than they run, and its weights travel for longer still."""
+"""Like Qwen3 30B A3B: with short sequences issuing its kernels takes longer than running them, and its weights' way
+longer still."""
 SPREAD = (
     "fsdp=64",
     "fsdp=16,tensor=4",

@@ -25,9 +25,9 @@ def saved(model: str, remat: str, block: int = 1) -> float:
     return sum(activation_bytes([section], Workload(1, 1, 1), remat).values()) / section.repeat
 
 
-# Megatron-Bridge, skills/nemo-mbridge-perf-activation-recompute (2026-08-12): Moonlight 16B, the shape of DeepSeek-V2 Lite, TP2 EP8 on
-# 8 H100s: GiB beside no recompute, and how much longer the step takes. What modules free beyond 0.6 GiB does not show: the update is
-# then the fullest moment.
+# Megatron-Bridge, skills/nemo-mbridge-perf-activation-recompute (2026-08-12): Moonlight 16B, the shape of DeepSeek-V2
+# Lite, TP2 EP8 on 8 H100s: GiB beside no recompute, and how much longer the step takes. What modules free beyond
+# 0.6 GiB does not show: the update is then the fullest moment.
 MOONLIGHT = [("core_attn", 0.0, 0.0385), ("mla_up_proj", -0.67, 0.0518), ("moe_act", -0.63, 0.0199)]
 
 
@@ -63,7 +63,7 @@ def test_norms_that_are_fused_are_left_alone():
 
 
 def test_norms_that_stand_alone_are_freed():
-    """Before experts, and before the latent vectors of MLA; of DeepSeek-V3's first layers, which are dense, only the latter."""
+    """Before experts, and before the latent vectors of MLA; of DeepSeek-V3's first, dense layers only the latter."""
     qwen, deepseek = (2.0 * load_model(name).d_model for name in ("qwen3-30b-a3b", "deepseek-v3"))
     assert saved("qwen3-30b-a3b", "none") - saved("qwen3-30b-a3b", "layernorm") == qwen
     assert saved("deepseek-v3", "none", 2) - saved("deepseek-v3", "layernorm", 2) == 2 * deepseek
@@ -77,7 +77,7 @@ def test_a_feed_forward_half_is_freed_with_its_norm():
 
 
 def test_an_output_that_a_norm_reads_stays():
-    """Gemma 2 norms what its feed-forward half puts out: that is kept as the norm's input, though the half runs again."""
+    """Gemma 2 norms what its feed-forward half puts out: that stays as the norm's input, though the half runs again."""
     section = load_model("gemma2-9b").program().sections[1]
     assert any(op.part == "norm" and op.inputs[0].name == "M" for op in section.ops)
     inner = 2.0 * (3 * section.dims["f"] + section.dims["d"])

@@ -133,7 +133,7 @@ def test_what_tables_print_is_read_back(text: str) -> None:
 
 
 def test_short_sequences_are_split_by_nothing_that_gains_little() -> None:
-    """A plan that fills its chips is recommended before one with context, which has memory in plenty and gains two percent."""
+    """A plan that fills its chips comes before one with context, which has memory in plenty and gains two percent."""
     seconds, filled = numpy.array([0.98 * 1.03 / 1.01, 1.0]), numpy.array([0.5, 0.91])
     ranked = order(seconds, filled, numpy.array([8, 6]), numpy.ones(2), 0.01, numpy.array([True, False]))
     assert ranked.tolist() == [1, 0]

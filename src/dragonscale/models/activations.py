@@ -25,8 +25,8 @@ _CHEAP = ("attend", "act", "norm")
 
 
 def needed_tensors(section: Section, modules: tuple[RecomputedModule, ...] = ()) -> list[tuple[Op | None, Array]]:
-    """Every tensor that some gradient of the section reads, with the line that made it (None: it came from outside). With modules that
-    run again: not what those free, but what they read."""
+    """Every tensor that some gradient of the section reads, with the line that made it (None: it came from outside).
+    With modules that run again: not what those free, but what they read."""
     made: dict[str, tuple[int, Op | None, Array]] = {}  # the line that last made each name
     needed: dict[tuple[str, int], tuple[Op | None, Array]] = {}
     read: set[str] = set()

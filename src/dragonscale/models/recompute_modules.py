@@ -1,4 +1,4 @@
-"""Recompute by module: which lines of a block a trainer runs again when it is told modules by name, and what of them it still keeps.
+"""Recompute by module: which lines of a block a trainer runs again when it is told modules by name, and what it keeps.
 
 The names are Megatron's (`--recompute-modules`), joined by `+`, and so is what they mean (`recompute_modules` in
 megatron/core/transformer/transformer_config.py at 2026-08-22):
@@ -13,10 +13,11 @@ megatron/core/transformer/transformer_config.py at 2026-08-22):
 | shared_experts | the shared experts | kept |
 | mla_up_proj | queries, keys and values from their latent vectors | discarded |
 
-A module whose output is kept frees what lies inside it alone: `core_attn` frees scores, of which fused attention writes none, and
-its output stays because the output projection's gradient reads it. A norm is fused into the matmuls that read it (Transformer
-Engine's LayerNormLinear: `input_layernorm` and `pre_mlp_layernorm` are then IdentityOp in megatron/core/models/gpt/gpt_layer_specs.py)
-unless its tokens are routed to experts or projected to latent vectors, and `layernorm` leaves fused norms alone.
+A module whose output is kept frees what lies inside it alone: `core_attn` frees scores, of which fused attention writes
+none, and its output stays because the output projection's gradient reads it. A norm is fused into the matmuls that read
+it (Transformer Engine's LayerNormLinear: `input_layernorm` and `pre_mlp_layernorm` are then IdentityOp in
+megatron/core/models/gpt/gpt_layer_specs.py) unless its tokens are routed to experts or projected to latent vectors, and
+`layernorm` leaves fused norms alone.
 """
 
 from collections.abc import Callable
@@ -97,8 +98,8 @@ def module_lines(section: Section, policy: str) -> frozenset[int]:
 
 
 def _fused_norms(section: Section) -> dict[int, set[int]]:
-    """The norms that are computed inside the matmuls that read them, with these: all of their readers, none of them to latent
-    vectors, whose projections have no norm inside."""
+    """The norms that are computed inside the matmuls that read them, with these: all of their readers, none of them to
+    latent vectors, whose projections have no norm inside."""
     found: dict[int, set[int]] = {}
     for line, op in enumerate(section.ops):
         readers = _readers(section, line) if op.part == "norm" else set()

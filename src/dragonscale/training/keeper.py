@@ -118,8 +118,9 @@ class NearPlans:
 
 @dataclass
 class Keeper:
-    """What a search remembers of the plans it has seen. `pools` are of all plans that leave room in memory, of those that `dscale run`
-    takes and of those that `dscale verify` takes too; `least` are the least full plans of each, while none leaves room."""
+    """What a search remembers of the plans it has seen. `pools` are of all plans that leave room in memory, of those
+    that `dscale run` takes and of those that `dscale verify` takes too; `least` are the least full plans of each, while
+    none leaves room."""
 
     job: Job
     count: int

@@ -119,8 +119,9 @@ def sum_lines(
 
 @dataclass(frozen=True)
 class LayerPass:
-    """A layer's forward or backward pass: kernels, recomputed ones, what the pass takes longer for the weights' gradients (which
-    zero-bubble schedules can put off), the host's excess, copies of weights and gradients, and what moves by bucket."""
+    """A layer's forward or backward pass: kernels, recomputed ones, what the pass takes longer for the weights'
+    gradients (which zero-bubble schedules can put off), the host's excess, copies of weights and gradients, and what
+    moves by bucket."""
 
     kernels: Number
     recomputed: Number
@@ -239,7 +240,7 @@ def backward_pass(
     messages, weights = _messages(sums, "backward"), sums.of("kernels", "wgrad")
     host = maximum(_host(sums, stack, messages, *phases) - busy - copies, 0.0)
     span = busy + copies + host
-    # Where the host is the slower one, weight matmuls put off free what it takes to issue them, not what they take to run.
+    # Where the host is slower, putting off weight matmuls saves the time to issue them, not the time they run.
     alone = maximum(_host(sums, stack, messages, *(one for one in phases if one != "wgrad")), busy + copies - weights)
     moves["weight"] = _weights(sums, "backward", span, stack, often, reduced)
     if remat == "offload":

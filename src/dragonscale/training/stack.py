@@ -107,8 +107,8 @@ class StackRecompute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     selective_matmuls: float = 0.0
     """The part of its matmuls that selective recomputation runs again."""
     selective_modules: str = ""
-    """The modules that its selective recomputation runs again, where it goes by modules (`models.recompute_modules`); else everything
-    but what matmuls put out."""
+    """The modules that its selective recomputation runs again, where it goes by modules (`models.recompute_modules`);
+    without any, everything but matmuls."""
 
 
 class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

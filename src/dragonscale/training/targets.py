@@ -122,8 +122,8 @@ def _or_more(dollars: float | None) -> float:
 
 
 def _rank(one: Tried, rank: str) -> tuple[bool, bool, float, float]:
-    """Plans before none, those that leave room in memory before others; then dollars, or seconds of a step; without a price chip-hours
-    decide among those that have none."""
+    """Plans before none, those that leave room in memory before others; then dollars, or seconds of a step; without a
+    price chip-hours decide among those that have none."""
     if one.best is None:
         return True, True, one.least or math.inf, 0.0
     if rank == "time":
