@@ -1,6 +1,7 @@
 """`dscale train`: what it prints, what it refuses, and what it says when nothing fits."""
 
 import json
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -349,3 +350,16 @@ def test_a_misspelt_word_of_a_plan_gets_the_nearest(capsys: pytest.CaptureFixtur
     ]
     assert main(arguments) == 2
     assert "did you mean 'selective'?" in capsys.readouterr().err
+
+
+def test_a_plan_without_room_is_marked_and_not_recommended(capsys: pytest.CaptureFixture[str]) -> None:
+    asks = ["train", "llama3-8b", "--on", "l40s:4", "--batch", "16seq", "--seq", "4096", "--top", "3"]
+    text = " ".join(printed([*asks, "--fix", "optimizer=adam-bf16,pipe=1,remat=block"], capsys).split())
+    assert "47GB tight rv fsdp4 mb4 z2 block" in text
+    assert "not recommended: it fills 99% of memory; runs above 92% have run out." in text
+    full = [*asks, "--fix", "optimizer=adam-bf16,fsdp=4,zero=2,remat=block"]
+    told = " ".join(printed(full, capsys).split())
+    assert "on the fullest chip, tight" in told
+    assert re.search(r"fills 9\d% of memory; runs above 92% have run out: it is the least full that was found", told)
+    report = json.loads(printed([*asks[:3], "l40s:4,l40s:8", *full[4:], "--json"], capsys))
+    assert {row["slice"]: row["tight"] for row in report["slices"]}["l40s:4"]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy
 import pytest
 
+from dragonscale.models import simple
 from dragonscale.training.evaluation import as_numbers, first, judge, judge_one
 from dragonscale.training.plan import Plan, parse_plan
 from dragonscale.training.stack import change
@@ -206,3 +207,30 @@ def test_more_overlap_is_never_slower(name):
         job = job_of(model=model)
         less, more = (replace(job, stack=change(job.stack, "overlap", **{name: share})) for share in (0.2, 0.9))
         assert seconds(judged(plan, more)) <= seconds(judged(plan, less)) * (1 + 1e-9)
+
+
+ROUTED = simple(
+    "routed", d_model=2048, d_ff=768, n_layers=48, n_heads=32, n_kv_heads=4, vocab=32000, n_experts=128,
+    experts_per_token=8,
+)  # fmt: skip
+"""Like Qwen3 30B A3B: with short sequences issuing its kernels takes longer than running them, and its weights' way
+longer still."""
+SPREAD = (
+    "fsdp=64",
+    "fsdp=16,tensor=4",
+    "fsdp=8,expert=8",
+    "pipe=4,fsdp=16",
+    "pipe=4,fsdp=16,zero=1,schedule=zb-h1",
+)
+
+
+@pytest.mark.parametrize("remat", ["none", "selective", "block"])
+@pytest.mark.parametrize("stack", ["megatron-core", "torchtitan", "generic", "llm-foundry"])
+@pytest.mark.parametrize("plan", SPREAD)
+def test_more_tokens_never_shorten_a_step(plan, stack, remat):
+    for model in (ROUTED, DENSE) if "expert" not in plan else (ROUTED,):
+        for sizes in (("sequence", (256, 512, 2048)), ("batch", (64, 128, 512))):
+            name, values = sizes
+            jobs = [job_of(model=model, stack=stack, **{"batch": 64, "sequence": 512} | {name: one}) for one in values]
+            times = [seconds(judged(plan, job, remat=remat)) for job in jobs]
+            assert times == sorted(times), (model.name, name)

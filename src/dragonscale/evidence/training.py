@@ -21,7 +21,9 @@ from dragonscale.training.stack import load_stack
 
 POLICIES = ("none", "selective", "matmuls", "block")
 """What the planner tries, cheapest in time first, where a source does not say what was
-recomputed."""
+recomputed. `matmuls` also stands for what a stack does between nothing and whole blocks and the
+planner has no word for (Megatron-Bridge's 70B recipes on GB200 have the activations of half of the
+layers in the host's memory)."""
 
 
 def training_runs(path: str | Path, stack: str = "") -> tuple[list[MeasuredRun], list[str]]:

@@ -12,7 +12,7 @@ from dragonscale.errors import unknown
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.flops import Workload
 from dragonscale.models.program import Op, Section
-from dragonscale.models.recompute_modules import is_modules, module_lines
+from dragonscale.models.recompute_modules import RecomputedModule, is_modules, recomputed_modules
 from dragonscale.notation import Array
 from dragonscale.numbers import Number
 
@@ -24,9 +24,9 @@ _PASS_THROUGH = ("add", "bias", "cache", "join", "lookup")
 _CHEAP = ("attend", "act", "norm")
 
 
-def needed_tensors(section: Section, again: frozenset[int] = frozenset()) -> list[tuple[Op | None, Array]]:
-    """Every tensor that some gradient of the section reads, with the line that made it (None: it came from outside). With lines that
-    run `again`: not what those make, but what they read."""
+def needed_tensors(section: Section, modules: tuple[RecomputedModule, ...] = ()) -> list[tuple[Op | None, Array]]:
+    """Every tensor that some gradient of the section reads, with the line that made it (None: it came from outside).
+    With modules that run again: not what those free, but what they read."""
     made: dict[str, tuple[int, Op | None, Array]] = {}  # the line that last made each name
     needed: dict[tuple[str, int], tuple[Op | None, Array]] = {}
     read: set[str] = set()
@@ -34,8 +34,9 @@ def needed_tensors(section: Section, again: frozenset[int] = frozenset()) -> lis
         for array in op.inputs:
             position, maker, tensor = made.setdefault(array.name, (-1, None, array))
             read.add(array.name)
-            passes = op.function == "add" or (op.function in _PASS_THROUGH and line not in again)
-            reads = not passes and position not in again
+            again = any(line in one.lines for one in modules)
+            passes = op.function == "add" or (op.function in _PASS_THROUGH and not again)
+            reads = not passes and not any(one.frees(position, line) for one in modules)
             if reads and "b" in array.names and array.dtype != "fp32":
                 needed[array.name, position] = (maker, tensor)
         if op.output is not None:
@@ -48,7 +49,7 @@ def needed_tensors(section: Section, again: frozenset[int] = frozenset()) -> lis
 def saved_tensors(section: Section, policy: str) -> tuple[Array, ...]:
     """The activations that one pass through a section keeps for its backward pass, under a policy of `REMAT` or modules to recompute."""
     if is_modules(policy):
-        return tuple(array for _, array in needed_tensors(section, module_lines(section, policy)))
+        return tuple(array for _, array in needed_tensors(section, recomputed_modules(section, policy)))
     if policy not in REMAT:
         raise unknown("remat policy", policy, REMAT)
     entry = tuple(array for array in section.ops[0].inputs[:1] if "b" in array.names)

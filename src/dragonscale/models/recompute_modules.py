@@ -1,19 +1,27 @@
-"""Recompute by module: which lines of a block a trainer runs again when it is told modules by name.
+"""Recompute by module: which lines of a block a trainer runs again when it is told modules by name, and what it keeps.
 
-The names are Megatron's (`--recompute-modules`), joined by `+`:
+The names are Megatron's (`--recompute-modules`), joined by `+`, and so is what they mean (`recompute_modules` in
+megatron/core/transformer/transformer_config.py at 2026-08-22):
 
-| module | lines |
-|---|---|
-| core_attn | softmax(Q·K)·V |
-| layernorm | the norms before attention and feed-forward |
-| mlp | a dense feed-forward half |
-| moe | router, experts, shared experts |
-| moe_act | the nonlinearity of the experts |
-| shared_experts | the shared experts |
-| mla_up_proj | queries, keys and values from their latent vectors |
+| module | lines | its output |
+|---|---|---|
+| core_attn | softmax(Q·K)·V | kept |
+| layernorm | norms before attention and feed-forward that stand alone | discarded |
+| mlp | a dense feed-forward half, with the norm that is fused into it | kept |
+| moe | router, experts, shared experts | kept |
+| moe_act | the nonlinearity of the experts | discarded |
+| shared_experts | the shared experts | kept |
+| mla_up_proj | queries, keys and values from their latent vectors | discarded |
+
+A module whose output is kept frees what lies inside it alone: `core_attn` frees scores, of which fused attention writes
+none, and its output stays because the output projection's gradient reads it. A norm is fused into the matmuls that read
+it (Transformer Engine's LayerNormLinear: `input_layernorm` and `pre_mlp_layernorm` are then IdentityOp in
+megatron/core/models/gpt/gpt_layer_specs.py) unless its tokens are routed to experts or projected to latent vectors, and
+`layernorm` leaves fused norms alone.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.program import Op, Section
@@ -31,6 +39,20 @@ _IN: dict[str, Callable[[Op], bool]] = {
     ),
 }
 MODULES = tuple(_IN)
+_DISCARDED = ("layernorm", "moe_act", "mla_up_proj")
+"""Modules whose outputs are discarded too, and made again when the gradient behind them is there."""
+
+
+@dataclass(frozen=True)
+class RecomputedModule:
+    """The lines of a module that run again, and whether what they hand on is discarded too."""
+
+    lines: frozenset[int]
+    discards: bool
+
+    def frees(self, maker: int, reader: int) -> bool:
+        """Whether what one line makes need not be kept for another that reads it."""
+        return maker in self.lines and (self.discards or reader in self.lines)
 
 
 def is_modules(policy: str) -> bool:
@@ -57,7 +79,45 @@ def read_modules(text: str) -> str:
     return "+".join(name for name in MODULES if name in names)
 
 
+def recomputed_modules(section: Section, policy: str) -> tuple[RecomputedModule, ...]:
+    """The modules of a policy as they are in a section."""
+    fused = _fused_norms(section)
+
+    def lines(name: str) -> frozenset[int]:
+        inside = {line for line, op in enumerate(section.ops) if _IN[name](op)}
+        if name == "layernorm":
+            return frozenset(inside - set(fused))
+        return frozenset(inside | {line for line, readers in fused.items() if readers <= inside})
+
+    return tuple(RecomputedModule(lines(name), name in _DISCARDED) for name in policy.split("+"))
+
+
 def module_lines(section: Section, policy: str) -> frozenset[int]:
     """The places of the lines that are in some of the modules."""
-    tests = [_IN[name] for name in policy.split("+")]
-    return frozenset(line for line, op in enumerate(section.ops) if any(test(op) for test in tests))
+    return frozenset[int]().union(*(one.lines for one in recomputed_modules(section, policy)))
+
+
+def _fused_norms(section: Section) -> dict[int, set[int]]:
+    """The norms that are computed inside the matmuls that read them, with these: all of their readers, none of them to
+    latent vectors, whose projections have no norm inside."""
+    found: dict[int, set[int]] = {}
+    for line, op in enumerate(section.ops):
+        readers = _readers(section, line) if op.part == "norm" else set()
+        matmuls = [section.ops[one] for one in readers if section.ops[one].function == "einsum"]
+        latent = any(one.output is not None and one.output.name in _LATENT for one in matmuls)
+        if readers and len(matmuls) == len(readers) and not latent:
+            found[line] = readers
+    return found
+
+
+def _readers(section: Section, line: int) -> set[int]:
+    """The lines that read what a line makes, before something else has its name."""
+    made = section.ops[line].output
+    found: set[int] = set()
+    for later in range(line + 1, len(section.ops)):
+        op = section.ops[later]
+        if made is not None and any(array.name == made.name for array in op.inputs):
+            found.add(later)
+        if made is None or (op.output is not None and op.output.name == made.name):
+            break
+    return found

@@ -75,7 +75,7 @@ class TrainQuestion:
         default="", value="NAMES", group=PLAN, also=("--recompute",),
     )  # fmt: skip
     slack: Text = Text(
-        "How much slower than the fastest a simpler plan may be (0: the fastest whatever it takes).",
+        "How much slower than the fastest a simpler plan may be (0: the fastest that leaves room in memory).",
         default="1%", value="PART", group=PLAN,
     )  # fmt: skip
     stack: Text = STACK

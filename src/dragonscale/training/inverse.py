@@ -15,18 +15,19 @@ from dragonscale.training.memory import OPTIMIZER_BYTES
 from dragonscale.training.plan import Plan
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.search import Candidate, Progress, search, shared
+from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.space import Space
 
 MOST_CHIPS = 65536
 USUAL = Plan()
-QUICK = Space(remat=("none", "selective", "block"), schedule=("1f1b", "interleaved"))
+QUICK = Space(schedule=("1f1b", "interleaved"))
 """A smaller space for questions that search many slices."""
 
 
 def quick(space: Space) -> Space:
     """A space with no more words than `QUICK` where it leaves them open; what was pinned stays."""
     every, found = Space(), {}
-    for name in ("remat", "zero", "schedule"):
+    for name in ("zero", "schedule"):
         given = getattr(space, name)
         fewer = tuple(one for one in given if one in getattr(QUICK, name))
         found[name] = fewer if given == getattr(every, name) and fewer else given
@@ -41,6 +42,11 @@ class Fit:
     best: Candidate
     seconds: float
     cost: float | None
+
+    @property
+    def roomy(self) -> bool:
+        """Whether the plan leaves room in memory."""
+        return bool(leaves_room(self.best.hbm_bytes, self.job.slice.chip.visible))
 
 
 def run_seconds(job: Job, step_s: float, tokens: float | None) -> float:
@@ -79,10 +85,10 @@ def fewest_chips(
     tokens: float | None = None,
     progress: Progress | None = None,
 ) -> Fit | None:
-    """The smallest slice of a chip that holds the job and, if there is a deadline, meets it."""
+    """The smallest slice of a chip that holds the job with room to spare and, if there is a deadline, meets it."""
     pieces = slice_sizes(chip, MOST_CHIPS, least_chips(job, chip, deadline, tokens, space.words), fine=True)
-    enough = (fit for fit in fits(job, pieces, space, tokens, progress) if deadline is None or fit.seconds <= deadline)
-    return next(enough, None)
+    roomy = (fit for fit in fits(job, pieces, space, tokens, progress) if fit.roomy)
+    return next((fit for fit in roomy if deadline is None or fit.seconds <= deadline), None)
 
 
 def last_fitting(sizes: list[int], holds: Callable[[int], bool]) -> int | None:
@@ -94,6 +100,12 @@ def last_fitting(sizes: list[int], holds: Callable[[int], bool]) -> int | None:
     return sizes[low] if low >= 0 else None
 
 
+def _roomy(job: Job, space: Space, progress: Progress | None) -> Candidate | None:
+    """The recommended plan, if it leaves room in memory."""
+    best = search(job, space, 1, progress).best
+    return best[0] if best and leaves_room(best[0].hbm_bytes, job.slice.chip.visible) else None
+
+
 def largest_batch(job: Job, space: Space = QUICK, progress: Progress | None = None) -> Fit | None:
     """The largest batch that goes through the chips in one pass, without gradient accumulation or a pipeline's rounds.
 
@@ -102,8 +114,7 @@ def largest_batch(job: Job, space: Space = QUICK, progress: Progress | None = No
     single = replace(space, single=True, fixed=space.fixed | {"pipe": 1, "virtual": 1})
 
     def one_pass(batch: int) -> Candidate | None:
-        found = search(replace(job, batch=batch), single, 1, progress)
-        return found.best[0] if found.best else None
+        return _roomy(replace(job, batch=batch), single, progress)
 
     batch = last_fitting([2**power for power in range(24)], lambda size: one_pass(size) is not None)
     best = one_pass(batch) if batch is not None else None
@@ -132,8 +143,7 @@ def largest_model(job: Job, space: Space = QUICK, progress: Progress | None = No
     sizes = [unit * number for number in range(1, 513)]
 
     def best(layers: int) -> Candidate | None:
-        found = search(replace(job, model=deeper(job.model, layers)), space, 1, progress)
-        return found.best[0] if found.best else None
+        return _roomy(replace(job, model=deeper(job.model, layers)), space, progress)
 
     layers = last_fitting(sizes, lambda size: best(size) is not None)
     if layers is None:

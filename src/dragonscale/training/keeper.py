@@ -18,7 +18,7 @@ from dragonscale.training.legal import counts_ends, unrunnable
 from dragonscale.training.legality import family, rules
 from dragonscale.training.plan import Plan
 from dragonscale.training.rows import Chosen
-from dragonscale.training.simplicity import CONTEXT_GAIN, TIGHT, TIGHT_GAIN, handicap, order, points, word_points
+from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, leaves_room, order, points, word_points
 from dragonscale.training.stages import layout_for
 
 SHAPE = ("pipe", "expert", "context", "tensor")
@@ -118,13 +118,15 @@ class NearPlans:
 
 @dataclass
 class Keeper:
-    """What a search remembers of the plans it has seen. `pools` are of all plans, of those that `dscale run` takes and of those that
-    `dscale verify` takes too."""
+    """What a search remembers of the plans it has seen. `pools` are of all plans that leave room in memory, of those
+    that `dscale run` takes and of those that `dscale verify` takes too; `least` are the least full plans of each, while
+    none leaves room."""
 
     job: Job
     count: int
     slack: float
     pools: list[NearPlans] = field(init=False)
+    least: list[Candidate | None] = field(default_factory=lambda: [None, None, None])
     front: Front = field(default_factory=Front)
     shapes: dict[int, int] = field(default_factory=dict)
     leaders: list[tuple[Plan, dict[str, int], float, float] | None] = field(default_factory=list)
@@ -176,18 +178,31 @@ class Keeper:
             return Candidate(dealt(words, numbers, self.layers), float(seconds[place]), float(held[place]))
 
         if len(places):
-            weighed = seconds[places] * batch.weight
-            if self.slack:
-                weighed = weighed * (1 + TIGHT_GAIN * (held[places] > TIGHT * limit))
-            least = weighed.min()
-            for pool, takes in zip(self.pools, (True, runs, verified), strict=True):
-                if takes and least <= pool.limit:
-                    pool.take(words, chosen, places, (weighed, seconds), held, self.job.sequence)
+            roomy = places[leaves_room(held[places], limit)]
+            weighed = seconds[roomy] * batch.weight
+            least = weighed.min(initial=numpy.inf)
+            for place, takes in enumerate((True, runs, verified)):
+                pool = self.pools[place]
+                if takes and len(roomy) and least <= pool.limit:
+                    pool.take(words, chosen, roomy, (weighed, seconds), held, self.job.sequence)
+                elif takes and not pool.size and not len(roomy):
+                    self._fill(place, seconds, held, places, label)
             self.front.offer(seconds[places], held[places], lambda place: label(int(places[place])))
-            if self.count > 1:
-                self._lead(words, batch, numpy.where(good, seconds, numpy.inf), held)
+            if self.count > 1 and len(roomy):
+                self._lead(words, batch, numpy.where(good & leaves_room(held, limit), seconds, numpy.inf), held)
         elif not self.feasible:
             self._miss(laid, held, label)
+
+    def ranked(self, place: int) -> list[Candidate]:
+        """The plans of a pool, the recommended one first; where none leaves room, the least full."""
+        least = self.least[place]
+        found = self.pools[place].ranked(self.job.slice.chip.visible, self.slack)
+        return found or ([] if least is None else [least])
+
+    def tight(self) -> list[Candidate]:
+        """The plans that leave no room and that no other beats in both time and memory, the fastest first."""
+        limit = self.job.slice.chip.visible
+        return [one for one in self.front.labels if not leaves_room(one.hbm_bytes, limit)]
 
     def leading(self) -> list[Candidate]:
         """The best plan of every shape that has one."""
@@ -206,6 +221,17 @@ class Keeper:
                 best = int(start + numpy.argmin(seconds[start:stop]))
                 numbers = {name: int(values[best]) for name, values in batch.chosen.numbers.items()}
                 self.leaders[shape] = (words, numbers, float(seconds[best]), float(held[best]))
+
+    def _fill(self, place: int, seconds: Any, held: Any, places: Any, label: Callable[[int], Candidate]) -> None:
+        """Remember the least full plan, to the percent, and of as full ones the fastest."""
+        percent = numpy.ceil(held[places] / self.job.slice.chip.visible * 100)
+        best = int(places[numpy.lexsort((seconds[places], percent))[0]])
+        found, old = label(best), self.least[place]
+        if old is None or self._fullness(found) < self._fullness(old):
+            self.least[place] = found
+
+    def _fullness(self, one: Candidate) -> tuple[float, float]:
+        return float(numpy.ceil(one.hbm_bytes / self.job.slice.chip.visible * 100)), one.seconds
 
     def _count(self, laid: Any, fits: Any) -> None:
         for name, broken in (("torus", ~laid), ("memory", laid & ~fits)):

@@ -62,8 +62,8 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Schedules that take microbatches in multiples of the stages."""
     shared_kv: bool
     """Whether several tensor ranks may share a KV head."""
-    selective: str = ""
-    """The modules that a search offers where it would offer selective recomputation, of a stack that has no such policy."""
+    selective: tuple[str, ...] = ()
+    """Sets of modules that a search offers in place of selective recomputation, of a stack that goes by modules."""
     slices_experts: bool = True
     """Whether experts are sliced over `tensor` where there are fewer of them than chips."""
     whole_spread: bool = False

@@ -21,7 +21,7 @@ from dragonscale.sharding.pieces import local_elements
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES, matrix_names
 from dragonscale.training.plan import Plan
-from dragonscale.training.stack import Stack
+from dragonscale.training.stack import Stack, remat_of
 
 GRADIENTS_ALIVE = 0.5
 """Gradients of activations that are alive at once in a layer's backward pass, over all of its activations: those of an FFN's
@@ -196,20 +196,21 @@ def saved_bytes(
     section: Section, sizes: dict[str, Number], mesh: Mesh, plan: Plan, rules: Rules, stack: Stack
 ) -> Iterator[tuple[str, Number]]:
     """Saved activations of one microbatch in one layer by tensor, split as they lie; host offload keeps none of them."""
-    if plan.remat == "offload":
+    remat = remat_of(stack, plan.remat)
+    if remat == "offload":
         return
-    if plan.remat == "block":
+    if remat == "block":
         yield from kept_tensors(section, sizes, mesh, rules, "block")
         return
     narrow = min(2.0, dtype_bytes(plan.dtype)) if stack.state.narrow_weights else 2.0
     least = _alive(section, sizes, mesh, rules, "block")
-    if plan.remat == "selective" and stack.recompute.selective_matmuls:
+    if remat == "selective" and stack.recompute.selective_matmuls:
         kept = list(_by_op(section, sizes, mesh, rules, stack.recompute.selective_matmuls))
     else:
-        kept = list(kept_tensors(section, sizes, mesh, rules, plan.remat, narrow))
+        kept = list(kept_tensors(section, sizes, mesh, rules, remat, narrow))
     total = sum((size for _, size in kept), 0.0)
     more: Number = 0.0
-    if not stack.kernels.flash and plan.remat == "none":
+    if not stack.kernels.flash and remat == "none":
         more = more + _squares(sizes, mesh)
     yield from kept
     yield "copies and scores", more + (total + more - least) * (stack.memory.kept_copies - 1)

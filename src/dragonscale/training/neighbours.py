@@ -16,6 +16,7 @@ from dragonscale.training.inverse import quick
 from dragonscale.training.keeper import Candidate
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.search import search
+from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.space import Space, divisors, meshes
 
 SPAN = 0.125
@@ -81,7 +82,7 @@ def _first(jobs: Iterator[Job], space: Space) -> Near | None:
 
 def _best(job: Job, space: Space) -> Near | None:
     found = search(job, space, 1).best
-    return Near(job, found[0]) if found else None
+    return Near(job, found[0]) if found and leaves_room(found[0].hbm_bytes, job.slice.chip.visible) else None
 
 
 def _slices_near(piece: Slice, missing: float = 1.0) -> list[Slice]:

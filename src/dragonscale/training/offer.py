@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy
 
+from dragonscale.models.activations import saved_tensors
+from dragonscale.models.transformer import Transformer
 from dragonscale.training.advised_against import advice_on, concerned
 from dragonscale.training.evaluation import Job
 from dragonscale.training.legal import entry, illegal_words, nearest, refused, takes, trains_in, undivided_by
@@ -38,8 +40,9 @@ def offered(job: Job, space: Space) -> Space:
         usual = tuple(dict.fromkeys(one for one in has if one != "modules"))
         changed[word] = legal or (usual if asked == getattr(Space(), word) else asked)
     if alone.selective and space.remat == Space().remat:
-        own = _own_modules(job, alone.selective)
-        changed["remat"] = tuple(own if one == "selective" else one for one in changed["remat"])
+        own = freeing_modules(job.model, alone.selective)
+        named = ((one,) if one != "selective" else own for one in changed["remat"])
+        changed["remat"] = tuple(one for some in named for one in some)
     if space.remat == Space().remat and len(changed["remat"]) > 1:
         # Activations in the host's memory are for what does not fit otherwise: a search falls back on them.
         changed["remat"] = tuple(one for one in changed["remat"] if one != "offload")
@@ -49,10 +52,20 @@ def offered(job: Job, space: Space) -> Space:
     return replace(space, **changed, words=_settled(job, alone, space.words))
 
 
-def _own_modules(job: Job, modules: str) -> str:
-    """Modules without those of experts, for a model that has none."""
-    mixed = any("e" in section.dims for section in job.model.program().sections)
-    return "+".join(one for one in modules.split("+") if mixed or not one.startswith("moe"))
+def freeing_modules(model: Transformer, sets: tuple[str, ...]) -> tuple[str, ...]:
+    """Sets of modules, of each what frees something in a block of the model.
+
+    >>> from dragonscale.models import load_model
+    >>> freeing_modules(load_model("llama3-8b"), ("layernorm+moe_act", "layernorm+mlp+moe_act+mla_up_proj"))
+    ('mlp',)
+    """
+    blocks = [section for section in model.program().sections if "block" in section.name]
+
+    def frees(module: str) -> bool:
+        return any(len(saved_tensors(one, module)) < len(saved_tensors(one, "none")) for one in blocks)
+
+    own = ("+".join(module for module in one.split("+") if frees(module)) for one in sets)
+    return tuple(dict.fromkeys(one for one in own if one))
 
 
 def fallback(job: Job, asked: Space, tried: Space) -> Space | None:

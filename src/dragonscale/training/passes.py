@@ -15,7 +15,7 @@ from dragonscale.numbers import Number, maximum, minimum, where
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.recompute import again_places
 from dragonscale.training.lines import PassLine
-from dragonscale.training.stack import Stack
+from dragonscale.training.stack import Stack, remat_of
 
 Exposed = tuple[Number, Number]
 """Seconds, and the part of them that shows."""
@@ -42,6 +42,7 @@ def rerun_share(line: PassLine, reading: Reading, remat: str, stack: Stack) -> N
     """
     if line.phase != "forward" or line.carries == "weight" or "block" not in reading.section.name:
         return 0.0
+    remat = remat_of(stack, remat)
     if not stack.recompute.whole or is_modules(remat):
         return _needed_share(line, reading, "block" if remat == "offload" else remat)
     if remat in ("none", "block", "offload"):
@@ -118,8 +119,9 @@ def sum_lines(
 
 @dataclass(frozen=True)
 class LayerPass:
-    """A layer's forward or backward pass: kernels, recomputed ones, the weights' part of them (which zero-bubble schedules can
-    put off), the host's excess, copies of weights and gradients, and what moves by bucket."""
+    """A layer's forward or backward pass: kernels, recomputed ones, what the pass takes longer for the weights'
+    gradients (which zero-bubble schedules can put off), the host's excess, copies of weights and gradients, and what
+    moves by bucket."""
 
     kernels: Number
     recomputed: Number
@@ -189,15 +191,15 @@ Often = tuple[Number, Number]
 
 
 def _weights(
-    sums: SectionSums, phase: str, busy: Number, stack: Stack, often: Often, reduced: tuple[str, ...] = ()
+    sums: SectionSums, phase: str, span: Number, stack: Stack, often: Often, reduced: tuple[str, ...] = ()
 ) -> Exposed:
     """Weights that are gathered (ZeRO-3), and gradients that are reduced with every microbatch: they hide under the layer as far as
     it is long, and what hides still takes a little of the memory's bandwidth and of the cores."""
     gathered, scattered = often
     seconds = gathered * sums.of("weight", phase)
     seconds = seconds + scattered * sum((sums.of(name, "gradient") for name in reduced), 0.0)
-    exposed = maximum(seconds - stack.overlap.weight * busy, 0.0)
-    return seconds, exposed + stack.overlap.contention * minimum(seconds, stack.overlap.weight * busy)
+    exposed = maximum(seconds - stack.overlap.weight * span, 0.0)
+    return seconds, exposed + stack.overlap.contention * minimum(seconds, stack.overlap.weight * span)
 
 
 def _host(sums: SectionSums, stack: Stack, moves: int, *phases: str) -> Number:
@@ -221,7 +223,8 @@ def forward_pass(
     moves = _waited(sums, "forward", stack, remat, ring, two_way)
     busy = kernels + sum(exposed for _, exposed in moves.values())
     host = maximum(_host(sums, stack, _messages(sums, "forward"), "forward") - busy - copies, 0.0)
-    return LayerPass(kernels, 0.0, 0.0, host, copies, moves | {"weight": _weights(sums, "forward", busy, stack, often)})
+    span = busy + copies + host
+    return LayerPass(kernels, 0.0, 0.0, host, copies, moves | {"weight": _weights(sums, "forward", span, stack, often)})
 
 
 def backward_pass(
@@ -234,10 +237,14 @@ def backward_pass(
     moves = _waited(sums, "backward", stack, remat, ring, two_way)
     busy = kernels + again + sum(exposed for _, exposed in moves.values())
     phases = ("dgrad", "wgrad", "forward") if remat in ("block", "offload") else ("dgrad", "wgrad")
-    host = maximum(_host(sums, stack, _messages(sums, "backward"), *phases) - busy - copies, 0.0)
-    moves["weight"] = _weights(sums, "backward", busy, stack, often, reduced)
+    messages, weights = _messages(sums, "backward"), sums.of("kernels", "wgrad")
+    host = maximum(_host(sums, stack, messages, *phases) - busy - copies, 0.0)
+    span = busy + copies + host
+    # Where the host is slower, putting off weight matmuls saves the time to issue them, not the time they run.
+    alone = maximum(_host(sums, stack, messages, *(one for one in phases if one != "wgrad")), busy + copies - weights)
+    moves["weight"] = _weights(sums, "backward", span, stack, often, reduced)
     if remat == "offload":
         # To the host's memory under the forward pass, and back under this one.
         one = sums.offload
         moves["offload"] = (2 * one, maximum(one - sums.of("kernels", "forward"), 0.0) + maximum(one - busy, 0.0))
-    return LayerPass(kernels, again, sums.of("kernels", "wgrad"), host, copies, moves)
+    return LayerPass(kernels, again, span - alone, host, copies, moves)

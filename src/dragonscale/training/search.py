@@ -31,6 +31,9 @@ BLOCK = 16384
 SAMPLE = 8
 """Plans of the front whose lower bounds are looked at."""
 
+TIGHT_SHOWN = 2
+"""Plans that leave no room in memory, at most, beside the recommended one and others that do."""
+
 NOT_OFFERED = "ruled out by the stack"
 """Plans that the stack cannot run, or that a search tries only when asked."""
 Progress = Callable[[int, int], None]
@@ -72,7 +75,7 @@ def search(
     job: Job, space: Space | None = None, count: int = 5, progress: Progress | None = None, slack: float = SLACK
 ) -> Found:
     """The recommended plan of a space and the best of other meshes (`simplicity` says which of those within the slack is recommended;
-    without slack the fastest is), and the front of time against memory.
+    without slack the fastest that leaves room in memory is), and the front of time against memory.
 
     An expected step is never below its lower bound. That bound hardly ever decides, so plans are first compared without
     it, which can only flatter them; if it changes nothing for those that are answered (of the front, a sample), it changes nothing at
@@ -82,29 +85,32 @@ def search(
     space = offered(job, asked)
     if refusals(job, asked):
         return Found([], [], 0, 0, {}, None, time.perf_counter() - start)
-    found = _found(job, _run(job, space, count, progress, slack, bounded=False))
-    if not found.best and (last_resort := fallback(job, asked, space)) is not None:
-        further = _found(job, _run(job, last_resort, count, progress, slack, bounded=False))
-        if further.best:
-            found, space = further, last_resort
+    keeper = Keeper(job, count, slack)
+    _run(keeper, space, progress, bounded=False)
+    if not keeper.pools[0].size and (last_resort := fallback(job, asked, space)) is not None:
+        _run(keeper, last_resort, progress, bounded=False)
+        space = replace(space, remat=(*space.remat, *last_resort.remat))
+    found = _found(keeper)
     last = [one for one in (found.fastest, found.runs, found.verified) if one is not None]
     some = found.front[:: -(-len(found.front) // SAMPLE) or 1]
     if _flattered(job, [*found.best, *some, *last]):
-        found = _found(job, _run(job, space, count, progress, slack, bounded=True))
+        keeper = Keeper(job, count, slack)
+        _run(keeper, space, progress, bounded=True)
+        found = _found(keeper)
     left_out = max(whole_size(job, asked) - found.searched, 0)
     misses = {NOT_OFFERED: left_out} | found.misses
     searched = found.searched + left_out
     return replace(found, searched=searched, misses=misses, seconds=time.perf_counter() - start)
 
 
-def _found(job: Job, keeper: Keeper) -> Found:
-    limit, slack = job.slice.chip.visible, keeper.slack
-    every, runs, verified = (pool.ranked(limit, slack) for pool in keeper.pools)
-    best = listed(every, keeper.leading(), keeper.count, job.sequence)
-    fastest = min(every, key=lambda one: one.seconds, default=None)
+def _found(keeper: Keeper) -> Found:
+    every, runs, verified = (keeper.ranked(place) for place in range(3))
+    others = [*keeper.leading(), *keeper.tight()[:TIGHT_SHOWN]]
+    best = listed(every, others, keeper.count, keeper.job.sequence)
     return Found(
-        best, keeper.front.labels, keeper.searched, keeper.feasible, keeper.misses, keeper.nearest, 0.0, fastest,
-        next((one for one in runs if not unrunnable(one.plan)), None), next(iter(verified), None),
+        best, keeper.front.labels, keeper.searched, keeper.feasible, keeper.misses, keeper.nearest, 0.0,
+        next(iter(keeper.front.labels), None), next((one for one in runs if not unrunnable(one.plan)), None),
+        next(iter(verified), None),
     )  # fmt: skip
 
 
@@ -128,10 +134,10 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
     return False
 
 
-def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: float, bounded: bool) -> Keeper:
-    keeper = Keeper(job, count, slack)
+def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool) -> None:
+    job, before = keeper.job, keeper.searched
     table = list(blocks(job, rows_of(job, space), space.words.etp))
-    total = sum(block_size(job, space, kind, block) for kind, _, block in table)
+    total = before + sum(block_size(job, space, kind, block) for kind, _, block in table)
     for (kind, (folded, undivided), block), (shapes, which) in zip(table, _shapes(job, table), strict=True):
         rows = Rows(job, block, folded, dict(undivided), shapes, which)
         named = space.words.layout if space.words.layout != "even" else "" if keeper.layers else "even"
@@ -164,7 +170,6 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
                         keeper.see(replace(named, remat=remat), batch, judged, line)
                     if progress is not None:
                         progress(keeper.searched, total)
-    return keeper
 
 
 def _shapes(job: Job, table: list[Any]) -> list[tuple[Shapes, Any]]:

@@ -106,6 +106,9 @@ class StackRecompute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a recomputed block runs again whole, collectives and all; otherwise just what its gradients read (`plan.recompute`)."""
     selective_matmuls: float = 0.0
     """The part of its matmuls that selective recomputation runs again."""
+    selective_modules: str = ""
+    """The modules that its selective recomputation runs again, where it goes by modules (`models.recompute_modules`);
+    without any, everything but matmuls."""
 
 
 class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -217,6 +220,15 @@ def change(stack: Stack, group: str, **values: Any) -> Stack:
     1.5
     """
     return msgspec.structs.replace(stack, **{group: msgspec.structs.replace(getattr(stack, group), **values)})
+
+
+def remat_of(stack: Stack, policy: str) -> str:
+    """A remat policy as a stack runs it.
+
+    >>> remat_of(load_stack("megatron-core"), "selective"), remat_of(load_stack("torchtitan"), "selective")
+    ('core_attn', 'selective')
+    """
+    return stack.recompute.selective_modules or policy if policy == "selective" else policy
 
 
 def on_chip(stack: Stack, kind: str) -> Stack:

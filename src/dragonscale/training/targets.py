@@ -14,6 +14,7 @@ from dragonscale.training.inverse import MOST_CHIPS, least_chips, run_seconds
 from dragonscale.training.keeper import Candidate
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.search import Progress, search, shared
+from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.space import Space
 
 Target = tuple[Chip, Slice | None]
@@ -31,6 +32,11 @@ class Tried:
     best: Candidate | None
     least: float | None
     note: str = ""
+
+    @property
+    def roomy(self) -> bool:
+        """Whether there is a plan, and it leaves room in memory."""
+        return self.best is not None and bool(leaves_room(self.best.hbm_bytes, self.job.slice.chip.visible))
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -104,8 +110,9 @@ def _tried(
         found = search(job, space, 1, progress, slack)
         one = Tried(job, found.best[0] if found.best else None, None)
         yield one
-        fitting += enough(one)
-        if fitting == SIZES or (enough(one) and found.best[0].plan.remat == "none"):
+        fits = enough(one) and one.roomy
+        fitting += fits
+        if fitting == SIZES or (fits and found.best[0].plan.remat == "none"):
             return
 
 
@@ -114,11 +121,12 @@ def _or_more(dollars: float | None) -> float:
     return math.inf if dollars is None else dollars
 
 
-def _rank(one: Tried, rank: str) -> tuple[bool, float, float]:
-    """Plans before none; then dollars, or seconds of a step; without a price chip-hours decide among those that have none."""
+def _rank(one: Tried, rank: str) -> tuple[bool, bool, float, float]:
+    """Plans before none, those that leave room in memory before others; then dollars, or seconds of a step; without a
+    price chip-hours decide among those that have none."""
     if one.best is None:
-        return True, one.least or math.inf, 0.0
+        return True, True, one.least or math.inf, 0.0
     if rank == "time":
-        return False, one.best.seconds, 0.0
+        return False, not one.roomy, one.best.seconds, 0.0
     hours = one.best.seconds * one.job.slice.chips
-    return False, _or_more(one.usd_per_mtok), hours
+    return False, not one.roomy, _or_more(one.usd_per_mtok), hours

@@ -40,7 +40,7 @@ def cheapest_part(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     """`--rank cost`: the slice or a part of it, whichever costs least for each token."""
     job = asked.job()
     pieces = [*parts_of(job.slice), job.slice]
-    every = list(fits(job, pieces, asked.space, None, progress))
+    every = [fit for fit in fits(job, pieces, asked.space, None, progress) if fit.roomy]
     if not every:
         return best_report(asked, job, progress)
     best = min(every, key=lambda fit: fit.best.seconds * fit.job.slice.chips)

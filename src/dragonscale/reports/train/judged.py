@@ -9,6 +9,7 @@ from dragonscale.reports.train.report import plan_report
 from dragonscale.training.changes import towards
 from dragonscale.training.evaluation import Job
 from dragonscale.training.explanations import slowest_behind, suspects
+from dragonscale.training.offer import offered
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.search import Found, Progress, search, space_size
 from dragonscale.training.space import Space
@@ -33,7 +34,7 @@ def space_around(job: Job, plan: Plan, space: Space) -> Space:
     own = tuple(dict.fromkeys((plan.schedule, "1f1b", "interleaved")))
     return replace(
         space,
-        remat=tuple(dict.fromkeys((plan.remat, "none", "selective", "block"))),
+        remat=tuple(dict.fromkeys((plan.remat, *(one for one in offered(job, space).remat if one != "matmuls")))),
         zero=tuple(one for one in space.zero if one in (plan.zero, 1, 3)) or space.zero,
         schedule=own,
         context_by=tuple(dict.fromkeys((plan.context_by, "ring"))),

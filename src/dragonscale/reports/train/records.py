@@ -183,6 +183,8 @@ class SliceRow(msgspec.Struct):
     stack: str = ""
     others: list[StackRow] = []
     """The same slice with the other stacks that people run there, where none was named."""
+    tight: bool = False
+    """Whether no plan leaves room in memory there."""
 
 
 class FrontRow(msgspec.Struct):

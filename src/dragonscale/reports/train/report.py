@@ -26,7 +26,7 @@ from dragonscale.training.offer import offered, refusals, settlements
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.production import in_production
 from dragonscale.training.search import Candidate, Found, Progress, search
-from dragonscale.training.simplicity import CONTEXT_GAIN, SHORT, TIGHT
+from dragonscale.training.simplicity import CONTEXT_GAIN, FULL, SHORT, leaves_room
 from dragonscale.training.space import misfits
 
 HELD = {
@@ -153,30 +153,27 @@ def _passed_over(job: Job, found: Found) -> list[str]:
     best, fastest = found.best[0], found.fastest
     if fastest is None or fastest.seconds > best.seconds * (1 - 0.002):
         return []
-    if fastest.plan.context > best.plan.context and job.sequence <= SHORT:
-        why = f"context at {job.sequence:,} tokens must gain more than {CONTEXT_GAIN:.0%}"
-    elif fastest.hbm_bytes > TIGHT * job.slice.chip.visible:
-        why = f"it fills {fastest.hbm_bytes / job.slice.chip.visible:.0%} of the memory"
+    if not leaves_room(fastest.hbm_bytes, job.slice.chip.visible):
+        why = f"it fills {_filled(job, fastest)}"
+    elif fastest.plan.context > best.plan.context and job.sequence <= SHORT:
+        why = f"context at {job.sequence:,} tokens must gain more than {CONTEXT_GAIN:.0%} (--slack 0 takes it)"
     else:
-        why = "the recommended one is simpler or has more memory to spare"
+        why = "the recommended one is simpler or has more memory to spare (--slack 0 takes it)"
     gain = best.seconds / fastest.seconds - 1
-    return [f"{short_plan(fastest.plan)} is {gain:.1%} faster and not recommended: {why} (--slack 0 takes it)."]
+    return [f"{short_plan(fastest.plan)} is {gain:.1%} faster and not recommended: {why}."]
 
 
 def _tight(job: Job, found: Found) -> list[str]:
-    """That the recommended plan leaves less memory than is wise, and the fastest plan that leaves more."""
-    best, visible = found.best[0], job.slice.chip.visible
-    if best.hbm_bytes <= TIGHT * visible:
+    """That no plan leaves room in memory, and what of it the recommended one fills."""
+    best = found.best[0]
+    if leaves_room(best.hbm_bytes, job.slice.chip.visible):
         return []
-    roomy = [one for one in found.front if one.hbm_bytes <= TIGHT * visible]
-    other = min(roomy, key=lambda one: one.seconds, default=None)
-    instead = "no plan that leaves more was found"
-    if other is not None:
-        instead = f"{short_plan(other.plan)} fills {other.hbm_bytes / visible:.0%} and is {other.seconds / best.seconds - 1:.1%} slower"
-    return [
-        f"The plan fills {best.hbm_bytes / visible:.1%} of the memory, and above {TIGHT:.0%} a predicted peak may be missed by more than is "
-        f"left: {instead}."
-    ]
+    return [f"The plan fills {_filled(job, best)}: it is the least full that was found. More chips would leave room."]
+
+
+def _filled(job: Job, one: Candidate) -> str:
+    """How full a plan makes the memory that is too full."""
+    return f"{one.hbm_bytes / job.slice.chip.visible:.0%} of memory; runs above {FULL:.0%} have run out"
 
 
 def single_report(

@@ -55,7 +55,7 @@ def slice_row(one: Tried, tokens: float | None, others: list[StackRow]) -> Slice
     return SliceRow(
         name, job.slice.chips, short_plan(best.plan), best.seconds, one.tokens_per_s, mfu, one.usd_per_mtok,
         budget.days if budget else None, budget.cost_usd if budget else None,
-        "" if job.slice.chip.price is not None else "no price known", job.stack.name, others,
+        "" if job.slice.chip.price is not None else "no price known", job.stack.name, others, not one.roomy,
     )  # fmt: skip
 
 

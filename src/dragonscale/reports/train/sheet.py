@@ -29,11 +29,10 @@ from dragonscale.sheets.sheet import (
     facts,
     folded,
 )
+from dragonscale.training.simplicity import FULL
 
 SEEN = 0.002
 """Terms of a smaller share of the step are left to `--explain`."""
-TIGHT = 0.92
-"""Of the memory, beyond which a plan has little to spare."""
 MISMATCH = "the plan is for"
 """How the problem of a plan begins that is for another number of chips."""
 SHARDED = (
@@ -159,13 +158,13 @@ def mfu_text(first: Any) -> str:
 
 def memory_text(first: Any) -> str:
     share = first.hbm_bytes / first.hbm_limit_bytes
-    said = ", tight" if TIGHT < share <= 1 else ", does not fit" if share > 1 else ""
+    said = ", tight" if FULL < share <= 1 else ", does not fit" if share > 1 else ""
     return f"{first.hbm_bytes / 1e9:.1f} of {first.hbm_limit_bytes / 1e9:.1f}GB on the fullest chip{said}"
 
 
 def _memory_tone(first: Any) -> str:
     share = first.hbm_bytes / first.hbm_limit_bytes
-    return "bad" if share > 1 else "warn" if share > TIGHT else ""
+    return "bad" if share > 1 else "warn" if share > FULL else ""
 
 
 def run_text(report: TrainReport, first: Any) -> str:

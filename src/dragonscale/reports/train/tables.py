@@ -5,6 +5,7 @@ from typing import Any
 
 from dragonscale.sheets.sheet import Block, Column, Grid, Prose, amount, records, table
 from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.simplicity import leaves_room
 
 PLAN_COLUMN = {"plan": {"wrap": True}}
 
@@ -17,6 +18,12 @@ def plan_text(plan: dict[str, Any]) -> str:
 def _percent(field: str, digits: int = 1) -> tuple[Any, str]:
     """A column of shares; empty where there is none."""
     return lambda row: "" if getattr(row, field) is None else f"{getattr(row, field):.{digits}%}", ""
+
+
+def _tight(row: Any) -> str:
+    """The mark of a plan that fits and leaves no room in memory."""
+    fits = row.hbm_bytes <= row.hbm_limit_bytes
+    return " tight" if fits and not leaves_room(row.hbm_bytes, row.hbm_limit_bytes) else ""
 
 
 def terms_table(first: Any) -> Grid:
@@ -37,7 +44,7 @@ def plans_table(report: Any) -> Grid:
         "step": ("step_s", "s"),
         "": (lambda row: f"{row.step_s / best - 1:+.1%}", ""),
         "MFU": _percent("mfu"),
-        "memory": (lambda row: f"{row.hbm_bytes / 1e9:.0f}GB", ""),
+        "memory": (lambda row: f"{row.hbm_bytes / 1e9:.0f}GB" + _tight(row), ""),
         "by": lambda row: "rv" if row.verifiable and row.runnable else "r" if row.runnable else "",
         "plan": lambda row: plan_text(row.plan),
     }
@@ -80,7 +87,7 @@ def slices_table(rows: list[Any]) -> Grid:
     if run:
         columns["days"] = (lambda row: "" if row.days is None else f"{row.days:,.1f}", "")
         columns["cost"] = (lambda row: "" if row.cost_usd is None else f"${row.cost_usd:,.0f}", "")
-    columns |= {"stack": "stack", "plan": lambda row: row.plan or row.note}
+    columns |= {"stack": "stack", "plan": lambda row: f"{row.plan or row.note}{', tight' if row.tight else ''}"}
     # of a whole run, days and dollars say what steps and dollars a token do: these go first where the width is short
     keep = {"$/Mtok": {"keep": 2}, "step": {"keep": 3}} if run else {}
     return records(rows, columns, "slices, best first", how=keep | PLAN_COLUMN)

@@ -13,6 +13,7 @@ from dragonscale.models import load_model
 from dragonscale.reports.verify.words import sentence
 from dragonscale.training.evaluation import make_job
 from dragonscale.training.search import search
+from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.space import parse_space
 from dragonscale.units import render
 
@@ -30,7 +31,7 @@ def with_fitting_plan(report: VerifyReport) -> VerifyReport:
 
 
 def fitting_plan(report: VerifyReport) -> tuple[str, float] | None:
-    """The fastest plan that would fit, and the bytes it would take; None where there is none."""
+    """The fastest plan that would fit with room to spare, and the bytes it would take; None where there is none."""
     from dragonscale.evidence.verify.planned import plan_of
 
     asked = report.request
@@ -42,6 +43,6 @@ def fitting_plan(report: VerifyReport) -> tuple[str, float] | None:
         except InputError:  # the runtime cannot run it
             continue
         size = planned.peak_bytes * excess
-        if size <= report.limit_bytes and str(one.plan) != asked.plan:
+        if leaves_room(size, report.limit_bytes) and str(one.plan) != asked.plan:
             return str(one.plan), size
     return None

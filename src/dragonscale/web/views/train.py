@@ -9,6 +9,7 @@ from typing import Any
 from dragonscale.reports.charts.roles import memory_parts, time_parts
 from dragonscale.reports.train.records import Neighbour, PlanReport, SliceRow, TrainReport
 from dragonscale.training.plan import Plan
+from dragonscale.training.simplicity import leaves_room
 from dragonscale.units import render
 from dragonscale.web.amounts import amount, count, elsewhere, share
 from dragonscale.web.page_request import PageRequest
@@ -70,15 +71,21 @@ def _searched(report: TrainReport) -> str:
     return f"{report.feasible:,} of {report.searched:,} plans are feasible, searched in {render(report.search_s, 's')}."
 
 
+def _tight(one: PlanReport) -> str:
+    """The mark of a plan that leaves no room in memory."""
+    return ", tight" if one.feasible and not leaves_room(one.hbm_bytes, one.hbm_limit_bytes) else ""
+
+
 def _other(other: PlanReport, first: PlanReport) -> dict[str, Any]:
     """A plan of the list: a click takes it."""
     slower = other.step_s / first.step_s - 1 if first.step_s else 0.0
     plan = typed_plan(Plan(**other.plan))
     why = {name: name if other is first else elsewhere({"plan": plan}, name) for name in ("step_s", "mfu", "hbm_bytes")}
+    memory = amount(other.hbm_bytes, "bytes", why["hbm_bytes"])
     return {
         "plan": plan, "step": amount(other.step_s if other.feasible else None, "s", why["step_s"]),
         "slower": f"{slower:+.1%}", "mfu": share(other.mfu, why["mfu"]) if other.feasible else amount(None, "share"),
-        "memory": amount(other.hbm_bytes, "bytes", why["hbm_bytes"]),
+        "memory": memory | {"text": f"{memory['text']}{_tight(other)}"},
         "runnable": other.runnable, "verifiable": other.verifiable, "bound_by": other.bound_by,
     }  # fmt: skip
 
@@ -101,7 +108,7 @@ def _figures(one: PlanReport) -> list[dict[str, Any]]:
     """The headline numbers, with what stands beside each. A plan that cannot run takes no time; what it would hold is
     told where memory is all that it lacks."""
     memory = amount(one.hbm_bytes, "bytes", "hbm_bytes")
-    of = f"of {render(one.hbm_limit_bytes, 'bytes')} on the fullest chip"
+    of = f"of {render(one.hbm_limit_bytes, 'bytes')} on the fullest chip{_tight(one)}"
     if not one.feasible:
         rows = [("step", amount(None, "s"), ""), ("MFU", amount(None, "share"), ""), ("tokens/s per chip", amount(None, "count"), ""),
                 ("memory", memory if only_too_large(one) else amount(None, "bytes"), of)]  # fmt: skip

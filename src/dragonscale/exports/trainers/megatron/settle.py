@@ -14,7 +14,7 @@ from dragonscale.exports.trainers.megatron.model import plain_fields
 from dragonscale.exports.written import PlanDifference
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.stack import Stack, load_stack
+from dragonscale.training.stack import Stack, load_stack, remat_of
 from dragonscale.training.stages import chunk_sizes
 
 
@@ -82,11 +82,10 @@ def settle(run: TrainingRun) -> MegatronRun:
     if experts:
         plan, found = _experts(plan, experts)
     if plan.remat == "selective":
-        modules = "core_attn+layernorm+moe_act" if experts else "core_attn+layernorm"
+        modules = remat_of(load_stack("megatron-core"), plan.remat)
         plan = replace(plan, remat=modules)
-        kept = "of dense feed-forward halves stay" if experts else "stay"
-        why = f"--recompute-modules names no other; the outputs of nonlinearities {kept}"
-        found.append(PlanDifference("remat=selective", f"{modules} run again", why, "remat"))
+        why = "the default of --recompute-modules; what norms and nonlinearities put out stays"
+        found.append(PlanDifference("remat=selective", f"{modules} runs again", why, "remat"))
     if plan.pipe > 1 and plan.virtual == 1 and plan.schedule == "interleaved":
         plan = replace(plan, schedule="1f1b")
         found.append(PlanDifference("schedule=interleaved with one chunk a rank", "it is 1f1b", "", "schedule"))

@@ -1,0 +1,111 @@
+"""What is recommended leaves room in memory: fuller plans are listed, and taken only where nothing else is there."""
+
+from dataclasses import replace
+
+import pytest
+
+from dragonscale.hardware import Slice, parse_slice
+from dragonscale.models import load_model
+from dragonscale.training.evaluation import Job, first, judge_one, make_job
+from dragonscale.training.inverse import fewest_chips, largest_batch
+from dragonscale.training.neighbours import nearest_possible
+from dragonscale.training.plan import parse_plan
+from dragonscale.training.search import search
+from dragonscale.training.simplicity import FULL
+from dragonscale.training.space import Space
+from dragonscale.training.targets import compare
+
+QUICK = Space(schedule=("1f1b", "gpipe"))
+
+# Jobs whose fastest plan fills more than 92% of a chip, or nearly.
+JOBS = [
+    ("llama3.2-3b", "rtx4090:8", 128, 2048, "torchtitan"),
+    ("llama3-8b", "h100:8", 128, 8192, "generic"),
+    ("llama3-8b", "a100-40gb:16", 128, 4096, "megatron-core"),
+    ("llama3-8b", "mi300x:8", 128, 8192, "torchtitan"),
+    ("llama3-70b", "h100:64", 128, 8192, "megatron-core"),
+    ("gpt3-175b", "h100:128", 256, 2048, "megatron-core"),
+    ("llama2-70b", "l40s:64", 64, 4096, "megatron-core"),
+    ("llama3-8b", "v5e:4x4", 64, 4096, "maxtext"),
+    ("llama3-70b", "tpu7x:4x4x4", 256, 8192, "maxtext"),
+    ("mixtral-8x7b", "h100:16", 64, 4096, "megatron-core"),
+    ("qwen3-30b-a3b", "h100:16", 256, 4096, "megatron-core"),
+    ("deepseek-v2-lite", "h100:8", 64, 4096, "megatron-core"),
+    ("qwen3-30b-a3b", "v6e:4x8", 64, 4096, "maxtext"),
+]
+
+
+def job_of(model: str, on: str, batch: int, sequence: int, stack: str) -> Job:
+    return make_job(load_model(model), parse_slice(on), batch, sequence, stack)
+
+
+def with_memory(job: Job, visible: float) -> Job:
+    chip = job.slice.chip.with_facts(**{"memory.hbm.visible": visible})
+    return replace(job, slice=Slice(chip, job.slice.shape))
+
+
+@pytest.mark.parametrize("asked", JOBS, ids=lambda asked: f"{asked[0]} {asked[1]}")
+def test_a_recommended_plan_leaves_room(asked):
+    job = job_of(*asked)
+    found = search(job, QUICK, 5)
+    room = FULL * job.slice.chip.visible
+    for one in (found.best[0], found.runs, found.verified):
+        assert one is not None
+        assert one.hbm_bytes <= room
+        assert first(judge_one(job, one.plan).hbm_bytes) == pytest.approx(one.hbm_bytes, rel=1e-9)
+    tight = [one for one in found.front if one.hbm_bytes > room]
+    listed = [one for one in found.best if one.hbm_bytes > room]
+    assert all(one.seconds < found.best[0].seconds for one in listed)
+    assert not tight or tight[0] in listed
+
+
+def test_without_slack_there_is_room_too():
+    job = job_of("llama3-8b", "h100:8", 128, 8192, "generic")
+    found = search(job, QUICK, 1, slack=0.0)
+    assert found.fastest is not None
+    assert found.fastest.hbm_bytes > FULL * job.slice.chip.visible
+    assert found.best[0].hbm_bytes <= FULL * job.slice.chip.visible
+
+
+def test_where_nothing_leaves_room_the_least_full_is_shown():
+    job = job_of("llama3-8b", "h100:8", 64, 4096, "torchtitan")
+    space = Space(fixed={"fsdp": 8, "microbatch": 1}, zero=(3,))
+    plenty = min(one.hbm_bytes for one in search(job, space).front)
+    short = with_memory(job, plenty / 0.95)
+    found = search(short, space)
+    assert found.best[0].hbm_bytes == pytest.approx(plenty)
+    for one in (found.runs, found.verified):
+        assert one is not None
+        assert one.hbm_bytes > FULL * short.slice.chip.visible
+    assert search(with_memory(job, plenty / 0.91), space).best[0].hbm_bytes <= 0.92 * plenty / 0.91
+    assert not search(with_memory(job, plenty / 1.01), space).best
+
+
+def test_host_memory_comes_before_a_full_chip():
+    job = job_of("llama3-8b", "h100:8", 8, 32768, "generic")
+    space = Space(fixed={"fsdp": 8, "microbatch": 1})
+    away, kept = (first(judge_one(job, parse_plan(f"fsdp=8,remat={name}")).hbm_bytes) for name in ("offload", "block"))
+    short = with_memory(job, kept / 0.95)
+    assert away <= FULL * short.slice.chip.visible
+    found = search(short, space)
+    assert found.best[0].plan.remat == "offload"
+    assert found.judged == found.feasible + found.misses["memory"] + found.misses["torus"]
+
+
+def test_slices_and_batches_are_chosen_with_room():
+    job = job_of("llama3-8b", "h100:8", 64, 4096, "torchtitan")
+    chip, space = job.slice.chip, replace(QUICK, remat=("block",), zero=(3,))
+    for fit in (fewest_chips(job, chip, space), largest_batch(job, space)):
+        assert fit is not None
+        assert fit.best.hbm_bytes <= FULL * chip.visible
+    # one slice holds the job only tightly, the other has room and is slower
+    held = min(one.hbm_bytes for one in search(job, space).front)
+    full = with_memory(job, held / 0.95).slice.chip
+    on = [Slice(full, (8,)), parse_slice("a100:8")]
+    ranked = compare(lambda piece: replace(job, slice=piece), [(one.chip, one) for one in on], space)
+    assert [one.job.slice.chip.name for one in ranked] == ["a100", "h100"]
+    assert ranked[0].best is not None
+    assert ranked[1].best is not None
+    assert ranked[1].best.seconds < ranked[0].best.seconds
+    for near in nearest_possible(replace(job, slice=parse_slice("h100:1")), space, 2.0):
+        assert near.best.hbm_bytes <= FULL * near.job.slice.chip.visible
