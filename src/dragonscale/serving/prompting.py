@@ -97,13 +97,14 @@ def prefill_seconds(
     beside = {"decodes": decodes, "keys": keys} if numpy.any(decodes > 0) else {}
     before = cut.past + (cut.count - 1) * cut.size
     asked = [Iteration(prompts=count, tokens=cut.last, past=before, **beside) for count in counts]
-    several = bool(numpy.any(cut.count > 1))
-    if several:
-        middle = cut.past + numpy.maximum(cut.count - 2, 0) / 2 * cut.size
-        asked.append(Iteration(prompts=1.0, tokens=cut.size, past=middle, **beside))
-    *ends, full = [*seconds(costs(deployment, rows, asked), rows, len(asked)), *([] if several else [0.0])]
-    fills = numpy.where(cut.count > 1, numpy.maximum(full - ends[0], 0.0), 0.0)
-    return [end + (cut.count - 1) * full for end in ends], fills
+    if not numpy.any(cut.count > 1):
+        return seconds(costs(deployment, rows, asked), rows, len(asked)), 0.0
+    middle = cut.past + numpy.maximum(cut.count - 2, 0) / 2 * cut.size
+    asked += [Iteration(prompts=count, tokens=cut.size, past=middle, **beside) for count in counts]
+    found = seconds(costs(deployment, rows, asked), rows, len(asked))
+    ends, full = found[: len(counts)], found[len(counts) :]
+    fills = numpy.where(cut.count > 1, numpy.maximum(full[0] - ends[0], 0.0), 0.0)
+    return [end + (cut.count - 1) * each for end, each in zip(ends, full, strict=True)], fills
 
 
 def piecewise(knots: list[Any], values: list[Any]) -> Callable[[Any], Any]:

@@ -166,7 +166,10 @@ def _at_rate(
     last: Balance,
 ) -> Balance:  # fmt: skip
     """The latencies of requests of which so many come each second, from a guess of how many decode and come together."""
-    steps, others, coming = output - 1.0, rate * (batch - 1) / batch, last.coming
+    steps, others = output - 1.0, rate * (batch - 1) / batch
+    coming = (
+        last.coming * prompt.chunks
+    )  # to an iteration: new ones, and those of the iterations before with chunks left
     step, beside = decode(last.decoding), 1.0 if habits.beside else 0.0
     crowd = numpy.minimum(numpy.maximum(coming, 1e-9), prompt.together)
     mean = numpy.minimum(crowd / -numpy.expm1(-crowd), prompt.together)  # prompts of an iteration that has any

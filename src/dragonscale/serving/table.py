@@ -61,7 +61,7 @@ class StepTable:
         )
         self.head = _head(deployment, sequences)
         self.attending = _decoding(deployment, sequences, self.longest)
-        chunk = most * self.ranks * self.stages if limits.scheduler == "chunked" else max(most, self.longest)
+        chunk = most * self.stages if limits.scheduler == "chunked" else max(most, self.longest)
         self.prompts = _prompting(deployment, chunk, self.longest)
         token, prompt = {"decodes": 1, "keys": 16}, {"prompts": 1, "tokens": 16}
         probes = [iteration_cost(deployment, Iteration(**one)) for one in (token, prompt, token | prompt)]
