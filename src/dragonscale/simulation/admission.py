@@ -95,7 +95,7 @@ def _enter(replica: ReplicaState, sequence: Sequence, now: float, need: int, nea
         return False
     replica.count_queue(now)
     replica.waiting.popleft()
-    replica.queued -= sequence.context
+    replica.queued -= sequence.unprefilled
     pages.admit(sequence, _tokens_of(replica, sequence), near, far)
     replica.orders += 1
     sequence.order = replica.orders
