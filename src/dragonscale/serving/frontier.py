@@ -92,6 +92,9 @@ class Config:
     chunk_tokens: int = 0
     engine: str = ""
     """The name of the engine that runs it."""
+    packed: tuple[tuple[float, float], ...] = ()
+    """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data rank, and as many
+    as an iteration takes. Empty of an engine that runs prompts beside decoding sequences."""
 
     @property
     def chips(self) -> int:
@@ -185,18 +188,20 @@ def _judged(
     lower = steps.cost.lower[:rows]
     columns = (held, plain, drafts, loop.cut.count, numpy.minimum(loop.cut.size, ask.new), lower)
     more = zip(*(numpy.broadcast_to(value, rows).tolist() for value in columns), strict=True)
+    packs = zip(*(numpy.broadcast_to(one, rows).tolist() for pair in loop.packed for one in pair), strict=True)
+    packed = [tuple(zip(one[::2], one[1::2], strict=True)) for one in packs] or [()] * rows
     bounds = _bounds(steps.cost)[:rows]
     per_token = float(kv_bytes_per_token(model, lot.plan.kv))
     plans = {place: lot.one(place) for place in sorted(set(places.tolist()))}
     found: list[Config] = []
-    for place, own, bound, others in zip(places.tolist(), _states(loop, rows), bounds, more, strict=True):
+    for place, own, bound, pack, others in zip(places.tolist(), _states(loop, rows), bounds, packed, more, strict=True):
         heavy, step_s, drafted, chunks, size, least = others
         between = ask.tpot is not None and ask.output > 1  # an answer of one token has no time between tokens
         meets = (ask.ttft is None or own.ttft <= ask.ttft) and (not between or own.tpot <= ask.tpot)
         found.append(
             Config(
                 lot.pieces[place], plans[place], int(own.batch), own, own.prefill, step_s, least, heavy,
-                per_token, bound, int(most[place]), meets, drafted, int(chunks), int(size), engine.name,
+                per_token, bound, int(most[place]), meets, drafted, int(chunks), int(size), engine.name, pack,
             )
         )  # fmt: skip
     return found

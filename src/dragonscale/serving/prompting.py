@@ -47,8 +47,8 @@ class Chunks:
 
     @property
     def budgets(self) -> Any:
-        """Iterations' worth of tokens in one prompt."""
-        return numpy.where(self.count > 1, self.new / self.size, 1 / self.together)
+        """Iterations' worth of tokens in one prompt, of all ranks together."""
+        return numpy.where(self.count > 1, self.new / self.size, 1.0) / self.together
 
 
 def chunks_of(deployment: Deployment, new: int, past: int, decodes: Any) -> Chunks:
@@ -146,11 +146,14 @@ def decode_steps(deployment: Deployment, batch: Any, prompt: int, output: int) -
 
 @dataclass(frozen=True)
 class Served:
-    """The steady state of many batches, how many sequences decode in each, and the chunks of their prompts."""
+    """The steady state of many batches, how many sequences decode in each, and the chunks of their prompts. Where prompts run by
+    themselves, `packed` has numbers of them that are prefilled together, with the seconds: one, one on every data rank, and as many
+    as an iteration takes."""
 
     state: Steady
     decoding: Any
     cut: Chunks
+    packed: tuple[tuple[Any, Any], ...] = ()
 
 
 def served(
@@ -180,7 +183,14 @@ def served(
     else:
         prompt = replace(_times(deployment, cut, 1 + first.coming, nobody, keys, nobody), alone=prompt.alone)
     found = closed_loop(batch, token_s, prompt, output, front, habits, guess=first)
-    return Served(found.state, found.decoding, cut)
+    return Served(found.state, found.decoding, cut, () if limits.beside else _packed(deployment, cut, prompt, keys))
+
+
+def _packed(deployment: Deployment, cut: Chunks, prompt: PromptTimes, keys: float) -> tuple[tuple[Any, Any], ...]:
+    """See `Served`."""
+    ranks, one = numpy.minimum(deployment.plan.data, cut.together), numpy.ones_like(cut.count)
+    each = prompt.alone if numpy.all(ranks <= 1) else prefill_seconds(deployment, cut, [ranks], 0.0 * one, keys)[0][0]
+    return (one, prompt.alone), (ranks, each), (cut.together, prompt.by_count(cut.together))
 
 
 def _times(deployment: Deployment, cut: Chunks, near: Any, decodes: Any, keys: float, plain: Any) -> PromptTimes:

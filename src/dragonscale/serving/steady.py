@@ -97,8 +97,10 @@ class PromptTimes:
     @property
     def full_s(self) -> Any:
         """Of a replica's time what a prompt takes when there is always another behind it."""
-        packed = self.by_count(self.together) - self.plain * (1 - self.budgets / self.chunks)
-        return where(self.chunks > 1, packed, self.by_count(self.together) / self.together)
+        unused = where(
+            self.chunks > 1, 1 - self.budgets * self.together / self.chunks, 0.0
+        )  # of the last chunk's iteration
+        return (self.by_count(self.together) - self.plain * unused) / self.together
 
 
 @dataclass(frozen=True)
