@@ -98,6 +98,7 @@ RANKS = [
     ("deepseek-v3", "h200:8", "data=8,expert=8,tensor=1,weights=fp8,compute=fp8_block", "vllm", 1024, 100),
     ("deepseek-v3", "h200:8", "data=8,expert=8,tensor=1,weights=fp8,compute=fp8_block", "vllm", 2048, 200),
     ("deepseek-v3", "tpu7x:2x2x2", "data=8,expert=8,tensor=1,weights=fp8,compute=fp8", "vllm-tpu", 1024, 100),
+    ("deepseek-v3", "tpu7x:2x2x2", "data=8,expert=8,tensor=1,weights=fp8,compute=fp8", "vllm-tpu", 1024, 500),
     ("qwen3-30b-a3b", "l40s:4", "data=4,expert=4,tensor=1", "vllm", 2048, 49),
     ("mixtral-8x7b", "h100:8", "data=4,expert=4,tensor=2", "vllm", 4096, 64),
 ]
