@@ -70,3 +70,10 @@ def test_files_of_one_source_are_held_against_the_shipped_bands() -> None:
     found = coverage(one, 0.1)
     assert found["covered"] == pytest.approx(0.5)
     assert not found["sources_left_out"]
+
+
+def test_what_is_expected_lies_in_its_own_band() -> None:
+    """Also where nearly all runs of a kind were slower than expected."""
+    for name in tables()["kinds"]:
+        band = band_of(RunKind("h100", "generic", False), {"all": tables()["kinds"][name]})
+        assert band.low <= 0.0 <= band.high, name

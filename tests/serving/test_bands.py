@@ -8,7 +8,8 @@ import pytest
 from dragonscale.evidence.serving_bands import ServedResidual, best_stretch, best_tail, inside, kinds_of, left_out
 from dragonscale.hardware.catalogue import chip_names
 from dragonscale.reports.serve.errors import bands_for, expected_error
-from dragonscale.serving.bands import GENERATIONS, LEAST, MEASURES, ServedKind, band_of, tables
+from dragonscale.serving.bands import FAMILIES, GENERATIONS, LEAST, MEASURES, ServedKind, band_of, tables
+from dragonscale.serving.engine import engines
 from dragonscale.training.bands import NOMINAL
 
 H100 = ServedKind("h100", "vllm", False)
@@ -56,6 +57,22 @@ def test_measured_kinds_have_errors_of_their_own() -> None:
     assert dense.tpot < moe.tpot
     assert "estimated" not in moe.source
     assert bands_for(ServedKind("h100", "trtllm", False)) != bands_for(ServedKind("h100", "vllm", False))
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_what_is_expected_lies_in_its_own_band(measure: str) -> None:
+    """Of every chip, engine and kind of model, and of kinds whose runs were all slower or all quicker."""
+    names = sorted({*FAMILIES, *engines(), "somebody's own"})
+    for chip in (*chip_names(), "a new chip"):
+        for engine in names:
+            for moe in (False, True):
+                low, high = band_of(ServedKind(chip, engine, moe), measure).around(2.0)
+                assert 0 < low <= 2.0 <= high < math.inf, (chip, engine, moe)
+    for one_side in ({"low": 0.1, "high": 0.4}, {"low": -0.4, "high": -0.1}):
+        among = {"all": {**one_side, "runs": 100, "median": 0.2}}
+        low, high = band_of(H100, measure, among).around(2.0)
+        assert low <= 2.0 <= high
+        assert (low, high) != (2.0, 2.0)
 
 
 def test_the_bands_that_answers_carry() -> None:

@@ -14,6 +14,7 @@ from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, best, explore, frontier, judge, load_for, replicas_for
+from dragonscale.serving.narrowing import NEARLY
 from dragonscale.serving.phases import decode, iteration_cost, prefill
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prefix import rooms
@@ -64,7 +65,7 @@ def test_the_best_meets_the_targets_at_the_least_cost() -> None:
     assert first.state.tpot <= 0.03
     assert first.state.ttft <= 0.5
     costs = [one.usd_per_mtok for one in found if one.meets and one.usd_per_mtok is not None]
-    assert first.usd_per_mtok == min(costs)
+    assert first.usd_per_mtok <= min(costs) / (1 - NEARLY)  # of the cheapest, or a smaller batch that makes as many
     rate = replace(ask, rate=20.0)
     fleet = best(found, rate)[0]
     assert replicas_for(fleet, rate) * float(fleet.state.requests) * load_for(fleet, rate) >= 20.0 * (1 - 1e-9)
@@ -75,9 +76,10 @@ def test_the_best_meets_the_targets_at_the_least_cost() -> None:
     loads = [load_for(full, replace(ASK, ttft=ttft)) for ttft in (None, float(full.state.ttft) * 1.01, 10.0)]
     assert loads[0] == 0.85
     assert loads[1] <= loads[2] <= 0.97  # looser targets let replicas run fuller
-    # the batch is the largest that meets them, whatever the range that is looked at first has
+    # the largest batch that meets them is among those judged, whatever the range that is looked at first has
     lot = Lot((first.piece,), stack([first.plan], FP8, first.plan.spread))
-    assert not judge(MODEL, lot, ENGINE, ask, [first.batch + 1])[0].meets
+    largest = max(one.batch for one in found if (one.piece, one.plan, one.meets) == (first.piece, first.plan, True))
+    assert not judge(MODEL, lot, ENGINE, ask, [largest + 1])[0].meets
 
 
 def test_only_the_batches_asked_for() -> None:

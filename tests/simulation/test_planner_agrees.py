@@ -1,12 +1,14 @@
 """The simulator and the planner never disagree: step times are the same function, and a fleet at a steady load does what the
 planner's steady state says."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy
 import pytest
 
 from dragonscale.serving.deployment import Deployment, deploy
+from dragonscale.serving.engine import adjust
 from dragonscale.serving.frontier import Ask, Config, judge
 from dragonscale.serving.phases import Iteration, iteration_cost
 from dragonscale.serving.space import Formats, Lot, stack
@@ -56,10 +58,14 @@ def deployed(name: str) -> Deployment:
 
 
 def errors(name: str, clients: int | str, prompt: int, output: int) -> tuple[float, float, float] | None:
-    """The planner's TPOT, TTFT and tokens/s over those of so many simulated clients, less one; None where they do not fit. Clients
-    start one after the other and outputs vary by half, so that requests are in every phase at any time."""
-    deployment = deployed(name)
-    most = planned(deployment, Ask(prompt, output * 3 // 2), (1,))[0].most
+    """The planner's TPOT, TTFT and tokens/s over those of so many simulated clients, less one; None where they do not fit."""
+    return compared(deployed(name), clients, prompt, output)
+
+
+def compared(deployment: Deployment, clients: int | str, prompt: int, output: int) -> tuple[float, float, float] | None:
+    """The same of a deployment. Clients start one after the other and outputs vary by half, so that requests are in every phase
+    at any time."""
+    most = planned(deployment, Ask(prompt, output * 3 // 2), (deployment.plan.data,))[0].most
     clients = most if isinstance(clients, str) else clients
     if clients > most:
         return None
@@ -86,6 +92,26 @@ def test_clients_in_a_closed_loop_get_what_the_planner_says(name, clients, promp
     assert abs(tpot) < 0.03
     assert abs(tokens) < 0.03
     assert abs(ttft) < (0.01 if clients == 1 else 0.05)
+
+
+RANKS = [
+    ("deepseek-v3", "h200:8", "data=8,expert=8,tensor=1,weights=fp8,compute=fp8_block", "vllm", 1024, 100),
+    ("deepseek-v3", "h200:8", "data=8,expert=8,tensor=1,weights=fp8,compute=fp8_block", "vllm", 2048, 200),
+    ("deepseek-v3", "tpu7x:2x2x2", "data=8,expert=8,tensor=1,weights=fp8,compute=fp8", "vllm-tpu", 1024, 100),
+    ("deepseek-v3", "tpu7x:2x2x2", "data=8,expert=8,tensor=1,weights=fp8,compute=fp8", "vllm-tpu", 1024, 500),
+    ("qwen3-30b-a3b", "l40s:4", "data=4,expert=4,tensor=1", "vllm", 2048, 49),
+    ("mixtral-8x7b", "h100:8", "data=4,expert=4,tensor=2", "vllm", 4096, 64),
+]
+
+
+@pytest.mark.parametrize(("model", "on", "plan", "engine", "budget", "clients"), RANKS)
+def test_data_ranks_with_a_small_budget_each_get_what_the_planner_says(model, on, plan, engine, budget, clients):
+    deployment = deploy(model, on, plan, engine)
+    small = adjust(deployment.engine, scheduling={"max_tokens": budget})
+    tpot, ttft, tokens = compared(replace(deployment, engine=small), clients, 2048, 256) or (1.0, 1.0, 1.0)
+    assert abs(tpot) < 0.05
+    assert abs(tokens) < 0.05
+    assert abs(ttft) < 0.5  # prompts that wait for a chunk of their own rank are known worst
 
 
 @pytest.mark.slow

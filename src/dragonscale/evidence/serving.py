@@ -103,7 +103,7 @@ def predict(run: ServedRun, table: StepTable) -> tuple[float, float]:
     """Mean seconds to the first token and between tokens."""
     row, recipe, own = run.row, run.recipe, table.deployment.engine
     poll = recipe.poll[0 if row.clients < 16 else 1]
-    scheduler = replace(scheduler_of(own), sequences=run.sequences, tokens=_budget(run), poll=poll)
+    scheduler = replace(scheduler_of(own), sequences=run.sequences, tokens=_budget(run), ranks=run.plan.data, poll=poll)
     times: StepTimes = Reused(table, recipe.reuse) if recipe.reuse else table
     pace = 1.0
     if run.drafts:

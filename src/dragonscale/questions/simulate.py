@@ -63,7 +63,7 @@ class SimulateQuestion:
     prompt: Text = PROMPT.but(about="Prompt tokens, on average (2048).", default="")
     output: Text = OUTPUT.but(about="Output tokens, on average (256).", default="")
     lengths: Text = Text(
-        "fixed, uniform (from half to one and a half), varied (outputs alone do; of --clients without it) or lognormal.",
+        "varied (outputs from half to one and a half; the default), uniform (prompts too), fixed or lognormal.",
         default="", value="KIND", offers=("fixed", "uniform", "varied", "lognormal"),
     )  # fmt: skip
     cv: Real = Real("Coefficient of variation of lognormal lengths.", default=1.0, value="X")

@@ -77,8 +77,8 @@ class ServedKind:
 
 @dataclass(frozen=True)
 class ServedBand:
-    """Four of five of `runs` runs were between 1 + low and 1 + high times what was expected; `median` is the median error.
-    `estimated`: neither kernels nor enough runs of such a chip were measured."""
+    """Four of five of `runs` runs were between 1 + low and 1 + high times what was expected, which lies within the band itself;
+    `median` is the median error. `estimated`: neither kernels nor enough runs of such a chip were measured."""
 
     low: float
     high: float
@@ -110,7 +110,8 @@ def tables() -> dict[str, Any]:
 
 
 def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch: float = 0.0) -> ServedBand:
-    """The band of the narrowest kind that has enough runs."""
+    """The band of the narrowest kind that has enough runs, stretched where it is estimated. Where nearly all runs of a kind were on one
+    side of what was expected, it reaches to that from there: nobody is told a number that its own band denies."""
     shipped = tables()[measure]
     found = shipped["kinds"] if among is None else among
     name = next((name for name in kind.names if found.get(name, {}).get("runs", 0) >= LEAST), "all")
@@ -120,7 +121,7 @@ def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch:
     estimated = own < LEAST and (alike < LEAST or not fitted_kernels(kind.chip))
     wider = (stretch or shipped["stretch"]) if estimated else 1.0
     low, high = (math.expm1(wider * math.log1p(row[side])) for side in ("low", "high"))
-    return ServedBand(low, high, row["median"], int(row["runs"]), name, estimated)
+    return ServedBand(min(low, 0.0), max(high, 0.0), row["median"], int(row["runs"]), name, estimated)
 
 
 @functools.cache

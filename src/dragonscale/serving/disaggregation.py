@@ -10,9 +10,9 @@ with arrivals of variance 1/k and constant service, W = S/(2k) · load/(1 − lo
 Langenbach-Belz for arrivals that are more regular than random; its tail falls off exponentially. Targets are means; the 95th
 percentile of the TTFT is told beside them, and kept too where a rate is asked for. The first token comes with the cache.
 
-Where prompts share iterations (ranks in step, short prompts), n of them take a + b n seconds. Those that come during one iteration
-are prefilled together in the next: they wait for what is left of it, half of T = a/(1 - λb) at λ prompts a second, and then for
-each other.
+Where prompts share iterations (ranks in step, short prompts), n of them take a + b n seconds, with a smaller b while some ranks have
+none. Those that come during one iteration are prefilled together in the next: they wait for what is left of it, half of
+T = a/(1 - λb) at λ prompts a second, and then for each other.
 
 The configurations that are paired here are those of an engine that runs prompts by themselves (`alone`).
 """
@@ -39,13 +39,16 @@ MOST_DECODING = 0.95
 """Of a decode pool, whose batches only grow with the load."""
 SHARING = 1.15
 """Prompts share iterations if so much more of them is prefilled together than one after the other."""
+UNSHARED = 0.97
+"""The most of the time that replicas are busy with single prompts: above it queues are long, and prompts share iterations."""
 SPREAD = 1.65
 """Standard deviations above the mean that a decode replica has places for: 95% of a normal distribution."""
 
 
 def alone(engine: Engine) -> Engine:
-    """The engine with prompts in iterations of their own, as a pool for prefill runs them."""
-    return adjust(engine, scheduling={"scheduler": "continuous", "mixed": False})
+    """The engine with prompts in iterations of their own, as a pool for prefill runs them: in chunks where the engine cuts them."""
+    cut = engine.scheduling.scheduler == "chunked"
+    return adjust(engine, scheduling={"scheduler": "chunked" if cut else "continuous", "mixed": False})
 
 
 @dataclass(frozen=True)
@@ -105,19 +108,26 @@ class Pools:
         if many > SHARING:
             busy, iteration, others = self.shared_iteration(load)
             return busy * (iteration / 2 + others)
+        load = self.unshared(load)
         regular = math.exp(-2 * (1 - load) / (3 * max(load, 1e-9)) * (1 - 1 / turns) ** 2 * turns)
-        return regular * whole / (2 * turns * many) * load ** (math.sqrt(2 * (many + 1)) - 1) / (1 - load)
+        return regular * whole / (2 * turns) * load / (1 - load)
+
+    def unshared(self, load: float) -> float:
+        """The part of the time that replicas are busy with prompts one after the other, at a load of what they do with full iterations."""
+        return min(load * max(self.prefill.prefill_s / prompt_share(self.prefill), 1.0), UNSHARED)
 
     def shared_iteration(self, load: float) -> tuple[float, float, float]:
         """How often a prompt finds all replicas busy (M/D/k, after Sakasegawa), the seconds of the iterations that they run, and how
         much longer the next is for those that come meanwhile."""
-        whole, share = self.prefill.prefill_s, prompt_share(self.prefill)
-        full = float(self.prefill.state.prefill)
-        each = min(max(full - whole, 0.0) / max(full / share - 1, 1e-9), share)  # of one more prompt
-        rate = load / share
-        iteration = max((whole - each) / (1 - rate * each), whole)
+        whole, rate, each, iteration = self.prefill.prefill_s, load / prompt_share(self.prefill), 0.0, 0.0
+        for (few, low), (many, high) in pairwise(self.prefill.packed):
+            if many > few:
+                each = (high - low) / (many - few)  # of one more prompt
+                iteration = max((low - each * few) / max(1 - rate * each, 1e-9), whole)
+                if rate * iteration <= many:
+                    break
         busy = min(rate * whole, 1.0) ** (math.sqrt(2 * (self.prefills + 1)) - 1)
-        return busy, iteration, each * rate * iteration
+        return busy, iteration, iteration - whole + each
 
     @property
     def tokens_per_chip(self) -> float:
@@ -162,9 +172,8 @@ class Pools:
         if many > SHARING:  # nearly the whole of an iteration, and of one that is itself long
             busy, iteration, others = self.shared_iteration(self.prefill_load)
             return self.unqueued_ttft + (iteration + 1.7 * others if busy > 0.05 else 0.0)
-        scale = self.prefill.prefill_s / (
-            2 * self.prefills * max(many, 1.0) * (1 - self.prefill_load)
-        )  # of those who wait at all
+        free = 1 - self.unshared(self.prefill_load)
+        scale = self.prefill.prefill_s / (2 * self.prefills * free)  # of those who wait at all
         return self.unqueued_ttft + scale * math.log(max(20 * waiting / scale, 1.0))
 
     @property
@@ -210,9 +219,11 @@ class Pools:
 
 
 def prompt_share(config: Config) -> float:
-    """Seconds that one prompt takes of a prefill replica: every data place and pipeline stage has some of its own, and short
-    ones go together."""
-    return float(config.state.added)
+    """Seconds that one prompt takes of a prefill replica that has nothing else to do and always another prompt: every data place
+    and pipeline stage has some of its own, and short ones go together. (Those that happen to meet in a replica that also decodes
+    are fewer.)"""
+    together, seconds = config.packed[-1]
+    return seconds / together
 
 
 def decode_step(config: Config) -> float:
@@ -270,7 +281,7 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     draining = first_of_each(ends or configs, lambda one: decode_step(one) * one.chips / one.batch, CANDIDATES)
     own = _by_plan(configs)
     # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at
-    feeding = [replace(one, prefill_s=own[_plan_of(one)][0].prefill_s) for one in feeding]
+    feeding = [replace(one, prefill_s=one.packed[0][1]) for one in feeding]
     pairs = [
         pools(
             start,

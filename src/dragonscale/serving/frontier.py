@@ -23,7 +23,7 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.lines import IterationCost
-from dragonscale.serving.narrowing import narrowed
+from dragonscale.serving.narrowing import NEARLY, narrowed, unqueued
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.prompting import Served, decode_steps, served
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
@@ -92,6 +92,9 @@ class Config:
     chunk_tokens: int = 0
     engine: str = ""
     """The name of the engine that runs it."""
+    packed: tuple[tuple[float, float], ...] = ()
+    """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data rank, and as many
+    as an iteration takes. Empty of an engine that runs prompts beside decoding sequences."""
 
     @property
     def chips(self) -> int:
@@ -101,6 +104,11 @@ class Config:
     def tokens_per_chip(self) -> float:
         """Output tokens per second and chip."""
         return float(self.state.tokens) / self.chips
+
+    @property
+    def queues(self) -> bool:
+        """Whether a prompt waits for others longer than it takes itself."""
+        return bool(self.state.waiting > self.state.prefill)
 
     @property
     def usd_per_mtok(self) -> float | None:
@@ -144,7 +152,7 @@ def judge(
         return _judged(model, lot, engine, ask, places, batch, most, room, draft)
 
     found = at(rows)
-    return found if batches is not None else [*found, *narrowed(at, rows, found)]
+    return found if batches is not None else [*found, *narrowed(at, rows, found), *unqueued(at, rows, found)]
 
 
 def _batches(given: Sequence[int] | None, most: int) -> list[int]:
@@ -185,18 +193,20 @@ def _judged(
     lower = steps.cost.lower[:rows]
     columns = (held, plain, drafts, loop.cut.count, numpy.minimum(loop.cut.size, ask.new), lower)
     more = zip(*(numpy.broadcast_to(value, rows).tolist() for value in columns), strict=True)
+    packs = zip(*(numpy.broadcast_to(one, rows).tolist() for pair in loop.packed for one in pair), strict=True)
+    packed = [tuple(zip(one[::2], one[1::2], strict=True)) for one in packs] or [()] * rows
     bounds = _bounds(steps.cost)[:rows]
     per_token = float(kv_bytes_per_token(model, lot.plan.kv))
     plans = {place: lot.one(place) for place in sorted(set(places.tolist()))}
     found: list[Config] = []
-    for place, own, bound, others in zip(places.tolist(), _states(loop, rows), bounds, more, strict=True):
+    for place, own, bound, pack, others in zip(places.tolist(), _states(loop, rows), bounds, packed, more, strict=True):
         heavy, step_s, drafted, chunks, size, least = others
         between = ask.tpot is not None and ask.output > 1  # an answer of one token has no time between tokens
         meets = (ask.ttft is None or own.ttft <= ask.ttft) and (not between or own.tpot <= ask.tpot)
         found.append(
             Config(
                 lot.pieces[place], plans[place], int(own.batch), own, own.prefill, step_s, least, heavy,
-                per_token, bound, int(most[place]), meets, drafted, int(chunks), int(size), engine.name,
+                per_token, bound, int(most[place]), meets, drafted, int(chunks), int(size), engine.name, pack,
             )
         )  # fmt: skip
     return found
@@ -301,7 +311,8 @@ def replicas_for(config: Config, ask: Ask) -> int:
 
 
 def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
-    """Those that meet the targets, cheapest per token first (most tokens per chip where there is no price); one batch each.
+    """Those that meet the targets, cheapest per token first (most tokens per chip where there is no price); one batch each, the
+    smallest that makes nearly as many tokens: a larger one only makes its requests wait.
 
     With a rate, what counts is the fleet: as many whole replicas as it takes.
     """
@@ -314,14 +325,34 @@ def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
             return (not one.meets, chips * (price or 1.0) if price is not None else math.inf, chips, per_chip)
         return (not one.meets, math.inf if one.usd_per_mtok is None else one.usd_per_mtok, per_chip)
 
-    return first_of_each(configs, worth, count)
+    alike: dict[tuple[str, str], list[Config]] = {}
+    for one in configs:
+        alike.setdefault(_place_of(one), []).append(one)
+    return [_smallest(one, alike[_place_of(one)], ask) for one in first_of_each(configs, worth, count)]
+
+
+def _smallest(leader: Config, others: Sequence[Config], ask: Ask) -> Config:
+    """The smallest batch of a plan that does what the best of them does, in as many replicas and nearly as well."""
+    enough = [
+        one
+        for one in others
+        if one.meets == leader.meets
+        and one.engine == leader.engine
+        and one.tokens_per_chip >= (1 - NEARLY) * leader.tokens_per_chip
+        and (ask.rate is None or replicas_for(one, ask) <= replicas_for(leader, ask))
+    ]
+    return min(enough, key=lambda one: (one.batch, -one.tokens_per_chip))
+
+
+def _place_of(config: Config) -> tuple[str, str]:
+    return str(config.piece), str(config.plan)
 
 
 def first_of_each(configs: Sequence[Config], order: Callable[[Config], Any], count: int) -> list[Config]:
     """The first configurations in some order, one batch (and one engine) of each plan."""
     chosen: dict[tuple[str, str], Config] = {}
     for one in sorted(configs, key=order):
-        chosen.setdefault((str(one.piece), str(one.plan)), one)
+        chosen.setdefault(_place_of(one), one)
         if len(chosen) >= count:
             break
     return list(chosen.values())

@@ -1,4 +1,5 @@
-"""From a range of batches to the largest that meets the targets: whole numbers between two of the range, a few at a time."""
+"""From a range of batches to the largest that meets the targets, and to the smallest that does as much as one at which prompts queue:
+whole numbers between two of the range, a few at a time."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -6,12 +7,18 @@ from typing import Protocol, TypeVar
 ROUNDS = 4
 """Of narrowing down a batch, an eighth of the range each: enough for gaps of thousands."""
 
+NEARLY = 0.02
+"""Of its tokens what a batch may make fewer than the best of its plan. Steps are expected to 5 to 10%, so 2% is no difference, and
+where prefill takes all the time a batch that makes 1% more is one that queues."""
+
 
 class JudgedBatch(Protocol):
     """A configuration that was judged."""
 
     @property
     def batch(self) -> int: ...
+    @property
+    def queues(self) -> bool: ...
     @property
     def meets(self) -> bool: ...
     @property
@@ -33,6 +40,36 @@ def narrowed(
         for place, one in met.items()
         if place in missed and missed[place].tokens_per_chip >= goal
     }
+    return _halved(at, open_, lambda _, one: one.meets)
+
+
+def unqueued(
+    at: Callable[[Sequence[tuple[int, int]]], list[One]], rows: Sequence[tuple[int, int]], found: Sequence[One]
+) -> list[One]:
+    """For each plan whose best batch makes prompts wait for others longer than they take themselves: smaller batches, down to the
+    smallest that makes nearly as many tokens."""
+    by_plan: dict[int, list[One]] = {}
+    for (place, _), one in zip(rows, found, strict=True):
+        if one.meets:
+            by_plan.setdefault(place, []).append(one)
+    best = {place: max(own, key=lambda one: one.tokens_per_chip) for place, own in by_plan.items()}
+    wanted = {place: (1 - NEARLY) * one.tokens_per_chip for place, one in best.items() if one.queues}
+    open_ = {
+        place: (
+            max((one.batch for one in by_plan[place] if one.tokens_per_chip < enough), default=by_plan[place][0].batch),
+            min(one.batch for one in by_plan[place] if one.tokens_per_chip >= enough),
+        )
+        for place, enough in wanted.items()
+    }
+    return _halved(at, open_, lambda place, one: one.tokens_per_chip < wanted[place])
+
+
+def _halved(
+    at: Callable[[Sequence[tuple[int, int]]], list[One]],
+    open_: dict[int, tuple[int, int]],
+    below: Callable[[int, One], bool],
+) -> list[One]:
+    """Batches of each plan between two, closer and closer to where they are not `below` any more."""
     more: list[One] = []
     for _ in range(ROUNDS):
         wanted = [(place, batch) for place, (low, high) in open_.items() for batch in _inside(low, high)]
@@ -42,7 +79,7 @@ def narrowed(
         more += tried
         for (place, batch), one in zip(wanted, tried, strict=True):
             low, high = open_[place]
-            open_[place] = (max(low, batch), high) if one.meets else (low, min(high, batch))
+            open_[place] = (max(low, batch), high) if below(place, one) else (low, min(high, batch))
     return more
 
 

@@ -47,8 +47,8 @@ class Chunks:
 
     @property
     def budgets(self) -> Any:
-        """Iterations' worth of tokens in one prompt."""
-        return numpy.where(self.count > 1, self.new / self.size, 1 / self.together)
+        """Iterations' worth of tokens in one prompt, of all ranks together."""
+        return numpy.where(self.count > 1, self.new / self.size, 1.0) / self.together
 
 
 def chunks_of(deployment: Deployment, new: int, past: int, decodes: Any) -> Chunks:
@@ -97,13 +97,14 @@ def prefill_seconds(
     beside = {"decodes": decodes, "keys": keys} if numpy.any(decodes > 0) else {}
     before = cut.past + (cut.count - 1) * cut.size
     asked = [Iteration(prompts=count, tokens=cut.last, past=before, **beside) for count in counts]
-    several = bool(numpy.any(cut.count > 1))
-    if several:
-        middle = cut.past + numpy.maximum(cut.count - 2, 0) / 2 * cut.size
-        asked.append(Iteration(prompts=1.0, tokens=cut.size, past=middle, **beside))
-    *ends, full = [*seconds(costs(deployment, rows, asked), rows, len(asked)), *([] if several else [0.0])]
-    fills = numpy.where(cut.count > 1, numpy.maximum(full - ends[0], 0.0), 0.0)
-    return [end + (cut.count - 1) * full for end in ends], fills
+    if not numpy.any(cut.count > 1):
+        return seconds(costs(deployment, rows, asked), rows, len(asked)), 0.0
+    middle = cut.past + numpy.maximum(cut.count - 2, 0) / 2 * cut.size
+    asked += [Iteration(prompts=count, tokens=cut.size, past=middle, **beside) for count in counts]
+    found = seconds(costs(deployment, rows, asked), rows, len(asked))
+    ends, full = found[: len(counts)], found[len(counts) :]
+    fills = numpy.where(cut.count > 1, numpy.maximum(full[0] - ends[0], 0.0), 0.0)
+    return [end + (cut.count - 1) * each for end, each in zip(ends, full, strict=True)], fills
 
 
 def piecewise(knots: list[Any], values: list[Any]) -> Callable[[Any], Any]:
@@ -145,11 +146,14 @@ def decode_steps(deployment: Deployment, batch: Any, prompt: int, output: int) -
 
 @dataclass(frozen=True)
 class Served:
-    """The steady state of many batches, how many sequences decode in each, and the chunks of their prompts."""
+    """The steady state of many batches, how many sequences decode in each, and the chunks of their prompts. Where prompts run by
+    themselves, `packed` has numbers of them that are prefilled together, with the seconds: one, one on every data rank, and as many
+    as an iteration takes."""
 
     state: Steady
     decoding: Any
     cut: Chunks
+    packed: tuple[tuple[Any, Any], ...] = ()
 
 
 def served(
@@ -179,7 +183,14 @@ def served(
     else:
         prompt = replace(_times(deployment, cut, 1 + first.coming, nobody, keys, nobody), alone=prompt.alone)
     found = closed_loop(batch, token_s, prompt, output, front, habits, guess=first)
-    return Served(found.state, found.decoding, cut)
+    return Served(found.state, found.decoding, cut, () if limits.beside else _packed(deployment, cut, prompt, keys))
+
+
+def _packed(deployment: Deployment, cut: Chunks, prompt: PromptTimes, keys: float) -> tuple[tuple[Any, Any], ...]:
+    """See `Served`."""
+    ranks, one = numpy.minimum(deployment.plan.data, cut.together), numpy.ones_like(cut.count)
+    each = prompt.alone if numpy.all(ranks <= 1) else prefill_seconds(deployment, cut, [ranks], 0.0 * one, keys)[0][0]
+    return (one, prompt.alone), (ranks, each), (cut.together, prompt.by_count(cut.together))
 
 
 def _times(deployment: Deployment, cut: Chunks, near: Any, decodes: Any, keys: float, plain: Any) -> PromptTimes:

@@ -97,8 +97,10 @@ class PromptTimes:
     @property
     def full_s(self) -> Any:
         """Of a replica's time what a prompt takes when there is always another behind it."""
-        packed = self.by_count(self.together) - self.plain * (1 - self.budgets / self.chunks)
-        return where(self.chunks > 1, packed, self.by_count(self.together) / self.together)
+        unused = where(
+            self.chunks > 1, 1 - self.budgets * self.together / self.chunks, 0.0
+        )  # of the last chunk's iteration
+        return (self.by_count(self.together) - self.plain * unused) / self.together
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,10 @@ def _at_rate(
     last: Balance,
 ) -> Balance:  # fmt: skip
     """The latencies of requests of which so many come each second, from a guess of how many decode and come together."""
-    steps, others, coming = output - 1.0, rate * (batch - 1) / batch, last.coming
+    steps, others = output - 1.0, rate * (batch - 1) / batch
+    coming = (
+        last.coming * prompt.chunks
+    )  # to an iteration: new ones, and those of the iterations before with chunks left
     step, beside = decode(last.decoding), 1.0 if habits.beside else 0.0
     crowd = numpy.minimum(numpy.maximum(coming, 1e-9), prompt.together)
     mean = numpy.minimum(crowd / -numpy.expm1(-crowd), prompt.together)  # prompts of an iteration that has any

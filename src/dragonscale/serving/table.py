@@ -3,7 +3,9 @@
 An iteration is matmuls over all its new tokens, attention of its decoding sequences, attention of its prompts, the head
 and the host. Each part depends on one, two or three numbers, and is computed once on a grid by `iteration_cost`; between
 knots it is linear. Where the cost function is smooth the grid is coarse, where it has steps (tiles of the matmuls) it
-is fine, so a tabulated step differs from the computed one by well under a percent.
+is fine, so a tabulated step differs from the computed one by well under a percent. Grids reach as far as all data ranks of
+a replica together can be asked for, and end with a knot far beyond, so that what is asked further out follows the average
+growth and not the last tile's.
 """
 
 import math
@@ -25,6 +27,10 @@ EVERY = 256
 """Up to so many tokens the matmuls are computed for every number of them."""
 TILE = 128
 """Rows of queries that attention kernels take at a time: its waves fill up in steps of so many tokens."""
+FINE = 4096
+"""Up to so many tokens of one rank edges of tiles are knots; beyond, a tile is a small part of the whole."""
+FAR = 4.0
+"""The last knot of a grid over the one before it."""
 LATENCY = 2e-5
 """Seconds before the first byte of a cache arrives at another replica: a remote write and its notice."""
 
@@ -45,18 +51,16 @@ class StepTable:
         deployment, limits = self.deployment, self.deployment.engine.scheduling
         self.stages, self.ranks = int(deployment.plan.pipe), int(deployment.plan.data)
         self.budget = limits.max_tokens if limits.scheduler == "chunked" else math.inf
-        most = max(limits.max_tokens, limits.max_sequences, EVERY * 2)
-        every = [float(tokens) for tokens in range(1, EVERY + 1)]
-        fine = [float(edge + more) for edge in range(EVERY, min(most, 4096) + 64, 64) for more in (0, 1)][1:]
-        tokens = numpy.array([*every, *fine, *(float(edge) for edge in range(4096 + 512, most + 512, 512))])
-        self.decoding = _products(deployment, tokens)
+        most, sequences = max(limits.max_tokens, limits.max_sequences, EVERY * 2), limits.max_sequences * self.ranks
+        self.decoding = _products(deployment, _token_knots(most, self.ranks))
         counts = sorted({1, *(2**power for power in range(1, 16) if 2**power < self.ranks), self.ranks, self.ranks + 1})
+        each = _token_knots(most)  # of each prompt, which one rank computes
         self.prompting = CurveSheet(
             [float(count) for count in counts],
-            [_products(deployment, tokens, min(count, self.ranks)) for count in counts],
+            [_products(deployment, each, min(count, self.ranks)) for count in counts],
         )
-        self.head = _head(deployment, limits.max_sequences)
-        self.attending = _decoding(deployment, limits.max_sequences, self.longest)
+        self.head = _head(deployment, sequences)
+        self.attending = _decoding(deployment, sequences, self.longest)
         chunk = most * self.stages if limits.scheduler == "chunked" else max(most, self.longest)
         self.prompts = _prompting(deployment, chunk, self.longest)
         token, prompt = {"decodes": 1, "keys": 16}, {"prompts": 1, "tokens": 16}
@@ -230,6 +234,20 @@ def _within(first: float, slope: float, seconds: float) -> int:
     return count
 
 
+def _far(knots: list[float]) -> list[float]:
+    """A grid with its last knot far beyond the others."""
+    return [*knots, knots[-1] * FAR]
+
+
+def _token_knots(most: int, ranks: int = 1) -> Any:
+    """Numbers of tokens up to `most` on each rank: one by one, then on both sides of the edges of tiles, of all tokens and of each
+    rank's, then in wide steps."""
+    edges = {*range(EVERY, min(most, FINE) + 64, 64), *range(EVERY, (min(most, FINE) + 64) * ranks, 64 * ranks)}
+    wide = range((FINE + 512) * ranks, (most + 512) * ranks, 512 * ranks)
+    knots = {*range(1, EVERY + 1), *edges, *(edge + 1 for edge in edges), *wide}
+    return numpy.array(_far([float(tokens) for tokens in sorted(knots)]))
+
+
 def _rest(cost: IterationCost) -> Any:
     """An iteration without attention, head, sampling and host."""
     inside = sum(term.expected for name, term in cost.terms.items() if name not in ("scores", "head"))
@@ -244,9 +262,8 @@ def _products(deployment: Deployment, tokens: Any, prompts: int = 0) -> StepCurv
 
 
 def _head(deployment: Deployment, most: int) -> StepCurve:
-    rows = numpy.array(
-        sorted({*range(1, 65), *(round(value) for value in geometric(64, max(most, 128) * 2, 1.1))}), float
-    )
+    counts = sorted({*range(1, 65), *(round(value) for value in geometric(64, max(most, 128) * 2, 1.1))})
+    rows = numpy.array(_far([float(count) for count in counts]))
     cost = iteration_cost(deployment, Iteration(decodes=rows, keys=16), whole=True)
     values = cost.sampling + cost.terms["head"].expected
     return StepCurve([float(row) for row in rows], [float(value) for value in values])
@@ -261,18 +278,19 @@ def _attention(deployment: Deployment, grids: dict[str, Any]) -> Any:
 
 
 def _decoding(deployment: Deployment, most: int, longest: int) -> CurveSheet:
-    batches = sorted({*range(1, 17), *(round(value) for value in geometric(16, max(most, 32), 1.12))})
-    keys = [1.0, *geometric(16, max(longest, 64), 1.35)]
-    grid = numpy.meshgrid(numpy.array(batches, float), numpy.array(keys), indexing="ij")
+    counts = sorted({*range(1, 17), *(round(value) for value in geometric(16, max(most, 32), 1.12))})
+    batches = _far([float(count) for count in counts])
+    keys = _far([1.0, *geometric(16, max(longest, 64), 1.35)])
+    grid = numpy.meshgrid(numpy.array(batches), numpy.array(keys), indexing="ij")
     values = _attention(deployment, {"decodes": grid[0], "keys": grid[1]})
-    return CurveSheet([float(batch) for batch in batches], [StepCurve(keys, [float(v) for v in row]) for row in values])
+    return CurveSheet(batches, [StepCurve(keys, [float(v) for v in row]) for row in values])
 
 
 def _prompting(deployment: Deployment, most: int, longest: int) -> tuple[list[float], list[CurveSheet]]:
     counts = [1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 256.0]
-    edges = [float(edge + more) for edge in range(TILE, min(most, 4096) + 1, TILE) for more in (0, 1)]
-    tokens = [16.0, 32.0, 64.0, *edges, *(geometric(4096 * 1.15, most, 1.15) if most > 4096 * 1.15 else [])]
-    past = [0.0, *geometric(64, max(longest, 256), 1.3)]
+    edges = [float(edge + more) for edge in range(TILE, min(most, FINE) + 1, TILE) for more in (0, 1)]
+    tokens = _far([16.0, 32.0, 64.0, *edges, *(geometric(FINE * 1.15, most, 1.15) if most > FINE * 1.15 else [])])
+    past = _far([0.0, *geometric(64, max(longest, 256), 1.3)])
     grid = numpy.meshgrid(numpy.array(counts), numpy.array(past), numpy.array(tokens), indexing="ij")
     values = _attention(deployment, {"prompts": grid[0], "past": grid[1], "tokens": grid[2]})
     sheets = [CurveSheet(past, [StepCurve(tokens, [float(v) for v in row]) for row in block]) for block in values]

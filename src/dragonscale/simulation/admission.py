@@ -46,11 +46,12 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
     scheduler = replica.scheduler
     budget = scheduler.tokens - (len(replica.batch.members) * replica.queries if replica.beside else 0)
     cut = scheduler.kind == "chunked"
+    largest = max(budget // scheduler.ranks, 1)  # chunk: a prompt has the budget of one rank
     chunks: list[Chunk] = []
     for sequence in replica.prefilling:
         if budget <= 0:
             break
-        tokens = min(sequence.todo, budget) if cut else sequence.todo
+        tokens = min(sequence.todo, budget, largest) if cut else sequence.todo
         chunks.append((sequence, tokens))
         budget -= tokens
     waiting = replica.waiting
@@ -76,7 +77,7 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
             break
         sequence.todo = todo
         replica.prefilling.append(sequence)
-        tokens = min(todo, budget) if cut else todo
+        tokens = min(todo, budget, largest) if cut else todo
         chunks.append((sequence, tokens))
         budget -= tokens
     return chunks
@@ -94,7 +95,7 @@ def _enter(replica: ReplicaState, sequence: Sequence, now: float, need: int, nea
         return False
     replica.count_queue(now)
     replica.waiting.popleft()
-    replica.queued -= sequence.context
+    replica.queued -= sequence.unprefilled
     pages.admit(sequence, _tokens_of(replica, sequence), near, far)
     replica.orders += 1
     sequence.order = replica.orders

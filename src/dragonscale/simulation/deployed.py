@@ -23,6 +23,7 @@ def scheduler_of(
         kind=engine.scheduling.scheduler,
         sequences=engine.scheduling.max_sequences * data,
         tokens=engine.scheduling.max_tokens * data * stages,
+        ranks=data,
         mixed=None if engine.scheduling.scheduler == "static" else engine.scheduling.beside,
         reserve=engine.scheduling.reserve,
         page_tokens=engine.memory.page,

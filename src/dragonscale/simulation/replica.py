@@ -25,7 +25,7 @@ class Replica(ReplicaState):
         passed, rest = self._passed(now), 0.0
         if self.busy:
             rest = (self.began + batch.seconds(passed + 1) if self.steps > 1 else self.due) - now
-        ahead = self.queued + tokens + sum(sequence.todo for sequence in self.prefilling)
+        ahead = self.unprefilled + tokens
         cached = batch.cached + batch.pace * passed
         one = self.times.step(decodes, cached, ((min(ahead, budget), 0),), self.queries)
         full = decodes + len(self.prefilling) + len(self.waiting) - self.scheduler.sequences + 1
@@ -44,7 +44,7 @@ class Replica(ReplicaState):
         """A request is routed here."""
         self.count_queue(now)
         self.waiting.append(sequence)
-        self.queued += sequence.context
+        self.queued += sequence.unprefilled
         sequence.seen = 0.0
         if not self.busy:
             self.wake(now)
@@ -146,6 +146,7 @@ class Replica(ReplicaState):
         taken = batch.growth.advance(batch.step, steps) if steps and batch.grows else 0
         used = (pages.private + pages.shared + taken / 2) / pages.capacity
         self.busy_s += now - began
+        self.prompt_s += now - began if self.chunks else 0.0
         self.iterations += steps or 1
         self.batched += steps * running if steps else len(self.chunks)
         self.shared.series.add_all(began, now, {"busy": 1, "running": running, "pages": used})
@@ -209,7 +210,7 @@ class Replica(ReplicaState):
         self.shared.tally.preempted += 1
         self.count_queue(now)
         self.waiting.appendleft(victim)
-        self.queued += victim.context
+        self.queued += victim.unprefilled
 
     def delivered(self, sequence: Sequence, now: float) -> None:
         """A sequence that was sent on has arrived: its pages here are free."""

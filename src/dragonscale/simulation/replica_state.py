@@ -45,12 +45,12 @@ class ReplicaState:
         self.whole = (scheduler.reserve == "whole" or self.static) and not prefills
         self.spare = int(scheduler.watermark * pool.pages)
         self.waiting: deque[Sequence] = deque()
-        self.queued = 0  # tokens of the prompts that wait
+        self.queued = 0  # tokens to prefill of the requests that wait
         self.queue_from = 0.0
         self.version = self.orders = 0  # a version outdates the events of those before it
         self.alive, self.draining = True, False
         self.since = 0.0  # up since
-        self.busy_s = self.iterations = self.batched = self.emitted = self.prefilled = 0.0
+        self.busy_s = self.prompt_s = self.iterations = self.batched = self.emitted = self.prefilled = 0.0
         self.epoch = 0  # how often it died
         self.watched, self.look_s = shared.watch is not None, 0.0  # when it is looked at again, where somebody watches
         self.clear()
@@ -73,6 +73,11 @@ class ReplicaState:
     def load(self) -> int:
         """Requests it has."""
         return len(self.waiting) + len(self.prefilling) + self.batch.live
+
+    @property
+    def unprefilled(self) -> int:
+        """Tokens of its requests that are still to be prefilled."""
+        return self.queued + sum(sequence.todo for sequence in self.prefilling)
 
     def wake(self, now: float) -> None:
         """Look for work once everything that comes at this moment has come."""

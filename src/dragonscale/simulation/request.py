@@ -53,6 +53,11 @@ class Sequence:
         self.retries = 0
         self.seen = 0.0  # number of the first iteration that may take it
 
+    @property
+    def unprefilled(self) -> int:
+        """Tokens that a replica has to prefill of it, as far as one that queues it knows."""
+        return 0 if self.ready else self.context
+
     def grown(self, step: int) -> int:
         """Tokens produced since it joined, at this step."""
         return self.left * (step - self.joined) // self.steps if self.steps else 0

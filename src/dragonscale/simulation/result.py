@@ -36,11 +36,12 @@ class Throughput:
 
 @dataclass(frozen=True)
 class ReplicaUse:
-    """One replica over the run."""
+    """One replica over the run; `prompt_s` of its busy seconds were iterations with prompts."""
 
     index: int
     pool: str
     busy_s: float
+    prompt_s: float
     iterations: int
     mean_batch: float
     prefilled_tokens: int

@@ -1,7 +1,8 @@
 """Routers: which replica gets a request, of a simulated fleet or of the workers of `dscale run serve`.
 
 - `round_robin`: the next in turn.
-- `least_loaded`: the one with the fewest requests.
+- `least_loaded`: the one with the fewest tokens of prompts to prefill, of these the one with the fewest requests. (By requests alone
+  a replica from which many have just gone draws all that come next, which then wait for each other's prompts and end together again.)
 - `prefix_affinity`: the one that was last given the longest prefix of this prompt, unless it is much busier than the
   least busy; then, and for new prefixes, the least loaded. (SGLang's router does this, with thresholds of the same kind.)
 - `slo_aware`: the one whose predicted time to first token is shortest; prefixes it was last given count as cached.
@@ -11,7 +12,7 @@ Ties go round, so that equal replicas share the work.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 MOST_HOMES = 200_000
 """Blocks whose last replica a router remembers."""
@@ -29,6 +30,11 @@ class RoutedReplica(Protocol):
     @property
     def load(self) -> float:
         """Requests that it has."""
+        ...
+
+    @property
+    def unprefilled(self) -> int:
+        """Tokens of their prompts that are still to be prefilled."""
         ...
 
     def predict(self, tokens: int, now: float) -> float:
@@ -62,15 +68,14 @@ class Router:
         if self.kind == "round_robin":
             self.turn += 1
             return replicas[(self.turn - 1) % len(replicas)]
-        loads = [replica.load for replica in replicas]
         if self.kind == "least_loaded":
-            return self._best(replicas, loads)
+            return self._least(replicas)
         home, known = self._home(replicas, request)
         if self.kind == "slo_aware":
             wanted = [max(tokens - known, 1) if replica is home else tokens for replica in replicas]
             home = self._best(replicas, [one.predict(want, now) for one, want in zip(replicas, wanted, strict=True)])
-        elif home is None or (home.load > BUSIER * min(loads) and home.load > min(loads) + MORE):
-            home = self._best(replicas, loads)
+        elif home is None or home.load > max(BUSIER * (least := min(one.load for one in replicas)), least + MORE):
+            home = self._least(replicas)
         for block in request.blocks:
             self.homes[block] = home.index
             self.homes.move_to_end(block)
@@ -78,7 +83,10 @@ class Router:
             self.homes.popitem(last=False)
         return home
 
-    def _best(self, replicas: Sequence[Target], scores: Sequence[float]) -> Target:
+    def _least(self, replicas: Sequence[Target]) -> Target:
+        return self._best(replicas, [(replica.unprefilled, replica.load) for replica in replicas])
+
+    def _best(self, replicas: Sequence[Target], scores: Sequence[Any]) -> Target:
         least, count = min(scores), len(replicas)
         place = self.turn % count
         while scores[place] != least:

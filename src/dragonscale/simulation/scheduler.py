@@ -29,7 +29,8 @@ RESERVES = ("prompt", "whole")
 class Scheduler:
     """How one replica schedules.
 
-    `sequences` and `tokens` cap an iteration. Pages are taken for the prompt at admission and one by one afterwards, or
+    `sequences` and `tokens` cap an iteration of all `ranks` together; a prompt lies on one of them, so that no chunk is larger than a
+    rank's part of what decoding sequences leave. Pages are taken for the prompt at admission and one by one afterwards, or
     (`reserve="whole"`) for prompt and output at once, which never preempts. `watermark` is the share of pages that an
     admission must leave free (vLLM's block manager: 0.01). `draft` tokens are proposed to every sequence in each step and
     each is accepted with probability `acceptance`, given those before it (by position where it is several). While an iteration runs, `ahead` more are
@@ -40,6 +41,7 @@ class Scheduler:
     kind: str = "chunked"
     sequences: int = 256
     tokens: int = 8192
+    ranks: int = 1
     mixed: bool | None = None
     reserve: str = "prompt"
     watermark: float = 0.01
@@ -55,7 +57,7 @@ class Scheduler:
             raise unknown("engine", self.kind, KINDS)
         if self.reserve not in RESERVES:
             raise unknown("way to reserve pages called", self.reserve, RESERVES)
-        for name in ("sequences", "tokens", "page_tokens"):
+        for name in ("sequences", "tokens", "ranks", "page_tokens"):
             if getattr(self, name) < 1:
                 raise InputError(f"An engine's {name} is {getattr(self, name)}; it must be at least 1.")
         check_acceptance(self.acceptance, "An engine's acceptance")

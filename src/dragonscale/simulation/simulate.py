@@ -51,6 +51,7 @@ def _use(replica: Replica) -> ReplicaUse:
         replica.index,
         "prefill" if replica.prefills else "serve",
         replica.busy_s,
+        replica.prompt_s,
         round(replica.iterations),
         _over(replica.batched, replica.iterations),
         round(replica.prefilled),

@@ -107,8 +107,8 @@ def tables() -> dict[str, Any]:
 
 
 def band_of(kind: RunKind, among: Mapping[str, Mapping[str, float]] | None = None) -> Band:
-    """The band of the narrowest kind that has enough runs."""
+    """The band of the narrowest kind that has enough runs; it reaches to what was expected where nearly all were on one side of it."""
     found = tables()["kinds"] if among is None else among
     name = next((name for name in kind.names if found.get(name, {}).get("runs", 0) >= LEAST), "all")
     row = found[name]
-    return Band(row["low"], row["high"], int(row["runs"]), name)
+    return Band(min(row["low"], 0.0), max(row["high"], 0.0), int(row["runs"]), name)

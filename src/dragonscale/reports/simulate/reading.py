@@ -77,7 +77,8 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     question = filled(question, saved)
     deployment = _deployment(name, question, saved)
     _check_chips(deployment, str(deployment.piece))
-    traffic = read_traffic(question)
+    context = None if question.force else deployment.model.context or None
+    traffic = read_traffic(question, context)
     prefill = _prefill(question, deployment)
     forced = _refused(question, deployment, prefill, traffic.prompt + traffic.output)
     pool = read_pool(question, deployment, traffic.longest)
@@ -90,7 +91,7 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
         tuple(read_failure(part) for part in question.fail.split(",") if part.strip()),
         overhead_s=deployment.engine.host.front_s(traffic.prompt),
         queue_limit=question.queue_limit or None,
-        context=None if question.force else deployment.model.context or None,
+        context=context,
     )
     settle = 0.0
     if isinstance(traffic.source, sim.ClosedLoop) and not question.ramp:

@@ -64,7 +64,7 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     if not coming:
         clients = None if traffic.rate else saved.batch * replicas or None
         words |= {"rate": traffic.rate, "clients": clients, "ramp": question.ramp or (traffic.ramp if clients else "")}
-    words["lengths"] = question.lengths or ("varied" if words.get("clients", question.clients) else "fixed")
+    words["lengths"] = question.lengths or "varied"
     if traffic.cached and not (question.prefixes or question.trace):
         shared = round(parse_length(prompt, "--prompt")[0] * traffic.cached)
         words["prefixes"] = f"1x{shared}" if shared else ""

@@ -13,8 +13,9 @@ from dragonscale.simulation.trace_files import recorded_room
 from dragonscale.units import parse, parse_count, parse_length
 
 LENGTHS = {"fixed": 1, "uniform": 2, "varied": 2, "lognormal": 8}
-"""Kinds of lengths, and how many times the mean is the longest that step times are tabulated for. Clients whose outputs are all
-equally long fall into step and send their prompts together; of `varied` outputs they do not."""
+"""Kinds of lengths, and how many times the mean is the longest that step times are tabulated for. Requests whose outputs
+are all equally long, and came together, end together: clients fall into step and send their next prompts at once, and replicas empty
+at once. Of `varied` outputs they do not."""
 MOST_REQUESTS = 100_000_000
 
 
@@ -32,15 +33,18 @@ class AskedTraffic:
     """Tokens of a replica's KV cache when a trace was recorded; 0 where nobody says."""
 
 
-def _lengths(question: SimulateQuestion, tokens: int, varied: bool) -> Lengths:
+def _lengths(question: SimulateQuestion, tokens: int, spread: int) -> Lengths:
+    """Lengths of so many tokens on average, up to `spread` more and fewer where they are uniform."""
     if question.lengths not in LENGTHS:
         raise unknown("kind of lengths called", question.lengths, LENGTHS)
-    if question.lengths == "uniform" or (question.lengths == "varied" and varied):
-        return sim.Uniform(max(1, tokens // 2), tokens + tokens // 2)
+    if question.lengths in ("uniform", "varied") and spread:
+        return sim.Uniform(max(1, tokens - spread), tokens + spread)
     return sim.Lognormal(tokens, question.cv, 32 * tokens) if question.lengths == "lognormal" else sim.Fixed(tokens)
 
 
-def read_traffic(question: SimulateQuestion) -> AskedTraffic:
+def read_traffic(question: SimulateQuestion, context: int | None = None) -> AskedTraffic:
+    """The traffic that is asked for. `varied` outputs vary by half of their mean, and by less where the longest would not fit in the
+    model's `context` with its prompt."""
     (prompt, one), (output, other) = (
         parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output")
     )
@@ -55,7 +59,10 @@ def read_traffic(question: SimulateQuestion) -> AskedTraffic:
         return _replayed(question, requests)
     if question.ramp and not question.clients:
         raise InputError("--ramp is the time over which --clients begin; with a rate leave it out.")
-    sizes = (_lengths(question, prompt, varied=False), _lengths(question, output, varied=True))
+    spreads = prompt // 2, output // 2
+    if question.lengths == "varied":
+        spreads = 0, min(output // 2, max(context - prompt - output, 0) if context else output)
+    sizes = _lengths(question, prompt, spreads[0]), _lengths(question, output, spreads[1])
     longest = (prompt + output) * LENGTHS[question.lengths]
     prefixes = read_prefixes(question.prefixes) if question.prefixes else None
     if question.clients:

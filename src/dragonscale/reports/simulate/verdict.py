@@ -9,9 +9,12 @@ from dragonscale.simulation.backlog import Backlog
 from dragonscale.units import render
 
 BUSY = 0.97
-"""Above this share of busy time a fleet has nothing left."""
+"""Above this share of busy time batches never run empty."""
 FULL = 0.9
 """Above this occupancy the KV cache is what limits batches."""
+SHORT = 3**0.5 - 1
+"""Above this load one request queues on average where they come at random (M/D/1: load^2 / 2(1 - load) = 1); a queue below it
+has another cause."""
 TRAFFIC = "the traffic"
 """What bounds a fleet that has room for more: there is nothing to change about it."""
 NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
@@ -45,11 +48,37 @@ def verdict(
             f"The KV cache is full ({result.kv_occupancy:.0%} on average, {outcome.preempted} preemptions); a narrower --plan "
             f"kv=…, more chips per replica or more --replicas would make room. {more}".strip(),
         )
-    if result.utilisation > BUSY and result.mean_waiting > asked.fleet.pool.replicas:
-        text = "Replicas are never idle and requests queue; more --replicas would shorten the queue."
-        return "the replicas", f"{text} {more}".strip()
+    if result.utilisation > BUSY and result.mean_waiting > len(result.replicas):
+        bound, text = _queueing(asked, result)
+        return bound, f"{text} {more}".strip()
     kept = "" if load is None else f"The fleet keeps up with {_rate(asked):.3g} requests/s."
     return TRAFFIC, f"{kept} {more}".strip()
+
+
+def _queueing(asked: SimulateAsked, result: SimulationResult) -> tuple[str, str]:
+    """What requests queue for in a fleet that keeps up: places in batches, iterations for their prompts, or neither."""
+    serving = [one for one in result.replicas if one.pool == "serve"]
+    running, places = result.mean_running / len(serving), asked.fleet.pool.scheduler.sequences
+    front = [one for one in result.replicas if one.pool == ("serve" if asked.fleet.prefill is None else "prefill")]
+    share = sum(one.prompt_s for one in front) / (sum(one.busy_s for one in front) or 1.0)
+    queue = f"{result.mean_waiting:.3g} requests queue on average"
+    if running / places > max(share, SHORT):
+        return (
+            "places in batches",
+            f"{queue} for one of the {places:,} places of a replica, of which {running:.3g} are taken; "
+            "a larger --max-seqs or more --replicas would shorten the queue.",
+        )
+    if share > SHORT:
+        return (
+            "prefill",
+            f"{queue} for their prefill: {share:.0%} of a replica's time are iterations with prompts; more --replicas or a "
+            "prefill pool (--prefill-on) would shorten the queue.",
+        )
+    return (
+        "bursts",
+        f"{queue}, though iterations with prompts take {share:.0%} of a replica's time and {running:.3g} of {places:,} "
+        "places are taken: requests come to a replica together; another --router or more --replicas would shorten the queue.",
+    )
 
 
 def _overloaded(load: Backlog, result: SimulationResult) -> str:

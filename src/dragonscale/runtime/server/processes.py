@@ -96,8 +96,12 @@ class WorkerProcess:
     def load(self) -> float:
         return len(self.flights)
 
+    @property
+    def unprefilled(self) -> int:
+        return sum(len(one.request.prompt) for one in self.flights.values() if not one.tokens)
+
     def predict(self, tokens: int, now: float) -> float:  # noqa: ARG002  every worker is as fast, so tokens stand for seconds
-        return tokens + sum(len(one.request.prompt) for one in self.flights.values() if not one.tokens)
+        return tokens + self.unprefilled
 
     async def run(self) -> None:
         """Start it, again and again where it dies, until it is stopped or what it was asked for cannot be run."""

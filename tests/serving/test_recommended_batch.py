@@ -1,0 +1,63 @@
+"""The batch that is recommended: the smallest that makes nearly as many tokens as the best one that meets the targets."""
+
+from functools import cache
+
+import pytest
+
+from dragonscale.hardware import parse_slice
+from dragonscale.models import load_model
+from dragonscale.serving.engine import load_engine
+from dragonscale.serving.frontier import Ask, Config, best, explore, replicas_for
+from dragonscale.serving.space import Formats, parts_of
+
+FP8, BLOCK = Formats("fp8", "fp8", "fp8"), Formats("fp8", "fp8_block", "bf16")
+SERVED = {
+    "dense on GPUs": ("llama3-70b", "h100:8", FP8, "vllm"),
+    "small": ("llama3-8b", "h100:1", Formats("bf16", "bf16", "bf16"), "trtllm"),
+    "experts on GPUs": ("deepseek-v3", "h200:8", BLOCK, "sglang"),
+    "experts on TPUs": ("deepseek-v3", "tpu7x:2x2x2", Formats("fp8", "fp8", "bf16"), "vllm-tpu"),
+    "dense on TPUs": ("llama3-70b", "v5e:4x4", Formats("int8", "int8", "int8"), "jetstream"),
+}
+ASKS = {
+    "no target": Ask(2048, 512),
+    "no target, prefill takes the time": Ask(8192, 64),
+    "TPOT": Ask(2048, 256, tpot=0.06),
+    "TTFT": Ask(4096, 128, ttft=3.0),
+    "rate": Ask(2048, 256, tpot=0.06, rate=20.0),
+}
+
+
+@cache
+def judged(served: str, ask: str) -> list[Config]:
+    model, on, formats, engine = SERVED[served]
+    pieces = parts_of(parse_slice(on)) if on != "tpu7x:2x2x2" else [parse_slice(on)]
+    return explore(load_model(model), pieces, lambda _: [formats], load_engine(engine), ASKS[ask])
+
+
+@pytest.mark.parametrize("ask", ASKS)
+@pytest.mark.parametrize("served", SERVED)
+def test_the_smallest_batch_within_two_percent_is_recommended(served: str, ask: str) -> None:
+    configs = judged(served, ask)
+    for found in best(configs, ASKS[ask], 3):
+        alike = [one for one in configs if (one.piece, one.plan, one.meets) == (found.piece, found.plan, found.meets)]
+        if ASKS[ask].rate is not None:
+            fewest = min(replicas_for(one, ASKS[ask]) for one in alike)
+            alike = [one for one in alike if replicas_for(one, ASKS[ask]) == fewest]
+        most = max(one.tokens_per_chip for one in alike)
+        assert found in alike
+        assert found.batch == min(one.batch for one in alike if one.tokens_per_chip >= 0.98 * most)
+
+
+@pytest.mark.parametrize("served", SERVED)
+def test_prompts_do_not_queue_for_nothing(served: str) -> None:
+    """Without a target the first token takes seconds, not minutes, however large a batch fits."""
+    for ask in ("no target", "no target, prefill takes the time"):
+        for found in best(judged(served, ask), ASKS[ask], 3):
+            assert found.state.ttft < 10.0
+            smaller = [
+                one
+                for one in judged(served, ask)
+                if (one.piece, one.plan) == (found.piece, found.plan) and one.batch < 0.9 * found.batch
+            ]
+            gain = max((found.tokens_per_chip / one.tokens_per_chip for one in smaller), default=2.0)
+            assert not found.queues or gain > 1.02
