@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
+import urllib.request
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,7 +189,9 @@ def test_the_command_says_its_address_and_stops_cleanly(tmp_path: Path) -> None:
     assert port, said
     with pytest.raises(InputError, match=f"{port[1]} is in use; .*--port"):
         listen(PageSettings(port=int(port[1])))
-    time.sleep(0.2)
+    # It listens before it says so; once it answers, it hears signals too.
+    with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/health", timeout=60) as answered:
+        assert answered.status == 200
     process.send_signal(signal.SIGTERM)
     _, rest = process.communicate(timeout=20)
     assert (process.returncode, rest) == (0, "Stopped.\n")
