@@ -181,7 +181,7 @@ def wire_bytes(kind: str, volume: Number, size: Number) -> Number:
     """
     part = (size - 1) / size
     gathered = dict.fromkeys(("all_gather", "reduce_scatter"), part)
-    parts = gathered | {"all_reduce": 2 * part, "all_to_all": part / size, "permute": 1}
+    parts = gathered | {"all_reduce": 2 * part, "all_to_all": part / size, "permute": present(size)}
     if kind not in parts:
         raise unknown("collective", kind, parts)
     return volume * parts[kind]
