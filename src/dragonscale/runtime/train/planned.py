@@ -5,7 +5,7 @@ Dragonscale knows, against their datasheet. Bytes of state are the plan's own sp
 must be what the devices hold, wherever it runs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragonscale.hardware import Chip, load_chip, parse_slice
 from dragonscale.hardware.driver_names import chip_named
@@ -30,11 +30,12 @@ class PlannedStep:
 
 
 def planned(order: Order, model: Transformer) -> PlannedStep | None:
-    """The planner's verdict, if the order names a slice."""
-    if not order.slice:
+    """The planner's verdict, if the order names a slice whose chips have a rate for what the run multiplies in."""
+    if not order.slice or lacks_rate(order):
         return None
     job = make_job(model, parse_slice(order.slice), order.run.batch, order.run.seq, "dragonscale")
-    verdict = judge_one(job, order.plan)
+    plan = replace(order.plan, dtype=order.run.dtype)
+    verdict = judge_one(job, plan)
     seconds = first(verdict.seconds)
     return PlannedStep(
         slice=order.slice,
@@ -43,8 +44,16 @@ def planned(order: Order, model: Transformer) -> PlannedStep | None:
         mfu=job.model_flops / (seconds * job.slice.flops),
         hbm_bytes=first(verdict.hbm_bytes),
         state_bytes=verdict.ledger.memory["weights and optimizer"],
-        problems=tuple(problems(job, order.plan, verdict)),
+        problems=tuple(problems(job, plan, verdict)),
     )
+
+
+def lacks_rate(order: Order) -> str:
+    """That chips of the named slice have no matrix rate for the run's dtype, in a sentence; empty where they have."""
+    chip = parse_slice(order.slice).chip if order.slice else None
+    if chip is None or chip.rate(order.run.dtype) is not None:
+        return ""
+    return f"{chip.title} has no known matrix rate for {order.run.dtype}, so the step has no planned time."
 
 
 def step_flops(model: Transformer, order: Order) -> float:
