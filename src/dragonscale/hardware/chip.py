@@ -198,7 +198,7 @@ class Chip:
         return found
 
     def rate(self, dtype: str, unit: str = "matrix") -> float | None:
-        """The same, or none where the unit has neither the dtype nor a wider one: fp32 on most matrix units."""
+        """FLOP/s as `peak` says them, or None where the unit has neither the dtype nor a wider one: fp32 on most matrix units."""
         rates = self.matrix if unit == "matrix" else self.vector
         dtype_bytes(dtype)
         name, seen = dtype if dtype in rates else _COMPUTED_AS.get(dtype, dtype), set()
