@@ -5,7 +5,7 @@ READY := .venv/ready
 BROWSER := .venv/browser
 SITE := .venv/site
 
-.PHONY: setup demo test test-slow bench docs validation lint format release-check
+.PHONY: setup demo test test-slow bench docs validation refits lint format release-check
 
 setup: $(READY)
 
@@ -48,6 +48,7 @@ docs: $(READY) $(SITE)
 	$(BIN)/python -m tools.write_reference
 	$(BIN)/python -m tools.list_targets
 	$(BIN)/python -m tools.list_calc_words
+	$(BIN)/python -m tools.list_constants
 	$(BIN)/python -m tools.write_course
 	$(BIN)/python -m tools.refresh_docs
 	$(BIN)/python -m tools.draw_docs
@@ -59,6 +60,15 @@ docs: $(READY) $(SITE)
 # Predicts every measured row anew: the pictures and the table of docs/validation.md.
 validation: $(READY)
 	$(BIN)/python -m tools.draw_validation
+	$(BIN)/python -m tools.list_constants
+
+# Refits the constants of stacks and engines, scores them on runs left out, and writes the tables of the validation pages: about twenty
+# minutes of CPU. After a change of stacks.toml or engines.toml `python -m tools.list_constants` writes the constants alone.
+refits: $(READY)
+	$(BIN)/python -m tools.fit_stacks --most 40 --write
+	$(BIN)/python -m tools.fit_engines inference --most 80 --write
+	$(BIN)/python -m tools.fit_engines serving --most 50 --write
+	$(BIN)/python -m tools.fit_engines serving --halves --write
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/basedpyright && $(BIN)/lint-imports

@@ -5,7 +5,7 @@
     python -m tools.fit_engines --quick        # all of it on at most 12
     python -m tools.fit_engines --errors --write         # fit nothing: the errors at the shipped constants
     python -m tools.fit_engines serving --halves --write   # constants of half of the (model, chip) pairs on the other half
-    python -m tools.fit_engines --write        # and put the tables into docs/validation-inference.md and -serving.md
+    python -m tools.fit_engines --write        # and keep them for the pages of the docs (`tools.list_constants`)
 
 How is told in `tools/refit.py`. Engines that served clients are fitted on time per output token and
 time to first token together; the others on latencies and rates, where a rate counts as the seconds
@@ -31,15 +31,13 @@ from dragonscale.evidence.serving_rows import FORMS as SERVING
 from dragonscale.evidence.serving_rows import ServingRow, run_of
 from dragonscale.serving.engine import load_engine
 from tools.halves import halves_table, scored_halves
+from tools.list_constants import keep
 from tools.refit import (
     MEASURED,
-    ROOT,
     FitRow,
     FreeConstant,
     Refit,
     Responses,
-    constants_table,
-    errors_table,
     free_constants,
     grouped,
     labelled,
@@ -48,10 +46,8 @@ from tools.refit import (
     responses_of,
     spread,
     to_try,
-    write_block,
 )
 
-PAGES = {name: ROOT / "docs" / f"validation-{name}.md" for name in ("inference", "serving")}
 VALUES = {"inference": 4, "serving": 3}
 """Values at which a constant is tried; a served run is simulated for each."""
 Rows = Sequence[Any]
@@ -181,18 +177,17 @@ def write_halves(engines: dict[str, list], most: int, write: bool, pool: Process
 
     series, told = scored_halves(served, free, most, responses, seconds, pool)
     text = halves_table(series, [row for rows in served.values() for row in rows])
-    print("\n".join([*told, "", text]))
-    if write:
-        write_block(PAGES["serving"], "halves", text)
+    print("\n".join(told))
+    keep("serving", [], {"halves": text}, served, write)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Refit the constants of serving engines from measured runs.")
-    parser.add_argument("kinds", nargs="*", default=[*PAGES], metavar="inference|serving")
+    parser.add_argument("kinds", nargs="*", default=[*VALUES], metavar="inference|serving")
     parser.add_argument("--quick", action="store_true", help="all of it on at most 12 runs of an engine")
     parser.add_argument("--most", type=int, default=0, help="fit at most so many runs of an engine")
     parser.add_argument("--only", default="", help="only this engine")
-    parser.add_argument("--write", action="store_true", help="put the tables into the pages of the docs")
+    parser.add_argument("--write", action="store_true", help="keep it and write the pages of the docs")
     parser.add_argument("--errors", action="store_true", help="fit nothing: the errors at the shipped constants")
     parser.add_argument(
         "--halves", action="store_true", help="settle on half of the (model, chip) pairs, score the other"
@@ -211,13 +206,9 @@ def main() -> None:
                 if engines.get(name) and options.only in ("", name) and (kind == "serving" or name != "vllm"):
                     refits.append(fit_engine(kind, name, spread(engines[name], options.most), free, pool))
                     print(f"{name}: {len(refits[-1].responses.rows)} numbers", flush=True)
-            tables = {"constants": constants_table(refits), "held out": errors_table(refits)} if refits else {}
-            if not options.only:
-                tables["errors"] = errors_by_kind(kind, [row for some in engines.values() for row in some], pool)
-            for name, text in tables.items():
-                print(f"\n{text}")
-                if options.write:
-                    write_block(PAGES[kind], name, text)
+            every = [row for some in engines.values() for row in some]
+            errors = {} if options.only else {"errors": errors_by_kind(kind, every, pool)}
+            keep(kind, refits, errors, engines, options.write, bool(options.only))
 
 
 if __name__ == "__main__":

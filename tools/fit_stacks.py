@@ -3,7 +3,7 @@
     python -m tools.fit_stacks                 # print shipped and refitted constants and the errors
     python -m tools.fit_stacks --most 60       # the fit on at most so many runs of each stack, evenly chosen
     python -m tools.fit_stacks --quick         # all of it on at most 12
-    python -m tools.fit_stacks --write         # and put the tables into docs/validation-training.md
+    python -m tools.fit_stacks --write         # and keep them for docs/validation-training.md (`tools.list_constants`)
 
 How is told in `tools/refit.py`. A run whose recomputation is not stated keeps the policy chosen at
 the shipped constants."""
@@ -24,14 +24,12 @@ from dragonscale.evidence.training import predict
 from dragonscale.evidence.training_rows import FORMS, RECOMPUTE, TrainingRow, run_of
 from dragonscale.training.evaluation import first, judge_one
 from dragonscale.training.stack import load_stack
+from tools.list_constants import keep
 from tools.refit import (
     MEASURED,
-    ROOT,
     FitRow,
     FreeConstant,
     Refit,
-    constants_table,
-    errors_table,
     free_constants,
     grouped,
     labelled,
@@ -40,11 +38,9 @@ from tools.refit import (
     responses_of,
     spread,
     to_try,
-    write_block,
 )
 
 FILES = (MEASURED / "training.csv.gz", MEASURED / "training_single_node.csv.gz")
-PAGE = ROOT / "docs" / "validation-training.md"
 VALUES = 4
 """Values at which a constant is tried."""
 
@@ -112,7 +108,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="all of it on at most 12 runs of a stack")
     parser.add_argument("--most", type=int, default=0, help="fit at most so many runs of a stack")
     parser.add_argument("--only", default="", help="only this stack")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help="keep it and write the page of the docs")
     options = parser.parse_args()
     runs = read_runs(options.files, 12 if options.quick else 0)
     refits: list[Refit] = []
@@ -121,13 +117,8 @@ def main() -> None:
             if runs.get(name) and options.only in ("", name):
                 refits.append(fit_stack(name, spread(runs[name], options.most), free, pool))
                 print(f"{name}: {len(refits[-1].responses.rows)} runs", flush=True)
-        tables = {"constants": constants_table(refits), "held out": errors_table(refits)}
-        if not options.only:
-            tables["errors"] = errors_by_kind(runs, pool)
-    for name, text in tables.items():
-        print(f"\n{text}")
-        if options.write:
-            write_block(PAGE, name, text)
+        errors = {} if options.only else {"errors": errors_by_kind(runs, pool)}
+    keep("training", refits, errors, runs, options.write, bool(options.only))
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def halves_table(series: Mapping[str, Sequence[Scored]], rows: Sequence[ServingR
     """Errors on the half that was left out."""
     labels = (
         lambda _: "**all runs**",
-        lambda row: "MoE" if run_of(row).mixture else "dense",
+        lambda row: "MoE" if run_of(row).moe else "dense",
         lambda row: f"`{row.engine}`",
     )
     return grouped(series, labelled(rows, *labels))

@@ -18,7 +18,6 @@ runs are then put into the model itself; the error reported for them is exact.
 Held-out errors are those of runs that the fit did not see: every second run, all runs of one chip,
 all of one source. Nothing here changes what is shipped."""
 
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -236,42 +235,15 @@ def shown(found: np.ndarray) -> str:
     return f"{np.median(np.abs(found)):.1%}, {np.mean(np.abs(found)):.1%}" if len(found) else "–"
 
 
-def constants_table(refits: Sequence[Refit]) -> str:
-    """Every free constant: shipped, bounds, refitted."""
-    lines = ["| | constant | bounds | shipped | refitted |", "|---|---|---|---|---|"]
-    for one in refits:
-        name = f"`{one.name}`"
-        for free, shipped, value in zip(one.responses.free, one.responses.shipped, one.constants, strict=True):
-            lines.append(f"| {name} | `{free.path}` | {free.low:g} to {free.high:g} | {shipped:g} | {value:.3g} |")
-            name = ""
-    return "\n".join(lines)
-
-
-def errors_table(refits: Sequence[Refit]) -> str:
-    """Median and mean errors: shipped, refitted, and on runs left out."""
-    lines = [
-        "| | runs | shipped | refitted | every second left out | chips left out | sources left out |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for one in refits:
-        for what in dict.fromkeys(row.what for row in one.responses.rows):
-            where = np.array([place for place, row in enumerate(one.responses.rows) if row.what == what])
-            shipped = errors(one.responses, one.responses.shipped, where)
-            folds = [shown(found[where] if len(found) else found) for found in one.left_out.values()]
-            label = f"`{one.name}`" + (f", {what}" if what else "")
-            lines.append(
-                f"| {label} | {len(where)} | {shown(shipped)} | {shown(one.exact[where])} | {' | '.join(folds)} |"
-            )
-    return "\n".join(lines)
-
-
-def write_block(page: Path, name: str, text: str) -> None:
-    """Put a table between `<!-- name -->` and `<!-- end -->` of a page."""
-    old = page.read_text(encoding="utf-8")
-    pattern = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
-    if not pattern.search(old):
-        raise SystemExit(f"{page.name} has no place called {name!r}.")
-    page.write_text(pattern.sub(lambda found: f"{found[1]}{text}\n{found[2]}", old), encoding="utf-8")
+def lines_of(found: Refit) -> list[tuple[str, int, list[str]]]:
+    """For each kind of number (TPOT, TTFT …) how many there are, and its errors: shipped, refitted, and on runs left out."""
+    lines = []
+    for what in dict.fromkeys(row.what for row in found.responses.rows):
+        where = np.array([place for place, row in enumerate(found.responses.rows) if row.what == what])
+        shipped = shown(errors(found.responses, found.responses.shipped, where))
+        folds = [shown(seen[where] if len(seen) else seen) for seen in found.left_out.values()]
+        lines.append((what, len(where), [shipped, shown(found.exact[where]), *folds]))
+    return lines
 
 
 def labelled(rows: Sequence[Any], *keys: Callable[[Any], str]) -> dict[str, list[str]]:

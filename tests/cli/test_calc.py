@@ -3,6 +3,7 @@
 import inspect
 import math
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 import dragonscale as ds
 from dragonscale.calculator import functions
+from dragonscale.calculator.arguments import taken_as, taken_unit
 from dragonscale.calculator.form_units import LIBRARY_ONLY, RESULTS
+from dragonscale.calculator.measure import Measure
 from dragonscale.calculator.words import LONGEST
 from dragonscale.cli import main
 from dragonscale.errors import InputError
@@ -131,6 +134,11 @@ REFUSED = {
     "B=[1, 2]; C=[" + "1, " * 40 + "1]; B*C": "combinations",
     "(a+b+c+d)^9": "too long to write out",
     "+".join(f"1/({letter}+1)" for letter in "abcdefghij"): "too long to write out",
+    "all_reduce(-1GB, h100:8)": "no negative size",
+    "all_gather(-V, h100:8)": "no negative size",
+    "padded((8, -128), (8, 128))": "no negative shape",
+    "ceil(inf)": "inf is no number",
+    "2*NaN": "NaN is no number",
     "colective": "Nothing is said of colective",
     "(" * 100 + "1" + ")" * 100: "nested",
     "1+" * 400 + "1": "more than",
@@ -145,6 +153,21 @@ def test_refused_in_a_sentence(text: str) -> None:
         ds.calc(text)
     assert REFUSED[text] in str(error.value)
     assert len(str(error.value)) < 300
+
+
+NUMBERS = [
+    (name, parameter)
+    for name in (*functions.ONE_LINE, *functions.CLOSED)
+    for parameter in inspect.signature(functions.function_of(name)).parameters.values()
+    if parameter.annotation in (Any, int, float)
+]
+
+
+def test_no_function_takes_a_negative_number() -> None:
+    assert len(NUMBERS) > 200
+    for name, parameter in NUMBERS:
+        with pytest.raises(InputError, match="no negative"):
+            taken_as(name, parameter, Measure.of(-1.0, taken_unit(name, parameter.name)))
 
 
 def test_formulas_keep_open_letters() -> None:

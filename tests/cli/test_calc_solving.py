@@ -158,7 +158,7 @@ OUT_OF_RANGE = {
     "least_tokens(fsdp, (D=8192), v5p:4x4x4)": "lacks a size for 'F'",
     "prompt_wait(200ms, 1.5)": "not below 1",
     "goodput(1e6, 1/day, 10min, 10min)": "No time is left",
-    "time_with_failures(1 day, -2)": "share of -2",
+    "time_with_failures(1 day, -2)": "no negative share",
     "split_tokens(v5p, 32768, 256, 16)": "at any batch: 12.9 is the most",
     "bus_bandwidth(max, 8, 64, 1)": "no collective 'max'",
     "counterpart(SM, source=npu)": "no kind of chip called 'npu'",

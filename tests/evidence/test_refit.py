@@ -6,25 +6,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dragonscale.evidence.score import Scored
 from dragonscale.serving.engine import engines, load_engine
 from dragonscale.training.stack import stacks
 from tools import fit_engines, fit_stacks
-from tools.halves import half_of
+from tools.halves import half_of, halves_table
 from tools.refit import (
     FitRow,
     FreeConstant,
-    constants_table,
     errors,
-    errors_table,
     fit,
     free_constants,
     get,
     held_out,
+    lines_of,
     put,
     refit,
     responses_of,
     to_try,
-    write_block,
 )
 
 FREE = (FreeConstant("host.step_s", 0.0, 1.0), FreeConstant("host.token_s", 0.0, 1.0))
@@ -54,8 +53,8 @@ def test_constants_are_found_again():
     assert np.abs(errors(responses, responses.shipped, np.arange(12))).max() > 0.1
     assert {fold: len(seen) for fold, seen in found.left_out.items()} == {"every second": 12, "chips": 12, "sources": 0}
     assert np.abs(found.left_out["chips"]).max() < 0.05
-    assert "| `made` | `host.step_s` | 0 to 1 | 0.5 |" in constants_table([found])
-    assert "| `made` | 12 |" in errors_table([found])
+    [(what, runs, said)] = lines_of(found)
+    assert (what, runs, len(said), said[-1]) == ("", 12, 5, "–")
 
 
 def test_the_shipped_constants_do_not_sway_the_fit():
@@ -114,18 +113,6 @@ def test_an_engine_on_a_few_runs(kind, engine, count, numbers):
     assert errors(found.responses, found.constants, everything) == pytest.approx(found.exact, abs=0.08)
 
 
-def test_tables_go_between_their_marks(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- errors -->\nold\n<!-- end -->\nafter\n<!-- held out -->\n<!-- end -->\n")
-    write_block(page, "errors", "| new |")
-    write_block(page, "held out", "| more |")
-    assert page.read_text() == (
-        "before\n<!-- errors -->\n| new |\n<!-- end -->\nafter\n<!-- held out -->\n| more |\n<!-- end -->\n"
-    )
-    with pytest.raises(SystemExit, match="no place called 'nothing'"):
-        write_block(page, "nothing", "")
-
-
 def test_the_halves_never_share_a_model_on_a_chip():
     rows = [row for rows in fit_engines.read_runs()["serving"].values() for row in rows]
     sides = {}
@@ -134,3 +121,11 @@ def test_the_halves_never_share_a_model_on_a_chip():
     share = sum(half_of(row) for row in rows) / len(rows)
     assert 0.25 < share < 0.75
     assert {row.engine for row in rows if half_of(row)} == {row.engine for row in rows if not half_of(row)}
+
+
+def test_the_table_of_halves_has_engines_and_kinds_of_models():
+    rows = [row for rows in fit_engines.read_runs()["serving"].values() for row in rows[::40]]
+    series = {"TPOT": [Scored(row.id, row.source, row.tpot_s, 1.1 * row.tpot_s) for row in rows]}
+    table = halves_table(series, rows)
+    assert f"| **all runs** | {len(rows)} | 10.0% | 10.0% | +10.0% |" in table
+    assert all(f"| {label} |" in table for label in ("MoE", "dense", "`vllm`", "`sglang`", "`trtllm`"))

@@ -1,11 +1,19 @@
 """What-if chips: written after a chip's name, by a flag or in a file that starts from another."""
 
+import contextlib
+import json
+import tomllib
+from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dragonscale.cli import main
 from dragonscale.errors import InputError
 from dragonscale.hardware import Slice, Tree, load_chip, parse_slice, with_changes
+from dragonscale.hardware.chip_file import read_chip
 from dragonscale.kernels import kernel_profile_for, matmul_seconds
 from dragonscale.models import load_model
 from dragonscale.training.evaluation import judge_one, make_job
@@ -106,3 +114,52 @@ def test_a_slice_as_an_object_is_changed_too() -> None:
     piece = with_changes(parse_slice("h100:8"), "hbm=2x")
     assert isinstance(piece, Slice)
     assert str(piece) == "h100+hbm=2x:8"
+
+
+def _places(table: object, at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every key of a chip file, tables and what is in them; of its sources and tiers only the whole."""
+    if isinstance(table, dict):
+        for key, value in table.items():
+            yield (*at, key)
+            yield from _places(value, (*at, key)) if key != "sources" else ()
+
+
+def _with(table: dict[str, Any], place: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """A table with another value at one place."""
+    key, *rest = place
+    return {**table, key: _with(table[key], tuple(rest), value) if rest else value}
+
+
+@pytest.mark.parametrize("value", [5, True, 1.5, "", [], {}], ids=str)
+@pytest.mark.parametrize("name", ["h100", "v5e"])
+def test_a_chip_file_with_anything_anywhere_is_read_or_refused_in_a_sentence(
+    name: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = tomllib.loads((resources.files("dragonscale.hardware") / "chips" / f"{name}.toml").read_text())
+    for number, place in enumerate(_places(whole)):
+        with contextlib.suppress(InputError):
+            read_chip(_with(whole, place, value), "whole.toml")
+        own = tmp_path / f"own{number}.toml"
+        own.write_text(f'base = "{name}"\n{".".join(place)} = {json.dumps(value)}\n')
+        try:
+            load_chip(str(own))
+        except InputError:
+            continue
+        assert main(["chips", str(own)]) == 0, place  # what is read can be shown
+        capsys.readouterr()
+
+
+@pytest.mark.parametrize("value", ["5", "[]", "[128.0, 0.0]", "[128.0]", '"128"'])
+def test_a_systolic_array_has_two_sides(value: str, tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(f'base = "v5e"\nstructure.mxu = {value}\n')
+    with pytest.raises(InputError, match=r"structure\.mxu"):
+        load_chip(str(own))
+
+
+@pytest.mark.parametrize("lacking", ["capacity", "bandwidth"])
+def test_main_memory_has_a_capacity_and_a_bandwidth(lacking: str) -> None:
+    whole = tomllib.loads((resources.files("dragonscale.hardware") / "chips" / "h100.toml").read_text())
+    hbm = {key: value for key, value in whole["memory"]["hbm"].items() if key != lacking}
+    with pytest.raises(InputError, match=f"no {lacking} in"):
+        read_chip(_with(whole, ("memory", "hbm"), hbm), "own.toml")

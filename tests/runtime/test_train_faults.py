@@ -244,6 +244,64 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
     assert len(tensors) > 1
 
 
+HOLD = """
+import sys, time
+from pathlib import Path
+from dragonscale.locks import lock_folder
+lock_folder(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_folder_belongs_to_one_run_until_its_process_is_gone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = home / "held"
+    kept.mkdir()
+    unfinished = kept / "4.orbax-checkpoint-tmp-1"  # what the other run is writing
+    unfinished.mkdir()
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(kept)], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "held\n"
+            code, said = answer(capsys, arguments(home, "held", steps=2))
+        finally:
+            other.kill()  # kill -9: nothing is tidied up
+    assert code == 2
+    assert said.startswith(f"dscale: Another run (process {other.pid} on ")
+    assert f"keeps its checkpoints in '{kept}'; wait for it, or give --checkpoints another folder." in said
+    assert unfinished.exists()
+    opened = Checkpoints(str(kept), 3, {})
+    with pytest.raises(InputError, match=f"process {os.getpid()} on"):
+        Checkpoints(str(kept), 3, {})
+    opened.close()
+    Checkpoints(str(kept), 3, {}).close()
+
+
+def test_the_first_process_of_a_run_locks_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import jax
+
+    first = Checkpoints(str(tmp_path), 3, {})
+    monkeypatch.setattr(jax, "process_index", lambda *_: 1)
+    second = Checkpoints(str(tmp_path), 3, {})
+    assert (first.held is None, second.held is None) == (False, True)
+    second.close()
+    first.close()
+
+
+@pytest.mark.slow
+def test_the_second_of_two_runs_on_one_folder_is_refused(home: Path) -> None:
+    happened = reached(home, "twice", 3)
+    first = begin(home, arguments(home, "twice", steps=100_000, every=2))
+    assert wait(first, happened)
+    code, _, said = finish(begin(home, arguments(home, "twice", steps=20, every=2)))
+    first.send_signal(signal.SIGTERM)
+    ended = finish(first)
+    assert code == 2
+    assert f"Another run (process {first.pid} on " in said
+    assert "Traceback" not in said
+    assert ended[0] == 0, ended[2]
+
+
 def test_a_full_disk_is_noticed_before_anything_is_written(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from hypothesis import strategies as st
 
 from dragonscale.cli import main
 from dragonscale.errors import InputError
+from dragonscale.models import load_model
 from dragonscale.runtime.train.hosts import Host, first_node, found_host
 from dragonscale.runtime.train.metrics import Metrics, read_metrics
+from dragonscale.runtime.train.planned import lacks_rate, planned
 from dragonscale.runtime.train.settings import Order, RunSettings, read_order
 from dragonscale.runtime.train.tokens import open_tokens, shuffled
+from dragonscale.training.plan import parse_plan
 
 PLAN = """
 model = "llama3-8b"
@@ -208,6 +212,23 @@ def test_environments_that_make_no_sense_are_refused() -> None:
 @given(st.text("ab-[],0123456789", max_size=30))
 def test_any_list_of_nodes_is_read(text: str) -> None:
     assert len(first_node(text)) <= len(text)
+
+
+def test_a_run_is_planned_in_what_it_multiplies_in() -> None:
+    """The Tensor Cores of an H200 have no mode for fp32, so nothing is planned and a sentence says so; an MI300X has one."""
+    model = load_model("qwen3-0.6b")
+    run = RunSettings(steps=2, batch=4, seq=1024, data=("text.bin",))
+    seconds = {}
+    for on in ("h200:1", "mi300x:1"):
+        for dtype in ("bf16", "fp32"):
+            order = Order("qwen3-0.6b", on, parse_plan("microbatch=4"), replace(run, dtype=dtype))
+            found = planned(order, model)
+            assert (found is None) == bool(lacks_rate(order)) == ((on, dtype) == ("h200:1", "fp32"))
+            seconds[on, dtype] = found.step_s if found else None
+    assert seconds["mi300x:1", "fp32"] > 2 * seconds["mi300x:1", "bf16"]
+    order = Order("qwen3-0.6b", "h200:1", parse_plan("microbatch=4,dtype=fp32"), replace(run, dtype="fp32"))
+    assert planned(order, model) is None
+    assert "no known matrix rate for fp32" in lacks_rate(order)
 
 
 def test_metrics_stay_one_curve(tmp_path: Path) -> None:

@@ -73,6 +73,8 @@ def _number(function: str, parameter: inspect.Parameter, value: Measure, whole: 
             told = f"takes {unit} for" if unit else "takes a bare number for"
             raise InputError(f"{function} {told} {parameter.name}, and {value} is in {found.unit}.") from None
     number = found.number * 3600 if unit == "USD/h" and any(found.exponents) else found.number
+    if _negative(number):  # sizes, counts, rates, times and prices: no function takes less than nothing of one
+        raise InputError(f"{function} takes no negative {parameter.name}, and is given {value}.")
     if isinstance(number, int | float) and number == int(number) and abs(number) < 2**53:
         most = MOST_OF.get(f"{function}.{parameter.name}", MOST)
         if whole and abs(number) > most:
@@ -81,6 +83,11 @@ def _number(function: str, parameter: inspect.Parameter, value: Measure, whole: 
     if whole and isinstance(number, int | float):
         raise InputError(f"{function} takes a whole number for {parameter.name}, and {value} is none.")
     return number
+
+
+def _negative(number: Any) -> bool:
+    """Whether a number, or a formula whatever its letters are, is below zero."""
+    return number < 0 if isinstance(number, int | float) else bool(number.is_negative)
 
 
 def _place(kind: str, value: Slice | Chip, function: str, parameter: str) -> Any:

@@ -37,6 +37,8 @@ OPERATORS: dict[str, Callable[[Measure, Measure], Measure]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "^": operator.pow,
 }  # fmt: skip
 _CONSTANTS = {"pi": 3.141592653589793}
+_NO_NUMBERS = ("inf", "infinity", "nan")
+"""What other programs write for a number that is none: letters are sizes, so these are no letters."""
 _WORDS = {"True": True, "true": True, "False": False, "false": False}
 
 
@@ -175,6 +177,8 @@ def _word(text: str, scope: Scope) -> Any:
         return text
     if len(text) > 1 and text in WORDS:
         return WORDS[text]
+    if text.lower() in _NO_NUMBERS:
+        raise InputError(f"{text} is no number to calculate with.")
     return Measure(_letter(text, scope))
 
 

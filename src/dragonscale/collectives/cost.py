@@ -99,12 +99,12 @@ def _on_rings(kind: str, volume: Number, group: Rings, options: Options) -> Seco
     size, axes = group.size, group.axes
     if kind == "permute":
         return Seconds(volume / group.link, group.hop)
-    hops = group.hops
+    # One way round, the farthest piece crosses all links of a ring but one.
+    hops = sum(axis.size - 1 for axis in axes) if options.one_way else group.hops
     if kind == "all_to_all":
         return Seconds(_all_to_all_on_rings(volume, group, options), group.hop * hops)
     if options.one_way:
         links: Number = len(axes)
-        hops = sum(axis.size - 1 for axis in axes)
         part = (size - 1) / size
     else:
         links = group.links
@@ -181,7 +181,7 @@ def wire_bytes(kind: str, volume: Number, size: Number) -> Number:
     """
     part = (size - 1) / size
     gathered = dict.fromkeys(("all_gather", "reduce_scatter"), part)
-    parts = gathered | {"all_reduce": 2 * part, "all_to_all": part / size, "permute": 1}
+    parts = gathered | {"all_reduce": 2 * part, "all_to_all": part / size, "permute": present(size)}
     if kind not in parts:
         raise unknown("collective", kind, parts)
     return volume * parts[kind]

@@ -47,8 +47,10 @@ def _based(table: dict[str, Any]) -> dict[str, Any]:
         return table
     own = {key: value for key, value in table.items() if key != "base"}
     merged = merge(_based(_tables()[_resolve(str(table["base"]))]), {"aliases": [], **own})
-    hbm = own.get("memory", {}).get("hbm", {}) if isinstance(own.get("memory"), dict) else {}
-    if "capacity" in hbm and "visible" not in hbm:
+    memory = own.get("memory")
+    hbm = memory.get("hbm") if isinstance(memory, dict) else None
+    # what is no table is refused as the file is read
+    if isinstance(hbm, dict) and "capacity" in hbm and "visible" not in hbm:
         # what programs find of the base's memory says nothing about another memory
         main = {key: value for key, value in merged["memory"]["hbm"].items() if key != "visible"}
         merged = {**merged, "memory": {**merged["memory"], "hbm": main}}

@@ -191,6 +191,14 @@ class Chip:
         A dtype the unit has no mode for runs at the rate of the next wider one it has: int8 weights on a chip without
         int8 are converted on the fly and multiplied as bf16.
         """
+        found = self.rate(dtype, unit)
+        if found is None:
+            known = ", ".join(sorted(self.matrix if unit == "matrix" else self.vector))
+            raise InputError(f"{self.title} has no known {unit} rate for {dtype}; known: {known}.")
+        return found
+
+    def rate(self, dtype: str, unit: str = "matrix") -> float | None:
+        """FLOP/s as `peak` says them, or None where the unit has neither the dtype nor a wider one: fp32 on most matrix units."""
         rates = self.matrix if unit == "matrix" else self.vector
         dtype_bytes(dtype)
         name, seen = dtype if dtype in rates else _COMPUTED_AS.get(dtype, dtype), set()
@@ -198,8 +206,7 @@ class Chip:
             seen.add(name)
             name = "fp32" if unit == "vector" else _WIDER.get(name, "")
             if not name or (name in seen and name not in rates):
-                known = ", ".join(sorted(rates))
-                raise InputError(f"{self.title} has no known {unit} rate for {dtype}; known: {known}.")
+                return None
         return rates[name]
 
     def bandwidth(self, level: str) -> float:

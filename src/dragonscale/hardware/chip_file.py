@@ -125,6 +125,9 @@ def read_chip(table: dict[str, Any], origin: str) -> Chip:
         raise InputError(f"{at} names {strange[0]!r}, which is no dtype.")
     if "hbm" not in file.memory:
         raise InputError(f"{at} has no [memory.hbm].")
+    lacking = [name for name in ("capacity", "bandwidth") if getattr(file.memory["hbm"], name) is None]
+    if lacking:
+        raise InputError(f"{at} has no {lacking[0]} in [memory.hbm].")
     if (file.ici is None) == (not file.levels):
         raise InputError(f"{at} must have either [ici] (a torus) or [[levels]] (switches).")
     _check_levels(file.levels, at)
@@ -197,26 +200,28 @@ def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
 LONGEST_AXIS, MOST_CHIPS = 4096, 10**6
 """Chips along one axis of a pod and in all of it, at most: far beyond what has been built."""
 MOST_CHILDREN = 10**6
-_LISTS = ("ici.pod", "host.shape")
+_BOXES, _TILE = ("ici.pod", "host.shape"), "structure.mxu"
+"""What is written as a list: the sizes of boxes of chips, and the sides of a systolic array."""
 _MAY_BE_ZERO = ("latency", "price", "vm", "hop_latency")
 
 
 def _check_value(path: str, fact: Quantity, origin: str) -> None:
-    """Numbers are finite and more than nothing; only sizes of boxes are lists."""
+    """Numbers are finite and more than nothing; only sizes of boxes and sides of a systolic array are lists."""
     for value in (reading.value for reading in (fact, *fact.also)):
         shown = f"{path} in {shorten(origin)} is {shorten(value)}"
-        if isinstance(value, tuple) and path in _LISTS:
+        if isinstance(value, tuple) and path in _BOXES:
             whole = all(size == int(size) and 1 <= size <= LONGEST_AXIS for size in value if math.isfinite(size))
             if not (
                 1 <= len(value) <= 3 and all(map(math.isfinite, value)) and whole and math.prod(value) <= MOST_CHIPS
             ):
                 sizes = f"one to three whole sizes from 1 to {LONGEST_AXIS:,}, {MOST_CHIPS:,} chips at most"
                 raise InputError(f"{shown}; write {sizes}.")
-        elif isinstance(value, tuple) and path.startswith("structure."):
-            if not all(math.isfinite(size) and size > 0 for size in value):
-                raise InputError(f"{shown}; its numbers are more than nothing.")
-        elif isinstance(value, tuple) or path in _LISTS:
-            raise InputError(f"{shown}; write {'a list of sizes' if path in _LISTS else 'one number, not a list'}.")
+        elif isinstance(value, tuple) and path == _TILE:
+            if len(value) != 2 or not all(math.isfinite(side) and side >= 1 for side in value):
+                raise InputError(f"{shown}; write its two sides, such as [128, 128].")
+        elif isinstance(value, tuple) or path in (*_BOXES, _TILE):
+            wanted = "one number, not a list" if isinstance(value, tuple) else "a list of sizes"
+            raise InputError(f"{shown}; write {wanted}.")
         elif not value and not path.endswith(_MAY_BE_ZERO) and not path.startswith("structure."):
             raise InputError(f"{shown}; it is more than nothing.")
 

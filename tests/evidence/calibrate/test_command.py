@@ -1,6 +1,7 @@
 """`dscale calibrate` from end to end: a profile out of measurements, put in place, used and checked."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,24 @@ def test_measure_fit_and_check(
     assert "missed: attention.bf16" in capsys.readouterr().out
     assert main(["calibrate", "--dry-run", "--only", "matmul"]) == 0
     assert "matmul/bf16/1x4096x4096" in capsys.readouterr().out
+
+
+def test_a_check_leaves_fp32_out_with_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Single(ReckonedBench):
+        def dtypes(self) -> Sequence[str]:
+            return ("bf16", "fp8", "fp16", "fp32", "int8")
+
+    monkeypatch.setattr(ask, "bench_with", lambda name, small: Single())  # noqa: ARG005
+    assert main(["calibrate", "--only", "matmul", "--check", "h200-jax", "--json"]) in (0, 4)
+    out, err = capsys.readouterr()
+    assert "NVIDIA H200 SXM 141GB has no known matrix rate for fp32: left out of the check." in err
+    kinds = {one["case"].split("/")[1] for one in json.loads(out)["checked"]}
+    assert kinds >= {"bf16", "fp8"}
+    assert "fp32" not in kinds
+    assert main(["calibrate", "--only", "matmul", "--dtypes", "fp32", "--check", "h200-jax"]) == 2
+    assert "nothing to check" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,19 @@
 """Constants are found again from times made with them; the own search ends where SciPy's does; profiles survive their file."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.calibrate.cases import all_cases
 from dragonscale.evidence.calibrate.checking import check_tables, few_cases
-from dragonscale.evidence.calibrate.expected import by_kind, expected_seconds, log_errors
+from dragonscale.evidence.calibrate.expected import TABLES, by_kind, expected_seconds, log_errors
 from dragonscale.evidence.calibrate.fitting import BOUNDS, fit_table, median_error, own_solver
 from dragonscale.evidence.calibrate.own_profile import fit_profile
-from dragonscale.evidence.calibrate.records import Machine, TimedCase
+from dragonscale.evidence.calibrate.records import Machine, TimedCase, read_measurements
 from dragonscale.hardware import load_chip
 from dragonscale.kernels import kernel_profile_for
 from dragonscale.kernels.profile import KernelProfile, Tables
@@ -87,9 +89,26 @@ def test_own_search_ends_where_scipys_does(kind: str) -> None:
 
 def test_a_check_tells_a_profile_that_holds_from_one_that_does_not() -> None:
     true = slower_h200()
-    few = {case.id for case in few_cases(all_cases(("bf16",)))}
+    few = {case.id for case in few_cases(all_cases(("bf16",)), true.chip)}
     rows = [row for row in rows_of(true, ("matmul", "attention", "copy", "read"), 300) if row.case.id in few]
     assert {row.kind for row in rows} >= {"matmul", "attention", "copy"}
     assert all(one.holds for one in check_tables(rows, true)[0])
     missed = {one.name: one.holds for one in check_tables(rows, kernel_profile_for("h200"))[0]}
     assert missed == {"matmul.bf16": False, "attention.bf16": False, "stream": False}
+
+
+def test_formats_without_a_rate_are_left_out_of_a_check() -> None:
+    """An H200 multiplies fp32 only after rounding it to TF32, or outside its Tensor Cores: no profile has a rate for it."""
+    profile = kernel_profile_for("h200", "h200-jax")
+    rows = read_measurements(Path(__file__).parent / "h200_jax.jsonl").good
+    rows = [row for row in rows if row.kind in TABLES]
+    single = [msgspec.structs.replace(row, dtype="fp32") for row in rows if row.kind == "matmul"]
+    assert single
+    assert check_tables([*rows, *single], profile) == check_tables(rows, profile)
+    assert {case.dtype for case in few_cases(all_cases(("bf16", "fp8", "fp16", "fp32")), profile.chip)} == {
+        "bf16",
+        "fp8",
+        "fp16",
+    }
+    own = kernel_profile_for("mi300x")  # whose matrix cores have fp32
+    assert "fp32" in {case.dtype for case in few_cases(all_cases(("bf16", "fp32")), own.chip)}

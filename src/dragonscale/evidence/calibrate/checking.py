@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragonscale.evidence.calibrate.cases import BenchCase
-from dragonscale.evidence.calibrate.expected import RAGGED, TABLES, by_kind, expected_seconds
+from dragonscale.evidence.calibrate.expected import RAGGED, TABLES, by_kind, expected_seconds, has_rate
 from dragonscale.evidence.calibrate.records import TimedCase
+from dragonscale.hardware.chip import Chip
 from dragonscale.kernels.dtypes import stand_ins
 from dragonscale.kernels.profile import FittedOn, KernelProfile
 
@@ -35,12 +36,12 @@ class TableCheck:
         return self.error <= max(LEAST_ALLOWED, TIMES_STATED * (self.stated or 0.0))
 
 
-def few_cases(cases: Sequence[BenchCase]) -> list[BenchCase]:
-    """The first of each table, as many as tell whether it holds."""
+def few_cases(cases: Sequence[BenchCase], chip: Chip) -> list[BenchCase]:
+    """The first of each table that a profile of the chip can have, as many as tell whether it holds."""
     left, kept = dict[tuple[str, str], int](), []
     for case in cases:
         table = TABLES.get(case.kind)
-        if table is None:
+        if table is None or not has_rate(case, chip):
             continue
         key = (table, case.dtype)
         left.setdefault(key, FEW[table])
@@ -51,9 +52,11 @@ def few_cases(cases: Sequence[BenchCase]) -> list[BenchCase]:
 
 
 def check_tables(rows: Sequence[TimedCase], profile: KernelProfile) -> tuple[list[TableCheck], dict[str, float]]:
-    """Each table's error, and what the profile expects of each case that it was itself measured for."""
+    """Each table's error, and what the profile expects of each case that it was itself measured for; formats that the
+    chip has no rate for are left out."""
     import numpy
 
+    rows = [row for row in rows if has_rate(row, profile.chip)]
     rows = [row for row in rows if not _taken_over(row, profile)] or rows
     expected: dict[str, float] = {}
     for alike in by_kind(rows).values():

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.calibrate.cases import BenchCase
 from dragonscale.evidence.calibrate.records import TimedCase
+from dragonscale.hardware.chip import Chip
 from dragonscale.kernels import (
     attention_seconds,
     decode_attention_seconds,
@@ -16,6 +18,7 @@ from dragonscale.kernels import (
     memory_seconds,
 )
 from dragonscale.kernels.attention import attention_backward_seconds
+from dragonscale.kernels.dtypes import FORMATS
 from dragonscale.kernels.profile import KernelProfile
 
 TABLES = {
@@ -51,6 +54,12 @@ def expected_seconds(rows: Sequence[TimedCase], profile: KernelProfile) -> Any:
     if kind in ("copy", "read", "product"):
         return memory_seconds(sizes[0], profile)
     raise InputError(f"No profile of kernels says how long a {kind} takes.")
+
+
+def has_rate(case: BenchCase | TimedCase, chip: Chip) -> bool:
+    """Whether a profile of a chip can say how long a case takes: its matrix unit has a rate for the format, which most have
+    not for fp32. What only moves bytes needs none."""
+    return TABLES.get(case.kind) == "stream" or chip.rate(FORMATS[case.dtype].compute) is not None
 
 
 def by_kind(rows: Sequence[TimedCase]) -> dict[tuple[str, str], list[TimedCase]]:

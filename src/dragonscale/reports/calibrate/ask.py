@@ -163,12 +163,17 @@ def _checked(
     import time
 
     from dragonscale.evidence.calibrate.checking import check_tables, few_cases
-    from dragonscale.evidence.calibrate.expected import TABLES
+    from dragonscale.evidence.calibrate.expected import TABLES, has_rate
     from dragonscale.evidence.calibrate.measuring import timed
     from dragonscale.kernels import kernel_profile_for
 
     profile = kernel_profile_for(chip, question.check)
-    few, rows = few_cases(cases), list[TimedCase]()
+    few, rows = few_cases(cases, profile.chip), list[TimedCase]()
+    without = sorted({case.dtype for case in cases if not has_rate(case, profile.chip)})
+    if without:
+        listener.note(f"{chip.title} has no known matrix rate for {' and '.join(without)}: left out of the check.")
+    if not few:
+        raise InputError("There is nothing to check: no case here is of a table that a kernel profile has.")
     for row in timed(bench, few, time.monotonic() + 60 * question.minutes):
         rows.append(row)
         listener.step(len(rows), len(few))

@@ -28,6 +28,8 @@ SHORT = {
     "a2a": "all_to_all", "collectivepermute": "permute",
 }  # fmt: skip
 
+ONE_CHIP = "One chip: nothing travels."
+
 
 class RingFacts(msgspec.Struct):
     """Inside a collective over one axis of a torus: its hops, what a chip sends in each, and what a
@@ -220,7 +222,7 @@ def _tier_facts(kind: str, volume: float, group: Group, options: Options) -> lis
 def _advice(report: CollectiveReport) -> str:
     threshold = render(report.latency_bound_below_bytes, "bytes")
     if report.chips == 1:
-        return "One chip: nothing travels."
+        return ONE_CHIP
     if report.regime == "latency":
         latency = render(report.latency_s, "s")
         return f"Bound by the latency of {latency}; messages above {threshold} are bound by bandwidth."

@@ -14,7 +14,7 @@ from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
 from dragonscale.notation import parse_chain
 from dragonscale.numbers import Number, maximum
-from dragonscale.reports.collective.report import check_options
+from dragonscale.reports.collective.report import ONE_CHIP, check_options
 from dragonscale.reports.explain.formulas import Explanation, FormulaLine, formula_line, tidy, told, value_of
 from dragonscale.reports.roofline.report import open_sizes, prepare
 from dragonscale.rooflines import compute_dtype, solve_equal, symbol
@@ -92,7 +92,8 @@ def _sides(what: str, math: Any, other: Any, values: Values, letter: Any) -> str
 
 def lettered(group: Group, letters: dict[str, Any], axes: tuple[str, ...]) -> tuple[Group, Values, list[str]]:
     """A group with letters for its rates and, where mesh axes are whole hardware axes, for its
-    sizes; what the letters stand for; and that in words."""
+    sizes; what the letters stand for; and that in words. `axes` are those of more than one chip: a
+    letter stands for more than one, so a size of 1 has to stay a number for its cost to be nothing."""
     if isinstance(group, Stacked):
         inner, values, notes = lettered(group.inner, {}, ())
         outer, more, others = lettered(group.outer, {}, ())
@@ -110,6 +111,11 @@ def lettered(group: Group, letters: dict[str, Any], axes: tuple[str, ...]) -> tu
     shapes = ", ".join(f"{ring.size} ({'ring' if ring.closed else 'line'})" for ring in group.axes)
     note = f"W = {render(group.link, 'bytes/s')} one way per link; hardware axes: {shapes}"
     return Rings(rings, link, hop), {link: group.link, hop: group.hop}, [note]
+
+
+def _wide(mesh: Mesh, axes: tuple[str, ...]) -> tuple[str, ...]:
+    """The axes that have more than one chip."""
+    return tuple(axis for axis in axes if mesh.axes[axis] > 1)
 
 
 def _lettered_tiers(group: Switches) -> tuple[Group, Values, list[str]]:
@@ -133,7 +139,7 @@ def explain_collective(
     check_options(kind, mesh, options)
     letters = {axis: symbol(f"n_{axis}" if axis in ("V", "W") else axis) for axis in axes}
     v = symbol("V")
-    group, values, notes = lettered(mesh.group(axes), letters, axes)
+    group, values, notes = lettered(mesh.group(axes), letters, _wide(mesh, axes))
     values |= {letters[axis]: float(mesh.axes[axis]) for axis in axes}
     values |= {} if volume is None else {v: volume}
     true, book = (collective_time(kind, v, group, replace(options, exact=exact)) for exact in (True, False))
@@ -146,8 +152,9 @@ def explain_collective(
     ]
     # The bandwidth term is V times something, so the two terms meet where V is latency over that.
     each = sympy.sympify(true.bandwidth).subs(v, 1)
-    equal = sympy.simplify(sympy.sympify(true.latency) / each) if each != 0 else sympy.Integer(0)
-    found = [formula_line("latency = bandwidth at V", equal, values, "bytes")] if equal != 0 else []
+    equal = sympy.Integer(0) if each.is_zero else sympy.simplify(sympy.sympify(true.latency) / each)
+    found = [] if equal.is_zero else [formula_line("latency = bandwidth at V", equal, values, "bytes")]
+    notes = [ONE_CHIP] if mesh.size(*axes) == 1 else notes
     return Explanation(f"{kind} over {', '.join(axes)}", lines, [told(line) for line in found], notes, found)
 
 
@@ -204,7 +211,7 @@ def _pass_lines(
         volume = step.volume(letters, open_mesh)
         lines.append(formula_line(f"{way}: V of {step}", volume, values, "bytes"))
         if mesh.chip is not None:
-            group, rates, more = lettered(mesh.group(step.axes), axis_letters, step.axes)
+            group, rates, more = lettered(mesh.group(step.axes), axis_letters, _wide(mesh, step.axes))
             values |= rates
             notes += [note for note in more if note not in notes]
             cost = collective_time(step.kind, volume, group, EXACT)

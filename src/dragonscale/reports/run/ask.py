@@ -48,8 +48,11 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     folder = profile_folder(question, order)
     first = _prepare(question.cpu)
     from dragonscale.runtime.train.loop import train
+    from dragonscale.runtime.train.planned import lacks_rate
     from dragonscale.runtime.train.profiling import StepProfiler
 
+    if first and (lacking := lacks_rate(order)):
+        listener.note(lacking)
     profiler = StepProfiler(folder, question.profile) if question.profile else None
 
     def watch(line: dict[str, Any]) -> None:
@@ -63,7 +66,7 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     if not first:
         return None
     read = read_profile(order, result, profiler, listener) if profiler is not None else None
-    return TrainRun.of(result, read).came_from(question, listener.notes)
+    return TrainRun.of(result, read).came_from(replace(question, on=order.slice), listener.notes)
 
 
 def _check_extra(needed: tuple[str, ...]) -> None:

@@ -41,7 +41,8 @@ def _remarks(result: Any) -> list[str]:
     if planned is not None:
         said += [f"The planner would not take this plan on {planned.slice}: {one}." for one in planned.problems]
     if planned is None:
-        said.append("Name a slice (--on h100:8) to see the planned step beside the run.")
+        named = getattr(result.asked, "on", "")  # then a note says why nothing is planned
+        said += [] if named else ["Name a slice (--on h100:8) to see the planned step beside the run."]
     elif result.mfu is None:
         kind = result.device_kind
         said.append(f"These devices ({kind}) are not the chips of the plan: the step times cannot be compared.")

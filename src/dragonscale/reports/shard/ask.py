@@ -17,9 +17,6 @@ def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
     mesh = mesh_of(question.mesh, chip, piece)
     if chip is not None and piece is None and chip.kind == "tpu":
         listener.note("No slice given: every mesh axis is taken as a full ring of its own, the book's ideal.")
-    report = shard_report(
-        question.expression, mesh, written_target(on), sizes_of(question.sizes), question.alternatives
-    )
-    if not question.backward:
-        report.backward, report.backward_collectives = [], []
+    shown = question.alternatives, question.backward
+    report = shard_report(question.expression, mesh, written_target(on), sizes_of(question.sizes), *shown)
     return report.came_from(mesh, listener.notes)

@@ -140,9 +140,9 @@ def shown(value: Number) -> Value:
 
 
 def shard_report(
-    expression: str, mesh: Mesh, on: str, sizes: dict[str, int] | None = None, most: int = 6
+    expression: str, mesh: Mesh, on: str, sizes: dict[str, int] | None = None, most: int = 6, both: bool = True
 ) -> ShardReport:
-    """Everything about `A[I_X, J] @ B[J_X, K] -> C[I, K]` on a mesh."""
+    """Everything about `A[I_X, J] @ B[J_X, K] -> C[I, K]` on a mesh; the backward pass too where `both` are asked for."""
     line, all_sizes, free = prepare(expression, sizes or {})
     missing = next((axis for axis in line.axes if axis not in mesh.axes), None)
     if missing is not None:
@@ -150,14 +150,16 @@ def shard_report(
         uses = f"The expression uses the mesh axis {missing}, but the mesh has {has}"
         raise InputError(f"{uses}; add {missing}=… to --mesh.")
     there, back = passes(parse_chain(expression), all_sizes, mesh, EXACT)
+    back = back if both else []
     forward = [line_report(planned, all_sizes, mesh, most) for planned in there]
     report = ShardReport(
         expression=str(line), mesh={name: int(size) for name, size in mesh.axes.items()}, on=on,
         sizes={name: int(size) for name, size in all_sizes.items() if name not in free}, free=free, forward=forward,
         backward=[line_report(planned, all_sizes, mesh, most) for planned in back],
         forward_collectives=_pass(there, all_sizes, mesh), backward_collectives=_pass(back, all_sizes, mesh),
-        advice=_advice(forward, free, on), repeats=_repeats(forward, mesh),
+        advice="", repeats=_repeats(forward, mesh),
     )  # fmt: skip
+    report.advice = _advice(report)
     if len(line.operands) == 1 and not re.search("->|→", expression):
         _lay_out(report, line.operands[0], all_sizes, mesh)
     return report
@@ -240,28 +242,48 @@ def _repeats(lines: list[LineReport], mesh: Mesh) -> str:
     return repeated([(way.flops_all_chips, way.repeated_over) for way in ways], mesh)
 
 
-def _advice(lines: list[LineReport], free: list[str], on: str) -> str:
-    best = [line.strategies[0] for line in lines]
+def _advice(report: ShardReport) -> str:
+    """What each pass needs and what bounds it; where both passes end alike, the end is said once."""
+    if not report.backward:
+        needed, bound = _needs(report.forward_collectives), _bound(report, report.forward, report.forward_collectives)
+        return f"Needs {needed}; {bound}."
+    moves = (report.forward_collectives, report.backward_collectives)
+    there, back = map(_needs, moves)
+    ends = [_bound(report, *one) for one in zip((report.forward, report.backward), moves, strict=True)]
+    if ends[0] != ends[1]:
+        return f"Forward needs {there}; {ends[0]}. Backward needs {back}; {ends[1]}."
+    if there == back:
+        return f"Needs {there}, forward and backward; {ends[0]}."
+    return f"Forward needs {there}. Backward needs {back}. {ends[0][0].upper()}{ends[0][1:]}."
+
+
+def _needs(moves: list[MoveRow]) -> str:
     names = [
         f"{row.collective} of {row.array.split('[')[0].split(':')[0] or row.array} over {', '.join(row.axes)}"
-        for way in best
-        for row in way.collectives
+        for row in moves
     ]
-    needed = f"Needs {'; '.join(names) if names else 'no communication'}"
-    if not on:
-        return f"{needed}; add --on CHIP for times."
-    if free:
-        return f"{needed}; give sizes (--sizes {free[0]}=…) to see what bounds it."
+    return "; ".join(names) or "no communication"
+
+
+def _bound(report: ShardReport, lines: list[LineReport], moves: list[MoveRow]) -> str:
+    """What bounds one pass, and what would help."""
+    if not report.on:
+        return "add --on CHIP for times"
+    if report.free:
+        return f"give sizes (--sizes {report.free[0]}=…) to see what bounds it"
+    best = [line.strategies[0] for line in lines]
     if not any(way.computes for way in best):
-        if not names:
-            return "Free: each chip keeps its part of what it has."
-        return f"{needed}; a reshard computes nothing, so the network alone takes the time."
-    fields = {"compute": "math_s", "HBM": "hbm_s", "the network": "comms_s"}
-    times = {name: sum(float(getattr(way, field) or 0) for way in best) for name, field in fields.items()}
+        alone = "a reshard computes nothing, so the network alone takes the time"
+        return alone if moves else "each chip keeps its part of what it has"
+    times = {
+        "compute": sum(float(way.math_s or 0) for way in best),
+        "HBM": sum(float(way.hbm_s or 0) for way in best),
+        "the network": sum(float(row.seconds or 0) for row in moves),
+    }
     bound = max(times, key=lambda name: times[name])
     if bound == "compute":
-        return f"{needed}; bound by compute, under which everything else can hide."
+        return "bound by compute, under which everything else can hide"
     against = f"{times[bound] / times['compute']:.3g}x the compute time" if times["compute"] else "no FLOPs"
     larger = "larger kept dims reuse what is read, narrower dtypes read less"
     change = larger if bound == "HBM" else "a larger dim that no collective carries, or fewer chips per axis, helps"
-    return f"{needed}; bound by {bound}, {against}: {change}."
+    return f"bound by {bound}, {against}: {change}"

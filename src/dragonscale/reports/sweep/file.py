@@ -6,8 +6,6 @@ same entry the later one counts. A file belongs to one sweep at a time: it is lo
 """
 
 import contextlib
-import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ import msgspec
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.files import is_stream, open_stream
+from dragonscale.locks import lock
 from dragonscale.reports.sweep.records import Answer
 
 
@@ -53,7 +52,8 @@ def open_answers(path: str) -> Iterator[AnswerFile]:
         if stream:  # what went into a pipe or a device is not there to be read
             yield AnswerFile(path, descriptor, {})
             return
-        _lock(descriptor, path)
+        if not lock(descriptor):
+            raise InputError(f"Another sweep is writing to {shorten(path)}; wait for it, or give --out another file.")
         known = read_answers(path)
         _cut(descriptor)
         yield AnswerFile(path, descriptor, known)
@@ -79,18 +79,6 @@ def read_answers(path: str) -> dict[str, Answer]:
             raise InputError(f"{wrong}; give --out another file.") from None
         found[answer.key] = answer
     return found
-
-
-def _lock(descriptor: int, path: str) -> None:
-    """Until the descriptor is closed, or its process is gone however it ended."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):  # not every file system can
-            return
-        raise InputError(
-            f"Another sweep is writing to {shorten(path)}; wait for it, or give --out another file."
-        ) from None
 
 
 def _cut(file: int) -> None:

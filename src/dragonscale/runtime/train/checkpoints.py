@@ -2,11 +2,12 @@
 
 Orbax writes a checkpoint into a folder with another name and renames it when everything is there, so a process may die at
 any moment and the one before is still the newest. Just before, in the background, the checksums of its files are kept; a
-restore compares them. Beside the state lies what must be the same to go on exactly: seed, data, batch, model, optimizer.
+restore compares them. Two runs in one folder would delete each other's files, so it is locked as long as it is open. Beside the state lies what must be the same to go on exactly: seed, data, batch, model, optimizer.
 """
 
 import contextlib
 import logging
+import os
 import re
 import shutil
 import threading
@@ -20,6 +21,7 @@ import numpy
 import orbax.checkpoint as ocp
 
 from dragonscale.errors import Infeasible, InputError, shorten
+from dragonscale.locks import HeldError, lock_folder
 from dragonscale.models.program import Program
 from dragonscale.runtime.parameters import Tree, WeightReader, stacked, weights_of
 from dragonscale.runtime.train.checksums import damaged, write_sums
@@ -39,9 +41,28 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True, async_options=after)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            # Before the manager, which deletes what looks unfinished; the first process of a run locks for all of it.
+            self.held = lock_folder(self.folder) if jax.process_index() == 0 else None
+        except OSError as error:
+            raise self._unusable(error) from None
+        except HeldError as error:
+            which = f" ({error})" if str(error) else ""
+            raise InputError(
+                f"Another run{which} keeps its checkpoints in {self.name}; wait for it, or give --checkpoints another folder."
+            ) from None
+        try:
             self.manager = ocp.CheckpointManager(self.folder, options=options)
         except OSError as error:
-            raise InputError(f"Checkpoints cannot be kept in {self.name}: {error.strerror or error}.") from None
+            self._let_go()
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: OSError) -> InputError:
+        return InputError(f"Checkpoints cannot be kept in {self.name}: {error.strerror or error}.")
+
+    def _let_go(self) -> None:
+        if self.held is not None:
+            os.close(self.held)
+            self.held = None
 
     @property
     def newest(self) -> int | None:
@@ -117,6 +138,7 @@ class Checkpoints:
         """Let go of the folder, whatever became of the last write."""
         with contextlib.suppress(Exception):
             self.manager.close()
+        self._let_go()
 
     def _free(self) -> int:
         return shutil.disk_usage(self.folder).free

@@ -38,14 +38,16 @@ def judged_here(order: Order, model: Transformer, kind: str) -> PlannedStep | No
 
 
 def planned(order: Order, model: Transformer) -> PlannedStep | None:
-    """The planner's verdict, if the order names a slice. Experts have the room that the run gives them."""
-    if not order.slice:
+    """The planner's verdict, if the order names a slice whose chips have a rate for what the run multiplies in. Experts have the room that
+    the run gives them."""
+    if not order.slice or lacks_rate(order):
         return None
     stack = load_stack("dragonscale")
     if order.run.capacity is not None:
         stack = change(stack, "experts", capacity=order.run.capacity)
     job = Job(model, parse_slice(order.slice), order.run.batch, order.run.seq, stack)
-    verdict = judge_one(job, order.plan)
+    plan = replace(order.plan, dtype=order.run.dtype)
+    verdict = judge_one(job, plan)
     seconds = first(verdict.seconds)
     return PlannedStep(
         slice=order.slice,
@@ -54,7 +56,7 @@ def planned(order: Order, model: Transformer) -> PlannedStep | None:
         mfu=job.model_flops / (seconds * job.slice.flops),
         hbm_bytes=first(verdict.hbm_bytes),
         state_bytes=verdict.ledger.memory["weights and optimizer"],
-        problems=(*problems(job, order.plan, verdict), *_expanded(job)),
+        problems=(*problems(job, plan, verdict), *_expanded(job)),
     )
 
 
@@ -71,6 +73,14 @@ def _expanded(job: Job) -> list[str]:
         "with --capacity 0 no token is dropped, and XLA on a GPU multiplies every row by all experts, which the planned step does not "
         "count; plans count on --capacity 1"
     ]
+
+
+def lacks_rate(order: Order) -> str:
+    """That chips of the named slice have no matrix rate for the run's dtype, in a sentence; empty where they have."""
+    chip = parse_slice(order.slice).chip if order.slice else None
+    if chip is None or chip.rate(order.run.dtype) is not None:
+        return ""
+    return f"{chip.title} has no known matrix rate for {order.run.dtype}, so the step has no planned time."
 
 
 def step_flops(model: Transformer, order: Order) -> float:

@@ -45,7 +45,7 @@ def answer_panel(asked: PageRequest) -> dict[str, Any]:
         if times and all(isinstance(one, float) for one in times)
         else None
     )
-    lead = f"{render(total, 's')} at best. " if total else ""
+    lead = f"{render(total, 's')} at best{', forward' if report.backward else ''}. " if total else ""
     one = best[0]
     rows: list[tuple[str, Any, str]] = [
         ("sent by each chip", value_of(one.wire_bytes_per_chip, "bytes", f"{why}:wire_bytes_per_chip"), ""),
