@@ -363,3 +363,33 @@ def test_a_plan_without_room_is_marked_and_not_recommended(capsys: pytest.Captur
     assert re.search(r"fills 9\d% of memory; runs above 92% have run out: it is the least full that was found", told)
     report = json.loads(printed([*asks[:3], "l40s:4,l40s:8", *full[4:], "--json"], capsys))
     assert {row["slice"]: row["tight"] for row in report["slices"]}["l40s:4"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ("llama3.2-1b --on h200:1 --batch 8seq --seq 4096 --stack dragonscale", "is simpler"),
+        ("llama3.2-3b --on h100:8 --batch 128seq --seq 1024 --stack megatron-core", "has more memory to spare"),
+    ],
+)
+def test_of_two_reasons_against_a_faster_plan_the_right_one_is_told(
+    asked: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pinned = [*asked.split(), "--fix", "context=1,pipe=1,tensor=1", "--top", "1"]
+    text = " ".join(printed(["train", *pinned], capsys).split())
+    assert f"faster and not recommended: the recommended one {why} (--slack 0 takes it)." in text
+
+
+def test_plans_beyond_a_limit_are_counted_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
+    asks = ["train", "llama3-70b", "--on", "h100:8", "--batch", "64seq", "--seq", "8192", "--remat", "block"]
+    text = " ".join(printed([*asks, "--stack", "megatron-core"], capsys, 3).split())
+    counted = r"feasible; beyond limits: ([\d,]+ ruled out by the stack, [\d,]+ memory)"
+    first, second = re.findall(counted, text)
+    assert first == second
+
+
+def test_the_largest_batch_says_that_it_leaves_room(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(printed([*ASKED, *QUICK, "--largest", "batch"], capsys).split())
+    assert re.search(
+        r"At most [\d,]+ sequences \([\d,]+ tokens\) go through h100:16 in one pass with room in memory", text
+    )

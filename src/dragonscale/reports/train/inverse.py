@@ -61,7 +61,9 @@ def largest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
         return best_report(asked, job, progress)
     if batches:
         held = f"{fit.job.batch:,} sequences ({fit.job.tokens:,} tokens)"
-        sentence = f"At most {held} fit {job.slice} in one pass; larger batches take several."
+        sentence = (
+            f"At most {held} go through {job.slice} in one pass with room in memory; larger batches take several."
+        )
     else:
         held = f"{fit.job.model.n_layers} layers and {count_parameters(fit.job.model).total / 1e9:,.0f}B parameters"
         sentence = f"The deepest {asked.model.name} that trains on {job.slice} has {held}."

@@ -26,7 +26,7 @@ from dragonscale.training.offer import offered, refusals, settlements
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.production import in_production
 from dragonscale.training.search import Candidate, Found, Progress, search
-from dragonscale.training.simplicity import CONTEXT_GAIN, FULL, SHORT, leaves_room
+from dragonscale.training.simplicity import CONTEXT_GAIN, FULL, SHORT, leaves_room, points
 from dragonscale.training.space import misfits
 
 HELD = {
@@ -158,9 +158,14 @@ def _passed_over(job: Job, found: Found) -> list[str]:
     elif fastest.plan.context > best.plan.context and job.sequence <= SHORT:
         why = f"context at {job.sequence:,} tokens must gain more than {CONTEXT_GAIN:.0%} (--slack 0 takes it)"
     else:
-        why = "the recommended one is simpler or has more memory to spare (--slack 0 takes it)"
+        simpler = _points(job, best.plan) < _points(job, fastest.plan)
+        why = f"the recommended one {'is simpler' if simpler else 'has more memory to spare'} (--slack 0 takes it)"
     gain = best.seconds / fastest.seconds - 1
     return [f"{short_plan(fastest.plan)} is {gain:.1%} faster and not recommended: {why}."]
+
+
+def _points(job: Job, plan: Plan) -> int:
+    return int(points(plan, vars(plan), job.sequence))
 
 
 def _tight(job: Job, found: Found) -> list[str]:
@@ -194,8 +199,8 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
             f"{job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change --batch, --seq, "
             f"--fix or the number of chips."
         )
-    counts = ", ".join(f"{number:,} by {reason}" for reason, number in found.misses.items() if number)
-    text = f"None of {found.searched:,} plans is feasible ({counts})."
+    counts = ", ".join(f"{number:,} {reason}" for reason, number in found.misses.items() if number)
+    text = f"None of {found.searched:,} plans is feasible; beyond limits: {counts}."
     if nearest is None:
         return text
     limit = job.slice.chip.visible
