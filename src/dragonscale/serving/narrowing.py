@@ -6,6 +6,9 @@ from typing import Protocol, TypeVar
 
 ROUNDS = 4
 """Of narrowing down a batch, an eighth of the range each: enough for gaps of thousands."""
+FEW_ROUNDS, NEAR = 2, 0.9
+"""Of narrowing down a batch at which prompts queue: to a sixty-fourth of the range, and of plans that make this part of the most tokens
+a chip, since others are not recommended."""
 
 NEARLY = 0.02
 """Of its tokens what a batch may make fewer than the best of its plan. Steps are expected to 5 to 10%, so 2% is no difference, and
@@ -46,14 +49,16 @@ def narrowed(
 def unqueued(
     at: Callable[[Sequence[tuple[int, int]]], list[One]], rows: Sequence[tuple[int, int]], found: Sequence[One]
 ) -> list[One]:
-    """For each plan whose best batch makes prompts wait for others longer than they take themselves: smaller batches, down to the
-    smallest that makes nearly as many tokens."""
+    """For each plan near the best whose best batch makes prompts wait for others longer than they take themselves: smaller batches, down
+    to about the smallest that makes nearly as many tokens."""
     by_plan: dict[int, list[One]] = {}
     for (place, _), one in zip(rows, found, strict=True):
         if one.meets:
             by_plan.setdefault(place, []).append(one)
     best = {place: max(own, key=lambda one: one.tokens_per_chip) for place, own in by_plan.items()}
-    wanted = {place: (1 - NEARLY) * one.tokens_per_chip for place, one in best.items() if one.queues}
+    goal = NEAR * max((one.tokens_per_chip for one in best.values()), default=0.0)
+    queue = {place: one.tokens_per_chip for place, one in best.items() if one.queues and one.tokens_per_chip >= goal}
+    wanted = {place: (1 - NEARLY) * tokens for place, tokens in queue.items()}
     open_ = {
         place: (
             max((one.batch for one in by_plan[place] if one.tokens_per_chip < enough), default=by_plan[place][0].batch),
@@ -61,17 +66,18 @@ def unqueued(
         )
         for place, enough in wanted.items()
     }
-    return _halved(at, open_, lambda place, one: one.tokens_per_chip < wanted[place])
+    return _halved(at, open_, lambda place, one: one.tokens_per_chip < wanted[place], FEW_ROUNDS)
 
 
 def _halved(
     at: Callable[[Sequence[tuple[int, int]]], list[One]],
     open_: dict[int, tuple[int, int]],
     below: Callable[[int, One], bool],
+    rounds: int = ROUNDS,
 ) -> list[One]:
     """Batches of each plan between two, closer and closer to where they are not `below` any more."""
     more: list[One] = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         wanted = [(place, batch) for place, (low, high) in open_.items() for batch in _inside(low, high)]
         if not wanted:
             break

@@ -77,7 +77,7 @@ class NearPlans:
         numbers = {name: chosen.numbers[name][kept] for name in NUMBERS}
         rounds = numpy.broadcast_to(chosen.microbatches, len(chosen))[kept]
         columns = [len(self.words), *numbers.values(), weighed[near], seconds[kept], held[kept]]
-        columns += [points(words, numbers, sequence), rounds]
+        columns += [points(words, numbers, sequence) + layout_points(words, numbers, self.layers), rounds]
         self.rows.append(numpy.stack([numpy.broadcast_to(column, len(kept)).astype(float) for column in columns]))
         self.words.append(words)
         self.size += len(kept)
@@ -249,6 +249,20 @@ def dealt(words: Plan, numbers: dict[str, int], layers: int) -> Plan:
     """A plan of the search, with the layout that its layers were dealt by."""
     layout = layout_for(layers, numbers["pipe"], numbers["virtual"]) if words.layout == "even" else words.layout
     return replace(words, **numbers, layout=layout)
+
+
+def layout_points(words: Plan, numbers: dict[str, Any], layers: int) -> Any:
+    """The point of a layout that plans get when their layers are dealt, which their words do not say yet.
+
+    >>> numbers = {"pipe": numpy.array([2, 2, 1]), "virtual": numpy.array([41, 40, 1])}
+    >>> layout_points(Plan(), numbers, 80).tolist()  # 80 layers and two ends
+    [1, 0, 0]
+    """
+    if words.layout != "even" or not layers:
+        return 0
+    stages, place = numpy.unique(numpy.stack([numbers["pipe"], numbers["virtual"]]), axis=1, return_inverse=True)
+    uneven = [layout_for(layers, int(pipe), int(virtual)) != "even" for pipe, virtual in stages.T]
+    return numpy.array(uneven, int)[place.reshape(-1)]
 
 
 def takers(words: Plan, chosen: Chosen) -> tuple[bool, bool]:
