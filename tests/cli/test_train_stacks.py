@@ -84,6 +84,8 @@ def test_the_line_speaks_of_what_the_table_ranks(cost: float | None, per_token: 
     ]
     row.others = [StackRow("megatron-core", "fsdp8", 10.0 * (1 + DIFFERS / 2), 0.4)]
     assert slices_note([row]) == []
+    row.others = [StackRow("megatron-core", "fsdp8", 8.0, 0.5, tight=True)]
+    assert slices_note([row]) == []
 
 
 def test_a_job_that_only_the_other_stack_holds(capsys: pytest.CaptureFixture[str]) -> None:

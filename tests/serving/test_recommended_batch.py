@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import numpy
 import pytest
 
 from dragonscale.hardware import parse_slice
@@ -46,6 +47,19 @@ def test_the_smallest_batch_within_two_percent_is_recommended(served: str, ask: 
         most = max(one.tokens_per_chip for one in alike)
         assert found in alike
         assert found.batch == min(one.batch for one in alike if one.tokens_per_chip >= 0.98 * most)
+
+
+@pytest.mark.parametrize("served", SERVED)
+def test_a_smaller_batch_takes_no_replica_more(served: str) -> None:
+    """Of a rate that three replicas of the best batch just hold, a batch with 1% fewer tokens would take a fourth."""
+    configs = judged(served, "no target")
+    leader = max(configs, key=lambda one: one.tokens_per_chip)
+    rate = float(leader.state.requests)
+    asks = [Ask(2048, 512, rate=part * rate) for part in numpy.linspace(2.5, 3.0, 21)]
+    for ask in asks:
+        found = best(configs, ask, 1)[0]
+        alike = [one for one in configs if (one.piece, one.plan) == (found.piece, found.plan)]
+        assert replicas_for(found, ask) == min(replicas_for(one, ask) for one in alike)
 
 
 @pytest.mark.parametrize("served", SERVED)

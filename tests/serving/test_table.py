@@ -18,6 +18,7 @@ DEPLOYED = {
     "experts on four ranks": ("qwen3-30b-a3b", "l40s:4", "tensor=1,data=4,expert=4", "vllm", 1024),
     "experts on TPUs": ("deepseek-v3", "tpu7x:2x2x2", "tensor=1,data=8,expert=8,weights=fp8,compute=fp8", "vllm", 1024),
     "dense on four ranks": ("llama3-8b", "h100:4", "tensor=1,data=4", "sglang", 512),
+    "dense on eight ranks": ("llama3-8b", "h100:8", "tensor=1,data=8", "vllm", 1024),
 }
 BEYOND = 6
 """Times the token budget of all ranks."""
@@ -43,6 +44,17 @@ def test_decode_steps_are_those_of_the_cost_function_however_many_decode(name: s
         decodes, keys = int(numpy.exp(random.uniform(0, numpy.log(most)))), int(random.integers(16, 8192))
         wanted = computed(table, Iteration(decodes=decodes, keys=keys))
         assert table.step(decodes, float(decodes * keys)) == pytest.approx(wanted, rel=0.05), (decodes, keys)
+
+
+@pytest.mark.parametrize("name", DEPLOYED)
+def test_within_its_grid_a_step_is_off_by_no_more_than_a_percent(name: str) -> None:
+    """Tiles of each rank are knots, and heads and caches of all ranks' sequences are in the grid."""
+    table, random = table_of(name), numpy.random.default_rng(2)
+    limits = table.deployment.engine.scheduling
+    for _ in range(60):
+        decodes = int(random.integers(1, limits.max_tokens * table.ranks))
+        wanted = computed(table, Iteration(decodes=decodes, keys=64))
+        assert table.step(decodes, 64.0 * decodes) == pytest.approx(wanted, rel=0.012), decodes
 
 
 @pytest.mark.parametrize("name", DEPLOYED)

@@ -81,6 +81,17 @@ def test_where_nothing_leaves_room_the_least_full_is_shown():
     assert not search(with_memory(job, plenty / 1.01), space).best
 
 
+def test_of_plans_that_leave_no_room_the_least_full_comes_before_the_fastest():
+    """Microbatches of one sequence hold 24.2 GB, of two 26.1 GB and are faster."""
+    job = job_of("llama3-8b", "h100:8", 64, 4096, "torchtitan")
+    space = Space(fixed={"fsdp": 8}, zero=(3,), remat=("block",))
+    one, two = sorted(search(job, space).front, key=lambda found: found.hbm_bytes)[:2]
+    short = with_memory(job, two.hbm_bytes / 0.999)
+    assert one.hbm_bytes > FULL * short.slice.chip.visible
+    assert two.seconds < one.seconds
+    assert search(short, space).best[0].plan == one.plan
+
+
 def test_host_memory_comes_before_a_full_chip():
     job = job_of("llama3-8b", "h100:8", 8, 32768, "generic")
     space = Space(fixed={"fsdp": 8, "microbatch": 1})

@@ -1,11 +1,10 @@
-"""How XLA says that a device's memory is full: an allocation that failed, at a step or while kernels are tried out, or a matmul without
-a single kernel whose operands have room."""
+"""How XLA says that a device's memory is full: an allocation that failed, at a step or while kernels are tried out."""
 
 import re
 
 import jax
 
-_FULL = ("RESOURCE_EXHAUSTED", "Failed to get configs", "Out of memory")
+_FULL = ("RESOURCE_EXHAUSTED", "Out of memory")
 _ASKED = re.compile(r"(?:allocate|allocating|requested)\D{0,20}([\d.]+)\s*(bytes|[KMGT]iB|[kMGT]B)?", re.IGNORECASE)
 _UNITS = {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 

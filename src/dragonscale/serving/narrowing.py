@@ -59,14 +59,14 @@ def unqueued(
     goal = NEAR * max((one.tokens_per_chip for one in best.values()), default=0.0)
     queue = {place: one.tokens_per_chip for place, one in best.items() if one.queues and one.tokens_per_chip >= goal}
     wanted = {place: (1 - NEARLY) * tokens for place, tokens in queue.items()}
-    open_ = {
-        place: (
-            max((one.batch for one in by_plan[place] if one.tokens_per_chip < enough), default=by_plan[place][0].batch),
-            min(one.batch for one in by_plan[place] if one.tokens_per_chip >= enough),
-        )
-        for place, enough in wanted.items()
-    }
+    open_ = {place: _bracket(by_plan[place], enough) for place, enough in wanted.items()}
     return _halved(at, open_, lambda place, one: one.tokens_per_chip < wanted[place], FEW_ROUNDS)
+
+
+def _bracket(judged: Sequence[One], enough: float) -> tuple[int, int]:
+    """The smallest batch that makes enough tokens, and the one below it that does not (or the smallest of all)."""
+    high = min(one.batch for one in judged if one.tokens_per_chip >= enough)
+    return max((one.batch for one in judged if one.batch < high), default=high), high
 
 
 def _halved(

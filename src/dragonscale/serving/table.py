@@ -242,7 +242,11 @@ def _far(knots: list[float]) -> list[float]:
 def _token_knots(most: int, ranks: int = 1) -> Any:
     """Numbers of tokens up to `most` on each rank: one by one, then on both sides of the edges of tiles, of all tokens and of each
     rank's, then in wide steps."""
-    edges = {*range(EVERY, min(most, FINE) + 64, 64), *range(EVERY, (min(most, FINE) + 64) * ranks, 64 * ranks)}
+    tiles = 64 * ranks  # a tile's rows on every rank; the first edge that is beyond the tokens taken one by one
+    edges = {
+        *range(EVERY, min(most, FINE) + 64, 64),
+        *range(-(-EVERY // tiles) * tiles, (min(most, FINE) + 64) * ranks, tiles),
+    }
     wide = range((FINE + 512) * ranks, (most + 512) * ranks, 512 * ranks)
     knots = {*range(1, EVERY + 1), *edges, *(edge + 1 for edge in edges), *wide}
     return numpy.array(_far([float(tokens) for tokens in sorted(knots)]))

@@ -27,7 +27,8 @@ class Replica(ReplicaState):
             rest = (self.began + batch.seconds(passed + 1) if self.steps > 1 else self.due) - now
         ahead = self.unprefilled + tokens
         cached = batch.cached + batch.pace * passed
-        one = self.times.step(decodes, cached, ((min(ahead, budget), 0),), self.queries)
+        ranks = self.scheduler.ranks  # each computes its own prompts
+        one = self.times.step(decodes, cached, ((-(-min(ahead, budget) // ranks), 0),) * ranks, self.queries)
         full = decodes + len(self.prefilling) + len(self.waiting) - self.scheduler.sequences + 1
         if full > 0 and decodes:
             more = batch.seconds(max(batch.steps_to_end(full), 1))

@@ -32,7 +32,8 @@ def hosted(
         often = {**layers.fullest, "embed": 1, **dict.fromkeys(ends, 1)}
         share = sum(times * held[name].parameters for name, times in often.items())
         matrices = sum(times * held[name].matrices for name, times in often.items())
-        found.append(HeldLine("optimizer", "master copy and state", owned_bytes(plan, stack, share, matrices)))
+        shards = held["embed"].shards  # every section's are, or none's
+        found.append(HeldLine("optimizer", "master copy and state", owned_bytes(plan, stack, share, matrices, shards)))
         found.append(HeldLine("gradients", "gradients for the update", GRADIENT_BYTES * share, "backward", "update"))
     if plan.remat == "offload":
         flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)

@@ -14,7 +14,7 @@ from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.activations import needed_tensors, saved_tensors
 from dragonscale.models.count import weight_size
 from dragonscale.models.program import Section
-from dragonscale.numbers import Number, minimum, where
+from dragonscale.numbers import Number, maximum, minimum, where
 from dragonscale.plan.rules import Rules
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_elements
@@ -51,6 +51,15 @@ class Held:
     used: Number
     matrices: Number = 0.0
 
+    @property
+    def shards(self) -> Number:
+        """1 where an axis shards the state, else 0: ZeRO over nothing is plain replicas, whatever its stage."""
+        return _sharded(self.parameters, self.used)
+
+
+def _sharded(state: Number, used: Number) -> Number:
+    return where(state < used, 1.0, 0.0)
+
 
 def weight_shares(section: Section, mesh: Mesh, rules: Rules) -> Iterator[tuple[str, Number, Number]]:
     """Each weight of a section: elements on one chip as it is used, and of its optimizer state."""
@@ -81,8 +90,7 @@ def section_bytes(
     for name, one, share in weight_shares(section, mesh, rules):
         used, state = used + one, state + share
         orthogonal = orthogonal + share * (name in names)
-    # ZeRO without an axis to shard over holds what plain replicas hold.
-    shards = where(state < used, 1.0, 0.0)
+    shards = _sharded(state, used)
     piped = where(mesh.size("pipe") > 1, 1.0, 0.0) * (plan.zero >= 2 and stack.memory.pipe_whole)
     width = weight_bytes(plan, stack, chip)
     gathered = (1 - piped) * shards * (plan.zero == 3)
@@ -124,12 +132,13 @@ def state_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number, shard
     of the shards of weights that stay (`shards`: 0 where none are sharded)."""
     if plan.offload == "optimizer":
         return shards * state * (2.0 if plan.zero == 3 else 0.0)
-    return owned_bytes(plan, stack, state, matrices)
+    return owned_bytes(plan, stack, state, matrices, shards)
 
 
-def owned_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number) -> Number:
-    """The same wherever they lie."""
-    master = max(stack.state.master_bytes, 2.0) if plan.zero == 3 else stack.state.master_bytes
+def owned_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number, shards: Number = 1.0) -> Number:
+    """The same wherever they lie. Shards of ZeRO-3 are all that stays of weights, master copy or not."""
+    least = shards * (2.0 if plan.zero == 3 else 0.0)
+    master = maximum(stack.state.master_bytes, least)
     each = OPTIMIZER_BYTES[plan.optimizer]
     return state * (master + each) - matrices * (each - MOMENTUM_BYTES)
 

@@ -48,7 +48,9 @@ def layer_passes(
     two_way = pipe > 1 if plan.schedule in BOTH_WAYS else False
     often = state_often(plan, stack, pipe, microbatches)
     for name, one in sums.items():
-        copied = timer.copy(held[name].used * stack.state.weight_copies / 2 * (plan.zero == 3))
+        # A program that XLA compiles casts weights at every use; others copy what they gather, where there is something to gather.
+        gathers = held[name].shards if stack.memory.allocator == "caching" else 1.0
+        copied = timer.copy(gathers * held[name].used * stack.state.weight_copies / 2 * (plan.zero == 3))
         added = timer.copy(held[name].used * accumulated_bytes(stack, microbatches))
         remat = plan.remat if "block" in name else "none"
         if "block" in name:  # layers are scanned

@@ -40,6 +40,7 @@ def _remarks(result: Any) -> list[str]:
     planned = result.planned
     if planned is not None:
         said += [f"The planner would not take this plan on {planned.slice}: {one}." for one in planned.problems]
+        said += planned.remarks
     if planned is None:
         named = getattr(result.asked, "on", "")  # then a note says why nothing is planned
         said += [] if named else ["Name a slice (--on h100:8) to see the planned step beside the run."]

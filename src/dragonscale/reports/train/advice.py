@@ -68,7 +68,8 @@ def helps(job: Job, plan: Plan, verdict: Verdict | None = None, others: Iterable
     `others` are the same job with other stacks."""
     step = first((verdict or judge_one(job, plan)).seconds)
     before = job.tokens / step
-    found = [Help(f"--stack {one.stack}", step / one.step_s - 1) for one in others if step / one.step_s - 1 > WORTH]
+    roomy = ((one.stack, step / one.step_s - 1) for one in others if not one.tight)
+    found = [Help(f"--stack {stack}", gain) for stack, gain in roomy if gain > WORTH]
     for text, other, changed in _tries(job, plan):
         if not _possible(other, plan, changed):
             continue

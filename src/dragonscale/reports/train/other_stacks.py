@@ -6,6 +6,7 @@ from dragonscale.training.inverse import quick
 from dragonscale.training.keeper import Candidate
 from dragonscale.training.plan import short_plan
 from dragonscale.training.search import search
+from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.space import Space
 from dragonscale.units import render
 
@@ -16,23 +17,23 @@ DIFFERS = 0.03
 def stack_row(job: Job, best: Candidate) -> StackRow:
     """A stack with its recommended plan."""
     mfu = job.model_flops / (best.seconds * job.slice.flops)
-    return StackRow(job.stack.name, short_plan(best.plan), best.seconds, mfu)
+    tight = not leaves_room(best.hbm_bytes, job.slice.chip.visible)
+    return StackRow(job.stack.name, short_plan(best.plan), best.seconds, mfu, tight)
 
 
 def other_stacks(job: Job, space: Space, slack: float) -> list[StackRow]:
-    """The recommended plan of each other stack that people run there, of a smaller space; none where the stack was
-    named."""
+    """The recommended plan of each other stack that people run there, of a smaller space; none where the stack was named."""
     found = []
     for there in on_other_stacks(job, space.words.dtype):
         best = search(there, quick(space), 1, slack=slack).best
-        found += [stack_row(there, best[0])] if best else []
+        found += [stack_row(there, one) for one in best[:1]]
     return found
 
 
 def other_plans_note(others: list[StackRow]) -> list[str]:
     """What is said where the usual stack has no plan and another one has."""
     return [
-        f"With --stack {one.stack} there is a plan: {one.plan}, {render(one.step_s, 's')} a step, MFU {one.mfu:.1%}."
+        f"With --stack {one.stack} there is a plan: {one.plan}, {render(one.step_s, 's')} a step, MFU {one.mfu:.1%}{', which leaves little memory' if one.tight else ''}."
         for one in others
     ]
 
@@ -41,7 +42,7 @@ def slices_note(rows: list[SliceRow]) -> list[str]:
     """The slices that another stack would make cheaper or dearer by more than a few percent, in a line."""
     found = []
     for row in rows:
-        for one in row.others:
+        for one in (other for other in row.others if not other.tight):
             change = one.step_s / row.step_s - 1 if row.step_s else 0.0
             if abs(change) > DIFFERS:
                 found.append(f"{row.slice} with {one.stack} {_worth(row, 1 + change)} ({change:+.0%})")

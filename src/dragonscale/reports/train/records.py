@@ -165,6 +165,8 @@ class StackRow(msgspec.Struct):
     plan: str
     step_s: float
     mfu: float
+    tight: bool = False
+    """Whether no plan leaves room in memory with it."""
 
 
 class SliceRow(msgspec.Struct):

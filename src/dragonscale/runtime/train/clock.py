@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from dragonscale.models.transformer import Transformer, count_parameters
-from dragonscale.runtime.train.planned import PlannedStep, chip_of, has_experts, judged_here, step_flops
+from dragonscale.runtime.train.planned import PlannedStep, chip_of, judged_here, step_flops
 from dragonscale.runtime.train.settings import Order
 from dragonscale.runtime.train.step import State, Trainer
 
@@ -86,7 +86,7 @@ class Clock:
             flops_per_s_per_device=self.flops / seconds / devices if seconds else None,
             mfu=self._mfu(seconds) if seconds else None,
             state_bytes_per_device=own_bytes_per_device(state),
-            capacity=run.capacity if has_experts(self.model) else None,
+            capacity=run.capacity if any("e" in one.dims for one in self.model.program().sections) else None,
             planned=self.planned,
         )
 

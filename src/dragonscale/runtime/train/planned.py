@@ -12,6 +12,7 @@ from dragonscale.hardware.driver_names import chip_named
 from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.runtime.train.settings import Order
+from dragonscale.training.bands import is_moe
 from dragonscale.training.evaluation import Job, first, judge_one, problems
 from dragonscale.training.stack import change, load_stack
 
@@ -19,7 +20,7 @@ from dragonscale.training.stack import change, load_stack
 @dataclass(frozen=True)
 class PlannedStep:
     """The expectation, with its lower bound, for one chip of a slice; `state_bytes` are those of the master weights and the
-    optimizer; `problems` says why the planner would refuse it."""
+    optimizer; `problems` says why the planner would refuse it, `remarks` what the run does otherwise."""
 
     slice: str
     step_s: float
@@ -28,6 +29,7 @@ class PlannedStep:
     hbm_bytes: float
     state_bytes: float
     problems: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 def judged_here(order: Order, model: Transformer, kind: str) -> PlannedStep | None:
@@ -56,23 +58,19 @@ def planned(order: Order, model: Transformer) -> PlannedStep | None:
         mfu=job.model_flops / (seconds * job.slice.flops),
         hbm_bytes=first(verdict.hbm_bytes),
         state_bytes=verdict.ledger.memory["weights and optimizer"],
-        problems=(*problems(job, plan, verdict), *_expanded(job)),
+        problems=tuple(problems(job, plan, verdict)),
+        remarks=_expanded(job),
     )
 
 
-def has_experts(model: Transformer) -> bool:
-    """Whether a model has layers of experts."""
-    return any("e" in section.dims for section in model.program().sections)
-
-
-def _expanded(job: Job) -> list[str]:
+def _expanded(job: Job) -> tuple[str, ...]:
     """That the step is of other matmuls than the plan's."""
-    if not has_experts(job.model) or job.stack.experts.capacity or job.slice.chip.kind != "gpu":
-        return []
-    return [
-        "with --capacity 0 no token is dropped, and XLA on a GPU multiplies every row by all experts, which the planned step does not "
-        "count; plans count on --capacity 1"
-    ]
+    if not is_moe(job) or job.stack.experts.capacity or job.slice.chip.kind != "gpu":
+        return ()
+    return (
+        "With --capacity 0 no token is dropped, and XLA on a GPU multiplies every row by all experts; the planned step is of rows "
+        "times their own experts, as with --capacity 1.",
+    )
 
 
 def lacks_rate(order: Order) -> str:
