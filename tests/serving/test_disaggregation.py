@@ -8,7 +8,7 @@ from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models import load_model
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.serving.deployment import Deployment, deploy
-from dragonscale.serving.disaggregation import alone, best_pools, decode_load, pools, prompt_share
+from dragonscale.serving.disaggregation import alone, best_pools, decode_load, pools, prompt_share, within_memory
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, explore, judge
 from dragonscale.serving.plan import parse_serving_plan
@@ -182,3 +182,22 @@ def test_popular_prefixes_are_kept() -> None:
     assert float(reuse_rate(1000, 0)) < 0.01
     assert float(reuse_rate(1000, 1000)) == 1
     assert float(reuse_rate(1000, 100, 1.2)) > float(reuse_rate(1000, 100, 0.8)) > 0.1
+
+
+def test_prompts_of_a_prefill_replica_have_room_in_its_memory(configs: list[Config]) -> None:
+    """Pages of one iteration's prompts stay until they are handed over, so a replica with room for two prompts fills one at a time."""
+    full = replace(configs[0], most=100, packed=((1.0, 0.1), (2.0, 0.15), (8.0, 0.4)))
+    assert within_memory(full) == full
+    for room, seconds in ((2, 0.1), (3, 0.125), (4, 0.15), (10, 0.275)):
+        short = within_memory(replace(full, most=room))
+        assert short.packed[-1] == pytest.approx((room / 2, seconds))
+        assert prompt_share(short) == pytest.approx(seconds / (room / 2))
+    ask = Ask(2048, 512, rate=20.0)
+    chips = [
+        sum(
+            one.prefills * one.prefill.chips
+            for one in best_pools([replace(one, packed=full.packed, most=room) for one in configs], ask, 1)
+        )
+        for room in (2, 100)
+    ]
+    assert chips[0] > chips[1]

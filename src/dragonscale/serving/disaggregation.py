@@ -24,6 +24,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+import numpy
+
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine, adjust
 from dragonscale.serving.frontier import Ask, Config, first_of_each
@@ -226,6 +228,17 @@ def prompt_share(config: Config) -> float:
     return seconds / together
 
 
+def within_memory(config: Config) -> Config:
+    """A prefill replica whose iterations take no more prompts than half of what its memory holds: the pages of one iteration's prompts
+    stay until they are handed over, while the next one's are filled."""
+    room = max(config.most / 2, 1.0)
+    if not config.packed or config.packed[-1][0] <= room:
+        return config
+    counts, seconds = zip(*config.packed, strict=True)
+    last = room, float(numpy.interp(room, counts, seconds))
+    return replace(config, packed=(*(one for one in config.packed if one[0] < room), last))
+
+
 def decode_step(config: Config) -> float:
     """Seconds per token of a decode replica whose whole batch decodes."""
     return float(config.state.decode) if config.drafts else config.decode_s
@@ -275,6 +288,7 @@ def _sized(one: Pools) -> Pools:
 def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pools]:
     """The best pairs of configurations of an engine that runs prompts alone: few candidates for each pool, every pair of
     them. Those that meet the targets come first, most tokens per chip first."""
+    configs = [within_memory(one) for one in configs]
     starts = [one for one in configs if ask.ttft is None or one.prefill_s + one.state.front < 0.95 * ask.ttft]
     feeding = first_of_each(starts or configs, lambda one: prompt_share(one) * one.chips, CANDIDATES)
     ends = [one for one in configs if ask.tpot is None or decode_step(one) <= ask.tpot]

@@ -76,7 +76,7 @@ def plan_report(
     useful = [] if full or brief else helps(job, plan, verdict, others or ())
     peak, own = chip.peak("bf16"), chip.peak(plan.dtype)
     half = "bf16" if chip.format("bf16") == "native" else "fp16"
-    told = "" if brief else advice_text(bound_text(job, plan, terms), useful, others is not None)
+    told = "" if brief else advice_text(bound_text(job, plan, terms), useful, bool(others))
     return PlanReport(
         plan=plan_table(plan), feasible=not broken, step_s=step, lower_s=first(verdict.lower),
         upper_s=first(verdict.upper), mfu=job.model_flops / (step * job.slice.flops),
