@@ -1,6 +1,7 @@
 """Requests that come together must not go on together: what a fleet is said to do does not depend on how long it is watched."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,10 +15,12 @@ from dragonscale.simulation import (
     OpenLoop,
     Poisson,
     Pool,
+    Scheduler,
     SimulationOptions,
     Uniform,
     simulate,
 )
+from dragonscale.simulation.replica import Replica
 from dragonscale.simulation.request import Sequence, SimulatedRequest
 
 SERVER = LinearTimes(0.0127, 0.0, 0.0, 4.3e-5)
@@ -82,3 +85,18 @@ def test_what_requests_queue_for_is_named() -> None:
     report = run_simulation(read_question(replace(ONE, rate="38/s", output="4", requests="4000")))[0]
     assert report.bound_by == "prefill", report.advice
     assert "prefill pool" in report.advice
+
+
+class SlowestRank(LinearTimes):
+    """Ranks compute their own prompts side by side: an iteration takes as long as its longest piece."""
+
+    def step(self, decodes: int, cached: float, pieces=(), queries: int = 1) -> float:
+        return super().step(decodes, cached, [max(pieces)] if pieces else (), queries)
+
+
+def test_a_predicted_first_token_counts_on_every_rank() -> None:
+    """What `slo_aware` routes by: the prompts ahead are shared by the ranks, not one piece of all their budgets."""
+    scheduler = Scheduler(tokens=8 * 1024, ranks=8)
+    replica = Replica(0, Pool(SlowestRank(0.01, prompt_s=1e-4), 10**6, scheduler), SimpleNamespace(watch=None))  # pyright: ignore[reportArgumentType]
+    assert replica.predict(8 * 1024, 0.0) == pytest.approx(0.01 + 1e-4 * 1024)
+    assert replica.predict(16 * 1024, 0.0) == pytest.approx(2 * (0.01 + 1e-4 * 1024))
