@@ -11,6 +11,8 @@ from dragonscale.errors import Infeasible  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
 from dragonscale.runtime.device_memory import is_full  # noqa: E402
 from dragonscale.runtime.experts import grouped_matmul  # noqa: E402
+from dragonscale.runtime.server.building import no_room_to_compile  # noqa: E402
+from dragonscale.runtime.server.wire import WorkerOrder  # noqa: E402
 from dragonscale.runtime.train.planned import planned  # noqa: E402
 from dragonscale.runtime.train.room import memory_errors, no_room  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings, settle_capacity  # noqa: E402
@@ -115,3 +117,17 @@ def test_only_full_memory_is_told_so() -> None:
         raise full
     with pytest.raises(jax.errors.JaxRuntimeError), memory_errors(order, model, Device()):
         raise other
+
+
+def test_a_server_without_memory_to_compile_in_says_what_takes_it() -> None:
+    class Device:
+        device_kind = "NVIDIA H200"
+
+        def memory_stats(self) -> dict[str, int]:
+            return {"bytes_in_use": 130 * 10**9}
+
+    order = WorkerOrder(model="qwen3-30b-a3b", plan="tensor=1", tokens=2048, memory=0.9)
+    said = no_room_to_compile(Device(), order, 40_000, 65e9, NO_KERNEL)
+    for part in ("NVIDIA H200", "2,048 tokens", "73.0 GB at once", "65.0 GB", "40,000 pages", "--memory-fraction"):
+        assert part in said
+    assert "NOT_FOUND" not in said

@@ -64,7 +64,7 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
     except jax.errors.JaxRuntimeError as error:
         if not is_full(error):
             raise
-        raise Infeasible(_no_room(devices[0], order, pages, pages * page_bytes, str(error))) from None
+        raise Infeasible(no_room_to_compile(devices[0], order, pages, pages * page_bytes, str(error))) from None
     grammars = grammar_reader(loaded.text, vocab)
     engine = ServingEngine(
         runner, sampler, limits, shapes, grammars=grammars, drafter=drafter, prefixes=order.prefix_cache, role=order.role,
@@ -113,7 +113,7 @@ class _Progress(Listener):
         self.tell(self.what, self.part * total + done, self.parts * total)
 
 
-def _no_room(device: Any, order: WorkerOrder, pages: int, cached: float, text: str) -> str:
+def no_room_to_compile(device: Any, order: WorkerOrder, pages: int, cached: float, text: str) -> str:
     """That steps have no memory to be compiled and run in, beside what lies there already."""
     stats = device.memory_stats() or {}
     beside = stats.get("bytes_in_use", 0) - cached
