@@ -48,7 +48,8 @@ def main() -> None:
     assert numpy.allclose(by_dragonscale(), by_hand())
     arrays, hand, single = best_of(by_dragonscale), best_of(by_hand), best_of(lambda: one_by_one(2000), 3) / 2000
     print(
-        f"{COUNT:,} rooflines of distinct shapes in one call: {arrays:.3f} CPU-s ({COUNT / arrays / 1e6:.1f} million per second)"
+        f"{COUNT:,} rooflines of distinct shapes in one call: {arrays:.3f} CPU-s ({COUNT / arrays / 1e6:.1f} "
+        "million per second)"
     )
     print(f"  against the same arithmetic written by hand in NumPy: {arrays / hand:.2f}x its time")
     print(f"  against one call per shape: {single * COUNT / arrays:,.0f}x faster")

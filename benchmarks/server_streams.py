@@ -1,8 +1,10 @@
-"""How many events a second the HTTP server sends on one core: 64 streams from a front that emits tokens without a model.
+"""How many events a second the HTTP server sends on one core: 64 streams from a front that emits tokens without a
+model.
 
     python -m benchmarks.server_streams [--streams 64] [--tokens 400]
 
-The server runs in a process of its own; what counts is its CPU time per event, since an engine's tokens come at their own pace.
+The server runs in a process of its own; what counts is its CPU time per event, since an engine's tokens come at their
+own pace.
 """
 
 import argparse
@@ -111,8 +113,11 @@ def main() -> None:
     used[1] = 1
     process.join(5)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"{events} events in {seconds:.2f} s: {events / seconds:,.0f} a second; {busy / events * 1e6:.0f} µs of CPU each, "
-          f"{events / busy:,.0f} a second on one core; {peak:.0f} MB at most")  # fmt: skip
+    print(
+        f"{events} events in {seconds:.2f} s: {events / seconds:,.0f} a second; {busy / events * 1e6:.0f} µs of "
+        "CPU each, "
+        f"{events / busy:,.0f} a second on one core; {peak:.0f} MB at most"
+    )
 
 
 if __name__ == "__main__":

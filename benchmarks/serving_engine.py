@@ -1,6 +1,7 @@
 """What the serving engine's own work takes on the host in a step: planning, packing, telling, without a device.
 
-Rows decode side by side behind a runner and a sampler that do nothing. `python -m benchmarks.serving_engine [ROWS ...]`.
+Rows decode side by side behind a runner and a sampler that do nothing. `python -m benchmarks.serving_engine [ROWS
+...]`.
 """
 
 import statistics

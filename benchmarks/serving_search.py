@@ -1,4 +1,5 @@
-"""How long it takes to judge every configuration of a model on every chip of the catalogue, in CPU-seconds of one process."""
+"""How long it takes to judge every configuration of a model on every chip of the catalogue, in CPU-seconds of one
+process."""
 
 import time
 

@@ -1,8 +1,8 @@
 """How fast fleets are simulated: requests per second against replicas, batch and length of the run, and against SimPy.
 
 The SimPy model drives the same step times with the same scheduler, one process per replica and one event per iteration,
-as a careful person would write it in an afternoon; that its latencies agree with ours is checked before its time counts.
-`python -m benchmarks.simulation` or `python benchmarks/simulation.py`.
+as a careful person would write it in an afternoon; that its latencies agree with ours is checked before its time
+counts. `python -m benchmarks.simulation` or `python benchmarks/simulation.py`.
 """
 
 import resource
@@ -130,8 +130,10 @@ def against_simpy(rate: float, output: int, requests: int = 2000) -> None:
     assert abs(ttft / ours.latency["ttft_s"].mean.value - 1) < 1e-6
     assert abs(tpot / ours.latency["tpot_s"].mean.value - 1) < 1e-6
     print(
-        f"  {output:>5} output tokens, batch {ours.mean_batch:3.0f}: SimPy {requests / theirs:6,.0f} requests per second, "
-        f"ours {requests / seconds:6,.0f}: {theirs / seconds:5.1f}x; with an event for every step {theirs / naive:4.1f}x"
+        f"  {output:>5} output tokens, batch {ours.mean_batch:3.0f}: SimPy {requests / theirs:6,.0f} requests per "
+        "second, "
+        f"ours {requests / seconds:6,.0f}: {theirs / seconds:5.1f}x; with an event for every step "
+        f"{theirs / naive:4.1f}x"
     )
 
 
@@ -144,7 +146,8 @@ def main() -> None:
     result, seconds = timed(Fleet(pool), traffic(60.0, 100_000))
     rate = result.outcome.finished / seconds
     print(
-        f"llama3-70b on 8 x h100:8, 100,000 requests with the planner's step times: {seconds:.1f} CPU-s, {rate:,.0f} requests "
+        f"llama3-70b on 8 x h100:8, 100,000 requests with the planner's step times: {seconds:.1f} CPU-s, "
+        f"{rate:,.0f} requests "
         f"and {rate * OUTPUT / 1e6:.2f} million output tokens per second, peak memory {megabytes():.0f} MB"
     )
     print("against the length of the run, 8 replicas (linear, memory flat)")
@@ -163,7 +166,8 @@ def main() -> None:
         import simpy  # noqa: F401
 
         print(
-            "against SimPy with the same step times on 8 replicas (equal latencies; it keeps no pages, metrics or series)"
+            "against SimPy with the same step times on 8 replicas (equal latencies; it keeps no pages, metrics "
+            "or series)"
         )
         for rate, output in ((24.0, 256), (24.0, 1024), (12.0, 2048), (4.0, 8192)):
             against_simpy(rate, output)

@@ -1,4 +1,5 @@
-"""How fast the space of training plans is searched: plans per second, two large spaces, and the cost per plan as spaces grow.
+"""How fast the space of training plans is searched: plans per second, two large spaces, and the cost per plan as spaces
+grow.
 
 A plan evaluation is complete: the memory of the fullest chip by part, and the expected time of a step. For comparison,
 Calculon's space for GPT-3 175B on 4096 A100s has 7.5 million points and takes it twelve core-hours.

@@ -139,7 +139,8 @@ def main() -> None:
     print(f"over HTTP, {given.workers} workers: {served:.1f} answers/s, {served / alone:.2f} of one core in process")
     for name, found in (("alone", quiet), ("while searches run", busy)):
         print(
-            f"a slider {name}: median {1e3 * percentile(found, 0.5):.0f} ms, 95th percentile {1e3 * percentile(found, 0.95):.0f} ms"
+            f"a slider {name}: median {1e3 * percentile(found, 0.5):.0f} ms, 95th percentile "
+            f"{1e3 * percentile(found, 0.95):.0f} ms"
         )
     print(f"searches make its 95th percentile {percentile(busy, 0.95) / percentile(quiet, 0.95):.2f} times as long")
     print(f"a search for LLaMA-3 70B on v5p:8x16x16: {search:.2f} s")

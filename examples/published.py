@@ -33,7 +33,8 @@ def shown(name: str, report: PlanReport, measured: float | None) -> str:
     error = f", {report.step_s / measured - 1:+.1%} against the measured step" if measured else ""
     fits = "" if report.feasible else f"; {'; '.join(report.problems)}"
     return (
-        f"  {name}: {report.step_s:.2f} s (at datasheet rates {report.lower_s:.2f} to {report.upper_s:.2f}), MFU {report.mfu:.1%}, "
+        f"  {name}: {report.step_s:.2f} s (at datasheet rates {report.lower_s:.2f} to {report.upper_s:.2f}), MFU "
+        f"{report.mfu:.1%}, "
         f"{report.hbm_bytes / 1e9:.0f} GB{error}{fits}\n    {report.advice}"
     )
 

@@ -1,8 +1,8 @@
 """DeepSeek-V3/R1 served with large expert parallelism, as published, beside what is predicted for the same plans.
 
-Attention is split by batch (every chip has all of it), experts are dealt out over all chips, and prefill and decode have
-pools of their own. SGLang's numbers are from a benchmark whose settings are known; DeepSeek's are averages of a day in
-production (mixed lengths, cached prompts, load that follows the hour), so only their size can be compared.
+Attention is split by batch (every chip has all of it), experts are dealt out over all chips, and prefill and decode
+have pools of their own. SGLang's numbers are from a benchmark whose settings are known; DeepSeek's are averages of a
+day in production (mixed lengths, cached prompts, load that follows the hour), so only their size can be compared.
 """
 
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ FORMATS = Formats("fp8", "fp8_block", "bf16")
 
 @dataclass(frozen=True)
 class Published:
-    """A pool and the tokens per second of each of its chips. `tokens` is a prompt's length, of which a part may be `cached`
-    (and is counted as the source does), or what a decoding sequence holds; `batch` counts sequences on each chip in a
-    decode step, 0 for prefill with 16,384 tokens a pass."""
+    """A pool and the tokens per second of each of its chips. `tokens` is a prompt's length, of which a part may be
+    `cached` (and is counted as the source does), or what a decoding sequence holds; `batch` counts sequences on each
+    chip in a decode step, 0 for prefill with 16,384 tokens a pass."""
 
     title: str
     source: str
@@ -43,9 +43,26 @@ POOLS = (
     Published("prefill, prompts of 2,048", SGLANG, "h100:32", 32, 2048, 0, 54543 / 8),
     Published("prefill, prompts of 4,096", SGLANG, "h100:32", 32, 4096, 0, 50302 / 8),
     Published("decode, 256 a chip with 2,000 to 2,100 tokens", SGLANG, "h100:72", 72, 2050, 256, 22282 / 8),
-    Published("prefill in production: 56.3% of the tokens cached (prompts of 4,096 are assumed)", DEEPSEEK, "h800:32", 32, 4096, 0, 73700 / 8, 0.563),
-    Published("decode in production: 4,989 tokens cached, 20 to 22 tokens/s for a user", DEEPSEEK, "h800:144", 144, 4989, 88, 14800 / 8),
-)  # fmt: skip
+    Published(
+        "prefill in production: 56.3% of the tokens cached (prompts of 4,096 are assumed)",
+        DEEPSEEK,
+        "h800:32",
+        32,
+        4096,
+        0,
+        73700 / 8,
+        0.563,
+    ),
+    Published(
+        "decode in production: 4,989 tokens cached, 20 to 22 tokens/s for a user",
+        DEEPSEEK,
+        "h800:144",
+        144,
+        4989,
+        88,
+        14800 / 8,
+    ),
+)
 
 
 def predicted(pool: Published) -> tuple[float, float]:
@@ -76,7 +93,8 @@ def ratio() -> None:
         prefilling, decoding = (largest(on, ways, ask) for on, ways in (("h100:32", 32), ("h100:72", 72)))
         pair = pools(prefilling, decoding, ask, most=8)
         print(
-            f"  answers of {output:>5,}: {pair.prefills:>2} feed {pair.decodes}, batch {pair.decode.batch // 72} a chip; a cache of {pair.transfer_bytes / 1e6:.0f} MB "
+            f"  answers of {output:>5,}: {pair.prefills:>2} feed {pair.decodes}, batch {pair.decode.batch // 72} "
+            f"a chip; a cache of {pair.transfer_bytes / 1e6:.0f} MB "
             f"travels in {pair.transfer_s * 1e3:.1f} ms"
         )
 
@@ -90,7 +108,8 @@ def run() -> int:
         seconds, rate = predicted(pool)
         print(f"  {pool.title}, EP{pool.ways} on {pool.on}")
         print(
-            f"    published {pool.per_chip:,.0f} tokens/s per chip; predicted {rate:,.0f} ({rate / pool.per_chip - 1:+.0%}), "
+            f"    published {pool.per_chip:,.0f} tokens/s per chip; predicted {rate:,.0f} "
+            f"({rate / pool.per_chip - 1:+.0%}), "
             f"an iteration of {seconds * 1e3:.0f} ms"
         )
     ratio()

@@ -1,9 +1,9 @@
-"""A chat service sized end to end: the frontier picks a configuration for the targets, the simulator runs traffic through
-as many replicas as it takes, and the targets are checked on what users would see.
+"""A chat service sized end to end: the frontier picks a configuration for the targets, the simulator runs traffic
+through as many replicas as it takes, and the targets are checked on what users would see.
 
-The service: LLaMA-3 70B, prompts of 1,500 tokens and answers of 300 on average (lognormal), 30 requests a second in bursts,
-most prompts beginning with one of a few hundred system prompts. First token within a second, then 40 ms a token, for 95 of
-100 requests.
+The service: LLaMA-3 70B, prompts of 1,500 tokens and answers of 300 on average (lognormal), 30 requests a second in
+bursts, most prompts beginning with one of a few hundred system prompts. First token within a second, then 40 ms a
+token, for 95 of 100 requests.
 """
 
 from dragonscale.hardware import load_chip
@@ -41,9 +41,12 @@ def run(requests: int = 6000) -> int:
     chosen = choices[0]
     replicas = replicas_for(chosen, ASK)
     traffic = OpenLoop(
-        Gamma(ASK.rate, 2.0), requests, Lognormal(ASK.prompt, 1.0, 16000), Lognormal(ASK.output, 1.0, 4000),
+        Gamma(ASK.rate, 2.0),
+        requests,
+        Lognormal(ASK.prompt, 1.0, 16000),
+        Lognormal(ASK.output, 1.0, 4000),
         Prefixes(300, 512, share=0.8, skew=1.0),
-    )  # fmt: skip
+    )
     deployment = Deployment(model, chosen.piece, chosen.plan, engine)
     while True:
         pool = pool_for(deployment, 20000, replicas, router="least_loaded", share_prefixes=True)
@@ -51,7 +54,8 @@ def run(requests: int = 6000) -> int:
         first, each = result.latency["ttft_s"].p95.value, result.latency["tpot_s"].p95.value
         print(
             f"{replicas} replicas under {requests:,} requests: TTFT p95 {first:.2f} s, TPOT p95 {each * 1e3:.1f} ms, "
-            f"{result.throughput.good_share:.1%} good, prefix hits {result.cache_hit_rate:.0%}, busy {result.utilisation:.0%}"
+            f"{result.throughput.good_share:.1%} good, prefix hits {result.cache_hit_rate:.0%}, busy "
+            f"{result.utilisation:.0%}"
         )
         if first <= ASK.ttft and each <= ASK.tpot:
             print(f"{replicas} x {chosen.piece} ({chosen.plan}) meet the targets.")

@@ -1,8 +1,9 @@
-"""LLaMA-3 70B on TPU v5e as the book serves it (chapter 8: sequences of 8,192 tokens, answers of 512), beside 8B and 405B.
+"""LLaMA-3 70B on TPU v5e as the book serves it (chapter 8: sequences of 8,192 tokens, answers of 512), beside 8B and
+405B.
 
-For each format: the smallest slice that holds the weights and twice as many chips, the batch that fits, a decode step at
-best (the book's bound, kernel by kernel: matmuls or weights, then caches) and as expected of an engine, and what a million output
-tokens cost. The book's own figures for 70B stand beside them.
+For each format: the smallest slice that holds the weights and twice as many chips, the batch that fits, a decode step
+at best (the book's bound, kernel by kernel: matmuls or weights, then caches) and as expected of an engine, and what a
+million output tokens cost. The book's own figures for 70B stand beside them.
 """
 
 from dataclasses import dataclass

@@ -2,9 +2,10 @@
 
     python examples/train_and_serve.py
 
-On a machine of two cores it takes about a minute and a half. The model is trained by `dscale run train` on a mesh of 2x2x2 virtual devices, saved as
-a Hugging Face folder that other software reads too, planned by `dscale serve` for two chips, and served by `dscale run serve` on two virtual
-devices with that plan. Then the client asks it what it learnt: word by word, two answers at once, and the rest of a story.
+On a machine of two cores it takes about a minute and a half. The model is trained by `dscale run train` on a mesh of
+2x2x2 virtual devices, saved as a Hugging Face folder that other software reads too, planned by `dscale serve` for two
+chips, and served by `dscale run serve` on two virtual devices with that plan. Then the client asks it what it learnt:
+word by word, two answers at once, and the rest of a story.
 """
 
 import json
@@ -38,13 +39,22 @@ TALKS = {
 }
 SPECIAL = ("<|begin|>", "<|end|>", "<|user|>", "<|assistant|>")
 TEMPLATE = (
-    "<|begin|>{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if m.role == 'assistant' %}<|end|>{% endif %}{% endfor %}"
+    "<|begin|>{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if m.role == 'assistant' %}<|end|>{% "
+    "endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 MODEL = {
-    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 512, "intermediate_size": 192,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "bos_token_id": 0, "eos_token_id": 1,
-}  # fmt: skip
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "vocab_size": 512,
+    "intermediate_size": 192,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
 PLAN = """model = "model.json"
 slice = "v5p:2x2x2"
 
@@ -102,7 +112,8 @@ def prepare(folder: Path, steps: int) -> None:
 
 
 def dscale(*words: str, **options: Any) -> Any:
-    """A command of ours, in a process of its own. The arrays are tiny: quick compilation is worth more than the quickest code."""
+    """A command of ours, in a process of its own. The arrays are tiny: quick compilation is worth more than the
+    quickest code."""
     environment = {**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=1"}
     return subprocess.Popen([sys.executable, "-m", "dragonscale", *words], env=environment, **options)
 
@@ -133,7 +144,8 @@ def size(folder: Path) -> None:
 
 
 class Server:
-    """`dscale run serve` on a free port, stopped as a scheduler would. What it logs goes to a file, what came of it to the screen."""
+    """`dscale run serve` on a free port, stopped as a scheduler would. What it logs goes to a file, what came of it to
+    the screen."""
 
     def __init__(self, folder: Path) -> None:
         with socket.socket() as free:

@@ -17,22 +17,37 @@ RUNS = (
     PublishedRun(
         "LLaMA-3 405B on 8,192 H100s, sequences of 8,192",
         "The Llama 3 Herd of Models (arXiv:2407.21783), table 4: 430 TFLOP/s per GPU, MFU 43%",
-        "llama3-405b", "h100:8192", 2048, 8192, "megatron-2024",
-        "fsdp=64,tensor=8,pipe=16,zero=2,virtual=4,schedule=interleaved", flops_per_s=430e12,
+        "llama3-405b",
+        "h100:8192",
+        2048,
+        8192,
+        "megatron-2024",
+        "fsdp=64,tensor=8,pipe=16,zero=2,virtual=4,schedule=interleaved",
+        flops_per_s=430e12,
     ),
     PublishedRun(
         "LLaMA-3 405B on 16,384 H100s, sequences of 8,192",
         "The same table: 400 TFLOP/s per GPU, MFU 41%",
-        "llama3-405b", "h100:16384", 2048, 8192, "megatron-2024",
-        "fsdp=128,tensor=8,pipe=16,zero=2,virtual=4,schedule=interleaved", flops_per_s=400e12,
+        "llama3-405b",
+        "h100:16384",
+        2048,
+        8192,
+        "megatron-2024",
+        "fsdp=128,tensor=8,pipe=16,zero=2,virtual=4,schedule=interleaved",
+        flops_per_s=400e12,
     ),
     PublishedRun(
         "LLaMA-3 405B on 16,384 H100s, sequences of 131,072",
         "The same table: 380 TFLOP/s per GPU, MFU 38%",
-        "llama3-405b", "h100:16384", 128, 131072, "megatron-2024",
-        "fsdp=8,context=16,tensor=8,pipe=16,zero=2,virtual=4,schedule=interleaved", flops_per_s=380e12,
+        "llama3-405b",
+        "h100:16384",
+        128,
+        131072,
+        "megatron-2024",
+        "fsdp=8,context=16,tensor=8,pipe=16,zero=2,virtual=4,schedule=interleaved",
+        flops_per_s=380e12,
     ),
-)  # fmt: skip
+)
 
 
 def run() -> int:

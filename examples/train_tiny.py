@@ -1,8 +1,8 @@
 """A tiny LLaMA learns a fable by heart, on a mesh of 2x2x2 virtual devices, in a minute on two CPU cores.
 
 The same plan that the planner judges for eight v5p chips is compiled by XLA for eight virtual devices of this machine:
-batch and weights split two ways each (`data`, `fsdp`), heads and hidden dims two ways (`tensor`). Then the weights are read
-back from the checkpoint onto one device, which writes on from the first words.
+batch and weights split two ways each (`data`, `fsdp`), heads and hidden dims two ways (`tensor`). Then the weights are
+read back from the checkpoint onto one device, which writes on from the first words.
 
     python examples/train_tiny.py
 """
@@ -41,9 +41,14 @@ By noon the mountain was gone. By evening it stood again on the other side of th
 "and I counted the wings, and I measured the road. The longest of the three is the time. All else is noise."
 """
 MODEL = {
-    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 128, "intermediate_size": 192,
-    "num_attention_heads": 4, "num_key_value_heads": 2,
-}  # fmt: skip
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "vocab_size": 128,
+    "intermediate_size": 192,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 PLAN = "data=2,fsdp=2,tensor=2,microbatch=2"
 STEPS = 120
 PROMPT = "A small dragon wished"
@@ -54,17 +59,33 @@ def prepared(folder: Path) -> Order:
     (folder / "model.json").write_text(json.dumps(MODEL))
     numpy.frombuffer(FABLE.strip().encode("ascii") * 97, numpy.uint8).astype("<u2").tofile(folder / "fable.bin")
     settings = {
-        "data": str(folder / "fable.bin"), "steps": STEPS, "batch": 8, "seq": 128, "learning_rate": 8e-3, "warmup": 10,
-        "weight_decay": 0.0, "checkpoints": str(folder / "checkpoints"), "every": 0,
-    }  # fmt: skip
+        "data": str(folder / "fable.bin"),
+        "steps": STEPS,
+        "batch": 8,
+        "seq": 128,
+        "learning_rate": 8e-3,
+        "warmup": 10,
+        "weight_decay": 0.0,
+        "checkpoints": str(folder / "checkpoints"),
+        "every": 0,
+    }
     return read_order(PLAN, str(folder / "model.json"), "v5p:2x2x2", settings)
 
 
 def written(order: Order, prompt: str, count: int) -> str:
     """What the trained model writes after a prompt, the likeliest byte each time, on one device."""
-    alone = read_order("data=1", order.model, "", {
-        "data": list(order.run.data), "steps": 1, "batch": 1, "seq": 1, "checkpoints": order.run.checkpoints,
-    })  # fmt: skip
+    alone = read_order(
+        "data=1",
+        order.model,
+        "",
+        {
+            "data": list(order.run.data),
+            "steps": 1,
+            "batch": 1,
+            "seq": 1,
+            "checkpoints": order.run.checkpoints,
+        },
+    )
     params = last_state(alone)["params"]
     program, numerics = load_model(order.model).program(), numerics_of(order.model)
     first = jnp.asarray([list(prompt.encode("ascii"))])

@@ -18,8 +18,8 @@ def virtual_devices(count: int) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Ended:
-    """What a process printed, and how it ended: 0 well, above with an error, below killed (XLA aborts where it finds itself
-    in the wrong)."""
+    """What a process printed, and how it ended: 0 well, above with an error, below killed (XLA aborts where it finds
+    itself in the wrong)."""
 
     output: str
     notes: str

@@ -6,15 +6,32 @@ from dragonscale.errors import InputError
 from dragonscale.units import parse, parse_count, parse_length
 
 READ = [
-    ("1.5GB", "bytes", 1.5e9), ("4,194,304", "count", 4194304), ("1,500GB", "bytes", 1.5e12), ("$1,200", "USD", 1200),
-    ("900GB/s", "bytes/s", 9e11), ("15T", "count", 15e12), ("0.5s", "s", 0.5), ("20/s", "count/s", 20),
-]  # fmt: skip
+    ("1.5GB", "bytes", 1.5e9),
+    ("4,194,304", "count", 4194304),
+    ("1,500GB", "bytes", 1.5e12),
+    ("$1,200", "USD", 1200),
+    ("900GB/s", "bytes/s", 9e11),
+    ("15T", "count", 15e12),
+    ("0.5s", "s", 0.5),
+    ("20/s", "count/s", 20),
+]
 WRONG = [
-    ("1,5GB", "bytes", "write 1.5GB"), ("0,5s", "s", "write 0.5s"), ("0,500s", "s", "write 0.500s"), ("1,23,456", "count", "threes"),
-    ("20", "count/s", "write 20/s"), ("500", "s", "write 500ms or 500s"), ("34", "bytes", "write 34MB or 34GB"),
-    ("1e300T", "count", "finite"), ("1e30", "count", "at most"), ("1e-320s", "s", "at least"), ("-1s", "s", "negative"),
-    ("nan", "s", "not a number"), ("٣s", "s", "not a number"), (10**5000, "count", "at most"), ("", "s", "not a number"),
-]  # fmt: skip
+    ("1,5GB", "bytes", "write 1.5GB"),
+    ("0,5s", "s", "write 0.5s"),
+    ("0,500s", "s", "write 0.500s"),
+    ("1,23,456", "count", "threes"),
+    ("20", "count/s", "write 20/s"),
+    ("500", "s", "write 500ms or 500s"),
+    ("34", "bytes", "write 34MB or 34GB"),
+    ("1e300T", "count", "finite"),
+    ("1e30", "count", "at most"),
+    ("1e-320s", "s", "at least"),
+    ("-1s", "s", "negative"),
+    ("nan", "s", "not a number"),
+    ("٣s", "s", "not a number"),
+    (10**5000, "count", "at most"),
+    ("", "s", "not a number"),
+]
 
 
 @pytest.mark.parametrize(("text", "dimension", "value"), READ)

@@ -1,8 +1,9 @@
-"""Whether this commit can be released: wheel and sdist are built, looked into, installed on every Python there is, and asked.
+"""Whether this commit can be released: wheel and sdist are built, looked into, installed on every Python there is, and
+asked.
 
     python -m tools.check_release                  # a table of checks; the exit code is 1 where one fails
-    python -m tools.check_release --full           # also the README's two commands, `make demo` and `make test`, in a clean clone
-    python -m tools.check_release --python 3.12    # one Python alone
+    python -m tools.check_release --full           # also the README's two commands, `make demo` and `make test`, in a
+    clean clone python -m tools.check_release --python 3.12    # one Python alone
 
 Everything happens in a temporary folder; what is installed comes from the package index.
 """
@@ -112,8 +113,12 @@ def check_archives(place: Path) -> Iterator[Checked]:
 def clone(place: Path) -> None:
     """This checkout as it is now, without what git ignores: changes that are not committed count."""
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file():
             (place / name).parent.mkdir(parents=True, exist_ok=True)

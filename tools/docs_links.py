@@ -1,7 +1,7 @@
 """Links of the docs: whether files and anchors are there, and which pages a page leads on to.
 
-Anchors follow the rule of the site's builder (Python-Markdown's `toc`): ASCII letters, digits and hyphens of the heading in
-lower case; a heading that comes again gets `_1`.
+Anchors follow the rule of the site's builder (Python-Markdown's `toc`): ASCII letters, digits and hyphens of the
+heading in lower case; a heading that comes again gets `_1`.
 """
 
 import re

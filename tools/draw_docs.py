@@ -1,7 +1,7 @@
 """Draws the pictures of the README and the docs into `docs/pictures`, from the same answers that the commands give.
 
-`make docs` runs it; `python -m tools.draw_docs train-mesh` draws only those whose names begin so. A picture is small (a test holds
-it under 200 kB) and the same on every run, so that a change in one is a change in an answer.
+`make docs` runs it; `python -m tools.draw_docs train-mesh` draws only those whose names begin so. A picture is small (a
+test holds it under 200 kB) and the same on every run, so that a change in one is a change in an answer.
 """
 
 import sys

@@ -1,10 +1,11 @@
 """Predicted against measured, by source: the pictures of the validation pages, and the table of docs/validation.md.
 
-    python -m tools.draw_validation            # all of it: about three minutes on one core, most of it simulated serving
-    python -m tools.draw_validation training   # only the pictures whose names begin so; the table keeps its other rows
+    python -m tools.draw_validation            # all of it: about three minutes on one core, most of it simulated
+    serving python -m tools.draw_validation training   # only the pictures whose names begin so; the table keeps its
+    other rows
 
-The rows are those that the pages' numbers come from (docs/data/measured; kernels: rows kept out of every fit), the predictions
-those of `dscale validate`. `make validation` runs it.
+The rows are those that the pages' numbers come from (docs/data/measured; kernels: rows kept out of every fit), the
+predictions those of `dscale validate`. `make validation` runs it.
 """
 
 import re
@@ -94,13 +95,54 @@ def _kernels() -> Sequence[Scored]:
 KINDS = (
     Kind("training", "Training steps", "s", "validation-training.md", _training, "published training steps"),
     Kind("memory", "Training memory", "bytes", "validation-training.md", _memory, "measured peaks of training memory"),
-    Kind("inference-latency", "Inference latencies", "s", "validation-inference.md", lambda: _inference(False), "static batches, prefills, decode steps"),
-    Kind("inference-rate", "Inference throughput (tokens/s)", "number", "validation-inference.md", lambda: _inference(True), "throughputs of servers"),
-    Kind("serving-tpot", "Time per output token", "s", "validation-serving.md", lambda: _serving(False), "TPOT under load, the load generator simulated", "source and engine"),
-    Kind("serving-ttft", "Time to first token", "s", "validation-serving.md", lambda: _serving(True), "TTFT of the same runs", "source and engine"),
-    Kind("collectives", "Collectives", "s", "validation-collectives.md", _collectives, "NCCL, DeepEP and TPU collectives"),
-    Kind("kernels", "Kernels kept out of every fit", "s", "validation-kernels.md", _kernels, "single kernels that no constant was fitted on", "kernel and chip", 1),
-)  # fmt: skip
+    Kind(
+        "inference-latency",
+        "Inference latencies",
+        "s",
+        "validation-inference.md",
+        lambda: _inference(False),
+        "static batches, prefills, decode steps",
+    ),
+    Kind(
+        "inference-rate",
+        "Inference throughput (tokens/s)",
+        "number",
+        "validation-inference.md",
+        lambda: _inference(True),
+        "throughputs of servers",
+    ),
+    Kind(
+        "serving-tpot",
+        "Time per output token",
+        "s",
+        "validation-serving.md",
+        lambda: _serving(False),
+        "TPOT under load, the load generator simulated",
+        "source and engine",
+    ),
+    Kind(
+        "serving-ttft",
+        "Time to first token",
+        "s",
+        "validation-serving.md",
+        lambda: _serving(True),
+        "TTFT of the same runs",
+        "source and engine",
+    ),
+    Kind(
+        "collectives", "Collectives", "s", "validation-collectives.md", _collectives, "NCCL, DeepEP and TPU collectives"
+    ),
+    Kind(
+        "kernels",
+        "Kernels kept out of every fit",
+        "s",
+        "validation-kernels.md",
+        _kernels,
+        "single kernels that no constant was fitted on",
+        "kernel and chip",
+        1,
+    ),
+)
 
 
 def short(source: str) -> str:

@@ -2,9 +2,9 @@
 
     python -m tools.finish_site site
 
-A chart's colours are meanings, so its dark twin is the same picture with each light colour exchanged for the dark one of its
-meaning. Twins are made for the site alone; the repository keeps the light ones. Notebooks and the like, which lie beside
-docs/, are copied to where the pages' links lead.
+A chart's colours are meanings, so its dark twin is the same picture with each light colour exchanged for the dark one
+of its meaning. Twins are made for the site alone; the repository keeps the light ones. Notebooks and the like, which
+lie beside docs/, are copied to where the pages' links lead.
 """
 
 import re
@@ -32,7 +32,8 @@ _ON = re.compile(r'<text[^>]*?paint: (on:[\w:-]+)[^>]*?fill="(#[0-9A-Fa-f]{6})"'
 
 
 def darkened(svg: str, table: dict[str, str]) -> str:
-    """A picture with the dark colours. What is written on a colour says on which, and is black or white as that asks for.
+    """A picture with the dark colours. What is written on a colour says on which, and is black or white as that asks
+    for.
 
     >>> darkened('<rect fill="#FFFFFF"/><text fill="#1b1f24"/>', colours())
     '<rect fill="#14171C"/><text fill="#ECEFF3"/>'

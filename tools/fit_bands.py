@@ -4,8 +4,8 @@
     python -m tools.fit_bands serving            # those of serving, and how they hold for models on chips left out
     python -m tools.fit_bands serving --write    # and write src/dragonscale/serving/errors.toml
 
-How is told in `dragonscale/evidence/training_bands.py` and `serving_bands.py`. `generic` is no stack and no engine that was
-measured: every training run and every tenth served run is judged by it too."""
+How is told in `dragonscale/evidence/training_bands.py` and `serving_bands.py`. `generic` is no stack and no engine that
+was measured: every training run and every tenth served run is judged by it too."""
 
 import argparse
 from collections import defaultdict
@@ -57,7 +57,8 @@ SERVED_HEAD = """\
 
 
 def served(engine: str = "", sampled: bool = False) -> dict[str, list[ServedResidual]]:
-    """How far every served run and every published latency and rate is from what was expected, by its own engine or another."""
+    """How far every served run and every published latency and rate is from what was expected, by its own engine or
+    another."""
     runs, reasons = served_runs(MEASURED / "serving.csv.gz")
     if engine:
         return served_residuals(
@@ -81,7 +82,8 @@ def write_served(write: bool) -> None:
         others = served_kinds(unnamed[measure], tail) if unnamed[measure] else {}
         kinds |= {name: row for name, row in others.items() if name.endswith(f" * {UNNAMED[0]}")}
         print(
-            f"{measure:<8} {len(held):5d} runs, {sum(held) / len(held):.0%} inside with their model on their chip left out"
+            f"{measure:<8} {len(held):5d} runs, {sum(held) / len(held):.0%} inside with their model on their chip "
+            "left out"
         )
         print(f"{'':<8} {'':5}       {sum(whole) / len(whole):.0%} with the generation of their chip left out")
         text += f"\n[{measure}]\ntail = {tail}\nstretch = {stretch}\n\n[{measure}.kinds]\n"

@@ -5,8 +5,8 @@
 
 Each network's constants are fitted on their own, networks inside nodes first: least squares of log(predicted/measured)
 with a soft loss, so that a few odd rows do not pull, and a weak pull towards the tier's generic profile, since networks
-resemble one another; it decides what the rows leave open. Deterministic. What is not fitted (chips, titles, sources, borrowed constants) stays as
-the file says; a table whose `rests_on.rows` is 0 is borrowed and left alone.
+resemble one another; it decides what the rows leave open. Deterministic. What is not fitted (chips, titles, sources,
+borrowed constants) stays as the file says; a table whose `rests_on.rows` is 0 is borrowed and left alone.
 """
 
 import argparse

@@ -4,8 +4,8 @@
     python -m tools.fit_engines serving --most 100       # of served clients, on at most so many runs of each engine
     python -m tools.fit_engines --quick        # all of it on at most 12
     python -m tools.fit_engines --errors --write         # fit nothing: the errors at the shipped constants
-    python -m tools.fit_engines serving --halves --write   # constants of half of the (model, chip) pairs on the other half
-    python -m tools.fit_engines --write        # and keep them for the pages of the docs (`tools.list_constants`)
+    python -m tools.fit_engines serving --halves --write   # constants of half of the (model, chip) pairs on the other
+    half python -m tools.fit_engines --write        # and keep them for the pages of the docs (`tools.list_constants`)
 
 How is told in `tools/refit.py`. Engines that served clients are fitted on time per output token and
 time to first token together; the others on latencies and rates, where a rate counts as the seconds
@@ -97,9 +97,12 @@ def labels_of(kind: str, rows: Rows) -> list[FitRow]:
 
 
 def fit_engine(
-    kind: str, name: str, rows: Rows, free: Sequence[FreeConstant],
+    kind: str,
+    name: str,
+    rows: Rows,
+    free: Sequence[FreeConstant],
     pool: ProcessPoolExecutor,
-) -> Refit:  # fmt: skip
+) -> Refit:
     """Refit one engine on its runs."""
     responses, known = tabulated(kind, name, rows, free, pool)
     return refit(name, responses, lambda changes: seconds((kind, rows, changes)).ravel()[known])

@@ -5,9 +5,10 @@
 
 Each table of a profile (one kind, format and implementation on one chip) is fitted on its own: least squares of
 log(predicted/measured) with a soft loss, so that odd rows do not pull, and a weak pull towards usual constants, which
-decides what the rows leave open. Deterministic, and blind to the constants in the files. Rows that the tests keep as their own sample are never fitted.
-Held-out errors come from fitting on one half of the rows and predicting the other, and from leaving out whole shapes (the
-(n, k) of a matmul, the heads of attention, the model of a mixture), a fifth of them at a time.
+decides what the rows leave open. Deterministic, and blind to the constants in the files. Rows that the tests keep as
+their own sample are never fitted. Held-out errors come from fitting on one half of the rows and predicting the other,
+and from leaving out whole shapes (the (n, k) of a matmul, the heads of attention, the model of a mixture), a fifth of
+them at a time.
 """
 
 import argparse
@@ -85,9 +86,12 @@ def scipy_solver(residual: Any, start: Any, low: Any, high: Any, effort: int) ->
 
 
 def fit(
-    cases: Sequence[KernelCase], path: tuple[str, ...], profile: KernelProfile, effort: int = 60,
+    cases: Sequence[KernelCase],
+    path: tuple[str, ...],
+    profile: KernelProfile,
+    effort: int = 60,
     solve: Any = scipy_solver,
-) -> Any:  # fmt: skip
+) -> Any:
     """The table that fits the cases best."""
     found = parts(cases)
     start = get_table(profile, path)
@@ -107,9 +111,11 @@ def held_out(
 ) -> float:
     """The median error on cases left out of the fit, a label at a time."""
     return held_out_error(
-        cases, label, lambda kept: fit(kept, path, profile),
+        cases,
+        label,
+        lambda kept: fit(kept, path, profile),
         lambda tested, table: errors(parts(tested), put_table(profile, path, table)),
-    )  # fmt: skip
+    )
 
 
 def sampled() -> list[KernelCase]:

@@ -2,9 +2,9 @@
 
     python -m tools.fit_engines serving --halves [--most 40] [--write]
 
-A pair belongs to one half or the other by a hash of its name, so that no run of a model on a chip is both fitted and scored. Each
-engine's free constants are fitted as in `tools/refit.py` on at most so many runs of a half; the other half is then predicted whole,
-by the model itself."""
+A pair belongs to one half or the other by a hash of its name, so that no run of a model on a chip is both fitted and
+scored. Each engine's free constants are fitted as in `tools/refit.py` on at most so many runs of a half; the other half
+is then predicted whole, by the model itself."""
 
 import zlib
 from collections import defaultdict
@@ -31,8 +31,8 @@ def half_of(row: ServingRow) -> int:
 
 
 def few_deployments(rows: Sequence[ServingRow], most: int) -> list[ServingRow]:
-    """At most so many runs: up to four of a deployment, evenly from the first to the last, because its step times are tabulated
-    once for all of them."""
+    """At most so many runs: up to four of a deployment, evenly from the first to the last, because its step times are
+    tabulated once for all of them."""
     deployed: dict[tuple[str, ...], list[ServingRow]] = defaultdict(list)
     for row in rows:
         deployed[(row.model, row.chip, row.plan)].append(row)
@@ -47,9 +47,13 @@ def settled(responses: Responses) -> dict[str, float]:
 
 
 def scored_halves(
-    engines: Mapping[str, Sequence[ServingRow]], free: Mapping[str, Sequence[FreeConstant]], most: int,
-    responses_of: Callable[[str, Sequence[ServingRow], Sequence[FreeConstant]], Responses], predict: Predict, pool: Executor,
-) -> tuple[dict[str, list[Scored]], list[str]]:  # fmt: skip
+    engines: Mapping[str, Sequence[ServingRow]],
+    free: Mapping[str, Sequence[FreeConstant]],
+    most: int,
+    responses_of: Callable[[str, Sequence[ServingRow], Sequence[FreeConstant]], Responses],
+    predict: Predict,
+    pool: Executor,
+) -> tuple[dict[str, list[Scored]], list[str]]:
     """Every run by the constants of the half that it is not in, and what these were."""
     tasks, told = [], []
     for name, rows in engines.items():

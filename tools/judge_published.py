@@ -2,8 +2,8 @@
 
     python -m tools.judge_published
 
-reads `tests/exports/published/*.toml` and writes a row for each run: what it is read as, what is expected of it, and what the planner
-would change. Searches are bounded as `dscale train --plan` bounds them; the whole takes some minutes.
+reads `tests/exports/published/*.toml` and writes a row for each run: what it is read as, what is expected of it, and
+what the planner would change. Searches are bounded as `dscale train --plan` bounds them; the whole takes some minutes.
 """
 
 import sys
@@ -75,7 +75,10 @@ def _serving(run: dict[str, Any], path: Path) -> tuple[str, str]:
         return f"does not run: {' '.join(report.notes)}", report.comparison
     best = report.configs[0]
     return (
-        f"TTFT {render(best.ttft_s, 's')}, TPOT {render(best.tpot_s, 's')}, {best.output_tokens_per_s_per_chip:,.0f} tok/s a chip",
+        (
+            f"TTFT {render(best.ttft_s, 's')}, TPOT {render(best.tpot_s, 's')}, "
+            f"{best.output_tokens_per_s_per_chip:,.0f} tok/s a chip"
+        ),
         report.comparison,
     )
 

@@ -1,4 +1,5 @@
-"""The tables of docs/calc.md: facts of chips, slices and models, and every function with its arguments, unit and meaning.
+"""The tables of docs/calc.md: facts of chips, slices and models, and every function with its arguments, unit and
+meaning.
 
 python -m tools.list_calc_words
 """

@@ -3,9 +3,10 @@
     python -m tools.list_constants         # seconds: `make docs` and `make validation` run it
     make refits                            # fits and scores anew, and writes tools/refits.json
 
-What ships is read from `stacks.toml` and `engines.toml` as it is now. What a refit found (`tools.fit_stacks`, `tools.fit_engines`)
-is kept in `tools/refits.json` with a fingerprint of the settings that it started from. Where these have changed since, its numbers
-are of something else: the page shows dashes for a stack or engine, and says so under a table of all of them."""
+What ships is read from `stacks.toml` and `engines.toml` as it is now. What a refit found (`tools.fit_stacks`,
+`tools.fit_engines`) is kept in `tools/refits.json` with a fingerprint of the settings that it started from. Where these
+have changed since, its numbers are of something else: the page shows dashes for a stack or engine, and says so under a
+table of all of them."""
 
 import hashlib
 import json
@@ -33,7 +34,8 @@ _TOLD = ("name", "why", "base", "measured")
 
 
 class RefitLine(msgspec.Struct):
-    """Errors of one kind of number (TPOT, TTFT; empty where there is one kind), each a median and a mean, in the order of `ERRORS`."""
+    """Errors of one kind of number (TPOT, TTFT; empty where there is one kind), each a median and a mean, in the order
+    of `ERRORS`."""
 
     what: str
     runs: int
@@ -77,8 +79,8 @@ def write_kept(kept: dict[str, KeptPage]) -> None:
 def keep(
     kind: str, refits: Sequence[Refit], blocks: Mapping[str, str], names: Iterable[str], write: bool, some: bool = False
 ) -> None:
-    """Show what fits found and, if asked, keep it and write the pages. `blocks` are tables of runs of the stacks or engines called
-    `names`; `some` of these were refitted, not all."""
+    """Show what fits found and, if asked, keep it and write the pages. `blocks` are tables of runs of the stacks or
+    engines called `names`; `some` of these were refitted, not all."""
     each = {name: fingerprint(records_of(kind)[name]) for name in sorted(names)}
     new = KeptPage({one.name: _kept(kind, one) for one in refits}, {})
     new.tables = {name: KeptTable(text, each) for name, text in blocks.items()}
@@ -111,8 +113,8 @@ def free_of(kind: str) -> dict[str, tuple[FreeConstant, ...]]:
 
 
 def fingerprint(record: Any, free: Sequence[FreeConstant] = ()) -> str:
-    """Of the settings of a stack or engine that are not the defaults, and of the bounds of what is free: a setting that is added with
-    a default changes none."""
+    """Of the settings of a stack or engine that are not the defaults, and of the bounds of what is free: a setting that
+    is added with a default changes none."""
     own, plain = msgspec.to_builtins(record), msgspec.to_builtins(type(record)())
     said = {name: _differing(value, plain[name]) for name, value in own.items() if name not in _TOLD}
     bounds = [[one.path, one.low, one.high] for one in free]
@@ -137,7 +139,8 @@ def current(kind: str, name: str, kept: KeptPage) -> KeptRefit | None:
 
 
 def constants_table(kind: str, kept: KeptPage) -> str:
-    """Every free constant of the stacks or engines that were fitted for a page: its bounds, as shipped, and refitted."""
+    """Every free constant of the stacks or engines that were fitted for a page: its bounds, as shipped, and refitted.
+    Every free constant of the stacks or engines that were fitted for a page: its bounds, as shipped, and refitted."""
     lines = ["| | constant | bounds | shipped | refitted |", "|---|---|---|---|---|"]
     for name, free in free_of(kind).items():
         if name not in kept.refits:

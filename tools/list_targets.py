@@ -1,4 +1,5 @@
-"""The table of targets in docs/exports.md: each with the version whose names it writes, and what these were checked against.
+"""The table of targets in docs/exports.md: each with the version whose names it writes, and what these were checked
+against.
 
 python -m tools.list_targets
 """

@@ -1,8 +1,9 @@
 """Time the engine's GPU kernels, cut in many ways, beside what XLA and cuDNN have: LLaMA-3-8B's shapes.
 
-Runs where JAX sees a GPU: `python tools/measure_engine_kernels.py OUT [PART …]` with parts `check` (are they right?), `rates`, `decode`, `prompts`, `matmul1`, `matmul64`. Every way runs over
-several caches or weights in turn, so that nothing is found in the last-level cache; times are those of the kernels in a profile (all kernels of
-a call added up), the smallest of three calls. `--small` runs everything on the CPU, to see that it runs.
+Runs where JAX sees a GPU: `python tools/measure_engine_kernels.py OUT [PART …]` with parts `check` (are they right?),
+`rates`, `decode`, `prompts`, `matmul1`, `matmul64`. Every way runs over several caches or weights in turn, so that
+nothing is found in the last-level cache; times are those of the kernels in a profile (all kernels of a call added up),
+the smallest of three calls. `--small` runs everything on the CPU, to see that it runs.
 """
 
 import glob
@@ -81,7 +82,10 @@ def decode() -> Iterator[Way]:
         lengths = jnp.full((rows,), length, jnp.int32)
         count = 24 if rows == 1 else 2
         query = normal(rows, n, h)
-        copies = [(query, PagedKeys(*(normal(pages * PAGE, k, h, seed=i + j) for j in (0, 50))), tables, lengths) for i in range(count)]  # fmt: skip
+        copies = [
+            (query, PagedKeys(*(normal(pages * PAGE, k, h, seed=i + j) for j in (0, 50))), tables, lengths)
+            for i in range(count)
+        ]
         size = 2 * rows * length * k * h * 2
         grid = itertools.product((16, 32, 64, 128), (4, 2, 8), (2, 3, 4), (16, 8, 32) if rows == 1 else (1, 2))
         for keys, warps, stages, splits in grid:
@@ -92,7 +96,14 @@ def decode() -> Iterator[Way]:
             tile = Tile(16, keys, splits, warps, stages)
             call = lambda q, c, t, s, tile=tile: decode_rows(q, c, t, s, PAGE, how, h, tile=tile, interpret=SMALL)  # noqa: E731
             yield Way(f"decode {rows}", str(tile), call, copies, size)
-        plain = [(query[:, None], *(each[PAGE:].reshape(rows, length, k, h) for each in (c.keys, c.values) if each is not None), lengths) for _, c, _, _ in copies]  # fmt: skip
+        plain = [
+            (
+                query[:, None],
+                *(each[PAGE:].reshape(rows, length, k, h) for each in (c.keys, c.values) if each is not None),
+                lengths,
+            )
+            for _, c, _, _ in copies
+        ]
 
         def cudnn(q: Any, keys: Any, values: Any, lengths: Any) -> Any:
             own = None if SMALL else "cudnn"
@@ -112,15 +123,33 @@ def prompts() -> Iterator[Way]:
         starts = jnp.array([0, tokens], jnp.int32)
         query = normal(tokens, n, h)
         flops = 4 * n * h * (tokens * before + tokens * tokens / 2)
-        for rows, keys, warps, stages in ((64, 64, 4, 2), (64, 64, 4, 3), (128, 64, 4, 2), (128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (128, 128, 8, 3), (128, 32, 8, 3)):  # fmt: skip
+        for rows, keys, warps, stages in (
+            (64, 64, 4, 2),
+            (64, 64, 4, 3),
+            (128, 64, 4, 2),
+            (128, 64, 8, 2),
+            (128, 64, 8, 3),
+            (128, 128, 8, 2),
+            (128, 128, 8, 3),
+            (128, 32, 8, 3),
+        ):
             tile = Tile(rows, keys, 1, warps, stages)
             call = lambda q, c, t, s, z, tile=tile: prompt_rows(q, c, t, s, z, PAGE, how, h, tile=tile, interpret=SMALL)  # noqa: E731
-            yield Way(f"prompts {tokens}+{before}", str(tile), call, [(query, cache, tables, jnp.array([length], jnp.int32), starts)], 0, flops)  # fmt: skip
+            yield Way(
+                f"prompts {tokens}+{before}",
+                str(tile),
+                call,
+                [(query, cache, tables, jnp.array([length], jnp.int32), starts)],
+                0,
+                flops,
+            )
         if not before:
             plain = [(query[None], *(each[PAGE:][None] for each in (cache.keys, cache.values) if each is not None))]
 
             def cudnn(q: Any, keys: Any, values: Any) -> Any:
-                return jax.nn.dot_product_attention(q, keys, values, is_causal=True, implementation=None if SMALL else "cudnn")  # fmt: skip
+                return jax.nn.dot_product_attention(
+                    q, keys, values, is_causal=True, implementation=None if SMALL else "cudnn"
+                )
 
             yield Way(f"prompts {tokens}+{before}", "cuDNN, contiguous", cudnn, plain, 0, flops)
 
@@ -133,7 +162,7 @@ def matmuls(m: int) -> Iterator[Way]:
         "up": (4096, 28672, 2),
         "head": (4096, 128256, 1),
     }
-    grid = [(64, 128, 4, 4), (128, 64, 4, 4), (128, 64, 8, 4), (32, 128, 4, 4), (64, 256, 4, 3), (64, 128, 8, 4)]  # fmt: skip
+    grid = [(64, 128, 4, 4), (128, 64, 4, 4), (128, 64, 8, 4), (32, 128, 4, 4), (64, 256, 4, 3), (64, 128, 8, 4)]
     for name, (k, n, count) in shapes.items():
         k, n = (k // 16, n // 16) if SMALL else (k, n)
         x = normal(m, k)
@@ -149,7 +178,8 @@ def matmuls(m: int) -> Iterator[Way]:
 
 
 def check() -> None:
-    """The kernels as the engine cuts them, against attention over gathered pages: the largest difference of outputs in bf16."""
+    """The kernels as the engine cuts them, against attention over gathered pages: the largest difference of outputs in
+    bf16."""
     cases = {
         "llama": (32, 8, 128, 128, Scoring(Reach(), 128**-0.5), {}),
         "gemma": (16, 8, 256, 256, Scoring(Reach(window=100), 0.06, 50.0), {}),
@@ -170,7 +200,9 @@ def check() -> None:
             continue
         cache = PagedKeys(*(10 * normal((1 + 4 * width) * PAGE, k, h, seed=i) for i in (1, 2)))
         if "int8" in kind:
-            (keys, one), (values, other) = (quantized(each, (-1,), jnp.bfloat16) for each in (cache.keys, cache.values) if each is not None)  # fmt: skip
+            (keys, one), (values, other) = (
+                quantized(each, (-1,), jnp.bfloat16) for each in (cache.keys, cache.values) if each is not None
+            )
             cache = PagedKeys(keys, values, one[..., 0], other[..., 0])
         if "latent" in kind:
             cache = PagedKeys(cache.keys, key_scale=cache.key_scale)
@@ -179,25 +211,53 @@ def check() -> None:
             query = 10 * normal(4 * queries, n, h, seed=3)
             at = (sizes[:, None] - queries + jnp.arange(queries)).reshape(-1)
             rows = StepRows(**rest, positions=at, tables=tables, lengths=sizes, starts=none, shape=shape, page=PAGE)
-            run = jax.jit(lambda q, c, r, how=how, size=size: decode_rows(q, c, r.tables, r.lengths, PAGE, how, size, r.shape.queries, interpret=SMALL))  # fmt: skip
+            run = jax.jit(
+                lambda q, c, r, how=how, size=size: decode_rows(
+                    q, c, r.tables, r.lengths, PAGE, how, size, r.shape.queries, interpret=SMALL
+                )
+            )
             real = jnp.repeat(sizes > 0, queries)[:, None, None]
             wanted = jax.jit(lambda q, c, r, how=how, size=size: attend_decodes(q, c, r, how, size))(query, cache, rows)
             off = jnp.where(real, run(query, cache, rows) - wanted, 0).astype(jnp.float32)
-            note(f"{name}: decode of {queries}: differs by {float(jnp.abs(off).max()):.4f} of {float(jnp.abs(jnp.where(real, wanted, 0)).max()):.2f}")  # fmt: skip
+            note(
+                f"{name}: decode of {queries}: differs by {float(jnp.abs(off).max()):.4f} of "
+                f"{float(jnp.abs(jnp.where(real, wanted, 0)).max()):.2f}"
+            )
         query = 10 * normal(330, n, h, seed=3)
         begins = jnp.asarray(starts, jnp.int32)
-        rows = StepRows(**rest, positions=none, tables=tables, lengths=sizes, starts=begins, shape=StepShape(prompts=4, tokens=330), page=PAGE)  # fmt: skip
-        run = jax.jit(lambda q, c, r, how=how, size=size: prompt_rows(q, c, r.tables, r.lengths, r.starts, PAGE, how, size, interpret=SMALL))  # fmt: skip
+        rows = StepRows(
+            **rest,
+            positions=none,
+            tables=tables,
+            lengths=sizes,
+            starts=begins,
+            shape=StepShape(prompts=4, tokens=330),
+            page=PAGE,
+        )
+        run = jax.jit(
+            lambda q, c, r, how=how, size=size: prompt_rows(
+                q, c, r.tables, r.lengths, r.starts, PAGE, how, size, interpret=SMALL
+            )
+        )
         wanted = jax.jit(lambda q, c, r, how=how, size=size: attend_chunks(q, c, r, how, size))(query, cache, rows)
         off = (run(query, cache, rows) - wanted)[: starts[-1]].astype(jnp.float32)
-        note(f"{name}: prompts: differs by {float(jnp.abs(off).max()):.4f} of {float(jnp.abs(wanted[: starts[-1]]).max()):.2f}")  # fmt: skip
+        note(
+            f"{name}: prompts: differs by {float(jnp.abs(off).max()):.4f} of "
+            f"{float(jnp.abs(wanted[: starts[-1]]).max()):.2f}"
+        )
     for m, k, n in () if SMALL else ((1, 4096, 6144), (3, 4096, 4096), (64, 14336, 4096), (33, 4096, 28672)):
         x, w = 10 * normal(m, k), normal(k, n, seed=1)
         narrow = jnp.clip(jnp.round(300 * w), -127, 127).astype(jnp.int8)
         off = few_tokens("btd,dm->btm", x[None], narrow) - (x[None] @ narrow.astype(x.dtype))
-        note(f"int8 matmul {m}: differs by {float(jnp.abs(off).max()):.4f} of {float(jnp.abs(x @ narrow.astype(x.dtype)).max()):.2f}")  # fmt: skip
+        note(
+            f"int8 matmul {m}: differs by {float(jnp.abs(off).max()):.4f} of "
+            f"{float(jnp.abs(x @ narrow.astype(x.dtype)).max()):.2f}"
+        )
         found, wanted = few_tokens("btd,dm->btm", x[None], w), (x[None] @ w)
-        note(f"matmul {m}: differs by {float(jnp.abs((found if found is not None else 0) - wanted).max()):.4f} of {float(jnp.abs(wanted).max()):.2f}")  # fmt: skip
+        note(
+            f"matmul {m}: differs by {float(jnp.abs((found if found is not None else 0) - wanted).max()):.4f} of "
+            f"{float(jnp.abs(wanted).max()):.2f}"
+        )
 
 
 def int8() -> Iterator[Way]:
@@ -230,9 +290,13 @@ def int8() -> Iterator[Way]:
 
 
 PARTS: dict[str, Callable[[], Iterator[Way]]] = {
-    "rates": rates, "decode": decode, "prompts": prompts,
-    "int8": int8, "matmul1": lambda: matmuls(1), "matmul64": lambda: matmuls(64),
-}  # fmt: skip
+    "rates": rates,
+    "decode": decode,
+    "prompts": prompts,
+    "int8": int8,
+    "matmul1": lambda: matmuls(1),
+    "matmul64": lambda: matmuls(64),
+}
 
 
 def kernel_seconds(folder: str) -> dict[str, list[float]]:
@@ -292,7 +356,14 @@ def timed(ways: list[Way], folder: Path) -> Iterator[dict[str, Any]]:
         note("no profile:", str(error)[:300])
     for place, way in enumerate(ways):
         if (name := f"way{place}") in wall:
-            yield {"case": way.case, "way": way.way, "wall_s": wall[name], "kernel_s": inside.get(name), "bytes": way.bytes, "flops": way.flops}  # fmt: skip
+            yield {
+                "case": way.case,
+                "way": way.way,
+                "wall_s": wall[name],
+                "kernel_s": inside.get(name),
+                "bytes": way.bytes,
+                "flops": way.flops,
+            }
 
 
 def table(rows: list[dict[str, Any]]) -> None:
@@ -300,8 +371,14 @@ def table(rows: list[dict[str, Any]]) -> None:
         own = sorted((row for row in rows if row["case"] == case), key=lambda row: row["kernel_s"] or row["wall_s"])
         for row in [*own[:6], *(one for one in own[6:] if "Tile" not in one["way"])]:
             best = row["kernel_s"] or row["wall_s"]
-            speed = f"{row['bytes'] / best / 1e12:5.2f} TB/s" if row["bytes"] else f"{row['flops'] / best / 1e12:5.0f} TFLOP/s"  # fmt: skip
-            print(f"{case:18} {best * 1e6:9.1f} us {row['wall_s'] * 1e6:9.1f} us wall {speed}  {row['way']}", flush=True)  # fmt: skip
+            speed = (
+                f"{row['bytes'] / best / 1e12:5.2f} TB/s"
+                if row["bytes"]
+                else f"{row['flops'] / best / 1e12:5.0f} TFLOP/s"
+            )
+            print(
+                f"{case:18} {best * 1e6:9.1f} us {row['wall_s'] * 1e6:9.1f} us wall {speed}  {row['way']}", flush=True
+            )
 
 
 def main() -> None:

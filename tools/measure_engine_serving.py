@@ -1,13 +1,16 @@
 """Load `dscale run serve` end to end with random weights, and time what clients see.
 
-    python -m tools.measure_engine_serving OUT [--model llama3-8b] [--on h200:1] [--clients 64] [--prompt 1024] [--output 256] [--rounds 5]
+    python -m tools.measure_engine_serving OUT [--model llama3-8b] [--on h200:1] [--clients 64] [--prompt 1024]
+    [--output 256] [--rounds 5]
 
-Starts the server, then this file again as the clients, in a process of their own: so many connections, each of which sends its next request
-when the last one has ended, random tokens of a fixed length, streamed. They begin one after the other over the time of a request, so
-that requests are in every phase at any time. The first round of each is not measured, nor is what comes after the first client is done.
+Starts the server, then this file again as the clients, in a process of their own: so many connections, each of which
+sends its next request when the last one has ended, random tokens of a fixed length, streamed. They begin one after the
+other over the time of a request, so that requests are in every phase at any time. The first round of each is not
+measured, nor is what comes after the first client is done.
 
-OUT/clients.json has tokens per second, medians and 95th percentiles of TTFT and TPOT as clients saw them; OUT/server.json what the server
-says of itself beside the plan; OUT/record.jsonl its record, which `dscale simulate --trace` and `dscale validate serving` read.
+OUT/clients.json has tokens per second, medians and 95th percentiles of TTFT and TPOT as clients saw them;
+OUT/server.json what the server says of itself beside the plan; OUT/record.jsonl its record, which `dscale simulate
+--trace` and `dscale validate serving` read.
 """
 
 import argparse
@@ -29,10 +32,14 @@ PARTS = (0.5, 0.95)
 async def _request(
     host: str, port: int, body: bytes, stamps: list[tuple[float, int]]
 ) -> tuple[float, float, float, int]:
-    """Seconds of sending, of the first event and of the last, and how many events came; each read is noted in `stamps`."""
+    """Seconds of sending, of the first event and of the last, and how many events came; each read is noted in `stamps`.
+    Seconds of sending, of the first event and of the last, and how many events came; each read is noted in `stamps`."""
     reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
     try:
-        head = f"POST /v1/completions HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        head = (
+            f"POST /v1/completions HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-type: "
+            f"application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
         sent = time.perf_counter()
         writer.write(head.encode() + body)
         first = last = 0.0
@@ -102,13 +109,19 @@ async def _load(asked: argparse.Namespace) -> dict[str, Any]:
     each = asked.output * len(good) / max(sum(row[5] for row in good), 1)
     tokens = each * sum(count for now, count in stamps if begin <= now <= end)
     return {
-        "clients": asked.clients, "prompt": asked.prompt, "output": asked.output, "requests": len(rows), "failed": len(rows) - len(good),
-        "measured_requests": len(inside), "window_s": end - begin, "tokens_per_s": tokens / (end - begin) if end > begin else None,
+        "clients": asked.clients,
+        "prompt": asked.prompt,
+        "output": asked.output,
+        "requests": len(rows),
+        "failed": len(rows) - len(good),
+        "measured_requests": len(inside),
+        "window_s": end - begin,
+        "tokens_per_s": tokens / (end - begin) if end > begin else None,
         "ttft_s": _percentiles([row[3] - row[2] for row in inside]),
         "tpot_s": _percentiles([(row[4] - row[3]) / (asked.output - 1) for row in inside]),
         "alone": {"ttft_s": single[3] - single[2], "tpot_s": (single[4] - single[3]) / (asked.output - 1)},
         "tokens_per_event": each,
-    }  # fmt: skip
+    }
 
 
 def _start(asked: argparse.Namespace, out: Path) -> tuple[subprocess.Popen[bytes], str]:
@@ -154,10 +167,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     for name, kind, default in (
-        ("model", str, "llama3-8b"), ("plan", str, "tp1"), ("on", str, ""), ("clients", int, 64), ("prompt", int, 1024), ("output", int, 256),
-        ("rounds", int, 5), ("sequences", int, 0), ("temperature", float, 1.0), ("ramp", float, None), ("start", float, 400.0),
-        ("vocabulary", int, 32000), ("name", str, "measured"), ("more", str, ""), ("host", str, ""), ("port", int, 0),
-    ):  # fmt: skip
+        ("model", str, "llama3-8b"),
+        ("plan", str, "tp1"),
+        ("on", str, ""),
+        ("clients", int, 64),
+        ("prompt", int, 1024),
+        ("output", int, 256),
+        ("rounds", int, 5),
+        ("sequences", int, 0),
+        ("temperature", float, 1.0),
+        ("ramp", float, None),
+        ("start", float, 400.0),
+        ("vocabulary", int, 32000),
+        ("name", str, "measured"),
+        ("more", str, ""),
+        ("host", str, ""),
+        ("port", int, 0),
+    ):
         parser.add_argument(f"--{name}", type=kind, default=default)
     asked = parser.parse_args()
     if asked.port:  # the clients

@@ -1,10 +1,13 @@
-"""Time the engine's steps on the accelerator at hand, with random weights: what a step takes, and which kernels take it.
+"""Time the engine's steps on the accelerator at hand, with random weights: what a step takes, and which kernels take
+it.
 
-    python -m tools.measure_engine_steps OUT [--model llama3-8b] [--layers 32] [--context 1024] [--steps d1,d64,f4096] [--plan tensor=1]
+    python -m tools.measure_engine_steps OUT [--model llama3-8b] [--layers 32] [--context 1024] [--steps d1,d64,f4096]
+    [--plan tensor=1]
 
-Steps: `d64` decodes 64 rows, `d64q4` four tokens of each, `f4096` a fresh prompt, `m64+1024` decodes beside a chunk of 1024 tokens of a
-prompt of which `context` tokens are cached. For each a line of JSON in OUT/steps.jsonl: seconds of a step when they follow each other,
-seconds that the host needs to start one, seconds to compile; and in OUT/NAME.kernels.json the kernels of one step, longest first.
+Steps: `d64` decodes 64 rows, `d64q4` four tokens of each, `f4096` a fresh prompt, `m64+1024` decodes beside a chunk of
+1024 tokens of a prompt of which `context` tokens are cached. For each a line of JSON in OUT/steps.jsonl: seconds of a
+step when they follow each other, seconds that the host needs to start one, seconds to compile; and in
+OUT/NAME.kernels.json the kernels of one step, longest first.
 """
 
 import argparse
@@ -102,7 +105,8 @@ def kernels(run: Any, folder: Path, steps: int) -> list[tuple[str, float, int]]:
 
 
 def rates() -> dict[str, float]:
-    """What the chip reaches, hot: FLOP/s of a large matmul, bytes per second of a large copy (read and written) and of a sum."""
+    """What the chip reaches, hot: FLOP/s of a large matmul, bytes per second of a large copy (read and written) and of
+    a sum."""
 
     def fastest(function: Any, *arguments: Any) -> float:
         function(*arguments).block_until_ready()

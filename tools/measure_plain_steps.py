@@ -1,9 +1,9 @@
 """Time whole steps of models as one would write them down at first, on the GPU at hand, as JSON lines.
 
-`python tools/measure_plain_steps.py OUT.jsonl [eager|compiled]`. A second opinion beside `measure_serving_steps.py`, written
-apart from it: queries, keys and values, gate and up are products of their own, the cache is [batch, tokens, heads, size] and
-written by index, attention is the library's choice, whole layers are compiled or nothing is, and every replay of the CUDA graph
-is waited for.
+`python tools/measure_plain_steps.py OUT.jsonl [eager|compiled]`. A second opinion beside `measure_serving_steps.py`,
+written apart from it: queries, keys and values, gate and up are products of their own, the cache is [batch, tokens,
+heads, size] and written by index, attention is the library's choice, whole layers are compiled or nothing is, and every
+replay of the CUDA graph is waited for.
 """
 
 import json

@@ -1,11 +1,11 @@
 """Time whole prefill and decode steps of LLaMA-like models on the GPU at hand, as JSON lines.
 
-Runs where PyTorch sees a GPU: `python tools/measure_serving_steps.py OUT.jsonl [PART …]`. Random bf16 weights (or fp8 ones
-for the products), all layers, the head and the choice of the next token. Decode steps are replayed from a CUDA graph;
-prefill runs both ways. Pointwise work is `torch.compile`d (`fused`) or one PyTorch operation after the other (`eager`).
-In decoding, query heads that share a KV head are left to the library (`-gqa`), or take the place of queries, which is
-exact and reads the cache once too. Medians over repetitions; a step reads far more than the last-level cache holds, so
-nothing is found there from the step before.
+Runs where PyTorch sees a GPU: `python tools/measure_serving_steps.py OUT.jsonl [PART …]`. Random bf16 weights (or fp8
+ones for the products), all layers, the head and the choice of the next token. Decode steps are replayed from a CUDA
+graph; prefill runs both ways. Pointwise work is `torch.compile`d (`fused`) or one PyTorch operation after the other
+(`eager`). In decoding, query heads that share a KV head are left to the library (`-gqa`), or take the place of queries,
+which is exact and reads the cache once too. Medians over repetitions; a step reads far more than the last-level cache
+holds, so nothing is found there from the step before.
 """
 
 import gc

@@ -1,7 +1,7 @@
 """Time the kernels of a training step on the GPU at hand, and whole layers made of them, as JSON lines.
 
-Runs where PyTorch sees a GPU: `python tools/measure_training_kernels.py OUT.jsonl`. Medians over many repetitions with a
-cold L2 cache and random data. The single kernels calibrate efficiency profiles; the layers only check them.
+Runs where PyTorch sees a GPU: `python tools/measure_training_kernels.py OUT.jsonl`. Medians over many repetitions with
+a cold L2 cache and random data. The single kernels calibrate efficiency profiles; the layers only check them.
 """
 
 import json

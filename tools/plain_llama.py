@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 
 class Attention(nn.Module):
-    """Grouped queries, rotary positions, PyTorch's own kernel. PyTorch's counter of FLOPs wants as many key heads as query heads:
-    they are copied where `repeats` is set."""
+    """Grouped queries, rotary positions, PyTorch's own kernel. PyTorch's counter of FLOPs wants as many key heads as
+    query heads: they are copied where `repeats` is set."""
 
     repeats = False
 

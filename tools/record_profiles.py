@@ -2,10 +2,11 @@
 
     python -m tools.record_profiles OUT [--only train,decode,…] [--small] [--budget SECONDS]
 
-Each part runs in a process of its own, so that none can take the others with it, and leaves in OUT: the profile as the software
-wrote it (`NAME.xplane.pb.gz`, `NAME.trace.json.gz`), what was run and how long its steps took without the profiler
-(`NAME.json`) and, where XLA compiled it, the module as text (`NAME.hlo.txt.gz`) with XLA's own count of FLOPs. Models have the
-widths of real ones and few layers: what a kernel is called and how it is attributed does not depend on how often it runs.
+Each part runs in a process of its own, so that none can take the others with it, and leaves in OUT: the profile as the
+software wrote it (`NAME.xplane.pb.gz`, `NAME.trace.json.gz`), what was run and how long its steps took without the
+profiler (`NAME.json`) and, where XLA compiled it, the module as text (`NAME.hlo.txt.gz`) with XLA's own count of FLOPs.
+Models have the widths of real ones and few layers: what a kernel is called and how it is attributed does not depend on
+how often it runs.
 """
 
 import argparse
@@ -21,22 +22,54 @@ from pathlib import Path
 from typing import Any
 
 LLAMA = {
-    "model_type": "llama", "vocab_size": 32768, "hidden_size": 2048, "num_hidden_layers": 4, "intermediate_size": 8192,
-    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "rope_theta": 500000.0,
-}  # fmt: skip
+    "model_type": "llama",
+    "vocab_size": 32768,
+    "hidden_size": 2048,
+    "num_hidden_layers": 4,
+    "intermediate_size": 8192,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "rope_theta": 500000.0,
+}
 GEMMA = {
-    "model_type": "gemma2", "vocab_size": 32768, "hidden_size": 2304, "num_hidden_layers": 4, "intermediate_size": 9216,
-    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 1024,
-    "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "tie_word_embeddings": True,
-}  # fmt: skip
+    "model_type": "gemma2",
+    "vocab_size": 32768,
+    "hidden_size": 2304,
+    "num_hidden_layers": 4,
+    "intermediate_size": 9216,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 1024,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+    "tie_word_embeddings": True,
+}
 MIXTRAL = {
-    "model_type": "mixtral", "vocab_size": 32000, "hidden_size": 2048, "num_hidden_layers": 3, "intermediate_size": 2048,
-    "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "num_local_experts": 8, "num_experts_per_tok": 2,
-}  # fmt: skip
+    "model_type": "mixtral",
+    "vocab_size": 32000,
+    "hidden_size": 2048,
+    "num_hidden_layers": 3,
+    "intermediate_size": 2048,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
 SMALL = {
-    "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 16, "num_hidden_layers": 2, "sliding_window": 16, "query_pre_attn_scalar": 16,
-}  # fmt: skip
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "num_hidden_layers": 2,
+    "sliding_window": 16,
+    "query_pre_attn_scalar": 16,
+}
 
 
 def config_of(fields: dict[str, Any], small: bool) -> dict[str, Any]:
@@ -92,7 +125,8 @@ def without_graphs(out: Path, name: str, small: bool) -> dict[str, Any]:
 
 
 def serve_jax(out: Path, name: str, small: bool, kind: str, batch: int, length: int, steps: int) -> dict[str, Any]:
-    """Prefills, or decode steps one after the other, of our own program with weights in lists, as a decode loop wants them."""
+    """Prefills, or decode steps one after the other, of our own program with weights in lists, as a decode loop wants
+    them."""
     import jax
     import jax.numpy as jnp
 
@@ -159,9 +193,13 @@ def recorded_jax(
     analysis = compiled.cost_analysis()
     analysis = analysis[0] if isinstance(analysis, list) else analysis or {}
     return {
-        "step_s": statistics.median(times[1:]), "steps_s": times, "device": jax.devices()[0].device_kind,
-        "xla_flops": analysis.get("flops"), "xla_bytes": analysis.get("bytes accessed"), "jax": jax.__version__,
-    }  # fmt: skip
+        "step_s": statistics.median(times[1:]),
+        "steps_s": times,
+        "device": jax.devices()[0].device_kind,
+        "xla_flops": analysis.get("flops"),
+        "xla_bytes": analysis.get("bytes accessed"),
+        "jax": jax.__version__,
+    }
 
 
 def kept(source: Path, target: Path) -> None:
@@ -210,9 +248,13 @@ def train_torch(out: Path, name: str, small: bool, compiled: bool, modules: bool
         times.append(time.perf_counter() - start)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on == "cuda" else [])]
     with profile(
-        activities=activities, schedule=schedule(wait=1, warmup=1, active=steps), record_shapes=True, with_modules=True,
-        with_stack=modules, with_flops=True,
-    ) as prof:  # fmt: skip
+        activities=activities,
+        schedule=schedule(wait=1, warmup=1, active=steps),
+        record_shapes=True,
+        with_modules=True,
+        with_stack=modules,
+        with_flops=True,
+    ) as prof:
         for _ in range(steps + 2):
             once()
             prof.step()
@@ -221,10 +263,18 @@ def train_torch(out: Path, name: str, small: bool, compiled: bool, modules: bool
         prof.export_chrome_trace(str(path))
         kept(path, out / f"{name}.trace.json.gz")
     return {
-        "model": config, "batch": batch, "seq": seq, "program": "train", "steps": steps, "steps_s": times,
-        "step_s": statistics.median(times[2:]), "matmul_flops": counter.get_total_flops(), "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if on == "cuda" else "cpu", "compiled": compiled,
-    }  # fmt: skip
+        "model": config,
+        "batch": batch,
+        "seq": seq,
+        "program": "train",
+        "steps": steps,
+        "steps_s": times,
+        "step_s": statistics.median(times[2:]),
+        "matmul_flops": counter.get_total_flops(),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if on == "cuda" else "cpu",
+        "compiled": compiled,
+    }
 
 
 PARTS: dict[str, Callable[[Path, str, bool], dict[str, Any]]] = {

@@ -236,7 +236,8 @@ def shown(found: np.ndarray) -> str:
 
 
 def lines_of(found: Refit) -> list[tuple[str, int, list[str]]]:
-    """For each kind of number (TPOT, TTFT …) how many there are, and its errors: shipped, refitted, and on runs left out."""
+    """For each kind of number (TPOT, TTFT …) how many there are, and its errors: shipped, refitted, and on runs left
+    out."""
     lines = []
     for what in dict.fromkeys(row.what for row in found.responses.rows):
         where = np.array([place for place, row in enumerate(found.responses.rows) if row.what == what])

@@ -1,9 +1,10 @@
 """Examples in the README and docs: find them, run them, and put the real output back in.
 
-An example is a line `$ dscale …` in a ```console block, followed by what it prints; `| grep PATTERN` (`-E`, `-v`, `-A N`) and
-`| head -N` keep a part of it, as they do in a shell. A page's examples run one after the other in one empty folder, so that a later one may read what an earlier one
-wrote; a block with `title="NAME"` is written there as that file. `python -m tools.refresh_docs` rewrites every page (or those
-named) with fresh output, on all cores; the tests only compare.
+An example is a line `$ dscale …` in a ```console block, followed by what it prints; `| grep PATTERN` (`-E`, `-v`, `-A
+N`) and `| head -N` keep a part of it, as they do in a shell. A page's examples run one after the other in one empty
+folder, so that a later one may read what an earlier one wrote; a block with `title="NAME"` is written there as that
+file. `python -m tools.refresh_docs` rewrites every page (or those named) with fresh output, on all cores; the tests
+only compare.
 """
 
 import contextlib
@@ -62,7 +63,8 @@ class Ran:
 
 
 def run_example(command: str) -> str:
-    """What a command prints: stdout, then stderr, trailing blanks removed. Files of `examples/` are found from anywhere.
+    """What a command prints: stdout, then stderr, trailing blanks removed. Files of `examples/` are found from
+    anywhere.
 
     Behind `| grep …` or `| head -N` only what these let through of stdout.
     """

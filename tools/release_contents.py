@@ -1,4 +1,5 @@
-"""What a wheel and an sdist must hold and must not, and what the changelog must say: judged on names, sizes and text alone."""
+"""What a wheel and an sdist must hold and must not, and what the changelog must say: judged on names, sizes and text
+alone."""
 
 import re
 import tarfile
@@ -9,7 +10,8 @@ from pathlib import Path
 LARGEST_FILE, LARGEST_ARCHIVE = 1_000_000, 6_000_000
 """Bytes of a file of the package, and of an archive."""
 LARGEST_INSTALL = 175_000_000
-"""Bytes of a plain install, what it has on Python 3.11 (173 MB, mostly SymPy and NumPy) and a little room: every file under the environment's `lib`, with what it depends on and the .pyc files that pip makes."""
+"""Bytes of a plain install, what it has on Python 3.11 (173 MB, mostly SymPy and NumPy) and a little room: every file
+under the environment's `lib`, with what it depends on and the .pyc files that pip makes."""
 LICENCES = ("LICENSE", "THIRD_PARTY.md", "htm-preact.LICENSE", "preact.LICENSE")
 _STRANGE = re.compile(r"(^|/)(tests?|docs|benchmarks|examples|\.github|\.venv|__pycache__)/|\.py[co]$|\.so$")
 _ENTRY = re.compile(r"^## (\S+)(?: — (\d{4}-\d{2}-\d{2}))?\s*$", re.MULTILINE)

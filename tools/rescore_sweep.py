@@ -1,7 +1,8 @@
 """Score the committed sweep again: `python -m tools.rescore_sweep`.
 
-What the compilers made of every program of `docs/data/verify_sweep.toml` is kept (`tests/evidence/data/verify_made.jsonl.gz`). This lays
-the planned side of today beside it and writes the table of `docs/verify.md` and its CSV, without compiling anything.
+What the compilers made of every program of `docs/data/verify_sweep.toml` is kept
+(`tests/evidence/data/verify_made.jsonl.gz`). This lays the planned side of today beside it and writes the table of
+`docs/verify.md` and its CSV, without compiling anything.
 """
 
 import gzip

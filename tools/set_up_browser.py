@@ -1,7 +1,8 @@
 """A Chromium for the tests of the page, where the machine has none.
 
 As root on Debian or Ubuntu it comes from the system's packages, elsewhere from Playwright's own download. Neither is
-needed for anything else: where both fail, the reason is told, the tests of the page are skipped with it, and the rest runs.
+needed for anything else: where both fail, the reason is told, the tests of the page are skipped with it, and the rest
+runs.
 """
 
 import os

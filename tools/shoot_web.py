@@ -3,8 +3,8 @@
     python -m tools.shoot_web [TAB …]
 
 The page is served from this checkout and drawn by the Chromium that the tests use. Pictures go to docs/pictures/web as
-NAME-{light,dark}-{wide,phone}.png, with a palette of 255 colours, which is all that a page of flat colours needs: a third of the
-size, and the difference cannot be seen.
+NAME-{light,dark}-{wide,phone}.png, with a palette of 255 colours, which is all that a page of flat colours needs: a
+third of the size, and the difference cannot be seen.
 """
 
 import base64
@@ -26,8 +26,14 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures" / "web"
 TABS = {
-    "train": "train", "serve": "serve", "simulate": "simulate", "operations": "operations", "chips": "chips", "models": "models", "learn": "learn",
-}  # fmt: skip
+    "train": "train",
+    "serve": "serve",
+    "simulate": "simulate",
+    "operations": "operations",
+    "chips": "chips",
+    "models": "models",
+    "learn": "learn",
+}
 """Pictures by name, and the address after the `#` that shows them."""
 SIZES = {"wide": (1440, 900, 2200), "phone": (390, 844, 2400)}
 """Width, height, and the most of the page's height that is kept, in pixels."""
@@ -78,22 +84,28 @@ def with_palette(pixels: NDArray[np.uint8]) -> bytes:
     every, back, counts = np.unique(packed, return_inverse=True, return_counts=True)
     colours = np.stack([every >> 16, every >> 8 & 255, every & 255], axis=1).astype(np.int32)
     table = colours[palette(colours, counts)]
-    nearest = np.concatenate([
-        np.argmin(((part[:, None, :] - table[None]) ** 2).sum(axis=2), axis=1) for part in np.array_split(colours, len(colours) // 512 + 1)
-    ]).astype(np.uint8)  # fmt: skip
+    nearest = np.concatenate(
+        [
+            np.argmin(((part[:, None, :] - table[None]) ** 2).sum(axis=2), axis=1)
+            for part in np.array_split(colours, len(colours) // 512 + 1)
+        ]
+    ).astype(np.uint8)
     rows = np.zeros((height, width + 1), np.uint8)
     rows[:, 1:] = nearest[back].reshape(height, width)
-    return b"".join([
-        b"\x89PNG\r\n\x1a\n",
-        _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),
-        _chunk(b"PLTE", table.astype(np.uint8).tobytes()),
-        _chunk(b"IDAT", zlib.compress(rows.tobytes(), 9)),
-        _chunk(b"IEND", b""),
-    ])  # fmt: skip
+    return b"".join(
+        [
+            b"\x89PNG\r\n\x1a\n",
+            _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),
+            _chunk(b"PLTE", table.astype(np.uint8).tobytes()),
+            _chunk(b"IDAT", zlib.compress(rows.tobytes(), 9)),
+            _chunk(b"IEND", b""),
+        ]
+    )
 
 
 def palette(colours: NDArray[np.int32], counts: NDArray[np.int64]) -> list[int]:
-    """Places of the colours to keep: half by how often they occur, half by how far they are from those, so that a small mark keeps its own."""
+    """Places of the colours to keep: half by how often they occur, half by how far they are from those, so that a small
+    mark keeps its own."""
     kept = [int(place) for place in np.argsort(-counts, kind="stable")[: COLOURS // 2]]
     far = np.full(len(colours), np.inf)
     for place in kept:

@@ -4,8 +4,8 @@
     python -m tools.software vllm --keys     # writes the names that it takes to src/dragonscale/exports/keys/vllm.json
 
 `tests/exports/software/NAME.toml` says what to install, and `NAME.py` beside it runs inside that environment: with
-`keys` it prints the table of names, with `check` it reads cases (`[{"name", "words", "files"}]`) from stdin and prints what its
-parser says of each (`null`: taken; otherwise why not).
+`keys` it prints the table of names, with `check` it reads cases (`[{"name", "words", "files"}]`) from stdin and prints
+what its parser says of each (`null`: taken; otherwise why not).
 """
 
 import argparse
@@ -25,8 +25,8 @@ KEYS = ROOT / "src" / "dragonscale" / "exports" / "keys"
 
 
 def specs() -> list[str]:
-    """The software that can be set up here: what needs a source that no package has (`source` names the variable that says
-    where it is) is left out without it."""
+    """The software that can be set up here: what needs a source that no package has (`source` names the variable that
+    says where it is) is left out without it."""
     return sorted(path.stem for path in SPECS.glob("*.toml") if _has_source(path))
 
 
@@ -73,9 +73,13 @@ def set_up(name: str) -> Path:
 def run(name: str, mode: str, cases: list[dict[str, Any]] | None = None) -> Any:
     """What a software's checker prints."""
     done = subprocess.run(
-        [str(set_up(name)), str(SPECS / f"{name}.py"), mode], input=json.dumps(cases or []), capture_output=True, text=True, check=False,
+        [str(set_up(name)), str(SPECS / f"{name}.py"), mode],
+        input=json.dumps(cases or []),
+        capture_output=True,
+        text=True,
+        check=False,
         cwd=PLACE,
-    )  # fmt: skip
+    )
     if done.returncode:
         raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
     return json.loads(done.stdout[done.stdout.index("\x02") + 1 :] if "\x02" in done.stdout else done.stdout)

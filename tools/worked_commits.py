@@ -1,8 +1,9 @@
 """The worked commits of CONTRIBUTING.md: read, made in a copy of the repository, and asked what the page shows.
 
-A section `## Add …` is a commit. In it, a fenced block with `title="PATH"` is a new file, or lines at the end of one that is there; a ```diff
-block changes the file under `+++ b/PATH`, each hunk by what its old lines say, wherever they stand; `$ dscale …` lines in ```console
-blocks are run in the copy; the ```sh block has the tests to run. `python -m tools.worked_commits` puts the real output into the page.
+A section `## Add …` is a commit. In it, a fenced block with `title="PATH"` is a new file, or lines at the end of one
+that is there; a ```diff block changes the file under `+++ b/PATH`, each hunk by what its old lines say, wherever they
+stand; `$ dscale …` lines in ```console blocks are run in the copy; the ```sh block has the tests to run. `python -m
+tools.worked_commits` puts the real output into the page.
 """
 
 import os

@@ -1,11 +1,14 @@
 """Schemas of the manifests that exports write, made small: names, types, choices, what is required, and nothing else.
 
     pip install --no-deps --target /tmp/core kubernetes-validate==1.37.0
-    python -m tools.write_manifest_schemas /tmp/core/kubernetes_validate/kubernetes-json-schema/v1.34.0-local-strict/_definitions.json \\
-        jobset.x-k8s.io_jobsets.yaml leaderworkerset.x-k8s.io_leaderworkersets.yaml nvidia.com_dynamographdeployments.yaml
+    python -m tools.write_manifest_schemas
+    /tmp/core/kubernetes_validate/kubernetes-json-schema/v1.34.0-local-strict/_definitions.json \\
+        jobset.x-k8s.io_jobsets.yaml leaderworkerset.x-k8s.io_leaderworkersets.yaml
+        nvidia.com_dynamographdeployments.yaml
 
-The first is Kubernetes' own definitions, the others are custom resources as their projects define them (`config/…/crd/bases`). Keys
-that a schema does not name are forbidden, as the API server prunes or refuses them. Written to `tests/exports/schemas/kubernetes.json`.
+The first is Kubernetes' own definitions, the others are custom resources as their projects define them
+(`config/…/crd/bases`). Keys that a schema does not name are forbidden, as the API server prunes or refuses them.
+Written to `tests/exports/schemas/kubernetes.json`.
 """
 
 import json
@@ -25,8 +28,10 @@ CORE = {
     "JobTemplate": "io.k8s.api.batch.v1.JobTemplateSpec",
 }
 SOURCE = (
-    "Names and types of manifests, without text: Kubernetes 1.34 (kubernetes-validate 1.37.0), kubernetes-sigs/jobset 08dfbdf of 2026-08-18, "
-    "kubernetes-sigs/lws 060ab4d of 2026-08-21, ai-dynamo/dynamo bb3100e of 2026-08-22. All are under the Apache License 2.0."
+    "Names and types of manifests, without text: Kubernetes 1.34 (kubernetes-validate 1.37.0), "
+    "kubernetes-sigs/jobset 08dfbdf of 2026-08-18, "
+    "kubernetes-sigs/lws 060ab4d of 2026-08-21, ai-dynamo/dynamo bb3100e of 2026-08-22. All are under the Apache "
+    "License 2.0."
 )
 KEPT = ("type", "enum", "required", "$ref", "pattern", "minimum", "maximum", "const")
 
@@ -77,7 +82,11 @@ def custom(path: Path) -> dict[str, Any]:
 
 def main() -> None:
     core = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["$defs"]
-    kinds = {f"{'apps/v1' if '.apps.' in name else 'v1'}/{kind}": {"$ref": f"#/definitions/{name}"} for kind, name in CORE.items() if not kind.endswith("Template")}  # fmt: skip
+    kinds = {
+        f"{'apps/v1' if '.apps.' in name else 'v1'}/{kind}": {"$ref": f"#/definitions/{name}"}
+        for kind, name in CORE.items()
+        if not kind.endswith("Template")
+    }
     for path in sys.argv[2:]:
         kinds |= custom(Path(path))
     definitions: dict[str, Any] = {}
@@ -86,7 +95,9 @@ def main() -> None:
         name = left.pop()
         definitions[name] = small(core[name])
         left |= references(definitions[name]) - set(definitions)
-    lines = [f"{json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}" for name, value in sorted(definitions.items())]  # fmt: skip
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}" for name, value in sorted(definitions.items())
+    ]
     rows = [f"{json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}" for name, value in sorted(kinds.items())]
     body = ",\n".join(rows), ",\n".join(lines)
     PLACE.write_text(

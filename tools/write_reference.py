@@ -1,4 +1,5 @@
-"""Write the pages that are made from the code: `docs/reference-cli.md`, `docs/reference-python.md`, `docs/changelog.md`."""
+"""Write the pages that are made from the code: `docs/reference-cli.md`, `docs/reference-python.md`,
+`docs/changelog.md`."""
 
 import re
 from collections.abc import Callable
@@ -21,7 +22,10 @@ def changelog() -> str:
     # GitHub reads paths from the root of the repository, the site from docs/.
     text = re.sub(r"\]\(docs/", "](", text)
     text = re.sub(r"`docs/([\w/-]+\.md)`", linked, text)
-    return f"{text}\n\n## Next\n\n- [How right it is](validation.md): what the errors are now\n- [The commands](reference-cli.md): every command and flag\n"
+    return (
+        f"{text}\n\n## Next\n\n- [How right it is](validation.md): what the errors are now\n- [The "
+        "commands](reference-cli.md): every command and flag\n"
+    )
 
 
 PAGES: dict[str, Callable[[], str]] = {

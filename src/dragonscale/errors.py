@@ -2,8 +2,8 @@
 
 There are two kinds of bad news, and they never mix. *Wrong input* is an `InputError`: the sentence says what was
 given, what is allowed and the nearest thing that would have worked. *Infeasible* (a plan that does not fit) is a
-result, not an error, and lives with the results; only a question that has no result without it (a fleet of replicas that
-hold no model) is answered by `Infeasible`. Programming mistakes are plain assertions.
+result, not an error, and lives with the results; only a question that has no result without it (a fleet of replicas
+that hold no model) is answered by `Infeasible`. Programming mistakes are plain assertions.
 """
 
 import difflib

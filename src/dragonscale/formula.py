@@ -1,9 +1,9 @@
 """A number that remembers its formula.
 
-Cost code decides as it goes: which tier of switches binds, whether heads are shared, what fits into a node. A bare symbol cannot
-decide; a `Formula` can, because it has a value too. It takes part in `+ - * /`, keeps the SymPy expression of what was
-done, and answers every comparison by its value. So the very functions that give a plan's numbers give their formulas, with the branches
-that this plan takes.
+Cost code decides as it goes: which tier of switches binds, whether heads are shared, what fits into a node. A bare
+symbol cannot decide; a `Formula` can, because it has a value too. It takes part in `+ - * /`, keeps the SymPy
+expression of what was done, and answers every comparison by its value. So the very functions that give a plan's numbers
+give their formulas, with the branches that this plan takes.
 
 >>> batch, width = Formula.named("B", 4096), Formula.named("D", 8192)
 >>> seconds = 2 * batch * width / max(batch, 240)

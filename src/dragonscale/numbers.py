@@ -19,13 +19,14 @@ import sys
 from typing import Any, TypeAlias
 
 Number: TypeAlias = Any
-"""A float, a NumPy array, a SymPy expression, or a value with its formula (`dragonscale.formula`): whatever supports `+ - * /`."""
+"""A float, a NumPy array, a SymPy expression, or a value with its formula (`dragonscale.formula`): whatever supports `+
+- * /`."""
 
 
 @functools.lru_cache(maxsize=256)
 def _module(kind: type) -> Any:
-    """The module that computes with values of a class: sympy, numpy or None for plain floats. A class of theirs exists only once they
-    are imported, so what is found stays true; a plan asks ten thousand times."""
+    """The module that computes with values of a class: sympy, numpy or None for plain floats. A class of theirs exists
+    only once they are imported, so what is found stays true; a plan asks ten thousand times."""
     numpy, sympy = sys.modules.get("numpy"), sys.modules.get("sympy")
     if numpy is not None and issubclass(kind, numpy.ndarray):
         return numpy

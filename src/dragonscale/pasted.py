@@ -1,7 +1,7 @@
 """Texts that anyone may have pasted: while one is read, no word of it names a file.
 
-On a command line a model, a chip or a config may be a path, and readers look for it. A page that reads what its visitors paste must
-not: `without_files` says so to every reader below it, whichever way a text takes to them.
+On a command line a model, a chip or a config may be a path, and readers look for it. A page that reads what its
+visitors paste must not: `without_files` says so to every reader below it, whichever way a text takes to them.
 """
 
 import contextlib

@@ -63,8 +63,8 @@ def read_regular(path: Path, what: str, most: int = MAX_FILE_BYTES) -> bytes:
 
 
 def file_version(path: str) -> tuple[int, ...] | None:
-    """What changes when a file does, for answers that are kept: which file it is, when it was written, how long it is. None if it is
-    not there."""
+    """What changes when a file does, for answers that are kept: which file it is, when it was written, how long it is.
+    None if it is not there."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -32,9 +32,22 @@ _BITS = _table({"b": 1 / 8, "bit": 1 / 8, "bps": 1 / 8}, _SI)
 _FLOPS = _table({"FLOP": 1.0, "FLOPs": 1.0, "OP": 1.0, "OPs": 1.0, "FLOPS": 1.0}, _SI)
 _SECONDS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
 _LONG_TIMES = {
-    "min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3600.0, "hour": 3600.0, "hours": 3600.0,
-    "d": 86400.0, "day": 86400.0, "days": 86400.0, "second": 1.0, "seconds": 1.0, "secs": 1.0,
-}  # fmt: skip
+    "min": 60.0,
+    "mins": 60.0,
+    "minute": 60.0,
+    "minutes": 60.0,
+    "h": 3600.0,
+    "hr": 3600.0,
+    "hrs": 3600.0,
+    "hour": 3600.0,
+    "hours": 3600.0,
+    "d": 86400.0,
+    "day": 86400.0,
+    "days": 86400.0,
+    "second": 1.0,
+    "seconds": 1.0,
+    "secs": 1.0,
+}
 _PER_SECOND = {f"{unit}/s": scale for unit, scale in _BYTES.items()}
 _BIT_RATES = {f"{unit}/s": scale for unit, scale in _BITS.items() if not unit.endswith("bps")}
 _BIT_RATES |= {unit: scale for unit, scale in _BITS.items() if unit.endswith("bps")}
@@ -57,28 +70,63 @@ UNITS: dict[str, dict[str, float]] = {
     "count/s": {f"{prefix}/s": scale for prefix, scale in _SI.items()} | {"/min": 1 / 60, "/h": 1 / 3600},
 }
 _EXAMPLES = {
-    "bytes": "16GiB", "bytes/s": "900GB/s", "FLOP": "6.3e24FLOP", "FLOP/s": "197TFLOP/s", "s": "500ms", "Hz": "1.5GHz",
-    "USD": "$1.2", "USD/h": "$1.2/h", "W": "700W", "count": "4M", "count/s": "20/s",
-}  # fmt: skip
+    "bytes": "16GiB",
+    "bytes/s": "900GB/s",
+    "FLOP": "6.3e24FLOP",
+    "FLOP/s": "197TFLOP/s",
+    "s": "500ms",
+    "Hz": "1.5GHz",
+    "USD": "$1.2",
+    "USD/h": "$1.2/h",
+    "W": "700W",
+    "count": "4M",
+    "count/s": "20/s",
+}
 _NAMES = {
-    "bytes": "a size in bytes", "bytes/s": "a bandwidth", "FLOP": "a number of FLOPs", "FLOP/s": "a rate of FLOPs",
-    "s": "a time", "Hz": "a frequency", "USD": "an amount of money", "USD/h": "a price per hour", "W": "a power",
-    "count": "a count", "count/s": "a rate",
-}  # fmt: skip
+    "bytes": "a size in bytes",
+    "bytes/s": "a bandwidth",
+    "FLOP": "a number of FLOPs",
+    "FLOP/s": "a rate of FLOPs",
+    "s": "a time",
+    "Hz": "a frequency",
+    "USD": "an amount of money",
+    "USD/h": "a price per hour",
+    "W": "a power",
+    "count": "a count",
+    "count/s": "a rate",
+}
 _TEXT = re.compile(
     r"\s*(?P<money>\$)?\s*(?P<number>[-+]?(?:[0-9][0-9_,]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>\S*)\s*"
 )
 _GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+([.eE].*)?")
 _MOST = {
-    "bytes": 1e24, "bytes/s": 1e24, "FLOP": 1e36, "FLOP/s": 1e30, "s": 1e12, "Hz": 1e15, "USD": 1e15, "USD/h": 1e9, "W": 1e12,
-    "count": 1e18, "count/s": 1e12,
-}  # fmt: skip
+    "bytes": 1e24,
+    "bytes/s": 1e24,
+    "FLOP": 1e36,
+    "FLOP/s": 1e30,
+    "s": 1e12,
+    "Hz": 1e15,
+    "USD": 1e15,
+    "USD/h": 1e9,
+    "W": 1e12,
+    "count": 1e18,
+    "count/s": 1e12,
+}
 _LEAST = 1e-30
 """Nothing that is built or asked about is larger or smaller; beyond them products of quantities overflow."""
 _USUAL = {
-    "bytes": ("{}MB", "{}GB"), "bytes/s": ("{}GB/s",), "FLOP": ("{}FLOP",), "FLOP/s": ("{}TFLOP/s",), "s": ("{}ms", "{}s"),
-    "Hz": ("{}GHz",), "USD": ("${}",), "USD/h": ("${}/h",), "W": ("{}W",), "count": ("{}",), "count/s": ("{}/s",),
-}  # fmt: skip
+    "bytes": ("{}MB", "{}GB"),
+    "bytes/s": ("{}GB/s",),
+    "FLOP": ("{}FLOP",),
+    "FLOP/s": ("{}TFLOP/s",),
+    "s": ("{}ms", "{}s"),
+    "Hz": ("{}GHz",),
+    "USD": ("${}",),
+    "USD/h": ("${}/h",),
+    "W": ("{}W",),
+    "count": ("{}",),
+    "count/s": ("{}/s",),
+}
 """What somebody who wrote a bare number may have meant."""
 
 
@@ -124,7 +172,8 @@ def parse(text: str | float, dimension: str, what: str = "value") -> float:
 
 
 def _written(text: str | float) -> str:
-    """A value as text; an integer of thousands of digits, which Python does not print, as a number that is too large."""
+    """A value as text; an integer of thousands of digits, which Python does not print, as a number that is too large.
+    A value as text; an integer of thousands of digits, which Python does not print, as a number that is too large."""
     return "1e99" if isinstance(text, int) and abs(text) > 10**40 else str(text)
 
 
@@ -166,7 +215,8 @@ LONGEST = 10**8
 def parse_length(text: str | float, what: str = "the length") -> tuple[int, str]:
     """Read the length of a sequence, a prompt or an output in tokens, and a note where its reading needs one.
 
-    Lengths are counted in powers of two: the 32k of a model's name are 32,768 tokens, as those of a plain count are not.
+    Lengths are counted in powers of two: the 32k of a model's name are 32,768 tokens, as those of a plain count are
+    not.
 
     >>> parse_length("32k"), parse_length("8,192")
     ((32768, '32k is read as 32,768 tokens.'), (8192, ''))

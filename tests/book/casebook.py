@@ -71,7 +71,8 @@ def solves(*ids: str) -> Callable[[Solver], Solver]:
 
 @dataclass(frozen=True)
 class Both:
-    """One function's answer twice: as algebra on symbols (against the printed formula) and as a number on the sample."""
+    """One function's answer twice: as algebra on symbols (against the printed formula) and as a number on the sample.
+    One function's answer twice: as algebra on symbols (against the printed formula) and as a number on the sample."""
 
     formula: Any
     value: Any
@@ -82,7 +83,8 @@ _NAME = r"(?!(?<=\d)e\d)(?:[A-Za-z]+_[A-Za-z]+|max|min|floor|exp|params|tokens|[
 
 
 def formula(text: str, words: dict[str, Any] | None = None) -> Any:
-    """A formula as the book writes it, each letter a positive symbol (`2BD`), and each name with a subscript (`W_bidi`).
+    """A formula as the book writes it, each letter a positive symbol (`2BD`), and each name with a subscript
+    (`W_bidi`).
 
     `words` are longer names that stand for one thing (`bm` is then not b·m).
 
@@ -113,7 +115,8 @@ def same_formula(answer: Any, text: str) -> bool:
 
 
 def expectations(case: dict[str, Any]) -> dict[str, Any]:
-    """What the solver must return: the sample's values over the computed ones (if the book slipped) over the printed."""
+    """What the solver must return: the sample's values over the computed ones (if the book slipped) over the printed.
+    What the solver must return: the sample's values over the computed ones (if the book slipped) over the printed."""
     expected = dict(plain(case["expect"]))
     if case["verdict"] in SLIPS:
         expected |= plain(case.get("computed") or {})

@@ -130,7 +130,8 @@ def llama70b_with_pipeline(given: dict[str, Any]) -> dict[str, Any]:
 
 
 MEGATRON = {"16B": (192, 192), "70B": (768, 384), "314B": (3072, 1536)}
-"""GPUs and sequences per batch of three of Megatron-LM's runs, with sequences of 4,096 tokens (a figure in the book)."""
+"""GPUs and sequences per batch of three of Megatron-LM's runs, with sequences of 4,096 tokens (a figure in the book).
+GPUs and sequences per batch of three of Megatron-LM's runs, with sequences of 4,096 tokens (a figure in the book)."""
 
 
 @solves("gpus.q5_3_bounds")
@@ -156,13 +157,15 @@ def recipes(_: dict[str, Any]) -> dict[str, Any]:
     node, leaf, *_ = chip.network.levels
     peak = chip.peak("bf16")
 
-    # A small dense model: 4M tokens on 1,024 GPUs are enough for FSDP alone; on four times as many, with some TP and PP.
+    # A small dense model: 4M tokens on 1,024 GPUs are enough for FSDP alone; on four times as many, with some TP and
+    # PP.
     alone, helped = {"X": 1024}, {"X": 128, "P": 4, "Y": 8}
     small = critical_batch(DP, alone, chip) < 4e6 / 1024
     more = critical_batch(DP, {"X": 4096}, chip) > 4e6 / 4096 and critical_batch(DP_TP_PP, helped, chip) < 4e6 / 4096
     assert small
 
-    # A large one: 16M tokens on 16k GPUs are too few for data parallelism alone. Tensor parallelism ends after a node or
+    # A large one: 16M tokens on 16k GPUs are too few for data parallelism alone. Tensor parallelism ends after a node
+    # or
     # two; many stages do the rest; and with many microbatches the weights cannot be gathered for each.
     over_nodes = tensor_over_nodes(peak, leaf.bandwidth)
     first = most_tensor_ways(28672, peak, leaf.bandwidth)

@@ -1,4 +1,5 @@
-"""Solutions of the chapter on inference: rooflines of linear operations and attention, decode steps, worked questions."""
+"""Solutions of the chapter on inference: rooflines of linear operations and attention, decode steps, worked questions.
+Solutions of the chapter on inference: rooflines of linear operations and attention, decode steps, worked questions."""
 
 import math
 from typing import Any
@@ -31,8 +32,8 @@ DTYPES = {16: "bf16", 8: "int8", 4: "int4"}
 
 
 def v5e(given: dict[str, Any]) -> Chip:
-    """The chip of the chapter, checked against what the case gives of it; the intensity of its wires as the book rounds it
-    where the case does."""
+    """The chip of the chapter, checked against what the case gives of it; the intensity of its wires as the book rounds
+    it where the case does."""
     chip = load_chip("v5e").reading("book")
     known = {
         "C": chip.peak("bf16"),

@@ -44,7 +44,8 @@ def prefill_limit(given: dict[str, Any]) -> dict[str, Any]:
 @solves("inference.prefill_order")
 def order_of_prefill(_: dict[str, Any]) -> dict[str, Any]:
     """A prompt of one sequence on 32 chips: tensor parallelism alone sends too much; the same chips hide what they send
-    with as many ways as the wires allow and the tokens split over the rest, which adds nothing to send for the layer."""
+    with as many ways as the wires allow and the tokens split over the rest, which adds nothing to send for the layer.
+    """
     chip, tokens = load_chip("v5e"), 8192
 
     def hides(ways: int, split: int = 1) -> bool:

@@ -1,4 +1,5 @@
-"""Solutions of the chapter on JAX: asked of JAX itself where it is about JAX, on an abstract mesh or on virtual devices."""
+"""Solutions of the chapter on JAX: asked of JAX itself where it is about JAX, on an abstract mesh or on virtual
+devices."""
 
 import math
 from typing import Any
@@ -53,7 +54,8 @@ def typed(function: Any, mesh: Any, *arrays: tuple[tuple[int, ...], str, Any]) -
 
 @solves("jax-stuff.modes")
 def modes(_: dict[str, Any]) -> dict[str, Any]:
-    """A mode is seen from inside: the shape of an array, whether its type has a sharding, whether collectives can be called."""
+    """A mode is seen from inside: the shape of an array, whether its type has a sharding, whether collectives can be
+    called."""
     jax = jax_of_devices()
     spec = jax.P("X", "Y")
 
@@ -182,9 +184,13 @@ def collective_matmul_shapes(given: dict[str, Any]) -> dict[str, Any]:
     a, w, out = (local(array, sizes, Mesh(axes)) for array in (*line.operands, line.output))
     assert [list(v.aval.shape) for v in (*body.invars, *body.outvars)] == [a, w, out]
     return {
-        "A_local": a, "W_local": w, "out_local": out, "chunk": a[1],
-        "permutes": inside.count("ppermute"), "matmuls": inside.count("dot_general"),
-    }  # fmt: skip
+        "A_local": a,
+        "W_local": w,
+        "out_local": out,
+        "chunk": a[1],
+        "permutes": inside.count("ppermute"),
+        "matmuls": inside.count("dot_general"),
+    }
 
 
 @solves("jax-stuff.collective_matmul_schedule")

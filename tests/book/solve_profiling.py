@@ -1,4 +1,5 @@
-"""Solutions of the chapter on profiles: HLO asked of the reader, with texts as the book prints them, compiled here, or of a TPU's compiler."""
+"""Solutions of the chapter on profiles: HLO asked of the reader, with texts as the book prints them, compiled here, or
+of a TPU's compiler."""
 
 from typing import Any
 
@@ -41,10 +42,17 @@ def parse_fusion(given: dict[str, Any]) -> dict[str, Any]:
     op = ds.hlo(given["op"])
     (result,) = op.results
     return {
-        "name": op.name, "dtype": result.dtype, "shape": result.shape, "minor_to_major": result.minor_to_major, "tiles": result.tiles,
-        "memory_space": result.memory_space, "memory": result.memory, "operands": [operand.told for operand in op.operands],
-        "kind": op.fusion_kind, "calls": op.calls[0],
-    }  # fmt: skip
+        "name": op.name,
+        "dtype": result.dtype,
+        "shape": result.shape,
+        "minor_to_major": result.minor_to_major,
+        "tiles": result.tiles,
+        "memory_space": result.memory_space,
+        "memory": result.memory,
+        "operands": [operand.told for operand in op.operands],
+        "kind": op.fusion_kind,
+        "calls": op.calls[0],
+    }
 
 
 @solves("profiling.hlo_memory_spaces")
@@ -164,8 +172,11 @@ def profiler_fields(given: dict[str, Any]) -> dict[str, Any]:
     flops = row.matmul_flops + row.vector_flops
     cost = Cost(flops={("vector", "bf16"): flops}, bytes={"hbm": row.hbm_bytes})
     return {
-        "model_flops": flops, "bytes_accessed": row.hbm_bytes, "intensity": cost.intensity(), "achieved_bw": row.hbm_bytes / given["t"],
-    }  # fmt: skip
+        "model_flops": flops,
+        "bytes_accessed": row.hbm_bytes,
+        "intensity": cost.intensity(),
+        "achieved_bw": row.hbm_bytes / given["t"],
+    }
 
 
 @solves("profiling.q1_local_shapes")
@@ -218,9 +229,12 @@ def parse_one_dim(given: dict[str, Any]) -> dict[str, Any]:
     array = ds.hlo(given["text"]).array
     assert array.memory_space == 0
     return {
-        "dtype": array.dtype, "shape": array.shape, "minor_to_major": array.minor_to_major, "tiles": array.tiles,
+        "dtype": array.dtype,
+        "shape": array.shape,
+        "minor_to_major": array.minor_to_major,
+        "tiles": array.tiles,
         "memory": f"{array.memory} (S omitted)",
-    }  # fmt: skip
+    }
 
 
 @solves("profiling.hlo_layout_4d")

@@ -1,4 +1,5 @@
-"""Solutions of the chapter on TPUs: what the chips are and how they are joined. The problems are in `solve_tpus_problems`."""
+"""Solutions of the chapter on TPUs: what the chips are and how they are joined. The problems are in
+`solve_tpus_problems`."""
 
 import math
 from typing import Any

@@ -39,7 +39,8 @@ def v5p(given: dict[str, Any]) -> Chip:
 
 
 def limit(scheme: Scheme, chip: Chip, spans: dict[str, Any], **sizes: Any) -> float:
-    """Where the one rule of a scheme turns on a chip: tokens per way of data parallelism, or ways of tensor parallelism."""
+    """Where the one rule of a scheme turns on a chip: tokens per way of data parallelism, or ways of tensor
+    parallelism."""
     (rule,) = find_rules(scheme, *letters(scheme))
     return float(rule.value.subs(numbers_of(chip, sizes, spans=spans)))
 

@@ -19,7 +19,8 @@ def solution(found: dict, name: str) -> float:
 
 
 def test_int8_limits_say_what_travels_and_take_another_format(capsys: pytest.CaptureFixture[str]) -> None:
-    """By the book's rule int8 FLOPs halve the degrees that hide, and int8 on the wire doubles them again (F = 16384: 3.74 and 7.49)."""
+    """By the book's rule int8 FLOPs halve the degrees that hide, and int8 on the wire doubles them again (F = 16384:
+    3.74 and 7.49)."""
     plan = "tensor=16,weights=int8,compute=int8,kv=int8"
     wide = asked(capsys, "llama3-70b", "--on", "v5e:16x16", "--plan", plan, "--batch", "16")
     narrow = asked(capsys, "llama3-70b", "--on", "v5e:16x16", "--plan", f"{plan},wire=int8", "--batch", "16")

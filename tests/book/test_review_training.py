@@ -1,4 +1,5 @@
-"""Questions about training that were answered wrongly once: `explain train` takes its answers from the real plan's ledger."""
+"""Questions about training that were answered wrongly once: `explain train` takes its answers from the real plan's
+ledger."""
 
 import json
 from typing import Any

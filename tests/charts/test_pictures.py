@@ -29,7 +29,7 @@ from dragonscale.charts import (
     roofline_chart,
     time_bars,
     together,
-)  # fmt: skip
+)
 from dragonscale.charts.axes import log_axis, zero_axis
 from dragonscale.charts.chart import MIME
 from dragonscale.charts.placing import overlap, place_labels
@@ -81,7 +81,9 @@ CHARTS = {
     "memory": memory_bars([PartStack("a plan", HELD, "62 GB of 85 GB")], 85e9, "title"),
     "bars": bars([Bar("mlp", 3e9, remark="60%"), Bar("attention", 2e9)], "title", dimension="count"),
     "pairs": bars([Bar(n, v, group=g) for n in "xy" for g, v in (("planned", 1.0), ("compiled", 1.1))], "title"),
-    "lines": line_chart(LINES, *AXES, "title", "", [RuleLine(20, "a target"), RuleLine(21, "another")], [Mark(10, 90, "here")]),
+    "lines": line_chart(
+        LINES, *AXES, "title", "", [RuleLine(20, "a target"), RuleLine(21, "another")], [Mark(10, 90, "here")]
+    ),
     "heat map": heat_map(GRID, "chips", "batch", "MFU", "share", "title"),
     "roofline": roofline_chart([Roof("HBM", 1e15, 3e12)], OPS[:3], "title"),
     "crowded roofline": roofline_chart([Roof("HBM", 1e15, 3e12)], OPS, "title"),
@@ -89,7 +91,7 @@ CHARTS = {
     "scatter": predicted_against_measured([(1.0, 1.05, "a", "x"), (20.0, 24.0, "b", "y")], "s", "title"),
     "mesh": mesh_chart(MESH, "title"),
     "one chip": mesh_chart([], "title"),
-}  # fmt: skip
+}
 CHARTS["together"] = together([CHARTS["time of one"], CHARTS["mesh"]], HOSTILE)
 
 

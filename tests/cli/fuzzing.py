@@ -91,7 +91,8 @@ class Fuzzer:
     def __init__(self, folder: Path, seed: int, limit: float = 120.0, even: bool = False) -> None:
         self.folder, self.dice, self.limit = folder, random.Random(seed), limit
         self.commands, self.files = commands(), make_files(folder)
-        # `even` gives every command the same time, and so quick ones many more runs; which are drawn depends on the machine then.
+        # `even` gives every command the same time, and so quick ones many more runs; which are drawn depends on the
+        # machine then.
         self.even, self.spent = even, {path: [1, 0.05] for path in self.commands}
         self.originals = {name: path.read_bytes() for name, path in self.files.items() if path.is_file()}
 

@@ -80,7 +80,10 @@ FILES = {
     "no fields": b"{}",
     "only a type": b'{"model_type": "llama"}',
     "wrong types": b'{"model_type": "llama", "hidden_size": "wide", "num_hidden_layers": []}',
-    "negative": b'{"model_type": "llama", "hidden_size": -5, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 8}',
+    "negative": (
+        b'{"model_type": "llama", "hidden_size": -5, "num_hidden_layers": 2, "num_attention_heads": 2, '
+        b'"intermediate_size": 8, "vocab_size": 8}'
+    ),
     "toml": b'name = "x"\n',
 }
 

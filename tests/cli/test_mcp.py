@@ -62,7 +62,7 @@ def test_long_answers_are_cut_unless_asked_for() -> None:
 
 def test_without_the_sdk_there_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr("dragonscale.cli.mcp.ask.has_sdk", lambda: False)
     assert main(["mcp"]) == 2
     assert (
@@ -156,7 +156,8 @@ def test_what_does_not_fit_is_an_answer(session: dict[str, Any]) -> None:
 
 
 def test_the_newest_protocol_and_progress() -> None:
-    """In process, where the server is quick to start: a client that sends no handshake, and one that asks how far it is."""
+    """In process, where the server is quick to start: a client that sends no handshake, and one that asks how far it
+    is."""
     pytest.importorskip("mcp")
     import anyio
     from mcp import Client

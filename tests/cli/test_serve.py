@@ -26,9 +26,20 @@ def answered(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict:
 
 
 STABLE = {
-    "slice", "tensor", "batch", "prefill_s", "decode_step_s", "ttft_s", "tpot_s", "output_tokens_per_s_per_chip", "hbm_bytes",
-    "kv_bytes_per_token", "bound_by", "cost_usd_per_mtok", "meets_slo",
-}  # fmt: skip
+    "slice",
+    "tensor",
+    "batch",
+    "prefill_s",
+    "decode_step_s",
+    "ttft_s",
+    "tpot_s",
+    "output_tokens_per_s_per_chip",
+    "hbm_bytes",
+    "kv_bytes_per_token",
+    "bound_by",
+    "cost_usd_per_mtok",
+    "meets_slo",
+}
 
 
 def test_json_has_the_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,8 +74,23 @@ def test_text_tells_the_whole_story() -> None:
     """What to run comes first; it fits from 60 columns to 200; limits are told to those who ask for them."""
     report = ds.serve(*ASKED[1:2], on="h100:8", dtype="fp8", top=2, tpot="40ms", rate="5/s")
     text = text_of(report.sheet(), 80)
-    parts = ("\nserve as ", "\nTTFT ", "\nTPOT ", "tok/s per chip", "per million output tokens", "for 5 requests/s", "largest batch",
-             "\nbound by ", "\nto change ", "memory  |", "decode  |", "prefill |", "configurations,", "frontier:", "dscale simulate")  # fmt: skip
+    parts = (
+        "\nserve as ",
+        "\nTTFT ",
+        "\nTPOT ",
+        "tok/s per chip",
+        "per million output tokens",
+        "for 5 requests/s",
+        "largest batch",
+        "\nbound by ",
+        "\nto change ",
+        "memory  |",
+        "decode  |",
+        "prefill |",
+        "configurations,",
+        "frontier:",
+        "dscale simulate",
+    )
     places = [text.find(part) for part in parts]
     assert places == sorted(places)
     assert places[0] > 0
@@ -236,12 +262,15 @@ WRONG = {
     "experts of none": ([*ASKED, "--plan", "tensor=8,expert=8"], "no experts"),
     "copies of none": ([*ASKED, "--plan", "data=8,tensor=1"], "separate replicas"),
     "many stages": ([*ASKED[:3], "h100:128", "--plan", "pipe=128,tensor=1"], "layers"),
-    "scattered experts": (["serve", "deepseek-v3", "--on", "h100:16", "--plan", "tensor=8,pipe=2,expert=16"], "data x tensor"),
+    "scattered experts": (
+        ["serve", "deepseek-v3", "--on", "h100:16", "--plan", "tensor=8,pipe=2,expert=16"],
+        "data x tensor",
+    ),
     "plot ending": ([*ASKED, *QUICK, "--plot", "x.bmp"], "should end in"),
     "unknown flag": ([*ASKED, "--verfiy"], "dscale serve --help"),
     "no inference rows": (["validate", "inference", "nowhere.csv"], "cannot be read"),
     "no serving rows": (["validate", "serving", "nowhere.csv"], "cannot be read"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -283,7 +312,8 @@ def test_any_text_is_answered_or_refused(flag: str, text: str, capsys: pytest.Ca
 
 @pytest.mark.slow
 def test_remedies_are_other_than_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """The largest batch that meets the target, larger slices only, and formats narrower than the checkpoint's own fp8."""
+    """The largest batch that meets the target, larger slices only, and formats narrower than the checkpoint's own fp8.
+    The largest batch that meets the target, larger slices only, and formats narrower than the checkpoint's own fp8."""
     asked = ["serve", "deepseek-v3", "--on", "h200:8", "--tpot", "40ms"]
     text = " ".join(printed([*asked, "--batch", "128"], capsys, code=3).split())
     batch = int(re.search(r"A batch of (\d+) would", text).group(1))  # type: ignore[union-attr]

@@ -109,12 +109,37 @@ def test_a_saved_serving_plan_is_simulated(tmp_path: Path, capsys: pytest.Captur
 
 HANDED: dict[str, list[str]] = {
     "copies of a slice": ["llama3-70b", "--on", "h100:8", "--dtype", "fp8", "--tpot", "60ms"],
-    "a rate and targets": ["llama3-8b", "--on", "h100", "--dtype", "fp8", "--rate", "20/s", "--ttft", "1s", "--tpot", "50ms"],
+    "a rate and targets": [
+        "llama3-8b",
+        "--on",
+        "h100",
+        "--dtype",
+        "fp8",
+        "--rate",
+        "20/s",
+        "--ttft",
+        "1s",
+        "--tpot",
+        "50ms",
+    ],
     "a prefix": ["llama3-8b", "--on", "h100:1", "--dtype", "fp8", "--prompt", "4k", "--cached", "0.5"],
     "drafts": ["llama3-8b", "--on", "h100:1", "--dtype", "fp8", "--speculate", "0.8", "--batch", "4"],
-    "limits": ["llama3-8b", "--on", "h100:1", "--dtype", "fp8", "--engine", "vllm", "--max-seqs", "40",
-               "--token-budget", "1024", "--memory-fraction", "0.8"],
-}  # fmt: skip
+    "limits": [
+        "llama3-8b",
+        "--on",
+        "h100:1",
+        "--dtype",
+        "fp8",
+        "--engine",
+        "vllm",
+        "--max-seqs",
+        "40",
+        "--token-budget",
+        "1024",
+        "--memory-fraction",
+        "0.8",
+    ],
+}
 
 
 @pytest.mark.parametrize("name", HANDED)

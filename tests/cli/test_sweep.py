@@ -84,12 +84,18 @@ WRONG = {
     "unknown name": ("[[train]]\nmodle = 'a'", "did you mean 'model'"),
     "missing name": ("[[train]]\nmodel = 'a'\nslice = 'h100:8'\nseq = 8", "does not say its batch"),
     "empty list": ("[[serve]]\nmodel = []", "empty list"),
-    "wrong kind": ("[[serve]]\nmodel = 'a'\ndisaggregate = 'yes'", "[[serve]] table: --disaggregate is 'yes'; it takes true or false"),
+    "wrong kind": (
+        "[[serve]]\nmodel = 'a'\ndisaggregate = 'yes'",
+        "[[serve]] table: --disaggregate is 'yes'; it takes true or false",
+    ),
     "a table in it": ("[[serve]]\nmodel = 'a'\nbatch = {a = 1}", "it takes text or a number"),
     "infinite": ("[[train]]\nmodel = 'a'\nslice = 'h100:8'\nbatch = 8\nseq = 8\ntop = inf", "a whole number"),
     "endless digits": (f"[[serve]]\nmodel = 'a'\nbatch = {'9' * 5000}", "TOML"),
-    "too many": (f"[[serve]]\nmodel = 'a'\nbatch = {list(range(400))}\nprompt = {list(range(400))}", "more than 100,000"),
-}  # fmt: skip
+    "too many": (
+        f"[[serve]]\nmodel = 'a'\nbatch = {list(range(400))}\nprompt = {list(range(400))}",
+        "more than 100,000",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -244,7 +250,17 @@ def test_ctrl_c_leaves_whole_lines_and_no_processes(tmp_path: Path) -> None:
     grid, out = tmp_path / "grid.toml", tmp_path / "results.jsonl"
     batches = [f"{n}Mi" for n in range(1, 65)]
     grid.write_text(f'[[train]]\nmodel = "llama3-70b"\nslice = "h100:512"\nseq = 8192\nbatch = {batches}\n')
-    command = [sys.executable, "-c", "from dragonscale.cli import main; main()", "sweep", str(grid), "--out", str(out), "--jobs", "1"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-c",
+        "from dragonscale.cli import main; main()",
+        "sweep",
+        str(grid),
+        "--out",
+        str(out),
+        "--jobs",
+        "1",
+    ]
     # A script's background job, as this test may be part of, starts its processes deaf to Ctrl-C.
     heard = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

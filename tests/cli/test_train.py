@@ -28,12 +28,32 @@ def test_json_has_the_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(report["plans"]) == 3
     for one in report["plans"]:
         assert set(one) >= {
-            "plan", "feasible", "step_s", "lower_s", "upper_s", "mfu", "tokens_per_s_per_chip", "hbm_bytes",
-            "hbm_limit_bytes", "bound_by", "terms", "days", "cost_usd",
-        }  # fmt: skip
+            "plan",
+            "feasible",
+            "step_s",
+            "lower_s",
+            "upper_s",
+            "mfu",
+            "tokens_per_s_per_chip",
+            "hbm_bytes",
+            "hbm_limit_bytes",
+            "bound_by",
+            "terms",
+            "days",
+            "cost_usd",
+        }
         assert set(one["plan"]) >= {
-            "data", "fsdp", "tensor", "context", "expert", "pipe", "microbatch", "virtual", "remat", "zero",
-        }  # fmt: skip
+            "data",
+            "fsdp",
+            "tensor",
+            "context",
+            "expert",
+            "pipe",
+            "microbatch",
+            "virtual",
+            "remat",
+            "zero",
+        }
         assert set(one["terms"][0]) == {"name", "lower_s", "expected_s", "exposed_s", "bytes", "flops"}
         assert sum(term["exposed_s"] for term in one["terms"]) == pytest.approx(one["step_s"])
         assert sum(part["bytes"] for part in one["memory"]) == pytest.approx(one["hbm_bytes"])
@@ -240,15 +260,21 @@ WRONG = {
     "too much slack": ([*ASKED, "--slack", "80%"], "from 0 to 50%"),
     "measured without plan": ([*ASKED, "--measured", "8.2s"], "needs the plan"),
     "measured without unit": ([*ASKED, "--plan", "fsdp=16", "--measured", "8.2"], "no unit"),
-    "several with plan": (["train", "llama3-8b", "--on", "h100:8,h100:16", *ASKED[4:], "--plan", "fsdp=8"], "needs a slice"),
-    "largest without slice": (["train", "llama3-8b", "--on", "h100", *ASKED[4:], "--largest", "batch"], "needs a slice"),
+    "several with plan": (
+        ["train", "llama3-8b", "--on", "h100:8,h100:16", *ASKED[4:], "--plan", "fsdp=8"],
+        "needs a slice",
+    ),
+    "largest without slice": (
+        ["train", "llama3-8b", "--on", "h100", *ASKED[4:], "--largest", "batch"],
+        "needs a slice",
+    ),
     "plot ending": ([*ASKED, *QUICK, "--plot", "x.bmp"], "should end in"),
     "empty tokens": ([*ASKED, "--tokens", "0"], "at least one token"),
     "mixed fleet": (["train", "llama3-8b", "--on", "h100:8+a100:8", *ASKED[4:]], "one kind of chip"),
     "skew without experts": ([*ASKED, "--skew", "3"], "has no experts"),
     "chart without plot": ([*ASKED, "--chart", "time"], "add --plot"),
     "no flag like it": ([*ASKED, "--disaggregate"], "'--disaggregate'. See"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -1,5 +1,5 @@
-"""`dscale verify`: what it asks the compiler for, what it prints, and how it ends. No compiler runs here: what one would
-have answered is in `verify_reports`."""
+"""`dscale verify`: what it asks the compiler for, what it prints, and how it ends. No compiler runs here: what one
+would have answered is in `verify_reports`."""
 
 import importlib.util
 import json
@@ -68,11 +68,17 @@ def test_text_lays_both_sides_out() -> None:
         "peak memory": ["30.1GB", "33.9GB", "1.126", "differs"],
         "sent over fsdp": ["18.06GB", "20.4GB", "1.130", "explained"],
         "all_reduce": ["0B", "5.26GB", "new"],
-    }  # fmt: skip
+    }
     for part in (
-        "XLA keeps an AllReduce", "only the plan has", "only the compiler has", "dragonscale/runtime/lines.py:120",
-        "hidden or exposed", "510ms", "ring over 2 torus axes 64 times", "1.42s of kernels",
-    ):  # fmt: skip
+        "XLA keeps an AllReduce",
+        "only the plan has",
+        "only the compiler has",
+        "dragonscale/runtime/lines.py:120",
+        "hidden or exposed",
+        "510ms",
+        "ring over 2 torus axes 64 times",
+        "1.42s of kernels",
+    ):
         assert part in text
     verdict = " ".join(text.split("\n\n")[1].split())
     assert verdict.startswith(
@@ -234,8 +240,11 @@ WRONG = {
     "no memory": ([*ASKED, "--memory", "1kB"], "100 MB"),
     "half an option": ([*ASKED, "--option", "xla_a"], "name=value"),
     "not a page": ([*ASKED, "--html", "report.txt"], "should end in .html"),
-    "serving plan for training": (["verify", "tensor=8,weights=fp8", *ASKED[2:], "--program", "train"], "part of a plan"),
-}  # fmt: skip
+    "serving plan for training": (
+        ["verify", "tensor=8,weights=fp8", *ASKED[2:], "--program", "train"],
+        "part of a plan",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -1,5 +1,5 @@
-"""Reports of verifications as the commands show them, without a compiler behind: one that agrees, one with every kind of
-difference, one that does not fit and one that did not compile."""
+"""Reports of verifications as the commands show them, without a compiler behind: one that agrees, one with every kind
+of difference, one that does not fit and one that did not compile."""
 
 import sys
 import types
@@ -49,15 +49,31 @@ DIFFERING = msgspec.structs.replace(
     axes=(
         AxisLine(
             ("fsdp",),
-            VerifyLine("fsdp", "bytes", 18.06e9, 20.4e9, 0.03, "explained", "XLA keeps an AllReduce where a ReduceScatter was planned"),
+            VerifyLine(
+                "fsdp",
+                "bytes",
+                18.06e9,
+                20.4e9,
+                0.03,
+                "explained",
+                "XLA keeps an AllReduce where a ReduceScatter was planned",
+            ),
             {"all_gather": (12.04e9, 12.04e9), "reduce_scatter": (6.02e9, 3.1e9), "all_reduce": (0.0, 5.26e9)},
         ),
-        AxisLine(("fsdp", "tensor"), VerifyLine("both", "bytes", 0.0, 1.2e6, 0.03, "differs"), {"all_reduce": (0.0, 1.2e6)}),
+        AxisLine(
+            ("fsdp", "tensor"), VerifyLine("both", "bytes", 0.0, 1.2e6, 0.03, "differs"), {"all_reduce": (0.0, 1.2e6)}
+        ),
     ),
     only_planned=(Unmatched("reduce_scatter", ("fsdp",), 2.9e9, 32, "gradient", why="kept as an AllReduce"),),
     only_compiled=(
         Unmatched(
-            "all_reduce", ("fsdp", "tensor"), 1.2e6, 64, "", "jit(step)/while/body/dot_general<br>", "dragonscale/runtime/lines.py:120"
+            "all_reduce",
+            ("fsdp", "tensor"),
+            1.2e6,
+            64,
+            "",
+            "jit(step)/while/body/dot_general<br>",
+            "dragonscale/runtime/lines.py:120",
         ),
     ),
     overlap=(
@@ -66,9 +82,12 @@ DIFFERING = msgspec.structs.replace(
     ),
     padding_bytes=3.2e7,
     cycles_s=1.42,
-    slowest=(("jit(step)/while/body/attention/dot_general at dragonscale/runtime/attention.py:88", 0.51), ("fusion.2", 0.2)),
+    slowest=(
+        ("jit(step)/while/body/attention/dot_general at dragonscale/runtime/attention.py:88", 0.51),
+        ("fusion.2", 0.2),
+    ),
     algorithms={"ring over 2 torus axes": 64},
-)  # fmt: skip
+)
 
 FULL = VerifyReport(
     request=msgspec.structs.replace(ASKED, slice="v5e:2x4"),

@@ -10,7 +10,8 @@ LINK, HOP, VOLUME = 45e9, 1e-6, 64e6
 
 
 def followed(size: int, one_way: bool) -> tuple[int, float]:
-    """Links that the farthest piece crosses, and pieces over the busiest link one way; a piece as far either way is halved."""
+    """Links that the farthest piece crosses, and pieces over the busiest link one way; a piece as far either way is
+    halved."""
     loads: dict[tuple[int, int], float] = {}
     farthest = 0
     for source in range(size):

@@ -1,4 +1,5 @@
-"""Laws of every problem: it poses itself from any seed, its own answer is right, and no trap is ever taken for right."""
+"""Laws of every problem: it poses itself from any seed, its own answer is right, and no trap is ever taken for right.
+Laws of every problem: it poses itself from any seed, its own answer is right, and no trap is ever taken for right."""
 
 import itertools
 import math
@@ -27,8 +28,10 @@ def written_out(posed: Posed, value: float) -> str:
 
 
 BAD_ENGLISH = re.compile(
-    r"\b[Aa] (?:a\d|h\d|mi\d|int\d|fp\d|A\d|H\d|MI\d|L\d|RTX|AMD|NVIDIA|All|MXU|MoE|8)|\b[Aa]n (?:Reduce|[bcdgjkpqtvwz]|[BCDGJKPQTVWZ])"
-    r"|(?<![\w.,])(?<![−+-] )1 (?:bytes|tokens|sequences|replicas|chips|experts|axes|hops|layers|stages|days|GPUs|nodes)\b"
+    r"\b[Aa] (?:a\d|h\d|mi\d|int\d|fp\d|A\d|H\d|MI\d|L\d|RTX|AMD|NVIDIA|All|MXU|MoE|8)|\b[Aa]n "
+    r"(?:Reduce|[bcdgjkpqtvwz]|[BCDGJKPQTVWZ])"
+    r"|(?<![\w.,])(?<![−+-] )1 "
+    r"(?:bytes|tokens|sequences|replicas|chips|experts|axes|hops|layers|stages|days|GPUs|nodes)\b"
     r"|e\+\d|\d,\d{3}(?:\.\d+)?[EPT](?:FLOP|B)\b|\d{3},\d{3}[kMG]B\b|\baxis that close\b"
 )
 

@@ -1,7 +1,8 @@
-"""Compile the small GPU programs whose texts are kept in `data/xla`: python -m tests.evidence.compile_xla_fixtures FOLDER [NAME...].
+"""Compile the small GPU programs whose texts are kept in `data/xla`: python -m tests.evidence.compile_xla_fixtures
+FOLDER [NAME...].
 
-Run with the environment of `dragonscale.evidence.xla.gpu_target.ENVIRONMENT`. Each program is for eight H100s as a mesh of
-`fsdp=2, tensor=4`; none of them is there.
+Run with the environment of `dragonscale.evidence.xla.gpu_target.ENVIRONMENT`. Each program is for eight H100s as a mesh
+of `fsdp=2, tensor=4`; none of them is there.
 """
 
 import gzip
@@ -83,7 +84,8 @@ def ragged(mesh: Mesh) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 
 def libraries(mesh: Mesh) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """A batched product, one of 8-bit floats and a convolution with its two gradients: what cuBLAS and cuDNN are called for."""
+    """A batched product, one of 8-bit floats and a convolution with its two gradients: what cuBLAS and cuDNN are called
+    for."""
 
     def body(q: Any, k: Any, a: Any, b: Any, image: Any, kernel: Any) -> Any:
         def convolved(image: Any, kernel: Any) -> Any:

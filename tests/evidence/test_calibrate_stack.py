@@ -1,4 +1,5 @@
-"""The stack and the engine `dragonscale` beside whole steps of our own program on an H200, and how `dscale calibrate --stack` settles them."""
+"""The stack and the engine `dragonscale` beside whole steps of our own program on an H200, and how `dscale calibrate
+--stack` settles them."""
 
 import dataclasses
 import re
@@ -39,7 +40,10 @@ from dragonscale.training.timers import expected_timer
 
 STEPS = Path(__file__).parents[2] / "docs" / "data" / "h200_stack_steps.jsonl"
 H200 = parse_slice("h200:1")
-MEASURED = '[[TABLE.measured]]\nchip = "h200"\nwhat = "training"\nsource = "s"\ndate = "d"\nrows = 9\nleft_out = 9\nworst = 0.2\n'
+MEASURED = (
+    '[[TABLE.measured]]\nchip = "h200"\nwhat = "training"\nsource = "s"\ndate = "d"\nrows = 9\nleft_out = 9\nworst = '
+    "0.2\n"
+)
 STACK, ENGINE = load_stack("dragonscale"), load_engine("jax-program")
 
 
@@ -152,10 +156,14 @@ def test_attention_of_the_engine_on_tpus_is_the_flash_kernel_of_the_chip() -> No
         *(
             (table, MEASURED + one, "cannot be")
             for table in ("stack", "engine")
-            for one in ("median = nan\nlow = -0.1\nhigh = 0.1", "median = 0.1\nlow = nan\nhigh = 0.1", "median = 0.1\nlow = -2\nhigh = 0.1")
+            for one in (
+                "median = nan\nlow = -0.1\nhigh = 0.1",
+                "median = 0.1\nlow = nan\nhigh = 0.1",
+                "median = 0.1\nlow = -2\nhigh = 0.1",
+            )
         ),
     ],
-)  # fmt: skip
+)
 def test_a_number_that_no_program_has_is_told(tmp_path: Path, table: str, text: str, said: str) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(f"[{table}]\n{text.replace('TABLE', table)}\n")
@@ -208,11 +216,18 @@ def test_a_profile_that_changes_is_timed_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '{"key": "k", "s": Infinity}', '{"key": "k", "s": 1e300}', '{"key": "k", "s": NaN}', '{"key": "k", "s": "1"}',
-        '{"key": "k", "s": 1, "parts": {"matmul": "x"}}', '{"key": "k", "s": 1, "parts": {"matmul": -1}}',
-        '{"key": "device", "software": 5}', "[]", "5", "{",
+        '{"key": "k", "s": Infinity}',
+        '{"key": "k", "s": 1e300}',
+        '{"key": "k", "s": NaN}',
+        '{"key": "k", "s": "1"}',
+        '{"key": "k", "s": 1, "parts": {"matmul": "x"}}',
+        '{"key": "k", "s": 1, "parts": {"matmul": -1}}',
+        '{"key": "device", "software": 5}',
+        "[]",
+        "5",
+        "{",
     ],
-)  # fmt: skip
+)
 def test_rows_that_are_no_steps_are_told(tmp_path: Path, text: str) -> None:
     file = tmp_path / "steps.jsonl"
     file.write_text('{"key": "other", "s": 1}\n' + text + "\n")

@@ -1,4 +1,5 @@
-"""HLO text from elsewhere: every dialect gives the same program, pieces are read, hostile text is one sentence in linear time."""
+"""HLO text from elsewhere: every dialect gives the same program, pieces are read, hostile text is one sentence in
+linear time."""
 
 import gzip
 import random
@@ -69,7 +70,8 @@ def test_a_folder_of_dumps_and_the_buffers_beside(tmp_path: Path) -> None:
     beside.write_text(
         "BufferAssignment:\nallocation 0: size 32768, parameter 0, shape |bf16[64,256]| at ShapeIndex {}:\n"
         " value: <1 x @0> (size=32768,offset=0): bf16[64,256]{1,0}\n"
-        "allocation 1: size 65536, output shape is |bf16[64,512]|, maybe-live-out:\nallocation 2: size 100, preallocated-temp:\n"
+        "allocation 1: size 65536, output shape is |bf16[64,512]|, maybe-live-out:\nallocation 2: size 100, "
+        "preallocated-temp:\n"
     )
     memory = ds.hlo(str(tmp_path)).memory
     assert memory is not None
@@ -115,10 +117,16 @@ HOSTILE = {
     "heads": "HloModule m\nENTRY e (" + ") -> (" * 100_000,
     "lines": "HloModule m\nENTRY e {\n  ROOT a = f32[8] add(b),\n" + "x\n" * 200_000,
     "itself": "HloModule m\nENTRY e {\n  ROOT a = f32[8] call(), to_apply=e\n}",
-    "each other": "HloModule m\na {\n  ROOT x = f32[8] call(), to_apply=b\n}\nb {\n  ROOT x = f32[8] call(), to_apply=a\n}\nENTRY e {\n  ROOT x = f32[8] call(), to_apply=a\n}",
+    "each other": (
+        "HloModule m\na {\n  ROOT x = f32[8] call(), to_apply=b\n}\nb {\n  ROOT x = f32[8] call(), "
+        "to_apply=a\n}\nENTRY e {\n  ROOT x = f32[8] call(), to_apply=a\n}"
+    ),
     "values of each other": "HloModule m\nc {\n  p = (s32[]) parameter(0)\n  ROOT x = pred[] compare(x, x), direction=LT\n}\n"
     "ENTRY e {\n  s = (s32[]) tuple()\n  ROOT w = (s32[]) while(s), condition=c, body=c\n}",
-    "a large window": "%a = f32[9,9] convolution(f32[9,9,99999999] %x, f32[9,9,99999999] %y), dim_labels=bf0_io0->bf0, window={size=99999999}",
+    "a large window": (
+        "%a = f32[9,9] convolution(f32[9,9,99999999] %x, f32[9,9,99999999] %y), dim_labels=bf0_io0->bf0, "
+        "window={size=99999999}"
+    ),
     "many devices": "%a = f32[8] all-reduce(f32[8] %x), replica_groups=[1,999999999999]<=[999999999999]",
     "a large array": f"%a = f32[{10**17},{10**17}] add(f32[8] %x, f32[8] %x)",
     "a large number": "%a = f32[8] parameter(" + "9" * 5000 + ")",
@@ -126,7 +134,7 @@ HOSTILE = {
     "nothing": "   ",
     "not a name": "\0\x1b[2J",
     "MLIR": "module @jit_f {\n  func.func public @main() {\n  }\n}",
-}  # fmt: skip
+}
 
 
 def refusal(text: str) -> str:
@@ -148,7 +156,11 @@ def test_hostile_text_is_one_sentence_or_an_answer(what: str) -> None:
 def test_a_chain_of_sums_is_followed_once() -> None:
     """Doubling a value 60 times asks for it 2 to the 60 times, unless somebody gives up."""
     chain = "\n".join(f"  a{place + 1} = s32[] add(a{place}, a{place})" for place in range(60))
-    text = f"HloModule m\nc {{\n  p = (s32[]) parameter(0)\n  a0 = s32[] get-tuple-element(p), index=0\n{chain}\n  n = s32[] constant(9)\n  ROOT t = pred[] compare(a60, n), direction=LT\n}}\nENTRY e {{\n  z = s32[] constant(0)\n  s = (s32[]) tuple(z)\n  ROOT w = (s32[]) while(s), condition=c, body=c\n}}"
+    text = (
+        f"HloModule m\nc {{\n  p = (s32[]) parameter(0)\n  a0 = s32[] get-tuple-element(p), index=0\n{chain}\n  n = "
+        "s32[] constant(9)\n  ROOT t = pred[] compare(a60, n), direction=LT\n}\nENTRY e {\n  z = s32[] "
+        "constant(0)\n  s = (s32[]) tuple(z)\n  ROOT w = (s32[]) while(s), condition=c, body=c\n}"
+    )
     assert [loop.trips for loop in ds.hlo(text).loops] == [None]
 
 

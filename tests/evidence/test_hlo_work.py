@@ -136,8 +136,11 @@ def test_one_line_tells_what_it_can_and_says_what_it_cannot() -> None:
         "%fusion.3 = bf16[32,4096]{1,0:S(1)} fusion(bf16[32,8192]{1,0} %x), kind=kCustom, calls=%all-reduce-scatter.3"
     )
     assert (fusion.kind, fusion.group_size, fusion.read_bytes, fusion.written_bytes) == (
-        "reduce_scatter", 2, {"HBM": 32 * 8192 * 2}, {"VMEM": 32 * 4096 * 2},
-    )  # fmt: skip
+        "reduce_scatter",
+        2,
+        {"HBM": 32 * 8192 * 2},
+        {"VMEM": 32 * 4096 * 2},
+    )
     assert fusion.unknown
     short = line("%dot.1 = f32[8,8] dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}")
     assert (short.kind, short.matmul_flops) == ("matmul", 0)
@@ -160,7 +163,8 @@ def test_one_line_tells_what_it_can_and_says_what_it_cannot() -> None:
 )
 def test_groups_in_every_form(groups: str, size: int) -> None:
     work = line(
-        f"%g = bf16[{8 * size}]{{0}} all-gather(bf16[8]{{0}} %p), channel_id=1, replica_groups={groups}, dimensions={{0}}"
+        f"%g = bf16[{8 * size}]{{0}} all-gather(bf16[8]{{0}} %p), channel_id=1, replica_groups={groups}, "
+        "dimensions={0}"
     )
     assert (work.kind, work.group_size, work.wire_bytes) == ("all_gather", size, 16 * (size - 1))
 

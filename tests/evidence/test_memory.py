@@ -46,11 +46,32 @@ ROW = dict.fromkeys(
     "",
 )
 TITAN = ROW | {
-    "id": "a", "source": "torchtitan", "framework": "torchtitan", "model": "Llama 3.1 8B", "layers": "32", "d_model": "4096", "d_ff": "14336",
-    "n_heads": "32", "n_kv_heads": "8", "vocab": "128256", "chip": "H100-80GB", "n_chips": "8", "tp": "1", "dp": "8", "zero_or_fsdp": "FSDP2",
-    "micro_batch": "1", "seq": "8192", "remat": "selective", "precision": "bf16", "optimizer": "AdamW", "method": "pretrain",
-    "peak_memory_gib": "47.65", "memory_kind": "max_reserved", "date": "2025-06", "notes": "compile",
-}  # fmt: skip
+    "id": "a",
+    "source": "torchtitan",
+    "framework": "torchtitan",
+    "model": "Llama 3.1 8B",
+    "layers": "32",
+    "d_model": "4096",
+    "d_ff": "14336",
+    "n_heads": "32",
+    "n_kv_heads": "8",
+    "vocab": "128256",
+    "chip": "H100-80GB",
+    "n_chips": "8",
+    "tp": "1",
+    "dp": "8",
+    "zero_or_fsdp": "FSDP2",
+    "micro_batch": "1",
+    "seq": "8192",
+    "remat": "selective",
+    "precision": "bf16",
+    "optimizer": "AdamW",
+    "method": "pretrain",
+    "peak_memory_gib": "47.65",
+    "memory_kind": "max_reserved",
+    "date": "2025-06",
+    "notes": "compile",
+}
 
 
 @pytest.fixture(scope="module")

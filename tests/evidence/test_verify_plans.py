@@ -1,4 +1,5 @@
-"""Plans against compiled programs: all that were compiled for the docs' table, as they were read then, and a few compiled now."""
+"""Plans against compiled programs: all that were compiled for the docs' table, as they were read then, and a few
+compiled now."""
 
 import gzip
 import importlib.util

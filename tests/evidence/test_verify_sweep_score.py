@@ -12,9 +12,16 @@ def report(peak: float, sent: float, verdict: str = "agrees", planned: float = 1
     """A program whose peak was planned at 10 GB and whose bytes over `fsdp` at `planned`."""
     axis = VerifyLine("fsdp", "bytes", planned, sent, 0.03, verdict)
     return VerifyReport(
-        Request("train", "llama3-8b", "h100:64", "fsdp=64", 64, 8192), {"jax": "1", "jaxlib": "1"}, 20.0, 1e9, True, verdict,
-        peak=VerifyLine("peak", "bytes", 10e9, peak, 0.07, "agrees"), axes=(AxisLine(("fsdp",), axis, {}),), fits_compiled=fits,
-    )  # fmt: skip
+        Request("train", "llama3-8b", "h100:64", "fsdp=64", 64, 8192),
+        {"jax": "1", "jaxlib": "1"},
+        20.0,
+        1e9,
+        True,
+        verdict,
+        peak=VerifyLine("peak", "bytes", 10e9, peak, 0.07, "agrees"),
+        axes=(AxisLine(("fsdp",), axis, {}),),
+        fits_compiled=fits,
+    )
 
 
 def test_errors_have_signs_and_scores_do_not() -> None:

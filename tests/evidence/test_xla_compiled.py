@@ -1,4 +1,5 @@
-"""The whole record of a compiled program: it travels as JSON, and its layouts and memory agree with the compiler's own sums."""
+"""The whole record of a compiled program: it travels as JSON, and its layouts and memory agree with the compiler's own
+sums."""
 
 import time
 
@@ -127,7 +128,8 @@ Total hbm usage >= 18.47G:
 """
 SINGLE = (
     "RESOURCE_EXHAUSTED: Allocation (size=85899345920) would exceed memory (size=17179869184) :: #allocation257 "
-    "[shape = 'bf16[80,16,4096,8192]{3,2,1,0:T(8,128)(2,1)}', space=hbm, size = 0xffffffffffffffff, tag = 'output of custom-call.13@{}'] :: x"
+    "[shape = 'bf16[80,16,4096,8192]{3,2,1,0:T(8,128)(2,1)}', space=hbm, size = 0xffffffffffffffff, tag = "
+    "'output of custom-call.13@{}'] :: x"
 )
 
 

@@ -112,7 +112,10 @@ def test_custom_calls_that_hide_work_are_listed() -> None:
     lines = [
         *QKV,
         '%b = bf16[8]{0} custom-call(), custom_call_target="AllocateBuffer"',
-        'ROOT %a = bf16[8]{0} custom-call(%q, %b), custom_call_target="tpu_custom_call", metadata={op_name="jit(f)/splash"}',
+        (
+            'ROOT %a = bf16[8]{0} custom-call(%q, %b), custom_call_target="tpu_custom_call", '
+            'metadata={op_name="jit(f)/splash"}'
+        ),
     ]
     found, (unknown,) = read_matmuls(read_module(module(*lines)))
     assert found == []

@@ -1,7 +1,8 @@
-"""The cases as the TPU compiler made them, kept as texts; `python -m tests.evidence.xla_cases` makes them and the table anew.
+"""The cases as the TPU compiler made them, kept as texts; `python -m tests.evidence.xla_cases` makes them and the table
+anew.
 
-Set `DRAGONSCALE_COMPILER_PYTHON` to a Python that has `libtpu` (0.0.42 with jax 0.10.2 made what is here). Names of cases as
-arguments make only those.
+Set `DRAGONSCALE_COMPILER_PYTHON` to a Python that has `libtpu` (0.0.42 with jax 0.10.2 made what is here). Names of
+cases as arguments make only those.
 """
 
 import gzip

@@ -1,6 +1,8 @@
-"""Legal plans drawn at random: any preset, any chip of the catalogue, any settings that a target's stack or engine takes.
+"""Legal plans drawn at random: any preset, any chip of the catalogue, any settings that a target's stack or engine
+takes.
 
-A plan is drawn, written down by the target and read back without being judged, so that thousands are a matter of seconds.
+A plan is drawn, written down by the target and read back without being judged, so that thousands are a matter of
+seconds.
 """
 
 import functools
@@ -48,7 +50,22 @@ TRAINED_ON = (
     "v5e:8x16",
     "tpu7x:4x4x4",
 )
-SERVED_ON = ("h100:1", "h100:4", "h100:8", "h200:8", "h100:16", "a100:8", "b200:8", "gb200:16", "mi300x:8", "l40s:4", "v6e:2x2", "v6e:4x4", "v5e:2x4", "tpu7x:2x2x1")  # fmt: skip
+SERVED_ON = (
+    "h100:1",
+    "h100:4",
+    "h100:8",
+    "h200:8",
+    "h100:16",
+    "a100:8",
+    "b200:8",
+    "gb200:16",
+    "mi300x:8",
+    "l40s:4",
+    "v6e:2x2",
+    "v6e:4x4",
+    "v5e:2x4",
+    "tpu7x:2x2x1",
+)
 
 
 @functools.cache
@@ -95,8 +112,17 @@ def training_runs(target: Target, seed: int, tries: int) -> Iterator[TrainingRun
         words["layout"] = "even" if words["layout"] == "by stage" else words["layout"]
         virtual = draw.choice((2, 4)) if words["schedule"] == "interleaved" and pipe > 1 else 1
         plan = Plan(
-            data, fsdp, tensor, context, expert, pipe, draw.choice((1, 2)), virtual, dtype=draw.choice(formats), **words,
-        )  # fmt: skip
+            data,
+            fsdp,
+            tensor,
+            context,
+            expert,
+            pipe,
+            draw.choice((1, 2)),
+            virtual,
+            dtype=draw.choice(formats),
+            **words,
+        )
         batch, seq = (
             plan.replicas * plan.microbatch * draw.choice((1, 2, 4, 8)) * pipe,
             draw.choice((4096, 8192, 32768)),
@@ -186,7 +212,8 @@ def read_back(target: Target, run: Any, header: bool = True) -> tuple[Any, Any]:
 
 
 def same_training(back: Plan, plan: Plan, experts: bool, layers: int = 0) -> list[str]:
-    """Settings in which two plans differ and that make a difference; layouts that deal the layers alike are the same."""
+    """Settings in which two plans differ and that make a difference; layouts that deal the layers alike are the same.
+    Settings in which two plans differ and that make a difference; layouts that deal the layers alike are the same."""
     chunks = plan.pipe * plan.virtual
     if layers and chunks > 1 and chunk_sizes(layers, chunks, back.layout) == chunk_sizes(layers, chunks, plan.layout):
         back = replace(back, layout=plan.layout)

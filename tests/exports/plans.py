@@ -1,7 +1,7 @@
 """Plans to export in tests: legal plans of presets, drawn for the stack or the engine of a target.
 
-`training_plans(target)` and `serving_plans(target)` give (plan file, words) pairs small enough to export quickly. They never
-search: a plan is written down, judged once by the export, and kept where it is legal and fits.
+`training_plans(target)` and `serving_plans(target)` give (plan file, words) pairs small enough to export quickly. They
+never search: a plan is written down, judged once by the export, and kept where it is legal and fits.
 """
 
 from collections.abc import Iterator

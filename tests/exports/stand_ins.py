@@ -18,9 +18,19 @@ from typing import Any
 import yaml
 
 PROGRAMS = (
-    "vllm", "vllm-router", "python", "python3", "torchrun", "accelerate", "mpirun", "trtllm-serve",
-    "trtllm-llmapi-launch", "llama-server", "ray", "aiperf",
-)  # fmt: skip
+    "vllm",
+    "vllm-router",
+    "python",
+    "python3",
+    "torchrun",
+    "accelerate",
+    "mpirun",
+    "trtllm-serve",
+    "trtllm-llmapi-launch",
+    "llama-server",
+    "ray",
+    "aiperf",
+)
 RECORD = """#!/bin/sh
 { printf '%s\\0' $# "${0##*/}" "$@"; env -0; } > "$RECORD/$$"
 """
@@ -126,7 +136,14 @@ def toml_text(text: str) -> str:
 def environment(**more: str) -> dict[str, str]:
     """What every launcher's scripts find set."""
     return {
-        "NODE_RANK": "1", "MASTER_ADDR": "first", "SKYPILOT_NODE_RANK": "0",
-        "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "JOB_COMPLETION_INDEX": "1", "JOB_INDEX": "0",
-        "LWS_WORKER_INDEX": "0", "LWS_LEADER_ADDRESS": "lead", "HOME": os.sep, **more,
-    }  # fmt: skip
+        "NODE_RANK": "1",
+        "MASTER_ADDR": "first",
+        "SKYPILOT_NODE_RANK": "0",
+        "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2",
+        "JOB_COMPLETION_INDEX": "1",
+        "JOB_INDEX": "0",
+        "LWS_WORKER_INDEX": "0",
+        "LWS_LEADER_ADDRESS": "lead",
+        "HOME": os.sep,
+        **more,
+    }

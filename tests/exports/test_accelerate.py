@@ -1,4 +1,5 @@
-"""Plans in Hugging Face's words: what accelerate and the Trainer each say, what is refused, and configs as people write them."""
+"""Plans in Hugging Face's words: what accelerate and the Trainer each say, what is refused, and configs as people write
+them."""
 
 import json
 
@@ -89,7 +90,10 @@ def test_what_accelerate_refuses_is_refused(plan: str, why: str) -> None:
 )
 def test_strategies_of_fsdp1(strategy: str, data: int, fsdp: int, zero: int) -> None:
     plan = _read(
-        f"distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: {strategy}\nnum_machines: 2\nnum_processes: 16\n",
+        (
+            f"distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: {strategy}\nnum_machines: "
+            "2\nnum_processes: 16\n"
+        ),
         "h100",
     ).plan
     assert (plan.data, plan.fsdp, plan.zero) == (data, fsdp, zero)
@@ -97,9 +101,11 @@ def test_strategies_of_fsdp1(strategy: str, data: int, fsdp: int, zero: int) -> 
 
 def test_flags_of_a_launch_are_read() -> None:
     file = _read(
-        "accelerate launch --use_fsdp --fsdp_version 2 --fsdp_reshard_after_forward false --num_processes 8 --mixed_precision bf16 "
+        "accelerate launch --use_fsdp --fsdp_version 2 --fsdp_reshard_after_forward false --num_processes 8 "
+        "--mixed_precision bf16 "
         "--use_parallelism_config --parallelism_config_dp_shard_size 4 --parallelism_config_cp_size=2 "
-        "--parallelism_config_cp_comm_strategy alltoall train.py --per_device_train_batch_size=2 --block-size 32768 --gradient_checkpointing"
+        "--parallelism_config_cp_comm_strategy alltoall train.py --per_device_train_batch_size=2 --block-size "
+        "32768 --gradient_checkpointing"
     )
     assert (file.plan.fsdp, file.plan.context, file.plan.context_by, file.plan.zero, file.plan.remat) == (
         4,
@@ -113,7 +119,8 @@ def test_flags_of_a_launch_are_read() -> None:
 
 def test_the_plugin_of_deepspeed_is_read() -> None:
     file = _read(
-        "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n  gradient_accumulation_steps: 4\nmixed_precision: bf16\nnum_processes: 8\n"
+        "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n  gradient_accumulation_steps: "
+        "4\nmixed_precision: bf16\nnum_processes: 8\n"
     )
     assert (file.plan.fsdp, file.plan.zero, file.stack) == (8, 2, "deepspeed")
 
@@ -145,6 +152,18 @@ def test_it_trains_from_scratch_by_the_same_numbers_as_deepspeed() -> None:
     other = ds.export("fsdp8", to="deepspeed", **run).files
     words = " ".join(next(text for name, text in other.items() if name.endswith(".sh")).replace("\\\n", " ").split())
     assert "model_name_or_path" not in own
-    names = ("config_name", "tokenizer_name", "learning_rate", "adam_beta1", "adam_beta2", "weight_decay", "warmup_steps", "lr_scheduler_type",
-             "save_steps", "save_total_limit", "seed", "max_steps")  # fmt: skip
+    names = (
+        "config_name",
+        "tokenizer_name",
+        "learning_rate",
+        "adam_beta1",
+        "adam_beta2",
+        "weight_decay",
+        "warmup_steps",
+        "lr_scheduler_type",
+        "save_steps",
+        "save_total_limit",
+        "seed",
+        "max_steps",
+    )
     assert [name for name in names if f"--{name} {own.get(name)}" not in words] == []

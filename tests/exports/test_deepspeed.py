@@ -91,7 +91,8 @@ def test_auto_is_the_trainers_argument(tmp_path: Path) -> None:
     config = {**auto, "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 1}, "no_such_key": 1}
     (tmp_path / "ds.json").write_text(json.dumps(config))
     (tmp_path / "go.sh").write_text(
-        "deepspeed --num_gpus 8 --num_nodes 2 run_clm.py --deepspeed ds.json --bf16 --model_name_or_path meta-llama/Meta-Llama-3-8B "
+        "deepspeed --num_gpus 8 --num_nodes 2 run_clm.py --deepspeed ds.json --bf16 --model_name_or_path "
+        "meta-llama/Meta-Llama-3-8B "
         "--per_device_train_batch_size 2 --gradient_accumulation_steps 4 --block_size 4096 --optim adamw_bnb_8bit"
     )
     found = read_plan(str(tmp_path / "go.sh"), Given(slice="h100"))
@@ -154,7 +155,10 @@ def test_a_format_that_is_not_said_is_told(formats: dict, dtype: str, note: str)
     ],
 )
 def test_the_format_of_a_program_is_its_own_default(flags: str, dtype: str, note: str) -> None:
-    words = f"deepspeed --num_gpus 8 main.py --model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 4 --max_seq_len 512 {flags}"
+    words = (
+        "deepspeed --num_gpus 8 main.py --model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size "
+        f"4 --max_seq_len 512 {flags}"
+    )
     found = read_plan(words + " --deepspeed", Given(slice="a100"))
     assert isinstance(found.file, TrainingFile)
     assert found.file.plan.dtype == dtype
@@ -163,7 +167,10 @@ def test_the_format_of_a_program_is_its_own_default(flags: str, dtype: str, note
 
 def test_arguments_that_the_trainer_would_refuse_are_refused(tmp_path: Path) -> None:
     (tmp_path / "ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}}))
-    command = "deepspeed --num_gpus 8 run_clm.py --deepspeed ds.json --bf16 --per_device_train_batch_size {} --block_size 4096"
+    command = (
+        "deepspeed --num_gpus 8 run_clm.py --deepspeed ds.json --bf16 --per_device_train_batch_size {} --block_size "
+        "4096"
+    )
     for said, agrees in ((2, True), (4, False)):
         (tmp_path / "go.sh").write_text(command.format(said))
         if agrees:

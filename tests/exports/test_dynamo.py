@@ -1,4 +1,5 @@
-"""Deployments of Dynamo and llm-d: pools with the engine's own options, valid manifests, and read back as they stand."""
+"""Deployments of Dynamo and llm-d: pools with the engine's own options, valid manifests, and read back as they stand.
+Deployments of Dynamo and llm-d: pools with the engine's own options, valid manifests, and read back as they stand."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,11 @@ def test_dynamo_starts_both_pools_of_an_engine(engine: str, tmp_path: Path) -> N
     assert front["podTemplate"]["spec"]["containers"][0]["command"] == ["python3", "-m", "dynamo.frontend"]
     for pool, role, replicas, chips in ((decode, "decode", 3, 8), (prefill, "prefill", 2, 4)):
         container = pool["podTemplate"]["spec"]["containers"][0]
-        assert (pool["type"], pool["replicas"], container["resources"]["limits"]) == (role, replicas, {"nvidia.com/gpu": chips})  # fmt: skip
+        assert (pool["type"], pool["replicas"], container["resources"]["limits"]) == (
+            role,
+            replicas,
+            {"nvidia.com/gpu": chips},
+        )
         assert container["command"] == ["python3", "-m", f"dynamo.{engine}"]
         words = container["args"]
         assert words[words.index("--disaggregation-mode") + 1] == role
@@ -63,13 +68,36 @@ def test_dynamo_leaves_the_ranks_of_hosts_to_its_operator(tmp_path: Path) -> Non
 
 
 def test_words_of_engines_become_those_of_workers() -> None:
-    words = ["python", "-m", "sglang.launch_server", "--model-path", "m", "--attn-dp-size", "8", "--host", "0.0.0.0", "--disaggregation-transfer-backend", "mooncake"]  # fmt: skip
+    words = [
+        "python",
+        "-m",
+        "sglang.launch_server",
+        "--model-path",
+        "m",
+        "--attn-dp-size",
+        "8",
+        "--host",
+        "0.0.0.0",
+        "--disaggregation-transfer-backend",
+        "mooncake",
+    ]
     assert worker_words("sglang", words, "decode") == [
-        "--model-path", "m", "--enable-dp-attention", "--dp-size", "8", "--disaggregation-transfer-backend", "nixl",
-    ]  # fmt: skip
-    assert worker_words("trtllm", ["trtllm-llmapi-launch", "trtllm-serve", "m", "--host", "h", "--config", "/config/a.yaml"], "") == [
-        "--model", "m", "--extra-engine-args", "/config/a.yaml",
-    ]  # fmt: skip
+        "--model-path",
+        "m",
+        "--enable-dp-attention",
+        "--dp-size",
+        "8",
+        "--disaggregation-transfer-backend",
+        "nixl",
+    ]
+    assert worker_words(
+        "trtllm", ["trtllm-llmapi-launch", "trtllm-serve", "m", "--host", "h", "--config", "/config/a.yaml"], ""
+    ) == [
+        "--model",
+        "m",
+        "--extra-engine-args",
+        "/config/a.yaml",
+    ]
 
 
 def test_what_dynamo_cannot_run_is_refused(tmp_path: Path) -> None:

@@ -66,7 +66,9 @@ def test_an_edited_degree_on_tpus_keeps_the_slice() -> None:
         (ServingPlan(1, 16, 16), "", "vllm-ep"),
     ],
 )
-def test_wide_expert_parallelism_is_for_several_servers_or_where_it_is_asked_for(plan: Any, named: str, engine: str) -> None:  # fmt: skip
+def test_wide_expert_parallelism_is_for_several_servers_or_where_it_is_asked_for(
+    plan: Any, named: str, engine: str
+) -> None:
     assert engine_for(target_named("vllm"), named, plan) == engine
 
 

@@ -29,9 +29,10 @@ LAUNCHERS = [one.name for one in of_kind("launcher")]
 GPU, TPU = ("h100:2", "tensor=2"), ("v6e:2x2", "tensor=4")
 ENGINES = {"vllm-tpu": TPU, "sgl-jax": TPU}
 TRAINERS = {
-    "megatron": "fsdp=8,tensor=2,zero=1,remat=block", "megatron-bridge": "fsdp=8,tensor=2,zero=1,remat=block",
+    "megatron": "fsdp=8,tensor=2,zero=1,remat=block",
+    "megatron-bridge": "fsdp=8,tensor=2,zero=1,remat=block",
     "maxtext": "fsdp=16,zero=3,remat=block",
-}  # fmt: skip
+}
 GETS = {"vllm", "vllm-tpu", "sglang", "sgl-jax", "trtllm", "dynamo", "llm-d", "deepspeed"}
 """Software that is given the path in its words; others have it in their files, or need only what config.json says."""
 

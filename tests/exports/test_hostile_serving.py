@@ -1,4 +1,5 @@
-"""Commands and manifests of engines with values that no engine takes: one sentence each; and what is odd but can be read is read."""
+"""Commands and manifests of engines with values that no engine takes: one sentence each; and what is odd but can be
+read is read."""
 
 import gzip
 from pathlib import Path
@@ -47,12 +48,16 @@ REFUSED = [
     (f"{JAX} --mem-fraction-static 7", "v6e", "--mem-fraction-static is '7'"),
     (f"{TRT} --kv_cache_free_gpu_memory_fraction 7", "h100", "free_gpu_memory_fraction is '7'"),
     (f"model: {MODEL}\nkv_cache_config: {{free_gpu_memory_fraction: .nan}}", "h100", "free_gpu_memory_fraction is nan"),
-    (f"model: {MODEL}\nkv_cache_config: {{}}\nspeculative_config: {{max_draft_len: -3}}", "h100", "speculative_config is -3"),
+    (
+        f"model: {MODEL}\nkv_cache_config: {{}}\nspeculative_config: {{max_draft_len: -3}}",
+        "h100",
+        "speculative_config is -3",
+    ),
     (f"model: {MODEL}\nkv_cache_config: {{}}\nenable_attention_dp: maybe", "h100", "enable_attention_dp is 'maybe'"),
     (f"{LLAMA} -ts a,b,c", "h100", "--tensor-split is 'a,b,c'"),
     (f"{LLAMA} -ts {'1,' * 100_000}1", "h100", "at most 128 GPUs"),
     (f"{LLAMA} -np 2.5", "h100", "--parallel is '2.5'"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "on", "sentence"), REFUSED, ids=[one[2][:40] for one in REFUSED])

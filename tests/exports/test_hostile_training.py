@@ -1,4 +1,5 @@
-"""Configs of trainers that do not add up: one sentence each, and never a plan that has lost ranks, layers or sequences."""
+"""Configs of trainers that do not add up: one sentence each, and never a plan that has lost ranks, layers or sequences.
+Configs of trainers that do not add up: one sentence each, and never a plan that has lost ranks, layers or sequences."""
 
 import time
 
@@ -10,7 +11,8 @@ from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import documents, read_commands
 
 MEGATRON = (
-    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 "
+    "--num-attention-heads 32 "
     "--group-query-attention --num-query-groups 8 --swiglu --seq-length 8192 --bf16"
 )
 PIPE = f"{MEGATRON} --pipeline-model-parallel-size"
@@ -28,7 +30,10 @@ RUN = "accelerate launch --use_fsdp --num_processes 8 run_clm.py --per_device_tr
         (f"{PIPE} 2 --decoder-first-pipeline-num-layers 40", "leave -8"),
         (f"{PIPE} 2 --decoder-first-pipeline-num-layers 20 --decoder-last-pipeline-num-layers 10", "leave 2"),
         (f"{PIPE} 4 --decoder-first-pipeline-num-layers 5 --num-virtual-stages-per-pipeline-rank 2", "2 chunks"),
-        (f"{PIPE} 4 --account-for-embedding-in-pipeline-split", "32 layers and 1 more for the ends do not divide over 4"),
+        (
+            f"{PIPE} 4 --account-for-embedding-in-pipeline-split",
+            "32 layers and 1 more for the ends do not divide over 4",
+        ),
         (f"{PIPE} 2 --num-layers-per-virtual-pipeline-stage 5", "do not divide"),
         (f"{PIPE} 0", "pipeline-model-parallel-size is"),
         (f"{MEGATRON} --tensor-model-parallel-size 0", "from 1 to"),
@@ -38,27 +43,58 @@ RUN = "accelerate launch --use_fsdp --num_processes 8 run_clm.py --per_device_tr
         (MEGATRON.replace("torchrun --nproc_per_node 8", "python"), "how many chips"),
         (MEGATRON.replace("--num-layers 32", "--num-layers ²"), "--num-layers is"),
         (SPEED + '"zero_optimization": {"stage": 3, "mics_shard_size": 3}}', "mics_shard_size 3 does not divide 8"),
-        (SPEED + '"zero_optimization": {"stage": 3, "mics_shard_size": 8}, "expert_parallel": {"enabled": true, "autoep_size": 4}}', "does not divide 2"),
-        (SPEED + '"zero_optimization": {"stage": 3}, "expert_parallel": {"enabled": true, "autoep_size": 0}}', "autoep_size is"),
+        (
+            SPEED
+            + (
+                '"zero_optimization": {"stage": 3, "mics_shard_size": 8}, "expert_parallel": {"enabled": true, '
+                '"autoep_size": 4}}'
+            ),
+            "does not divide 2",
+        ),
+        (
+            SPEED + '"zero_optimization": {"stage": 3}, "expert_parallel": {"enabled": true, "autoep_size": 0}}',
+            "autoep_size is",
+        ),
         (SPEED + '"zero_optimization": {"stage": 3}, "sequence_parallel_size": 0}', "sequence_parallel_size is"),
         (SPEED + f'"zero_optimization": {{"stage": 1{"0" * 400}}}}}', "zero_optimization.stage is"),
         ("distributed_type: DEEPSPEED\nnum_processes: 8\nzero_stage: 9\n", "zero_stage is"),
-        ("distributed_type: DEEPSPEED\nnum_processes: 8\nzero_stage: 2\nparallelism_config:\n  parallelism_config_tp_size: 3\n", "8 chips do not divide by tensor=3"),
+        (
+            (
+                "distributed_type: DEEPSPEED\nnum_processes: 8\nzero_stage: 2\nparallelism_config:\n  "
+                "parallelism_config_tp_size: 3\n"
+            ),
+            "8 chips do not divide by tensor=3",
+        ),
         (f"{FSDP}num_machines: -3\n", "num_machines is"),
-        (f"{FSDP}num_machines: 3\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n", "3 hosts, which do not divide 8"),
+        (
+            f"{FSDP}num_machines: 3\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n",
+            "3 hosts, which do not divide 8",
+        ),
         (f"{FSDP}fsdp_config:\n  fsdp_activation_checkpointing: perhaps\n", "write true or false"),
-        (f"{TITAN} --training.global_batch_size 12 --training.local_batch_size 1", "no multiple of local_batch_size 1 x 8"),
+        (
+            f"{TITAN} --training.global_batch_size 12 --training.local_batch_size 1",
+            "no multiple of local_batch_size 1 x 8",
+        ),
         (f"{TITAN} --training.local_batch_size 0", "local_batch_size is"),
         (f"{TITAN} --training.seq_len -5", "seq_len is"),
-        (f"{TITAN} --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_microbatch_size 3 --training.local_batch_size 4", "no multiple of pipeline"),
-        (f"{TITAN} --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_layers_per_stage x", "layers_per_stage is"),
+        (
+            (
+                f"{TITAN} --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_microbatch_size 3 "
+                "--training.local_batch_size 4"
+            ),
+            "no multiple of pipeline",
+        ),
+        (
+            f"{TITAN} --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_layers_per_stage x",
+            "layers_per_stage is",
+        ),
         (f"{MAXTEXT} gradient_accumulation_steps=-1", "gradient_accumulation_steps is"),
         (f"{MAXTEXT} max_target_length=-1", "max_target_length is"),
         (f"{MAXTEXT} ici_pipeline_parallelism=2 base_num_decoder_layers=many", "many"),
         (f"{MAXTEXT} sparse_matmul=false capacity_factor=big", "capacity_factor is"),
         (f"{MAXTEXT} ici_fsdp_parallelism=0", "ici_fsdp_parallelism is 0"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_add_up_is_one_sentence(text: str, sentence: str) -> None:
     chip = "h100" if "how many chips" in sentence else "v6e:2x4" if "MaxText" in text else "h100:8"
     with pytest.raises(InputError) as told:
@@ -70,11 +106,17 @@ def test_what_does_not_add_up_is_one_sentence(text: str, sentence: str) -> None:
     ("words", "layout"),
     [
         ("4 --decoder-first-pipeline-num-layers 5", "5-9-9-9"),
-        ("4 --decoder-first-pipeline-num-layers 6 --decoder-last-pipeline-num-layers 6 --num-virtual-stages-per-pipeline-rank 2", "3-5-5-3-3-5-5-3"),
+        (
+            (
+                "4 --decoder-first-pipeline-num-layers 6 --decoder-last-pipeline-num-layers 6 "
+                "--num-virtual-stages-per-pipeline-rank 2"
+            ),
+            "3-5-5-3-3-5-5-3",
+        ),
         ("2 --num-layers 31 --account-for-loss-in-pipeline-split --num-virtual-stages-per-pipeline-rank 2", "even"),
         ("4 --num-layers 31 --account-for-embedding-in-pipeline-split", "7-8-8-8"),
     ],
-)  # fmt: skip
+)
 def test_no_layer_is_lost(words: str, layout: str) -> None:
     assert read_plan(f"{PIPE} {words}", Given(slice="h100")).file.plan.layout == layout  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 

@@ -1,5 +1,5 @@
-"""Launchers start the right commands on the right hosts: batch scripts are run with stand-ins for Slurm, manifests are held against
-schemas, and what was launched is read back."""
+"""Launchers start the right commands on the right hosts: batch scripts are run with stand-ins for Slurm, manifests are
+held against schemas, and what was launched is read back."""
 
 import subprocess
 from pathlib import Path
@@ -39,7 +39,14 @@ def serving(on: str, replicas: int = 1, prefill: str = "") -> ServingRun:
     piece = parse_slice(on)
     file = SavedPlan(ServingPlan(), model="llama3-8b", slice=on, engine="vllm", replicas=replicas)
     own = serving(prefill) if prefill else None
-    return ServingRun(file, load_model("llama3-8b"), {}, piece, engine_on("vllm", piece.chip, load_model("llama3-8b"), None, piece.chips, ServingPlan()), prefill=own)  # fmt: skip
+    return ServingRun(
+        file,
+        load_model("llama3-8b"),
+        {},
+        piece,
+        engine_on("vllm", piece.chip, load_model("llama3-8b"), None, piece.chips, ServingPlan()),
+        prefill=own,
+    )
 
 
 def script_of(module: Any, run: Run, *programs: LaunchProgram, files: dict[str, str] | None = None) -> str:
@@ -312,20 +319,34 @@ def test_manifests_of_others_are_read() -> None:
     assert batch.launch == {"slice": "h200:16"}
 
 
-@pytest.mark.parametrize("text", [
-    "apiVersion: v1\nkind: Pod\n", "apiVersion: v1\nkind: Pod\nspec: 3\n", "apiVersion: a\nkind: JobSet\nspec: {replicatedJobs: [1, {template: []}]}\n",
-    "resources: 3\nrun: x\n", "resources: {accelerators: [H100]}\nnum_nodes: many\nrun: vllm\n", "#SBATCH --gpus-per-node=many\nvllm\n",
-    "apiVersion: v1\nkind: Deployment\nspec: {replicas: -1, template: {spec: {containers: [{command: vllm}, 3]}}}\n",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: v1\nkind: Pod\n",
+        "apiVersion: v1\nkind: Pod\nspec: 3\n",
+        "apiVersion: a\nkind: JobSet\nspec: {replicatedJobs: [1, {template: []}]}\n",
+        "resources: 3\nrun: x\n",
+        "resources: {accelerators: [H100]}\nnum_nodes: many\nrun: vllm\n",
+        "#SBATCH --gpus-per-node=many\nvllm\n",
+        (
+            "apiVersion: v1\nkind: Deployment\nspec: {replicas: -1, template: {spec: {containers: [{command: vllm}, "
+            "3]}}}\n"
+        ),
+    ],
+)
 def test_a_strange_manifest_breaks_nothing(text: str) -> None:
     unwrapped(Source(text))
 
 
 GPUS = ("h100:16", "fsdp=16,zero=3,remat=block")
 TRAINERS = {
-    "megatron": ("h100:16", "fsdp=8,tensor=2,zero=1,remat=block"), "megatron-bridge": ("h100:16", "fsdp=8,tensor=2,zero=1,remat=block"),
-    "torchtitan": GPUS, "accelerate": GPUS, "deepspeed": GPUS, "maxtext": ("v5p:4x4x4*2", "data=2,fsdp=64,zero=3,remat=block"),
-}  # fmt: skip
+    "megatron": ("h100:16", "fsdp=8,tensor=2,zero=1,remat=block"),
+    "megatron-bridge": ("h100:16", "fsdp=8,tensor=2,zero=1,remat=block"),
+    "torchtitan": GPUS,
+    "accelerate": GPUS,
+    "deepspeed": GPUS,
+    "maxtext": ("v5p:4x4x4*2", "data=2,fsdp=64,zero=3,remat=block"),
+}
 
 
 @pytest.mark.slow
@@ -333,7 +354,16 @@ TRAINERS = {
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_every_trainer_is_launched_and_read_back(trainer: str, launcher: str, tmp_path: Path) -> None:
     on, plan = TRAINERS[trainer]
-    made = ds.export(plan, to=f"{trainer},{launcher}", model="llama3-8b", on=on, batch="256seq", seq="8192", tokens="100B", out=str(tmp_path / "out"))  # fmt: skip
+    made = ds.export(
+        plan,
+        to=f"{trainer},{launcher}",
+        model="llama3-8b",
+        on=on,
+        batch="256seq",
+        seq="8192",
+        tokens="100B",
+        out=str(tmp_path / "out"),
+    )
     first = next(iter(made.files.values()))
     if launcher == "slurm":
         subprocess.run(["bash", "-n"], input=first, text=True, check=True)

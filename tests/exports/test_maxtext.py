@@ -111,9 +111,12 @@ def test_what_maxtext_refuses_is_refused() -> None:
 
 def test_words_of_the_command_line_win() -> None:
     text = (
-        "python3 -m maxtext.trainers.pre_train.train base.yml model_name=qwen3-8b per_device_batch_size=2 quantization=int8 "
-        "use_qwix_quantization=true ici_fsdp_parallelism=8 ici_tensor_parallelism=2 dcn_data_parallelism=4 remat_policy=minimal "
-        "gradient_accumulation_steps=2 base_num_decoder_layers=18 override_model_config=true no_such_key=1 num_vocab_tiling=4"
+        "python3 -m maxtext.trainers.pre_train.train base.yml model_name=qwen3-8b per_device_batch_size=2 "
+        "quantization=int8 "
+        "use_qwix_quantization=true ici_fsdp_parallelism=8 ici_tensor_parallelism=2 dcn_data_parallelism=4 "
+        "remat_policy=minimal "
+        "gradient_accumulation_steps=2 base_num_decoder_layers=18 override_model_config=true no_such_key=1 "
+        "num_vocab_tiling=4"
     )
     found = read_plan(text, Given(slice="v6e:4x4*4"))
     assert found.file.plan == parse_plan("data=4,fsdp=8,tensor=2,microbatch=4,remat=matmuls,dtype=int8")

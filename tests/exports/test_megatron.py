@@ -1,4 +1,5 @@
-"""Plans in the words of Megatron-LM and Megatron-Bridge: mappings that are easy to get wrong, what is refused, what people write by hand."""
+"""Plans in the words of Megatron-LM and Megatron-Bridge: mappings that are easy to get wrong, what is refused, what
+people write by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,7 +32,10 @@ def _flags(run: TrainingRun) -> dict[str, Any]:
 
 
 def _read(words: str, on: str = "h100:64", model: str = "") -> Imported:
-    sizes = "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8"
+    sizes = (
+        "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "
+        "--num-query-groups 8"
+    )
     return read_plan(f"torchrun pretrain_gpt.py {sizes} --swiglu --seq-length 8192 --bf16 {words}", Given(model, on))
 
 
@@ -117,16 +121,28 @@ def test_selective_recompute_is_said_by_modules() -> None:
     [
         ("--tensor_model_parallel_size=4 --sequence-parallel", "data=16,tensor=4,zero=0"),
         ("--tensor-model-parallel-size 4", "data=16,tensor=4,zero=0,sequence=false"),
-        ("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2", "data=16,pipe=4,virtual=4,zero=0,schedule=interleaved"),
-        ("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 6 --decoder-last-pipeline-num-layers 6", "data=16,pipe=4,zero=0,layout=6-10-10-6"),
+        (
+            "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2",
+            "data=16,pipe=4,virtual=4,zero=0,schedule=interleaved",
+        ),
+        (
+            (
+                "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 6 "
+                "--decoder-last-pipeline-num-layers 6"
+            ),
+            "data=16,pipe=4,zero=0,layout=6-10-10-6",
+        ),
         ("--recompute-activations --use-distributed-optimizer", "fsdp=64,zero=1,remat=core_attn"),
         ("--use-torch-fsdp2", "fsdp=64,zero=3"),
         ("--fp8-format e4m3 --fp8-recipe mxfp8", "data=64,zero=0,dtype=mxfp8"),
         ("--context-parallel-size 4", "data=16,context=4,zero=0,context_by=ring"),
         ("--optimizer dist_muon", "fsdp=64,zero=1,optimizer=muon"),
-        ("--optimizer-cpu-offload --use-distributed-optimizer --num-distributed-optimizer-instances 4", "data=4,fsdp=16,zero=1,offload=optimizer"),
+        (
+            "--optimizer-cpu-offload --use-distributed-optimizer --num-distributed-optimizer-instances 4",
+            "data=4,fsdp=16,zero=1,offload=optimizer",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_people_write(words: str, plan: str) -> None:
     found = _read(words)
     assert found.file.plan == parse_plan(plan)
@@ -158,7 +174,8 @@ def test_what_is_not_said_is_asked_for() -> None:
         )
     with pytest.raises(InputError, match="--on"):
         read_plan(
-            "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096"
+            "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 "
+            "--num-attention-heads 32 --seq-length 4096"
         )
 
 
@@ -211,10 +228,14 @@ def test_steps_that_stand_in_for_unknown_tokens_are_no_tokens() -> None:
 
 
 def test_what_changes_time_or_memory_is_told_with_what_is_judged() -> None:
-    size = "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --vocab-size 128256 --swiglu"
+    size = (
+        "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --vocab-size 128256 "
+        "--swiglu"
+    )
     run = f"{size} --group-query-attention --num-query-groups 8 --seq-length 8192 --global-batch-size 128 --bf16"
     found = _read(
-        f"{run} --rampup-batch-size 32 32 1000 --transformer-impl local --cuda-graph-impl none --attention-backend flash"
+        f"{run} --rampup-batch-size 32 32 1000 --transformer-impl local --cuda-graph-impl none "
+        "--attention-backend flash"
     )
     assert found.unplanned[:2] == (
         "--rampup-batch-size (the full batch is judged)",

@@ -15,13 +15,20 @@ from tests.exports.stand_ins import GPUS, Started, environment, run_script
 from tests.exports.written_runs import serving_run, training_run, written
 
 SHARED = [
-    ("vllm", "h100:4", "tensor=4", 2), ("vllm", "h100:2", "tensor=2", 4), ("vllm", "mi300x:2", "tensor=2", 4),
-    ("sglang", "h100:4", "tensor=4", 2), ("sglang", "h100:2", "tensor=2", 4), ("trtllm", "h100:4", "tensor=4", 2),
-    ("trtllm", "h100:1", "tensor=1", 4), ("llamacpp", "h100:2", "tensor=2", 4),
-    ("vllm-tpu", "v6e:2x2", "tensor=4", 2), ("vllm-tpu", "v6e:1x1", "tensor=1", 4),
+    ("vllm", "h100:4", "tensor=4", 2),
+    ("vllm", "h100:2", "tensor=2", 4),
+    ("vllm", "mi300x:2", "tensor=2", 4),
+    ("sglang", "h100:4", "tensor=4", 2),
+    ("sglang", "h100:2", "tensor=2", 4),
+    ("trtllm", "h100:4", "tensor=4", 2),
+    ("trtllm", "h100:1", "tensor=1", 4),
+    ("llamacpp", "h100:2", "tensor=2", 4),
+    ("vllm-tpu", "v6e:2x2", "tensor=4", 2),
+    ("vllm-tpu", "v6e:1x1", "tensor=1", 4),
     ("vllm-tpu", "tpu7x:1x1x1", "tensor=1", 4),
-    ("sgl-jax", "v5e:2x2", "tensor=4", 2), ("sgl-jax", "tpu7x:1x1x1", "tensor=1", 4),
-]  # fmt: skip
+    ("sgl-jax", "v5e:2x2", "tensor=4", 2),
+    ("sgl-jax", "tpu7x:1x1x1", "tensor=1", 4),
+]
 """An engine, the chips of a replica, its plan, and the replicas that a host holds here."""
 
 
@@ -95,9 +102,10 @@ def test_blocks_that_libtpu_does_not_have_are_refused() -> None:
 
 
 ASKS = [
-    ("maxtext", "maxtext", "v6e:8x8", False), ("maxtext", "xla-gpu", "h100:16", True),
+    ("maxtext", "maxtext", "v6e:8x8", False),
+    ("maxtext", "xla-gpu", "h100:16", True),
     ("megatron", "megatron-core", "h100:16", True),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("trainer", "stack", "on", "asks"), ASKS)

@@ -1,4 +1,5 @@
-"""Legal plans of all presets, drawn at random: what a target writes it reads back, with the header of an export and without."""
+"""Legal plans of all presets, drawn at random: what a target writes it reads back, with the header of an export and
+without."""
 
 from dataclasses import replace
 
@@ -38,7 +39,10 @@ def _check_serving(target: Target, seed: int, tries: int) -> int:
         if back is None:
             continue
         seen += 1
-        said = f"{run.model.name} on {run.slice} by {run.file.engine}: {run.file.plan} {run.file.launch} {run.file.speculation}"
+        said = (
+            f"{run.model.name} on {run.slice} by {run.file.engine}: {run.file.plan} {run.file.launch} "
+            f"{run.file.speculation}"
+        )
         expected = run.file if made.as_run is None else replace(run.file, plan=made.as_run)
         assert same_serving(back.file, expected) == [], said
         bare, _ = read_back(target, run, header=False)

@@ -1,4 +1,5 @@
-"""SGLang: what its flags mean that other engines' do not, what it refuses, and the ways in which people write its commands."""
+"""SGLang: what its flags mean that other engines' do not, what it refuses, and the ways in which people write its
+commands."""
 
 import pytest
 
@@ -141,9 +142,14 @@ def test_what_sglang_refuses_is_refused_here(plan: str, more: dict, why: str, tm
     )
 
     saved = replace(
-        read_serving_plan(plan), model="llama3-8b", slice=more.get("on", "h100:8"), batch=16, traffic=SavedTraffic(1024, 256),
-        speculation=SavedDrafts(more.get("drafts", 0), more.get("accept", "")), launch=SavedLaunch(token_budget=more.get("token_budget")),
-    )  # fmt: skip
+        read_serving_plan(plan),
+        model="llama3-8b",
+        slice=more.get("on", "h100:8"),
+        batch=16,
+        traffic=SavedTraffic(1024, 256),
+        speculation=SavedDrafts(more.get("drafts", 0), more.get("accept", "")),
+        launch=SavedLaunch(token_budget=more.get("token_budget")),
+    )
     save_serving_plan(saved, str(tmp_path / "plan.toml"))
     with pytest.raises(Infeasible, match=why):
         ds.export(str(tmp_path / "plan.toml"), to="sglang")
@@ -154,18 +160,26 @@ def test_what_sglang_refuses_is_refused_here(plan: str, more: dict, why: str, tm
     [
         "python3 -m sglang.launch_server --model meta-llama/Meta-Llama-3-70B --tp 4 --mem-fraction-static=0.8",
         "sglang serve meta-llama/Meta-Llama-3-70B --tensor-parallel-size 4 --mem_fraction_static 0.8",
-        "CUDA_VISIBLE_DEVICES=0,1,2,3 nohup python -m sglang.launch_server --model-path meta-llama/Meta-Llama-3-70B --tp-size=4 "
+        "CUDA_VISIBLE_DEVICES=0,1,2,3 nohup python -m sglang.launch_server --model-path "
+        "meta-llama/Meta-Llama-3-70B --tp-size=4 "
         "--mem-fraction-static 0.8 > log 2>&1 &",
-        "docker run --gpus all --shm-size 32g -p 30000:30000 --ipc=host lmsysorg/sglang:latest python3 -m sglang.launch_server "
+        "docker run --gpus all --shm-size 32g -p 30000:30000 --ipc=host lmsysorg/sglang:latest python3 -m "
+        "sglang.launch_server "
         "--model-path meta-llama/Meta-Llama-3-70B --tp 4 --host 0.0.0.0 --mem-fraction-static 0.8",
-        "model-path: meta-llama/Meta-Llama-3-70B\ntensor-parallel-size: 4\nmem-fraction-static: 0.8\ntrust-remote-code: true\n",
+        (
+            "model-path: meta-llama/Meta-Llama-3-70B\ntensor-parallel-size: 4\nmem-fraction-static: "
+            "0.8\ntrust-remote-code: true\n"
+        ),
     ],
 )
 def test_commands_as_people_write_them(text: str) -> None:
     found = _read(text, "h100:4")
     assert (found.target, found.file.model, found.file.plan.tensor, found.file.launch.memory_fraction) == (
-        "sglang", "llama3-70b", 4, 0.8,
-    )  # fmt: skip
+        "sglang",
+        "llama3-70b",
+        4,
+        0.8,
+    )
     assert found.unknown == ()
 
 
@@ -173,14 +187,20 @@ def test_data_parallelism_is_replicas_or_the_attentions() -> None:
     one = _read("python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B --tp 2 --dp 4")
     assert (one.file.plan.tensor, one.file.plan.data, one.file.replicas, one.file.slice) == (2, 1, 4, "h100:2")
     other = _read(
-        "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 --dp 4 --enable-dp-attention --ep 8",
+        (
+            "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 --dp 4 --enable-dp-attention "
+            "--ep 8"
+        ),
         "h200:8",
     )
     assert (other.file.plan.tensor, other.file.plan.data, other.file.plan.expert, other.file.replicas) == (2, 4, 8, 0)
 
 
 def test_limits_of_the_whole_server_are_read_as_those_of_a_rank() -> None:
-    text = "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 --attn-dp-size 8 --moe-a2a-backend deepep "
+    text = (
+        "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 --attn-dp-size 8 "
+        "--moe-a2a-backend deepep "
+    )
     found = _read(text + "--chunked-prefill-size 65536 --max-running-requests 512", "h200:8")
     assert (found.file.launch.token_budget, found.file.launch.max_seqs, found.file.engine) == (8192, 64, "sglang-ep")
 
@@ -203,7 +223,10 @@ def test_a_wrong_value_is_one_sentence(flags: str, why: str) -> None:
 
 def test_names_that_it_lacks_and_those_that_are_not_planned_are_told() -> None:
     found = _read(
-        "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B --no-such 1 --enable-torch-compile --log-level info",
+        (
+            "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B --no-such 1 --enable-torch-compile "
+            "--log-level info"
+        ),
         "h100:1",
     )
     assert (found.unknown, found.unplanned, found.ignored) == (

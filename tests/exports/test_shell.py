@@ -25,25 +25,40 @@ def words(text: str) -> list[str]:
         ("N=4; vllm serve m -tp $((N * 2))", ["vllm", "serve", "m", "-tp", "8"]),
         ("ARGS=(\n  --a 1  # one\n  --b\n)\nx.py ${ARGS[@]}", ["x.py", "--a", "1", "--b"]),
         ('OPTS="--a 1 --b 2"\nx.py $OPTS', ["x.py", "--a", "1", "--b", "2"]),
-        ("A=(--a 1)\nA+=(--b 2)\nx.py \"${A[@]}\"", ["x.py", "--a", "1", "--b", "2"]),
+        ('A=(--a 1)\nA+=(--b 2)\nx.py "${A[@]}"', ["x.py", "--a", "1", "--b", "2"]),
         ("nohup vllm serve m > log.txt 2>&1 &", ["vllm", "serve", "m"]),
-        ("docker run --gpus all -p 8000:8000 --ipc=host vllm/vllm-openai:latest --model m", ["vllm", "serve", "--model", "m"]),
-        ("docker run --gpus all lmsysorg/sglang:latest python3 -m sglang.launch_server --tp 8", ["python3", "-m", "sglang.launch_server", "--tp", "8"]),
-        ("vllm serve m --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 3}'", ["vllm", "serve", "m", "--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}']),
-        ("srun --ntasks-per-node=1 torchrun --nproc_per_node 8 --rdzv_id 1 pretrain_gpt.py --bf16", ["pretrain_gpt.py", "--bf16"]),
+        (
+            "docker run --gpus all -p 8000:8000 --ipc=host vllm/vllm-openai:latest --model m",
+            ["vllm", "serve", "--model", "m"],
+        ),
+        (
+            "docker run --gpus all lmsysorg/sglang:latest python3 -m sglang.launch_server --tp 8",
+            ["python3", "-m", "sglang.launch_server", "--tp", "8"],
+        ),
+        (
+            'vllm serve m --speculative-config \'{"method": "ngram", "num_speculative_tokens": 3}\'',
+            ["vllm", "serve", "m", "--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}'],
+        ),
+        (
+            "srun --ntasks-per-node=1 torchrun --nproc_per_node 8 --rdzv_id 1 pretrain_gpt.py --bf16",
+            ["pretrain_gpt.py", "--bf16"],
+        ),
         ("python -m torch.distributed.run --nproc_per_node=8 train.py --x 1", ["train.py", "--x", "1"]),
         ("bash -c 'vllm serve m -tp 2'", ["vllm", "serve", "m", "-tp", "2"]),
         ("# a <<E b\nvllm serve 'a <<E b'\n", ["vllm", "serve", "a <<E b"]),
         ("cat > x <<'E'\nvllm serve no\nE\nvllm serve m", ["vllm", "serve", "m"]),
         ("if [ -z $A ]; then\n  echo no\nfi\nvllm serve m", ["vllm", "serve", "m"]),
     ],
-)  # fmt: skip
+)
 def test_words_of_a_command(text: str, expected: list[str]) -> None:
     assert words(text) == expected
 
 
 def test_how_many_processes() -> None:
-    script = "#SBATCH --nodes=16\n#SBATCH --gpus-per-node=8\nsrun torchrun --nnodes $SLURM_NNODES --nproc_per_node 8 pretrain_gpt.py --bf16"
+    script = (
+        "#SBATCH --nodes=16\n#SBATCH --gpus-per-node=8\nsrun torchrun --nnodes $SLURM_NNODES --nproc_per_node 8 "
+        "pretrain_gpt.py --bf16"
+    )
     assert read_commands(script)[-1].processes == 128
     assert read_commands("torchrun --nproc-per-node 4 train.py")[0].processes == 4
     assert read_commands("train.py")[0].processes == 0

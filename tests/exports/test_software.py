@@ -1,4 +1,5 @@
-"""Each software's own parser takes what is exported for it, and has the names that the tables hold (slow: they are installed here)."""
+"""Each software's own parser takes what is exported for it, and has the names that the tables hold (slow: they are
+installed here)."""
 
 import json
 

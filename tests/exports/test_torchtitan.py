@@ -75,8 +75,10 @@ def test_what_torchtitan_refuses_is_refused(plan: str, model: str, why: str) -> 
 
 def test_flags_are_read_in_all_their_spellings() -> None:
     found = _read(
-        f"{START}=llama3 --config=llama3_8b --parallelism.tensor-parallel-degree=2 --parallelism.data_parallel_replicate_degree 2 "
-        "--parallelism.no-enable-sequence-parallel --compile.enable --training.local_batch_size 4 activation-checkpoint:none"
+        f"{START}=llama3 --config=llama3_8b --parallelism.tensor-parallel-degree=2 "
+        "--parallelism.data_parallel_replicate_degree 2 "
+        "--parallelism.no-enable-sequence-parallel --compile.enable --training.local_batch_size 4 "
+        "activation-checkpoint:none"
     )
     plan = found.file.plan
     assert (plan.data, plan.fsdp, plan.tensor, plan.microbatch, plan.remat, plan.sequence) == (
@@ -96,7 +98,10 @@ def test_what_a_config_function_sets_counts_until_a_flag_says_otherwise() -> Non
 
 
 def test_experts_over_context_ranks_come_first() -> None:
-    text = f"{START} qwen3 --config qwen3_30b_a3b --parallelism.context_parallel_degree 2 --parallelism.expert_parallel_degree"
+    text = (
+        f"{START} qwen3 --config qwen3_30b_a3b --parallelism.context_parallel_degree 2 "
+        "--parallelism.expert_parallel_degree"
+    )
     assert (_read(f"{text} 4").file.plan.expert, _read(f"{text} 4").file.plan.fold) == (2, "context")
     assert _read(f"{text} 2").file.plan.expert == 1
 
@@ -118,7 +123,10 @@ def test_the_ring_of_an_old_file_is_read() -> None:
         (f"{START} llama3 --config llama3_8b --parallelism.tensor_parallel_degree 3", "do not divide 8 chips"),
         (f"{START} llama3 --config llama3_8b activation-checkpoint:some", "activation checkpointing"),
         (
-            f"{START} llama3 --config llama3_8b --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule X",
+            (
+                f"{START} llama3 --config llama3_8b --parallelism.pipeline_parallel_degree 2 "
+                "--parallelism.pipeline_parallel_schedule X"
+            ),
             "schedule",
         ),
     ],

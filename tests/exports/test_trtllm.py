@@ -80,8 +80,10 @@ def test_the_yaml_wins_over_flags_and_may_be_alone(tmp_path: Path) -> None:
 
 def test_two_pools_are_read_from_one_file() -> None:
     found = _read(
-        "model: meta-llama/Meta-Llama-3-70B\nhostname: localhost\nport: 8000\ncontext_servers:\n  num_instances: 2\n  tensor_parallel_size: 4\n"
-        "generation_servers:\n  num_instances: 1\n  tensor_parallel_size: 8\n  cache_transceiver_config:\n    backend: UCX\n"
+        "model: meta-llama/Meta-Llama-3-70B\nhostname: localhost\nport: 8000\ncontext_servers:\n  num_instances: "
+        "2\n  tensor_parallel_size: 4\n"
+        "generation_servers:\n  num_instances: 1\n  tensor_parallel_size: 8\n  cache_transceiver_config:\n    "
+        "backend: UCX\n"
     )
     assert (found.plan.tensor, found.prefill.plan, found.prefill.replicas, found.prefill.slice) == (
         8,

@@ -24,24 +24,42 @@ def said(plan: str, **words: str) -> str:
 
 
 WRITTEN = {
-    "fp8 of a 16-bit checkpoint": ("tp8 weights=fp8 compute=fp8 kv=fp8", {}, "--quantization fp8_per_tensor --kv-cache-dtype fp8"),
+    "fp8 of a 16-bit checkpoint": (
+        "tp8 weights=fp8 compute=fp8 kv=fp8",
+        {},
+        "--quantization fp8_per_tensor --kv-cache-dtype fp8",
+    ),
     "int4 needs a checkpoint": ("tp8 weights=int4", {}, "serve ./Meta-Llama-3-70B-W4A16 "),
     "and is served by the model's name": ("tp8 weights=int4", {}, "--served-model-name meta-llama/Meta-Llama-3-70B "),
     "fp8 weights on a chip without fp8": ("tp8 weights=fp8", {"on": "a100:8"}, "--quantization fp8_per_tensor"),
     "a cache along sequences": (
-        "tp8 spread=sequence weights=fp8 compute=fp8_block", {"model": "deepseek-v3", "on": "h200:8"}, "--decode-context-parallel-size 8"
+        "tp8 spread=sequence weights=fp8 compute=fp8_block",
+        {"model": "deepseek-v3", "on": "h200:8"},
+        "--decode-context-parallel-size 8",
     ),
     "room for requests": ("tp8", {}, "--max-model-len 1536 --max-num-seqs 64 --max-num-batched-tokens 8192"),
     "graphs for all sequences": ("tp8", {"batch": "65"}, "--max-cudagraph-capture-size 72"),
-    "experts over all ranks": ("tp8 ep8", {"model": "mixtral-8x7b"}, "--tensor-parallel-size 8 --enable-expert-parallel --dtype"),
+    "experts over all ranks": (
+        "tp8 ep8",
+        {"model": "mixtral-8x7b"},
+        "--tensor-parallel-size 8 --enable-expert-parallel --dtype",
+    ),
     "redundant experts fill every rank": (
-        "dp16 ep16 weights=fp8 compute=fp8_block", {"model": "deepseek-v3", "on": "h200:16"}, '--eplb-config \'{"num_redundant_experts": 32}\''
+        "dp16 ep16 weights=fp8 compute=fp8_block",
+        {"model": "deepseek-v3", "on": "h200:16"},
+        "--eplb-config '{\"num_redundant_experts\": 32}'",
     ),
     "one engine for prompts and tokens": (
-        "dp16 ep16 weights=fp8 compute=fp8_block", {"model": "deepseek-v3", "on": "h200:16"}, "--all2all-backend deepep_high_throughput"
+        "dp16 ep16 weights=fp8 compute=fp8_block",
+        {"model": "deepseek-v3", "on": "h200:16"},
+        "--all2all-backend deepep_high_throughput",
     ),
-    "two hosts": ("tp8 pp2", {"on": "h100:16"}, '--nnodes 2 --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --headless'),
-}  # fmt: skip
+    "two hosts": (
+        "tp8 pp2",
+        {"on": "h100:16"},
+        '--nnodes 2 --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --headless',
+    ),
+}
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -70,7 +88,8 @@ def test_hosts_of_a_tpu_slice_join_ray() -> None:
 def test_pools_apart_have_a_router(tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
     path.write_text(
-        'model = "llama3-70b"\nslice = "h100:8"\nbatch = 64\nreplicas = 3\n[plan]\ntensor = 8\n[traffic]\nprompt = 1024\noutput = 256\n'
+        'model = "llama3-70b"\nslice = "h100:8"\nbatch = 64\nreplicas = 3\n[plan]\ntensor = 8\n[traffic]\nprompt '
+        "= 1024\noutput = 256\n"
         '[prefill]\nslice = "h100:4"\nplan = "tensor=4"\nreplicas = 2\n'
     )
     made = ds.export(str(path), to="vllm", out=str(tmp_path / "out"))
@@ -101,16 +120,34 @@ READ = {
     "underscores": ("vllm serve meta-llama/Llama-3.1-70B --tensor_parallel_size=8", "tensor=8"),
     "the module": ("python3 -m vllm.entrypoints.openai.api_server --model meta-llama/Llama-3.1-70B -tp 8", "tensor=8"),
     "a container": (
-        "docker run --gpus all -v ~/.cache:/root/.cache -p 8000:8000 --ipc=host vllm/vllm-openai:latest --model meta-llama/Llama-3.1-70B -tp 8",
+        (
+            "docker run --gpus all -v ~/.cache:/root/.cache -p 8000:8000 --ipc=host vllm/vllm-openai:latest --model "
+            "meta-llama/Llama-3.1-70B -tp 8"
+        ),
         "tensor=8",
     ),
-    "a container and a bare model": ("docker run --gpus all vllm/vllm-openai:v0.32.0 meta-llama/Llama-3.1-70B -tp 8", "tensor=8"),
-    "fp8 on loading": ("vllm serve meta-llama/Llama-3.1-70B -tp 8 -q fp8 --kv-cache-dtype fp8_e4m3", "tensor=8,weights=fp8,kv=fp8,compute=fp8"),
-    "a quantised checkpoint": ("vllm serve hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4 -tp 8", "tensor=8,weights=int4"),
-    "a YAML file": ("model: meta-llama/Llama-3.1-70B\ntensor-parallel-size: 8\nno-enable-prefix-caching: true\n", "tensor=8"),
-    "half precision": ("vllm serve meta-llama/Llama-3.1-70B -tp 8 --dtype half", "tensor=8,weights=fp16,kv=fp16,compute=fp16"),
+    "a container and a bare model": (
+        "docker run --gpus all vllm/vllm-openai:v0.32.0 meta-llama/Llama-3.1-70B -tp 8",
+        "tensor=8",
+    ),
+    "fp8 on loading": (
+        "vllm serve meta-llama/Llama-3.1-70B -tp 8 -q fp8 --kv-cache-dtype fp8_e4m3",
+        "tensor=8,weights=fp8,kv=fp8,compute=fp8",
+    ),
+    "a quantised checkpoint": (
+        "vllm serve hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4 -tp 8",
+        "tensor=8,weights=int4",
+    ),
+    "a YAML file": (
+        "model: meta-llama/Llama-3.1-70B\ntensor-parallel-size: 8\nno-enable-prefix-caching: true\n",
+        "tensor=8",
+    ),
+    "half precision": (
+        "vllm serve meta-llama/Llama-3.1-70B -tp 8 --dtype half",
+        "tensor=8,weights=fp16,kv=fp16,compute=fp16",
+    ),
     "context parallelism": ("vllm serve meta-llama/Llama-3.1-70B -tp 16 -dcp 2", "tensor=16,spread=sequence"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", READ)
@@ -130,7 +167,10 @@ def test_data_parallelism_of_a_dense_model_is_replicas() -> None:
 
 
 def test_dotted_keys_and_names_that_vllm_lacks() -> None:
-    command = "vllm serve meta-llama/Llama-3.1-8B --speculative-config.method ngram --speculative-config.num_speculative_tokens 4 --no-such-flag 3"
+    command = (
+        "vllm serve meta-llama/Llama-3.1-8B --speculative-config.method ngram "
+        "--speculative-config.num_speculative_tokens 4 --no-such-flag 3"
+    )
     found = read_plan(command, Given(slice="h100"))
     assert found.unknown == ("--no-such-flag",)
     assert any("--drafts 4" in note for note in found.notes)
@@ -159,7 +199,8 @@ def test_the_load_is_the_traffic(tmp_path: Path) -> None:
     assert "--request-rate inf --max-concurrency 64 --num-prompts 512" in closed
     path = tmp_path / "p.toml"
     path.write_text(
-        'model = "llama3-70b"\nslice = "h100:8"\nbatch = 8\n[plan]\ntensor = 8\n[traffic]\nprompt = 1000\noutput = 10\ncached = 0.5\n'
+        'model = "llama3-70b"\nslice = "h100:8"\nbatch = 8\n[plan]\ntensor = 8\n[traffic]\nprompt = 1000\noutput '
+        "= 10\ncached = 0.5\n"
         '[targets]\nttft = "500ms"\ntpot = "50ms"\n'
     )
     shared = re.sub(r" \\\n +", " ", ds.export(str(path), to="vllm,vllm-bench").files["vllm-bench.sh"])

@@ -87,8 +87,17 @@ def test_wrong_changes_and_slices_are_refused(name: str) -> None:
         parse_slice(text)
 
 
-READ = {"8xh100": "h100:8", "H100x8": "h100:8", "v6e-256": "v6e:16x16", "v5p-8": "v5p:2x2x1", "v4-8": "v4:2x2x1",
-        "v5litepod-16": "v5e:4x4", "tpu7x-128": "tpu7x:4x4x4", "V5E:4X4": "v5e:4x4", "h100:0000000008": "h100:8"}  # fmt: skip
+READ = {
+    "8xh100": "h100:8",
+    "H100x8": "h100:8",
+    "v6e-256": "v6e:16x16",
+    "v5p-8": "v5p:2x2x1",
+    "v4-8": "v4:2x2x1",
+    "v5litepod-16": "v5e:4x4",
+    "tpu7x-128": "tpu7x:4x4x4",
+    "V5E:4X4": "v5e:4x4",
+    "h100:0000000008": "h100:8",
+}
 
 
 @pytest.mark.parametrize("text", READ)
@@ -99,10 +108,14 @@ def test_slices_are_read_as_people_write_them(text: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("memory.hbm]\nbandwidth", '"0GB/s"'), ("memory.hbm]\ncapacity", "[1.0, 2.0]"), ("matrix]\nbf16", '"0TFLOP/s"'),
-        ("matrix]\nbf16", '"1e308EFLOP/s"'), ("[levels]]\nname = \"node\"\ndegree", "-8"), ("host]\nchips", "0"),
+        ("memory.hbm]\nbandwidth", '"0GB/s"'),
+        ("memory.hbm]\ncapacity", "[1.0, 2.0]"),
+        ("matrix]\nbf16", '"0TFLOP/s"'),
+        ("matrix]\nbf16", '"1e308EFLOP/s"'),
+        ('[levels]]\nname = "node"\ndegree', "-8"),
+        ("host]\nchips", "0"),
     ],
-)  # fmt: skip
+)
 def test_numbers_of_a_chip_file_are_checked(field: str, value: str, tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text(f'base = "h100"\nname = "own"\n[{field} = {value}\n')

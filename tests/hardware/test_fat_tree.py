@@ -20,7 +20,9 @@ def test_sizes_of_a_superpod(units: int, leaves: int, spines: int) -> None:
     assert (tree.tier("leaf").total, tree.tier("spine").total) == (leaves, spines)
 
 
-@pytest.mark.parametrize(("chip", "switch"), [("a100", "nvswitch2"), ("h100", "nvswitch3"), ("b200", "nvswitch4"), ("gb200", "nvswitch4")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("chip", "switch"), [("a100", "nvswitch2"), ("h100", "nvswitch3"), ("b200", "nvswitch4"), ("gb200", "nvswitch4")]
+)
 def test_nvswitches_never_bind(chip: str, switch: str) -> None:
     node = node_tier(load_chip(chip), load_switch(switch))
     assert node.link_bandwidth <= node.switch_bandwidth

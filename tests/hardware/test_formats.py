@@ -14,7 +14,14 @@ CHIPS = {
     "l40s": {"fp8": "native", "int4": "native", "mxfp8": "weights"},
     "h100": {"fp8": "native", "f8": "native", "mxfp8": "weights", "nvfp4": "weights", "fp4": "weights", "mxfp6": ""},
     "h200": {"fp8": "native", "int4": "weights"},
-    "b200": {"fp8": "native", "mxfp8": "native", "mxfp6": "native", "mxfp4": "native", "nvfp4": "native", "int4": "weights"},
+    "b200": {
+        "fp8": "native",
+        "mxfp8": "native",
+        "mxfp6": "native",
+        "mxfp4": "native",
+        "nvfp4": "native",
+        "int4": "weights",
+    },
     "gb300": {"nvfp4": "native", "int8": "native", "fp4": "native"},
     "mi300x": {"fp8": "native", "mxfp8": "", "mxfp4": "weights", "nvfp4": ""},
     "mi355x": {"fp8": "native", "mxfp8": "native", "mxfp4": "native", "nvfp4": "weights"},
@@ -23,7 +30,7 @@ CHIPS = {
     "v5e": {"int8": "native", "int4": "native", "fp8": "weights"},
     "v5p": {"fp8": "native"},
     "tpu7x": {"fp8": "native", "int8": "weights", "mxfp4": "weights"},
-}  # fmt: skip
+}
 VISIBLE = {"h100": 79.18, "h200": 139.8, "gb200": 184.31, "mi300x": 191.98, "v5e": 15.75, "v5p": 95.74, "tpu7x": 189.5}
 
 

@@ -84,9 +84,22 @@ def test_chips_without_a_price_say_so() -> None:
 SMALL = {
     "serve": ["serve", "llama3-8b", "--on", "h800:1", "--batch", "8"],
     "simulate": ["simulate", "llama3-8b", "--on", "h800:1", "--rate", "1/s", "--requests", "50"],
-    "train": ["train", "llama3-8b", "--on", "h800:8", "--batch", "64seq", "--seq", "2048", "--tokens", "1B",
-              "--plan", "fsdp=8", "--alone"],
-}  # fmt: skip
+    "train": [
+        "train",
+        "llama3-8b",
+        "--on",
+        "h800:8",
+        "--batch",
+        "64seq",
+        "--seq",
+        "2048",
+        "--tokens",
+        "1B",
+        "--plan",
+        "fsdp=8",
+        "--alone",
+    ],
+}
 
 
 @pytest.mark.parametrize("command", SMALL)

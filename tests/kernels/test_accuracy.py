@@ -1,9 +1,10 @@
 """Accuracy on kernels that no constant was fitted on.
 
 `sample_*.csv` are rows of NVIDIA's kernel database (aiconfigurator-core 0.12, Apache-2.0), chosen by a hash of their
-sizes and kept out of the fit; `sample_experts.csv` those of vLLM 0.19.0 and TensorRT-LLM 1.3.0rc20 (commit 095f58a5). `witness_*.csv` were measured for this project on one H200 (PyTorch 2.11, CUDA 13.0, cold
-last-level cache, medians): matmuls as training has them, batched ones, odd sizes; attention forward and backward of
-several head sizes with cuDNN; and kernels that only move bytes.
+sizes and kept out of the fit; `sample_experts.csv` those of vLLM 0.19.0 and TensorRT-LLM 1.3.0rc20 (commit 095f58a5).
+`witness_*.csv` were measured for this project on one H200 (PyTorch 2.11, CUDA 13.0, cold last-level cache, medians):
+matmuls as training has them, batched ones, odd sizes; attention forward and backward of several head sizes with cuDNN;
+and kernels that only move bytes.
 """
 
 import csv
@@ -24,10 +25,20 @@ from dragonscale.kernels import (
 
 HERE = Path(__file__).parent
 TARGETS = {
-    "gemm bf16": 0.08, "gemm fp8": 0.12, "gemm fp8_block": 0.12, "gemm nvfp4": 0.15, "prefill bf16": 0.12,
-    "prefill fp8": 0.12, "decode bf16": 0.12, "decode fp8": 0.12, "moe bf16": 0.15, "moe fp8": 0.15,
-    "moe fp8_block": 0.15, "moe nvfp4": 0.15, "moe mxfp4_bf16": 0.15,
-}  # fmt: skip
+    "gemm bf16": 0.08,
+    "gemm fp8": 0.12,
+    "gemm fp8_block": 0.12,
+    "gemm nvfp4": 0.15,
+    "prefill bf16": 0.12,
+    "prefill fp8": 0.12,
+    "decode bf16": 0.12,
+    "decode fp8": 0.12,
+    "moe bf16": 0.15,
+    "moe fp8": 0.15,
+    "moe fp8_block": 0.15,
+    "moe nvfp4": 0.15,
+    "moe mxfp4_bf16": 0.15,
+}
 
 
 @pytest.mark.parametrize("name", ["gemm", "attn_context", "attn_generation", "moe_gemm", "experts"])

@@ -1,5 +1,5 @@
-"""Experts in narrow formats: no slower than wide ones where weights are what is read, tuned kernels before untuned ones, and
-every kernel with the shapes that it was timed with."""
+"""Experts in narrow formats: no slower than wide ones where weights are what is read, tuned kernels before untuned
+ones, and every kernel with the shapes that it was timed with."""
 
 from functools import cache
 from itertools import product
@@ -44,7 +44,8 @@ def test_experts_in_fp8_are_no_slower_than_in_bf16(chip: str, own: str) -> None:
 
 @pytest.mark.parametrize("chip", ["h100", "h200"])
 def test_large_experts_in_fp8_are_read_at_most_of_the_bandwidth(chip: str) -> None:
-    """One layer of Mixtral 8x7B with 64 tokens: 362 us on an H200 by vLLM, 379 by TensorRT-LLM, of 294 us for its bytes alone."""
+    """One layer of Mixtral 8x7B with 64 tokens: 362 us on an H200 by vLLM, 379 by TensorRT-LLM, of 294 us for its bytes
+    alone."""
     profile, shape = kernel_profile_for(chip), experts_of("mixtral-8x7b")
     least = 3 * shape[0] * shape[1] * shape[3] / profile.bandwidth
     for name in ("triton", "cutlass"):

@@ -1,5 +1,5 @@
-"""Laws that expected times obey, whatever the constants: no kernel beats the roofline, more work takes no less time, and
-a number, an array and a formula give the same answer."""
+"""Laws that expected times obey, whatever the constants: no kernel beats the roofline, more work takes no less time,
+and a number, an array and a formula give the same answer."""
 
 import numpy
 import pytest

@@ -90,10 +90,19 @@ def test_rows_that_lack_something_are_counted(score, row: str, reason: str) -> N
 )
 def test_experts_that_cannot_be_scored_are_counted(score, changes: dict, reason: str) -> None:
     row = {
-        "system": "h200_sxm", "kernel_source": "tritonexperts", "moe_dtype": "bfloat16", "num_tokens": "16",
-        "hidden_size": "4096", "inter_size": "1536", "topk": "8", "num_experts": "128", "moe_tp_size": "1",
-        "moe_ep_size": "1", "distribution": "balanced", "latency_us": "1097",
-    }  # fmt: skip
+        "system": "h200_sxm",
+        "kernel_source": "tritonexperts",
+        "moe_dtype": "bfloat16",
+        "num_tokens": "16",
+        "hidden_size": "4096",
+        "inter_size": "1536",
+        "topk": "8",
+        "num_experts": "128",
+        "moe_tp_size": "1",
+        "moe_ep_size": "1",
+        "distribution": "balanced",
+        "latency_us": "1097",
+    }
     assert score(MOE + ",".join((row | changes).values()) + "\n").skipped == {reason: 1}
 
 

@@ -79,13 +79,17 @@ for _kind in KINDS:
     for _name, _group in GROUPS.items():
         for _exact in (False, True):
             FUNCTIONS[f"{_kind} {_name} {'exact' if _exact else 'first order'}"] = (
-                lambda v, n, kind=_kind, group=_group, exact=_exact: collective_time(kind, v, group(n), Options(exact=exact)).lower,
+                lambda v, n, kind=_kind, group=_group, exact=_exact: (
+                    collective_time(kind, v, group(n), Options(exact=exact)).lower
+                ),
                 [(1e4, 4), (1e9, 16)],
-            )  # fmt: skip
+            )
         FUNCTIONS[f"expected {_kind} {_name}"] = (
-            lambda v, n, kind=_kind, group=_group, chip=(H100 if _name in ("switches", "strided") else V5E): expected_time(kind, v, group(n), profile_for(chip)),
+            lambda v, n, kind=_kind, group=_group, chip=(H100 if _name in ("switches", "strided") else V5E): (
+                expected_time(kind, v, group(n), profile_for(chip))
+            ),
             [(1e4, 4), (1e9, 16)],
-        )  # fmt: skip
+        )
 
 
 EVERY = list(FUNCTIONS)

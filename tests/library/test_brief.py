@@ -1,4 +1,5 @@
-"""An answer in brief: the same numbers as in full, without what is tried around them; and what it was read off stays with it."""
+"""An answer in brief: the same numbers as in full, without what is tried around them; and what it was read off stays
+with it."""
 
 from typing import Any
 

@@ -20,8 +20,16 @@ ASKED: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "model": (
         lambda: ds.model("llama3-8b", seq="4k", kv_dtype="fp8", assume="num_hidden_layers=16", family="llama"),
         [
-            "models", "llama3-8b", "--seq", "4k", "--kv-dtype", "fp8", "--assume", "num_hidden_layers=16",
-            "--as", "llama",
+            "models",
+            "llama3-8b",
+            "--seq",
+            "4k",
+            "--kv-dtype",
+            "fp8",
+            "--assume",
+            "num_hidden_layers=16",
+            "--as",
+            "llama",
         ],
     ),
     "loaded": (lambda: ds.model(ds.load_model("mixtral-8x7b"), full=True), ["models", "mixtral-8x7b", "--full"]),
@@ -30,7 +38,7 @@ ASKED: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: ds.verify("fsdp=8,remat=block", **VERIFIED),
         ["verify", "fsdp=8,remat=block", *(w for k, v in VERIFIED.items() for w in (f"--{k}", str(v)))],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ASKED)

@@ -18,10 +18,12 @@ PUBLISHED = [json.loads(line) for line in (HERE / "published.jsonl").read_text()
 """Configs in the manner of the public files, odd fields and all, and totals, both written down from memory: tests of
 reading first. Looked up since: SmolLM3-3B, Phi-3-mini, Phi-4-mini, Mistral-Small (with its tower), MiniMax. Counted by
 transformers on the meta device: Jamba, Hunyuan-A13B, Nemotron-H-8B, Qwen2-VL, Qwen2.5-VL, Gemma-3n-E4B's text, zamba2,
-jetmoe. LongCat (560B, 27B used), Step3 (316B without its tower), Ling-mini-2.0 and Ling-lite agree with what their reports round."""
+jetmoe. LongCat (560B, 27B used), Step3 (316B without its tower), Ling-mini-2.0 and Ling-lite agree with what their
+reports round."""
 
 # total, checkpoint: totals were counted by transformers 5.22.2 on the meta device (MiMo and Kimi K2, which it lacks, as
-# their Qwen2 and DeepSeek-V3 kin); checkpoints add multi-token modules and towers, see hub_totals.csv for those looked up.
+# their Qwen2 and DeepSeek-V3 kin); checkpoints add multi-token modules and towers, see hub_totals.csv for those looked
+# up.
 REAL = {
     "MiniMaxAI--MiniMax-M2.5": (228_689_764_864, 228_689_764_864),
     "Qwen--Qwen3-0.6B": (596_049_920, 596_049_920),
@@ -98,8 +100,16 @@ def test_few_families_lack_an_independent_count():
     tested |= {config["model_type"] for config in inside if "model_type" in config}
     lacking = set(model_types()) - tested
     assert lacking == {
-        "deepseek", "grok-1", "internlm", "internlm3", "kimi_k2", "mimo", "minimax_m1", "mistral4", "palm",
-    }  # fmt: skip
+        "deepseek",
+        "grok-1",
+        "internlm",
+        "internlm3",
+        "kimi_k2",
+        "mimo",
+        "minimax_m1",
+        "mistral4",
+        "palm",
+    }
 
 
 def test_dtypes_of_parts():

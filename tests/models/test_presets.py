@@ -2,8 +2,8 @@
 
 `counted_presets.json` was counted by transformers 5.22.2 on torch's meta device (parameters, and the routers' score
 corrections, which that library keeps as buffers and checkpoints hold). `hub_totals.csv` holds totals of the published
-files as public repositories record them, looked up on 2026-11-15. Other totals in the presets are recollections that the
-counts confirm, not lookups.
+files as public repositories record them, looked up on 2026-11-15. Other totals in the presets are recollections that
+the counts confirm, not lookups.
 """
 
 import csv
@@ -23,18 +23,43 @@ HUB = list(csv.DictReader(Path(__file__).with_name("hub_totals.csv").read_text()
 
 # What papers say, in billions, where no exact count is published, and how far off rounding may put it.
 PAPERS = {
-    "gpt3-125m": (0.125, 0.005), "gpt3-350m": (0.350, 0.02), "gpt3-760m": (0.760, 0.005), "gpt3-1.3b": (1.3, 0.02),
-    "gpt3-2.7b": (2.7, 0.02), "gpt3-6.7b": (6.7, 0.01), "gpt3-13b": (13.0, 0.02), "gpt3-175b": (175.0, 0.003),
-    "palm-8b": (8.63, 0.001), "palm-62b": (62.50, 0.001), "palm-540b": (540.35, 0.0001), "grok-1": (314, 0.006),
-    "gemma4-31b": (31, 0.02), "gemma4-26b-a4b": (26, 0.04), "opt-175b": (175, 0.003), "nemotron4-15b": (15.6, 0.01), "nemotron4-340b": (340, 0.005),
-}  # fmt: skip
+    "gpt3-125m": (0.125, 0.005),
+    "gpt3-350m": (0.350, 0.02),
+    "gpt3-760m": (0.760, 0.005),
+    "gpt3-1.3b": (1.3, 0.02),
+    "gpt3-2.7b": (2.7, 0.02),
+    "gpt3-6.7b": (6.7, 0.01),
+    "gpt3-13b": (13.0, 0.02),
+    "gpt3-175b": (175.0, 0.003),
+    "palm-8b": (8.63, 0.001),
+    "palm-62b": (62.50, 0.001),
+    "palm-540b": (540.35, 0.0001),
+    "grok-1": (314, 0.006),
+    "gemma4-31b": (31, 0.02),
+    "gemma4-26b-a4b": (26, 0.04),
+    "opt-175b": (175, 0.003),
+    "nemotron4-15b": (15.6, 0.01),
+    "nemotron4-340b": (340, 0.005),
+}
 
 # Parameters used per token, in billions, as their makers say.
 ACTIVE = {
-    "deepseek-v3": 36.6, "mixtral-8x7b": 12.9, "gpt-oss-120b": 5.1, "gpt-oss-20b": 3.6, "kimi-k2": 32, "qwen3-30b-a3b": 3.0,
-    "qwen3-235b-a22b": 22, "llama4-maverick": 17, "llama4-scout": 17, "deepseek-v2": 21, "glm-5": 40, "minimax-m2.5": 10,
-    "dbrx-132b": 36, "deepseek-v4-flash": 13, "qwen3.5-397b-a17b": 17,
-}  # fmt: skip
+    "deepseek-v3": 36.6,
+    "mixtral-8x7b": 12.9,
+    "gpt-oss-120b": 5.1,
+    "gpt-oss-20b": 3.6,
+    "kimi-k2": 32,
+    "qwen3-30b-a3b": 3.0,
+    "qwen3-235b-a22b": 22,
+    "llama4-maverick": 17,
+    "llama4-scout": 17,
+    "deepseek-v2": 21,
+    "glm-5": 40,
+    "minimax-m2.5": 10,
+    "dbrx-132b": 36,
+    "deepseek-v4-flash": 13,
+    "qwen3.5-397b-a17b": 17,
+}
 
 
 @pytest.mark.parametrize("name", model_names())

@@ -13,7 +13,8 @@ from dragonscale.models.program import Section, dim_size, parse_op
 from dragonscale.models.transformer import layer_section
 
 FROM_OUTSIDE = {"R", "L", "E", "S", "S2", "T_hash", "I", "H0"}
-"""The residual stream, a layer's own input, an embedding given to a module, a state, a hash table, pixels, what a tower hands its bridge."""
+"""The residual stream, a layer's own input, an embedding given to a module, a state, a hash table, pixels, what a tower
+hands its bridge."""
 
 
 def check_dataflow(section: Section) -> None:

@@ -14,9 +14,14 @@ from dragonscale.models.huggingface.inert import INERT, INERT_WHILE_OFF
 
 CONFIGS = sorted(Path(__file__).with_name("configs").glob("*.json"))
 LLAMA = {
-    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "intermediate_size": 96, "vocab_size": 100,
-}  # fmt: skip
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 100,
+}
 
 words = st.text(st.characters(codec="utf-8"), max_size=12)
 values = st.recursive(

@@ -15,9 +15,14 @@ from dragonscale.models.load import model_fields
 from dragonscale.serving.checkpoint import own_formats, stored_in
 
 LLAMA = {
-    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "intermediate_size": 96, "vocab_size": 100,
-}  # fmt: skip
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 100,
+}
 
 
 def refusal(source, **options) -> str:
@@ -62,11 +67,18 @@ Q4_K, Q6_K, F32, MXFP4, BF16 = 12, 14, 0, 39, 30
 def llama_gguf(path, layers=2, d=256, ff=512, heads=4, kv=2, vocab=1000, experts=0):
     size = d // heads
     keys = {
-        "general.architecture": "llama", "general.name": "Tiny", "llama.block_count": layers, "llama.context_length": 4096,
-        "llama.embedding_length": d, "llama.feed_forward_length": ff, "llama.attention.head_count": heads,
-        "llama.attention.head_count_kv": [kv] * layers, "llama.rope.freq_base": 10000.0,
-        "llama.attention.layer_norm_rms_epsilon": 1e-5, "tokenizer.ggml.tokens": [f"t{i}" for i in range(vocab)],
-    }  # fmt: skip
+        "general.architecture": "llama",
+        "general.name": "Tiny",
+        "llama.block_count": layers,
+        "llama.context_length": 4096,
+        "llama.embedding_length": d,
+        "llama.feed_forward_length": ff,
+        "llama.attention.head_count": heads,
+        "llama.attention.head_count_kv": [kv] * layers,
+        "llama.rope.freq_base": 10000.0,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "tokenizer.ggml.tokens": [f"t{i}" for i in range(vocab)],
+    }
     more = {"llama.expert_count": experts, "llama.expert_used_count": 2} if experts else {}
     tensors = [("token_embd.weight", (d, vocab), Q4_K), ("output.weight", (d, vocab), Q6_K)]
     tensors += [("output_norm.weight", (d,), F32), ("rope_freqs.weight", (size // 2,), F32)]
@@ -113,9 +125,15 @@ def llama_tensors(kind="BF16", width=2, d=64, ff=96, kv=32, vocab=100):
     found = {"model.embed_tokens.weight": ("BF16", (vocab, d), 2), "lm_head.weight": ("BF16", (vocab, d), 2)}
     found["model.norm.weight"] = ("BF16", (d,), 2)
     for n in range(2):
-        for name, shape in (("self_attn.q_proj", (d, d)), ("self_attn.k_proj", (kv, d)), ("self_attn.v_proj", (kv, d)),
-                            ("self_attn.o_proj", (d, d)), ("mlp.gate_proj", (ff, d)), ("mlp.up_proj", (ff, d)),
-                            ("mlp.down_proj", (d, ff))):  # fmt: skip
+        for name, shape in (
+            ("self_attn.q_proj", (d, d)),
+            ("self_attn.k_proj", (kv, d)),
+            ("self_attn.v_proj", (kv, d)),
+            ("self_attn.o_proj", (d, d)),
+            ("mlp.gate_proj", (ff, d)),
+            ("mlp.up_proj", (ff, d)),
+            ("mlp.down_proj", (d, ff)),
+        ):
             found[f"model.layers.{n}.{name}.weight"] = (kind, shape, width)
         for name in ("input_layernorm", "post_attention_layernorm"):
             found[f"model.layers.{n}.{name}.weight"] = ("BF16", (d,), 2)
@@ -146,8 +164,14 @@ def test_experts_make_a_llama_a_mixtral(tmp_path):
 
 def test_shards_of_a_gguf_are_read_together(tmp_path):
     whole, tensors = llama_gguf(tmp_path / "whole.gguf")
-    keys = {"general.architecture": "llama", "llama.block_count": 2, "llama.embedding_length": 256,
-            "llama.feed_forward_length": 512, "llama.attention.head_count": 4, "llama.attention.head_count_kv": 2}  # fmt: skip
+    keys = {
+        "general.architecture": "llama",
+        "llama.block_count": 2,
+        "llama.embedding_length": 256,
+        "llama.feed_forward_length": 512,
+        "llama.attention.head_count": 4,
+        "llama.attention.head_count_kv": 2,
+    }
     write_gguf(tmp_path / "x-00001-of-00002.gguf", keys, tensors[:5])
     assert "1 are here" in " ".join(load_model(tmp_path / "x-00001-of-00002.gguf").notes)
     write_gguf(tmp_path / "x-00002-of-00002.gguf", {}, tensors[5:])
@@ -261,9 +285,13 @@ def test_the_hubs_cache_is_read_without_its_package(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "preset"),
-    [("mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"), ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
-     ("meta-llama/Llama-3.1-70B-Instruct", "llama3.1-70b"), ("Qwen/Qwen3-32B", "qwen3-32b")],
-)  # fmt: skip
+    [
+        ("mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+        ("meta-llama/Llama-3.1-70B-Instruct", "llama3.1-70b"),
+        ("Qwen/Qwen3-32B", "qwen3-32b"),
+    ],
+)
 def test_a_presets_repository_needs_no_network(name, preset):
     model = load_model(name)
     assert model.name == preset
@@ -293,9 +321,15 @@ class _Hub:
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [("GatedRepoError", "gated"), ("RepositoryNotFoundError", "no such repository"), ("EntryNotFoundError", "no config.json"),
-     ("LocalEntryNotFoundError", "cannot be reached"), ("ConnectError", "cannot be reached"), ("Unreachable", "cannot be reached")],
-)  # fmt: skip
+    [
+        ("GatedRepoError", "gated"),
+        ("RepositoryNotFoundError", "no such repository"),
+        ("EntryNotFoundError", "no config.json"),
+        ("LocalEntryNotFoundError", "cannot be reached"),
+        ("ConnectError", "cannot be reached"),
+        ("Unreachable", "cannot be reached"),
+    ],
+)
 def test_what_the_hub_refuses_is_one_sentence(monkeypatch, error, said):
     stub = _Hub(error)
     monkeypatch.setitem(sys.modules, "huggingface_hub", stub)
@@ -318,9 +352,17 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
 
 def test_fields_that_cannot_matter_are_noted_and_others_named_all_at_once(tmp_path):
     harmless = {
-        "swa_rope_theta": 10000, "shared_expert_intermediate_size": 0, "think_token_id": 7, "my_flag": False, "note": None,
-        "mtp_share_embed": True, "router_init_std": 0.1, "weights_version": "2.1", "image_grid": 4, "gate_act": "silu",
-    }  # fmt: skip
+        "swa_rope_theta": 10000,
+        "shared_expert_intermediate_size": 0,
+        "think_token_id": 7,
+        "my_flag": False,
+        "note": None,
+        "mtp_share_embed": True,
+        "router_init_std": 0.1,
+        "weights_version": "2.1",
+        "image_grid": 4,
+        "gate_act": "silu",
+    }
     model = load_config(LLAMA | harmless)
     assert count_parameters(model) == count_parameters(load_config(LLAMA))
     assert all(name in model.notes[0] for name in harmless)
@@ -347,8 +389,15 @@ def test_a_new_type_is_read_as_its_kin(tmp_path):
     model = load_config(new)
     assert count_parameters(model) == count_parameters(load_config(LLAMA))
     assert "read as that" in model.notes[0]
-    experts = {"model_type": "qwen9_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
-               "decoder_sparse_step": 1, "norm_topk_prob": True, "head_dim": 16}  # fmt: skip
+    experts = {
+        "model_type": "qwen9_moe",
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "decoder_sparse_step": 1,
+        "norm_topk_prob": True,
+        "head_dim": 16,
+    }
     assert "those of qwen3_moe" in load_config(LLAMA | experts).notes[0]
     forced = load_config(new, family="qwen3")
     assert count_parameters(forced).total > count_parameters(model).total  # norms of queries and keys
@@ -357,8 +406,15 @@ def test_a_new_type_is_read_as_its_kin(tmp_path):
 
 
 def test_a_tower_that_is_not_understood_costs_the_tower_alone():
-    vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 4,
-              "image_size": 16, "num_channels": 3}  # fmt: skip
+    vision = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "patch_size": 4,
+        "image_size": 16,
+        "num_channels": 3,
+    }
     text = LLAMA | {"model_type": "gemma3_text", "head_dim": 16, "sliding_window": 8}
     plain = load_config({"model_type": "gemma3", "text_config": text, "vision_config": vision})
     odd = load_config({"model_type": "gemma3", "text_config": text, "vision_config": vision | {"foveas": 3}})
@@ -387,7 +443,10 @@ def test_pipes_and_devices_are_refused_at_once(tmp_path, ending):
     pipe, device = tmp_path / f"pipe.{ending}", tmp_path / f"zero.{ending}"
     os.mkfifo(pipe)
     device.symlink_to("/dev/zero")
-    code = "import sys; from dragonscale.models import load_model\nfor p in sys.argv[1:]:\n  try: load_model(p)\n  except ValueError as e: print(e)"
+    code = (
+        "import sys; from dragonscale.models import load_model\nfor p in sys.argv[1:]:\n  try: load_model(p)\n  "
+        "except ValueError as e: print(e)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, pipe, device], capture_output=True, text=True, timeout=60, check=True
     )

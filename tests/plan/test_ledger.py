@@ -1,5 +1,5 @@
-"""One planner: whatever is shown of a training plan is a grouping of one ledger, and that ledger is what is ranked, explained,
-compiled and run. Random plans of every kind of model, on tori and switches, under several stacks."""
+"""One planner: whatever is shown of a training plan is a grouping of one ledger, and that ledger is what is ranked,
+explained, compiled and run. Random plans of every kind of model, on tori and switches, under several stacks."""
 
 import functools
 import math

@@ -1,4 +1,5 @@
-"""The tables of constants on the validation pages are those of the files that ship, with errors of exactly these constants."""
+"""The tables of constants on the validation pages are those of the files that ship, with errors of exactly these
+constants."""
 
 import re
 import tomllib

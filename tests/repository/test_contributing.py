@@ -1,4 +1,5 @@
-"""The worked commits of CONTRIBUTING.md: each is made in a copy of the package, and what the page shows is what the copy prints."""
+"""The worked commits of CONTRIBUTING.md: each is made in a copy of the package, and what the page shows is what the
+copy prints."""
 
 import re
 import shlex

@@ -49,8 +49,8 @@ def test_schema_is_current(name: str) -> None:
 
 
 def test_every_schema_is_checked_against_output() -> None:
-    """Those of `verify` and `sweep` are checked where a compiler need not run, in tests/cli/test_verify.py, that of the score
-    of one run where there are logs, in tests/evidence/logs, that of `calibrate` where there are measurements."""
+    """Those of `verify` and `sweep` are checked where a compiler need not run, in tests/cli/test_verify.py, that of the
+    score of one run where there are logs, in tests/evidence/logs, that of `calibrate` where there are measurements."""
     assert set(RECORDS) == {*COMMANDS, "verify", "sweep", "validate-run", "calibrate"}
 
 

@@ -20,7 +20,10 @@ def test_examples_of_the_tools(module: object) -> None:
 
 
 def test_a_site_is_checked(tmp_path: Path) -> None:
-    page = '<h1 id="top"></h1><a href="other/#here">a</a><a href="#top">b</a><img src="a.svg"><a href="https://example.org">c</a>'
+    page = (
+        '<h1 id="top"></h1><a href="other/#here">a</a><a href="#top">b</a><img src="a.svg"><a '
+        'href="https://example.org">c</a>'
+    )
     (tmp_path / "other").mkdir()
     (tmp_path / "index.html").write_text(page)
     (tmp_path / "other" / "index.html").write_text('<p id="here"></p><a href="..">back</a>')

@@ -1,4 +1,5 @@
-"""Compile collective matmuls for eight H100s that are not there: lines on stdin, their compiled texts as JSON on stdout."""
+"""Compile collective matmuls for eight H100s that are not there: lines on stdin, their compiled texts as JSON on
+stdout."""
 
 import json
 import sys

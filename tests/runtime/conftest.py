@@ -1,8 +1,8 @@
 """Eight virtual CPU devices for the tests of the runtime.
 
-XLA reads its flags when JAX first looks for devices, so they have to stand in the environment before any test runs. They
-are set when this file is read, which is while tests are collected. Kernels are compiled quickly and badly: the arrays are
-tiny.
+XLA reads its flags when JAX first looks for devices, so they have to stand in the environment before any test runs.
+They are set when this file is read, which is while tests are collected. Kernels are compiled quickly and badly: the
+arrays are tiny.
 """
 
 import os

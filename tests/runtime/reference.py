@@ -1,4 +1,5 @@
-"""Forward passes written again, plainly and in NumPy, from checkpoint tensors: nothing of the program's reading is used."""
+"""Forward passes written again, plainly and in NumPy, from checkpoint tensors: nothing of the program's reading is
+used."""
 
 from typing import Any
 

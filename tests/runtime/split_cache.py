@@ -7,14 +7,23 @@ from dragonscale.runtime.attention import UNSEEN, Reach, grouped, masked_scores
 
 
 def attend_split_cache(
-    query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, keys: jax.Array, reach: Reach,
-    scale: float, axes: str | tuple[str, ...], cap: float = 0.0, sinks: jax.Array | None = None,
-) -> jax.Array:  # fmt: skip
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    positions: jax.Array,
+    keys: jax.Array,
+    reach: Reach,
+    scale: float,
+    axes: str | tuple[str, ...],
+    cap: float = 0.0,
+    sinks: jax.Array | None = None,
+) -> jax.Array:
     """`attend_cached` where the chips along `axes` hold parts of the cache, at the positions `keys` [b, s]; inside
     `jax.shard_map`, with the same queries on all of them.
 
-    Each chip attends to its own keys, with the largest score of all chips, and what they find is added up: weighted values,
-    in the values' own type, and the sums of weights. So a result as large as one token travels, never the cache.
+    Each chip attends to its own keys, with the largest score of all chips, and what they find is added up: weighted
+    values, in the values' own type, and the sums of weights. So a result as large as one token travels, never the
+    cache.
     """
     b, t, n, _ = query.shape
     own = grouped(query, key)

@@ -133,7 +133,8 @@ def test_tokens_are_exchanged_and_never_gathered(way: str, mesh: Mesh) -> None:
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_accelerators_get_the_ragged_collective(platform: str, mesh: Mesh) -> None:
-    """Lowered for where it runs: rows travel in two ragged exchanges, their weights in one, and no float is in any other."""
+    """Lowered for where it runs: rows travel in two ragged exchanges, their weights in one, and no float is in any
+    other."""
     function = jax.jit(exchanged(mesh, Sending(native=True)))
     text = function.trace(*placed(mesh)).lower(lowering_platforms=(platform,)).as_text()
     assert text.count("@ragged_all_to_all") == 3
@@ -150,5 +151,8 @@ def test_capacity_and_uneven_experts(mesh: Mesh) -> None:
     with pytest.raises(InputError, match="6 experts cannot be split evenly over the 4 chips"):
         jax.shard_map(
             lambda x, w, e: exchange(x, ExpertChoice(e, w), 6, lambda rows: rows, Sending()),
-            mesh=mesh, in_specs=SPLIT, out_specs=SPLIT, check_vma=False,
-        )(x, weights, experts)  # fmt: skip
+            mesh=mesh,
+            in_specs=SPLIT,
+            out_specs=SPLIT,
+            check_vma=False,
+        )(x, weights, experts)

@@ -40,7 +40,8 @@ def test_a_grouped_matmul_in_parts_is_the_whole_one(sizes: list[int], rows_at_on
 
 
 def test_rows_are_spread_over_experts_a_part_at_a_time() -> None:
-    """What XLA makes of a part on a GPU, rows for each expert, stays below the limit; without parts it is all at once."""
+    """What XLA makes of a part on a GPU, rows for each expert, stays below the limit; without parts it is all at once.
+    What XLA makes of a part on a GPU, rows for each expert, stays below the limit; without parts it is all at once."""
 
     def most_rows(limit: int | None) -> int:
         shapes = (jax.ShapeDtypeStruct((1024, 16), jnp.bfloat16), jax.ShapeDtypeStruct((8, 16, 32), jnp.bfloat16))
@@ -88,7 +89,10 @@ def test_the_plan_beside_a_run_has_the_room_of_the_run() -> None:
     assert not even.remarks
 
 
-NO_KERNEL = "NOT_FOUND: Failed to get configs for: 3 out of 175 instructions.\nRESOURCE_EXHAUSTED: Out of memory while trying to allocate 73014444032 bytes."
+NO_KERNEL = (
+    "NOT_FOUND: Failed to get configs for: 3 out of 175 instructions.\nRESOURCE_EXHAUSTED: Out of memory while "
+    "trying to allocate 73014444032 bytes."
+)
 
 
 def test_memory_that_runs_out_is_told_in_gigabytes() -> None:

@@ -1,4 +1,5 @@
-"""The FLOPs that the JAX program does are those the planner counts: read off its traced form, nothing compiled or computed."""
+"""The FLOPs that the JAX program does are those the planner counts: read off its traced form, nothing compiled or
+computed."""
 
 import math
 from typing import Any

@@ -23,10 +23,17 @@ RUNS = {"gpipe": 1, "1f1b": 1, "interleaved": 2}
 @pytest.mark.parametrize(
     ("schedule", "pipe", "virtual", "microbatches"),
     [
-        ("gpipe", 4, 1, 8), ("gpipe", 1, 1, 3), ("1f1b", 4, 1, 8), ("1f1b", 4, 1, 2), ("1f1b", 3, 1, 7),
-        ("interleaved", 4, 2, 8), ("interleaved", 2, 3, 8), ("interleaved", 4, 3, 4), ("interleaved", 8, 4, 32),
+        ("gpipe", 4, 1, 8),
+        ("gpipe", 1, 1, 3),
+        ("1f1b", 4, 1, 8),
+        ("1f1b", 4, 1, 2),
+        ("1f1b", 3, 1, 7),
+        ("interleaved", 4, 2, 8),
+        ("interleaved", 2, 3, 8),
+        ("interleaved", 4, 3, 4),
+        ("interleaved", 8, 4, 32),
     ],
-)  # fmt: skip
+)
 def test_the_order_has_the_planners_bubble_and_memory(
     schedule: str, pipe: int, virtual: int, microbatches: int
 ) -> None:

@@ -24,21 +24,51 @@ FEW = {
 }
 MANY = {
     "llama": (
-        "tensor=4,remat=block", "data=8", "fsdp=8", "tensor=2", "tensor=4,sequence=false", "context=4", "context=4,ring=true", "tensor=2,context=2,ring=true,fsdp=2", "tensor=8", "data=2,fsdp=2,tensor=2", "fsdp=4,context=2",
-        "pipe=2,microbatch=2", "pipe=2,data=2,fsdp=2,schedule=gpipe", "pipe=2,fsdp=2,tensor=2,remat=block",
+        "tensor=4,remat=block",
+        "data=8",
+        "fsdp=8",
+        "tensor=2",
+        "tensor=4,sequence=false",
+        "context=4",
+        "context=4,ring=true",
+        "tensor=2,context=2,ring=true,fsdp=2",
+        "tensor=8",
+        "data=2,fsdp=2,tensor=2",
+        "fsdp=4,context=2",
+        "pipe=2,microbatch=2",
+        "pipe=2,data=2,fsdp=2,schedule=gpipe",
+        "pipe=2,fsdp=2,tensor=2,remat=block",
         "pipe=2,context=2,tensor=2,remat=selective",
-        "fsdp=8,zero=1", "fsdp=4,zero=2,data=2", "fsdp=2,zero=0", "microbatch=1", "microbatch=2,remat=selective",
-        "fsdp=2,optimizer=adam-bf16", "microbatch=8,optimizer=muon", "fsdp=2,tensor=2,optimizer=muon",
-        "microbatch=8,optimizer=adafactor", "fsdp=4,optimizer=adafactor", "microbatch=8,optimizer=sgd", "fsdp=4,optimizer=sgd",
+        "fsdp=8,zero=1",
+        "fsdp=4,zero=2,data=2",
+        "fsdp=2,zero=0",
+        "microbatch=1",
+        "microbatch=2,remat=selective",
+        "fsdp=2,optimizer=adam-bf16",
+        "microbatch=8,optimizer=muon",
+        "fsdp=2,tensor=2,optimizer=muon",
+        "microbatch=8,optimizer=adafactor",
+        "fsdp=4,optimizer=adafactor",
+        "microbatch=8,optimizer=sgd",
+        "fsdp=4,optimizer=sgd",
     ),
     "tied": ("fsdp=2,tensor=2",),
-    "deepseek-v3": ("tensor=2", "fsdp=4", "expert=4,remat=matmuls", "expert=2,fsdp=2,tensor=2", "context=2,remat=selective"),
+    "deepseek-v3": (
+        "tensor=2",
+        "fsdp=4",
+        "expert=4,remat=matmuls",
+        "expert=2,fsdp=2,tensor=2",
+        "context=2,remat=selective",
+    ),
     "qwen3-moe": (
-        "expert=8", "expert=2,tensor=2,data=2,remat=block", "expert=2,tensor=2,sequence=false", "pipe=2,data=2,expert=2",
+        "expert=8",
+        "expert=2,tensor=2,data=2,remat=block",
+        "expert=2,tensor=2,sequence=false",
+        "pipe=2,data=2,expert=2",
         "expert=4,context=2",
     ),
     "mixtral": ("expert=4,tensor=2,remat=block", "expert=2,tensor=4", "fsdp=2,tensor=2"),
-}  # fmt: skip
+}
 
 
 def curves(folder: Path, kind: str, plans: list[str]) -> dict[str, list[float]]:
@@ -49,8 +79,12 @@ def curves(folder: Path, kind: str, plans: list[str]) -> dict[str, list[float]]:
     }
     done = subprocess.run(
         [sys.executable, "-m", "tests.runtime.test_train_curves", str(folder), kind, *plans],
-        cwd=ROOT, env=environ, capture_output=True, text=True, timeout=3000,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=3000,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -98,9 +132,14 @@ def main(folder: Path, kind: str, plans: list[str]) -> dict[str, Any]:
     for plan in plans:
         losses: list[float] = []
         settings = {
-            "data": str(folder / "text.bin"), "steps": STEPS, "batch": 8, "seq": 32, "learning_rate": 3e-3, "dtype": "fp32",
+            "data": str(folder / "text.bin"),
+            "steps": STEPS,
+            "batch": 8,
+            "seq": 32,
+            "learning_rate": 3e-3,
+            "dtype": "fp32",
             "seed": 3,
-        }  # fmt: skip
+        }
         train(
             read_order(plan, str(folder / "model.json"), "", settings),
             lambda line, losses=losses: losses.append(line["loss"]),

@@ -1,4 +1,5 @@
-"""What goes wrong in a run: it dies, it is told to end, its data or disk or numbers are bad. Nothing is ever damaged."""
+"""What goes wrong in a run: it dies, it is told to end, its data or disk or numbers are bad. Nothing is ever damaged.
+What goes wrong in a run: it dies, it is told to end, its data or disk or numbers are bad. Nothing is ever damaged."""
 
 import contextlib
 import json
@@ -52,9 +53,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def arguments(home: Path, kept: str, plan: str = "microbatch=4", **flags: Any) -> list[str]:
     settings = {
-        "model": home / "model.json", "data": home / "text.bin", "steps": 30, "batch": 4, "seq": 32, "every": 4, "dtype": "fp32",
-        "learning-rate": 1e-3, "checkpoints": home / kept, "log": 0,
-    } | {name.replace("_", "-"): value for name, value in flags.items()}  # fmt: skip
+        "model": home / "model.json",
+        "data": home / "text.bin",
+        "steps": 30,
+        "batch": 4,
+        "seq": 32,
+        "every": 4,
+        "dtype": "fp32",
+        "learning-rate": 1e-3,
+        "checkpoints": home / kept,
+        "log": 0,
+    } | {name.replace("_", "-"): value for name, value in flags.items()}
     return ["run", "train", plan, *(part for name, value in settings.items() for part in (f"--{name}", str(value)))]
 
 
@@ -66,8 +75,13 @@ def begin(home: Path, words: list[str], devices: int = 1, **options: Any) -> sub
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, *words], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
-    )  # fmt: skip
+        [sys.executable, "-c", RUN, *words],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -341,8 +355,8 @@ def test_a_write_that_fails_leaves_the_last_checkpoint(home: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_many_times_on_changing_meshes(home: Path) -> None:
-    """The curve is that of one device to float tolerance, whatever mesh each piece ran on, and no step is lost beyond the
-    last checkpoint."""
+    """The curve is that of one device to float tolerance, whatever mesh each piece ran on, and no step is lost beyond
+    the last checkpoint."""
     dice = random.Random(0)
     assert finish(begin(home, arguments(home, "calm", steps=40, batch=8, every=5)))[0] == 0
     plans = ("fsdp=2,tensor=2,context=2", "microbatch=4", "data=2,fsdp=4,zero=1", "pipe=2,fsdp=2")

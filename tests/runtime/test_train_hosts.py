@@ -30,9 +30,17 @@ def start(home: Path, kept: str, plan: str, processes: int, **flags: Any) -> lis
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     settings = {
-        "model": home / "model.json", "data": home / "text.bin", "steps": 40, "batch": 8, "seq": 32, "every": 4, "dtype": "fp32",
-        "learning-rate": 1e-3, "checkpoints": home / kept, "log": 0,
-    } | flags  # fmt: skip
+        "model": home / "model.json",
+        "data": home / "text.bin",
+        "steps": 40,
+        "batch": 8,
+        "seq": 32,
+        "every": 4,
+        "dtype": "fp32",
+        "learning-rate": 1e-3,
+        "checkpoints": home / kept,
+        "log": 0,
+    } | flags
     words = ["run", "train", plan, "--json"]
     words += [part for name, value in settings.items() for part in (f"--{name}", str(value))]
     begun = []

@@ -51,7 +51,10 @@ def test_a_plan_file_says_what_is_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"batch": 12}, "A batch of 12 sequences does not divide into 4 replicas x microbatches of 2; make it a multiple of 8."),
+        (
+            {"batch": 12},
+            "A batch of 12 sequences does not divide into 4 replicas x microbatches of 2; make it a multiple of 8.",
+        ),
         ({"step": 12}, "There is no setting of a run called 'step'; did you mean 'steps'?"),
         ({"steps": 0}, "In [run] steps is 0; write a whole number of at least 1."),
         ({"steps": 1.5}, "In [run] steps is 1.5; write a whole number"),
@@ -62,7 +65,7 @@ def test_a_plan_file_says_what_is_run(tmp_path: Path) -> None:
         ({"dtype": "fp8"}, "The run multiplies in 'fp8'; it can do bf16 and fp32"),
         ({"tokens": "int8"}, "There is no type of tokens 'int8'"),
     ],
-)  # fmt: skip
+)
 def test_wrong_settings_are_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         order_of(tmp_path, **changes)
@@ -171,8 +174,12 @@ SLURM = {"SLURM_JOB_ID": "4097", "SLURM_NTASKS": "16", "SLURM_PROCID": "9", "SLU
         ),
         (
             {
-                "JOBSET_NAME": "run", "REPLICATED_JOB_NAME": "workers", "JOB_COMPLETION_INDEX": "3", "NUM_PROCESSES": "8",
-                "JOB_INDEX": "1", "PROCESSES_PER_JOB": "4",
+                "JOBSET_NAME": "run",
+                "REPLICATED_JOB_NAME": "workers",
+                "JOB_COMPLETION_INDEX": "3",
+                "NUM_PROCESSES": "8",
+                "JOB_INDEX": "1",
+                "PROCESSES_PER_JOB": "4",
             },
             Host("run-workers-0-0.run:8476", 8, 7, None, "kubernetes"),
         ),
@@ -181,7 +188,12 @@ SLURM = {"SLURM_JOB_ID": "4097", "SLURM_NTASKS": "16", "SLURM_PROCID": "9", "SLU
             Host("job-0:1234", 4, 2, None, "kubernetes"),
         ),
         (
-            {"KUBERNETES_SERVICE_HOST": "h", "JOB_COMPLETION_INDEX": "1", "COORDINATOR_ADDRESS": "j:9", "NUM_PROCESSES": "2"},
+            {
+                "KUBERNETES_SERVICE_HOST": "h",
+                "JOB_COMPLETION_INDEX": "1",
+                "COORDINATOR_ADDRESS": "j:9",
+                "NUM_PROCESSES": "2",
+            },
             Host("j:9", 2, 1, None, "kubernetes"),
         ),
         (
@@ -191,13 +203,17 @@ SLURM = {"SLURM_JOB_ID": "4097", "SLURM_NTASKS": "16", "SLURM_PROCID": "9", "SLU
         ({"TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}, None),
         (
             {
-                "MASTER_ADDR": "m", "MASTER_PORT": "29500", "WORLD_SIZE": "8", "RANK": "5", "LOCAL_WORLD_SIZE": "4",
+                "MASTER_ADDR": "m",
+                "MASTER_PORT": "29500",
+                "WORLD_SIZE": "8",
+                "RANK": "5",
+                "LOCAL_WORLD_SIZE": "4",
                 "LOCAL_RANK": "1",
             },
             Host("m:29500", 8, 5, 1, "torchrun"),
         ),
     ],
-)  # fmt: skip
+)
 def test_schedulers_are_recognised(environ: dict[str, str], wanted: Host | None) -> None:
     assert found_host(environ) == wanted
 
@@ -215,7 +231,8 @@ def test_any_list_of_nodes_is_read(text: str) -> None:
 
 
 def test_a_run_is_planned_in_what_it_multiplies_in() -> None:
-    """The Tensor Cores of an H200 have no mode for fp32, so nothing is planned and a sentence says so; an MI300X has one."""
+    """The Tensor Cores of an H200 have no mode for fp32, so nothing is planned and a sentence says so; an MI300X has
+    one."""
     model = load_model("qwen3-0.6b")
     run = RunSettings(steps=2, batch=4, seq=1024, data=("text.bin",))
     seconds = {}

@@ -17,9 +17,17 @@ from dragonscale.serving.plan import SPREADS, ServingPlan
 from dragonscale.serving.space import slices_of, splits
 
 MODELS = (
-    "llama3-8b", "llama3-70b", "gemma3-27b", "gpt-oss-120b", "mixtral-8x7b", "deepseek-v3", "deepseek-v3.2",
-    "qwen3-next-80b-a3b", "jamba-52b", "falcon-7b",
-)  # fmt: skip
+    "llama3-8b",
+    "llama3-70b",
+    "gemma3-27b",
+    "gpt-oss-120b",
+    "mixtral-8x7b",
+    "deepseek-v3",
+    "deepseek-v3.2",
+    "qwen3-next-80b-a3b",
+    "jamba-52b",
+    "falcon-7b",
+)
 
 
 @cache
@@ -49,9 +57,12 @@ def cases(draw: st.DrawFn) -> Case:
     formats = draw(st.sampled_from(legal_formats("generic", load_chip(chip), model_of(model))))
     plan = replace(
         draw(st.sampled_from(plans_of(model, chip, place))),
-        weights=formats.weights, compute=formats.compute, kv=formats.kv, attention=formats.attention,
+        weights=formats.weights,
+        compute=formats.compute,
+        kv=formats.kv,
+        attention=formats.attention,
         spread=draw(st.sampled_from(SPREADS)),
-    )  # fmt: skip
+    )
     text = f"tensor={plan.tensor}," + str(plan).replace(f"tensor={plan.tensor}", "").strip(",")
     return model, str(pieces_of(chip)[place]), text.strip(","), draw(st.sampled_from(sorted(engines())))
 

@@ -17,9 +17,7 @@ PLAN = "data=72,expert=72,weights=fp8,compute=fp8_block"
 
 
 @settings(deadline=None, max_examples=40)
-@given(
-    each=st.integers(1, 8), ranks=st.integers(2, 96), more=st.integers(0, 2), skew=st.floats(0.1, 2.0)
-)  # fmt: skip
+@given(each=st.integers(1, 8), ranks=st.integers(2, 96), more=st.integers(0, 2), skew=st.floats(0.1, 2.0))
 def test_more_copies_never_raise_the_hottest_load(each: int, ranks: int, more: int, skew: float) -> None:
     """Whole further slots on every rank: never a busier rank, and never below the mean."""
     experts = each * ranks
@@ -29,8 +27,8 @@ def test_more_copies_never_raise_the_hottest_load(each: int, ranks: int, more: i
 
 
 def test_what_balancing_gains() -> None:
-    """LMSYS: 2.54 times the decoding over 72 GPUs, 1.49 times the prefill over 32, of which experts and their exchange are a
-    part; AMD: 17% over 8."""
+    """LMSYS: 2.54 times the decoding over 72 GPUs, 1.49 times the prefill over 32, of which experts and their exchange
+    are a part; AMD: 17% over 8."""
     assert 2.54 < dealt_load(256, 72, 1.0) / packed_load(256, 288, 72, 1.0) < 3.5
     assert 1.49 < dealt_load(256, 32, 1.0) / packed_load(256, 288, 32, 1.0) < 2.3
     assert dealt_load(384, 8, 1.0) / packed_load(384, 384, 8, 1.0) == pytest.approx(1.2, abs=0.07)
@@ -80,10 +78,13 @@ RUNS = [  # published: LMSYS on 96 H100 (decode over 72, prompts of 1,024 over 3
     ("deepseek-v3", "h100:72", PLAN, decode(72 * 256, 2050), 72 * 256 / 72 / 2785),
     ("kimi-k2", "h200:96", PLAN.replace("72", "96"), decode(96 * 480, 2050), 0.160),
     (
-        "deepseek-v3", "gb200:48",
-        "data=48,expert=48,weights=nvfp4,compute=nvfp4,attention=fp8,kv=fp8", decode(48 * 1408, 2050), 1408 / 13386,
+        "deepseek-v3",
+        "gb200:48",
+        "data=48,expert=48,weights=nvfp4,compute=nvfp4,attention=fp8,kv=fp8",
+        decode(48 * 1408, 2050),
+        1408 / 13386,
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("model", "where", "plan", "step", "measured"), RUNS)

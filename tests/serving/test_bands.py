@@ -1,4 +1,5 @@
-"""Bands around expected latencies and rates of servers: what they rest on, and that they hold for what they have not seen."""
+"""Bands around expected latencies and rates of servers: what they rest on, and that they hold for what they have not
+seen."""
 
 import math
 import random

@@ -1,8 +1,8 @@
 """The planner's bound on an iteration is the book's formula, not something near it.
 
-The formula takes all parameters in one format and split evenly. A real model's head stays in bf16, its embedding is looked
-up rather than multiplied by, its norms weigh nothing, and W_K and W_V have only as many parts as there are KV heads. With
-those said, the planner's roofline of LLaMA-3 70B on v5e slices equals the formula to the last digit.
+The formula takes all parameters in one format and split evenly. A real model's head stays in bf16, its embedding is
+looked up rather than multiplied by, its norms weigh nothing, and W_K and W_V have only as many parts as there are KV
+heads. With those said, the planner's roofline of LLaMA-3 70B on v5e slices equals the formula to the last digit.
 """
 
 import numpy

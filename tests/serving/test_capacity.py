@@ -23,7 +23,8 @@ def one(value: object) -> float:
 def test_reserved_is_never_below_the_ideal(case: Case, sequences: int, tokens: int) -> None:
     deployment = deployed(case)
     real = capacity(deployment)
-    # Windows are counted as full ones, which short sequences do not fill: those of engines that keep all tokens are not.
+    # Windows are counted as full ones, which short sequences do not fill: those of engines that keep all tokens are
+    # not.
     windows = {"whole_windows": deployment.engine.memory.whole_windows}
     ideal = capacity(deploy(model_of(case[0]), case[1], case[2], adjust(IDEAL, memory=windows)))
     assert one(real.held(sequences, tokens)) >= one(ideal.held(sequences, tokens)) * (1 - 1e-9)

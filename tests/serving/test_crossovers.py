@@ -1,4 +1,5 @@
-"""Limits solved from the ledger against the book's closed forms: equal where its assumptions hold, and by how much they differ."""
+"""Limits solved from the ledger against the book's closed forms: equal where its assumptions hold, and by how much they
+differ."""
 
 import pytest
 
@@ -36,8 +37,9 @@ def test_experts_need_a_batch_larger_by_their_sparsity() -> None:
 
 
 def test_degrees_are_the_books_and_what_it_leaves_out() -> None:
-    """The book has two matrices D x F and all bytes travel. A layer has three, and attention's for two more collectives; of a ring's
-    bytes (Y-1)/Y travel; and beyond the KV heads each chip has a head of its own, whose matmuls no further chip makes smaller."""
+    """The book has two matrices D x F and all bytes travel. A layer has three, and attention's for two more
+    collectives; of a ring's bytes (Y-1)/Y travel; and beyond the KV heads each chip has a head of its own, whose
+    matmuls no further chip makes smaller."""
     chip = load_chip("v5e")
     d, f, heads, size = (MODEL.program().sections[1].dims[name] for name in "dfnh")
     split, copied = 3 * d * f + 2 * d * size * heads, 2 * d * size  # elements of a layer, over all chips and on each
@@ -81,8 +83,12 @@ def test_context_at_which_the_cache_decides() -> None:
 
 @pytest.mark.parametrize(
     ("model", "on", "plan"),
-    [("llama3-8b", "h100:1", "tensor=1"), ("gemma3-27b", "v6e:2x4", "tensor=8"), ("deepseek-v3", "h200:8", "tensor=8,expert=8,weights=fp8,compute=fp8_block")],
-)  # fmt: skip
+    [
+        ("llama3-8b", "h100:1", "tensor=1"),
+        ("gemma3-27b", "v6e:2x4", "tensor=8"),
+        ("deepseek-v3", "h200:8", "tensor=8,expert=8,weights=fp8,compute=fp8_block"),
+    ],
+)
 def test_formulas_with_their_letters_put_in_are_the_numbers(model: str, on: str, plan: str) -> None:
     found = find_limits(deploy(model, on, plan), 32, 4096)
     names = {limit.name for limit in found}

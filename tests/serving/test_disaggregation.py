@@ -1,4 +1,5 @@
-"""Pools for prefill and decode: their ratio keeps both busy, caches travel at the wires' pace, and what pays is told."""
+"""Pools for prefill and decode: their ratio keeps both busy, caches travel at the wires' pace, and what pays is told.
+Pools for prefill and decode: their ratio keeps both busy, caches travel at the wires' pace, and what pays is told."""
 
 from dataclasses import replace
 
@@ -152,7 +153,8 @@ def test_a_prefill_pool_does_as_many_prompts_as_it_is_simulated_to_do(model, on,
 
 
 def test_wide_prefill_on_h100_is_near_what_was_published() -> None:
-    """lmsys.org/blog/2025-05-05-large-scale-ep: DeepSeek-V3 with EP32 on H100s, 54.5k input tokens/s a node, 6,818 per GPU."""
+    """lmsys.org/blog/2025-05-05-large-scale-ep: DeepSeek-V3 with EP32 on H100s, 54.5k input tokens/s a node, 6,818 per
+    GPU."""
     lot = Lot(
         (parse_slice("h100:32"),),
         stack([parse_serving_plan("data=32,expert=32")], Formats("fp8", "fp8_block", "bf16"), "copy"),
@@ -185,7 +187,8 @@ def test_popular_prefixes_are_kept() -> None:
 
 
 def test_prompts_of_a_prefill_replica_have_room_in_its_memory(configs: list[Config]) -> None:
-    """Pages of one iteration's prompts stay until they are handed over, so a replica with room for two prompts fills one at a time."""
+    """Pages of one iteration's prompts stay until they are handed over, so a replica with room for two prompts fills
+    one at a time."""
     full = replace(configs[0], most=100, packed=((1.0, 0.1), (2.0, 0.15), (8.0, 0.4)))
     assert within_memory(full) == full
     for room, seconds in ((2, 0.1), (3, 0.125), (4, 0.15), (10, 0.275)):

@@ -1,4 +1,5 @@
-"""Which kernels engines run a model's experts with, what a narrow format saves them, and a word where nobody timed such experts."""
+"""Which kernels engines run a model's experts with, what a narrow format saves them, and a word where nobody timed such
+experts."""
 
 import pytest
 
@@ -57,7 +58,8 @@ def test_an_engine_takes_the_first_kernel_that_it_names_and_the_profile_has() ->
 
 
 def test_large_experts_in_fp8_take_about_twice_their_floor() -> None:
-    """Mixtral 8x22B on eight H200: 111 us a layer of 128 tokens were measured (vLLM), 6.2 ms of 56 layers, where the bytes take 3.5."""
+    """Mixtral 8x22B on eight H200: 111 us a layer of 128 tokens were measured (vLLM), 6.2 ms of 56 layers, where the
+    bytes take 3.5."""
     taken = expert_seconds("mixtral-8x22b", "h200", "tensor=8,weights=fp8,compute=fp8,kv=fp8", "vllm", 124)
     assert 5e-3 < taken < 7e-3
 

@@ -148,8 +148,8 @@ def test_one_request_meets_nobody_and_more_share_the_replica(configs: list[Confi
 
 
 def test_prompts_that_fill_every_iteration_are_a_queue() -> None:
-    """Beside decoding, with more clients than iterations can prefill, all others wait: the rate is the prefill's, decoding goes at
-    its pace."""
+    """Beside decoding, with more clients than iterations can prefill, all others wait: the rate is the prefill's,
+    decoding goes at its pace."""
     ones, keep = numpy.ones(1), {"alone": numpy.full(1, 0.5), "plain": numpy.full(1, 0.02), "budgets": numpy.ones(1)}
     prompt = PromptTimes(lambda _count: 0.5 * ones, chunks=ones, together=ones, **keep)
     found = closed_loop(numpy.full(1, 64.0), lambda n: 0.02 + 0 * n, prompt, 33, 0.01, Habits(1.0, True)).state
@@ -159,7 +159,8 @@ def test_prompts_that_fill_every_iteration_are_a_queue() -> None:
 
 
 def test_whole_prompts_are_never_below_their_roofline() -> None:
-    """All chunks of a long prompt, each with those before it in the cache, against the roofline of the prompt in one piece."""
+    """All chunks of a long prompt, each with those before it in the cache, against the roofline of the prompt in one
+    piece."""
     ask, piece = Ask(65536, 128), parse_slice("h100:8")
     for engine in (load_engine("vllm"), load_engine("sglang")):
         lot = Lot((piece,), stack([parse_serving_plan("tensor=8")], FP8, "copy"))

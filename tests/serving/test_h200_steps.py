@@ -100,7 +100,8 @@ def test_narrow_steps() -> None:
 
 
 def test_steps_of_another_script() -> None:
-    """Models and a program that nothing was settled on: products apart, another layout of the cache, whole layers compiled."""
+    """Models and a program that nothing was settled on: products apart, another layout of the cache, whole layers
+    compiled."""
     compiled, eager = (
         abs(errors(rows, adjust(load_engine(name), kernels={"joined": False})))
         for name, rows in (

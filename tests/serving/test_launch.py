@@ -1,4 +1,5 @@
-"""Engines as they are launched on a chip: published defaults, overrides that change what they say, and what `auto` takes."""
+"""Engines as they are launched on a chip: published defaults, overrides that change what they say, and what `auto`
+takes."""
 
 import numpy
 import pytest
@@ -47,8 +48,8 @@ def test_defaults_are_those_of_the_chip(name: str, chip: str, tokens: int, seque
 
 
 def test_sglang_finds_its_memory_fraction() -> None:
-    """What stays free of an H100 at tp 8: 512 MiB, 1.5 a token of a chunk of 8192, 2 for each of 512 sequences, 128 a GPU; its
-    weights and cache have the rest (0.81 of 79.2 GiB). A stated fraction is taken as it is."""
+    """What stays free of an H100 at tp 8: 512 MiB, 1.5 a token of a chunk of 8192, 2 for each of 512 sequences, 128 a
+    GPU; its weights and cache have the rest (0.81 of 79.2 GiB). A stated fraction is taken as it is."""
     chip = load_chip("h100")
     found = capacity(deploy("llama3-70b", "h100:8", "tensor=8", engine_on("sglang", chip, LLAMA)))
     kept = (512 + 1.5 * 8192 + 2 * 512 + 128 * 8) * 2**20

@@ -1,6 +1,7 @@
 """Nothing that engines refuse is offered or recommended, over the catalogue of models and chips.
 
-The rules are written down here a second time, as an engine's start-up checks have them, so that the table's reader is not its own witness.
+The rules are written down here a second time, as an engine's start-up checks have them, so that the table's reader is
+not its own witness.
 """
 
 from collections.abc import Iterator
@@ -114,7 +115,8 @@ def test_no_search_offers_what_an_engine_refuses_for_any_model() -> None:
 
 
 def check_recommended(models: list[str], chips: list[str]) -> None:
-    """The best of what `dscale serve` finds with the engine that people run there, in the checkpoint's own formats and quantised."""
+    """The best of what `dscale serve` finds with the engine that people run there, in the checkpoint's own formats and
+    quantised."""
     for model in models:
         for chip in chips:
             for quantize in ("", "any"):

@@ -1,4 +1,5 @@
-"""What engines run: the table itself, the formats that checkpoints are served in, and refusals with a legal neighbour."""
+"""What engines run: the table itself, the formats that checkpoints are served in, and refusals with a legal neighbour.
+What engines run: the table itself, the formats that checkpoints are served in, and refusals with a legal neighbour."""
 
 import json
 from typing import Any
@@ -28,9 +29,24 @@ from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.space import parts_of, slices_of
 
 ARCHITECTURES = {
-    "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4", "tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e",
-    "tpu-v5p", "tpu-v6e", "tpu7x", "any",
-}  # fmt: skip
+    "volta",
+    "turing",
+    "ampere",
+    "ada",
+    "hopper",
+    "blackwell",
+    "cdna2",
+    "cdna3",
+    "cdna4",
+    "tpu-v2",
+    "tpu-v3",
+    "tpu-v4",
+    "tpu-v5e",
+    "tpu-v5p",
+    "tpu-v6e",
+    "tpu7x",
+    "any",
+}
 
 
 @pytest.mark.parametrize("engine", engines())
@@ -108,7 +124,7 @@ OWN = {
     ("vllm", "h100", "int8"): "int8/int8, cache bf16",
     ("vllm-tpu", "v5e", "int8"): "int8/int8, cache bf16",
     ("vllm", "h100", "modelopt"): "fp8/fp8, cache fp8",
-}  # fmt: skip
+}
 
 
 def stored(name: str) -> Any:
@@ -166,14 +182,26 @@ WIDTHS = {
     ("vllm", "h200:8", "qwen3-235b-a22b", "tensor=8,weights=fp8,compute=fp8_block"): ("leaves 192", "take expert=8"),
     ("vllm", "h200:8", "qwen3-235b-a22b", "tensor=2,data=4,expert=4"): ("expert is 1 or 8", "take expert=8"),
     ("sglang", "h200:8", "qwen3-235b-a22b", "tensor=2,data=4,expert=4"): ("", ""),
-    ("sglang-ep", "h200:8", "qwen3-235b-a22b", "tensor=2,data=4,expert=4"): ("expert is 8", "take expert=8, or --engine sglang"),
-    ("sglang-ep", "h200:8", "deepseek-v3", "tensor=8,expert=8,weights=fp8,compute=fp8_block"): ("is data-parallel attention", "take data=8,tensor=1, or --engine sglang"),
-    ("sglang-ep", "h200:16", "kimi-k2", "tensor=8,expert=8,pipe=2,weights=fp8,compute=fp8_block"): ("is data-parallel attention", "take pipe=1,data=16,tensor=1,expert=16, or --engine sglang"),
+    ("sglang-ep", "h200:8", "qwen3-235b-a22b", "tensor=2,data=4,expert=4"): (
+        "expert is 8",
+        "take expert=8, or --engine sglang",
+    ),
+    ("sglang-ep", "h200:8", "deepseek-v3", "tensor=8,expert=8,weights=fp8,compute=fp8_block"): (
+        "is data-parallel attention",
+        "take data=8,tensor=1, or --engine sglang",
+    ),
+    ("sglang-ep", "h200:16", "kimi-k2", "tensor=8,expert=8,pipe=2,weights=fp8,compute=fp8_block"): (
+        "is data-parallel attention",
+        "take pipe=1,data=16,tensor=1,expert=16, or --engine sglang",
+    ),
     ("vllm-ep", "h200:1", "gpt-oss-120b", "tensor=1"): ("is data-parallel attention", "take --engine vllm"),
     ("trtllm-ep", "gb200:16", "deepseek-v3", "tensor=2,data=8,expert=16,weights=fp8,compute=fp8"): ("", ""),
     ("trtllm", "h200:8", "qwen3-235b-a22b", "tensor=8,expert=3"): ("a divisor of 8", "take expert="),
     ("sglang-ep", "gb200:72", "deepseek-v3", "tensor=1,data=72,expert=72,weights=fp8,compute=fp8"): ("", ""),
-    ("trtllm", "gb200:72", "deepseek-v3", "tensor=1,data=72,expert=72,weights=fp8,compute=fp8"): ("256 experts", "take data=64,expert=64"),
+    ("trtllm", "gb200:72", "deepseek-v3", "tensor=1,data=72,expert=72,weights=fp8,compute=fp8"): (
+        "256 experts",
+        "take data=64,expert=64",
+    ),
     ("vllm", "h100:8", "qwen2.5-72b", "tensor=8,weights=int4"): ("Marlin", "take tensor=2"),
     ("vllm", "h100:8", "llama3-70b", "tensor=4,width=2"): ("no width=2", "take width=1"),
     ("generic", "v5e:4x4", "llama3-70b", "tensor=8,width=2"): ("", ""),
@@ -183,9 +211,12 @@ WIDTHS = {
     ("vllm", "h100:8", "llama3-70b", "tensor=8,spread=batch"): ("no spread=batch", "take spread=copy"),
     ("vllm-tpu", "v6e:2x4", "deepseek-v2-lite", "tensor=8"): ("latent attention", "take data=8,tensor=1,expert=8"),
     ("vllm", "h100:8", "llama3-70b", "tensor=8,kv=int4"): ("no KV cache in int4", "take --kv-dtype fp8"),
-    ("vllm", "mi355x:8", "llama3-70b", "tensor=8,weights=nvfp4,compute=nvfp4"): ("does not multiply nvfp4", "--weights nvfp4 --compute bf16"),
+    ("vllm", "mi355x:8", "llama3-70b", "tensor=8,weights=nvfp4,compute=nvfp4"): (
+        "does not multiply nvfp4",
+        "--weights nvfp4 --compute bf16",
+    ),
     ("generic", "v100:8", "llama3-70b", "tensor=8"): ("stores bf16", "take --dtype fp16"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("engine", "where", "model", "plan"), WIDTHS)
@@ -221,14 +252,25 @@ EXAMPLES = {
     ),
     "beyond the context": ([*SERVE, "h100", "--prompt", "100k", "--output", "100k"], "context of 8,192 tokens"),
     "caches of two formats": (
-        ["simulate", "llama3-70b", "--on", "h100:8", "--prefill-on", "h100:8", "--prefill-plan", "tensor=8,kv=fp8", "--rate", "1/s"],
+        [
+            "simulate",
+            "llama3-70b",
+            "--on",
+            "h100:8",
+            "--prefill-on",
+            "h100:8",
+            "--prefill-plan",
+            "tensor=8,kv=fp8",
+            "--rate",
+            "1/s",
+        ],
         "prefill replicas write a KV cache in fp8",
     ),
     "pools of two engines": (
         ["simulate", "llama3-70b", "--on", "mi300x:8", "--prefill-on", "v5e:4x4", "--rate", "1/s"],
         "prefill replicas run vllm-tpu and decode replicas vllm",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

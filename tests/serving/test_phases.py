@@ -1,5 +1,5 @@
-"""The physics of an iteration, over chips, models, formats and shardings: nothing beats its own bound, more work is never
-quicker, a better memory never slower, and the simulator's table says what the cost function says."""
+"""The physics of an iteration, over chips, models, formats and shardings: nothing beats its own bound, more work is
+never quicker, a better memory never slower, and the simulator's table says what the cost function says."""
 
 from dataclasses import replace
 

@@ -79,7 +79,8 @@ def test_an_acceptance_is_a_probability(chance: float) -> None:
 
 @given(chance=st.floats(0.05, 0.95), drafts=st.integers(1, 8), lost=st.floats(0, 0.5))
 def test_acceptance_by_position(chance: float, drafts: int, lost: float) -> None:
-    """The same chance at every position is that chance; chances that fall give fewer tokens, never below those of the first draft."""
+    """The same chance at every position is that chance; chances that fall give fewer tokens, never below those of the
+    first draft."""
     falling = tuple(chance * (1 - lost) ** place for place in range(drafts))
     assert tokens_per_loop((chance,) * drafts, drafts) == pytest.approx(tokens_per_loop(chance, drafts))
     assert 1 + chance <= tokens_per_loop(falling, drafts) + 1e-12

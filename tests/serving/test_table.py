@@ -60,7 +60,8 @@ def test_within_its_grid_a_step_is_off_by_no_more_than_a_percent(name: str) -> N
 @pytest.mark.parametrize("name", DEPLOYED)
 @pytest.mark.parametrize("beside", [False, True])
 def test_prompts_are_those_of_the_cost_function_however_many_come(name: str, beside: bool) -> None:
-    """Chunks of up to a rank's budget, alone and beside decoding sequences, of one rank to several times what all ranks have."""
+    """Chunks of up to a rank's budget, alone and beside decoding sequences, of one rank to several times what all ranks
+    have."""
     table, random = table_of(name), numpy.random.default_rng(1)
     budget = table.deployment.engine.scheduling.max_tokens
     for _ in range(40):

@@ -1,7 +1,8 @@
 """A process that runs strategies step by step on virtual CPU devices and compares them with the unsharded einsum.
 
-Each step of a strategy is one collective of `jax.lax` inside `shard_map`, on local blocks. The arithmetic is on small whole
-numbers in f32, so results are equal or wrong. One JSON case a line comes in; for each, `{"ran": n, "wrong": […]}` goes out.
+Each step of a strategy is one collective of `jax.lax` inside `shard_map`, on local blocks. The arithmetic is on small
+whole numbers in f32, so results are equal or wrong. One JSON case a line comes in; for each, `{"ran": n, "wrong": […]}`
+goes out.
 """
 
 import itertools

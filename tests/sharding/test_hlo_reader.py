@@ -1,4 +1,5 @@
-"""The reader of HLO text: every syntax of groups, every spelling of a collective, and no silence about what it cannot read."""
+"""The reader of HLO text: every syntax of groups, every spelling of a collective, and no silence about what it cannot
+read."""
 
 import pytest
 
@@ -70,7 +71,10 @@ SPELLINGS = {
         [
             P,
             Q,
-            "%s = ((bf16[8,4]{1,0}, f32[16]{0}), (bf16[8,16]{1,0}, f32[64]{0})) all-gather-start(%p, %q), replica_groups=[2,4]<=[8]",
+            (
+                "%s = ((bf16[8,4]{1,0}, f32[16]{0}), (bf16[8,16]{1,0}, f32[64]{0})) all-gather-start(%p, %q), "
+                "replica_groups=[2,4]<=[8]"
+            ),
             "ROOT %d = (bf16[8,16]{1,0}, f32[64]{0}) all-gather-done(%s)",
         ],
         [("all_gather", 256, 4, 192), ("all_gather", 256, 4, 192)],
@@ -94,7 +98,10 @@ SPELLINGS = {
     "reduce-scatter-start": (
         [
             P,
-            "%s = ((bf16[8,4]{1,0}), bf16[2,4]{1,0}) reduce-scatter-start(%p), replica_groups=[2,4]<=[8], dimensions={0}, to_apply=%add",
+            (
+                "%s = ((bf16[8,4]{1,0}), bf16[2,4]{1,0}) reduce-scatter-start(%p), replica_groups=[2,4]<=[8], "
+                "dimensions={0}, to_apply=%add"
+            ),
             "ROOT %d = bf16[2,4]{1,0} reduce-scatter-done(%s)",
         ],
         [("reduce_scatter", 64, 4, 48)],
@@ -114,7 +121,10 @@ SPELLINGS = {
     "a tiled layout and metadata": (
         [
             "%p = bf16[8,4]{1,0:T(8,128)(2,1)S(1)} parameter(0)",
-            'ROOT %g = bf16[8,16]{1,0:T(8,128)(2,1)} all-gather(%p), replica_groups=[2,4]<=[8], metadata={op_name="jit(f)/all-reduce(x, y)={" source_line=3}',
+            (
+                "ROOT %g = bf16[8,16]{1,0:T(8,128)(2,1)} all-gather(%p), replica_groups=[2,4]<=[8], "
+                'metadata={op_name="jit(f)/all-reduce(x, y)={" source_line=3}'
+            ),
         ],
         [("all_gather", 256, 4, 192)],
     ),

@@ -1,13 +1,15 @@
 """`jax.experimental.roofline` as a witness: FLOPs and link bytes of matmuls with explicit collectives.
 
-It walks a traced program and counts; nothing is compiled. Its conventions, beside ours (`Strategy.wire_bytes`, the bytes
-that each chip sends):
+It walks a traced program and counts; nothing is compiled. Its conventions, beside ours (`Strategy.wire_bytes`, the
+bytes that each chip sends):
 
 - FLOPs of a local matmul: the same, 2·I·J·K per chip.
 - AllGather, ReduceScatter, AllReduce over one axis: the same bytes.
-- Over k axes: it deals the array out to k rings of different colours, so the bytes of *each* axis are 1/k of ours; their
+- Over k axes: it deals the array out to k rings of different colours, so the bytes of *each* axis are 1/k of ours;
+  their
   sum is ours.
-- AllToAll: not bytes sent but the load of the worst link: V/4 on a ring (V/2 on an axis of two, which it takes for a line).
+- AllToAll: not bytes sent but the load of the worst link: V/4 on a ring (V/2 on an axis of two, which it takes for a
+  line).
   It equals our bisection formula for a torus, and differs from wire bytes.
 - permute: the load of the worst link again; with one hop between neighbours it is what a chip sends.
 """
@@ -74,7 +76,8 @@ def counted(line: str, strategy: Strategy, mesh: Mesh, vma: bool) -> Any:
 
 @functools.cache
 def roofline() -> Any:
-    """The module. It imports absl only to log which primitives it has no rule for; Python's own logging does as well."""
+    """The module. It imports absl only to log which primitives it has no rule for; Python's own logging does as well.
+    The module. It imports absl only to log which primitives it has no rule for; Python's own logging does as well."""
     stand_in = types.ModuleType("absl")
     stand_in.logging = logging.getLogger("jax.roofline")  # pyright: ignore[reportAttributeAccessIssue]
     with mock.patch.dict(sys.modules, {"absl": sys.modules.get("absl", stand_in)}):

@@ -1,7 +1,7 @@
 """Strategies do what they say: run step by step on virtual devices, they give the unsharded einsum's numbers.
 
-The einsums are random, and so are the strategies: the first that the algebra lists, others, gather-only ones, and ones with
-another legal walk to the output; forward, and for the gradients of both operands.
+The einsums are random, and so are the strategies: the first that the algebra lists, others, gather-only ones, and ones
+with another legal walk to the output; forward, and for the gradients of both operands.
 """
 
 import json

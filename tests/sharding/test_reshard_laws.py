@@ -1,4 +1,5 @@
-"""Laws of reshards: they arrive, they waste nothing that is needed, and an AllReduce is a ReduceScatter and an AllGather."""
+"""Laws of reshards: they arrive, they waste nothing that is needed, and an AllReduce is a ReduceScatter and an
+AllGather."""
 
 import math
 

@@ -1,8 +1,8 @@
 """XLA's GPU compiler against the algebra, on random einsums, shardings and meshes.
 
-Every case is compiled alone, so that every collective is its. Its collectives must be those of the cheapest strategy, of
-another that the algebra lists, or of a legal walk that the algebra can name (see `tests.sharding.xla.agreement`).
-A case for which there is none is a mismatch, unless XLA's own result is wrong: that is checked by running it.
+Every case is compiled alone, so that every collective is its. Its collectives must be those of the cheapest strategy,
+of another that the algebra lists, or of a legal walk that the algebra can name (see `tests.sharding.xla.agreement`). A
+case for which there is none is a mismatch, unless XLA's own result is wrong: that is checked by running it.
 """
 
 import random
@@ -89,8 +89,8 @@ def test_recognised_walks_are_walks_in_the_graph_of_moves(judged: list[tuple[Cas
 
 
 def test_wrong_collectives_are_not_explained(judged: list[tuple[Case, Verdict]]) -> None:
-    """The search must be able to fail: after changing one collective's kind, bytes or groups hardly any case has another
-    explanation."""
+    """The search must be able to fail: after changing one collective's kind, bytes or groups hardly any case has
+    another explanation."""
     rng = random.Random(0)
     tried = explained = 0
     for case, verdict in judged:

@@ -1,7 +1,7 @@
 """Fleets and traffic to draw from: small, so that everything runs out.
 
-Step times and arrivals are multiples of a power of two, so sums of them are exact and two ways of adding them agree to the
-last bit.
+Step times and arrivals are multiples of a power of two, so sums of them are exact and two ways of adding them agree to
+the last bit.
 """
 
 from hypothesis import strategies as st

@@ -1,4 +1,5 @@
-"""Requests that come together must not go on together: what a fleet is said to do does not depend on how long it is watched."""
+"""Requests that come together must not go on together: what a fleet is said to do does not depend on how long it is
+watched."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -118,8 +118,8 @@ def test_padding_keeps_costing() -> None:
 
 
 def test_the_newest_gives_way_when_pages_run_out() -> None:
-    """Two sequences of 40 + 40 tokens in a cache of 128: at 64 tokens each the second is thrown out, and recomputed when
-    the first has ended."""
+    """Two sequences of 40 + 40 tokens in a cache of 128: at 64 tokens each the second is thrown out, and recomputed
+    when the first has ended."""
     scheduler = Scheduler("continuous", page_tokens=16, watermark=0.0)
     run = finished_run(
         Fleet(Pool(TIMES, 128, scheduler)), replay([SimulatedRequest(0, 0.0, 40, 40), SimulatedRequest(1, 0.0, 40, 40)])

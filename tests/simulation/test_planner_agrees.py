@@ -1,5 +1,5 @@
-"""The simulator and the planner never disagree: step times are the same function, and a fleet at a steady load does what the
-planner's steady state says."""
+"""The simulator and the planner never disagree: step times are the same function, and a fleet at a steady load does
+what the planner's steady state says."""
 
 from dataclasses import replace
 from functools import cache
@@ -37,11 +37,19 @@ DEPLOYED = {
 LENGTHS = ((128, 128), (2048, 256), (8192, 256), (128000, 256))
 CLIENTS = (1, 2, 3, 8, 32, "full")
 QUICK = [
-    ("chunked", 1, 128000, 256), ("chunked", 2, 2048, 256), ("chunked", 32, 128, 128), ("chunked", "full", 8192, 256),
-    ("alternating", 1, 2048, 256), ("alternating", 3, 8192, 256), ("alternating", 32, 128, 128),
-    ("whole prompts", 1, 8192, 256), ("whole prompts", 8, 8192, 256), ("mixture", 3, 2048, 256),
-    ("pipeline", 1, 128000, 256), ("pipeline", 8, 2048, 256),
-]  # fmt: skip
+    ("chunked", 1, 128000, 256),
+    ("chunked", 2, 2048, 256),
+    ("chunked", 32, 128, 128),
+    ("chunked", "full", 8192, 256),
+    ("alternating", 1, 2048, 256),
+    ("alternating", 3, 8192, 256),
+    ("alternating", 32, 128, 128),
+    ("whole prompts", 1, 8192, 256),
+    ("whole prompts", 8, 8192, 256),
+    ("mixture", 3, 2048, 256),
+    ("pipeline", 1, 128000, 256),
+    ("pipeline", 8, 2048, 256),
+]
 
 
 def planned(deployment: Deployment, ask: Ask, batches: tuple[int, ...] | None) -> list[Config]:
@@ -58,13 +66,14 @@ def deployed(name: str) -> Deployment:
 
 
 def errors(name: str, clients: int | str, prompt: int, output: int) -> tuple[float, float, float] | None:
-    """The planner's TPOT, TTFT and tokens/s over those of so many simulated clients, less one; None where they do not fit."""
+    """The planner's TPOT, TTFT and tokens/s over those of so many simulated clients, less one; None where they do not
+    fit."""
     return compared(deployed(name), clients, prompt, output)
 
 
 def compared(deployment: Deployment, clients: int | str, prompt: int, output: int) -> tuple[float, float, float] | None:
-    """The same of a deployment. Clients start one after the other and outputs vary by half, so that requests are in every phase
-    at any time."""
+    """The same of a deployment. Clients start one after the other and outputs vary by half, so that requests are in
+    every phase at any time."""
     most = planned(deployment, Ask(prompt, output * 3 // 2), (deployment.plan.data,))[0].most
     clients = most if isinstance(clients, str) else clients
     if clients > most:
@@ -116,8 +125,8 @@ def test_data_ranks_with_a_small_budget_each_get_what_the_planner_says(model, on
 
 @pytest.mark.slow
 def test_the_planner_agrees_at_every_batch_and_length():
-    """Means are within 3% almost everywhere. Time to first token is the wait behind few other prompts, whose mean is known worst
-    where half of a bulk of short prompts, or most of the clients, are waiting."""
+    """Means are within 3% almost everywhere. Time to first token is the wait behind few other prompts, whose mean is
+    known worst where half of a bulk of short prompts, or most of the clients, are waiting."""
     found = [
         error
         for name in DEPLOYED
@@ -137,9 +146,14 @@ def test_a_tabulated_step_is_the_computed_step(model, on, plan, engine):
     deployment = deploy(model, on, plan, engine)
     table = StepTable(deployment)
     for decodes, keys, prompts, tokens, past in (
-        (1, 100, 0, 0, 0), (37, 900, 0, 0, 0), (300, 5000, 0, 0, 0),
-        (0, 0, 1, 700, 0), (0, 0, 3, 1000, 0), (0, 0, 1, 2048, 6000), (50, 1500, 1, 512, 512),
-    ):  # fmt: skip
+        (1, 100, 0, 0, 0),
+        (37, 900, 0, 0, 0),
+        (300, 5000, 0, 0, 0),
+        (0, 0, 1, 700, 0),
+        (0, 0, 3, 1000, 0),
+        (0, 0, 1, 2048, 6000),
+        (50, 1500, 1, 512, 512),
+    ):
         wanted = iteration_cost(deployment, Iteration(decodes, keys, 1, prompts, tokens, past)).expected
         found = table.step(decodes, float(decodes * keys), [(tokens, past)] * prompts)
         assert found == pytest.approx(float(wanted[0]), rel=0.03), (decodes, keys, prompts, tokens, past)

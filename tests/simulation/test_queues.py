@@ -76,7 +76,8 @@ def test_slots_with_exponential_service_wait_as_m_m_c(servers: int, load: float)
 
 @pytest.mark.parametrize("kind", ["continuous", "chunked"])
 def test_littles_law(kind: str) -> None:
-    """Requests in the system, summed over time by activities, are the requests' times in the system, summed by requests."""
+    """Requests in the system, summed over time by activities, are the requests' times in the system, summed by
+    requests."""
     times = LinearTimes(0.02, 2e-5, 1e-8, 5e-5)
     fleet = Fleet(Pool(times, 16_000, Scheduler(kind, sequences=24), replicas=3))
     run = finished_run(fleet, OpenLoop(Gamma(9.0, 3.0), 3000, Lognormal(1000, 1.0, 8000), Uniform(1, 300)))

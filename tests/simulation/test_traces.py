@@ -46,9 +46,18 @@ def test_the_samples_are_told_apart_and_run(name: str, kind: str, count: int) ->
 
 
 def test_rows_mean_what_they_say(tmp_path: Path) -> None:
-    azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
-    burst = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,10,0,10,API log\n118.5,GPT-4,7,3,10,API log\n"
-    moon = '{"timestamp": 27482, "input_length": 600, "output_length": 52, "hash_ids": [46, 47]}\n{"timestamp": 27982, "input_length": 512, "output_length": 1, "hash_ids": [46]}\n'
+    azure = (
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 "
+        "18:15:50.9951690,396,109\n"
+    )
+    burst = (
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation "
+        "log\n45,GPT-4,10,0,10,API log\n118.5,GPT-4,7,3,10,API log\n"
+    )
+    moon = (
+        '{"timestamp": 27482, "input_length": 600, "output_length": 52, "hash_ids": [46, 47]}\n{"timestamp": 27982, '
+        '"input_length": 512, "output_length": 1, "hash_ids": [46]}\n'
+    )
     for text, expected in (
         (azure, [(0.0, 374, 44, ()), (4.314579, 396, 109, ())]),
         (burst, [(0.0, 472, 18, ()), (113.5, 7, 3, ())]),
@@ -62,7 +71,10 @@ def test_rows_mean_what_they_say(tmp_path: Path) -> None:
 
 
 def test_time_zones_and_crlf(tmp_path: Path) -> None:
-    text = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2024-05-10 00:00:00.009930+00:00,1,2\r\n2024-05-10 00:00:01+00:00,3,4\r\n"
+    text = (
+        "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2024-05-10 00:00:00.009930+00:00,1,2\r\n2024-05-10 "
+        "00:00:01+00:00,3,4\r\n"
+    )
     times = [each.arrival_s for each in read_trace(written(tmp_path, text)).start(0)[0]]
     assert times == pytest.approx([0.0, 0.99007])
 

@@ -1,4 +1,5 @@
-"""The verdict of `dscale simulate`: what it says can be served is what its own runs serve, just below and not just above."""
+"""The verdict of `dscale simulate`: what it says can be served is what its own runs serve, just below and not just
+above."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,11 +31,16 @@ ONE = SimulateQuestion(
 )
 FLEETS: dict[str, dict[str, Any]] = {
     "lognormal lengths": {"rate": "40/s", "lengths": "lognormal", "cv": 2.0},
-    "prefixes on the host": {"rate": "14/s", "prompt": "8192", "prefixes": "200x7000,skew=1", "host_cache": "500GB",
-                             "requests": "6000"},
+    "prefixes on the host": {
+        "rate": "14/s",
+        "prompt": "8192",
+        "prefixes": "200x7000,skew=1",
+        "host_cache": "500GB",
+        "requests": "6000",
+    },
     "a small cache": {"on": "a100-40gb:1", "plan": "", "rate": "6/s", "prompt": "4096", "output": "512"},
     "autoscaled": {"rate": "200/s", "autoscale": "1..3,target=64,startup=5s"},
-}  # fmt: skip
+}
 
 
 def asked(question: SimulateQuestion) -> SimulateReport:

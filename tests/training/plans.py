@@ -9,9 +9,16 @@ from dragonscale.training.plan import Plan, parse_plan
 
 DENSE = simple("dense", d_model=4096, d_ff=14336, n_layers=32, n_heads=32, n_kv_heads=8, vocab=128256)
 SPARSE = simple(
-    "sparse", d_model=2048, d_ff=768, n_layers=16, n_heads=16, n_kv_heads=4, vocab=32000, n_experts=64,
+    "sparse",
+    d_model=2048,
+    d_ff=768,
+    n_layers=16,
+    n_heads=16,
+    n_kv_heads=4,
+    vocab=32000,
+    n_experts=64,
     experts_per_token=8,
-)  # fmt: skip
+)
 
 
 def job_of(where: str = "h100:64", model=DENSE, batch: int = 256, sequence: int = 4096, stack: str = "generic") -> Job:

@@ -24,8 +24,12 @@ def job() -> Job:
 
 def test_knobs_are_the_wires_that_there_are() -> None:
     assert [knob.title for knob in knobs(parse_slice("h100:64"))] == [
-        "FLOP/s", "HBM bandwidth", "HBM capacity", "NVLink bandwidth", "network bandwidth",
-    ]  # fmt: skip
+        "FLOP/s",
+        "HBM bandwidth",
+        "HBM capacity",
+        "NVLink bandwidth",
+        "network bandwidth",
+    ]
     assert "DCN bandwidth" not in [knob.title for knob in knobs(parse_slice("v5p:4x4x4"))]
     assert "DCN bandwidth" in [knob.title for knob in knobs(parse_slice("v5e:16x16*2"))]
 
@@ -92,8 +96,14 @@ def test_the_largest_model(job: Job) -> None:
 
 def test_slices_around_another() -> None:
     assert [str(piece) for piece in slice_sizes(load_chip("h100"), 64)] == [
-        "h100:1", "h100:2", "h100:4", "h100:8", "h100:16", "h100:32", "h100:64",
-    ]  # fmt: skip
+        "h100:1",
+        "h100:2",
+        "h100:4",
+        "h100:8",
+        "h100:16",
+        "h100:32",
+        "h100:64",
+    ]
     assert all(piece.chips < 512 for piece in parts_of(parse_slice("v5p:8x8x8")))
     chips = [piece.chips for piece in around(parse_slice("v5e:8x8"))]
     assert chips == sorted(chips)

@@ -40,7 +40,8 @@ def split(job, context: int, by: str, **changes) -> Plan:
 @pytest.mark.parametrize(("model", "on", "stack"), JOBS, ids=lambda one: getattr(one, "name", one))
 @pytest.mark.parametrize("by", WAYS)
 def test_context_is_never_free(model, on, stack, by):
-    """With as many chips and tokens on each, a longer split of short sequences is slower than more of the batch on its own chip."""
+    """With as many chips and tokens on each, a longer split of short sequences is slower than more of the batch on its
+    own chip."""
     for sequence in (2048, 8192):
         job = job_of(on, model, 256, sequence, stack)
         plans = [split(job, context, by, zero=1) for context in (1, 2, 4, 8)]

@@ -95,11 +95,15 @@ def test_a_stage_holds_all_of_its_weights(text: str) -> None:
 
 
 PLAIN = [name for name, stack in stacks().items() if stack.memory.allocator == "caching"]
-"""Stacks whose programs are the same whatever the stage where nothing is sharded; what XLA compiles keeps other copies of weights."""
+"""Stacks whose programs are the same whatever the stage where nothing is sharded; what XLA compiles keeps other copies
+of weights."""
 
 
 @pytest.mark.parametrize("stack", PLAIN)
-@pytest.mark.parametrize(("chips", "axes", "offload"), [(16, {"data": 8, "tensor": 2}, "none"), (16, {"data": 8, "tensor": 2}, "optimizer"), (1, {}, "none")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("chips", "axes", "offload"),
+    [(16, {"data": 8, "tensor": 2}, "none"), (16, {"data": 8, "tensor": 2}, "optimizer"), (1, {}, "none")],
+)
 def test_zero_over_nothing_is_plain_replicas(stack: str, chips: int, axes: dict[str, int], offload: str) -> None:
     job = make_job(load_model("llama3.2-1b"), parse_slice(f"h100:{chips}"), 64, 4096, stack)
     plain, *staged = (judge_one(job, Plan(**axes, zero=zero, offload=offload)) for zero in range(4))

@@ -39,8 +39,12 @@ PLANS = (
 def test_more_skew_is_never_faster_and_never_takes_less_memory(plan):
     every = [judged(plan, skew=skew) for skew in (1.0, 1.2, 2.0, 5.0)]
     for quantity in (
-        seconds, held, lambda v: held(v, "activations"), lambda v: sent(v, ALL_TO_ALL), lambda v: term(v, "experts matmuls"),
-    ):  # fmt: skip
+        seconds,
+        held,
+        lambda v: held(v, "activations"),
+        lambda v: sent(v, ALL_TO_ALL),
+        lambda v: term(v, "experts matmuls"),
+    ):
         found = [quantity(verdict) for verdict in every]
         assert found == sorted(found)
         assert found[-1] > found[0]

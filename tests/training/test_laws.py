@@ -130,11 +130,25 @@ BASE = "data=2,fsdp=4,context=2,tensor=4,zero=1,microbatch=2"
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("sequence", False), ("context_by", "ring"), ("dtype", "fp8"), ("dtype", "mxfp8"), ("dtype", "int8"), ("zero", 0), ("zero", 2),
-        ("zero", 3), ("remat", "selective"), ("remat", "matmuls"), ("remat", "block"), ("remat", "offload"),
-        ("optimizer", "adam-bf16"), ("optimizer", "adafactor"), ("optimizer", "muon"), ("optimizer", "sgd"), ("microbatch", 4),
+        ("sequence", False),
+        ("context_by", "ring"),
+        ("dtype", "fp8"),
+        ("dtype", "mxfp8"),
+        ("dtype", "int8"),
+        ("zero", 0),
+        ("zero", 2),
+        ("zero", 3),
+        ("remat", "selective"),
+        ("remat", "matmuls"),
+        ("remat", "block"),
+        ("remat", "offload"),
+        ("optimizer", "adam-bf16"),
+        ("optimizer", "adafactor"),
+        ("optimizer", "muon"),
+        ("optimizer", "sgd"),
+        ("microbatch", 4),
     ],
-)  # fmt: skip
+)
 def test_no_option_is_ignored(name, value):
     base, other = judged(BASE), judged(BASE, **{name: value})
     assert (seconds(base), held(base)) != (seconds(other), held(other))
@@ -210,9 +224,16 @@ def test_more_overlap_is_never_slower(name):
 
 
 ROUTED = simple(
-    "routed", d_model=2048, d_ff=768, n_layers=48, n_heads=32, n_kv_heads=4, vocab=32000, n_experts=128,
+    "routed",
+    d_model=2048,
+    d_ff=768,
+    n_layers=48,
+    n_heads=32,
+    n_kv_heads=4,
+    vocab=32000,
+    n_experts=128,
     experts_per_token=8,
-)  # fmt: skip
+)
 """Like Qwen3 30B A3B: with short sequences issuing its kernels takes longer than running them, and its weights' way
 longer still."""
 SPREAD = (

@@ -23,7 +23,8 @@ def allocated(verdict) -> float:
     return sum(first(size) for part, size in verdict.ledger.memory.items() if part not in OUTSIDE)
 
 
-# fms-acceleration, reference runs on A100s of 80 GB (torch.cuda.max_memory_allocated, GiB): Llama 3 8B, sequences of 4,096.
+# fms-acceleration, reference runs on A100s of 80 GB (torch.cuda.max_memory_allocated, GiB): Llama 3 8B, sequences of
+# 4,096.
 HUGGING_FACE = [
     (
         "a100:1",
@@ -105,7 +106,8 @@ def test_state_in_the_hosts_memory_costs_time_and_frees_the_chip():
 
 
 def test_the_hosts_memory_is_a_limit():
-    """On a v5e a chip has 48 GB of its host: offloaded activations of long sequences do not fit, and the search does not offer them."""
+    """On a v5e a chip has 48 GB of its host: offloaded activations of long sequences do not fit, and the search does
+    not offer them."""
     job = make_job(load_model("llama3-8b"), parse_slice("v5e:4x4"), 64, 131072, "maxtext")
     plan = parse_plan("fsdp=16,remat=offload,microbatch=4")
     room = load_chip("v5e").host_memory

@@ -1,4 +1,5 @@
-"""Within the slack the simplest plan is recommended; twins are shown once; without slack the fastest plan is the answer."""
+"""Within the slack the simplest plan is recommended; twins are shown once; without slack the fastest plan is the
+answer."""
 
 from dataclasses import replace
 
@@ -148,7 +149,8 @@ def test_memory_in_plenty_comes_after_simplicity() -> None:
 
 
 def test_a_layout_that_counts_the_ends_costs_a_point_in_a_search() -> None:
-    """80 layers and two ends deal into 2 x 41 chunks alone with the ends counted: 0.3% faster than 2 x 40 of the layers, and no simpler."""
+    """80 layers and two ends deal into 2 x 41 chunks alone with the ends counted: 0.3% faster than 2 x 40 of the
+    layers, and no simpler."""
     job = make_job(load_model("llama3-70b"), parse_slice("h100:1024"), 1024, 4096, "megatron-core")
     best = search(job, count=3).best[0]
     assert best.plan.layout == "even"

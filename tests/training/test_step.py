@@ -189,9 +189,17 @@ def test_a_custom_layout_lightens_the_stage_with_the_head():
     assert term(light, "uneven stages") < term(even, "uneven stages")
 
 
-@pytest.mark.parametrize(("schedule", "waits"), [
-    ("gpipe", 7 * 3), ("1f1b", 7 * 3), ("zb-h1", 7 * 1), ("zbv", 0), ("dualpipe", 3 * 2), ("dualpipev", 3.5 * 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("schedule", "waits"),
+    [
+        ("gpipe", 7 * 3),
+        ("1f1b", 7 * 3),
+        ("zb-h1", 7 * 1),
+        ("zbv", 0),
+        ("dualpipe", 3 * 2),
+        ("dualpipev", 3.5 * 2),
+    ],
+)
 def test_bubbles_are_the_published_ones(schedule, waits):
     """f = 1, b = 2, w = 1 on eight ranks: DeepSeek-V3's table 2, and Qi et al. for the V shape."""
     assert bubble(schedule, 8, 1, 1.0, 2.0, 1.0) == waits

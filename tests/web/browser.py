@@ -1,11 +1,12 @@
 """A real browser for the tests of the page: where one is found, and how it is started.
 
-The page is judged by what a browser makes of it, so these tests drive Chromium through Playwright. Playwright's own download is
-large and needs the network; Debian's and Google's builds do as well. `CHROMIUM=/path/to/chromium` names one where none is found.
-A test that gets `page_browser` (tests/web/conftest.py knows it) is skipped, with the reason, where there is no browser.
+The page is judged by what a browser makes of it, so these tests drive Chromium through Playwright. Playwright's own
+download is large and needs the network; Debian's and Google's builds do as well. `CHROMIUM=/path/to/chromium` names one
+where none is found. A test that gets `page_browser` (tests/web/conftest.py knows it) is skipped, with the reason, where
+there is no browser.
 
-While a browser is open, Playwright's own event loop runs in this thread: such a test cannot call `asyncio.run` beside it;
-a server under test belongs into a thread or a process.
+While a browser is open, Playwright's own event loop runs in this thread: such a test cannot call `asyncio.run` beside
+it; a server under test belongs into a thread or a process.
 """
 
 import os

@@ -22,11 +22,13 @@ READY = """() => {
   return Boolean(main) && main.innerText.length > 200 && !document.querySelector('[aria-busy=true]')
     && ![...document.querySelectorAll('.skeleton, .reserve')].some(seen);
 }"""
-"""The answer is there: nothing is under way, no place in sight is kept for what is still to come, and text stands in the page."""
+"""The answer is there: nothing is under way, no place in sight is kept for what is still to come, and text stands in
+the page."""
 
 
 def wait_ready(page: Any, seconds: float = PATIENCE, condition: str = READY) -> None:
-    """Wait until a page shows its answer. Playwright's own waiting evaluates text inside of the page, which its policy forbids."""
+    """Wait until a page shows its answer. Playwright's own waiting evaluates text inside of the page, which its policy
+    forbids."""
     until = time.monotonic() + seconds
     while not page.evaluate(condition):
         if time.monotonic() > until:

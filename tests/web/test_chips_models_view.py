@@ -153,10 +153,13 @@ def test_a_dropped_config_stays_the_same_model_when_made_small(name: str) -> Non
 @pytest.mark.parametrize(
     ("dropped", "said"),
     [
-        ("not json", "is not JSON"), ("[1]", "not an object"), ('{"model_type": "llama"}', "lacks"),
-        ("[" * 100_000, "is not JSON"), ("{}", "no model_type"),
+        ("not json", "is not JSON"),
+        ("[1]", "not an object"),
+        ('{"model_type": "llama"}', "lacks"),
+        ("[" * 100_000, "is not JSON"),
+        ("{}", "no model_type"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_is_no_config_gets_one_sentence(dropped: str, said: str) -> None:
     error = asked("models", {}, ["config"], dropped={"config.json": dropped})["error"]
     assert said in error

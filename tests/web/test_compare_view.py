@@ -68,11 +68,16 @@ def test_comparable_slices_are_suggested() -> None:
     assert 0.7 < ratio < 1.5
 
 
-@pytest.mark.parametrize(("request_", "said"), [
-    ({"of": "train", "columns": COLUMNS[:1]}, "has 2 to 4 columns"), ({"of": "train", "columns": COLUMNS * 2}, "has 2 to 4 columns"),
-    ({"of": "chips", "columns": COLUMNS}, "kind of answer"), ({"of": "train", "columns": "x"}, "a list of questions"),
-    ({"of": "train", "columns": [COLUMNS[0], {**COLUMNS[1], "model": "/etc/passwd"}]}, "looks like a file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"of": "train", "columns": COLUMNS[:1]}, "has 2 to 4 columns"),
+        ({"of": "train", "columns": COLUMNS * 2}, "has 2 to 4 columns"),
+        ({"of": "chips", "columns": COLUMNS}, "kind of answer"),
+        ({"of": "train", "columns": "x"}, "a list of questions"),
+        ({"of": "train", "columns": [COLUMNS[0], {**COLUMNS[1], "model": "/etc/passwd"}]}, "looks like a file"),
+    ],
+)
 def test_what_cannot_be_compared_is_said(request_: dict[str, Any], said: str) -> None:
     assert said in asked(panels=["sides"], **request_)["error"]["text"]
 

@@ -18,7 +18,25 @@ from dragonscale.training.plan_file import load_training_file
 from dragonscale.web.answers import answer
 from dragonscale.web.views.copied import command_line, python_text, toml_text
 
-NASTY = ("llama3-8b", "tp8 pp4", "it's \"so\"", "a;b|c&d $(x) `y`", "-x", "--plan", "naïve ∑", "back\\slash", "h100:8", "4Mi", "0123", "8192", "#", "~", "*", "a\nb", "50%")  # fmt: skip
+NASTY = (
+    "llama3-8b",
+    "tp8 pp4",
+    'it\'s "so"',
+    "a;b|c&d $(x) `y`",
+    "-x",
+    "--plan",
+    "naïve ∑",
+    "back\\slash",
+    "h100:8",
+    "4Mi",
+    "0123",
+    "8192",
+    "#",
+    "~",
+    "*",
+    "a\nb",
+    "50%",
+)
 ASKED = ("train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "compare")
 
 
@@ -112,10 +130,18 @@ def copied(of: str, fields: dict[str, Any], panels: list[str], dropped: dict[str
     return {one["panel"]: one["data"] for one in heard if "panel" in one}
 
 
-@pytest.mark.parametrize(("of", "fields", "read"), [
-    ("train", FIELDS, lambda record: record["plans"][0]["step_s"]),
-    pytest.param("serve", {"model": "llama3-8b", "on": "h100:1", "plan": "tp1", "batch": "16"}, lambda record: record["configs"][0]["tpot_s"], marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("of", "fields", "read"),
+    [
+        ("train", FIELDS, lambda record: record["plans"][0]["step_s"]),
+        pytest.param(
+            "serve",
+            {"model": "llama3-8b", "on": "h100:1", "plan": "tp1", "batch": "16"},
+            lambda record: record["configs"][0]["tpot_s"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
 def test_what_is_copied_gives_the_same_numbers(of: str, fields: dict[str, Any], read: Any, capsys: Any) -> None:
     import json
 

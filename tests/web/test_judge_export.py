@@ -1,4 +1,5 @@
-"""Pasted commands are read as plans and judged as the command line judges them; no word of them reaches a file. Plans are exported in memory."""
+"""Pasted commands are read as plans and judged as the command line judges them; no word of them reaches a file. Plans
+are exported in memory."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from dragonscale.web.answers import answer
 
 VLLM = "vllm serve meta-llama/Meta-Llama-3-8B --tensor-parallel-size 2 --max-num-seqs 64 --seed 1 --nonsense 3"
 MEGATRON = (
-    "torchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py --tensor-model-parallel-size 8 --num-layers 32 --hidden-size 4096 "
+    "torchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py --tensor-model-parallel-size 8 --num-layers 32 "
+    "--hidden-size 4096 "
     "--ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --seq-length 4096 "
     "--micro-batch-size 1 --global-batch-size 64 --swiglu --vocab-size 128256 --bf16 --use-distributed-optimizer"
 )
@@ -52,11 +54,21 @@ def test_what_a_text_does_not_say_is_asked_for() -> None:
     assert read["fields"]["plan"].startswith("tensor=2")
 
 
-@pytest.mark.parametrize("text", [
-    "{here}/secret.toml", "vllm serve {here}/config.json -tp 2", "vllm serve meta-llama/Meta-Llama-3-8B --config {here}/secret.toml",
-    "vllm serve meta-llama/Meta-Llama-3-8B --config secret.toml", "# dscale: {{\"slice\": \"{here}/secret.toml:8\", \"model\": \"llama3-8b\"}}\nvllm serve meta-llama/Meta-Llama-3-8B -tp 2",
-    "python3 -m sglang.launch_server --model-path {here} --tp 2", "deepspeed train.py --deepspeed_config {here}/config.json",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{here}/secret.toml",
+        "vllm serve {here}/config.json -tp 2",
+        "vllm serve meta-llama/Meta-Llama-3-8B --config {here}/secret.toml",
+        "vllm serve meta-llama/Meta-Llama-3-8B --config secret.toml",
+        (
+            '# dscale: {{"slice": "{here}/secret.toml:8", "model": "llama3-8b"}}\nvllm serve '
+            "meta-llama/Meta-Llama-3-8B -tp 2"
+        ),
+        "python3 -m sglang.launch_server --model-path {here} --tp 2",
+        "deepspeed train.py --deepspeed_config {here}/config.json",
+    ],
+)
 def test_no_word_of_a_pasted_text_is_opened(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every way that a reader could open a file is watched, and none of the visitor's is touched."""
     import sys

@@ -120,7 +120,10 @@ def test_parts_of_the_page(page_browser, page_address):
             (0, "s"),
         ]
         told = page.evaluate(
-            "async (all) => { const { tickText } = await import('/js/charts/svg.js'); return all.map((one) => tickText(...one)); }",
+            (
+                "async (all) => { const { tickText } = await import('/js/charts/svg.js'); return all.map((one) => "
+                "tickText(...one)); }"
+            ),
             ticks,
         )
         assert told == ["20ms", "80GB", "459TFLOP/s", "65.2%", "4Mi", "1,024", "0"]
@@ -132,12 +135,16 @@ def test_parts_of_the_page(page_browser, page_address):
             }
         ]
         table = page.evaluate(
-            "async (parts) => { const { csvOf, rowsOf } = await import('/js/save.js'); return csvOf(rowsOf({ parts })); }",
+            (
+                "async (parts) => { const { csvOf, rowsOf } = await import('/js/save.js'); return csvOf(rowsOf({ "
+                "parts })); }"
+            ),
             rows,
         )
         assert table == 'name,shown_s\r\n"\'=HYPERLINK(""x"")",2.5\r\n'
         picture = page.evaluate(
-            "async () => { const { pictureOf } = await import('/js/save.js'); return pictureOf(document.querySelector('[data-panel=time]')); }"
+            "async () => { const { pictureOf } = await import('/js/save.js'); return "
+            "pictureOf(document.querySelector('[data-panel=time]')); }"
         )
         assert picture["text"].startswith("<svg")
         assert "var(" not in picture["text"]

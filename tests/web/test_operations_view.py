@@ -1,4 +1,5 @@
-"""Panels of operations, shardings and collectives: their numbers are the command's own, their pictures agree with the layouts."""
+"""Panels of operations, shardings and collectives: their numbers are the command's own, their pictures agree with the
+layouts."""
 
 import json
 from collections.abc import Iterator
@@ -14,8 +15,11 @@ from dragonscale.web.views.notation import marked
 
 MATMUL = {"expression": "bf16[B,8192] @ bf16[8192,28672]", "on": "v5e", "sizes": "B=512"}
 SHARDED = {
-    "expression": "A[I_X, J] @ B[J_X, K] -> C[I, K]", "mesh": "X=4,Y=8", "on": "v5e:4x8", "sizes": "I=8192,J=8192,K=8192",
-}  # fmt: skip
+    "expression": "A[I_X, J] @ B[J_X, K] -> C[I, K]",
+    "mesh": "X=4,Y=8",
+    "on": "v5e:4x8",
+    "sizes": "I=8192,J=8192,K=8192",
+}
 REDUCE = {"kind": "all_reduce", "size": "64MB", "on": "h100:64"}
 
 

@@ -1,4 +1,5 @@
-"""The panels of the serve tab: their sums, their numbers beside the command's own, crossings, and what they say of odd questions."""
+"""The panels of the serve tab: their sums, their numbers beside the command's own, crossings, and what they say of odd
+questions."""
 
 import json
 from collections.abc import Iterator
@@ -17,15 +18,24 @@ DENSE = {"model": "llama3-8b", "on": "h100:2", "prompt": "1024", "output": "256"
 JOBS: dict[str, dict[str, Any]] = {
     "dense": {**DENSE, "tpot": "15ms"},
     "experts and latent attention": {
-        "model": "deepseek-v3", "on": "h200:16", "prompt": "2048", "output": "512", "plan": "dp16 ep16", "batch": "512",
+        "model": "deepseek-v3",
+        "on": "h200:16",
+        "prompt": "2048",
+        "output": "512",
+        "plan": "dp16 ep16",
+        "batch": "512",
     },
     "experts over both axes": {
-        "model": "deepseek-v3", "on": "h200:8", "plan": "tp4 dp2 ep8", "batch": "64", "engine": "sglang",
+        "model": "deepseek-v3",
+        "on": "h200:8",
+        "plan": "tp4 dp2 ep8",
+        "batch": "64",
+        "engine": "sglang",
     },
     "torus": {"model": "llama3-70b", "on": "v5e:4x4", "dtype": "int8", "plan": "tp16", "batch": "16", "prompt": "7000"},
     "cached prefix": {**DENSE, "plan": "tp2", "batch": "64", "cached": "0.5"},
     "one token": {**DENSE, "plan": "tp1", "batch": "8", "output": "1"},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -24,20 +24,27 @@ from tests.web.server_under_test import JSON, Served, server_under_test
 
 HOSTILE = "127.0.0.2"
 SEARCH: dict[str, Any] = {
-    "view": "train", "panels": ["best_batches"],
+    "view": "train",
+    "panels": ["best_batches"],
     "fields": {"model": "llama3-70b", "on": "v5p:8x16x16", "batch": "4Mi", "seq": 8192},
-}  # fmt: skip
+}
 """Takes ten seconds or more."""
 SLIDER: dict[str, Any] = {"view": "chips", "fields": {"name": "h100"}, "panels": ["sheet"]}
 LATENCY = 1.0
-"""Seconds within which an honest client's quick question is answered at the 95th percentile beside a flood; where the machine is
-busy with other things, ten times what the question takes without one."""
+"""Seconds within which an honest client's quick question is answered at the 95th percentile beside a flood; where the
+machine is busy with other things, ten times what the question takes without one."""
 
 
 TIGHT: dict[str, Any] = {
-    "slow_s": 1.0, "headers_s": 1.0, "body_s": 1.0, "write_s": 1.0, "grace_s": 1.0, "connections_per_address": 40,
-    "requests_at_once": 50.0, "requests_per_s": 50.0,
-}  # fmt: skip
+    "slow_s": 1.0,
+    "headers_s": 1.0,
+    "body_s": 1.0,
+    "write_s": 1.0,
+    "grace_s": 1.0,
+    "connections_per_address": 40,
+    "requests_at_once": 50.0,
+    "requests_per_s": 50.0,
+}
 """Limits that are soon reached."""
 
 
@@ -96,7 +103,10 @@ def test_a_client_that_leaves_stops_its_work(server: Served) -> None:
     before = server.health()["restarts"]
     body = json.dumps(SEARCH).encode()
     with server.open() as end:
-        head = f"POST /api/ask HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = (
+            "POST /api/ask HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: "
+            f"{len(body)}\r\n\r\n"
+        )
         end.sendall(head.encode() + body)
         assert until(lambda: server.health()["busy"] == 1)
     assert until(lambda: server.health()["busy"] == 0), "it was given up"
@@ -155,21 +165,30 @@ def test_a_flood_is_answered_by_429(server: Served) -> None:
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=12)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=12)
     | st.sampled_from(["h100:8", "llama3-8b", "/etc/passwd", "fsdp8", "8seq", "\x00", "../x.toml"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=6,
-)  # fmt: skip
+)
 VIEWS = ("chips", "models", "catalogue", "copied", "why", "export", "judge", "nothing")
 REQUESTS = st.fixed_dictionaries(
     {},
     optional={
         "view": st.sampled_from(VIEWS) | VALUES,
-        "fields": st.dictionaries(st.sampled_from(["model", "on", "name", "plan", "batch", "x"]), VALUES, max_size=3) | VALUES,
+        "fields": st.dictionaries(st.sampled_from(["model", "on", "name", "plan", "batch", "x"]), VALUES, max_size=3)
+        | VALUES,
         "panels": st.lists(st.sampled_from(["sheet", "record", "answer", "x"]), max_size=2) | VALUES,
-        "dropped": VALUES, "brief": VALUES, "of": VALUES, "number": VALUES, "set": VALUES,
+        "dropped": VALUES,
+        "brief": VALUES,
+        "of": VALUES,
+        "number": VALUES,
+        "set": VALUES,
     },
-)  # fmt: skip
+)
 
 
 def fuzz(server: Served, request: Any, kinds: tuple[str, ...] = ("input", "infeasible")) -> None:
@@ -204,7 +223,8 @@ def test_any_json_is_answered_in_a_sentence_always() -> None:
 
 
 def attack(server: Served, stop: threading.Event) -> None:
-    """A hostile client: searches from many tabs, floods of quick questions, large bodies, half-open requests, quick exits."""
+    """A hostile client: searches from many tabs, floods of quick questions, large bodies, half-open requests, quick
+    exits."""
     large = b'{"view": "' + b"x" * 900_000 + b'"}'
     turn = 0
     kept: list[Any] = []

@@ -1,4 +1,5 @@
-"""What a worker may not do, tried in a process that is locked as workers are; and texts that try to name a file, in every field."""
+"""What a worker may not do, tried in a process that is locked as workers are; and texts that try to name a file, in
+every field."""
 
 import json
 import os
@@ -80,11 +81,34 @@ def test_a_locked_process_touches_nothing_outside(tmp_path: Path) -> None:
 
 # Texts that name a file in some way, or would if they were put into a path, a shell or a format.
 TRICKY = (
-    "/etc/passwd", "../../etc/passwd", "~/.ssh/id_rsa", "~root/x", "./x", "mychip.toml:4x4", "h100+profile=/etc/passwd",
-    "h100:8+profile=../x.toml", "llama3-8b?layers=/etc/passwd", "a\x00b", "/etc/passwd\x00.json", "x\n/etc/passwd",
-    "$(touch pwned)", "`touch pwned`", "; touch pwned", "| cat /etc/passwd", "‥/‥/etc/passwd", "．．／etc／passwd", "C:\\x.toml",
-    "\\\\host\\share", "file:///etc/passwd", "{0.__class__}", "%s%n", "__import__('os').system('x')", "-" * 3000, "٤", "1e999",
-)  # fmt: skip
+    "/etc/passwd",
+    "../../etc/passwd",
+    "~/.ssh/id_rsa",
+    "~root/x",
+    "./x",
+    "mychip.toml:4x4",
+    "h100+profile=/etc/passwd",
+    "h100:8+profile=../x.toml",
+    "llama3-8b?layers=/etc/passwd",
+    "a\x00b",
+    "/etc/passwd\x00.json",
+    "x\n/etc/passwd",
+    "$(touch pwned)",
+    "`touch pwned`",
+    "; touch pwned",
+    "| cat /etc/passwd",
+    "‥/‥/etc/passwd",
+    "．．／etc／passwd",
+    "C:\\x.toml",
+    "\\\\host\\share",
+    "file:///etc/passwd",
+    "{0.__class__}",
+    "%s%n",
+    "__import__('os').system('x')",
+    "-" * 3000,
+    "٤",
+    "1e999",
+)
 
 
 def _fields(view: str) -> list[str]:

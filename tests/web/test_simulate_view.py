@@ -1,4 +1,5 @@
-"""The panels of the simulate tab: the fleet over time against the run's own books, and its numbers beside the command's."""
+"""The panels of the simulate tab: the fleet over time against the run's own books, and its numbers beside the
+command's."""
 
 import json
 from collections.abc import Iterator
@@ -14,8 +15,14 @@ from dragonscale.web.views.commands import fields_of_command
 
 PANELS = ["answer", "over_time", "percentiles", "replicas"]
 FLEET = {
-    "model": "llama3-8b", "on": "h100:1", "replicas": "3", "rate": "20/s", "requests": "600", "prompt": "512", "output": "64",
-}  # fmt: skip
+    "model": "llama3-8b",
+    "on": "h100:1",
+    "replicas": "3",
+    "rate": "20/s",
+    "requests": "600",
+    "prompt": "512",
+    "output": "64",
+}
 
 
 @pytest.fixture(autouse=True, scope="module")

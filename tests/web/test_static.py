@@ -1,5 +1,5 @@
-"""The static edition: its parts are what they should be, nothing that it loads is left out, and in a browser without a network
-it gives the numbers of the command line."""
+"""The static edition: its parts are what they should be, nothing that it loads is left out, and in a browser without a
+network it gives the numbers of the command line."""
 
 import functools
 import http.server
@@ -130,7 +130,8 @@ def test_what_is_left_out_is_there_to_be_left_out():
 
 
 def test_no_view_needs_what_is_left_out_to_be_loaded():
-    """Modules that the planner in the browser imports on loading, followed by their text; what a function imports is told when it is called."""
+    """Modules that the planner in the browser imports on loading, followed by their text; what a function imports is
+    told when it is called."""
     files = {archives.module_name(name): data for name, data in own_files().items() if name.endswith(".py")}
     todo = [name for name in files if name.startswith("dragonscale.web")]
     seen: set[str] = set()
@@ -306,7 +307,8 @@ def test_a_search_that_nobody_waits_for_gives_way(page_browser, site):
 
 
 def _differences(expected: object, given: object, where: str):
-    """Where two records differ, numbers to one part in a thousand million: another NumPy may add up in another order."""
+    """Where two records differ, numbers to one part in a thousand million: another NumPy may add up in another order.
+    Where two records differ, numbers to one part in a thousand million: another NumPy may add up in another order."""
     if isinstance(expected, dict) and isinstance(given, dict):
         for key in expected.keys() | given.keys():
             yield from _differences(expected.get(key, "absent"), given.get(key, "absent"), f"{where}.{key}")

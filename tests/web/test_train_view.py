@@ -1,4 +1,5 @@
-"""The panels of the train tab: their sums, their numbers beside the command's own, and what they say of odd questions."""
+"""The panels of the train tab: their sums, their numbers beside the command's own, and what they say of odd questions.
+The panels of the train tab: their sums, their numbers beside the command's own, and what they say of odd questions."""
 
 import json
 import re
@@ -25,13 +26,48 @@ DENSE = {
     "alone": True,
 }
 JOBS: dict[str, dict[str, Any]] = {
-    "torus": {"model": "llama3-70b", "on": "v5p:8x16x16", "batch": "4Mi", "seq": "8192", "plan": "fsdp512 cp4 z3 none", "alone": True},
-    "pipeline": {"model": "llama3-70b", "on": "h100:256", "batch": "256seq", "seq": "8192", "plan": "pp4 dp8 tp8 z1 block", "alone": True},
-    "experts": {"model": "mixtral-8x7b", "on": "h100:64", "batch": "128seq", "seq": "4096", "plan": "ep8 fsdp8 z3 block", "alone": True},
-    "one chip": {"model": "qwen2.5-0.5b", "on": "h100:1", "batch": "8seq", "seq": "2048", "plan": "z3 block", "alone": True},
-    "too large": {"model": "llama3-70b", "on": "h100:8", "batch": "8seq", "seq": "8192", "plan": "fsdp8 z3 block", "alone": True},
+    "torus": {
+        "model": "llama3-70b",
+        "on": "v5p:8x16x16",
+        "batch": "4Mi",
+        "seq": "8192",
+        "plan": "fsdp512 cp4 z3 none",
+        "alone": True,
+    },
+    "pipeline": {
+        "model": "llama3-70b",
+        "on": "h100:256",
+        "batch": "256seq",
+        "seq": "8192",
+        "plan": "pp4 dp8 tp8 z1 block",
+        "alone": True,
+    },
+    "experts": {
+        "model": "mixtral-8x7b",
+        "on": "h100:64",
+        "batch": "128seq",
+        "seq": "4096",
+        "plan": "ep8 fsdp8 z3 block",
+        "alone": True,
+    },
+    "one chip": {
+        "model": "qwen2.5-0.5b",
+        "on": "h100:1",
+        "batch": "8seq",
+        "seq": "2048",
+        "plan": "z3 block",
+        "alone": True,
+    },
+    "too large": {
+        "model": "llama3-70b",
+        "on": "h100:8",
+        "batch": "8seq",
+        "seq": "8192",
+        "plan": "fsdp8 z3 block",
+        "alone": True,
+    },
     "does not divide": {**DENSE, "batch": "60seq"},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,4 +1,5 @@
-"""Every number that a view shows opens a derivation: its value is there, its formula gives it, and it says where it comes from."""
+"""Every number that a view shows opens a derivation: its value is there, its formula gives it, and it says where it
+comes from."""
 
 import ast
 import math
@@ -41,12 +42,24 @@ MANY: list[tuple[str, dict[str, Any], list[str]]] = [
     ("serve", SERVED, ["time", "memory", "mesh"]),
     ("collective", {"kind": "all_gather", "on": "v5e:8x16", "axis": "Y", "size": "34MB"}, []),
     ("train", {"model": "llama3-70b", "on": "v5p:8x16x16", "batch": "4Mi", "seq": "8192", "tokens": "15T"}, []),
-    ("train", {"model": "mixtral-8x7b", "on": "h100:64", "batch": "256seq", "seq": "4096", "plan": "tp2 ep8 pp2"}, ["answer", "time", "memory", "mesh", "roofline", "against"]),
+    (
+        "train",
+        {"model": "mixtral-8x7b", "on": "h100:64", "batch": "256seq", "seq": "4096", "plan": "tp2 ep8 pp2"},
+        ["answer", "time", "memory", "mesh", "roofline", "against"],
+    ),
     ("serve", {"model": "llama3-70b", "on": "h100:8", "ttft": "500ms", "tpot": "40ms"}, []),
-    ("serve", {"model": "deepseek-v3", "on": "h200:16", "plan": "tp8 dp2 ep16"}, ["answer", "time", "memory", "mesh", "roofline"]),
-    ("shard", {"expression": "A[I_X, J] @ B[J_X, K] -> C[I, K]", "mesh": "X=4", "on": "v5e", "sizes": "I=1024,J=8192,K=8192"}, []),
+    (
+        "serve",
+        {"model": "deepseek-v3", "on": "h200:16", "plan": "tp8 dp2 ep16"},
+        ["answer", "time", "memory", "mesh", "roofline"],
+    ),
+    (
+        "shard",
+        {"expression": "A[I_X, J] @ B[J_X, K] -> C[I, K]", "mesh": "X=4", "on": "v5e", "sizes": "I=1024,J=8192,K=8192"},
+        [],
+    ),
     ("simulate", {"model": "llama3-8b", "on": "h100:1", "rate": "4/s", "requests": "200"}, []),
-]  # fmt: skip
+]
 
 
 def asked(request: dict[str, Any]) -> list[dict[str, Any]]:

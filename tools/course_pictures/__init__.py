@@ -1,7 +1,8 @@
-"""Pictures of the course, one module for each chapter with a table `PICTURES` of its own; `tools.draw_docs` draws them all.
+"""Pictures of the course, one module for each chapter with a table `PICTURES` of its own; `tools.draw_docs` draws them
+all.
 
-A chapter's names begin with its slug (`rooflines-roof`), so that `python -m tools.draw_docs rooflines` draws its pictures
-alone.
+A chapter's names begin with its slug (`rooflines-roof`), so that `python -m tools.draw_docs rooflines` draws its
+pictures alone.
 """
 
 from collections.abc import Callable

@@ -31,7 +31,10 @@ def _times() -> Chart:
         log_axis("batch (tokens)", "count", BATCHES),
         y,
         "A matmul on a B200 in four formats",
-        "8,192 x 28,672 weights, bytes of activations and scales left out: bytes decide at the left, matmul rates at the right",
+        (
+            "8,192 x 28,672 weights, bytes of activations and scales left out: bytes decide at the left, matmul "
+            "rates at the right"
+        ),
     )
 
 

@@ -1,4 +1,5 @@
-"""Pictures of the chapter on GPUs: a fat tree, collectives from two GPUs to a thousand, where parallelism stops hiding."""
+"""Pictures of the chapter on GPUs: a fat tree, collectives from two GPUs to a thousand, where parallelism stops hiding.
+Pictures of the chapter on GPUs: a fat tree, collectives from two GPUs to a thousand, where parallelism stops hiding."""
 
 from collections.abc import Callable
 
@@ -51,12 +52,16 @@ def _tree() -> Chart:
     words = [{"x": 0.0, "y": tops[3] + 34 + 19 * place, "text": text} for place, (_, text) in enumerate(told)]
     x, y = pixels(WIDE), Axis("", "number", tops[3] + 34 + 19 * 4, 0)
     ends = along(x, "x", "x1") | upward(y, "y", "y1")
-    view = layered([
-        ChartLayer({"type": "rule", "color": "@muted", "strokeWidth": 0.6}, lines, ends),
-        ChartLayer({"type": "rect", "cornerRadius": 3}, boxes, ends),
-        labels(texts, x, y, align="center", color="#16181d", fontSize=SMALL),
-        labels(words, x, y, color="@ink", fontSize=SMALL),
-    ], x.high, y.low)  # fmt: skip
+    view = layered(
+        [
+            ChartLayer({"type": "rule", "color": "@muted", "strokeWidth": 0.6}, lines, ends),
+            ChartLayer({"type": "rect", "cornerRadius": 3}, boxes, ends),
+            labels(texts, x, y, align="center", color="#16181d", fontSize=SMALL),
+            labels(words, x, y, color="@ink", fontSize=SMALL),
+        ],
+        x.high,
+        y.low,
+    )
     return framed("A fat tree of 1,024 H100s", view, "half of the spines and two nodes of each unit are drawn")
 
 

@@ -36,7 +36,14 @@ def _overlap() -> Chart:
     ]
     x = log_axis("columns of W on a chip, F/Y", "count", [width / 4 for width in WIDTHS])
     y = log_axis("time", "s", [value for line in series for _, value in line.points])
-    return line_chart(series, x, y, LINE, "B = 1,024, D = 2,048 on X=2, Y=4 of TPU v5e, to first order", [RuleLine(wire_intensity(chip), "hops can hide from here")])  # fmt: skip
+    return line_chart(
+        series,
+        x,
+        y,
+        LINE,
+        "B = 1,024, D = 2,048 on X=2, Y=4 of TPU v5e, to first order",
+        [RuleLine(wire_intensity(chip), "hops can hide from here")],
+    )
 
 
 def _mesh() -> Chart:

@@ -32,11 +32,15 @@ def _schedule(schedule: str, pipe: int, virtual: int, microbatches: int) -> Char
     names = [{"x": 0.0, "y": rank * ROW + ROW / 2, "text": f"rank {rank}"} for rank in range(pipe)]
     x, y = pixels(46 + 2 * TICK * (microbatches + pipe) + 10), Axis("", "number", pipe * ROW, 0)
     ends = along(x, "x", "x1") | upward(y, "y", "y1")
-    view = layered([
-        ChartLayer({"type": "rect"}, boxes, ends),
-        labels(texts, x, y, align="center", color="@background", fontSize=SMALL - 1),
-        labels(names, x, y, color="@muted", fontSize=SMALL),
-    ], x.high, y.low)  # fmt: skip
+    view = layered(
+        [
+            ChartLayer({"type": "rect"}, boxes, ends),
+            labels(texts, x, y, align="center", color="@background", fontSize=SMALL - 1),
+            labels(names, x, y, color="@muted", fontSize=SMALL),
+        ],
+        x.high,
+        y.low,
+    )
     kept = held(ticks, 0) / virtual
     told = f"{len(ticks) / virtual:g} ticks; the first rank holds {kept:g} microbatches at most"
     return framed(f"{NAMES[schedule]}: {told}", view)
@@ -44,7 +48,10 @@ def _schedule(schedule: str, pipe: int, virtual: int, microbatches: int) -> Char
 
 def _schedules() -> Chart:
     parts = [_schedule("gpipe", 4, 1, 8), _schedule("1f1b", 4, 1, 8), _schedule("interleaved", 4, 2, 8)]
-    told = "blue: forward, the other colour: backward; lighter: a rank's second chunk. Forward and backward take a tick each"
+    told = (
+        "blue: forward, the other colour: backward; lighter: a rank's second chunk. Forward and backward take a tick "
+        "each"
+    )
     return together(parts, "Eight microbatches through four stages", told)
 
 

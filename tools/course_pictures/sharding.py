@@ -1,4 +1,5 @@
-"""Pictures of the chapter on sharding: a mesh with its collectives, two ways of one matmul, a collective against its size."""
+"""Pictures of the chapter on sharding: a mesh with its collectives, two ways of one matmul, a collective against its
+size."""
 
 from collections.abc import Callable
 
@@ -51,7 +52,14 @@ def _knee() -> Chart:
     knee = float(one.latency / one.bandwidth)
     x = log_axis("bytes of the array", "bytes", SIZES)
     y = log_axis("time of the AllGather", "s", [value for line in series for _, value in line.points])
-    return line_chart(series, x, y, "An AllGather over a ring of 16 TPU v5e", "1 us a hop, 45 GB/s one way of a link", [RuleLine(knee, "bound by bandwidth from here")])  # fmt: skip
+    return line_chart(
+        series,
+        x,
+        y,
+        "An AllGather over a ring of 16 TPU v5e",
+        "1 us a hop, 45 GB/s one way of a link",
+        [RuleLine(knee, "bound by bandwidth from here")],
+    )
 
 
 def _points(volumes: numpy.ndarray, seconds: numpy.ndarray) -> tuple[tuple[float, float], ...]:

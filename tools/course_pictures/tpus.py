@@ -37,19 +37,30 @@ def _slice() -> Chart:
         links += [_line(middle(column), middle(n), middle(column), middle(n + 1)) for n in range(down - 1)]
     chips = [_box(middle(c), middle(r), CHIP, CHIP) for r in range(down) for c in range(across)]
     hosts = [
-        _box(middle(c) + (host_across - 1) * STEP / 2, middle(r) + (host_down - 1) * STEP / 2,
-             host_across * STEP - 8, host_down * STEP - 8)
-        for r in range(0, down, host_down) for c in range(0, across, host_across)
-    ]  # fmt: skip
+        _box(
+            middle(c) + (host_across - 1) * STEP / 2,
+            middle(r) + (host_down - 1) * STEP / 2,
+            host_across * STEP - 8,
+            host_down * STEP - 8,
+        )
+        for r in range(0, down, host_down)
+        for c in range(0, across, host_across)
+    ]
     note = "squares: chips; frames: hosts of 4x2; red: links that go around"
     ends = along(x, "x", "x1") | upward(y, "y", "y1")
-    view = layered([
-        ChartLayer({"type": "rect", "filled": False, "color": "@grid", "strokeWidth": 2, "cornerRadius": 6}, hosts, ends),
-        ChartLayer({"type": "rule", "color": "@muted", "strokeWidth": 2}, links, ends),
-        ChartLayer({"type": "rule", "color": "@limit", "strokeWidth": 3, "strokeDash": [5, 3]}, around, ends),
-        ChartLayer({"type": "rect", "color": "@compute", "cornerRadius": 3}, chips, ends),
-        labels([{"x": STUB, "y": down * STEP + 2 * STUB + 12, "text": note}], x, y, color="@muted", fontSize=SMALL),
-    ], x.high, y.low)  # fmt: skip
+    view = layered(
+        [
+            ChartLayer(
+                {"type": "rect", "filled": False, "color": "@grid", "strokeWidth": 2, "cornerRadius": 6}, hosts, ends
+            ),
+            ChartLayer({"type": "rule", "color": "@muted", "strokeWidth": 2}, links, ends),
+            ChartLayer({"type": "rule", "color": "@limit", "strokeWidth": 3, "strokeDash": [5, 3]}, around, ends),
+            ChartLayer({"type": "rect", "color": "@compute", "cornerRadius": 3}, chips, ends),
+            labels([{"x": STUB, "y": down * STEP + 2 * STUB + 12, "text": note}], x, y, color="@muted", fontSize=SMALL),
+        ],
+        x.high,
+        y.low,
+    )
     told = f"{piece.chips} chips, {piece.hosts} hosts; X (down) is a line of {down}, Y (across) a ring of {across}"
     return framed("A slice v5e:8x16", view, told)
 

@@ -1,8 +1,8 @@
 """Archives of the static edition: files picked out of the parts, as zips that the worker unpacks.
 
-Where a Python 3.12 is at hand (the version inside Pyodide), the modules that a first answer loads are stored compiled: the browser
-then starts in about two thirds of the time. The others are stored as text, which compresses to half the size. Without a Python 3.12
-all are, which runs the same.
+Where a Python 3.12 is at hand (the version inside Pyodide), the modules that a first answer loads are stored compiled:
+the browser then starts in about two thirds of the time. The others are stored as text, which compresses to half the
+size. Without a Python 3.12 all are, which runs the same.
 """
 
 import functools
@@ -53,9 +53,7 @@ def numpy_files() -> tuple[Files, Files]:
 def sympy_files() -> Files:
     """SymPy and mpmath without their tests."""
     files = zip_files(fetch("sympy").read_bytes()) | zip_files(fetch("mpmath").read_bytes())
-    return {
-        name: data for name, data in files.items() if name.endswith(".py") and not _NOT_OF_SYMPY.search(name)
-    }  # fmt: skip
+    return {name: data for name, data in files.items() if name.endswith(".py") and not _NOT_OF_SYMPY.search(name)}
 
 
 def yaml_files() -> Files:
@@ -137,7 +135,8 @@ def _compile_with(python: str, files: Mapping[str, bytes]) -> Files:
             path = Path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        # `-b`: beside the source, where a module without one is looked for; unchecked: there is no source to check against.
+        # `-b`: beside the source, where a module without one is looked for; unchecked: there is no source to check
+        # against.
         # `-s`: paths in tracebacks begin at the package.
         command = [
             python,

@@ -2,9 +2,9 @@
 
     python -m tools.static_edition.build --out site/app
 
-The page is that of `dscale web`; only its backend is another one: a Web Worker that runs the planner (`worker.js`), which
-`planner/` holds as archives. Every address is relative, so the folder works under any path. Nothing is fetched from
-anywhere else when it runs.
+The page is that of `dscale web`; only its backend is another one: a Web Worker that runs the planner (`worker.js`),
+which `planner/` holds as archives. Every address is relative, so the folder works under any path. Nothing is fetched
+from anywhere else when it runs.
 """
 
 import argparse
@@ -69,7 +69,8 @@ POLICY = (
 
 
 def own_files() -> Files:
-    """The package's modules and data, without what cannot run in a browser; and its version, where Python looks for it."""
+    """The package's modules and data, without what cannot run in a browser; and its version, where Python looks for it.
+    The package's modules and data, without what cannot run in a browser; and its version, where Python looks for it."""
     found = {}
     for path in sorted(SOURCE.rglob("*")):
         inside = path.relative_to(SOURCE).as_posix()

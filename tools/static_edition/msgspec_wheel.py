@@ -1,4 +1,5 @@
-"""The wheel of msgspec for Pyodide: its Python files from the sdist, its compiled extension, its licence; the same bytes each time."""
+"""The wheel of msgspec for Pyodide: its Python files from the sdist, its compiled extension, its licence; the same
+bytes each time."""
 
 import base64
 import hashlib

@@ -1,7 +1,7 @@
 """The parts of the static edition: fetched once, checked by their hashes, kept in `.cache/static/` of the checkout.
 
-`parts.toml` names them. Nothing is taken on trust: a file whose hash differs is refused, whether it comes from the network or from
-the cache. Only `urllib` is needed, neither Node nor a package manager of JavaScript.
+`parts.toml` names them. Nothing is taken on trust: a file whose hash differs is refused, whether it comes from the
+network or from the cache. Only `urllib` is needed, neither Node nor a package manager of JavaScript.
 
     python -m tools.static_edition.parts        # fetch everything
 """

@@ -1,8 +1,9 @@
 """`pyconfig.h` of Pyodide's Python, written from what that Python says about itself.
 
-A C extension is compiled against Python's headers. All but one of them are the same on every machine; `pyconfig.h` holds what the
-`configure` of one build found: sizes of types, functions that are there. Pyodide's npm package has no headers, but its standard
-library carries every value of that file in `_sysconfigdata_*.py`, so the file can be had from there:
+A C extension is compiled against Python's headers. All but one of them are the same on every machine; `pyconfig.h`
+holds what the `configure` of one build found: sizes of types, functions that are there. Pyodide's npm package has no
+headers, but its standard library carries every value of that file in `_sysconfigdata_*.py`, so the file can be had from
+there:
 
     python -m tools.static_edition.pyconfig pyconfig.h
 """

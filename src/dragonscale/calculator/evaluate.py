@@ -1,4 +1,5 @@
-"""A tree worked out: names looked up, functions called, units kept. What was looked up is remembered with its source."""
+"""A tree worked out: names looked up, functions called, units kept. What was looked up is remembered with its source.
+A tree worked out: names looked up, functions called, units kept. What was looked up is remembered with its source."""
 
 import operator
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from dragonscale.calculator.tree import (
     Operator,
     TextNode,
     WordNode,
-)  # fmt: skip
+)
 from dragonscale.calculator.unit_words import WORDS
 from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.hardware.catalogue import chip_names
@@ -34,8 +35,12 @@ MOST_LETTERS = 12
 MOST_VALUES = 256
 """Values in a list, with those of the lists in it."""
 OPERATORS: dict[str, Callable[[Measure, Measure], Measure]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "^": operator.pow,
-}  # fmt: skip
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "^": operator.pow,
+}
 _CONSTANTS = {"pi": 3.141592653589793}
 _NO_NUMBERS = ("inf", "infinity", "nan")
 """What other programs write for a number that is none: letters are sizes, so these are no letters."""

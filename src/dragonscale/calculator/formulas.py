@@ -16,7 +16,8 @@ def solved(first: Any, second: Any, sign: str, unknown: str) -> tuple[list[Any],
     above = without_factors(whole)
     if wanted not in above.free_symbols:
         raise InputError(
-            f"{unknown} cancels out of the equation; open is {', '.join(sorted(map(str, above.free_symbols))) or 'nothing'}."
+            f"{unknown} cancels out of the equation; open is "
+            f"{', '.join(sorted(map(str, above.free_symbols))) or 'nothing'}."
         )
     try:
         poly = sympy.Poly(above, wanted)
@@ -50,7 +51,8 @@ def _shorter(root: Any) -> Any:
 
 
 def _side(poly: Any, below: Any, sign: str, unknown: str) -> str:
-    """The side of the only root above zero: that of the highest term's sign, where the sign is known of all letters above zero."""
+    """The side of the only root above zero: that of the highest term's sign, where the sign is known of all letters
+    above zero."""
     import sympy
 
     first, *_, last = poly.all_coeffs()

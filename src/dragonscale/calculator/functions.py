@@ -189,7 +189,8 @@ def parts_of(thing: Any) -> dict[str, Any]:
 
 
 def told_parts(thing: Any) -> dict[str, Measure | str]:
-    """The parts of a result as an answer lists them: numbers and words, sizes in one line, and things of a kind in a line each."""
+    """The parts of a result as an answer lists them: numbers and words, sizes in one line, and things of a kind in a
+    line each."""
     found: dict[str, Measure | str] = {}
     for name, part in parts_of(thing).items():
         if isinstance(part, Measure):

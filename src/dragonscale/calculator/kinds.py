@@ -8,10 +8,19 @@ from typing import Any, Union, get_args, get_origin
 from dragonscale.errors import InputError, shorten
 
 _CALLED = {
-    "Transformer": "a model", "Chip": "a chip", "Rates": "a chip", "Slice": "a slice such as v5e:4x4", "Mesh": "a slice such as v5e:4x4",
-    "Switches": "a slice of GPUs such as h100:64", "Scheme": "a scheme", "FatTree": "what fat_tree(…) gives", "str": "a word",
-    "bool": "true or false", "Options": "what only Python has a word for", "TreeSwitch": "what only Python has a word for",
-}  # fmt: skip
+    "Transformer": "a model",
+    "Chip": "a chip",
+    "Rates": "a chip",
+    "Slice": "a slice such as v5e:4x4",
+    "Mesh": "a slice such as v5e:4x4",
+    "Switches": "a slice of GPUs such as h100:64",
+    "Scheme": "a scheme",
+    "FatTree": "what fat_tree(…) gives",
+    "str": "a word",
+    "bool": "true or false",
+    "Options": "what only Python has a word for",
+    "TreeSwitch": "what only Python has a word for",
+}
 
 
 def check_kind(function: str, parameter: inspect.Parameter, called: str, taken: Any, given: Any) -> None:

@@ -1,7 +1,9 @@
-"""A number with a dimension: exponents of second, byte, FLOP, dollar and watt. Everything else that is counted is a bare number.
+"""A number with a dimension: exponents of second, byte, FLOP, dollar and watt. Everything else that is counted is a
+bare number.
 
-A formula of the book counts in bare numbers: `2*B*D*F / v5e.bf16` is a time although nobody wrote FLOP behind the product. So a
-count divided by a rate of FLOPs or of bytes is read as that many FLOPs or bytes (`settled`), wherever the dimension matters.
+A formula of the book counts in bare numbers: `2*B*D*F / v5e.bf16` is a time although nobody wrote FLOP behind the
+product. So a count divided by a rate of FLOPs or of bytes is read as that many FLOPs or bytes (`settled`), wherever the
+dimension matters.
 
 >>> SECOND, BYTE = Measure.of(1.0, "s"), Measure.of(1.0, "bytes")
 >>> (BYTE / SECOND).unit, (Measure(1.0) / (BYTE / SECOND)).settled().unit

@@ -16,11 +16,21 @@ from dragonscale.models.catalogue import preset_model
 from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
 
 CHIP_WORDS = {
-    "hbm": "memory.hbm.capacity", "hbm_visible": "memory.hbm.visible", "ici_link": "ici.link", "ici_hop": "ici.hop_latency",
-    "dcn": "dcn.egress", "dcn_latency": "dcn.latency", "nvlink": "levels.node.bandwidth", "nvlink_latency": "levels.node.latency",
-    "node_network": "levels.leaf.bandwidth", "leaf_bandwidth": "levels.leaf.bandwidth", "spine_bandwidth": "levels.spine.bandwidth",
-    "vpu": "vector.fp32", "host_chips": "host.chips", "host_memory": "host.memory",
-}  # fmt: skip
+    "hbm": "memory.hbm.capacity",
+    "hbm_visible": "memory.hbm.visible",
+    "ici_link": "ici.link",
+    "ici_hop": "ici.hop_latency",
+    "dcn": "dcn.egress",
+    "dcn_latency": "dcn.latency",
+    "nvlink": "levels.node.bandwidth",
+    "nvlink_latency": "levels.node.latency",
+    "node_network": "levels.leaf.bandwidth",
+    "leaf_bandwidth": "levels.leaf.bandwidth",
+    "spine_bandwidth": "levels.spine.bandwidth",
+    "vpu": "vector.fp32",
+    "host_chips": "host.chips",
+    "host_memory": "host.memory",
+}
 """Short words for facts that have longer paths; every path of `dscale chips NAME` is a word too."""
 TORUS = ("ici_axis", "ici", "pod_chips")
 """Words for what only a chip of a torus has."""
@@ -57,7 +67,8 @@ def _read(chip: Chip, source: str, changes: str) -> Chip:
 
 
 def unread(thing: Chip | Slice | Transformer, tail: str, source: str, name: str) -> list[str]:
-    """Notes on facts that a source was asked for and does not give: of the one that is named, or of a chip's main rates."""
+    """Notes on facts that a source was asked for and does not give: of the one that is named, or of a chip's main
+    rates."""
     if isinstance(thing, Transformer):
         return []
     chip = thing.chip if isinstance(thing, Slice) else thing
@@ -77,7 +88,8 @@ def fact_of(name: str, tail: str, source: str = "", changes: str = "") -> Meanin
     >>> fact_of("v5e", "bf61")
     Traceback (most recent call last):
         ...
-    dragonscale.errors.InputError: v5e has no bf61; did you mean bf16? It has bf16, int8, int4, hbm, … (`dscale chips v5e`).
+    dragonscale.errors.InputError: v5e has no bf61; did you mean bf16? It has bf16, int8, int4, hbm, … (`dscale chips
+    v5e`).
     """
     thing = load_name(name, source, changes)
     if isinstance(thing, Chip):
@@ -181,7 +193,8 @@ def model_fact(model: Transformer, tail: str, name: str = "") -> Meaning:
 
 
 def model_sizes(model: Transformer) -> dict[str, float]:
-    """The book's letters of a model, from its largest kind of layer: D, F, L, N, K, H, V, E and how many experts a token uses."""
+    """The book's letters of a model, from its largest kind of layer: D, F, L, N, K, H, V, E and how many experts a
+    token uses."""
     blocks = [section for section in model.program().sections if section.name.startswith("block")]
     dims = max(blocks, key=lambda one: one.repeat).dims if blocks else {}
     letters = {"F": "f", "N": "n", "K": "k", "H": "h", "E": "e", "experts_per_token": "x", "shared_F": "z"}

@@ -1,4 +1,5 @@
-"""Where a relation between two sides holds: the sizes of the unknown cut into pieces, and the pieces told as `x < 1 or x > 2`.
+"""Where a relation between two sides holds: the sizes of the unknown cut into pieces, and the pieces told as `x < 1 or
+x > 2`.
 
 >>> squares = SignPieces(((1.0, 0), (2.0, 0)), (1, -1, 1))  # (x - 1)*(x - 2): zero at 1 and 2, below zero between them
 >>> [told(span, "x", str) for span in spans(squares, ">")], [told(span, "x", str) for span in spans(squares, "<=")]
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 State = int | None
 """The sign of the first side less the second (-1, 0, 1), or None where one of them has no value."""
 _ALIKE, _TOUCHING = 1e-9, 1e-7
-"""Marks that are nearer to each other than this are one; where sides only touch, rounding makes them equal over more."""
+"""Marks that are nearer to each other than this are one; where sides only touch, rounding makes them equal over more.
+Marks that are nearer to each other than this are one; where sides only touch, rounding makes them equal over more."""
 
 
 @dataclass(frozen=True)

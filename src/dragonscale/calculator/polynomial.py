@@ -1,4 +1,5 @@
-"""The pieces of an equation that is a ratio of two polynomials in its unknown, exactly: no root is missed and none is made up."""
+"""The pieces of an equation that is a ratio of two polynomials in its unknown, exactly: no root is missed and none is
+made up."""
 
 import itertools
 from typing import Any
@@ -11,7 +12,8 @@ _STEPS = 600
 
 
 def exact_pieces(difference: Any, letter: Any) -> SignPieces | None:
-    """Marks at the roots and poles above zero; None where the formula is no ratio of polynomials, or one of too high a degree."""
+    """Marks at the roots and poles above zero; None where the formula is no ratio of polynomials, or one of too high a
+    degree."""
     import sympy
 
     above, below = sympy.fraction(sympy.together(exact(difference)))

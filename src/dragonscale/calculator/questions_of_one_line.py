@@ -1,4 +1,5 @@
-"""Questions about models, formats and collectives that are asked so often that each has a function of the calculator."""
+"""Questions about models, formats and collectives that are asked so often that each has a function of the calculator.
+Questions about models, formats and collectives that are asked so often that each has a function of the calculator."""
 
 from dragonscale.collectives import Options, collective_time
 from dragonscale.errors import unknown
@@ -13,10 +14,24 @@ from dragonscale.rooflines.budget import model_flops
 from dragonscale.sharding.mesh import natural_mesh
 
 UNITS = {
-    "model": "", "params": "", "active_params": "", "flops": "FLOP", "train_flops": "FLOP", "prefill_flops": "FLOP", "kv_bytes": "bytes",
-    "weight_bytes": "bytes", "bytes": "bytes", "peak": "FLOP/s", "intensity": "FLOP/byte", "chips_to_hold": "",
-    "all_gather": "s", "reduce_scatter": "s", "all_reduce": "s", "all_to_all": "s", "permute": "s",
-}  # fmt: skip
+    "model": "",
+    "params": "",
+    "active_params": "",
+    "flops": "FLOP",
+    "train_flops": "FLOP",
+    "prefill_flops": "FLOP",
+    "kv_bytes": "bytes",
+    "weight_bytes": "bytes",
+    "bytes": "bytes",
+    "peak": "FLOP/s",
+    "intensity": "FLOP/byte",
+    "chips_to_hold": "",
+    "all_gather": "s",
+    "reduce_scatter": "s",
+    "all_reduce": "s",
+    "all_to_all": "s",
+    "permute": "s",
+}
 """The functions of this module and the unit of what each gives."""
 __all__ = ["UNITS", "chips_to_hold"]  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -34,12 +49,22 @@ def model(
     gated: bool = True,
     tied: bool = False,
 ) -> Transformer:
-    """A model of equal layers from the book's letters: width, MLP width, layers, query heads, vocabulary; KV heads, head size, experts
-    and experts per token. Other functions take it, and a point takes a size: model(…).params."""
+    """A model of equal layers from the book's letters: width, MLP width, layers, query heads, vocabulary; KV heads,
+    head size, experts and experts per token. Other functions take it, and a point takes a size: model(…).params."""
     return simple(
-        "model", d_model=D, d_ff=F, n_layers=L, n_heads=N, vocab=V, n_kv_heads=K or None, head_dim=H or None, gated=gated, tied=tied,
-        n_experts=E, experts_per_token=k,
-    )  # fmt: skip
+        "model",
+        d_model=D,
+        d_ff=F,
+        n_layers=L,
+        n_heads=N,
+        vocab=V,
+        n_kv_heads=K or None,
+        head_dim=H or None,
+        gated=gated,
+        tied=tied,
+        n_experts=E,
+        experts_per_token=k,
+    )
 
 
 def params(model: Transformer) -> int:
@@ -94,8 +119,8 @@ def intensity(chip: Chip, dtype: str = "bf16", unit: str = "matrix", level: str 
 
 
 def all_gather(size: Number, on: Slice, axes: str = "", exact: bool = False) -> Number:
-    """An AllGather of an array of `size` bytes (gathered) over axes of a slice, by default all: the larger of its bytes' and its
-    hops' time. With exact=True each chip's own part does not travel."""
+    """An AllGather of an array of `size` bytes (gathered) over axes of a slice, by default all: the larger of its
+    bytes' and its hops' time. With exact=True each chip's own part does not travel."""
     return _collective("all_gather", size, on, axes, exact)
 
 

@@ -1,7 +1,8 @@
 """The pieces of an equation of any kind, by trying: the two sides over sixty decades, every change closed in on.
 
-So `max`, `ceil` and closed forms may stand in it. A change of sign is a root only if the difference goes to zero there: at a
-jump (`ceil(x) = 5.5`) or a pole it does not. What lies wholly between two tries, and does not dip towards zero, is not found.
+So `max`, `ceil` and closed forms may stand in it. A change of sign is a root only if the difference goes to zero there:
+at a jump (`ceil(x) = 5.5`) or a pole it does not. What lies wholly between two tries, and does not dip towards zero, is
+not found.
 """
 
 import itertools
@@ -46,7 +47,8 @@ def _state(value: tuple[float, float] | None) -> State:
 
 
 def _without_rounding(tries: list[Try]) -> list[Try]:
-    """At both ends sides may be equal only because the rest of one is lost in rounding: there the difference keeps its sign."""
+    """At both ends sides may be equal only because the rest of one is lost in rounding: there the difference keeps its
+    sign."""
     for order in (1, -1):
         tries = tries[::order]
         lost = 0
@@ -61,7 +63,8 @@ def _without_rounding(tries: list[Try]) -> list[Try]:
 
 
 def _more(tries: list[Try], at: Difference) -> Iterator[Try]:
-    """Tries between the others: at the ends of where the sides have values, and where the difference dips towards zero."""
+    """Tries between the others: at the ends of where the sides have values, and where the difference dips towards zero.
+    Tries between the others: at the ends of where the sides have values, and where the difference dips towards zero."""
     changes = 0
     for (low, first), (high, second) in itertools.pairwise(tries):
         if (first is None) != (second is None) and changes < MOST_CHANGES:

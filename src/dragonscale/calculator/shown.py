@@ -8,12 +8,24 @@ from dragonscale.units import render
 
 BASES = ("s", "bytes", "FLOP", "USD", "W")
 _KNOWN: dict[str, tuple[int, ...]] = {
-    "": (0, 0, 0, 0, 0), "count": (0, 0, 0, 0, 0), "s": (1, 0, 0, 0, 0), "bytes": (0, 1, 0, 0, 0),
-    "bytes/s": (-1, 1, 0, 0, 0), "FLOP": (0, 0, 1, 0, 0), "FLOP/s": (-1, 0, 1, 0, 0), "USD": (0, 0, 0, 1, 0),
-    "USD/h": (-1, 0, 0, 1, 0), "W": (0, 0, 0, 0, 1), "/s": (-1, 0, 0, 0, 0), "count/s": (-1, 0, 0, 0, 0),
-    "Hz": (-1, 0, 0, 0, 0), "FLOP/byte": (0, -1, 1, 0, 0), "J": (1, 0, 0, 0, 1), "FLOP/USD": (0, 0, 1, -1, 0),
+    "": (0, 0, 0, 0, 0),
+    "count": (0, 0, 0, 0, 0),
+    "s": (1, 0, 0, 0, 0),
+    "bytes": (0, 1, 0, 0, 0),
+    "bytes/s": (-1, 1, 0, 0, 0),
+    "FLOP": (0, 0, 1, 0, 0),
+    "FLOP/s": (-1, 0, 1, 0, 0),
+    "USD": (0, 0, 0, 1, 0),
+    "USD/h": (-1, 0, 0, 1, 0),
+    "W": (0, 0, 0, 0, 1),
+    "/s": (-1, 0, 0, 0, 0),
+    "count/s": (-1, 0, 0, 0, 0),
+    "Hz": (-1, 0, 0, 0, 0),
+    "FLOP/byte": (0, -1, 1, 0, 0),
+    "J": (1, 0, 0, 0, 1),
+    "FLOP/USD": (0, 0, 1, -1, 0),
     "FLOP/J": (-1, 0, 1, 0, -1),
-}  # fmt: skip
+}
 _RENDERED = ("s", "bytes", "bytes/s", "FLOP", "FLOP/s", "USD", "USD/h", "W")
 _LARGEST = 1e21
 """From here on a power of ten says more than a prefix."""

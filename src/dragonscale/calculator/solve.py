@@ -1,7 +1,8 @@
 """An equation solved for its unknown: by numbers where one letter is open, as a formula where several are.
 
-With one letter a ratio of polynomials is solved exactly (`polynomial`), and anything else by trying (`search`). An inequality
-holds on some of the pieces between the roots. With several letters SymPy solves for one of them (`formulas`).
+With one letter a ratio of polynomials is solved exactly (`polynomial`), and anything else by trying (`search`). An
+inequality holds on some of the pieces between the roots. With several letters SymPy solves for one of them
+(`formulas`).
 """
 
 import math
@@ -76,7 +77,8 @@ def _left(first: Node, second: Node, letters: list[str], scope: Scope) -> list[s
 def _whatever_the_others(
     first: Node, second: Node, sign: str, unknown: str, letters: list[str], scope: Scope
 ) -> Solution | None:
-    """The value of a letter by numbers, if it is the same for small, middling and large values of the others: then they cancel."""
+    """The value of a letter by numbers, if it is the same for small, middling and large values of the others: then they
+    cancel."""
     found: list[Solution] = []
     for scale in (1.0, 7.3e4, 1.1e-4):
         others = {letter: Measure(scale * (3 + place)) for place, letter in enumerate(letters) if letter != unknown}

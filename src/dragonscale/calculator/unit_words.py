@@ -6,13 +6,42 @@ from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.units import UNITS
 
 _LONG_TIMES = {
-    "second": 1.0, "seconds": 1.0, "minute": 60.0, "minutes": 60.0, "hour": 3600.0, "hours": 3600.0, "week": 604800.0,
-    "weeks": 604800.0, "month": 2629746.0, "months": 2629746.0, "year": 31556952.0, "years": 31556952.0, "ps": 1e-12,
-}  # fmt: skip
+    "second": 1.0,
+    "seconds": 1.0,
+    "minute": 60.0,
+    "minutes": 60.0,
+    "hour": 3600.0,
+    "hours": 3600.0,
+    "week": 604800.0,
+    "weeks": 604800.0,
+    "month": 2629746.0,
+    "months": 2629746.0,
+    "year": 31556952.0,
+    "years": 31556952.0,
+    "ps": 1e-12,
+}
 COUNTED = (
-    "token", "param", "parameter", "chip", "core", "host", "node", "head", "layer", "sequence", "seq", "request", "step", "gpu",
-    "GPU", "tpu", "TPU", "element", "weight", "expert",
-)  # fmt: skip
+    "token",
+    "param",
+    "parameter",
+    "chip",
+    "core",
+    "host",
+    "node",
+    "head",
+    "layer",
+    "sequence",
+    "seq",
+    "request",
+    "step",
+    "gpu",
+    "GPU",
+    "tpu",
+    "TPU",
+    "element",
+    "weight",
+    "expert",
+)
 """What is counted without a unit of its own; the plural too."""
 _DIMENSIONS = ("bytes", "FLOP", "s", "Hz", "USD", "W")
 _ENERGY = {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "GJ": 1e9, "Wh": 3600.0, "kWh": 3.6e6, "MWh": 3.6e9, "GWh": 3.6e12}

@@ -1,6 +1,7 @@
 """A text cut into words: numbers with their units, names of chips, slices and models, letters, signs.
 
-Names hold signs that are also arithmetic (`llama3-70b`, `v5p:8x16x16`), so known ones are recognised first, the longest that fits.
+Names hold signs that are also arithmetic (`llama3-70b`, `v5p:8x16x16`), so known ones are recognised first, the longest
+that fits.
 """
 
 import re

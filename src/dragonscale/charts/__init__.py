@@ -48,4 +48,4 @@ __all__ = [
     "save_chart",
     "time_bars",
     "together",
-]  # fmt: skip
+]

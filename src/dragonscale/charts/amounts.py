@@ -1,7 +1,7 @@
 """Quantities as a picture shows them: `3.58 s`, `94.8 GB`, and axes whose ticks say the same.
 
-Text uses a space before the unit and a real `µ`; otherwise it is what `dragonscale.units.render` prints. An axis needs its
-labels from the picture's own renderer, so the same rule is given as a Vega expression too.
+Text uses a space before the unit and a real `µ`; otherwise it is what `dragonscale.units.render` prints. An axis needs
+its labels from the picture's own renderer, so the same rule is given as a Vega expression too.
 
 >>> amount(3.577, "s"), amount(9.48e10, "bytes"), amount(2.4e-5, "s"), amount(0.534, "share")
 ('3.58 s', '94.8 GB', '24 µs', '53%')
@@ -19,8 +19,8 @@ _STEPS = {
     "FLOP": ((1e18, " EFLOP"), (1e15, " PFLOP"), (1e12, " TFLOP"), (1e9, " GFLOP"), (1e6, " MFLOP"), (1.0, " FLOP")),
     "count": ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "")),
 }
-"""Units of ticks, largest first; the smallest is used for everything below it too. Round numbers of seconds are no round
-numbers of minutes, so no tick is in those."""
+"""Units of ticks, largest first; the smallest is used for everything below it too. Round numbers of seconds are no
+round numbers of minutes, so no tick is in those."""
 DIMENSIONS = (
     "s",
     "bytes",
@@ -35,7 +35,8 @@ DIMENSIONS = (
     "number",
     "degree",
 )
-"""What an axis or a label may be in. `share` is a part of a whole, `number` is printed as it is, `degree` in powers of two."""
+"""What an axis or a label may be in. `share` is a part of a whole, `number` is printed as it is, `degree` in powers of
+two."""
 
 
 def amount(value: float, dimension: str, digits: int = 3) -> str:
@@ -66,7 +67,8 @@ def amount(value: float, dimension: str, digits: int = 3) -> str:
 
 
 def tick_expression(dimension: str, most: float = 0.0) -> str:
-    """The Vega expression that labels a tick of an axis in this dimension, all in one unit where the largest value is given.
+    """The Vega expression that labels a tick of an axis in this dimension, all in one unit where the largest value is
+    given.
 
     >>> tick_expression("share")
     "format(datum.value, '~%')"

@@ -1,4 +1,5 @@
-"""Plain bars: one quantity of several things, or two of each side by side (planned and compiled, one chip and another)."""
+"""Plain bars: one quantity of several things, or two of each side by side (planned and compiled, one chip and another).
+Plain bars: one quantity of several things, or two of each side by side (planned and compiled, one chip and another)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ THICK, THIN, GAP = 24, 17, 13
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar: its name on the left, its amount at its end, with a remark after it. `group` says which of several kinds it is."""
+    """A bar: its name on the left, its amount at its end, with a remark after it. `group` says which of several kinds
+    it is."""
 
     name: str
     value: float
@@ -54,11 +56,19 @@ def bars(
     height = max(top - GAP, thick) + (8 if axis else 0)
     y = Axis("", "number", height, 0)
     tooltip = {"tooltip": [{"field": "name"}, {"field": "amount"}]}
-    view = layered([
-        ChartLayer({"type": "rect", "cornerRadius": 2}, drawn, along(x, "from", "to") | upward(y, "top", "bottom") | tooltip),
-        labels(heads, x, y, align="right", dx=-10, color="@ink"),
-        labels(texts, x, y, dx=8, color="@ink"),
-    ], inside, height)  # fmt: skip
+    view = layered(
+        [
+            ChartLayer(
+                {"type": "rect", "cornerRadius": 2},
+                drawn,
+                along(x, "from", "to") | upward(y, "top", "bottom") | tooltip,
+            ),
+            labels(heads, x, y, align="right", dx=-10, color="@ink"),
+            labels(texts, x, y, dx=8, color="@ink"),
+        ],
+        inside,
+        height,
+    )
     if len(groups) < 2:
         return framed(title, view, subtitle)
     parts = [StackPart(group, 0.0, SERIES[number % len(SERIES)]) for number, group in enumerate(groups)]

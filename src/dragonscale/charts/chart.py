@@ -34,9 +34,12 @@ class Chart:
         drawn = resolved(self.spec, chosen)
         own = drawn.pop("config", {})
         return {
-            "$schema": SCHEMA, "background": settings.pop("background"), "padding": settings.pop("padding"), **drawn,
+            "$schema": SCHEMA,
+            "background": settings.pop("background"),
+            "padding": settings.pop("padding"),
+            **drawn,
             "config": settings | own,
-        }  # fmt: skip
+        }
 
     def in_theme(self, theme: ThemeName) -> "Chart":
         """The same picture for another background."""

@@ -27,7 +27,8 @@ def heat_map(
     title: str,
     subtitle: str = "",
 ) -> Chart:
-    """Rows are (column, line, value), in the order in which columns and lines are drawn; None is a cell without an answer."""
+    """Rows are (column, line, value), in the order in which columns and lines are drawn; None is a cell without an
+    answer."""
     columns, lines = list(dict.fromkeys(row[0] for row in rows)), list(dict.fromkeys(row[1] for row in rows))
     across, down = (dict(zip(names, distinct(names, 34), strict=True)) for names in (columns, lines))
     known = [row[2] for row in rows if row[2] is not None]

@@ -1,7 +1,7 @@
 """Lines over two axes: scaling, latency and throughput, distributions, a fleet over time, a sweep.
 
-Each line says its name itself: at its right end where it ends at the edge, else beside it where there is room; only what finds
-no room goes into a legend. Rules mark values that matter (a target, a crossover), marks name single points.
+Each line says its name itself: at its right end where it ends at the edge, else beside it where there is room; only
+what finds no room goes into a legend. Rules mark values that matter (a target, a crossover), marks name single points.
 """
 
 import itertools
@@ -85,10 +85,17 @@ def _back(axis: Axis, share: float) -> float:
 
 
 def line_chart(
-    series: Sequence[LineSeries], x: Axis, y: Axis, title: str, subtitle: str = "", rules: Sequence[RuleLine] = (),
-    marks: Sequence[Mark] = (), width: float = INSIDE, height: float = HEIGHT,
+    series: Sequence[LineSeries],
+    x: Axis,
+    y: Axis,
+    title: str,
+    subtitle: str = "",
+    rules: Sequence[RuleLine] = (),
+    marks: Sequence[Mark] = (),
+    width: float = INSIDE,
+    height: float = HEIGHT,
     numbered: Sequence[tuple[float, float, str]] = (),
-) -> Chart:  # fmt: skip
+) -> Chart:
     """Lines, rules and named points; `numbered` points (x, y, name) get numbers, and their names stand below."""
     here = Picture(x, replace(y, count=max(3, int(height // 50))), width, height)
     view, unnamed = line_view(series, here, rules, marks, numbered)
@@ -100,9 +107,12 @@ def line_chart(
 
 
 def line_view(
-    series: Sequence[LineSeries], here: Picture, rules: Sequence[RuleLine] = (), marks: Sequence[Mark] = (),
+    series: Sequence[LineSeries],
+    here: Picture,
+    rules: Sequence[RuleLine] = (),
+    marks: Sequence[Mark] = (),
     numbered: Sequence[tuple[float, float, str]] = (),
-) -> tuple[dict[str, Any], list[StackPart]]:  # fmt: skip
+) -> tuple[dict[str, Any], list[StackPart]]:
     """The layers of a line chart, and the lines that found no room for their names."""
     names = distinct([one.name for one in series], 60)
     paints = [one.role or SERIES[number % len(SERIES)] for number, one in enumerate(series)]
@@ -128,7 +138,8 @@ def line_view(
 
 
 def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture, segments: list[Segment]) -> list[ChartLayer]:
-    """Numbers in circles at their points; where one would cover another it stands beside its point, with a line to it."""
+    """Numbers in circles at their points; where one would cover another it stands beside its point, with a line to it.
+    Numbers in circles at their points; where one would cover another it stands beside its point, with a line to it."""
     layers: list[ChartLayer] = []
     taken: list[Box] = []
     for number, (x, y, name) in enumerate(numbered, 1):
@@ -295,9 +306,14 @@ def _ends(
 
 
 def _beside(
-    series: Sequence[LineSeries], names: list[str], paints: list[str], here: Picture, segments: list[Segment],
-    taken: list[Box], named: set[int],
-) -> tuple[list[ChartLayer], list[StackPart]]:  # fmt: skip
+    series: Sequence[LineSeries],
+    names: list[str],
+    paints: list[str],
+    here: Picture,
+    segments: list[Segment],
+    taken: list[Box],
+    named: set[int],
+) -> tuple[list[ChartLayer], list[StackPart]]:
     """Names beside the lines that end inside, and those that find no room."""
     texts: list[Row] = []
     missing: list[StackPart] = []

@@ -1,8 +1,8 @@
 """The mesh of a plan drawn: chips as squares in groups by axis, and beside it what each axis moves.
 
-Axes are given from the outermost to the innermost. Chips of one group of the innermost axis stand side by side in a frame of
-that axis's colour; a frame of the next axis goes around several of those, and so on. Where an axis has too many members to
-draw, the first few stand for all and dots for the rest.
+Axes are given from the outermost to the innermost. Chips of one group of the innermost axis stand side by side in a
+frame of that axis's colour; a frame of the next axis goes around several of those, and so on. Where an axis has too
+many members to draw, the first few stand for all and dots for the rest.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,8 @@ Dot = tuple[float, float]
 
 @dataclass(frozen=True)
 class AxisMove:
-    """What goes over an axis in a step: bytes that a chip sends, the time that takes and the part of it that is exposed."""
+    """What goes over an axis in a step: bytes that a chip sends, the time that takes and the part of it that is
+    exposed."""
 
     name: str
     bytes: float
@@ -61,11 +62,16 @@ class AxisFrame:
 
 
 def mesh_chart(
-    axes: Sequence[MeshAxis], title: str, subtitle: str = "", chip: str = "chip", width: int = WIDTH,
-    height: float = ROOM[1], down: bool = False,
-) -> Chart:  # fmt: skip
-    """The mesh and, beside it, its axes with what they move; `down` stacks the groups of the outermost axis, where there is
-    room, so that two axes make rows and columns."""
+    axes: Sequence[MeshAxis],
+    title: str,
+    subtitle: str = "",
+    chip: str = "chip",
+    width: int = WIDTH,
+    height: float = ROOM[1],
+    down: bool = False,
+) -> Chart:
+    """The mesh and, beside it, its axes with what they move; `down` stacks the groups of the outermost axis, where
+    there is room, so that two axes make rows and columns."""
     used = [one for one in axes if one.degree > 1]
     frames, more = _enlarged(*mesh_frames([(one.name, one.degree) for one in used], height, down), height)
     wide, tall = max((one.right for one in frames), default=CHIP), max((one.bottom for one in frames), default=CHIP)
@@ -76,12 +82,22 @@ def mesh_chart(
     place = along(x, "from", "to") | upward(y, "top", "bottom")
     dots = [{"x": left + 5 * n, "y": top} for left, top in more for n in (-1, 0, 1)]
     boxes = [_rect(one) | {"paint": roles[one.axis]} for one in frames if one.axis]
-    picture = layered([
-        ChartLayer({"type": "rect", "filled": False, "strokeWidth": 2.5, "cornerRadius": 4}, boxes, place),
-        ChartLayer({"type": "rect", "color": "@muted", "cornerRadius": 2}, [_rect(one) for one in frames if not one.axis], place),
-        ChartLayer({"type": "circle", "size": 9, "color": "@muted", "opacity": 1}, dots, along(x, "x") | upward(y, "y")),
-        labels([{"x": 0.0, "y": tall + LINE, "text": note}], x, y, color="@muted", fontSize=SMALL),
-    ], across, high)  # fmt: skip
+    picture = layered(
+        [
+            ChartLayer({"type": "rect", "filled": False, "strokeWidth": 2.5, "cornerRadius": 4}, boxes, place),
+            ChartLayer(
+                {"type": "rect", "color": "@muted", "cornerRadius": 2},
+                [_rect(one) for one in frames if not one.axis],
+                place,
+            ),
+            ChartLayer(
+                {"type": "circle", "size": 9, "color": "@muted", "opacity": 1}, dots, along(x, "x") | upward(y, "y")
+            ),
+            labels([{"x": 0.0, "y": tall + LINE, "text": note}], x, y, color="@muted", fontSize=SMALL),
+        ],
+        across,
+        high,
+    )
     table = axis_table(used, width - picture["width"] - 30)
     return framed(title, {"hconcat": [picture, table], "spacing": 30, "resolve": APART}, subtitle)
 
@@ -191,14 +207,18 @@ def axis_table(axes: Sequence[MeshAxis], width: float) -> dict[str, Any]:
         heads.append({"x": 0.0, "y": at, "text": "one chip: nothing is split"})
         at += LINE
     x, y = pixels(width), Axis("", "number", at, 0)
-    return layered([
-        ChartLayer({"type": "rect"}, swatches, along(x, "from", "to") | upward(y, "top", "bottom")),
-        labels(heads, x, y, fontWeight="bold", fontSize=LABEL + 1, color="@ink"),
-        labels(words, x, y, fontSize=SMALL, color="@muted"),
-        labels(names, x, y, color="@ink"),
-        labels(sizes, x, y, align="right", color="@ink"),
-        labels(times, x, y, align="right", color="@ink"),
-    ], width, at)  # fmt: skip
+    return layered(
+        [
+            ChartLayer({"type": "rect"}, swatches, along(x, "from", "to") | upward(y, "top", "bottom")),
+            labels(heads, x, y, fontWeight="bold", fontSize=LABEL + 1, color="@ink"),
+            labels(words, x, y, fontSize=SMALL, color="@muted"),
+            labels(names, x, y, color="@ink"),
+            labels(sizes, x, y, align="right", color="@ink"),
+            labels(times, x, y, align="right", color="@ink"),
+        ],
+        width,
+        at,
+    )
 
 
 def _time(move: AxisMove) -> str:

@@ -1,7 +1,7 @@
 """Labels beside points, none over another: a greedy pass over a few places around each point.
 
-Points are taken from the most crowded to the least, and each label takes the first place where it covers no other label, no
-point and no line; where there is none it is left out, and whoever draws may number the point instead.
+Points are taken from the most crowded to the least, and each label takes the first place where it covers no other
+label, no point and no line; where there is none it is left out, and whoever draws may number the point instead.
 """
 
 import math

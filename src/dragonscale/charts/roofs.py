@@ -1,7 +1,7 @@
 """Rooflines: what an operation can reach by its intensity, with the roofs of a chip or of several.
 
-Both axes are logarithmic and go no further than what is shown. Each roof says its own name along its line; operations are
-points, labelled beside them where there is room, and otherwise numbered, with the names in a list.
+Both axes are logarithmic and go no further than what is shown. Each roof says its own name along its line; operations
+are points, labelled beside them where there is room, and otherwise numbered, with the names in a list.
 """
 
 import itertools
@@ -73,17 +73,36 @@ def roofline_chart(roofs: Sequence[Roof], ops: Sequence[RoofPoint], title: str, 
     dots = [{"x": op.intensity, "y": op.rate, "name": op.name, "told": f"{amount(op.rate, 'FLOP/s')}"} for op in points]
     place = along(x, "x") | upward(y, "y")
     line = {"type": "line", "strokeWidth": 3, "clip": True, "strokeJoin": "round"}
-    content = layered([
-        ChartLayer({"type": "rule", "strokeDash": [4, 4], "color": "@muted"}, ridge, along(x, "x") | upward(y, "y", "top")),
-        ChartLayer(line, lines, place | {"detail": {"field": "roof"}}),
-        ChartLayer({"type": "rule", "color": "@muted", "strokeWidth": 1}, leads, along(x, "x", "x1") | upward(y, "y", "y1")),
-        ChartLayer(
-            {"type": "circle", "size": 110, "color": "@tensor", "opacity": 1, "stroke": "@background", "strokeWidth": 1.5}, dots,
-            place | {"tooltip": [{"field": "name"}, {"field": "told"}]},
-        ),
-        *(labels([one], x, y, angle=one["angle"], align=one["align"], color="@muted", fontSize=SMALL) for one in said),
-        labels(texts, x, y, color="@ink"),
-    ], INSIDE, HEIGHT)  # fmt: skip
+    content = layered(
+        [
+            ChartLayer(
+                {"type": "rule", "strokeDash": [4, 4], "color": "@muted"}, ridge, along(x, "x") | upward(y, "y", "top")
+            ),
+            ChartLayer(line, lines, place | {"detail": {"field": "roof"}}),
+            ChartLayer(
+                {"type": "rule", "color": "@muted", "strokeWidth": 1}, leads, along(x, "x", "x1") | upward(y, "y", "y1")
+            ),
+            ChartLayer(
+                {
+                    "type": "circle",
+                    "size": 110,
+                    "color": "@tensor",
+                    "opacity": 1,
+                    "stroke": "@background",
+                    "strokeWidth": 1.5,
+                },
+                dots,
+                place | {"tooltip": [{"field": "name"}, {"field": "told"}]},
+            ),
+            *(
+                labels([one], x, y, angle=one["angle"], align=one["align"], color="@muted", fontSize=SMALL)
+                for one in said
+            ),
+            labels(texts, x, y, color="@ink"),
+        ],
+        INSIDE,
+        HEIGHT,
+    )
     if several:
         content["layer"] += _roof_names(roofs, here)["layer"]
     if not listed:

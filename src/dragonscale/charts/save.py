@@ -1,4 +1,5 @@
-"""Charts as files: SVG and PDF for slides, PNG at twice the size, a web page that needs nothing else, or Vega-Lite itself.
+"""Charts as files: SVG and PDF for slides, PNG at twice the size, a web page that needs nothing else, or Vega-Lite
+itself.
 
 Everything but JSON is drawn by vl-convert (the extra `plot`), which runs Vega without a browser.
 """
@@ -64,8 +65,8 @@ def picture(spec: dict[str, Any]) -> str:
 
 
 def counted_anew(svg: str) -> str:
-    """A picture whose clips and gradients are numbered from one: Vega counts them over the life of a process, so that the same chart
-    would differ by what was drawn before it.
+    """A picture whose clips and gradients are numbered from one: Vega counts them over the life of a process, so that
+    the same chart would differ by what was drawn before it.
 
     >>> counted_anew('<g clip-path="url(#clip44)"/><clipPath id="clip45"/><clipPath id="clip44"/>')
     '<g clip-path="url(#clip1)"/><clipPath id="clip2"/><clipPath id="clip1"/>'
@@ -105,8 +106,8 @@ _SHOWN = """
 def page(spec: dict[str, Any], script: str) -> str:
     """A web page that holds the chart, its data and the script that draws it.
 
-    Names inside the data come from users' files, so `<` never stands in it as itself: `</script>` in a name cannot end the
-    element.
+    Names inside the data come from users' files, so `<` never stands in it as itself: `</script>` in a name cannot end
+    the element.
 
     >>> "</script><b>" in page({"title": "</script><b>"}, "")
     False

@@ -1,6 +1,7 @@
 """Predicted against measured: points about the line where both are equal, in the bands within which most should lie.
 
-Over many decades an error of ten percent is thinner than a point, so the ratio of the two stands below, on an axis of its own.
+Over many decades an error of ten percent is thinner than a point, so the ratio of the two stands below, on an axis of
+its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -86,12 +87,16 @@ def _square(rows: Sequence[Point], paints: Mapping[str, str], x: Axis, dimension
     ]
     line = [{"x": x.low, "y": x.low}, {"x": x.high, "y": x.high}]
     corner = [{"x": x.high, "y": x.low * (x.high / x.low) ** 0.035, "text": note}]
-    return layered([
-        *areas,
-        ChartLayer({"type": "line", "color": "@muted", "strokeWidth": 1.5}, line, place),
-        _dots([_row(row, row[1], paints) for row in rows], place, _size(rows)),
-        labels(corner, x, y, align="right", dx=-6, color="@muted", fontSize=SMALL),
-    ], SIDE, SIDE)  # fmt: skip
+    return layered(
+        [
+            *areas,
+            ChartLayer({"type": "line", "color": "@muted", "strokeWidth": 1.5}, line, place),
+            _dots([_row(row, row[1], paints) for row in rows], place, _size(rows)),
+            labels(corner, x, y, align="right", dx=-6, color="@muted", fontSize=SMALL),
+        ],
+        SIDE,
+        SIDE,
+    )
 
 
 def _strip(rows: Sequence[Point], paints: Mapping[str, str], x: Axis) -> dict[str, object]:

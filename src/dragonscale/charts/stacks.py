@@ -1,8 +1,8 @@
 """Stacked bars: where the time of a step goes, and what fills a chip's memory, one bar for each plan.
 
-A bar is as long as its total. What runs hidden behind it takes no time of its own, so it is a thinner, lighter bar below; it
-would be wrong to add it to the length. Parts too small to see are drawn together as `other`. The legend is a table in the
-order of the stack; with a single bar it says the amounts too, so nothing has to be read off an axis.
+A bar is as long as its total. What runs hidden behind it takes no time of its own, so it is a thinner, lighter bar
+below; it would be wrong to add it to the length. Parts too small to see are drawn together as `other`. The legend is a
+table in the order of the stack; with a single bar it says the amounts too, so nothing has to be read off an axis.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,8 @@ ROW = 23
 
 @dataclass(frozen=True)
 class StackPart:
-    """A piece of a bar: `role` is its colour by meaning (`compute`, `compute:1`), `hidden` what runs behind the others."""
+    """A piece of a bar: `role` is its colour by meaning (`compute`, `compute:1`), `hidden` what runs behind the others.
+    A piece of a bar: `role` is its colour by meaning (`compute`, `compute:1`), `hidden` what runs behind the others."""
 
     name: str
     value: float
@@ -68,7 +69,8 @@ def stacked_bars(
     limit: float = 0.0,
     width: int = WIDTH,
 ) -> Chart:
-    """Bars of parts, one below the other, and their legend. Without an axis a single bar's legend runs along in lines."""
+    """Bars of parts, one below the other, and their legend. Without an axis a single bar's legend runs along in lines.
+    Bars of parts, one below the other, and their legend. Without an axis a single bar's legend runs along in lines."""
     known = [
         replace(one, name=name) for one, name in zip(stacks, distinct([one.name for one in stacks], 90), strict=True)
     ]

@@ -1,14 +1,31 @@
 """How wide text is, before anything is drawn: enough to place labels so that none covers another.
 
-Widths are the advance widths of Arial, which Helvetica and Liberation Sans share; in another font a label may come out a few
-percent wider or narrower, which margins allow for.
+Widths are the advance widths of Arial, which Helvetica and Liberation Sans share; in another font a label may come out
+a few percent wider or narrower, which margins allow for.
 """
 
 _WIDTHS = {
-    191: "'", 222: "ijl", 260: "|", 278: " !,./:;I[\\]ft", 333: "()-`r", 355: '"', 389: "*", 469: "^", 500: "Jckvsxyz·",
-    556: "#$0123456789?L_abdeghnopqu…", 584: "+<=>~×", 611: "FTZ", 667: "&ABEKPSVXY", 722: "CDHNRUw", 778: "GOQ",
-    833: "Mm", 889: "%", 944: "W", 1000: "—→", 1015: "@",
-}  # fmt: skip
+    191: "'",
+    222: "ijl",
+    260: "|",
+    278: " !,./:;I[\\]ft",
+    333: "()-`r",
+    355: '"',
+    389: "*",
+    469: "^",
+    500: "Jckvsxyz·",
+    556: "#$0123456789?L_abdeghnopqu…",
+    584: "+<=>~×",
+    611: "FTZ",
+    667: "&ABEKPSVXY",
+    722: "CDHNRUw",
+    778: "GOQ",
+    833: "Mm",
+    889: "%",
+    944: "W",
+    1000: "—→",
+    1015: "@",
+}
 """Thousandths of the font's size for each character."""
 _WIDTH = {character: width for width, characters in _WIDTHS.items() for character in characters}
 

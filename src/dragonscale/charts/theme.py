@@ -1,12 +1,12 @@
 """One palette and two themes for every picture: a colour stands for a meaning, wherever it is drawn.
 
-A chart says `@compute`, `@tensor` or `@ink` instead of a colour; a theme, light or dark, puts the colours in when the chart
-is shown or saved. `@compute:2` is a tint of the same meaning nearer to the background (another kind of matmul), `@compute:-1`
-one nearer to the text, `@on:compute` the black or white that can be read on it.
+A chart says `@compute`, `@tensor` or `@ink` instead of a colour; a theme, light or dark, puts the colours in when the
+chart is shown or saved. `@compute:2` is a tint of the same meaning nearer to the background (another kind of matmul),
+`@compute:-1` one nearer to the text, `@on:compute` the black or white that can be read on it.
 
 The colours were searched for: hues by meaning (compute is blue, HBM amber, each mesh axis its own), and within them the
-lightness and chroma that keep any two of one kind of chart apart for normal sight and for protan, deutan and tritan sight as
-simulated by Machado, Oliveira and Fernandes (2009), as distances in Oklab. `tests/charts` holds them to that.
+lightness and chroma that keep any two of one kind of chart apart for normal sight and for protan, deutan and tritan
+sight as simulated by Machado, Oliveira and Fernandes (2009), as distances in Oklab. `tests/charts` holds them to that.
 
 >>> LIGHT.colour("@ink"), LIGHT.colour("@on:compute"), LIGHT.colour("@compute") != DARK.colour("@compute")
 ('#1B1F24', '#FFFFFF', True)
@@ -23,12 +23,28 @@ FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"
 TITLE, SUBTITLE, LABEL, SMALL = 21, 15, 14, 13
 """Sizes of text in pixels of a figure about 900 wide: on a slide of that width they are points."""
 TIME_ROLES = (
-    "compute", "recompute", "hbm", "tensor", "fsdp", "data", "context", "expert", "pipe", "overhead",
-)  # fmt: skip
+    "compute",
+    "recompute",
+    "hbm",
+    "tensor",
+    "fsdp",
+    "data",
+    "context",
+    "expert",
+    "pipe",
+    "overhead",
+)
 """What takes time: the matrix units, the same work again, HBM, the network by mesh axis, everything else."""
 MEMORY_ROLES = (
-    "weights", "gathered", "optimizer", "gradients", "activations", "cache", "workspace", "framework",
-)  # fmt: skip
+    "weights",
+    "gathered",
+    "optimizer",
+    "gradients",
+    "activations",
+    "cache",
+    "workspace",
+    "framework",
+)
 """What fills memory."""
 SERIES = ("compute", "tensor", "fsdp", "hbm", "data", "recompute", "context", "overhead")
 """Colours of lines and points that have no meaning of their own, in order."""
@@ -94,20 +110,64 @@ def readable_on(colour: str) -> str:
     return "#FFFFFF" if 1.05 / (light + 0.05) >= (light + 0.05) / 0.05 else "#000000"
 
 
-LIGHT = Theme("light", "#FFFFFF", "#1B1F24", "#59636E", "#E6E9ED", {
-    "compute": "#2561C5", "recompute": "#332C73", "hbm": "#EAB527", "tensor": "#B53B2C", "fsdp": "#6DCBAA",
-    "data": "#DE6ED6", "context": "#720931", "expert": "#834D7E", "pipe": "#CCEC9D", "overhead": "#848484",
-    "weights": "#0E6B1C", "gathered": "#8BE0DC", "optimizer": "#BF3A77", "gradients": "#E9743A",
-    "activations": "#F5D56F", "cache": "#1C8BCB", "workspace": "#6A25B0", "framework": "#A9ADB2",
-    "free": "#EEF0F2", "limit": "#C62828",
-})  # fmt: skip
-DARK = Theme("dark", "#14171C", "#ECEFF3", "#A3ADB8", "#2B313A", {
-    "compute": "#4A9EFD", "recompute": "#6756D1", "hbm": "#F9AC37", "tensor": "#EC6048", "fsdp": "#94F6CC",
-    "data": "#874F7F", "context": "#A3001D", "expert": "#AB7BA6", "pipe": "#FDF559", "overhead": "#B1B5B7",
-    "weights": "#92BC84", "gathered": "#8DF0EA", "optimizer": "#A61F7F", "gradients": "#DC591C",
-    "activations": "#ECD233", "cache": "#1494D9", "workspace": "#6B3DCF", "framework": "#858585",
-    "free": "#262B33", "limit": "#FF6B60",
-})  # fmt: skip
+LIGHT = Theme(
+    "light",
+    "#FFFFFF",
+    "#1B1F24",
+    "#59636E",
+    "#E6E9ED",
+    {
+        "compute": "#2561C5",
+        "recompute": "#332C73",
+        "hbm": "#EAB527",
+        "tensor": "#B53B2C",
+        "fsdp": "#6DCBAA",
+        "data": "#DE6ED6",
+        "context": "#720931",
+        "expert": "#834D7E",
+        "pipe": "#CCEC9D",
+        "overhead": "#848484",
+        "weights": "#0E6B1C",
+        "gathered": "#8BE0DC",
+        "optimizer": "#BF3A77",
+        "gradients": "#E9743A",
+        "activations": "#F5D56F",
+        "cache": "#1C8BCB",
+        "workspace": "#6A25B0",
+        "framework": "#A9ADB2",
+        "free": "#EEF0F2",
+        "limit": "#C62828",
+    },
+)
+DARK = Theme(
+    "dark",
+    "#14171C",
+    "#ECEFF3",
+    "#A3ADB8",
+    "#2B313A",
+    {
+        "compute": "#4A9EFD",
+        "recompute": "#6756D1",
+        "hbm": "#F9AC37",
+        "tensor": "#EC6048",
+        "fsdp": "#94F6CC",
+        "data": "#874F7F",
+        "context": "#A3001D",
+        "expert": "#AB7BA6",
+        "pipe": "#FDF559",
+        "overhead": "#B1B5B7",
+        "weights": "#92BC84",
+        "gathered": "#8DF0EA",
+        "optimizer": "#A61F7F",
+        "gradients": "#DC591C",
+        "activations": "#ECD233",
+        "cache": "#1494D9",
+        "workspace": "#6B3DCF",
+        "framework": "#858585",
+        "free": "#262B33",
+        "limit": "#FF6B60",
+    },
+)
 THEMES = {"light": LIGHT, "dark": DARK}
 
 
@@ -158,20 +218,49 @@ def resolved(spec: Any, theme: Theme) -> Any:
 def config(theme: Theme) -> dict[str, Any]:
     """What Vega-Lite calls a configuration: fonts, sizes and lines of everything that a chart does not say itself."""
     axis = {
-        "labelColor": theme.ink, "titleColor": theme.muted, "labelFontSize": LABEL, "titleFontSize": LABEL,
-        "titleFontWeight": "normal", "titlePadding": 12, "labelPadding": 6, "gridColor": theme.grid,
-        "domainColor": theme.muted, "tickColor": theme.muted, "labelOverlap": "greedy", "labelLimit": 0, "titleLimit": 0,
-    }  # fmt: skip
+        "labelColor": theme.ink,
+        "titleColor": theme.muted,
+        "labelFontSize": LABEL,
+        "titleFontSize": LABEL,
+        "titleFontWeight": "normal",
+        "titlePadding": 12,
+        "labelPadding": 6,
+        "gridColor": theme.grid,
+        "domainColor": theme.muted,
+        "tickColor": theme.muted,
+        "labelOverlap": "greedy",
+        "labelLimit": 0,
+        "titleLimit": 0,
+    }
     title = {
-        "anchor": "start", "frame": "bounds", "fontSize": TITLE, "color": theme.ink, "subtitleFontSize": SUBTITLE,
-        "subtitleColor": theme.muted, "offset": 18, "subtitlePadding": 6, "fontWeight": "bold", "limit": 0,
-    }  # fmt: skip
+        "anchor": "start",
+        "frame": "bounds",
+        "fontSize": TITLE,
+        "color": theme.ink,
+        "subtitleFontSize": SUBTITLE,
+        "subtitleColor": theme.muted,
+        "offset": 18,
+        "subtitlePadding": 6,
+        "fontWeight": "bold",
+        "limit": 0,
+    }
     legend = {
-        "labelColor": theme.ink, "titleColor": theme.muted, "labelFontSize": LABEL, "titleFontSize": LABEL,
-        "labelLimit": 0, "symbolSize": 150, "titleFontWeight": "normal",
-    }  # fmt: skip
+        "labelColor": theme.ink,
+        "titleColor": theme.muted,
+        "labelFontSize": LABEL,
+        "titleFontSize": LABEL,
+        "labelLimit": 0,
+        "symbolSize": 150,
+        "titleFontWeight": "normal",
+    }
     return {
-        "background": theme.background, "font": FONT, "axis": axis, "title": title, "legend": legend,
-        "view": {"stroke": None}, "text": {"color": theme.ink, "fontSize": LABEL, "limit": 0},
-        "concat": {"spacing": 24}, "padding": 22,
-    }  # fmt: skip
+        "background": theme.background,
+        "font": FONT,
+        "axis": axis,
+        "title": title,
+        "legend": legend,
+        "view": {"stroke": None},
+        "text": {"color": theme.ink, "fontSize": LABEL, "limit": 0},
+        "concat": {"spacing": 24},
+        "padding": 22,
+    }

@@ -103,5 +103,6 @@ def _place(given: dict[str, Any], places: Fields, word: str, command: str) -> No
         given[places[-1].name].append(word)
     else:
         raise InputError(
-            f"`dscale {command}` does not take {shorten(word)} here; values go behind their flags, see `dscale {command} --help`."
+            f"`dscale {command}` does not take {shorten(word)} here; values go behind their flags, see `dscale "
+            f"{command} --help`."
         )

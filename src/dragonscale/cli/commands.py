@@ -362,7 +362,10 @@ COMMANDS: dict[str, Command] = {
             PHYSICS,
             (
                 "dscale explain train fsdp --model llama3-70b --on v5p:8x16x16 --batch 4Mi --seq 2048",
-                'dscale explain train "tp8 pp4 dp16" --model llama3-70b --on h100:512 --line "mlp matmuls" --solve batch',
+                (
+                    'dscale explain train "tp8 pp4 dp16" --model llama3-70b --on h100:512 --line "mlp matmuls" '
+                    "--solve batch"
+                ),
             ),
             ("plot", "chart", "theme"),
             ("times",),
@@ -425,7 +428,10 @@ COMMANDS: dict[str, Command] = {
         ),
         Command(
             "hlo",
-            "A shape, an instruction or a program of XLA's HLO: layouts, FLOPs and bytes of each op, collectives, loops.",
+            (
+                "A shape, an instruction or a program of XLA's HLO: layouts, FLOPs and bytes of each op, "
+                "collectives, loops."
+            ),
             "dragonscale.questions.hlo:HloQuestion",
             "dragonscale.reports.hlo.ask:ask",
             PHYSICS,

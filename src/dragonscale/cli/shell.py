@@ -1,4 +1,5 @@
-"""The thin shell round questions: read the flags, ask as the library does, print or write the answer, return its exit code."""
+"""The thin shell round questions: read the flags, ask as the library does, print or write the answer, return its exit
+code."""
 
 import sys
 from collections.abc import Sequence
@@ -112,9 +113,13 @@ def write_files(report: "Record", output: Output) -> None:
     from dragonscale.files import write_all
 
     writers = {
-        "save": report.save, "timeline": report.save_timeline, "out": report.save_rows, "html": report.save_page,
-        "plot": lambda path: report.plot(output.chart).save(path, output.theme), "table": report.save_table,
-    }  # fmt: skip
+        "save": report.save,
+        "timeline": report.save_timeline,
+        "out": report.save_rows,
+        "html": report.save_page,
+        "plot": lambda path: report.plot(output.chart).save(path, output.theme),
+        "table": report.save_table,
+    }
 
     def write(name: str, path: str) -> None:
         say_aside(f"Wrote {path}{writers[name](path) or ''}.")

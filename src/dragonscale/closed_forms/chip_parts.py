@@ -94,8 +94,8 @@ def flops_per_usd(chip: Chip, dtype: str = "bf16") -> float:
 
 
 def dense_rate(advertised: Number, kept: int = 2, of: int = 4) -> Number:
-    """The FLOP/s for ordinary matrices from a figure "with sparsity", which counts the multiplications by zeros that are
-    skipped when `kept` of every `of` weights are not zero."""
+    """The FLOP/s for ordinary matrices from a figure "with sparsity", which counts the multiplications by zeros that
+    are skipped when `kept` of every `of` weights are not zero."""
     return advertised * kept / of
 
 

@@ -59,7 +59,8 @@ class PaddedShape(NamedTuple):
 
 
 def padded(shape: Sequence[Number], tile: Sequence[int] | Chip) -> PaddedShape:
-    """A shape rounded up to a tile, or to the MXU of a chip in its last two dims, and the part of the padded work that is useful.
+    """A shape rounded up to a tile, or to the MXU of a chip in its last two dims, and the part of the padded work that
+    is useful.
 
     >>> padded((64, 128), (128, 128))
     PaddedShape(shape=(128, 128), useful=0.5)

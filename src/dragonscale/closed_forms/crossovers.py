@@ -91,9 +91,9 @@ def _constant(expression: Any) -> float:
 
 @dataclass(frozen=True)
 class ChipSplit:
-    """Chips divided between two axes at best: the degree of the first, compute over communication there, and the fewest tokens
-    per chip that stay bound by compute (None if tokens do not matter). Formulas in the scheme's letters and N, the chips
-    in all."""
+    """Chips divided between two axes at best: the degree of the first, compute over communication there, and the fewest
+    tokens per chip that stay bound by compute (None if tokens do not matter). Formulas in the scheme's letters and N,
+    the chips in all."""
 
     first: str
     second: str
@@ -118,7 +118,8 @@ def best_split(
     comms = {axes: seconds.subs(whole) for axes, seconds in times.comms.items()}
     if set(comms) != {(first,), (second,)}:
         raise InputError(
-            f"{scheme.text} is no split between {first} and {second}: it communicates over {sorted(map(''.join, comms))}."
+            f"{scheme.text} is no split between {first} and {second}: it communicates over "
+            f"{sorted(map(''.join, comms))}."
         )
     one, other = comms[first,], comms[second,]
     found = solve_equal(one, other, size) if overlap == "max" else solve_equal(sympy.diff(one + other, size), 0, size)

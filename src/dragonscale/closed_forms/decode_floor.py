@@ -1,7 +1,8 @@
 """The floor under a decode step, and what follows from it (book, chapters 7 and 8).
 
-A decode step multiplies every weight by a batch of one token per sequence and reads each sequence's own cache. The weights
-are shared by the batch, so a larger one hides their loading under compute; a cache is not, so its loading never hides:
+A decode step multiplies every weight by a batch of one token per sequence and reads each sequence's own cache. The
+weights are shared by the batch, so a larger one hides their loading under compute; a cache is not, so its loading never
+hides:
 
     step = max(2·B·P/(N·C), bytes·P/(N·W)) + B·cache/(N·W)
 
@@ -105,8 +106,9 @@ def batch_within(
     compute: str = "bf16",
     active: Number | None = None,
 ) -> Number:
-    """The largest batch, not rounded, whose decode step takes no longer than `seconds`; below 0 where loading the weights
-    takes longer already. The step is the larger of two lines in the batch, so the first to reach the limit decides."""
+    """The largest batch, not rounded, whose decode step takes no longer than `seconds`; below 0 where loading the
+    weights takes longer already. The step is the larger of two lines in the batch, so the first to reach the limit
+    decides."""
     one = decode_times(1, cache, params, chips, rates, weights=weights, compute=compute, active=active)
     return minimum((seconds - one.weights) / one.cache, seconds / (one.math + one.cache))
 
@@ -124,8 +126,8 @@ def plateau(cache: Number, params: Number, rates: Rates, compute: str = "bf16") 
 
 
 def cache_over_flops(cache_per_token: Number, params: Number, rates: Rates, compute: str = "bf16") -> Number:
-    """The context from which reading a sequence's cache takes longer than multiplying its token by the weights, whatever the
-    batch: from there on the cache decides the throughput."""
+    """The context from which reading a sequence's cache takes longer than multiplying its token by the weights,
+    whatever the batch: from there on the cache decides the throughput."""
     one = decode_times(1, cache_per_token, params, 1, rates, compute=compute)
     return one.math / one.cache
 
@@ -142,9 +144,9 @@ def cache_over_weights(cache_per_token: Number, params: Number, weights: str = "
 def cached_attention_cost(
     queries: Number, keys: Number, groups: Number = 1, kv: str = "bf16", compute: str = "bf16", cache_only: bool = False
 ) -> Cost:
-    """Attention of one sequence and one KV head that `groups` query heads share, per element of a head: keys and values in
-    the cache's format, queries and results in that of the matmuls. `cache_only` counts the cache's bytes alone, to which
-    decoding comes down."""
+    """Attention of one sequence and one KV head that `groups` query heads share, per element of a head: keys and values
+    in the cache's format, queries and results in that of the matmuls. `cache_only` counts the cache's bytes alone, to
+    which decoding comes down."""
     whole = attention_cost(1, queries, keys, 1, groups, 1, compute)
     cached = attention_cost(1, queries, keys, 1, 0, 1, kv).bytes["hbm"]
     asked = 0 if cache_only else attention_cost(1, queries, 0, 1, groups, 1, compute).bytes["hbm"]
@@ -154,8 +156,9 @@ def cached_attention_cost(
 def attention_intensity(
     queries: Number, keys: Number, groups: Number = 1, kv: str = "bf16", compute: str = "bf16", cache_only: bool = False
 ) -> Number:
-    """FLOPs per byte of attention: S·T/(S+T) for multi-head attention, T/2 when a prompt attends to itself, and about the
-    number of query heads per cached head when decoding. The batch is not in it: every sequence brings its own cache.
+    """FLOPs per byte of attention: S·T/(S+T) for multi-head attention, T/2 when a prompt attends to itself, and about
+    the number of query heads per cached head when decoding. The batch is not in it: every sequence brings its own
+    cache.
 
     >>> (
     ...     attention_intensity(8192, 8192),
@@ -168,7 +171,7 @@ def attention_intensity(
 
 
 def attention_prefill_length(rates: Rates, groups: Number = 1, kv: str = "bf16", compute: str = "bf16") -> Number:
-    """The prompt length from which attention of a prompt to itself is bound by compute. FLOPs grow with its square and bytes
-    with it, so it is the ratio of times for one token."""
+    """The prompt length from which attention of a prompt to itself is bound by compute. FLOPs grow with its square and
+    bytes with it, so it is the ratio of times for one token."""
     one = roofline(cached_attention_cost(1, 1, groups, kv, compute), rates).seconds
     return one["hbm"] / one["matrix"]

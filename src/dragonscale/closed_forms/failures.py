@@ -1,14 +1,15 @@
 """What failures leave of a run: the time between them, how often to save, the share of time that makes progress.
 
-A job of N hosts, each failing r times a second, is interrupted every 1/(N·r) seconds. Each time it loses the restart and,
-on average, half of the interval between two checkpoints; and saving a checkpoint stops it for a moment. So of all time
+A job of N hosts, each failing r times a second, is interrupted every 1/(N·r) seconds. Each time it loses the restart
+and, on average, half of the interval between two checkpoints; and saving a checkpoint stops it for a moment. So of all
+time
 
     goodput = (1 − N·r·(restart + interval/2)) / (1 + save/interval)
 
-makes progress (Meta's closed form, arXiv:2410.21680), and the interval √(2·save/(N·r)) costs least (Young, 1974). What is
-published: 3.8 failures for 1,000 days of an H100 host (LLaMA-3 405B: 419 unexpected interruptions of 16,384 GPUs in 54 days,
-arXiv:2407.21783), 6.5 for an A100 host (arXiv:2410.21680). Not in the formulas: slow chips, jobs that wait for spares,
-failures that come together.
+makes progress (Meta's closed form, arXiv:2410.21680), and the interval √(2·save/(N·r)) costs least (Young, 1974). What
+is published: 3.8 failures for 1,000 days of an H100 host (LLaMA-3 405B: 419 unexpected interruptions of 16,384 GPUs in
+54 days, arXiv:2407.21783), 6.5 for an A100 host (arXiv:2410.21680). Not in the formulas: slow chips, jobs that wait for
+spares, failures that come together.
 
 >>> round(time_between_failures(2048, 3.8e-3 / DAY) / 3600, 1)
 3.1
@@ -43,12 +44,14 @@ def goodput(hosts: Number, rate: Number, interval: Number, restart: Number, save
     >>> goodput(10**6, 1 / DAY, interval=600, restart=600)
     Traceback (most recent call last):
         ...
-    dragonscale.errors.Infeasible: No time is left: in each second 11.6 failures lose 1.04e+04 s; take fewer hosts, or save and restart faster.
+    dragonscale.errors.Infeasible: No time is left: in each second 11.6 failures lose 1.04e+04 s; take fewer hosts, or
+    save and restart faster.
     """
     lost = hosts * rate * (restart + interval / 2)
     if isinstance(lost, int | float) and lost >= 1:
         raise Infeasible(
-            f"No time is left: in each second {hosts * rate:.3g} failures lose {lost:.3g} s; take fewer hosts, or save and restart faster."
+            f"No time is left: in each second {hosts * rate:.3g} failures lose {lost:.3g} s; take fewer hosts, or "
+            "save and restart faster."
         )
     return (1 - lost) / (1 + save / interval)
 

@@ -29,8 +29,8 @@ from dragonscale.sharding.layout import Sizes
 from dragonscale.sharding.mesh import Mesh
 
 OVERLAPS = ("max", "sum")
-"""How collectives over different axes go together: at once (`max`, the book since 2026) or one after the other (`sum`, its
-first edition)."""
+"""How collectives over different axes go together: at once (`max`, the book since 2026) or one after the other (`sum`,
+its first edition)."""
 PASSES = ("forward", "backward", "both")
 
 Axes = tuple[str, ...]
@@ -78,8 +78,8 @@ def layer_times(
 ) -> LayerTimes:
     """Compute and communication of one pass through the layer, or of both.
 
-    Only the bandwidth terms of collectives count, not their latencies: a roofline is about large arrays. With `keep`, the
-    activations that the forward pass gathered are kept for the backward pass instead of being gathered again.
+    Only the bandwidth terms of collectives count, not their latencies: a roofline is about large arrays. With `keep`,
+    the activations that the forward pass gathered are kept for the backward pass instead of being gathered again.
     """
     if phase not in PASSES:
         raise unknown("pass", phase, PASSES)
@@ -106,8 +106,8 @@ def layer_moves(scheme: Scheme, phase: str, keep: bool = False) -> list[Move]:
 def ring_mesh(
     axes: dict[str, Number], chip: Chip, spans: dict[str, Number] | None = None, pods: tuple[str, ...] = ()
 ) -> Mesh:
-    """A mesh on ideal wires of a torus: each axis is a ring that uses `spans` whole axes of the hardware (1 if not said),
-    which is how the book counts M_X; the axes named in `pods` run over the data-centre network instead.
+    """A mesh on ideal wires of a torus: each axis is a ring that uses `spans` whole axes of the hardware (1 if not
+    said), which is how the book counts M_X; the axes named in `pods` run over the data-centre network instead.
 
     For a mesh on the wires of a real slice use `dragonscale.sharding.mesh.make_mesh`.
     """
@@ -117,8 +117,8 @@ def ring_mesh(
 
 
 def abstract_torus(peak: Number, axis: Number, dcn: Number | None = None, title: str = "a chip") -> Chip:
-    """A chip that is only letters: `peak` FLOP/s, `axis` bytes per second over both directions of one axis of its torus,
-    and `dcn` out of the pod."""
+    """A chip that is only letters: `peak` FLOP/s, `axis` bytes per second over both directions of one axis of its
+    torus, and `dcn` out of the pod."""
     from dragonscale.hardware.chip import Memory
 
     torus = Torus(3, axis / 2, 0.0, (), "always", ())

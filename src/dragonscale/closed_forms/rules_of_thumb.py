@@ -73,8 +73,8 @@ def run_cost(chips: Number, seconds: Number, usd_per_chip_hour: Number) -> Numbe
 
 
 def stage_utilisation(stages: Number, microbatches: Number = 1, schedule: str = "gpipe", virtual: Number = 1) -> Number:
-    """The part of a step in which a pipeline stage works, if stages are equal and backward takes twice as long as forward
-    (half of it for the weights).
+    """The part of a step in which a pipeline stage works, if stages are equal and backward takes twice as long as
+    forward (half of it for the weights).
 
     >>> stage_utilisation(8), stage_utilisation(8, 32)
     (0.125, 0.8205128205128205)

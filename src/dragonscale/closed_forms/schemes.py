@@ -1,10 +1,10 @@
 """A parallelism as its shardings: what a layer sends, forward and backward, and what it waits for.
 
-A scheme is a chain of matrix multiplications in the book's notation. Which mesh axis computes over which dim follows from
-it: an axis that splits a hidden dim (one that is neither in the input nor in the output) computes over that dim, which
-is tensor parallelism; an axis that splits the tokens computes over tokens, which is data parallelism, and whatever
-weights it splits are gathered first (FSDP). Everything else is derived: the backward pass, the collectives, and which of
-them can travel at any time.
+A scheme is a chain of matrix multiplications in the book's notation. Which mesh axis computes over which dim follows
+from it: an axis that splits a hidden dim (one that is neither in the input nor in the output) computes over that dim,
+which is tensor parallelism; an axis that splits the tokens computes over tokens, which is data parallelism, and
+whatever weights it splits are gathered first (FSDP). Everything else is derived: the backward pass, the collectives,
+and which of them can travel at any time.
 
 >>> scheme = read_scheme("fsdp+tp")
 >>> scheme.owners
@@ -136,7 +136,8 @@ def read_scheme(text: str) -> Scheme:
 
 
 def find_owners(lines: list[Einsum]) -> dict[str, str]:
-    """The dim that each mesh axis computes over: a hidden one if it splits one, then the tokens, then whatever it splits."""
+    """The dim that each mesh axis computes over: a hidden one if it splits one, then the tokens, then whatever it
+    splits."""
     arrays = [array for line in lines for array in (*line.operands, line.output)]
     outside = {*lines[0].operands[0].names, *lines[-1].output.names}
     tokens = _tokens(lines)

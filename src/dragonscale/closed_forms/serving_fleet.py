@@ -1,7 +1,7 @@
 """What fits, how fast it turns over, how many of each pool, and what a token costs.
 
-The quantities that a plan of serving comes down to once the times of its phases are known, by whatever model: the book's
-floors (`limits`) or expected times. Floats, arrays or symbols throughout.
+The quantities that a plan of serving comes down to once the times of its phases are known, by whatever model: the
+book's floors (`limits`) or expected times. Floats, arrays or symbols throughout.
 
 >>> largest_batch(8 * 16e9, 70e9, 163840 * 8192)
 43
@@ -11,7 +11,8 @@ from dragonscale.numbers import Number, floor, maximum
 
 
 def free_bytes(memory: Number, weights: Number, reserved: Number = 0) -> Number:
-    """Bytes left for caches beside the weights and whatever else is `reserved`; below 0 where the weights do not fit."""
+    """Bytes left for caches beside the weights and whatever else is `reserved`; below 0 where the weights do not fit.
+    Bytes left for caches beside the weights and whatever else is `reserved`; below 0 where the weights do not fit."""
     return memory - weights - reserved
 
 

@@ -1,10 +1,12 @@
-"""How far one replica of a model can be split for serving (book, chapter 7), for a layer of two matrices D x F and F x D.
+"""How far one replica of a model can be split for serving (book, chapter 7), for a layer of two matrices D x F and F x
+D.
 
 Prefill is training's forward pass: tensor parallelism helps until its collectives take longer than the matmuls, at a
-degree of F/alpha for each axis of the torus. A decode step with a small batch waits for its weights instead, and a higher degree means
-fewer bytes for each chip, until the collectives take longer than that: at F/(B·beta), beta being the bandwidth of HBM over that
-of an axis. Splitting the width as well (2D weight-stationary) makes what is sent shrink with more chips, and is worth it from 18·F/D
-chips on a 3D torus. `W` is both directions of an axis; `wire` the format of activations between chips.
+degree of F/alpha for each axis of the torus. A decode step with a small batch waits for its weights instead, and a
+higher degree means fewer bytes for each chip, until the collectives take longer than that: at F/(B·beta), beta being
+the bandwidth of HBM over that of an axis. Splitting the width as well (2D weight-stationary) makes what is sent shrink
+with more chips, and is worth it from 18·F/D chips on a 3D torus. `W` is both directions of an axis; `wire` the format
+of activations between chips.
 
 >>> from dragonscale.hardware import load_chip
 >>> v5e = load_chip("v5e")
@@ -67,7 +69,8 @@ def two_axes(
     rate: Number,
     axes: tuple[Number, Number] = (1, 2),
 ) -> Number:
-    """2D weight-stationary: D over `degrees[0]` chips and F over `degrees[1]`; each side gathers and sums over the other's axis."""
+    """2D weight-stationary: D over `degrees[0]` chips and F over `degrees[1]`; each side gathers and sums over the
+    other's axis."""
     (x, y), (over_x, over_y) = degrees, axes
     return 4 * batch / rate * (d / (x * over_y) + f / (y * over_x))
 
@@ -84,7 +87,8 @@ class BestSplit2D:
 def best_two_axes(
     batch: Number, d: Number, f: Number, chips: Number, rate: Number, axes: tuple[Number, Number] = (1, 2)
 ) -> BestSplit2D:
-    """2D weight-stationary at its best split of `chips` chips: X = sqrt(N·D·M_X/(F·M_Y)), Y = N/X, and 8B·sqrt(D·F/(N·M_X·M_Y))/W.
+    """2D weight-stationary at its best split of `chips` chips: X = sqrt(N·D·M_X/(F·M_Y)), Y = N/X, and
+    8B·sqrt(D·F/(N·M_X·M_Y))/W.
 
     M_X and M_Y are the `axes` of the torus on either side. X is not rounded to what a slice has.
 
@@ -105,14 +109,15 @@ def prefill_degree(width: Number, chip: Chip, axes: Number = 1, compute: str = "
 def decode_degree(
     width: Number, batch: Number, chip: Chip, axes: Number = 1, weights: str = "bf16", wire: str = "bf16"
 ) -> Number:
-    """The largest degree at which a decode step that waits for its weights still hides its collectives: M·F·W/(B·W_hbm)."""
+    """The largest degree at which a decode step that waits for its weights still hides its collectives:
+    M·F·W/(B·W_hbm)."""
     loading = layer_loading(1, width, 1, chip.bandwidth("hbm"), weights)
     return loading / one_axis(batch, 1, axis_rate(chip), axes, wire)
 
 
 def chips_for_2d(ratio: Number, axes: tuple[Number, Number] = (1, 2)) -> Number:
-    """Chips from which splitting both dims of the weights sends less than splitting one, at its best split; `ratio` is F/D,
-    and `axes` are the axes of the torus for the width D and for F (all of them together serve the 1D scheme)."""
+    """Chips from which splitting both dims of the weights sends less than splitting one, at its best split; `ratio` is
+    F/D, and `axes` are the axes of the torus for the width D and for F (all of them together serve the 1D scheme)."""
     x, y = axes
     return 4 * ratio * (x + y) ** 2 / (x * y)
 
@@ -120,10 +125,10 @@ def chips_for_2d(ratio: Number, axes: tuple[Number, Number] = (1, 2)) -> Number:
 def decode_attention_moves(spread: str = "batch") -> tuple[Step, ...]:
     """The collectives of one layer's attention in a decode step, from queries to the residual stream.
 
-    Queries arrive split over their heads by Y and Z, as the matmul with W_Q leaves them; the cache has only as many heads
-    as Y has chips. What Z does with it (`spread`) is one of the plan's: keep replicas; hold every Z-th sequence, so that queries
-    are exchanged for sequences and back; or hold a part of each sequence, so that queries are gathered, and the parts of
-    the softmax added up.
+    Queries arrive split over their heads by Y and Z, as the matmul with W_Q leaves them; the cache has only as many
+    heads as Y has chips. What Z does with it (`spread`) is one of the plan's: keep replicas; hold every Z-th sequence,
+    so that queries are exchanged for sequences and back; or hold a part of each sequence, so that queries are gathered,
+    and the parts of the softmax added up.
     """
     if spread not in SPREADS:
         raise unknown("spread", spread, SPREADS)

@@ -1,8 +1,9 @@
 """Speculation on the back of an envelope: what a loop of drafting and verifying yields, and when it is free.
 
-A loop drafts K tokens and verifies them in one pass of the target. Verified tokens are kept up to the first wrong one, which
-the target corrects; if none is wrong the target adds one. So a loop yields between 1 and K+1 tokens. If each draft is right
-with probability `a`, whatever came before, the mean is 1 + a + … + a^K; measured acceptances follow this closely.
+A loop drafts K tokens and verifies them in one pass of the target. Verified tokens are kept up to the first wrong one,
+which the target corrects; if none is wrong the target adds one. So a loop yields between 1 and K+1 tokens. If each
+draft is right with probability `a`, whatever came before, the mean is 1 + a + … + a^K; measured acceptances follow this
+closely.
 
 >>> round(tokens_per_loop(0.75, 3), 3), kept_tokens(4, first_wrong=3), kept_tokens(4)
 (2.734, 3, 5)
@@ -25,8 +26,8 @@ def kept_tokens(drafts: int, first_wrong: int | None = None) -> int:
 
 
 def loop_seconds(target: Number, draft: Number, drafts: Number) -> Number:
-    """One loop: the drafts one after the other, then one pass of the target, which takes as long as for a single token while
-    the tokens to verify stay below the critical batch."""
+    """One loop: the drafts one after the other, then one pass of the target, which takes as long as for a single token
+    while the tokens to verify stay below the critical batch."""
     return target + draft * drafts
 
 
@@ -44,8 +45,8 @@ def best_drafts(target: Number, draft: Number, acceptance: Number, most: int = 1
 
 
 def free_drafts(batch: Number, critical: Number) -> Number:
-    """Drafts per sequence that cost the target nothing to verify, not rounded: with them the batch has as many tokens as
-    compute needs to bind. Below 0 the batch alone has more.
+    """Drafts per sequence that cost the target nothing to verify, not rounded: with them the batch has as many tokens
+    as compute needs to bind. Below 0 the batch alone has more.
 
     >>> free_drafts(48, 240)
     4.0

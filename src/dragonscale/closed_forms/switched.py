@@ -39,9 +39,9 @@ def dp_tokens(
 ) -> Number:
     """Tokens of a step for each GPU from which data parallelism hides its gradients under the backward pass.
 
-    `split` neighbouring GPUs hold one copy of the model (TP times PP, or EP): each reduces a part of the gradients, with
-    as many other groups on the same links. `in_network`: the switches add (SHARP). An MoE has gradients of all experts and
-    FLOPs of those that a token picks: `sparsity` is E/k.
+    `split` neighbouring GPUs hold one copy of the model (TP times PP, or EP): each reduces a part of the gradients,
+    with as many other groups on the same links. `in_network`: the switches add (SHARP). An MoE has gradients of all
+    experts and FLOPs of those that a token picks: `sparsity` is E/k.
     """
     group = Switches(gpus / split, _levels(chip), stride=split)
     options = Options(exact=exact, in_network=in_network)

@@ -5,6 +5,18 @@ from dragonscale.collectives.group import Group, Ring, Rings, Stacked, Switches,
 from dragonscale.collectives.transfer import gather_time, transfer_time
 
 __all__ = [
-    "BOOK", "EXACT", "Group", "Options", "Ring", "Rings", "Seconds", "Stacked", "Switches", "Wide", "collective_time",
-    "gather_time", "transfer_time", "wire_bytes",
-]  # fmt: skip
+    "BOOK",
+    "EXACT",
+    "Group",
+    "Options",
+    "Ring",
+    "Rings",
+    "Seconds",
+    "Stacked",
+    "Switches",
+    "Wide",
+    "collective_time",
+    "gather_time",
+    "transfer_time",
+    "wire_bytes",
+]

@@ -163,8 +163,8 @@ def _over_dcn(kind: str, volume: Number, group: Wide, options: Options) -> Secon
 
 
 def stages(kind: str, volume: Number, group: Stacked) -> list[tuple[int, str, Number, Group]]:
-    """A collective over two wirings, hierarchically: how often, what, of how many bytes and over which; the outer wiring
-    only ever carries one chip's part of the array."""
+    """A collective over two wirings, hierarchically: how often, what, of how many bytes and over which; the outer
+    wiring only ever carries one chip's part of the array."""
     inner, outer, part = group.inner, group.outer, volume / group.inner.size
     if kind == "all_reduce":
         return [(2, "reduce_scatter", volume, inner), (1, kind, part, outer)]

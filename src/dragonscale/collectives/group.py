@@ -26,8 +26,8 @@ def present(size: Number) -> Number:
 
 @dataclass(frozen=True)
 class Ring:
-    """One torus axis, or a part of one: `share` is the part of its links' bandwidth this group may use, since so many such groups lie
-    side by side; `axis` says which of the torus's axes it is, counted from 0 (-1: one of its own)."""
+    """One torus axis, or a part of one: `share` is the part of its links' bandwidth this group may use, since so many
+    such groups lie side by side; `axis` says which of the torus's axes it is, counted from 0 (-1: one of its own)."""
 
     size: Number
     wrap: Number = True
@@ -55,8 +55,8 @@ MOST_AXES = 3
 
 
 def joined(rings: tuple[Ring, ...]) -> tuple[Ring, ...]:
-    """Parts of one torus axis that follow each other, as the one ring or line that they are: a group of 2 chips inside a group of 2
-    has the links of a line of 4, and no more.
+    """Parts of one torus axis that follow each other, as the one ring or line that they are: a group of 2 chips inside
+    a group of 2 has the links of a line of 4, and no more.
 
     >>> [
     ...     (ring.size, ring.share)

@@ -11,16 +11,17 @@ stop growing at the size of a buffer, and from there the pipeline costs a consta
 2√(ramp·t) and ends as t + 2·ramp. One number, `ramp`, describes the whole way from latency to bandwidth. Bytes that
 never leave the chip (its own part of an AllGather) still have to be copied, at `copy` bytes per second.
 
-Libraries change protocol on the way: from flags in every word, quick but wasteful, to whole buffers handed over. Where a
-chip's part is longer than `switch` bytes, each step of a ring waits at least `stall` for its buffer, and (stall · steps)²
-stands under the root with the rest: a visible step in measured curves, gone once the wires are the slower. (Only inside
-a node; between nodes the measurements show none.)
+Libraries change protocol on the way: from flags in every word, quick but wasteful, to whole buffers handed over. Where
+a chip's part is longer than `switch` bytes, each step of a ring waits at least `stall` for its buffer, and (stall ·
+steps)² stands under the root with the rest: a visible step in measured curves, gone once the wires are the slower.
+(Only inside a node; between nodes the measurements show none.)
 
 The bytes are those of the algorithms that libraries use, never fewer than the bound's:
 
 - *ring*: one flat ring through all chips. Each link, inside a node or between nodes, carries V(N−1)/N, twice for an
   AllReduce. Between M nodes the bound needs only V(M−1)/M: half as much for two nodes.
-- *tree* (AllReduce between nodes): V up and V down at inner nodes, but only V for exactly two nodes, which is why results
+- *tree* (AllReduce between nodes): V up and V down at inner nodes, but only V for exactly two nodes, which is why
+  results
   on two nodes flatter.
 - *in_network* (NVLS): switches add and multicast, so a chip sends and receives V + V/N.
 - *direct*: AllToAll and permute, every pair at once.
@@ -73,8 +74,8 @@ class Tier:
 
 @dataclass(frozen=True)
 class Profile:
-    """The tiers of one system: inside the node, between nodes (`rail` when only one chip of each node takes part), along
-    a torus, and across the data centre; and whose kernels run (`nccl`, or an implementation some tier knows)."""
+    """The tiers of one system: inside the node, between nodes (`rail` when only one chip of each node takes part),
+    along a torus, and across the data centre; and whose kernels run (`nccl`, or an implementation some tier knows)."""
 
     domain: Tier
     fabric: Tier
@@ -95,8 +96,8 @@ class Profile:
 def expected_time(kind: str, volume: Number, group: Group, profile: Profile, options: Options = BOOK) -> Number:
     """Seconds that one collective is expected to take.
 
-    `volume`, `kind` and `options` mean what they mean for `collective_time`; the result is never below the bandwidth term
-    that it gives with `Options(exact=True)`.
+    `volume`, `kind` and `options` mean what they mean for `collective_time`; the result is never below the bandwidth
+    term that it gives with `Options(exact=True)`.
     """
     if kind not in KINDS:
         raise unknown("collective", kind, KINDS)

@@ -1,7 +1,7 @@
 """Efficiency profiles as TOML files, one per network, and the choice of those that fit a chip.
 
-A file describes one tier: `domain` (inside a node or rack), `fabric` (between nodes), `rail` (between nodes, one chip of
-each), `torus` or `wide`. It names the chips it was measured on and, between nodes, the transports. Every algorithm's
+A file describes one tier: `domain` (inside a node or rack), `fabric` (between nodes), `rail` (between nodes, one chip
+of each), `torus` or `wide`. It names the chips it was measured on and, between nodes, the transports. Every algorithm's
 table says what its constants rest on: the source, how many measurements, and the error they leave. A chip nobody has
 measured gets the file that lists no chips: the generic one of the tier, which says what it rests on.
 """

@@ -47,7 +47,8 @@ def switch_traffic(kind: str, volume: Number, fans: tuple[Number, ...], tier: in
     enters a switch once and leaves it towards each child, and a ReduceScatter is the reverse.
 
     >>> switch_traffic("all_gather", 1e9, (8, 32), tier=0), switch_traffic("all_gather", 1e9, (8, 32), tier=1)
-    (SwitchTraffic(ingress=1000000000.0, egress=8000000000.0), SwitchTraffic(ingress=1000000000.0, egress=31000000000.0))
+    (SwitchTraffic(ingress=1000000000.0, egress=8000000000.0), SwitchTraffic(ingress=1000000000.0,
+    egress=31000000000.0))
     >>> switch_traffic("all_reduce", 1e9, (8,))
     SwitchTraffic(ingress=8000000000.0, egress=8000000000.0)
     """

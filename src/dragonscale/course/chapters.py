@@ -27,9 +27,15 @@ CHAPTERS: tuple[Chapter, ...] = (
     Chapter("sharding", "Sharding", "Arrays split over a mesh: which collectives a matmul needs.", "sharding"),
     Chapter("transformers", "Transformers", "Parameters, FLOPs and caches of a model, by hand.", "transformers"),
     Chapter("training", "Training", "DP, FSDP, TP and pipelines: when each becomes bound by the network.", "training"),
-    Chapter("llama3-training", "Training LLaMA-3", "A 70B model on TPU pods: memory, days, the split.", "applied-training"),
-    Chapter("inference", "Inference", "Prefill and decode, KV caches, batches, latency against throughput.", "inference"),
-    Chapter("llama3-serving", "Serving LLaMA-3", "A 70B model on small slices: how fast, how cheap.", "applied-inference"),
+    Chapter(
+        "llama3-training", "Training LLaMA-3", "A 70B model on TPU pods: memory, days, the split.", "applied-training"
+    ),
+    Chapter(
+        "inference", "Inference", "Prefill and decode, KV caches, batches, latency against throughput.", "inference"
+    ),
+    Chapter(
+        "llama3-serving", "Serving LLaMA-3", "A 70B model on small slices: how fast, how cheap.", "applied-inference"
+    ),
     Chapter("profiling", "Profiling", "HLO and traces: what is far from its roofline, and why.", "profiling"),
     Chapter("jax", "JAX", "Shardings as programs: what lies where, what overlaps.", "jax-stuff"),
     Chapter("gpus", "GPUs", "SMs, NVLink and fat trees, and what they change.", "gpus"),
@@ -39,7 +45,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     Chapter("formats", "FP8 and FP4", "Smaller numbers: what gets faster, what does not."),
     Chapter("finetuning", "Fine-tuning", "Full, LoRA and QLoRA: what must be held, what is computed."),
     Chapter("goodput", "Goodput", "Failures, checkpoints and SLOs: what is left of the peak."),
-)  # fmt: skip
+)
 
 
 def find_chapter(slug: str) -> Chapter:

@@ -1,8 +1,8 @@
 """What a reader answers, read and judged.
 
-An answer is a quantity (`1.1ms`, `16 GiB`, `4.2e12 FLOP/s`, `240`), a sum that the calculator works out (`2*64*8192*28672 / v5e.bf16`), or
-one of the options, by its words or its letter. Within the tolerance it is right, unless it is what a usual mistake gives; then the mistake is told. A whole number
-(chips, hops) must be met exactly.
+An answer is a quantity (`1.1ms`, `16 GiB`, `4.2e12 FLOP/s`, `240`), a sum that the calculator works out
+(`2*64*8192*28672 / v5e.bf16`), or one of the options, by its words or its letter. Within the tolerance it is right,
+unless it is what a usual mistake gives; then the mistake is told. A whole number (chips, hops) must be met exactly.
 """
 
 import math
@@ -15,10 +15,18 @@ from dragonscale.units import UNITS, parse
 
 LETTERS = "abcdefghij"
 WANTED = {
-    "count": "a number", "count/s": "a rate per second", "bytes": "a size, such as 16GB", "bytes/s": "a bandwidth, such as 900GB/s",
-    "FLOP": "FLOPs, such as 6e24FLOP", "FLOP/s": "a rate, such as 197TFLOP/s", "s": "a time, such as 1.2ms", "Hz": "a frequency, such as 1.5GHz",
-    "USD": "dollars, such as $1.2", "USD/h": "dollars per hour, such as $2/h", "W": "a power, such as 700W",
-}  # fmt: skip
+    "count": "a number",
+    "count/s": "a rate per second",
+    "bytes": "a size, such as 16GB",
+    "bytes/s": "a bandwidth, such as 900GB/s",
+    "FLOP": "FLOPs, such as 6e24FLOP",
+    "FLOP/s": "a rate, such as 197TFLOP/s",
+    "s": "a time, such as 1.2ms",
+    "Hz": "a frequency, such as 1.5GHz",
+    "USD": "dollars, such as $1.2",
+    "USD/h": "dollars per hour, such as $2/h",
+    "W": "a power, such as 700W",
+}
 """What an answer looks like, by its dimension."""
 
 
@@ -171,7 +179,7 @@ _FACTORS = (
     (0.5, "It is half of the right value."),
     (8.0, "It is eight times the right value."),
     (1 / 8, "It is an eighth of the right value."),
-)  # fmt: skip
+)
 
 
 def _missed(value: float, answer: float, dimension: str) -> str:

@@ -1,6 +1,7 @@
 """What a reader has solved, kept in one JSON file.
 
-    {"version": 1, "problems": {"rooflines.time-of-flops": {"right": 2, "wrong": 1, "last": "2026-11-17", "seeds": [0, 7]}}}
+    {"version": 1, "problems": {"rooflines.time-of-flops": {"right": 2, "wrong": 1, "last": "2026-11-17", "seeds": [0,
+    7]}}}
 
 The file is written whole or not at all. One that cannot be read is refused and left as it is.
 """
@@ -68,7 +69,8 @@ def read_progress(path: Path) -> Progress:
         read = msgspec.json.decode(text, type=Progress)
     except msgspec.MsgspecError as error:
         raise InputError(
-            f"{shorten(str(path))} is not a progress file of `dscale learn` ({error}); move it away, or name another with --progress."
+            f"{shorten(str(path))} is not a progress file of `dscale learn` ({error}); move it away, or name "
+            "another with --progress."
         ) from None
     if read.version != VERSION:
         raise InputError(f"{shorten(str(path))} is of version {read.version}, and this program writes {VERSION}.")

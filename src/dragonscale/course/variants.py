@@ -71,7 +71,8 @@ def told_well(posed: Posed) -> Posed:
 
 
 def merged(posed: Posed) -> tuple[Trap, ...]:
-    """The traps, those that no answer can tell apart as one: which of the mistakes was made is not known, so both are told.
+    """The traps, those that no answer can tell apart as one: which of the mistakes was made is not known, so both are
+    told.
 
     >>> posed = Posed(
     ...     "How many bytes?", 8.0, traps=(Trap(4.0, "bf16 is two bytes."), Trap(4.0, "There are two of them."))

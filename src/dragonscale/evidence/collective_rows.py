@@ -36,10 +36,14 @@ def published_case(row: Row, place: int) -> CollectiveRow:
     algorithm, bus = number(row["algbw_GBps"]), number(row["busbw_GBps"])
     sent = (message, algorithm) if algorithm else (wire_bytes(kind, volume, size), bus)
     return CollectiveRow(
-        **shared, **_nodes(row, chip, size, stated), bytes=volume, message=message, transport=stated.transport,
+        **shared,
+        **_nodes(row, chip, size, stated),
+        bytes=volume,
+        message=message,
+        transport=stated.transport,
         seconds=_seconds(row, *sent),
         in_network=_in_network(row["algorithm"], row["dtype"]),
-    )  # fmt: skip
+    )
 
 
 def database_case(row: Row, _place: int) -> CollectiveRow:
@@ -56,10 +60,18 @@ def database_case(row: Row, _place: int) -> CollectiveRow:
     skip_if(library not in (*implementations(), "nccl"), f"no model of the library {row['impl'][:40]!r}")
     labels = (row["system"], row["impl"], row["op_name"], row["dtype"], str(size), row["bytes"])
     return CollectiveRow(
-        id="/".join(labels), source=row["impl"], chip=chip.name, collective=kind, library=library, ranks=size,
-        bytes=message * size if kind == "all_to_all" else message, message=message, seconds=latency / 1e6,
-        transport="ib", in_network=_in_network("", row["dtype"]),
-    )  # fmt: skip
+        id="/".join(labels),
+        source=row["impl"],
+        chip=chip.name,
+        collective=kind,
+        library=library,
+        ranks=size,
+        bytes=message * size if kind == "all_to_all" else message,
+        message=message,
+        seconds=latency / 1e6,
+        transport="ib",
+        in_network=_in_network("", row["dtype"]),
+    )
 
 
 FORMS = (

@@ -28,9 +28,19 @@ from dragonscale.models.transformer import Transformer
 GEMMA_PERIOD = 6
 """Gemma has five sliding layers for each global one."""
 DIMS = (
-    "layers", "d_model", "d_ff", "n_heads", "n_kv_heads", "head_dim", "vocab", "experts", "topk", "shared_experts",
-    "moe_d_ff", "dense_layers",
-)  # fmt: skip
+    "layers",
+    "d_model",
+    "d_ff",
+    "n_heads",
+    "n_kv_heads",
+    "head_dim",
+    "vocab",
+    "experts",
+    "topk",
+    "shared_experts",
+    "moe_d_ff",
+    "dense_layers",
+)
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):

@@ -120,8 +120,8 @@ def full_load(case: InferenceCase, plan: ServingPlan) -> float:
 
 
 def in_waves(deployment: Deployment, most: float, row: InferenceRow) -> float:
-    """Tokens per second of so many equal requests that are all there from the start: they run in waves of as many as there is
-    room for, and the last wave has what is left."""
+    """Tokens per second of so many equal requests that are all there from the start: they run in waves of as many as
+    there is room for, and the last wave has what is left."""
     full = min(float(steady(deployment, min(most, row.requests), row.prompt, row.output).batch), row.requests)
     waves, rest = divmod(row.requests, full)
     sizes = numpy.array([full, max(rest, 1.0)])

@@ -22,9 +22,14 @@ from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
 LATENCIES = ("static_batch", "prefill_only", "decode_only")
 RATES = (
-    "prefill_throughput", "decode_throughput", "max_throughput", "serving", "mlperf_offline", "mlperf_server",
+    "prefill_throughput",
+    "decode_throughput",
+    "max_throughput",
+    "serving",
+    "mlperf_offline",
+    "mlperf_server",
     "mlperf_interactive",
-)  # fmt: skip
+)
 
 
 class InferenceRow(Described, frozen=True, kw_only=True):
@@ -33,9 +38,9 @@ class InferenceRow(Described, frozen=True, kw_only=True):
     must choose. `prompt` and `output` are mean lengths; `spread` is the half-width of their uniform
     distribution as a part of the mean. `slots` caps the sequences decoded at once, `cache_length`
     is the fixed length of every slot's cache, `clients` the requests in flight, `requests` how many
-    there were in all (without clients: all of them queued from the start), `tokens_per_pass` the most tokens of an iteration
-    (0: the engine's). `ttft_limit` and `tpot_limit` are what 99 of 100 requests must keep.
-    `memory_bytes` were in use on a chip."""
+    there were in all (without clients: all of them queued from the start), `tokens_per_pass` the most tokens of an
+    iteration (0: the engine's). `ttft_limit` and `tpot_limit` are what 99 of 100 requests must keep. `memory_bytes`
+    were in use on a chip."""
 
     scenario: str
     engine: str
@@ -101,12 +106,25 @@ def published_case(row: Row, place: int) -> InferenceRow:
     noted = {name: value or _launched(row, scenario, prompt, output).get(name, 0) for name, value in noted.items()}
     batch = needed(row, "batch") if latency else count(row, "batch")
     return InferenceRow(
-        **shared, **where, **formats, **noted, inferred="; ".join((*guessed, *assumed, *more)), scenario=scenario,
-        engine=engine, plan=str(plan or ""), batch=batch, prompt=prompt, output=output, measured=_measured(row, chips),
-        clients=count(row, "concurrency"), slots=batch if scenario == "serving" and engine == "jetstream" else 0,
-        spread=float(hint(row, "spread") or 0.0), ttft_limit=first, tpot_limit=each,
+        **shared,
+        **where,
+        **formats,
+        **noted,
+        inferred="; ".join((*guessed, *assumed, *more)),
+        scenario=scenario,
+        engine=engine,
+        plan=str(plan or ""),
+        batch=batch,
+        prompt=prompt,
+        output=output,
+        measured=_measured(row, chips),
+        clients=count(row, "concurrency"),
+        slots=batch if scenario == "serving" and engine == "jetstream" else 0,
+        spread=float(hint(row, "spread") or 0.0),
+        ttft_limit=first,
+        tpot_limit=each,
         memory_bytes=(number(row.get("mem_gb")) or 0.0) * 1e9,
-    )  # fmt: skip
+    )
 
 
 FORMS = (
@@ -136,7 +154,8 @@ def engine_of(source: str, notes: str = "", alone: bool = False) -> tuple[str, t
 
 
 def _launched(row: Row, scenario: str, prompt: int, output: int) -> dict[str, int]:
-    """What sources say in one place of all their runs: how many requests were queued, and the tokens of an iteration."""
+    """What sources say in one place of all their runs: how many requests were queued, and the tokens of an iteration.
+    What sources say in one place of all their runs: how many requests were queued, and the tokens of an iteration."""
     known = words("inference")
     if scenario == "max_throughput" and re.search(known["queued"]["source"], row["source"]):
         return {"requests": known["queued"].get(f"{prompt}/{output}", 0)}
@@ -176,7 +195,8 @@ def plan_of(
     """How the model was split, or None if the source does not say, and what was assumed. A measured
     latency is taken to be that of all chips together."""
     if hint(row, "stationary"):
-        # A hidden dim of four times the width is cut into 2√n parts and the width into √n/2 (the paper's section 3.2.2).
+        # A hidden dim of four times the width is cut into 2√n parts and the width into √n/2 (the paper's section
+        # 3.2.2).
         width = 1
         while width * width * 4 < chips:
             width *= 2

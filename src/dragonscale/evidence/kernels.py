@@ -145,9 +145,14 @@ def predict_alike(key: KernelKey, sizes: Sequence[Any], profile: KernelProfile) 
         return decode_attention_seconds(*sizes, **common, warm=True)
     *experts, chips, tensor = sizes
     return grouped_matmul_seconds(
-        *experts, **common, chips=chips, tensor=tensor, routing=key.routing, gated=key.gated,
+        *experts,
+        **common,
+        chips=chips,
+        tensor=tensor,
+        routing=key.routing,
+        gated=key.gated,
         implementation=key.implementation,
-    )  # fmt: skip
+    )
 
 
 def sizes_of(cases: Sequence[KernelCase]) -> "list[numpy.ndarray]":

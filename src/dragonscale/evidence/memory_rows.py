@@ -2,9 +2,8 @@
 counter showed, or whether the run ran or ran out.
 
 Counters: `max_allocated` is the peak of live tensors, `max_reserved` what the allocator had taken.
-What a driver shows (`nvidia-smi`) holds whatever the cache has taken, and is not scored. A blank parallel size is 1 where the
-others multiply to the number of chips. Rows that name a known model take its dims where they state
-none."""
+What a driver shows (`nvidia-smi`) holds whatever the cache has taken, and is not scored. A blank parallel size is 1
+where the others multiply to the number of chips. Rows that name a known model take its dims where they state none."""
 
 import math
 import re
@@ -85,9 +84,17 @@ def published_run(row: Row, place: int) -> MeasuredPeak:
     plan, batch = _plan(row, chips, stack)
     where = machine(row | {"chip": name, "interconnect": ""}, chip_of(name), chips)
     return MeasuredPeak(
-        **_model(row, place), **where, stack=stack, plan=str(plan), batch=batch, seq=seq, method=row["method"],
-        counter=counter, peak_bytes=(peak or 0.0) * 2**30, outcome=outcome,
-    )  # fmt: skip
+        **_model(row, place),
+        **where,
+        stack=stack,
+        plan=str(plan),
+        batch=batch,
+        seq=seq,
+        method=row["method"],
+        counter=counter,
+        peak_bytes=(peak or 0.0) * 2**30,
+        outcome=outcome,
+    )
 
 
 FORMS = (

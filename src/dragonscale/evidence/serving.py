@@ -91,7 +91,8 @@ def front_seconds(run: ServedRun, request_seconds: float, times: StepTimes, pace
             recipe.balance, run.plan.data, max(row.clients // run.plan.data, 1), tokens, each, recipe.batching
         )
     elif recipe.wait:
-        # Sums of random prompts pass the wanted one half a prompt late on average; the first prompt waits for the others.
+        # Sums of random prompts pass the wanted one half a prompt late on average; the first prompt waits for the
+        # others.
         others = (recipe.wait_ratio * run.budget - row.clients) / mean - 0.5
         held = gathered(recipe.wait, max(others, 0.0), tokens / row.clients)
     if held:
@@ -160,8 +161,8 @@ def _deployed(run: ServedRun) -> tuple[object, ...]:
 
 
 def validate(path: str | Path, engine: str = "") -> ScoreReport:
-    """Score every row of a file of measured serving runs, each by its own engine as it was launched, or all by one as it is
-    shipped."""
+    """Score every row of a file of measured serving runs, each by its own engine as it was launched, or all by one as
+    it is shipped."""
     runs, reasons = served_runs(path)
     if engine:
         known_engine(engine)

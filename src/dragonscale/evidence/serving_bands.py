@@ -1,9 +1,9 @@
-"""Bands of expected latencies and rates of servers from how far measured runs were from them, and whether they hold for what
-was left out.
+"""Bands of expected latencies and rates of servers from how far measured runs were from them, and whether they hold for
+what was left out.
 
-Quantiles of log(measured / expected) for every kind of run (`dragonscale.serving.bands`); a kind leans on the next wider one as
-if that lent it `LENT` runs. The runs of a model on a chip share what is wrong about them, so these are left out together; for a
-chip of which nothing was measured, all runs of a generation of chips are."""
+Quantiles of log(measured / expected) for every kind of run (`dragonscale.serving.bands`); a kind leans on the next
+wider one as if that lent it `LENT` runs. The runs of a model on a chip share what is wrong about them, so these are
+left out together; for a chip of which nothing was measured, all runs of a generation of chips are."""
 
 import math
 import statistics
@@ -18,8 +18,8 @@ from dragonscale.serving.bands import MEASURES, Kinds, ServedKind, band_of, tabl
 from dragonscale.training.bands import NOMINAL
 
 STRETCHES = (1.5, 1.75, 2.0, 2.5, 3.0)
-"""Generations that were left out had their kernels fitted all the same; chosen ones can be further off, so bands of chips with
-them are half as wide again at least. This is a judgement: nothing measured says it."""
+"""Generations that were left out had their kernels fitted all the same; chosen ones can be further off, so bands of
+chips with them are half as wide again at least. This is a judgement: nothing measured says it."""
 FEWEST_GROUPS = 5
 """(model, chip) pairs that a file must have for bands without one of them to say anything."""
 
@@ -39,8 +39,8 @@ class ServedResidual:
 
 
 def served_residuals(judged: Iterable[tuple[ServedRun, tuple[float, float]]]) -> dict[str, list[ServedResidual]]:
-    """How far measured servers were from what was expected of them: TPOT, TTFT, and tokens per second, which follow from both
-    in a closed loop."""
+    """How far measured servers were from what was expected of them: TPOT, TTFT, and tokens per second, which follow
+    from both in a closed loop."""
     found: dict[str, list[ServedResidual]] = {measure: [] for measure in MEASURES}
     for run, (first, each) in judged:
         row, kind = run.row, ServedKind(run.row.chip, run.engine.name, run.moe)
@@ -66,8 +66,8 @@ def inference_residuals(judged: Iterable[tuple[InferenceCase, float]]) -> dict[s
 
 
 def kinds_of(residuals: Sequence[ServedResidual], tail: float) -> dict[str, dict[str, float]]:
-    """A table of `errors.toml`: the runs of every kind, the band that leaves `tail` of them out on each side, and the median
-    error."""
+    """A table of `errors.toml`: the runs of every kind, the band that leaves `tail` of them out on each side, and the
+    median error."""
     logs: dict[str, list[float]] = {}
     wider: dict[str, str] = {}
     for one in residuals:
@@ -101,9 +101,12 @@ def inside(one: ServedResidual, measure: str, kinds: Kinds | None = None, stretc
 
 
 def left_out(
-    residuals: Sequence[ServedResidual], measure: str, tail: float, label: Callable[[ServedResidual], str],
+    residuals: Sequence[ServedResidual],
+    measure: str,
+    tail: float,
+    label: Callable[[ServedResidual], str],
     stretch: float = 1.0,
-) -> list[bool]:  # fmt: skip
+) -> list[bool]:
     """Whether each run lies in the band of its kind as the runs with other labels have it."""
     labels = {label(one) for one in residuals}
     without = {name: kinds_of([one for one in residuals if label(one) != name], tail) for name in labels}
@@ -111,8 +114,8 @@ def left_out(
 
 
 def best_tail(residuals: Sequence[ServedResidual], measure: str) -> float:
-    """The widest tails with which the bands still hold for a model on a chip that was left out; narrower ones hold too, so the
-    range is halved until it is found."""
+    """The widest tails with which the bands still hold for a model on a chip that was left out; narrower ones hold too,
+    so the range is halved until it is found."""
     first, last = 0, len(TAILS) - 1
     while first < last:
         middle = (first + last) // 2
@@ -131,8 +134,8 @@ def best_stretch(residuals: Sequence[ServedResidual], measure: str, tail: float)
 
 
 def coverage(residuals: Sequence[ServedResidual], measure: str) -> dict[str, Any]:
-    """What `dscale validate serving` says of bands: how many runs lie in them, with each model on each chip left out of its own
-    bands where the file has several, and by the bands that answers carry."""
+    """What `dscale validate serving` says of bands: how many runs lie in them, with each model on each chip left out of
+    its own bands where the file has several, and by the bands that answers carry."""
     shipped = [inside(one, measure) for one in residuals]
     several = len({one.pair for one in residuals}) >= FEWEST_GROUPS
     outside = shipped

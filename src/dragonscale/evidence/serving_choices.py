@@ -1,15 +1,17 @@
-"""Right choices in serving: among measured configurations of the same model on the same chip, is the predicted best the best?
+"""Right choices in serving: among measured configurations of the same model on the same chip, is the predicted best the
+best?
 
-Alternatives are runs of one source, engine, release, model, chip, formats and lengths that differ in how the model was split
-(tensor, data, expert) or in how many clients it served. What is compared is their cost: chip-seconds of an output token. A
-closed loop serves clients x output tokens in the time that one request takes, so
+Alternatives are runs of one source, engine, release, model, chip, formats and lengths that differ in how the model was
+split (tensor, data, expert) or in how many clients it served. What is compared is their cost: chip-seconds of an output
+token. A closed loop serves clients x output tokens in the time that one request takes, so
 
 cost = chips x (TTFT + (output - 1) x TPOT) / (clients x output)
 
-A user chooses under a limit on TPOT that can be kept: groups of which no run keeps it are no choice there. A run that is slower than the limit counts as dearer by as much as it misses it,
-cost x TPOT / limit, in the prediction by its predicted TPOT and in the measurement by its measured one. The regret of a group
-at a limit is what the run with the least predicted cost really costs over the least measured one. With a hard limit a run that
-misses it by a hair is no choice at all; this is counted apart (`hard`), and there the regret is that of picks that keep it."""
+A user chooses under a limit on TPOT that can be kept: groups of which no run keeps it are no choice there. A run that
+is slower than the limit counts as dearer by as much as it misses it, cost x TPOT / limit, in the prediction by its
+predicted TPOT and in the measurement by its measured one. The regret of a group at a limit is what the run with the
+least predicted cost really costs over the least measured one. With a hard limit a run that misses it by a hair is no
+choice at all; this is counted apart (`hard`), and there the regret is that of picks that keep it."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -70,8 +72,8 @@ def under(groups: Sequence[Sequence[Alternative]], limit: float | None) -> list[
 
 
 def hard(groups: Sequence[Sequence[Alternative]], limit: float) -> dict[str, Any]:
-    """Choices where a configuration that misses the limit is none: groups in which some keep it, how many picks miss it in
-    truth, and the mean regret of the others. Where none is expected to keep it the quickest is picked."""
+    """Choices where a configuration that misses the limit is none: groups in which some keep it, how many picks miss it
+    in truth, and the mean regret of the others. Where none is expected to keep it the quickest is picked."""
     regrets, missed, some = [], 0, 0
     for group in groups:
         best = min((seen[0] for seen, _ in group if seen[1] <= limit), default=0.0)

@@ -128,8 +128,8 @@ def split_of(row: Row, moe: bool, clients: int) -> tuple[int, int, int]:
 
 
 def launched_split(recipe: Recipe, stated: tuple[int, int, int], lengths: str, clients: int) -> tuple[int, int, int]:
-    """GPUs of tensor and data parallelism, and ways of expert parallelism, where the launch script chose them and the row has
-    the number of GPUs only."""
+    """GPUs of tensor and data parallelism, and ways of expert parallelism, where the launch script chose them and the
+    row has the number of GPUs only."""
     tensor, data, expert = stated
     if data == 1 and recipe.begun(recipe.attention_data, lengths, clients):
         return 1, tensor, tensor
@@ -166,10 +166,19 @@ def published_run(row: Row, place: int) -> ServingRow:
     source = "inferencex" if row["attention_dp_size"] else "aiconfigurator"
     prompt, output = count(row, "isl"), count(row, "osl")
     said = {
-        "source": source, "engine": engine, "version": version, "model": model.name, "published": row["model_path"],
-        "precision": row["precision"], "chip": chip.name, "input": prompt, "output": output, "tensor": tensor,
-        "expert": expert, "clients": clients,
-    }  # fmt: skip
+        "source": source,
+        "engine": engine,
+        "version": version,
+        "model": model.name,
+        "published": row["model_path"],
+        "precision": row["precision"],
+        "chip": chip.name,
+        "input": prompt,
+        "output": output,
+        "tensor": tensor,
+        "expert": expert,
+        "clients": clients,
+    }
     name = recipe_of(said, row["measured"])
     recipe = recipes()[name]
     skip_if(recipe.unclear, recipe.unclear)
@@ -179,10 +188,21 @@ def published_run(row: Row, place: int) -> ServingRow:
     plan = replace(plan, **formats_of(model.name, row["model_path"], row["precision"], chip.name))
     labels = (place, engine, version, model.name, chip.name, f"{tensor}x{data}", f"{prompt}/{output}x{clients}")
     return ServingRow(
-        id=":".join(map(str, labels)), source=source, inferred="; ".join(recipe.inferred), engine=engine,
-        version=version, model=model.name, chip=chip.name, plan=str(plan), recipe=name, input=prompt, output=output,
-        clients=clients, ttft_s=_seconds(row, "silicon_ttft_ms"), tpot_s=_seconds(row, "silicon_tpot_ms"),
-    )  # fmt: skip
+        id=":".join(map(str, labels)),
+        source=source,
+        inferred="; ".join(recipe.inferred),
+        engine=engine,
+        version=version,
+        model=model.name,
+        chip=chip.name,
+        plan=str(plan),
+        recipe=name,
+        input=prompt,
+        output=output,
+        clients=clients,
+        ttft_s=_seconds(row, "silicon_ttft_ms"),
+        tpot_s=_seconds(row, "silicon_tpot_ms"),
+    )
 
 
 def _seconds(row: Row, column: str) -> float:

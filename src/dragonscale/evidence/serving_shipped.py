@@ -1,6 +1,6 @@
-"""Measured serving runs judged by an engine as it is shipped: its own limits and memory share for the chip, not those of the
-run's launch script. What stays is the load (clients, lengths), the plan with its formats, and whether tokens were drafted. With
-`auto` this is what a user gets who names no engine."""
+"""Measured serving runs judged by an engine as it is shipped: its own limits and memory share for the chip, not those
+of the run's launch script. What stays is the load (clients, lengths), the plan with its formats, and whether tokens
+were drafted. With `auto` this is what a user gets who names no engine."""
 
 from dataclasses import replace
 
@@ -24,7 +24,8 @@ def known_engine(name: str) -> None:
 
 
 def engine_for(name: str, run: ServedRun) -> Engine:
-    """The engine of that name with its settings for the run's chip; `auto`: what people run for the model on the chip."""
+    """The engine of that name with its settings for the run's chip; `auto`: what people run for the model on the chip.
+    The engine of that name with its settings for the run's chip; `auto`: what people run for the model on the chip."""
     return engine_on(name, load_chip(run.row.chip), run.model, chips=run.plan.chips, plan=run.plan)
 
 

@@ -6,8 +6,8 @@ import numpy
 
 
 def gathered(patience: float, others: float, gap: float) -> float:
-    """Mean iterations for which prompts that come every `gap` iterations are held back (`batch_wait_timeout_iters`): the first
-    until so many `others` have come or its patience ends, those others for what is left of that.
+    """Mean iterations for which prompts that come every `gap` iterations are held back (`batch_wait_timeout_iters`):
+    the first until so many `others` have come or its patience ends, those others for what is left of that.
 
     >>> gathered(40, 4, 5), gathered(40, 16, 8)
     (10.0, 23.333333333333332)
@@ -21,10 +21,10 @@ def gathered(patience: float, others: float, gap: float) -> float:
 def balanced(
     patience: int, ranks: int, places: int, output: float, each: int, batching: int = 0, rounds: float = 4.0
 ) -> float:
-    """Mean iterations for which prompts wait with data-parallel attention until every rank has one (`enable_balance`), or until
-    that was not so for `timeout_iters`. Every rank has its own `places`, so a prompt comes to the rank on which a sequence has
-    just ended; a rank takes at most `each` prompts at once. When all have one, more are waited for (`batching_wait_iters`).
-    `output`: iterations that a sequence decodes.
+    """Mean iterations for which prompts wait with data-parallel attention until every rank has one (`enable_balance`),
+    or until that was not so for `timeout_iters`. Every rank has its own `places`, so a prompt comes to the rank on
+    which a sequence has just ended; a rank takes at most `each` prompts at once. When all have one, more are waited for
+    (`batching_wait_iters`). `output`: iterations that a sequence decodes.
 
     >>> 20 < balanced(60, 8, 8, 1024.0, 1) < 60, balanced(60, 1, 64, 1024.0, 1) < 1
     (True, True)

@@ -65,7 +65,8 @@ def _fitting(judged: Sequence[tuple[MeasuredRun, tuple[MeasuredRun, Verdict]]]) 
 def validate(
     path: str | Path, stack: str = "", search: bool = False, jobs: int = 0, progress: JobProgress | None = None
 ) -> ScoreReport:
-    """Score every row of a file of measured training runs; with `search`, the plans that are recommended for their jobs too."""
+    """Score every row of a file of measured training runs; with `search`, the plans that are recommended for their jobs
+    too."""
     runs, reasons = training_runs(path, stack)
     judged = attempt(runs, predict, reasons)
     pairs: list[tuple[MeasuredRun, Scored]] = []

@@ -1,7 +1,8 @@
 """Bands of expected step times from how far measured runs were from them, and whether they hold for sources left out.
 
-Quantiles of log(measured / expected) for every kind of run; a kind with few runs leans on the wider kind it belongs to, as if
-that one lent it `LENT` runs. Sources are left out whole, because runs of one source share what the model gets wrong."""
+Quantiles of log(measured / expected) for every kind of run; a kind with few runs leans on the wider kind it belongs to,
+as if that one lent it `LENT` runs. Sources are left out whole, because runs of one source share what the model gets
+wrong."""
 
 import math
 import re
@@ -15,8 +16,8 @@ LENT = 16.0
 FEWEST_SOURCES = 5
 """Sources that a file must have for bands without one of them to say anything."""
 TAILS = (0.10, 0.09, 0.08, 0.07, 0.06, 0.05, 0.04, 0.03)
-"""Parts of the runs to leave outside on each side. Sources that are left out differ more than those that are kept, so the tails
-are narrower than (1 - NOMINAL) / 2."""
+"""Parts of the runs to leave outside on each side. Sources that are left out differ more than those that are kept, so
+the tails are narrower than (1 - NOMINAL) / 2."""
 
 Kinds = Mapping[str, Mapping[str, float]]
 
@@ -98,8 +99,8 @@ def best_tail(residuals: Sequence[Residual]) -> float:
 
 
 def coverage(residuals: Sequence[Residual], tail: float) -> dict[str, Any]:
-    """What `dscale validate training` says of bands: how many runs lie in them, with each source left out of its own bands where
-    the file has several, and by the bands that answers carry."""
+    """What `dscale validate training` says of bands: how many runs lie in them, with each source left out of its own
+    bands where the file has several, and by the bands that answers carry."""
     shipped = [inside(one) for one in residuals]
     several = len({document(one.source) for one in residuals}) >= FEWEST_SOURCES
     outside = left_out(residuals, tail) if several else shipped
@@ -107,7 +108,8 @@ def coverage(residuals: Sequence[Residual], tail: float) -> dict[str, Any]:
 
 
 def covered(kinds: Sequence[str], shipped: Sequence[bool], outside: Sequence[bool]) -> dict[str, Any]:
-    """The share of runs in the bands that answers carry (`shipped`) and in those found without them (`outside`), also by kind."""
+    """The share of runs in the bands that answers carry (`shipped`) and in those found without them (`outside`), also
+    by kind."""
     by_kind: dict[str, list[bool]] = {}
     for kind, held in zip(kinds, outside, strict=True):
         by_kind.setdefault(kind, []).append(held)

@@ -78,9 +78,16 @@ def published_run(row: Row, place: int) -> TrainingRow:
     if local and chips > local and hint(row, "network_unknown"):
         marks.append(NETWORK)
     return TrainingRow(
-        **shared, **where, inferred="; ".join(marks), stack=stack, plan=str(plan_of(row, chip, stack)), batch=batch,
-        seq=seq, step_s=seconds, peak_bytes=(number(row["peak_mem_gib"]) or 0.0) * 2**30,
-    )  # fmt: skip
+        **shared,
+        **where,
+        inferred="; ".join(marks),
+        stack=stack,
+        plan=str(plan_of(row, chip, stack)),
+        batch=batch,
+        seq=seq,
+        step_s=seconds,
+        peak_bytes=(number(row["peak_mem_gib"]) or 0.0) * 2**30,
+    )
 
 
 FORMS = (Form(words("training")["columns"], published_run), typed(TrainingRow, ("plan", "step_s")))
@@ -165,7 +172,8 @@ def _expert(row: Row, tensor: int, context: int, copies: int) -> tuple[int, dict
 
 
 def _recompute(row: Row) -> str:
-    """The remat policy that a source states, or the modules of the recipe that it published; empty if neither is known."""
+    """The remat policy that a source states, or the modules of the recipe that it published; empty if neither is known.
+    The remat policy that a source states, or the modules of the recipe that it published; empty if neither is known."""
     if row["recompute"] in ("unknown", ""):
         return meaning(words("training")["recipes"], _remarks(row))
     return words("training")["remat"].get(row["recompute"], "none")

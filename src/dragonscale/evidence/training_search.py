@@ -1,9 +1,9 @@
 """The recommended plan beside the best measured one: `dscale validate training FILE --search`.
 
-For every job of a file (a model, a slice, a batch, a sequence, a dtype, the family of a stack) the search of `dscale train`
-recommends a plan; its expected seconds over those of the quickest measured run of the job say whether the recommendation can be
-believed. A ratio far below one means that the planner promises what nobody has reached. It is the product of what the planner
-says the other plan gains (`gain`) and of how far it was off for the measured one."""
+For every job of a file (a model, a slice, a batch, a sequence, a dtype, the family of a stack) the search of `dscale
+train` recommends a plan; its expected seconds over those of the quickest measured run of the job say whether the
+recommendation can be believed. A ratio far below one means that the planner promises what nobody has reached. It is the
+product of what the planner says the other plan gains (`gain`) and of how far it was off for the measured one."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -34,8 +34,8 @@ def jobs_of(runs: Sequence[MeasuredRun]) -> list[list[MeasuredRun]]:
 
 
 def searched(runs: Sequence[MeasuredRun], most: int = 0, progress: JobProgress | None = None) -> dict[str, Any]:
-    """Ratios of the recommended plan's expected seconds to the best measured ones, over all jobs or `most` of them, evenly chosen;
-    `simple` is the part of jobs with short sequences whose plan does without context parallelism."""
+    """Ratios of the recommended plan's expected seconds to the best measured ones, over all jobs or `most` of them,
+    evenly chosen; `simple` is the part of jobs with short sequences whose plan does without context parallelism."""
     jobs = jobs_of(runs)
     if most and most < len(jobs):
         jobs = [jobs[place * len(jobs) // most] for place in range(most)]
@@ -66,9 +66,17 @@ def _laid_beside(group: Sequence[MeasuredRun]) -> dict[str, Any]:
     plan = found.best[0].plan if found.best else None
     seconds = found.best[0].seconds if found.best else None
     return {
-        "model": job.model.name, "slice": str(job.slice), "batch": job.batch, "seq": job.sequence,
-        "stack": job.stack.name, "dtype": best.plan.dtype, "measured_s": best.row.step_s, "measured_plan": str(best.plan),
-        "plan": str(plan) if plan else None, "expected_s": seconds, "context": plan.context if plan else None,
+        "model": job.model.name,
+        "slice": str(job.slice),
+        "batch": job.batch,
+        "seq": job.sequence,
+        "stack": job.stack.name,
+        "dtype": best.plan.dtype,
+        "measured_s": best.row.step_s,
+        "measured_plan": str(best.plan),
+        "plan": str(plan) if plan else None,
+        "expected_s": seconds,
+        "context": plan.context if plan else None,
         "ratio": seconds / best.row.step_s if seconds else None,
         "gain": seconds / first(judge_one(job, best.plan).seconds) if seconds else None,
-    }  # fmt: skip
+    }

@@ -5,7 +5,8 @@ has its own names for that space. A **target** is one of them: its module says a
 (`write`) and reads its words into a run (`read`), so what is exported can be imported again, and what people run today
 can be judged. Targets are in the table of `target.py`:
 
-- `trainers/` and `engines/`: one module for each software. `write` makes its config files and the command of one process.
+- `trainers/` and `engines/`: one module for each software. `write` makes its config files and the command of one
+  process.
 - `launchers/`: what starts those commands on many hosts (a shell script with torchrun, Slurm, Kubernetes, SkyPilot).
 - `loads/`: load generators that send the planned traffic to an engine.
 
@@ -13,6 +14,6 @@ Names of flags and keys are never just typed: `keys/` holds, for one released ve
 its own parser takes, and a writer refuses a name that is not there (`keys.py`). The tables are made from the software
 itself by `python -m tools.software NAME --keys`.
 
-What a software cannot say is a `PlanDifference`: the plan as it would run instead, so that its time and memory can be told.
-A plan that a software refuses is refused here (`Infeasible`), with the nearest that it takes.
+What a software cannot say is a `PlanDifference`: the plan as it would run instead, so that its time and memory can be
+told. A plan that a software refuses is refused here (`Infeasible`), with the nearest that it takes.
 """

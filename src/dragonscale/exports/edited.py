@@ -1,7 +1,8 @@
 """An import put right where the words of a config and the comment of its export no longer agree.
 
-The comment keeps what flags have no word for: the slice, the batch that was planned. Someone who edits a flag leaves the comment as it is, so
-a flag counts, and what of the comment contradicts it is dropped with a note. Names that the software does not have get the nearest that it has.
+The comment keeps what flags have no word for: the slice, the batch that was planned. Someone who edits a flag leaves
+the comment as it is, so a flag counts, and what of the comment contradicts it is dropped with a note. Names that the
+software does not have get the nearest that it has.
 """
 
 from dataclasses import replace
@@ -37,7 +38,8 @@ def _batch(file: SavedPlan, source: Source, notes: list[str]) -> SavedPlan:
         return file
     ranks = f" x {file.plan.data} data ranks" if file.plan.data > 1 else ""
     notes.append(
-        f"The config takes {limit:,} sequences{ranks} at once, and its comment has a batch of {file.batch:,}: the config counts, and the batch is "
+        f"The config takes {limit:,} sequences{ranks} at once, and its comment has a batch of {file.batch:,}: the "
+        "config counts, and the batch is "
         "left open."
     )
     return replace(file, batch=0)
@@ -52,7 +54,8 @@ def _slice(file: SavedPlan, given: Given, notes: list[str]) -> SavedPlan:
         return file
     if piece.chip.kind == "tpu":
         notes.append(
-            f"The config is for {chips:,} chips, and the slice that comes with it, {file.slice}, has {piece.chips:,}: say the slice by --on."
+            f"The config is for {chips:,} chips, and the slice that comes with it, {file.slice}, has "
+            f"{piece.chips:,}: say the slice by --on."
         )
         return file
     own = f"{piece.chip.name}:{chips}"

@@ -77,8 +77,8 @@ def _number(word: str) -> bool:
 
 @dataclass
 class ReadFlags:
-    """Flags by their first spelling, with their values as text (True or False of a switch, a list of several), the words
-    between them, and the names that the software does not have."""
+    """Flags by their first spelling, with their values as text (True or False of a switch, a list of several), the
+    words between them, and the names that the software does not have."""
 
     values: dict[str, Any] = field(default_factory=dict)
     words: list[str] = field(default_factory=list)
@@ -90,7 +90,8 @@ class ReadFlags:
 
 
 def read_flags(table: KeyTable, words: Sequence[str]) -> ReadFlags:
-    """The flags of a command line, `--name value` or `--name=value`, underscores for dashes where the software takes both."""
+    """The flags of a command line, `--name value` or `--name=value`, underscores for dashes where the software takes
+    both."""
     read, at = ReadFlags(), 0
     while at < len(words):
         word = words[at]

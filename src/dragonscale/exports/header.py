@@ -1,8 +1,8 @@
 """The comment that every exported file begins with: what it is for, what to expect, what differs, what made it.
 
-Its last line holds what the plan file says and the target has no word for (the chips, the price, the tokens of the run, the
-traffic), so that an import gets it back. What the target does have a word for is never read from it: flags that were
-edited count, not the comment.
+Its last line holds what the plan file says and the target has no word for (the chips, the price, the tokens of the run,
+the traffic), so that an import gets it back. What the target does have a word for is never read from it: flags that
+were edited count, not the comment.
 
 >>> kept = kept_line({"model": "llama3-8b", "slice": "h100:8", "tokens": ""})
 >>> kept
@@ -30,7 +30,8 @@ WIDTH = 96
 
 
 def header(run: Run, title: str, differences: Sequence[PlanDifference] = (), comment: str = "#") -> str:
-    """The comment, each line after the mark of a comment in the target's language. `title` names the software and version."""
+    """The comment, each line after the mark of a comment in the target's language. `title` names the software and
+    version."""
     plan = run.file.plan
     lines = [f"{title}: {run.model.name} on {run.slice}{_replicas(run)}, plan {plan}."]
     lines += [f"Expected: {text}" for text in run.expected]

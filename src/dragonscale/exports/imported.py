@@ -27,9 +27,9 @@ class Given:
 
 @dataclass(frozen=True)
 class Imported:
-    """A plan as its file holds it. `notes` say how it was read; `ignored` are options that change nothing that is planned
-    (paths, logging, seeds); `unplanned` those that would and that the planner has no word for; `unknown` names that the
-    software's version does not have."""
+    """A plan as its file holds it. `notes` say how it was read; `ignored` are options that change nothing that is
+    planned (paths, logging, seeds); `unplanned` those that would and that the planner has no word for; `unknown` names
+    that the software's version does not have."""
 
     target: str
     version: str
@@ -41,8 +41,8 @@ class Imported:
 
 
 def slice_given(source: Source, given: Given, chips: int = 0) -> Slice | None:
-    """The slice that is said: by the user, or by the header of an export. A chip alone takes the number of chips that the
-    config is for; of TPUs, the smallest torus of so many."""
+    """The slice that is said: by the user, or by the header of an export. A chip alone takes the number of chips that
+    the config is for; of TPUs, the smallest torus of so many."""
     text = given.slice or str(source.kept.get("slice", ""))
     if not text:
         return None
@@ -52,8 +52,8 @@ def slice_given(source: Source, given: Given, chips: int = 0) -> Slice | None:
 
 
 def slice_counted(source: Source, given: Given, chips: int) -> Slice | None:
-    """`slice_given` for software that runs on as many chips as it is started on: a chip alone says nothing of their number, where
-    the config does not say it either."""
+    """`slice_given` for software that runs on as many chips as it is started on: a chip alone says nothing of their
+    number, where the config does not say it either."""
     text = given.slice or str(source.kept.get("slice", ""))
     if text and not chips and is_chip(text):
         raise needs("how many chips it is for", f"them by --on, such as {text}:8", source)
@@ -68,20 +68,27 @@ def needs(what: str, how: str, source: Source) -> InputError:
 def training_file(
     source: Source, given: Given, plan: Plan, batch: int, seq: int, model: str, stack: str
 ) -> TrainingFile:
-    """A training plan's file, with what the header of an export keeps; a stack of the header counts where it is one of the
-    software's own (`megatron-2024` for `megatron-core`)."""
+    """A training plan's file, with what the header of an export keeps; a stack of the header counts where it is one of
+    the software's own (`megatron-2024` for `megatron-core`)."""
     kept = source.kept
     words: dict[str, Any] = {name: str(kept.get(name, "")) for name in ("slice", "tokens", "price", "documents")}
     words["slice"] = given.slice or words["slice"]
     numbers: dict[str, Any] = {name: float(kept.get(name, 0) or 0) for name in ("skew", "capacity")}
     return TrainingFile(
-        plan, model=given.model or model or str(kept.get("model", "")), stack=str(kept.get("stack", "")) or stack,
-        batch=batch, seq=seq, named=frozenset(PLAN_FIELDS), **words, **numbers,
-    )  # fmt: skip
+        plan,
+        model=given.model or model or str(kept.get("model", "")),
+        stack=str(kept.get("stack", "")) or stack,
+        batch=batch,
+        seq=seq,
+        named=frozenset(PLAN_FIELDS),
+        **words,
+        **numbers,
+    )
 
 
 def run_tokens(kept: str, steps: int, step: int) -> str:
-    """The tokens of a run of so many steps, as a plan file writes them: those of the header where they come to these steps.
+    """The tokens of a run of so many steps, as a plan file writes them: those of the header where they come to these
+    steps.
 
     >>> run_tokens("15T", 3_576_279, 4_194_304), run_tokens("", 375_000, 4_194_304), run_tokens("15T", 7, 1001)
     ('15T', '1.572864T', '7007')
@@ -105,8 +112,8 @@ SERVING_FIELDS = tuple(ServingPlan.__dataclass_fields__)
 def serving_file(
     source: Source, given: Given, plan: ServingPlan, model: str, engine: str, **said: Mapping[str, Any] | int
 ) -> SavedPlan:
-    """A serving plan's file, with what the header of an export keeps. `said` are tables (`launch`, `traffic`, …) and counts that the
-    config itself says; they win over the header."""
+    """A serving plan's file, with what the header of an export keeps. `said` are tables (`launch`, `traffic`, …) and
+    counts that the config itself says; they win over the header."""
     kept = source.kept
     tables: dict[str, Any] = {}
     for name, record in TABLES.items():
@@ -117,9 +124,14 @@ def serving_file(
     piece = given.slice or str(kept.get("slice", ""))
     piece = str(slice_given(source, given, plan.chips)) if is_chip(piece) else piece
     return SavedPlan(
-        plan, model=given.model or model or str(kept.get("model", "")), slice=piece,
-        engine=str(kept.get("engine", "")) or engine, named=frozenset(SERVING_FIELDS), **counts, **tables,
-    )  # fmt: skip
+        plan,
+        model=given.model or model or str(kept.get("model", "")),
+        slice=piece,
+        engine=str(kept.get("engine", "")) or engine,
+        named=frozenset(SERVING_FIELDS),
+        **counts,
+        **tables,
+    )
 
 
 def left_over(names: Iterable[str], harmless: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -1,8 +1,8 @@
 """The names that a software's own parser takes: one table for one released version of it.
 
-A table is a JSON file with a line for each name, made by `python -m tools.software NAME --keys` from the software as it is installed
-from the package index. Writers look every name up, so a misspelt flag is an error here and not on a cluster; readers learn
-from it which flags take a value.
+A table is a JSON file with a line for each name, made by `python -m tools.software NAME --keys` from the software as it
+is installed from the package index. Writers look every name up, so a misspelt flag is an error here and not on a
+cluster; readers learn from it which flags take a value.
 
 >>> table = load_keys("vllm")
 >>> table.known("-tp").name, table.known("--enforce-eager").type
@@ -19,8 +19,8 @@ import msgspec
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A flag or a key of a config. `type` is `int`, `float`, `str`, `bool` (a value true or false), `flag` (no value), `json` or
-    `list` (several values); `also` are other spellings; `off` is the flag that turns a `flag` off."""
+    """A flag or a key of a config. `type` is `int`, `float`, `str`, `bool` (a value true or false), `flag` (no value),
+    `json` or `list` (several values); `also` are other spellings; `off` is the flag that turns a `flag` off."""
 
     name: str = ""
     type: str = "str"
@@ -43,12 +43,14 @@ class KeyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return _spellings(self.software, self.version, self).get(name)
 
     def mostly(self, names: Sequence[str]) -> bool:
-        """Whether the names of a config are the software's, but for a few that may be misspelt or of another release."""
+        """Whether the names of a config are the software's, but for a few that may be misspelt or of another release.
+        Whether the names of a config are the software's, but for a few that may be misspelt or of another release."""
         known = sum(self.known(name) is not None for name in names)
         return known >= 2 * (len(names) - known)
 
     def check(self, name: str, value: Any = None) -> Key:
-        """The key of a name that a writer uses; a name or a choice that the software lacks is a mistake in the writer."""
+        """The key of a name that a writer uses; a name or a choice that the software lacks is a mistake in the writer.
+        The key of a name that a writer uses; a name or a choice that the software lacks is a mistake in the writer."""
         key = self.known(name)
         if key is None:
             raise LookupError(f"{self.software} {self.version} has no {name}")

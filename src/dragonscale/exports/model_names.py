@@ -37,9 +37,19 @@ from dragonscale.models import hub
 from dragonscale.models.catalogue import is_preset, model_names, preset
 
 SIZES = (
-    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
-    "num_experts_per_tok", "moe_intermediate_size", "vocab_size", "kv_lora_rank", "q_lora_rank", "sliding_window",
-)  # fmt: skip
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "vocab_size",
+    "kv_lora_rank",
+    "q_lora_rank",
+    "sliding_window",
+)
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
@@ -89,8 +99,8 @@ def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def model_of_sizes(sizes: Mapping[str, Any], like: str = "") -> str:
     """The preset that has these fields of a `config.json`; or the nearest of its type, with what differs assumed
-    (`llama3-8b?num_hidden_layers=16`). Fields that are not said, or None, agree with anything; `like` is preferred where
-    several agree."""
+    (`llama3-8b?num_hidden_layers=16`). Fields that are not said, or None, agree with anything; `like` is preferred
+    where several agree."""
     said = {name: value for name, value in _plain(sizes).items() if value is not None}
     kin = {
         name: own

@@ -1,8 +1,9 @@
 """Commands out of shell text: what someone pasted, a launch script, a batch job.
 
-Enough of a shell to read the scripts that projects publish: comments, continued lines, quotes, variables and arrays that are
-set before they are used, `${NAME:-default}`, `$((…))` of numbers, `export`, here-documents left out. Nothing is ever run.
-What is before the command itself (`srun`, `torchrun`, `mpirun`, `docker run`, `env`, `nohup`) is taken off and kept.
+Enough of a shell to read the scripts that projects publish: comments, continued lines, quotes, variables and arrays
+that are set before they are used, `${NAME:-default}`, `$((…))` of numbers, `export`, here-documents left out. Nothing
+is ever run. What is before the command itself (`srun`, `torchrun`, `mpirun`, `docker run`, `env`, `nohup`) is taken off
+and kept.
 
 >>> found = read_commands('''
 ... TP=8  # ranks of a node
@@ -45,11 +46,39 @@ _LAUNCHERS = (
     "eval",
     "trtllm-llmapi-launch",
 )
-_SWITCHES = frozenset({
-    "no-python", "standalone", "m", "module", "overlap", "exclusive", "mpi-none", "allow-run-as-root", "oversubscribe", "use_fsdp", "use-env",
-    "kill-on-bad-exit", "label", "l", "it", "rm", "ti", "i", "t", "u", "privileged", "run-as-root", "multi_gpu", "tpu",
-    "no_local_rank", "no_ssh", "force_multi", "save_pid", "bind_cores_to_rank",
-})  # fmt: skip
+_SWITCHES = frozenset(
+    {
+        "no-python",
+        "standalone",
+        "m",
+        "module",
+        "overlap",
+        "exclusive",
+        "mpi-none",
+        "allow-run-as-root",
+        "oversubscribe",
+        "use_fsdp",
+        "use-env",
+        "kill-on-bad-exit",
+        "label",
+        "l",
+        "it",
+        "rm",
+        "ti",
+        "i",
+        "t",
+        "u",
+        "privileged",
+        "run-as-root",
+        "multi_gpu",
+        "tpu",
+        "no_local_rank",
+        "no_ssh",
+        "force_multi",
+        "save_pid",
+        "bind_cores_to_rank",
+    }
+)
 """Flags of launchers that take no value."""
 
 
@@ -115,7 +144,8 @@ def read_commands(text: str) -> list[ShellCommand]:
 
 
 def _inside(command: ShellCommand) -> list[ShellCommand]:
-    """The commands of the script that a command is given as one word: `bash -c "…"`, `xpk workload create --command="…"`."""
+    """The commands of the script that a command is given as one word: `bash -c "…"`, `xpk workload create
+    --command="…"`."""
     words, script = command.words, ""
     if words[0].rsplit("/", 1)[-1] in ("bash", "sh") and words[1:2] in (["-c"], ["-lc"], ["-ec"]) and len(words) > 2:
         script = words[2]
@@ -180,15 +210,16 @@ def _batch_names(text: str) -> dict[str, str]:
 
 
 def _lines(text: str) -> list[str]:
-    """Logical lines: comments and here-documents gone, continued lines and brackets joined, split at `;`, `&&`, `||` and `|`."""
+    """Logical lines: comments and here-documents gone, continued lines and brackets joined, split at `;`, `&&`, `||`
+    and `|`."""
     text = re.sub(r"(?:\\\n[ \t]*)+", " ", text)
     kept = "\n".join(_without_documents(text.splitlines()))
     return [part for part in _split(kept) if part.strip()]
 
 
 def _split(text: str) -> list[str]:
-    """The parts of a text between line ends and operators that stand outside of quotes, without comments, in one pass. Line ends inside of
-    an array's brackets are blanks."""
+    """The parts of a text between line ends and operators that stand outside of quotes, without comments, in one pass.
+    Line ends inside of an array's brackets are blanks."""
     parts, part, quote, depth, at = [], list[str](), "", 0, 0
     while at < len(text):
         sign = text[at]
@@ -268,7 +299,8 @@ def _without_documents(lines: list[str]) -> Iterator[str]:
 
 
 def _is_assignment(value: str) -> bool:
-    """Whether a line only sets a variable, and does not run a command with it (`CUDA_VISIBLE_DEVICES=0 vllm serve …`)."""
+    """Whether a line only sets a variable, and does not run a command with it (`CUDA_VISIBLE_DEVICES=0 vllm serve …`).
+    Whether a line only sets a variable, and does not run a command with it (`CUDA_VISIBLE_DEVICES=0 vllm serve …`)."""
     text = value.strip()
     if text.startswith(("(", "$(", "`")) or re.fullmatch(r"\$\{[^{}]*\}", text):  # `${RANK:?0 to 3}` is one word
         return True

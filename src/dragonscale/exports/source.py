@@ -26,8 +26,9 @@ LONGEST = 1_000_000
 
 @dataclass(frozen=True)
 class Source:
-    """A text and where it was found; `path` is None of a pasted one. Of a text that was inside a launcher's file, `files` are the config files
-    that came with it, and `launch` is what the launcher says of the chips and the replicas."""
+    """A text and where it was found; `path` is None of a pasted one. Of a text that was inside a launcher's file,
+    `files` are the config files that came with it, and `launch` is what the launcher says of the chips and the
+    replicas."""
 
     text: str
     path: Path | None = None
@@ -68,7 +69,8 @@ class Source:
         return [] if self.table is not None else read_commands(self.text)
 
     def command(self, *words: str) -> ShellCommand | None:
-        """The first command that has one of these among its words: `vllm`, `sglang.launch_server`, `pretrain_gpt.py`."""
+        """The first command that has one of these among its words: `vllm`, `sglang.launch_server`, `pretrain_gpt.py`.
+        The first command that has one of these among its words: `vllm`, `sglang.launch_server`, `pretrain_gpt.py`."""
         for command in self.commands:
             for word in words:
                 if any(word == one or one.endswith(("/" + word, "." + word)) for one in command.words):
@@ -93,8 +95,8 @@ class Source:
         return self.tables[0] if self.tables else None
 
     def beside(self, name: str) -> "Source | None":
-        """A file that it names, from the folder it lies in; None where there is none. Text that was pasted, which may be anyone's, reaches
-        only what lies below the current folder."""
+        """A file that it names, from the folder it lies in; None where there is none. Text that was pasted, which may
+        be anyone's, reaches only what lies below the current folder."""
         if not name or len(name) > 4000 or "\0" in name:
             return None
         folder, last = self.path.parent if self.path else Path(), name.rpartition("/")[2]
@@ -156,8 +158,8 @@ def _yaml(text: str) -> list[dict[str, Any]]:
 
 
 def safe_yaml(text: str) -> list[Any]:
-    """The documents of a YAML text with keys as text; none where it is not YAML, or uses aliases: a few lines of them stand for
-    more than fits into memory."""
+    """The documents of a YAML text with keys as text; none where it is not YAML, or uses aliases: a few lines of them
+    stand for more than fits into memory."""
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times as fast, where it is built

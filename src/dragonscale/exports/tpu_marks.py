@@ -1,4 +1,5 @@
-"""Whether a `vllm serve` command is meant for TPUs: by its environment, its image, its connector, or what an export keeps."""
+"""Whether a `vllm serve` command is meant for TPUs: by its environment, its image, its connector, or what an export
+keeps."""
 
 from dragonscale.exports.source import Source
 

@@ -29,8 +29,9 @@ class LaunchProgram:
     """One command to start on hosts.
 
     `per` says how often a host runs it: `chip` (a process for each chip, which torchrun starts: `words` begin with the
-    script, or the module where `module` is set), `rank` (the same, started by MPI) or `host` (one process). `hosts` are those of one copy, `chips` those of a
-    host that it uses. Of `words`, the launcher fills in what is not text: ranks, addresses, where files are."""
+    script, or the module where `module` is set), `rank` (the same, started by MPI) or `host` (one process). `hosts` are
+    those of one copy, `chips` those of a host that it uses. Of `words`, the launcher fills in what is not text: ranks,
+    addresses, where files are."""
 
     name: str
     words: tuple[Word, ...]

@@ -7,6 +7,23 @@ from dragonscale.hardware.paths import axis_diameter, disjoint_paths, eccentrici
 from dragonscale.hardware.slices import Slice, hops, links_of, parse_slice, parse_target, wraparound
 
 __all__ = [
-    "Chip", "Level", "Memory", "Slice", "Torus", "Tree", "axis_diameter", "changed_chip", "chip_names", "disjoint_paths",
-    "dtype_bytes", "eccentricity", "hops", "links_of", "load_chip", "parse_slice", "parse_target", "with_changes", "wraparound",
-]  # fmt: skip
+    "Chip",
+    "Level",
+    "Memory",
+    "Slice",
+    "Torus",
+    "Tree",
+    "axis_diameter",
+    "changed_chip",
+    "chip_names",
+    "disjoint_paths",
+    "dtype_bytes",
+    "eccentricity",
+    "hops",
+    "links_of",
+    "load_chip",
+    "parse_slice",
+    "parse_target",
+    "with_changes",
+    "wraparound",
+]

@@ -21,16 +21,34 @@ from dragonscale.hardware.chip import Chip, Torus
 from dragonscale.units import parse
 
 KNOBS = (
-    "flops", "hbm", "hbm_capacity", "ici", "nvlink", "network", "dcn", "pcie", "latency", "price", "power", "profile",
-)  # fmt: skip
+    "flops",
+    "hbm",
+    "hbm_capacity",
+    "ici",
+    "nvlink",
+    "network",
+    "dcn",
+    "pcie",
+    "latency",
+    "price",
+    "power",
+    "profile",
+)
 """What can be changed: rates of the matrix and vector units; bandwidth and bytes of the main memory;
 bandwidths of a torus's link, within a node, above it, between pods and to the host; the latency of every
 link; dollars an hour; watts; the kernel profile. A fact's own path (`memory.l2.bandwidth`) works too."""
 _SAME = {
-    "hbm_bandwidth": "hbm", "memory": "hbm_capacity", "capacity": "hbm_capacity", "ib": "network",
-    "infiniband": "network", "compute": "flops", "bf16": "matrix.bf16", "fp8": "matrix.fp8",
-    "fp4": "matrix.fp4", "int8": "matrix.int8",
-}  # fmt: skip
+    "hbm_bandwidth": "hbm",
+    "memory": "hbm_capacity",
+    "capacity": "hbm_capacity",
+    "ib": "network",
+    "infiniband": "network",
+    "compute": "flops",
+    "bf16": "matrix.bf16",
+    "fp8": "matrix.fp8",
+    "fp4": "matrix.fp4",
+    "int8": "matrix.int8",
+}
 _CHANGES = re.compile(r"(?P<chip>[^+]*(?:\+[^+=]*)*?)(?P<changes>(?:\+[^+=]*=[^+]*)+)")
 _FACTOR = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*[xX×]")
 MOST_FACTOR = 1e4
@@ -48,7 +66,8 @@ def split_changes(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def with_changes(on: Any, changes: str) -> Any:
-    """A chip, a slice, or several as they are written, each with the changes after its chip; changes have commas between.
+    """A chip, a slice, or several as they are written, each with the changes after its chip; changes have commas
+    between.
 
     >>> with_changes("h100:8, v5e", "hbm=2x,flops=2x")
     'h100+hbm=2x+flops=2x:8,v5e+hbm=2x+flops=2x'
@@ -131,7 +150,8 @@ def factor_of(chip: Chip, name: str, value: str) -> float:
 
 
 def _facts(chip: Chip, name: str, value: str) -> dict[str, float]:
-    """The facts that a change sets: a factor scales every one, a value is that of the first, and the others keep their ratio to it."""
+    """The facts that a change sets: a factor scales every one, a value is that of the first, and the others keep their
+    ratio to it."""
     paths = [path for path in _paths(chip, name) if path in chip.facts]
     if not paths:
         known = [knob for knob in KNOBS if any(path in chip.facts for path in _paths(chip, knob))]
@@ -143,7 +163,8 @@ def _facts(chip: Chip, name: str, value: str) -> dict[str, float]:
     scale = float(factor["number"]) if factor else parse(value, first.dimension, name) / float(first.value or 1)
     if not 1 / MOST_FACTOR <= scale <= MOST_FACTOR:
         raise InputError(
-            f"The change {name}={shorten(value)} is by a factor of {scale:g}; write one from 0.0001 to 10,000, such as 1.5x."
+            f"The change {name}={shorten(value)} is by a factor of {scale:g}; write one from 0.0001 to 10,000, "
+            "such as 1.5x."
         )
     changed = {path: float(chip.facts[path].value) * scale for path in paths}
     return changed if factor else changed | {paths[0]: parse(value, first.dimension, name)}
@@ -162,8 +183,12 @@ def _paths(chip: Chip, name: str) -> list[str]:
     if name == PROFILE:
         return []
     known = {
-        "hbm": ["memory.hbm.bandwidth"], "hbm_capacity": ["memory.hbm.capacity"], "ici": ["ici.link"], "dcn": ["dcn.egress"],
+        "hbm": ["memory.hbm.bandwidth"],
+        "hbm_capacity": ["memory.hbm.capacity"],
+        "ici": ["ici.link"],
+        "dcn": ["dcn.egress"],
         "nvlink": [f"levels.{level}.bandwidth" for level in levels[:1]],
-        "network": [f"levels.{level}.bandwidth" for level in levels[1:]] or ["dcn.egress"], "price": ["price", "list_price"],
-    }  # fmt: skip
+        "network": [f"levels.{level}.bandwidth" for level in levels[1:]] or ["dcn.egress"],
+        "price": ["price", "list_price"],
+    }
     return known.get(name, [name])

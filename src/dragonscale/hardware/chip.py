@@ -11,15 +11,44 @@ from dragonscale.errors import InputError, unknown
 from dragonscale.hardware.quantity import Quantity
 
 DTYPE_BYTES: dict[str, float] = {
-    "fp64": 8, "f64": 8, "fp32": 4, "f32": 4, "tf32": 4, "int32": 4, "s32": 4, "u32": 4, "bf16": 2, "fp16": 2, "f16": 2,
-    "int16": 2, "fp8": 1, "f8": 1, "int8": 1, "s8": 1, "u8": 1, "bool": 1, "fp6": 0.75, "fp4": 0.5, "int4": 0.5,
-    "mxfp8": 1 + 1 / 32, "mxfp6": 0.75 + 1 / 32, "mxfp4": 0.5 + 1 / 32, "nvfp4": 0.5 + 1 / 16,
-}  # fmt: skip
+    "fp64": 8,
+    "f64": 8,
+    "fp32": 4,
+    "f32": 4,
+    "tf32": 4,
+    "int32": 4,
+    "s32": 4,
+    "u32": 4,
+    "bf16": 2,
+    "fp16": 2,
+    "f16": 2,
+    "int16": 2,
+    "fp8": 1,
+    "f8": 1,
+    "int8": 1,
+    "s8": 1,
+    "u8": 1,
+    "bool": 1,
+    "fp6": 0.75,
+    "fp4": 0.5,
+    "int4": 0.5,
+    "mxfp8": 1 + 1 / 32,
+    "mxfp6": 0.75 + 1 / 32,
+    "mxfp4": 0.5 + 1 / 32,
+    "nvfp4": 0.5 + 1 / 16,
+}
 """Bytes per element. The block-scaled formats include their scales: one byte per 32 elements, or per 16 for nvfp4."""
 
 _COMPUTED_AS = {
-    "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "mxfp8": "fp8", "mxfp6": "fp6", "mxfp4": "fp4", "nvfp4": "fp4",
-}  # fmt: skip
+    "f32": "fp32",
+    "f16": "fp16",
+    "f8": "fp8",
+    "s8": "int8",
+    "mxfp8": "fp8",
+    "mxfp6": "fp6",
+    "mxfp4": "fp4",
+    "nvfp4": "fp4",
+}
 _SAME = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "u8": "int8"}
 _MEMORY = {"capacity": 0.0, "bandwidth": None, "visible": None}
 _WIDER = {"fp4": "fp8", "fp6": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "fp16": "bf16", "bf16": "fp16"}
@@ -51,8 +80,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class NumberFormats:
-    """Block-scaled formats that the matrix unit multiplies, and formats that weights can be stored in on the chip, to be
-    multiplied as something wider."""
+    """Block-scaled formats that the matrix unit multiplies, and formats that weights can be stored in on the chip, to
+    be multiplied as something wider."""
 
     native: tuple[str, ...]
     weights: tuple[str, ...]
@@ -100,8 +129,8 @@ class Tree:
 
 @dataclass(frozen=True)
 class Chip:
-    """Everything known about one kind of chip. Rates are per chip and, for links, one way. `price` is what people pay for an
-    hour of it, `list_price` what the large clouds ask for on demand."""
+    """Everything known about one kind of chip. Rates are per chip and, for links, one way. `price` is what people pay
+    for an hour of it, `list_price` what the large clouds ask for on demand."""
 
     name: str
     title: str
@@ -131,7 +160,8 @@ class Chip:
     like: str = ""
     """The built-in chip that a file or a what-if starts from: its software and measured efficiencies are taken."""
     kernels: str = ""
-    """The kernel profile to take instead of the one that fits best: a file, the name of a built-in one, `own` or `built-in`."""
+    """The kernel profile to take instead of the one that fits best: a file, the name of a built-in one, `own` or
+    `built-in`."""
 
     def __repr__(self) -> str:
         return f"<Chip {self.name}: {self.title}>"
@@ -168,8 +198,8 @@ class Chip:
         return self.like or self.name
 
     def format(self, dtype: str) -> str:
-        """`native` if matrices of this dtype are multiplied as they are, `weights` if weights can only be stored in it and
-        are multiplied as something wider, empty if the chip cannot do with it at all.
+        """`native` if matrices of this dtype are multiplied as they are, `weights` if weights can only be stored in it
+        and are multiplied as something wider, empty if the chip cannot do with it at all.
 
         A file that says nothing about formats has what its rates name, and stores anything narrower.
         """
@@ -198,7 +228,8 @@ class Chip:
         return found
 
     def rate(self, dtype: str, unit: str = "matrix") -> float | None:
-        """FLOP/s as `peak` says them, or None where the unit has neither the dtype nor a wider one: fp32 on most matrix units."""
+        """FLOP/s as `peak` says them, or None where the unit has neither the dtype nor a wider one: fp32 on most matrix
+        units."""
         rates = self.matrix if unit == "matrix" else self.vector
         dtype_bytes(dtype)
         name, seen = dtype if dtype in rates else _COMPUTED_AS.get(dtype, dtype), set()
@@ -234,7 +265,8 @@ class Chip:
         return assemble(self, read)
 
     def with_facts(self, **changes: float) -> "Chip":
-        """A what-if chip: the same one with some facts replaced, e.g. `with_facts(**{"memory.hbm.bandwidth": 5.6e12})`."""
+        """A what-if chip: the same one with some facts replaced, e.g. `with_facts(**{"memory.hbm.bandwidth": 5.6e12})`.
+        A what-if chip: the same one with some facts replaced, e.g. `with_facts(**{"memory.hbm.bandwidth": 5.6e12})`."""
         wrong = [path for path in changes if path not in self.facts]
         if wrong:
             raise unknown(f"fact of {self.title} called", wrong[0], self.facts)
@@ -266,8 +298,20 @@ def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
         rates = [under(f"levels.{level.name}.") for level in chip.network.levels]
         network = Tree(tuple(replace(level, **rate) for level, rate in zip(chip.network.levels, rates, strict=True)))
     return replace(
-        chip, matrix=under("matrix."), vector=under("vector."), memory=memory, network=network, pcie=value("pcie"),
-        dcn=value("dcn.egress"), dcn_latency=value("dcn.latency", 0.0), host_chips=int(value("host.chips", 1)),
-        host_shape=tuple(int(size) for size in value("host.shape", ())), vm_chips=int(value("host.vm", 0)), structure=under("structure."),
-        price=value("price"), list_price=value("list_price"), power=value("power"), facts=facts,
-    )  # fmt: skip
+        chip,
+        matrix=under("matrix."),
+        vector=under("vector."),
+        memory=memory,
+        network=network,
+        pcie=value("pcie"),
+        dcn=value("dcn.egress"),
+        dcn_latency=value("dcn.latency", 0.0),
+        host_chips=int(value("host.chips", 1)),
+        host_shape=tuple(int(size) for size in value("host.shape", ())),
+        vm_chips=int(value("host.vm", 0)),
+        structure=under("structure."),
+        price=value("price"),
+        list_price=value("list_price"),
+        power=value("power"),
+        facts=facts,
+    )

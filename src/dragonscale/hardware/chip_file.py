@@ -104,7 +104,8 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merged_levels(base: Any, changes: Any) -> Any:
-    """Tiers of switches with changes to those of the same name; where one has a new name, the changes are all there is."""
+    """Tiers of switches with changes to those of the same name; where one has a new name, the changes are all there is.
+    Tiers of switches with changes to those of the same name; where one has a new name, the changes are all there is."""
     if not all(isinstance(some, list) and all(isinstance(one, dict) for one in some) for some in (base, changes)):
         return changes
     below = {one.get("name"): one for one in base}
@@ -235,6 +236,7 @@ def _check_levels(levels: list[LevelFile], at: str) -> None:
         least = 0 if place == len(levels) - 1 and place else 1
         if not least <= level.degree <= MOST_CHILDREN:
             raise InputError(
-                f"{at} has a degree of {shorten(level.degree)} in level {shorten(level.name)}; it is a number of children from 1 to "
+                f"{at} has a degree of {shorten(level.degree)} in level {shorten(level.name)}; it is a number of "
+                "children from 1 to "
                 f"{MOST_CHILDREN:,}, and only of the top level 0 (as many as needed)."
             )

@@ -1,8 +1,8 @@
 """The chip of the catalogue that a driver's or profiler's name of a device means.
 
-A name is read word by word: `RTX A1000` is no A100 and `GH200` no H200. Some words tell another form of a chip than the one in the
-catalogue (a PCIe card, an NVL pair, a laptop's GPU, a slice of a GPU): such a device has other rates and is not that chip; `nearest_chip` names
-the one that it is a form of, for whoever wants to take it.
+A name is read word by word: `RTX A1000` is no A100 and `GH200` no H200. Some words tell another form of a chip than the
+one in the catalogue (a PCIe card, an NVL pair, a laptop's GPU, a slice of a GPU): such a device has other rates and is
+not that chip; `nearest_chip` names the one that it is a form of, for whoever wants to take it.
 
 >>> [
 ...     chip_named(name)
@@ -40,8 +40,8 @@ _LONGEST = 200
 
 
 def chip_named(name: str, memory_bytes: float | None = None) -> str:
-    """The name of the chip in the catalogue; empty where the device is none of it. Chips of one name with several memories are told by
-    their capacity."""
+    """The name of the chip in the catalogue; empty where the device is none of it. Chips of one name with several
+    memories are told by their capacity."""
     if _TPU.search(name[:_LONGEST]):
         return _tpu(name[:_LONGEST])
     words = _words(name)

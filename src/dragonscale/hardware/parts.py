@@ -19,14 +19,22 @@ from dragonscale.hardware.chip import Chip
 
 PARTS: dict[str, dict[str, str]] = {
     "gpu": {
-        "core": "SM", "vector unit": "Warp Scheduler", "ALU": "CUDA Core", "scratchpad": "SMEM",
-        "matrix unit": "Tensor Core", "main memory": "HBM",
-    },
-    "tpu": {
-        "core": "TensorCore", "vector unit": "VPU", "ALU": "VPU ALU", "scratchpad": "VMEM", "matrix unit": "MXU",
+        "core": "SM",
+        "vector unit": "Warp Scheduler",
+        "ALU": "CUDA Core",
+        "scratchpad": "SMEM",
+        "matrix unit": "Tensor Core",
         "main memory": "HBM",
     },
-}  # fmt: skip
+    "tpu": {
+        "core": "TensorCore",
+        "vector unit": "VPU",
+        "ALU": "VPU ALU",
+        "scratchpad": "VMEM",
+        "matrix unit": "MXU",
+        "main memory": "HBM",
+    },
+}
 """What each kind of chip calls its parts, by what they do."""
 
 

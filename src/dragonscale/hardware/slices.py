@@ -11,7 +11,8 @@ trays of racks that are one NVLink domain.
 >>> parse_slice("v5e:32x32")
 Traceback (most recent call last):
     ...
-dragonscale.errors.InputError: v5e:32x32 is not available: a TPU v5e pod ends at 16x16 (256 chips). Possible: v5e:16x16*4, v5e:16x16.
+dragonscale.errors.InputError: v5e:32x32 is not available: a TPU v5e pod ends at 16x16 (256 chips). Possible:
+v5e:16x16*4, v5e:16x16.
 """
 
 import itertools
@@ -29,11 +30,12 @@ from dragonscale.numbers import Number, ceil
 
 _SLICE = re.compile(r"(?P<chip>[^*]+?)(?::(?P<shape>[0-9]+(?:[xX×][0-9]+)*))?(?:\*(?P<pods>[0-9]+))?")
 _SPOKEN = re.compile(
-    r"(?P<count>[0-9]+) ?[xX×] ?(?P<after>[A-Za-z][\w. -]*)|(?:(?P<before>[A-Za-z][\w-]*?)[xX×]|(?P<dashed>[A-Za-z][\w ]*)-)(?P<number>[0-9]+)"
+    r"(?P<count>[0-9]+) ?[xX×] ?(?P<after>[A-Za-z][\w. "
+    r"-]*)|(?:(?P<before>[A-Za-z][\w-]*?)[xX×]|(?P<dashed>[A-Za-z][\w ]*)-)(?P<number>[0-9]+)"
 )
 _BY_CORES = ("v2", "v3", "v4", "v5p", "tpu7x")
-"""TPUs whose Cloud names count TensorCores, of which a chip has two (Cloud TPU documentation, configurations of v4 and v5p: v5p-8 is
-2x2x1; xpk's list of tpu7x types); names of v5e and v6e count chips."""
+"""TPUs whose Cloud names count TensorCores, of which a chip has two (Cloud TPU documentation, configurations of v4 and
+v5p: v5p-8 is 2x2x1; xpk's list of tpu7x types); names of v5e and v6e count chips."""
 MOST_CHIPS = 2_000_000
 """Chips of a slice, at most: several times the largest clusters that have been announced."""
 AXIS_NAMES = "XYZ"
@@ -65,7 +67,8 @@ class Slice:
 
     @property
     def vms(self) -> int:
-        """Virtual machines, and so processes: a host each, or the smaller ones that slices of several hosts are made of.
+        """Virtual machines, and so processes: a host each, or the smaller ones that slices of several hosts are made
+        of.
 
         >>> parse_slice("v6e:2x4").vms, parse_slice("v6e:16x16").vms, parse_slice("v6e:16x16").hosts
         (1, 64, 32)
@@ -95,7 +98,8 @@ class Slice:
 
 
 def chips_to_hold(chip: Chip, size: Number, whole: int = 1) -> Number:
-    """Chips whose main memory, as datasheets state it, holds `size` bytes, rounded up to a multiple of `whole` (a node, say).
+    """Chips whose main memory, as datasheets state it, holds `size` bytes, rounded up to a multiple of `whole` (a node,
+    say).
 
     >>> chips_to_hold(load_chip("h100"), 700e9), chips_to_hold(load_chip("h100"), 700e9, whole=8)
     (9, 16)
@@ -135,8 +139,8 @@ def parse_slice(text: str) -> Slice:
 def domain_of(chip: Chip, chips: int) -> int:
     """Chips of each NVLink domain that so many are rented in, 0 if they are not available.
 
-    A rack of trays (72 GPUs, 4 to a tray) is rented whole or in part: a job of several racks takes as many trays of each,
-    the most that come out even and at least half of them.
+    A rack of trays (72 GPUs, 4 to a tray) is rented whole or in part: a job of several racks takes as many trays of
+    each, the most that come out even and at least half of them.
 
     >>> [domain_of(load_chip("gb200"), chips) for chips in (8, 72, 128, 144, 256, 76)]
     [72, 72, 64, 72, 64, 0]

@@ -14,7 +14,15 @@ from dragonscale.kernels.profile_file import kernel_profile_for
 from dragonscale.kernels.stream import launch_seconds, memory_seconds
 
 __all__ = [
-    "KernelProfile", "attention_backward_seconds", "attention_seconds", "decode_attention_seconds",
-    "dispatch_seconds", "grouped_matmul_seconds", "kernel_profile_for", "launch_seconds",
-    "matmul_seconds", "memory_seconds", "quantise_seconds",
-]  # fmt: skip
+    "KernelProfile",
+    "attention_backward_seconds",
+    "attention_seconds",
+    "decode_attention_seconds",
+    "dispatch_seconds",
+    "grouped_matmul_seconds",
+    "kernel_profile_for",
+    "launch_seconds",
+    "matmul_seconds",
+    "memory_seconds",
+    "quantise_seconds",
+]

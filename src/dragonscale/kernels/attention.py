@@ -1,9 +1,10 @@
 """Expected seconds of flash attention: many queries against their keys, as in training and prefill.
 
-Queries are cut into tiles of rows, each of which walks over its keys: 4·head_dim FLOPs for every (row, key) at `rate` of
-the peak, plus `edge` and `fill` seconds that a tile takes however few its keys. Tiles are handed out to the cores in
+Queries are cut into tiles of rows, each of which walks over its keys: 4·head_dim FLOPs for every (row, key) at `rate`
+of the peak, plus `edge` and `fill` seconds that a tile takes however few its keys. Tiles are handed out to the cores in
 waves; no attention is shorter than (a part of) its longest tile. Queries, keys, values and results cross the memory.
-With a causal mask a row sees half of the keys on average, and half a tile more than it needs; a window caps what it sees.
+With a causal mask a row sees half of the keys on average, and half a tile more than it needs; a window caps what it
+sees.
 """
 
 from functools import partial
@@ -18,10 +19,19 @@ MEASURED_HEAD = 128
 
 
 def attention_seconds(
-    batch: Number, queries: Number, keys: Number, q_heads: Number, kv_heads: Number,
-    head_dim: Number, dtype: str, profile: KernelProfile, *, causal: bool = True,
-    window: Number = None, write_cache: bool = False,
-) -> Number:  # fmt: skip
+    batch: Number,
+    queries: Number,
+    keys: Number,
+    q_heads: Number,
+    kv_heads: Number,
+    head_dim: Number,
+    dtype: str,
+    profile: KernelProfile,
+    *,
+    causal: bool = True,
+    window: Number = None,
+    write_cache: bool = False,
+) -> Number:
     """Seconds of the forward pass on one chip; heads are those of this chip, `dtype` is that of the keys and values.
 
     The queries are the last of the keys, so `keys - queries` were there before. `window` is how many keys a query may
@@ -41,10 +51,18 @@ def attention_seconds(
 
 
 def attention_backward_seconds(
-    batch: Number, queries: Number, keys: Number, q_heads: Number, kv_heads: Number,
-    head_dim: Number, dtype: str, profile: KernelProfile, *, causal: bool = True,
+    batch: Number,
+    queries: Number,
+    keys: Number,
+    q_heads: Number,
+    kv_heads: Number,
+    head_dim: Number,
+    dtype: str,
+    profile: KernelProfile,
+    *,
+    causal: bool = True,
     window: Number = None,
-) -> Number:  # fmt: skip
+) -> Number:
     """Seconds of the backward pass: five matmuls where the forward pass has two, at a lower rate."""
     forward = attention_seconds(
         batch, queries, keys, q_heads, kv_heads, head_dim, dtype, profile, causal=causal, window=window
@@ -66,10 +84,20 @@ def keys_seen(queries: Number, keys: Number, window: Number, causal: bool) -> Nu
 
 
 def _seconds(
-    batch: Number, queries: Number, keys: Number, q_heads: Number, kv_heads: Number,
-    head_dim: Number, window: Number, *, name: str, table: FlashAttention, profile: KernelProfile,
-    causal: bool, write: bool,
-) -> Number:  # fmt: skip
+    batch: Number,
+    queries: Number,
+    keys: Number,
+    q_heads: Number,
+    kv_heads: Number,
+    head_dim: Number,
+    window: Number,
+    *,
+    name: str,
+    table: FlashAttention,
+    profile: KernelProfile,
+    causal: bool,
+    write: bool,
+) -> Number:
     peak, cores = profile.peak(name), profile.cores
     group = q_heads / kv_heads
     rows = queries * group if table.packed else queries

@@ -1,4 +1,5 @@
-"""Long arrays in blocks: temporary results of a formula then stay in the processor's cache, which is several times faster."""
+"""Long arrays in blocks: temporary results of a formula then stay in the processor's cache, which is several times
+faster."""
 
 from collections.abc import Callable
 

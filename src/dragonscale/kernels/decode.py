@@ -18,11 +18,19 @@ SPLIT = 128
 
 
 def decode_attention_seconds(
-    batch: Number, keys: Number, q_heads: Number, kv_heads: Number, head_dim: Number, dtype: str,
-    profile: KernelProfile, *, warm: bool = False, like: str = "",
-) -> Number:  # fmt: skip
-    """Seconds of one decoding step's attention in one layer; heads are those of this chip, `dtype` that of the cache. A kernel
-    may be `like` that of another format: its constants, with the bytes of this one.
+    batch: Number,
+    keys: Number,
+    q_heads: Number,
+    kv_heads: Number,
+    head_dim: Number,
+    dtype: str,
+    profile: KernelProfile,
+    *,
+    warm: bool = False,
+    like: str = "",
+) -> Number:
+    """Seconds of one decoding step's attention in one layer; heads are those of this chip, `dtype` that of the cache. A
+    kernel may be `like` that of another format: its constants, with the bytes of this one.
 
     >>> from dragonscale.kernels.profile_file import kernel_profile_for
     >>> from dragonscale.hardware import load_chip
@@ -37,9 +45,16 @@ def decode_attention_seconds(
 
 
 def _seconds(
-    batch: Number, keys: Number, q_heads: Number, kv_heads: Number, head_dim: Number,
-    element: float, table: Decode, profile: KernelProfile, warm: bool,
-) -> Number:  # fmt: skip
+    batch: Number,
+    keys: Number,
+    q_heads: Number,
+    kv_heads: Number,
+    head_dim: Number,
+    element: float,
+    table: Decode,
+    profile: KernelProfile,
+    warm: bool,
+) -> Number:
     blocks = batch * kv_heads
     per_core = blocks / profile.cores
     waves = ceil(per_core) * table.quantum + per_core * (1 - table.quantum)

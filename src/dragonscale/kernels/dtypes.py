@@ -1,7 +1,7 @@
 """The number formats kernels come in: what the matrix unit multiplies, and the bytes of weights and activations.
 
-A format of kernels says more than a dtype of elements: `fp8_block` is fp8 with a scale for every 128x128 block of weights,
-`mxfp4_bf16` is 4-bit weights unpacked on the fly and multiplied with bf16 activations.
+A format of kernels says more than a dtype of elements: `fp8_block` is fp8 with a scale for every 128x128 block of
+weights, `mxfp4_bf16` is 4-bit weights unpacked on the fly and multiplied with bf16 activations.
 """
 
 import tomllib
@@ -13,8 +13,8 @@ from dragonscale.errors import unknown
 
 @dataclass(frozen=True)
 class Format:
-    """What is multiplied (`compute`, a dtype of the chip's file), bytes of a weight and of an activation, and the format
-    whose measured constants stand in where a profile has none for this one."""
+    """What is multiplied (`compute`, a dtype of the chip's file), bytes of a weight and of an activation, and the
+    format whose measured constants stand in where a profile has none for this one."""
 
     compute: str
     weight: float

@@ -1,9 +1,9 @@
-"""Expected seconds of the experts of an MoE layer on one chip: two grouped matmuls, the activation between them, and the
-routing, permuting and adding up around them.
+"""Expected seconds of the experts of an MoE layer on one chip: two grouped matmuls, the activation between them, and
+the routing, permuting and adding up around them.
 
-Each expert with tokens streams its weights once; its rows are cut into tiles as in a dense matmul, so an expert with three
-rows pays for a whole tile. The library is taken to choose the best height of tile. Few tiles cannot draw the whole
-bandwidth. Never faster than the weights of the active experts and their FLOPs at the datasheet's rates.
+Each expert with tokens streams its weights once; its rows are cut into tiles as in a dense matmul, so an expert with
+three rows pays for a whole tile. The library is taken to choose the best height of tile. Few tiles cannot draw the
+whole bandwidth. Never faster than the weights of the active experts and their FLOPs at the datasheet's rates.
 """
 
 from functools import partial
@@ -19,15 +19,25 @@ from dragonscale.numbers import Number, ceil, maximum, minimum
 
 
 def grouped_matmul_seconds(
-    tokens: Number, hidden: Number, inner: Number, picks: Number, experts: Number, dtype: str,
-    profile: KernelProfile, *, chips: Number = 1, tensor: Number = 1, routing: Routing = "random",
-    gated: bool = True, implementation: str = "",
-) -> Number:  # fmt: skip
+    tokens: Number,
+    hidden: Number,
+    inner: Number,
+    picks: Number,
+    experts: Number,
+    dtype: str,
+    profile: KernelProfile,
+    *,
+    chips: Number = 1,
+    tensor: Number = 1,
+    routing: Routing = "random",
+    gated: bool = True,
+    implementation: str = "",
+) -> Number:
     """Seconds of the experts' part of one layer on the busiest of `chips` chips that share the experts.
 
-    `tokens` are those of all these chips together, each of which goes to `picks` experts of size hidden x inner (`inner`
-    divided among `tensor` chips). `gated` experts have three matrices, others two. `implementation` names the library's
-    kernels; empty takes the profile's usual ones.
+    `tokens` are those of all these chips together, each of which goes to `picks` experts of size hidden x inner
+    (`inner` divided among `tensor` chips). `gated` experts have three matrices, others two. `implementation` names the
+    library's kernels; empty takes the profile's usual ones.
 
     >>> from dragonscale.kernels.profile_file import kernel_profile_for
     >>> from dragonscale.hardware import load_chip
@@ -50,8 +60,8 @@ def grouped_matmul_seconds(
 def expanded_seconds(
     rows: Number, hidden: Number, inner: Number, experts: Number, dtype: str, profile: KernelProfile, gated: bool = True
 ) -> Number:
-    """Seconds of experts whose rows are spread over all of them: plain matmuls that contract over every expert, and the writing of
-    the spread rows.
+    """Seconds of experts whose rows are spread over all of them: plain matmuls that contract over every expert, and the
+    writing of the spread rows.
 
     >>> from dragonscale.kernels.profile_file import kernel_profile_for
     >>> from dragonscale.hardware import load_chip
@@ -66,9 +76,19 @@ def expanded_seconds(
 
 
 def _seconds(
-    tokens: Number, hidden: Number, inner: Number, picks: Number, experts: Number, chips: Number, *,
-    name: str, table: Grouped, profile: KernelProfile, routing: Routing, gated: bool,
-) -> Number:  # fmt: skip
+    tokens: Number,
+    hidden: Number,
+    inner: Number,
+    picks: Number,
+    experts: Number,
+    chips: Number,
+    *,
+    name: str,
+    table: Grouped,
+    profile: KernelProfile,
+    routing: Routing,
+    gated: bool,
+) -> Number:
     kind, peak, cores = FORMATS[name], profile.peak(name), profile.cores
     load = route(tokens, picks, experts, chips, routing)
     into = 2 * inner if gated else inner

@@ -5,10 +5,10 @@ A library cuts C into tiles and hands them out to the cores, a wave at a time. A
     2 (a·b + operands·(a + b)) (k + prologue) / (rate · peak / cores)
 
 seconds: its matmuls, the fetching of its operands, the filling and draining of its pipeline. The waves are counted in
-whole ones to the extent that `quantum` says; or the contraction is split so that all cores work to the end, at the price
-of `join` seconds for adding up. The library is taken to choose the best of a handful of tiles. Long kernels slow down as
-power runs out. Memory moves each operand once at a fraction of the datasheet's bandwidth; the shorter of compute and
-memory hides behind the longer but for `unhidden`. Never faster than the roofline of the datasheet.
+whole ones to the extent that `quantum` says; or the contraction is split so that all cores work to the end, at the
+price of `join` seconds for adding up. The library is taken to choose the best of a handful of tiles. Long kernels slow
+down as power runs out. Memory moves each operand once at a fraction of the datasheet's bandwidth; the shorter of
+compute and memory hides behind the longer but for `unhidden`. Never faster than the roofline of the datasheet.
 """
 
 from dataclasses import replace
@@ -21,13 +21,19 @@ from dragonscale.numbers import Number, ceil, ceil_to, maximum, minimum, where
 
 
 def matmul_seconds(
-    m: Number, n: Number, k: Number, dtype: str, profile: KernelProfile, batch: Number = 1,
-    out_bytes: float = 2, replayed: bool = False,
-) -> Number:  # fmt: skip
+    m: Number,
+    n: Number,
+    k: Number,
+    dtype: str,
+    profile: KernelProfile,
+    batch: Number = 1,
+    out_bytes: float = 2,
+    replayed: bool = False,
+) -> Number:
     """Seconds of `batch` independent matmuls of m x k by k x n in one kernel, activations already in their format.
 
-    `out_bytes` are those of an element of the result. `replayed` from a graph, a kernel that was only measured under the
-    pace of the host is taken to start as quickly as the chip's plain fp8 ones.
+    `out_bytes` are those of an element of the result. `replayed` from a graph, a kernel that was only measured under
+    the pace of the host is taken to start as quickly as the chip's plain fp8 ones.
 
     >>> from dragonscale.kernels.profile_file import kernel_profile_for
     >>> from dragonscale.hardware import load_chip
@@ -92,6 +98,7 @@ def quantise_seconds(rows: Number, width: Number, dtype: str, profile: KernelPro
 
 
 def dispatch_seconds(rows: Number, dtype: str, profile: KernelProfile) -> Number:
-    """Seconds of the host for one call without graphs: a floor under what a benchmark sees, gone where graphs are used."""
+    """Seconds of the host for one call without graphs: a floor under what a benchmark sees, gone where graphs are used.
+    Seconds of the host for one call without graphs: a floor under what a benchmark sees, gone where graphs are used."""
     table = profile.matmul.of(dtype)
     return where(rows < 32, table.dispatch_few, table.dispatch)

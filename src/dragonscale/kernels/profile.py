@@ -19,14 +19,14 @@ class Matmul:
     """A dense matmul. See `dragonscale.kernels.matmul` for the formula.
 
     `launch`: seconds before and after the work. `rate`: fraction of the peak inside a tile. `operands`: a tile of a x b
-    takes as long as a·b + operands·(a + b) multiplications, its operands having to be fetched. `prologue`: so many steps
-    of the contraction go into filling and draining a tile's pipeline. `quantum`: how much of the idle part of the last
-    wave is lost. `join`: seconds to add up parts where a contraction is split among cores (0: never split).
+    takes as long as a·b + operands·(a + b) multiplications, its operands having to be fetched. `prologue`: so many
+    steps of the contraction go into filling and draining a tile's pipeline. `quantum`: how much of the idle part of the
+    last wave is lost. `join`: seconds to add up parts where a contraction is split among cores (0: never split).
     `bandwidth`: fraction of the memory's. `unhidden`: part of the shorter of compute and memory that does not overlap
     the longer. `sustained`, `throttle`: kernels longer than `throttle` seconds run at `sustained` of the rate, as power
-    allows. `pad`: the contraction is rounded up to this. `pad_rows`: rows beyond half of it are rounded up to this. `quantise_*`: seconds for a row, and passes over the
-    activations, to bring them to a narrow format. `dispatch_few`, `dispatch`: seconds of the host per call without
-    graphs, for up to and above 31 rows.
+    allows. `pad`: the contraction is rounded up to this. `pad_rows`: rows beyond half of it are rounded up to this.
+    `quantise_*`: seconds for a row, and passes over the activations, to bring them to a narrow format. `dispatch_few`,
+    `dispatch`: seconds of the host per call without graphs, for up to and above 31 rows.
     """
 
     launch: float
@@ -53,12 +53,12 @@ class Matmul:
 class FlashAttention:
     """Flash attention of many queries. See `dragonscale.kernels.attention`.
 
-    `tile`: query rows of a tile. `packed`: whether query heads that share a KV head share tiles. `edge`, `fill`: seconds
-    of a tile beside its matmuls, fixed and in proportion to the rows that are used. `longest`: how much of the longest
-    tile's time is a floor for all. `query_bytes`, `kv_bytes`: bytes moved for each element of a query head (in and out)
-    and of a KV head. `softmax`: a score costs as much as so many more elements of head. `write_row`, `write_bytes`:
-    seconds for a token, and bytes for each element of its KV heads, to write the cache. `backward`: the backward pass's
-    time over the forward's.
+    `tile`: query rows of a tile. `packed`: whether query heads that share a KV head share tiles. `edge`, `fill`:
+    seconds of a tile beside its matmuls, fixed and in proportion to the rows that are used. `longest`: how much of the
+    longest tile's time is a floor for all. `query_bytes`, `kv_bytes`: bytes moved for each element of a query head (in
+    and out) and of a KV head. `softmax`: a score costs as much as so many more elements of head. `write_row`,
+    `write_bytes`: seconds for a token, and bytes for each element of its KV heads, to write the cache. `backward`: the
+    backward pass's time over the forward's.
     """
 
     launch: float
@@ -105,9 +105,9 @@ class Grouped:
 
     As for `Matmul`; `rows` and `columns` are the tiles' sides. `occupancy`: tiles per core that it takes to reach the
     memory's bandwidth. `route_row`: seconds for each token (routing, permuting, adding up); `hidden_bytes`,
-    `inner_bytes`: bytes moved for each hidden and inner element of an expert's row beside the matmuls'; `expert`: seconds
-    for each expert on the chip. `expanded`: nothing of that; the rows are spread over all experts, with zeros for those they do
-    not go to, and multiplied by all weights at once, as XLA's GPU compiler does with `ragged_dot`.
+    `inner_bytes`: bytes moved for each hidden and inner element of an expert's row beside the matmuls'; `expert`:
+    seconds for each expert on the chip. `expanded`: nothing of that; the rows are spread over all experts, with zeros
+    for those they do not go to, and multiplied by all weights at once, as XLA's GPU compiler does with `ragged_dot`.
     """
 
     launch: float
@@ -138,8 +138,8 @@ class Stream:
 @dataclass(frozen=True)
 class FittedOn:
     """Where a table's constants come from: the source, how many rows, the errors left on rows that were and were not
-    fitted, a note, and for experts the fewest and most columns of one on a chip (`inner`) among the rows that were fitted or
-    that tests hold the table to."""
+    fitted, a note, and for experts the fewest and most columns of one on a chip (`inner`) among the rows that were
+    fitted or that tests hold the table to."""
 
     source: str
     rows: int = 0

@@ -2,11 +2,12 @@
 
 `chips` are those whose kernels were measured for the file (or, where none were, whose facts it was worked out from);
 `stands_for` are chips of the same family, which take its fractions with their own datasheet's rates, and its seconds as
-they are. A chip that no file names takes the file of its kind: `generic-gpu` or `tpu`. Every table says what it rests on.
+they are. A chip that no file names takes the file of its kind: `generic-gpu` or `tpu`. Every table says what it rests
+on.
 
-A profile of one's own, as `dscale calibrate` writes it, is taken where it is named (`--profile mine.toml`) or lies in the
-user's folder under the chip's name. Software whose kernels are not those of other software names their `library`, and takes
-the file that was measured with it where there is one.
+A profile of one's own, as `dscale calibrate` writes it, is taken where it is named (`--profile mine.toml`) or lies in
+the user's folder under the chip's name. Software whose kernels are not those of other software names their `library`,
+and takes the file that was measured with it where there is one.
 """
 
 import dataclasses
@@ -225,8 +226,8 @@ def _built_in(name: str, chip: str) -> KernelProfile:
 
 
 def kernel_profile_for(chip: Chip | str, path: str = "", library: str = "") -> KernelProfile:
-    """The profile of a chip's kernels: the one that is named here or with the chip, or the built-in one that fits best a
-    chip and software that calls some library.
+    """The profile of a chip's kernels: the one that is named here or with the chip, or the built-in one that fits best
+    a chip and software that calls some library.
 
     >>> kernel_profile_for("h100").measured, kernel_profile_for("gb200").name, kernel_profile_for("gb200").measured
     (True, 'b200', False)

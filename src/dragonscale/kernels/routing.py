@@ -1,4 +1,5 @@
-"""Where a router sends tokens: how many experts of the busiest chip have any, how many rows they get, in how many tiles.
+"""Where a router sends tokens: how many experts of the busiest chip have any, how many rows they get, in how many
+tiles.
 
 `balanced`: every expert gets the same, as benchmarks and well-trained routers have it in large batches. `random`: every
 token picks its experts at random, so a small batch leaves some without any. A number: the loads follow a power law with
@@ -17,7 +18,8 @@ Routing = str | float
 
 @dataclass(frozen=True)
 class Load:
-    """Experts with work and rows of work on the busiest chip; `tiles(side)` is how many tiles of so many rows that is."""
+    """Experts with work and rows of work on the busiest chip; `tiles(side)` is how many tiles of so many rows that is.
+    Experts with work and rows of work on the busiest chip; `tiles(side)` is how many tiles of so many rows that is."""
 
     active: Number
     rows: Number
@@ -32,7 +34,8 @@ def route(tokens: Number, picks: Number, experts: Number, chips: Number, routing
         return _random(tokens, picks, experts, chips)
     if isinstance(routing, str) or not 0 < routing < 2:
         raise InputError(
-            f"There is no routing {shorten(routing)}; write 'balanced', 'random' or the exponent of a power law between 0 and 2."
+            f"There is no routing {shorten(routing)}; write 'balanced', 'random' or the exponent of a power law "
+            "between 0 and 2."
         )
     return _power_law(tokens, picks, experts, chips, routing)
 

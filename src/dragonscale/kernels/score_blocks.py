@@ -1,7 +1,8 @@
 """Expected seconds of attention without a flash kernel: scores in blocks of queries, in fp32, as a compiler makes them.
 
-Each block is multiplied out whole, masked or not: two batched matmuls forward, in which the query heads that share a KV head are rows of one,
-and passes over the scores between them (scale, cap, mask, softmax, cast). Backward finds the scores again and has five matmuls.
+Each block is multiplied out whole, masked or not: two batched matmuls forward, in which the query heads that share a KV
+head are rows of one, and passes over the scores between them (scale, cap, mask, softmax, cast). Backward finds the
+scores again and has five matmuls.
 """
 
 from dragonscale.kernels.matmul import matmul_seconds
@@ -13,11 +14,20 @@ BLOCK = 512
 
 
 def score_block_seconds(
-    batch: Number, queries: Number, keys: Number, q_heads: Number, kv_heads: Number, key: Number, value: Number,
-    profile: KernelProfile, score_bytes: float, block_s: float = 0.0, backward: bool = False,
-) -> Number:  # fmt: skip
-    """Seconds of one pass on one chip, with heads of `key` and `value` elements; `score_bytes` are moved for each score, and
-    `block_s` pass until the next block."""
+    batch: Number,
+    queries: Number,
+    keys: Number,
+    q_heads: Number,
+    kv_heads: Number,
+    key: Number,
+    value: Number,
+    profile: KernelProfile,
+    score_bytes: float,
+    block_s: float = 0.0,
+    backward: bool = False,
+) -> Number:
+    """Seconds of one pass on one chip, with heads of `key` and `value` elements; `score_bytes` are moved for each
+    score, and `block_s` pass until the next block."""
     rows = minimum(queries, BLOCK)
     many = batch * kv_heads * (queries / rows)
     group = rows * (q_heads / kv_heads)

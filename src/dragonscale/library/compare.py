@@ -25,9 +25,9 @@ def compare(*things: Any, **words: Any) -> CompareReport:
     """
     Plans, slices, stacks or engines side by side, difference by difference.
 
-    `things` are plans ("tp8 pp4 dp16", files, the word "best", `Plan`s, plans of an answer), or answers of `ds.train` or `ds.serve`, one by one or in a list;
-    one answer alone is compared plan by plan. The words are the flags of `dscale compare`: model, on, batch, seq,
-    tokens, prompt, output, ttft, tpot, measured, price, stack, engine, dtype.
+    `things` are plans ("tp8 pp4 dp16", files, the word "best", `Plan`s, plans of an answer), or answers of `ds.train`
+    or `ds.serve`, one by one or in a list; one answer alone is compared plan by plan. The words are the flags of
+    `dscale compare`: model, on, batch, seq, tokens, prompt, output, ttft, tpot, measured, price, stack, engine, dtype.
 
     Returns a `CompareReport`: `.sides`, `.differences` (each side against the first), `.best`.
 

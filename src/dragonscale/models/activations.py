@@ -47,7 +47,8 @@ def needed_tensors(section: Section, modules: tuple[RecomputedModule, ...] = ())
 
 
 def saved_tensors(section: Section, policy: str) -> tuple[Array, ...]:
-    """The activations that one pass through a section keeps for its backward pass, under a policy of `REMAT` or modules to recompute."""
+    """The activations that one pass through a section keeps for its backward pass, under a policy of `REMAT` or modules
+    to recompute."""
     if is_modules(policy):
         return tuple(array for _, array in needed_tensors(section, recomputed_modules(section, policy)))
     if policy not in REMAT:

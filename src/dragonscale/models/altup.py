@@ -7,8 +7,8 @@ from dragonscale.models.component import Written
 
 @dataclass(frozen=True)
 class AltUp(Written):
-    """What a layer does beside attention and MLP: a low-rank detour (`laurel`), `streams` copies of the stream of which it
-    works on one, predicting and correcting the others, and an input of its own of `width`."""
+    """What a layer does beside attention and MLP: a low-rank detour (`laurel`), `streams` copies of the stream of which
+    it works on one, predicting and correcting the others, and an input of its own of `width`."""
 
     streams: int
     laurel: int

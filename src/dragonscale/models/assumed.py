@@ -90,8 +90,8 @@ def read_assumptions(parts: Iterable[str]) -> dict[str, Any]:
 
 
 def assumed_fields(given: Mapping[str, Any], assume: Assumed) -> Mapping[str, Any]:
-    """The config with those fields changed: at the top, or in the objects inside that have them. `text_config.key` names
-    one place. A field that is nowhere is added, to the language model where that is an object of its own."""
+    """The config with those fields changed: at the top, or in the objects inside that have them. `text_config.key`
+    names one place. A field that is nowhere is added, to the language model where that is an object of its own."""
     if not assume:
         return given
     changed = {key: dict(value) if isinstance(value, dict) else value for key, value in given.items()}

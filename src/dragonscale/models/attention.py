@@ -18,12 +18,12 @@ class Attention(Written):
 
     `qk_norm` normalises queries and keys: `head` with one weight of the head's size for all heads, `all` with a weight
     of its own for every head, `plain` without any. `gate` multiplies the output by a sigmoid of a projection as large
-    as the queries (`full`, with a bias where they have one) or of one number per head (`head`). `sinks` adds one learnt logit per head, `soft_cap` bends scores
-    by a tanh. `window` keeps
-    only the last so many keys; `chunk` cuts the sequence into independent chunks. `kv` says where keys and values come
-    from: their own projections, one projection for both (`tied`), or an earlier layer's cache (`borrowed`). `v_norm`
-    normalises the values without a weight; `out_norm` normalises all heads' results together before they are projected.
-    `q_rank` is the width through which queries are projected, with a norm between (Step 3).
+    as the queries (`full`, with a bias where they have one) or of one number per head (`head`). `sinks` adds one learnt
+    logit per head, `soft_cap` bends scores by a tanh. `window` keeps only the last so many keys; `chunk` cuts the
+    sequence into independent chunks. `kv` says where keys and values come from: their own projections, one projection
+    for both (`tied`), or an earlier layer's cache (`borrowed`). `v_norm` normalises the values without a weight;
+    `out_norm` normalises all heads' results together before they are projected. `q_rank` is the width through which
+    queries are projected, with a norm between (Step 3).
 
     >>> Attention(8, 2, 128).lines()[1]
     'attention: K[b,t,k,h] = X[b,t,d] · Wk[d,k,h]'

@@ -1,7 +1,7 @@
 """A reading of a program: what decoding must remember, in bytes.
 
-`cache(...)` lines name it. Arrays with the dim `s` grow with every token and those with `m` with every few; the rest are
-a state of fixed size. A sliding window or chunk caps the tokens ideally kept.
+`cache(...)` lines name it. Arrays with the dim `s` grow with every token and those with `m` with every few; the rest
+are a state of fixed size. A sliding window or chunk caps the tokens ideally kept.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,5 @@
-"""A part of a block: an attention, an MLP, a state-space mixer. It gives lines of a program and the sizes of their dims."""
+"""A part of a block: an attention, an MLP, a state-space mixer. It gives lines of a program and the sizes of their
+dims."""
 
 import re
 import tomllib

@@ -1,9 +1,9 @@
 """DeepSeek-V4's attention as lines of a program: a short window of tokens beside a compressed past.
 
 One vector per token is both key and value for all heads. A query sees the last `window` tokens one by one, and the
-whole past through vectors that each stand for `ratio` tokens. At the small ratio the pools overlap (so their projections
-are twice as wide) and an indexer picks the best `index_top` of them; at the large ratio every one is read. The output
-leaves through a low-rank projection of each group of heads.
+whole past through vectors that each stand for `ratio` tokens. At the small ratio the pools overlap (so their
+projections are twice as wide) and an indexer picks the best `index_top` of them; at the large ratio every one is read.
+The output leaves through a low-rank projection of each group of heads.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ from dragonscale.models.component import Written
 
 @dataclass(frozen=True)
 class CompressedAttention(Written):
-    """Attention over a window and, where `ratio` is given, over pooled keys; with an indexer if `index_heads` is given."""
+    """Attention over a window and, where `ratio` is given, over pooled keys; with an indexer if `index_heads` is given.
+    Attention over a window and, where `ratio` is given, over pooled keys; with an indexer if `index_heads` is given."""
 
     n_heads: int
     head_dim: int

@@ -31,8 +31,8 @@ class Mlp(Written):
 
 @dataclass(frozen=True)
 class Moe(Written):
-    """Mixture of experts (MoE): each token goes to `experts_per_token` of `n_experts` small MLPs, and through the shared
-    ones, which are one MLP of hidden size `shared_d_ff`.
+    """Mixture of experts (MoE): each token goes to `experts_per_token` of `n_experts` small MLPs, and through the
+    shared ones, which are one MLP of hidden size `shared_d_ff`.
 
     `router_bias` is a bias added to the router's logits; `score_bias` is the per-expert correction that balances load
     without a loss, kept in the checkpoint but not trained by gradients. `shared_gate` scales the shared expert's output

@@ -1,7 +1,8 @@
-"""Which attention our own program hands to a flash kernel: one rule for the runtime, which asks it of arrays, and for the planner.
+"""Which attention our own program hands to a flash kernel: one rule for the runtime, which asks it of arrays, and for
+the planner.
 
-cuDNN's kernel takes half precision, keys and values of one size up to 128, causal or within a sliding window. Soft caps, sinks,
-chunks and larger heads are computed by XLA in blocks of scores.
+cuDNN's kernel takes half precision, keys and values of one size up to 128, causal or within a sliding window. Soft
+caps, sinks, chunks and larger heads are computed by XLA in blocks of scores.
 """
 
 from dragonscale.kernels.score_blocks import BLOCK

@@ -1,9 +1,9 @@
 """A reading of a program: its FLOPs, by part.
 
-A multiply-add is two. An einsum is twice the product of its indices; attention is 2·n·(h+g) for each pair of a query and
-a key it sees: with `causal` the keys before the query, without it all of them (many published figures count the full
-square). Backward is twice forward: one matmul for each operand's gradient. Elementwise work is left out, as everywhere
-in the literature; it is under 1% and bound by memory anyway.
+A multiply-add is two. An einsum is twice the product of its indices; attention is 2·n·(h+g) for each pair of a query
+and a key it sees: with `causal` the keys before the query, without it all of them (many published figures count the
+full square). Backward is twice forward: one matmul for each operand's gradient. Elementwise work is left out, as
+everywhere in the literature; it is under 1% and bound by memory anyway.
 """
 
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ from dragonscale.numbers import Number, floor, maximum, minimum, product
 
 @dataclass(frozen=True)
 class Workload:
-    """How much is computed: `batch` sequences of `queries` new tokens against `keys` (the new ones included). Whole sequences may be
-    packed with `documents` of so many tokens on average, none of which sees another."""
+    """How much is computed: `batch` sequences of `queries` new tokens against `keys` (the new ones included). Whole
+    sequences may be packed with `documents` of so many tokens on average, none of which sees another."""
 
     batch: Number
     queries: Number
@@ -26,7 +26,8 @@ class Workload:
     documents: Number | None = None
 
     def one_document(self) -> "tuple[Workload, Number]":
-        """The work of one document, and how many there are in a sequence; a whole sequence is one where none are named."""
+        """The work of one document, and how many there are in a sequence; a whole sequence is one where none are named.
+        The work of one document, and how many there are in a sequence; a whole sequence is one where none are named."""
         if self.documents is None:
             return self, 1
         length = minimum(self.documents, self.keys)

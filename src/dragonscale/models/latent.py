@@ -11,7 +11,8 @@ class LatentAttention(Written):
     that is cached, beside a rotary key shared by all heads.
 
     `q_rank` of None projects queries directly. An indexer (sparse attention) scores all keys with a few small heads and
-    lets the attention read only the best `index_top`; `index_own` of False reuses the choice of an earlier layer. `gate` scales each head's result by a sigmoid of one number.
+    lets the attention read only the best `index_top`; `index_own` of False reuses the choice of an earlier layer.
+    `gate` scales each head's result by a sigmoid of one number.
     """
 
     n_heads: int

@@ -18,14 +18,29 @@ from dragonscale.models.transformer import Transformer
 
 
 def simple(
-    name: str = "simple", *, d_model: int, d_ff: int, n_layers: int, n_heads: int, vocab: int,
-    n_kv_heads: int | None = None, head_dim: int | None = None, gated: bool = True,
-    tied: bool = False, n_experts: int = 0, experts_per_token: int = 1, shared_d_ff: int = 0,
-    dense_layers: int = 0, dense_d_ff: int | None = None, window: int | None = None,
-    bias: bool = False, positions: int = 0, context: int | None = None,
-) -> Transformer:  # fmt: skip
-    """A Transformer of equal layers; with `n_experts`, MoE layers after the first `dense_layers`. KV heads default to the
-    query heads, their size to d_model / n_heads.
+    name: str = "simple",
+    *,
+    d_model: int,
+    d_ff: int,
+    n_layers: int,
+    n_heads: int,
+    vocab: int,
+    n_kv_heads: int | None = None,
+    head_dim: int | None = None,
+    gated: bool = True,
+    tied: bool = False,
+    n_experts: int = 0,
+    experts_per_token: int = 1,
+    shared_d_ff: int = 0,
+    dense_layers: int = 0,
+    dense_d_ff: int | None = None,
+    window: int | None = None,
+    bias: bool = False,
+    positions: int = 0,
+    context: int | None = None,
+) -> Transformer:
+    """A Transformer of equal layers; with `n_experts`, MoE layers after the first `dense_layers`. KV heads default to
+    the query heads, their size to d_model / n_heads.
 
     `bias` puts biases on every projection and norm, as GPT has them; `positions` adds that many learnt positions.
     """

@@ -30,7 +30,8 @@ class Mamba2(Written):
 
 @dataclass(frozen=True)
 class Mamba(Written):
-    """The first Mamba: `inner` channels, each with a state of its own; `norms` are Jamba's, on step, input and output maps."""
+    """The first Mamba: `inner` channels, each with a state of its own; `norms` are Jamba's, on step, input and output
+    maps."""
 
     inner: int
     state: int

@@ -1,8 +1,8 @@
 """Multi-token prediction modules: further layers that guess the token after next, kept beside the model in its files.
 
 A module norms the next token's embedding and the model's last hidden state, joins them, projects them back to the
-model's width, runs one layer of the model's own kind and norms the result for the head. Most share the embedding and the
-head with the model; some checkpoints hold copies of either.
+model's width, runs one layer of the model's own kind and norms the result for the head. Most share the embedding and
+the head with the model; some checkpoints hold copies of either.
 """
 
 from dragonscale.models.component import written

@@ -86,7 +86,8 @@ class Section:
 
     `span` caps the keys a query sees (a sliding window); `chunk` cuts the sequence into chunks that only see
     themselves; `top` is how many keys an indexer keeps; `compress` is how many tokens each key of dim `m` stands for.
-    `soft_cap` says whether attention's scores are bent by a tanh. `shared` names weights that belong to the whole program: other sections, and every repeat, use the same ones.
+    `soft_cap` says whether attention's scores are bent by a tanh. `shared` names weights that belong to the whole
+    program: other sections, and every repeat, use the same ones.
     """
 
     name: str

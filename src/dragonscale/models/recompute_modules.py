@@ -74,7 +74,8 @@ def read_modules(text: str) -> str:
     wrong = [name for name in names if name not in MODULES]
     if wrong:
         raise InputError(
-            f"There is no recompute module {shorten(wrong[0])} in remat={shorten(text)}; modules are {', '.join(MODULES)}, joined by +."
+            f"There is no recompute module {shorten(wrong[0])} in remat={shorten(text)}; modules are "
+            f"{', '.join(MODULES)}, joined by +."
         )
     return "+".join(name for name in MODULES if name in names)
 

@@ -8,8 +8,8 @@ from dragonscale.models.program import Op
 
 @dataclass(frozen=True)
 class SharedBlock(Written):
-    """Attention and an MLP whose matrices belong to all layers that use this `block`, with low-rank adapters of `rank` that
-    are each layer's own: of the MLP always, of the attention with `adapters`. It reads the stream and the first
+    """Attention and an MLP whose matrices belong to all layers that use this `block`, with low-rank adapters of `rank`
+    that are each layer's own: of the MLP always, of the attention with `adapters`. It reads the stream and the first
     embedding side by side, `2 * d_model` wide."""
 
     block: int

@@ -17,8 +17,8 @@ from dragonscale.numbers import Number
 
 @dataclass(frozen=True)
 class Quantization:
-    """What a quantised checkpoint says beside the dtypes of its weights: the side of the square blocks that share a scale (0:
-    none), the dtype that its activations are quantised to, and that of its KV cache (empty: not said)."""
+    """What a quantised checkpoint says beside the dtypes of its weights: the side of the square blocks that share a
+    scale (0: none), the dtype that its activations are quantised to, and that of its KV cache (empty: not said)."""
 
     block: int = 0
     activations: str = ""
@@ -30,12 +30,13 @@ class Transformer:
     """A decoder-only model. `layers` is every layer in order.
 
     `positions` counts learnt position embeddings; `d_embed` is the width of an embedding narrower than the model, which
-    is projected up after the lookup and down before the head; `layer_input` is the width of an embedding that every layer
-    has for itself, and `layer_vocab` its vocabulary; `altup` counts streams beside the one that layers work on; `embed_rows`
-    are those of an embedding that has more than the head. `extras` are sections that a checkpoint holds beside the
-    language model: multi-token heads (`mtp`), a vision tower (`vision`). `weight_dtypes` gives the stored dtype of the
-    parts that are not in `dtype`, `quantization` how they are meant to be multiplied. `context` is the longest sequence it was made for. `stored` are the bytes that the
-    checkpoint's own files hold by format, where these were read; `notes` what was made of a config that is not plain.
+    is projected up after the lookup and down before the head; `layer_input` is the width of an embedding that every
+    layer has for itself, and `layer_vocab` its vocabulary; `altup` counts streams beside the one that layers work on;
+    `embed_rows` are those of an embedding that has more than the head. `extras` are sections that a checkpoint holds
+    beside the language model: multi-token heads (`mtp`), a vision tower (`vision`). `weight_dtypes` gives the stored
+    dtype of the parts that are not in `dtype`, `quantization` how they are meant to be multiplied. `context` is the
+    longest sequence it was made for. `stored` are the bytes that the checkpoint's own files hold by format, where these
+    were read; `notes` what was made of a config that is not plain.
     """
 
     name: str

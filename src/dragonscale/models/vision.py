@@ -8,8 +8,8 @@ from dragonscale.models.program import Section, parsed
 
 
 def patches(d_model: int, pixels: int, positions: int = 0, **options: bool) -> Section:
-    """Patches of `pixels` numbers each, projected to the tower's width; `options` are a bias, a class_token, a norm and a
-    norm_bias."""
+    """Patches of `pixels` numbers each, projected to the tower's width; `options` are a bias, a class_token, a norm and
+    a norm_bias."""
     lines = written("patches", (options | {"positions": positions}).get)
     return Section("vision.patches", parsed(lines), {"d": d_model, "i": pixels, "o": positions or 1})
 
@@ -29,9 +29,13 @@ def numbers(name: str, count: int, repeat: int = 1) -> Section:
 
 
 def bridge(
-    sizes: tuple[int, ...], name: str = "bridge", bias: bool = True, norm_size: int = 0,
-    norm_bias: bool = True, repeat: int = 1,
-) -> Section:  # fmt: skip
+    sizes: tuple[int, ...],
+    name: str = "bridge",
+    bias: bool = True,
+    norm_size: int = 0,
+    norm_bias: bool = True,
+    repeat: int = 1,
+) -> Section:
     """Matrices in a row, of these widths from first to last, after a norm over `norm_size` if there is one."""
     dims = {f"j{number}": size for number, size in enumerate(sizes)} | {"m0": norm_size}
     lines: list[str] = []

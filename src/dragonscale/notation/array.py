@@ -2,8 +2,8 @@
 
 An array has named dims. A subscript on a dim names the mesh axes it is split over, major axis first: `D_YZ` is split
 over Y, and each part over Z. Axes with longer names go in braces, `B_{data,fsdp}`. A dim may carry its size
-(`B=1024_X`, or just `8192_X` for a dim without a name). `{U_X}` after the array says that the copies along X are partial
-sums which still have to be added up.
+(`B=1024_X`, or just `8192_X` for a dim without a name). `{U_X}` after the array says that the copies along X are
+partial sums which still have to be added up.
 
 >>> array = parse_array("A:bf16[I_XY, J=4096]{U_Z}")
 >>> array.name, array.dtype, array.partial
@@ -29,8 +29,32 @@ from functools import cached_property
 from dragonscale.errors import InputError, shorten, unknown
 
 DTYPE_NAMES = (
-    "fp64", "f64", "fp32", "f32", "tf32", "int32", "s32", "u32", "bf16", "fp16", "f16", "int16", "fp8", "f8", "int8", "s8", "u8", "bool", "fp6", "fp4", "int4", "mxfp8", "mxfp6", "mxfp4", "nvfp4",
-)  # fmt: skip
+    "fp64",
+    "f64",
+    "fp32",
+    "f32",
+    "tf32",
+    "int32",
+    "s32",
+    "u32",
+    "bf16",
+    "fp16",
+    "f16",
+    "int16",
+    "fp8",
+    "f8",
+    "int8",
+    "s8",
+    "u8",
+    "bool",
+    "fp6",
+    "fp4",
+    "int4",
+    "mxfp8",
+    "mxfp6",
+    "mxfp4",
+    "nvfp4",
+)
 MAX_LENGTH = 4000
 
 _NAME = r"[A-Za-zα-ωΑ-Ω][A-Za-z0-9α-ωΑ-Ω']*"

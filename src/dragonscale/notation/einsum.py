@@ -86,8 +86,8 @@ def parse_einsum(text: str) -> Einsum:
 def parse_chain(text: str) -> list[Einsum]:
     """Read a chain of matrix multiplications as one einsum after the other.
 
-    In `In[B, D] · W_in[D, F] · W_out[F, D] -> Out[B, D]` the D that goes in is summed by the first matmul and the D that
-    comes out belongs to the second, which a single einsum could not say. The intermediates are called T1, T2, …
+    In `In[B, D] · W_in[D, F] · W_out[F, D] -> Out[B, D]` the D that goes in is summed by the first matmul and the D
+    that comes out belongs to the second, which a single einsum could not say. The intermediates are called T1, T2, …
 
     >>> for line in parse_chain("In[B, D] · W_in[D, F] · W_out[F, D] -> Out[B, D]"):
     ...     print(line)

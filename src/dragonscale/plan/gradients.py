@@ -1,8 +1,8 @@
 """The backward pass of a reading, derived line by line.
 
-Every einsum C = A·B gives dA = dC·B and dB = A·dC, laid out like A and B. Partial gradients of one tensor are added before they
-are reduced; a weight's gradient is a partial sum over every axis that splits the tokens and not the weight, and is reduced to where the
-optimizer keeps its state.
+Every einsum C = A·B gives dA = dC·B and dB = A·dC, laid out like A and B. Partial gradients of one tensor are added
+before they are reduced; a weight's gradient is a partial sum over every axis that splits the tokens and not the weight,
+and is reduced to where the optimizer keeps its state.
 """
 
 from dataclasses import replace
@@ -84,8 +84,9 @@ def _back_einsum(op: Op, walk: Walk) -> None:
 
 
 def _back_attention(op: Op, walk: Walk) -> None:
-    """Keys and values are needed whole once more, and their gradients are scattered back. Where heads were traded for the
-    sequence, what attention read is kept as it was read; the result's gradient comes to it, and all others go home."""
+    """Keys and values are needed whole once more, and their gradients are scattered back. Where heads were traded for
+    the sequence, what attention read is kept as it was read; the result's gradient comes to it, and all others go home.
+    """
     rules = walk.rules
     if rules.trades and op.output is not None:
         walk.bring(rules.activation(_slope(op.output)), rules.attending(_slope(op.output)), op)
@@ -151,7 +152,8 @@ _READERS = {
 
 
 def _reduce(op: Op, weight: Array, walk: Walk) -> None:
-    """A weight's gradient to where its state lies; updated weights back to where they are used, unless these are gathered anyway."""
+    """A weight's gradient to where its state lies; updated weights back to where they are used, unless these are
+    gathered anyway."""
     rules = walk.rules
     if len(weight.dims) == 1 and not rules.sums_everywhere:
         return  # vectors ride along in the same messages

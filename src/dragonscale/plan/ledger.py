@@ -1,7 +1,7 @@
 """The ledger of a plan: a line for each kernel and each move of a step, and one for each tensor that is held.
 
-Everything that is shown of a plan is a grouping of these lines: terms, totals, MFU, formulas, what a compiled program is held
-against, a timeline. Numbers may be floats (one plan), arrays (many plans) or SymPy symbols (formulas).
+Everything that is shown of a plan is a grouping of these lines: terms, totals, MFU, formulas, what a compiled program
+is held against, a timeline. Numbers may be floats (one plan), arrays (many plans) or SymPy symbols (formulas).
 
 >>> book = Ledger(
 ...     [
@@ -38,16 +38,17 @@ if TYPE_CHECKING:
 
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 PHASES = ("forward", "recompute", "backward", "gradient", "update", "prefill", "decode", "step")
-"""When a line runs: `backward` holds the gradients of inputs and of weights, `gradient` the sum over replicas, `update` the optimizer,
-`step` what belongs to no pass (bubbles, waiting for the slowest machine)."""
+"""When a line runs: `backward` holds the gradients of inputs and of weights, `gradient` the sum over replicas, `update`
+the optimizer, `step` what belongs to no pass (bubbles, waiting for the slowest machine)."""
 
 
 @dataclass(frozen=True)
 class LedgerLine:
-    """One kernel or move. `what` is the tensor or op by its name in the program; `kind` is matmul, grouped matmul, attention,
-    elementwise, a collective, or what is waited for (host, bubble …); `part` is the part of the model; `term` is the line of the bill it is
-    counted under. FLOPs, bytes and seconds are those of one chip, one time: `bound_s` at datasheet rates, `expected_s` through the
-    efficiency profile, `exposed_s` the part of it that the step waits for."""
+    """One kernel or move. `what` is the tensor or op by its name in the program; `kind` is matmul, grouped matmul,
+    attention, elementwise, a collective, or what is waited for (host, bubble …); `part` is the part of the model;
+    `term` is the line of the bill it is counted under. FLOPs, bytes and seconds are those of one chip, one time:
+    `bound_s` at datasheet rates, `expected_s` through the efficiency profile, `exposed_s` the part of it that the step
+    waits for."""
 
     section: str
     phase: str

@@ -1,9 +1,9 @@
 """Letters for the numbers of a plan, so that the functions that give its ledger give it as formulas.
 
-The structure is that of a concrete plan: which mesh axes there are, over which wires they lie, which formats the chip computes in. Sizes
-become letters (`dragonscale.formula`): the book's for the model (D, F, N, K, H, V, E), the names of the mesh axes for their
-degrees, C for FLOP/s, `W_hbm` for the memory's bandwidth, `W_ici` for both directions of a torus axis, `W_nvlink` and so on for the links of
-switches.
+The structure is that of a concrete plan: which mesh axes there are, over which wires they lie, which formats the chip
+computes in. Sizes become letters (`dragonscale.formula`): the book's for the model (D, F, N, K, H, V, E), the names of
+the mesh axes for their degrees, C for FLOP/s, `W_hbm` for the memory's bandwidth, `W_ici` for both directions of a
+torus axis, `W_nvlink` and so on for the links of switches.
 """
 
 import itertools
@@ -24,15 +24,16 @@ BOOK = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e
 
 @dataclass
 class Letters:
-    """Which number each letter stands for. Letters that are `given` other numbers have these instead of the plan's; `plain`
-    ones are their numbers alone, which may then be arrays."""
+    """Which number each letter stands for. Letters that are `given` other numbers have these instead of the plan's;
+    `plain` ones are their numbers alone, which may then be arrays."""
 
     values: dict[str, float] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
     plain: bool = False
 
     def new(self, name: str, value: float) -> Any:
-        """A letter for a number. The same number under the same name is the same letter; another number gets a count."""
+        """A letter for a number. The same number under the same name is the same letter; another number gets a count.
+        A letter for a number. The same number under the same name is the same letter; another number gets a count."""
         for spelled in itertools.chain((name,), (f"{name}{count}" for count in range(2, 99))):
             if self.values.setdefault(spelled, float(value)) == float(value):
                 number = self.given.get(spelled, value)
@@ -76,7 +77,8 @@ def lettered_axes(axes: dict[str, Any], letters: Letters) -> dict[str, Any]:
 
 
 def lettered_wires(wires: Wires, piece: Slice, axes: dict[str, Any]) -> Wires:
-    """The wires of one plan with letters for the sizes of its axes; of several rings of an axis the first takes what the others leave."""
+    """The wires of one plan with letters for the sizes of its axes; of several rings of an axis the first takes what
+    the others leave."""
     rings, pods = {}, {}
     for name, found in wires.rings.items():
         several = [

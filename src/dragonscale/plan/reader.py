@@ -1,9 +1,10 @@
 """A section of a model read under rules: the kernels each chip runs and the moves between chips, without sizes.
 
 A section is read once on its way down. Every tensor is followed with the layout it has at that point; a line's operands
-are brought to the layout the line computes in, and its result to where it rests; `reshard` says with which collectives. A tensor that
-several lines need in the same form is moved once. Prefill, decode and the forward pass of training are this reading under different rules;
-the backward pass is derived from it (`dragonscale.plan.gradients`). Putting in numbers, arrays or symbols is others' work.
+are brought to the layout the line computes in, and its result to where it rests; `reshard` says with which collectives.
+A tensor that several lines need in the same form is moved once. Prefill, decode and the forward pass of training are
+this reading under different rules; the backward pass is derived from it (`dragonscale.plan.gradients`). Putting in
+numbers, arrays or symbols is others' work.
 
 >>> from dragonscale.models import load_model
 >>> from dragonscale.plan.rules import training_rules
@@ -12,7 +13,8 @@ the backward pass is derived from it (`dragonscale.plan.gradients`). Putting in 
 ...     f"{move.step.kind} {move.step.before.name} over {'+'.join(move.step.axes)}"
 ...     for move in read_forward(block, training_rules(zero=1)).moves
 ... ]
-['all_gather X over tensor', 'all_gather K over context', 'all_gather V over context', 'reduce_scatter A over tensor', 'all_gather X over tensor', 'reduce_scatter M over tensor']
+['all_gather X over tensor', 'all_gather K over context', 'all_gather V over context', 'reduce_scatter A over tensor',
+'all_gather X over tensor', 'reduce_scatter M over tensor']
 """
 
 import functools
@@ -34,8 +36,8 @@ OPEN = Mesh(dict(zip(AXES, (2, 3, 5, 7, 11, 13, 17, 19), strict=True)))
 
 @dataclass(frozen=True)
 class Kernel:
-    """What one line computes on one chip, by the layouts of what it reads and writes. `phase` is forward, dgrad (the gradient of an
-    input) or wgrad (of a weight); `line` is the place of its op in the section."""
+    """What one line computes on one chip, by the layouts of what it reads and writes. `phase` is forward, dgrad (the
+    gradient of an input) or wgrad (of a weight); `line` is the place of its op in the section."""
 
     part: str
     phase: str
@@ -52,9 +54,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Move:
-    """A collective. `what` is weight, gradient, activation, or expert for tokens on their way to experts and back: weights and
-    gradients can travel any time, activations are waited for. `ring`: it goes round hop by hop, under the attention to what is there.
-    `place` is where it stands among the moves of its reading."""
+    """A collective. `what` is weight, gradient, activation, or expert for tokens on their way to experts and back:
+    weights and gradients can travel any time, activations are waited for. `ring`: it goes round hop by hop, under the
+    attention to what is there. `place` is where it stands among the moves of its reading."""
 
     part: str
     phase: str
@@ -172,8 +174,9 @@ def _read_einsum(op: Op, walk: Walk) -> None:
 
 
 def _read_attention(op: Op, walk: Walk) -> None:
-    """Queries go to where their keys are; keys and values are brought whole along the sequence, or as much of it as a chip attends to;
-    results are joined and go back to their heads (or, where heads were traded for the sequence, to their tokens)."""
+    """Queries go to where their keys are; keys and values are brought whole along the sequence, or as much of it as a
+    chip attends to; results are joined and go back to their heads (or, where heads were traded for the sequence, to
+    their tokens)."""
     assert op.output is not None
     rules = walk.rules
     query, *keys = op.inputs
@@ -195,7 +198,8 @@ def _read_attention(op: Op, walk: Walk) -> None:
 
 
 def _read_dispatch(op: Op, walk: Walk) -> None:
-    """Tokens to the experts' chips: by AllToAll, or everybody gathers all tokens; none move where all chips have them already."""
+    """Tokens to the experts' chips: by AllToAll, or everybody gathers all tokens; none move where all chips have them
+    already."""
     assert op.output is not None
     rules = walk.rules
     held = [walk.whole(array, op) for array in op.inputs]
@@ -210,7 +214,8 @@ def _read_dispatch(op: Op, walk: Walk) -> None:
 
 
 def _read_combine(op: Op, walk: Walk) -> None:
-    """Results back to their tokens: still a partial sum over the axes by which experts are dealt or sliced, tokens not sent."""
+    """Results back to their tokens: still a partial sum over the axes by which experts are dealt or sliced, tokens not
+    sent."""
     assert op.output is not None
     rules = walk.rules
     held, rest = walk.held(op.inputs[0]), rules.activation(op.output)

@@ -1,8 +1,8 @@
 """What a backward pass computes again, line by line.
 
-A gradient needs the tensors that its line read. What a remat policy has not kept is made again from what it has, and nothing
-else is: a compiler drops lines whose results no gradient reads, such as a block's last matmul. (A framework that simply runs
-the block again does not: see `Stack` for those.)
+A gradient needs the tensors that its line read. What a remat policy has not kept is made again from what it has, and
+nothing else is: a compiler drops lines whose results no gradient reads, such as a block's last matmul. (A framework
+that simply runs the block again does not: see `Stack` for those.)
 
 >>> from dragonscale.models import load_model
 >>> block = load_model("llama3-8b").program().sections[1]
@@ -75,8 +75,8 @@ def _found(section: Section, policy: str) -> frozenset[int]:
 
 
 def again_moves(reading: Reading, policy: str) -> frozenset[int]:
-    """The places of a whole reading's forward moves of activations that run again: what the lines that run again ask for, unless the
-    backward pass brings it anyway."""
+    """The places of a whole reading's forward moves of activations that run again: what the lines that run again ask
+    for, unless the backward pass brings it anyway."""
     section = reading.section
     key = (section.name, section.ops, reading.rules, policy)
     if key not in _MOVED:

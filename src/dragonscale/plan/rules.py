@@ -1,15 +1,16 @@
 """Which mesh axes split which dims: a parallelism scheme, written down once.
 
-`Rules` is a table: the axes that each kind of dim gets. How any weight or activation lies at rest, in which layout a line is
-computed, how attention and the experts want their tensors: all of it follows from the table, and from the layouts every
-collective (`dragonscale.plan.reader`). Training and serving are two ways to fill it in.
+`Rules` is a table: the axes that each kind of dim gets. How any weight or activation lies at rest, in which layout a
+line is computed, how attention and the experts want their tensors: all of it follows from the table, and from the
+layouts every collective (`dragonscale.plan.reader`). Training and serving are two ways to fill it in.
 
-Training (the book's and every large trainer's way): the batch is split over `data`, `fsdp` and `expert`, the sequence over
-`context` (and over `tensor` between the blocks, where nothing else is), heads, hidden dims and the vocabulary over `tensor`, experts
-over `expert`. A weight's state is split further over every axis that splits the tokens but not this weight, except `data`.
+Training (the book's and every large trainer's way): the batch is split over `data`, `fsdp` and `expert`, the sequence
+over `context` (and over `tensor` between the blocks, where nothing else is), heads, hidden dims and the vocabulary over
+`tensor`, experts over `expert`. A weight's state is split further over every axis that splits the tokens but not this
+weight, except `data`.
 
-Serving: weights never move, activations do. What a plan calls `tensor` is three axes, because experts and the cache may use a
-part of it each: `expert` deals out experts, `share` is what lies beyond the KV heads, `tensor` is the rest.
+Serving: weights never move, activations do. What a plan calls `tensor` is three axes, because experts and the cache may
+use a part of it each: `expert` deals out experts, `share` is what lies beyond the KV heads, `tensor` is the rest.
 
 >>> from dragonscale.notation import parse_array
 >>> rules = training_rules()
@@ -41,15 +42,16 @@ SPLIT = ("n", "k", "f", "z", "v", "i", "u", "mn", "mk", "f1", "d1", "vl")
 
 @dataclass(frozen=True)
 class Rules:
-    """The mesh axes of each kind of dim. `batch` and `tokens` are those of b and t, `routed_batch` of b on the way to experts;
-    `spread` splits t further where no head or hidden dim is split (sequence parallelism), `routed_spread` the same on
-    the way to experts. `heads` are those of `SPLIT`, `sliced` of the experts' hidden dims, `picks` of a token's experts, `dealt` of the experts
-    themselves, `width` of d. Keys at rest have `keys`; while attention runs, `attend_batch`, `attend_tokens`, `attend_heads` and `attend_keys`
-    hold, and in the cache `cached_keys`. `state` splits a weight's optimizer state further as far as `zero` (the ZeRO stage) goes.
-    Tokens reach experts over `exchange` by AllToAll, or are gathered over `gathered`. With `lazy` a partial sum stays one until a
-    line needs it whole. `ring` passes keys and values round instead of gathering them.
-    `sums_everywhere` adds up every gradient over all axes that do not split its weight, vectors too. `undivided` are dims with axes by which they do not
-    divide: these split nothing."""
+    """The mesh axes of each kind of dim. `batch` and `tokens` are those of b and t, `routed_batch` of b on the way to
+    experts; `spread` splits t further where no head or hidden dim is split (sequence parallelism), `routed_spread` the
+    same on the way to experts. `heads` are those of `SPLIT`, `sliced` of the experts' hidden dims, `picks` of a token's
+    experts, `dealt` of the experts themselves, `width` of d. Keys at rest have `keys`; while attention runs,
+    `attend_batch`, `attend_tokens`, `attend_heads` and `attend_keys` hold, and in the cache `cached_keys`. `state`
+    splits a weight's optimizer state further as far as `zero` (the ZeRO stage) goes. Tokens reach experts over
+    `exchange` by AllToAll, or are gathered over `gathered`. With `lazy` a partial sum stays one until a line needs it
+    whole. `ring` passes keys and values round instead of gathering them. `sums_everywhere` adds up every gradient over
+    all axes that do not split its weight, vectors too. `undivided` are dims with axes by which they do not divide:
+    these split nothing."""
 
     batch: Axes
     routed_batch: Axes
@@ -87,7 +89,8 @@ class Rules:
         return self._once("used", self._used, array)
 
     def optimizer_state(self, array: Array) -> Array:
-        """How a weight's optimizer state is stored: along the model's width, which divides by more than a head's size does."""
+        """How a weight's optimizer state is stored: along the model's width, which divides by more than a head's size
+        does."""
         return self._once("state", self._optimizer_state, array)
 
     def _once(self, what: str, lay: Callable[[Array], Array], array: Array) -> Array:
@@ -188,7 +191,8 @@ class Rules:
 
     @property
     def beyond(self) -> Axes:
-        """Axes over which experts are dealt and tokens are not sent: each chip has all tokens and works for its own experts."""
+        """Axes over which experts are dealt and tokens are not sent: each chip has all tokens and works for its own
+        experts."""
         return tuple(axis for axis in self.dealt if axis not in (*self.exchange, *self.gathered))
 
     def fit(self, array: Array) -> Array:
@@ -236,45 +240,73 @@ def _routed(names: Iterable[str]) -> bool:
 def training_rules(
     sequence: bool = True, zero: int = 3, folded: bool = True, context_by: str = "gather", fold_context: bool = False
 ) -> Rules:
-    """The layouts of a training plan. `sequence` splits residuals over `tensor` (sequence parallelism); `folded` spreads experts
-    over `tensor` too instead of slicing each, `fold_context` over `context`; `context_by` is how attention sees the keys of other
-    chips of `context`: gathered, by ring attention, or by trading parts of the sequence for heads (ulysses)."""
+    """The layouts of a training plan. `sequence` splits residuals over `tensor` (sequence parallelism); `folded`
+    spreads experts over `tensor` too instead of slicing each, `fold_context` over `context`; `context_by` is how
+    attention sees the keys of other chips of `context`: gathered, by ring attention, or by trading parts of the
+    sequence for heads (ulysses)."""
     tensor, batch = ("tensor",), ("data", "fsdp", "expert")
     trades = context_by == "ulysses"
-    # Experts mix nothing along the sequence, so their group may take any axis that splits tokens (MoE parallel folding).
+    # Experts mix nothing along the sequence, so their group may take any axis that splits tokens (MoE parallel
+    # folding).
     experts = ("expert", *(("context",) if fold_context else ()), *(tensor if folded else ()))
     return Rules(
-        batch=batch, routed_batch=("data", "fsdp"), tokens=("context",),
-        spread=tensor if sequence else (), routed_spread=tensor if sequence or folded else (),
-        heads=tensor, sliced=() if folded else tensor, picks=("expert",),
-        dealt=experts, width=(), keys=("context",),
-        attend_batch=batch, attend_tokens=() if trades else ("context",),
-        attend_heads=("tensor", "context") if trades else tensor, attend_keys=(), cached_keys=("context",),
-        exchange=experts, state=("fsdp", "expert", "context"), zero=zero, ring=context_by == "ring",
-    )  # fmt: skip
+        batch=batch,
+        routed_batch=("data", "fsdp"),
+        tokens=("context",),
+        spread=tensor if sequence else (),
+        routed_spread=tensor if sequence or folded else (),
+        heads=tensor,
+        sliced=() if folded else tensor,
+        picks=("expert",),
+        dealt=experts,
+        width=(),
+        keys=("context",),
+        attend_batch=batch,
+        attend_tokens=() if trades else ("context",),
+        attend_heads=("tensor", "context") if trades else tensor,
+        attend_keys=(),
+        cached_keys=("context",),
+        exchange=experts,
+        state=("fsdp", "expert", "context"),
+        zero=zero,
+        ring=context_by == "ring",
+    )
 
 
 @functools.lru_cache(maxsize=16)
 def serving_rules(spread: str = "copy", prompt: bool = False, exchange: bool = False) -> Rules:
-    """The layouts of a serving plan. `spread` says what the chips beyond the KV heads do with the cache (`copy`, `batch`, `sequence`);
-    `prompt` whether tokens of prompts are computed (split over `context`), or single tokens of many sequences;
-    `exchange` whether tokens travel to experts by AllToAll, or everybody gathers all tokens."""
+    """The layouts of a serving plan. `spread` says what the chips beyond the KV heads do with the cache (`copy`,
+    `batch`, `sequence`); `prompt` whether tokens of prompts are computed (split over `context`), or single tokens of
+    many sequences; `exchange` whether tokens travel to experts by AllToAll, or everybody gathers all tokens."""
     heads, share, along = ("expert", "tensor", "share"), ("share",), spread == "sequence"
     return Rules(
-        batch=("data",), routed_batch=(), tokens=("context",) if prompt else (), spread=(), routed_spread=(),
-        heads=heads, sliced=("tensor", "share"), picks=("data", "expert"), dealt=("data", "expert"), width=("width",), keys=(),
-        attend_batch=("data", "share") if spread == "batch" else ("data",), attend_tokens=("context",) if prompt else (),
+        batch=("data",),
+        routed_batch=(),
+        tokens=("context",) if prompt else (),
+        spread=(),
+        routed_spread=(),
+        heads=heads,
+        sliced=("tensor", "share"),
+        picks=("data", "expert"),
+        dealt=("data", "expert"),
+        width=("width",),
+        keys=(),
+        attend_batch=("data", "share") if spread == "batch" else ("data",),
+        attend_tokens=("context",) if prompt else (),
         attend_heads=heads if spread == "copy" else ("expert", "tensor"),
         attend_keys=(() if prompt else ("context",)) + (share if along else ()),
         cached_keys=("context",) + (share if along else ()),
-        exchange=("data",) if exchange else (), gathered=() if exchange else ("data",), lazy=True,
-    )  # fmt: skip
+        exchange=("data",) if exchange else (),
+        gathered=() if exchange else ("data",),
+        lazy=True,
+    )
 
 
 def undivided(
     rules: Rules, arrays: Iterable[Array], dims: dict[str, int], sizes: dict[str, int]
 ) -> frozenset[tuple[str, Axes]]:
-    """The dims of some arrays, with the axes by which they do not divide, under the rules and for the sizes of mesh axes."""
+    """The dims of some arrays, with the axes by which they do not divide, under the rules and for the sizes of mesh
+    axes."""
     found: set[tuple[str, Axes]] = set()
     for name, axes in pairs(rules, arrays):
         ways = 1

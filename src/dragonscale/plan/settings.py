@@ -1,7 +1,9 @@
-"""Settings of a stack or an engine: written `group.name=value`, merged group by group, and held to what a number can be.
+"""Settings of a stack or an engine: written `group.name=value`, merged group by group, and held to what a number can
+be.
 
-They come from four places: the tables that ship, files of a user's own, what follows an engine's name (`vllm,memory.share=0.85`), and the
-lists of what differs on TPUs. All are read and checked here, so that a wrong one is told in one sentence before anything is computed.
+They come from four places: the tables that ship, files of a user's own, what follows an engine's name
+(`vllm,memory.share=0.85`), and the lists of what differs on TPUs. All are read and checked here, so that a wrong one is
+told in one sentence before anything is computed.
 """
 
 import math
@@ -18,14 +20,28 @@ Settable = TypeVar("Settable", bound=msgspec.Struct)
 MOST, MOST_BYTES = 1e9, 1e15
 """No constant reaches these: seconds, ratios and counts; bytes."""
 _FRACTIONS = {
-    "kernels.quantise", "recompute.selective_matmuls", "memory.fragmentation", "memory.share", "experts.hidden", "experts.drift",
+    "kernels.quantise",
+    "recompute.selective_matmuls",
+    "memory.fragmentation",
+    "memory.share",
+    "experts.hidden",
+    "experts.drift",
     "host.straggle",
-}  # fmt: skip
+}
 """Parts of a whole; so is all of `overlap`."""
 _DIVISORS = {
-    "kernels.throttle", "memory.loss_chunks", "memory.page", "memory.slack", "host.stream_interval", "host.graph_sizes",
-    "kernels.shared_heads", "program.padded_rows", "scheduling.max_tokens", "scheduling.max_sequences", "scheduling.poll",
-}  # fmt: skip
+    "kernels.throttle",
+    "memory.loss_chunks",
+    "memory.page",
+    "memory.slack",
+    "host.stream_interval",
+    "host.graph_sizes",
+    "kernels.shared_heads",
+    "program.padded_rows",
+    "scheduling.max_tokens",
+    "scheduling.max_sequences",
+    "scheduling.poll",
+}
 """What something is divided by, or counted in."""
 
 
@@ -77,7 +93,8 @@ def with_settings(record: Settable, groups: Mapping[str, Any], where: str) -> Se
 
 
 def made(table: Mapping[str, Any], record: type[Settable], where: str, new: Container[str] | None = None) -> Settable:
-    """A stack or an engine from its whole table, every number of it checked, or those of `new` groups where the others have been."""
+    """A stack or an engine from its whole table, every number of it checked, or those of `new` groups where the others
+    have been."""
     try:
         found = msgspec.convert(table, record)
     except (msgspec.ValidationError, TypeError) as error:

@@ -1,8 +1,9 @@
 """A ledger as a timeline that Perfetto opens: what a chip does after what, and what travels beside it.
 
-Time runs along the exposed seconds of the lines, so a timeline is as long as its step or iteration. Slices nest: a pass, a section of the
-model (all its layers together), a line. Collectives lie on tracks of their own, one for each set of mesh axes, one after the other and as
-long as they are expected to take. Each ends where the step has waited for it: what of it lies under the compute before is hidden. Load the file at https://ui.perfetto.dev or chrome://tracing.
+Time runs along the exposed seconds of the lines, so a timeline is as long as its step or iteration. Slices nest: a
+pass, a section of the model (all its layers together), a line. Collectives lie on tracks of their own, one for each set
+of mesh axes, one after the other and as long as they are expected to take. Each ends where the step has waited for it:
+what of it lies under the compute before is hidden. Load the file at https://ui.perfetto.dev or chrome://tracing.
 """
 
 import json
@@ -56,11 +57,17 @@ def timeline(passes: Iterable[TimelinePass], title: str) -> dict[str, Any]:
 def _draw(line: LedgerLine, share: float, now: float, tracks: dict[str, int], events: list[dict[str, Any]]) -> float:
     exposed, expected = (float(line.total(name)) * share for name in ("exposed_s", "expected_s"))
     facts = {
-        "phase": line.phase, "kind": line.kind, "term": line.term, "times": float(line.times) * share,
-        "flops": float(line.total("flops")) * share, "hbm_bytes": float(line.total("hbm_bytes")) * share,
-        "sent_bytes": float(line.total("wire_bytes")) * share, "bound_s": float(line.total("bound_s")) * share,
-        "expected_s": expected, "exposed_s": exposed,
-    }  # fmt: skip
+        "phase": line.phase,
+        "kind": line.kind,
+        "term": line.term,
+        "times": float(line.times) * share,
+        "flops": float(line.total("flops")) * share,
+        "hbm_bytes": float(line.total("hbm_bytes")) * share,
+        "sent_bytes": float(line.total("wire_bytes")) * share,
+        "bound_s": float(line.total("bound_s")) * share,
+        "expected_s": expected,
+        "exposed_s": exposed,
+    }
     name = f"{line.kind} {line.what}" if line.what else line.kind
     if line.moves and line.axes and expected > 0:
         where = "+".join(line.axes)

@@ -8,8 +8,10 @@ from dragonscale.questions.shard import MESH
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "send", "gather")
 KIND = Text(
     "all_gather, reduce_scatter, all_reduce, all_to_all or permute; send (--from, --to) or gather (--to).",
-    value="KIND", place=True, offers=KINDS,
-)  # fmt: skip
+    value="KIND",
+    place=True,
+    offers=KINDS,
+)
 BYTES = Text(
     "Bytes of the whole array as the axes' chips see it, such as 34MB, or an array, bf16[4096, 65536].",
     value="BYTES",

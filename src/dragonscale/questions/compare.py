@@ -16,7 +16,7 @@ from dragonscale.questions.flag import (
     Items,
     Text,
     Thing,
-)  # fmt: skip
+)
 
 _THINGS = 'Plans ("tp8 pp4 dp16"), files of --save, or the word best; with PLAN=8.2s the step that was measured of it.'
 _PLACES = "A slice, or several to compare (h100:512,v5p:8x8x8); to serve, chips too (h100,v6e)."

@@ -25,13 +25,15 @@ class EstimateQuestion:
     on: Thing = ON.but(about=_PLACE, default="")
     params: Text = Text(
         "Parameters, instead of a model (70e9, 70B): what needs no architecture is worked out.",
-        default="", value="COUNT",
-    )  # fmt: skip
+        default="",
+        value="COUNT",
+    )
     active: Text = Text("With --params: those that a token uses, of an MoE.", default="", value="COUNT")
     tokens: Text = Text(
         "Tokens of a training run (15T); 'chinchilla', as without it, for 20 a parameter.",
-        default="", value="TOKENS",
-    )  # fmt: skip
+        default="",
+        value="TOKENS",
+    )
     seq: Text = SEQ.but(about="Tokens of a training sequence, for the attention FLOPs.", default="8192")
     mfu: Text = Text("The part of the peak that training and prefill reach: 40%, 0.4.", default="40%", value="PART")
     batch: Text = Text("Sequences that are decoded together.", default="", value="SEQS")
@@ -42,9 +44,16 @@ class EstimateQuestion:
     dtype: Text = DTYPE
     weights: Text = Text(
         "Format of the weights that are served: bf16, fp8, int8, int4 …; the checkpoint's own without it.",
-        default="", value="DTYPE", group=SOFTWARE, offers="dtypes",
-    )  # fmt: skip
+        default="",
+        value="DTYPE",
+        group=SOFTWARE,
+        offers="dtypes",
+    )
     kv_dtype: Text = Text(
         "Format of the KV cache.",
-        default="bf16", value="DTYPE", group=SOFTWARE, also=("--kv",), offers="dtypes",
-    )  # fmt: skip
+        default="bf16",
+        value="DTYPE",
+        group=SOFTWARE,
+        also=("--kv",),
+        offers="dtypes",
+    )

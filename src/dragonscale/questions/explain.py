@@ -23,7 +23,7 @@ from dragonscale.questions.flag import (
     Text,
     Thing,
     Whole,
-)  # fmt: skip
+)
 from dragonscale.questions.roofline import CHIP, EXPRESSION, MEMORY, SIZES
 from dragonscale.questions.serving import COMPUTE, KV_DTYPE, OUTPUT, PROMPT, TPOT, TTFT, WEIGHTS
 from dragonscale.questions.shard import MESH, ShardQuestion
@@ -82,8 +82,10 @@ class ExplainTrainQuestion:
 
     plan: Thing = Thing(
         "A plan (tp8 pp4; fsdp=64,tensor=8,remat=block; a .toml), or a scheme (fsdp, dp+tp, fsdp+ep+tp).",
-        value="PLAN", place=True, group=PLAN,
-    )  # fmt: skip
+        value="PLAN",
+        place=True,
+        group=PLAN,
+    )
     model: Thing = MODEL.but(place=False)
     on: Thing = ON
     batch: Text = TRAIN_BATCH.but(default="4Mi")
@@ -94,16 +96,23 @@ class ExplainTrainQuestion:
     dtype: Text = DTYPE
     wire: Text = Text(
         "Format of activations between chips; the stack's without it (bf16).",
-        default="", value="DTYPE", group=SOFTWARE, offers="dtypes",
-    )  # fmt: skip
+        default="",
+        value="DTYPE",
+        group=SOFTWARE,
+        offers="dtypes",
+    )
     line: Text = Text(
         "One line, term, tensor or part of memory: U+G, 'mlp matmuls', tensor, all_gather, optimizer …",
-        default="", value="NAME", group=SHOW,
-    )  # fmt: skip
+        default="",
+        value="NAME",
+        group=SHOW,
+    )
     solve: Text = Text(
         "Solve crossovers for batch, seq, chips or a mesh axis; several with commas.",
-        default="", value="NAMES", group=SHOW,
-    )  # fmt: skip
+        default="",
+        value="NAMES",
+        group=SHOW,
+    )
 
 
 @dataclass(frozen=True)
@@ -129,8 +138,10 @@ class ExplainServeQuestion:
     )
     line: Text = Text(
         "One line, term or tensor of the iteration: U+G, mlp, tensor, all_reduce, 'KV cache', Wq …",
-        default="", value="NAME", group=SHOW,
-    )  # fmt: skip
+        default="",
+        value="NAME",
+        group=SHOW,
+    )
     solve: Text = Text(
         "Solve crossovers for batch, context, prompt or a mesh axis (tensor).", default="", value="NAME", group=SHOW
     )

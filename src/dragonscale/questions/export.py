@@ -20,8 +20,11 @@ from dragonscale.questions.flag import (
 
 _PLAN = Thing(
     "A file that train or serve --save wrote, a plan (tp8 pp4 dp16), or the config or command of another software.",
-    value="PLAN", group=PLAN, place=True, offers="files",
-)  # fmt: skip
+    value="PLAN",
+    group=PLAN,
+    place=True,
+    offers="files",
+)
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,12 @@ class ExportQuestion:
     plan: Thing = _PLAN
     to: Several = Several(
         "The software (megatron, torchtitan, maxtext, deepspeed, accelerate, vllm, sglang, trtllm …), what launches it "
-        "(shell, slurm, kubernetes, skypilot), or both: megatron,slurm. Or a load test: vllm-bench, sglang-bench, genai-perf.",
-        value="TARGET", group=SOFTWARE, offers="targets",
-    )  # fmt: skip
+        "(shell, slurm, kubernetes, skypilot), or both: megatron,slurm. Or a load test: vllm-bench, "
+        "sglang-bench, genai-perf.",
+        value="TARGET",
+        group=SOFTWARE,
+        offers="targets",
+    )
     out: Text = Text(
         "Write the files into this folder; printed without it.", default="", value="DIR", group=FILES, offers="files"
     )
@@ -41,8 +47,9 @@ class ExportQuestion:
     on: Thing = ON.but(default="")
     batch: Text = Text(
         "Training: tokens of a step (4M), or sequences (512seq). Serving: sequences of a replica.",
-        default="", value="TOKENS|SEQS",
-    )  # fmt: skip
+        default="",
+        value="TOKENS|SEQS",
+    )
     seq: Text = Text("Training: tokens of a sequence.", default="", value="TOKENS")
     tokens: Text = Text("Training: tokens of the whole run (15T).", default="", value="TOKENS")
     prompt: Text = Text("Serving: tokens of a prompt.", default="", value="TOKENS")
@@ -61,7 +68,10 @@ class ImportQuestion:
 
     config: Thing = Thing(
         "A config, a script, a folder of an export, or a command as text (vllm serve …, torchrun … pretrain_gpt.py …).",
-        value="CONFIG", group=PLAN, place=True, offers="files",
-    )  # fmt: skip
+        value="CONFIG",
+        group=PLAN,
+        place=True,
+        offers="files",
+    )
     model: Thing = MODEL.but(default="", place=False, about="The model, where the config does not say it.")
     on: Thing = ON.but(default="", about="The chip or slice, where the config does not say it (h100, h100:64).")

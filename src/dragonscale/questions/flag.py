@@ -256,38 +256,65 @@ def written(thing: Any) -> str:
 
 MODEL = Thing(
     "A preset (llama3-70b), org/name of the Hugging Face Hub, a config.json, a folder, a GGUF or TOML file.",
-    value="MODEL", place=True, offers="models",
-).named("model")  # fmt: skip
+    value="MODEL",
+    place=True,
+    offers="models",
+).named("model")
 ASSUME = Several(
     "A field of the model's config to take as KEY=VALUE, or KEY=ignore to leave one out; may be repeated.",
-    default="", value="KEY=VALUE", group=SOFTWARE,
-)  # fmt: skip
+    default="",
+    value="KEY=VALUE",
+    group=SOFTWARE,
+)
 FAMILY = Text(
     "Read the model's config as this model type (llama, mixtral, deepseek_v3 …).",
-    default="", value="FAMILY", group=SOFTWARE, also=("--family",), dash="--as",
-)  # fmt: skip
+    default="",
+    value="FAMILY",
+    group=SOFTWARE,
+    also=("--family",),
+    dash="--as",
+)
 ON = Thing(
     "A slice: v5p:8x16x16, h100:4096, 8xh100, v6e-256, v5p:16x20x28*4 (four pods), mychip.toml:4x4.",
-    value="SLICE", group=WHERE, offers="slices",
-)  # fmt: skip
+    value="SLICE",
+    group=WHERE,
+    offers="slices",
+)
 SET = Several(
-    "What if the chip were another: hbm=1.5x, nvlink=2x, flops=2x, network=800GB/s, hbm_capacity, ici, dcn, pcie, price …",
-    default="", value="NAME=VALUE", group=WHERE,
-)  # fmt: skip
+    (
+        "What if the chip were another: hbm=1.5x, nvlink=2x, flops=2x, network=800GB/s, hbm_capacity, ici, dcn, "
+        "pcie, price …"
+    ),
+    default="",
+    value="NAME=VALUE",
+    group=WHERE,
+)
 PROFILE = Text(
-    "Kernel times of your own device: a file of `dscale calibrate`, own (of your folder, the default if it is there) or built-in.",
-    default="", value="FILE", group=WHERE, offers="files",
-)  # fmt: skip
+    (
+        "Kernel times of your own device: a file of `dscale calibrate`, own (of your folder, the default if it is "
+        "there) or built-in."
+    ),
+    default="",
+    value="FILE",
+    group=WHERE,
+    offers="files",
+)
 PRICE = Text("What an hour of a chip costs: 2.5/h, or h100=2.2/h,v5e=1.1/h.", default="", value="$/H", group=WHERE)
 TRAIN_BATCH = Text("Tokens of a step (4M), or sequences (512seq).", value="TOKENS|SEQS")
 SEQ = Text("Tokens of a sequence (8192, 32k).", value="TOKENS")
 STACK = Text(
     "The software: megatron, torchtitan, maxtext, dragonscale, generic …; auto: what people run there.",
-    default="auto", value="STACK", group=SOFTWARE, offers="stacks",
-)  # fmt: skip
+    default="auto",
+    value="STACK",
+    group=SOFTWARE,
+    offers="stacks",
+)
 ENGINE = Text(
     "The software: vllm, sglang, sglang-ep, trtllm, vllm-tpu, generic …; auto: what people run there.",
-    default="", value="ENGINE", group=SOFTWARE, offers="engines",
-)  # fmt: skip
+    default="",
+    value="ENGINE",
+    group=SOFTWARE,
+    offers="engines",
+)
 DTYPE = Text("Format of matmuls: bf16, fp8 …", default="bf16", value="DTYPE", group=SOFTWARE, offers="dtypes")
 FORCE = Switch("Judge what the software cannot run as if it could, and say so.", group=SOFTWARE)

@@ -11,8 +11,11 @@ class LearnQuestion:
 
     name: Text = Text(
         "A chapter (rooflines) or a problem (rooflines.time-of-flops); without it, all chapters.",
-        default="", value="NAME", place=True, offers="lessons",
-    )  # fmt: skip
+        default="",
+        value="NAME",
+        place=True,
+        offers="lessons",
+    )
     seed: Whole = Whole("Fresh numbers, the same for the same seed; 0: the problem's own.", default=0, value="N")
     answer: Text = Text(
         "Your answer with its unit, such as 1.2ms, 16GB or 240; or an option.", default="", value="TEXT"
@@ -22,5 +25,8 @@ class LearnQuestion:
     list: Switch = Switch("List the problems instead of asking them.", group=SHOW)
     progress: Text = Text(
         "The file that keeps what you solved; a file of your data folder without it.",
-        default="", value="FILE", group=FILES, offers="files",
-    )  # fmt: skip
+        default="",
+        value="FILE",
+        group=FILES,
+        offers="files",
+    )

@@ -14,14 +14,22 @@ class Output:
     json: Switch = Switch("Print the answer as JSON.", group=SHOW)
     color: Text = Text(
         "auto (a terminal, not a pipe), always or never.",
-        default="auto", value="WHEN", group=SHOW, also=("--colour",), offers=("auto", "always", "never"),
-    )  # fmt: skip
+        default="auto",
+        value="WHEN",
+        group=SHOW,
+        also=("--colour",),
+        offers=("auto", "always", "never"),
+    )
     width: Whole = Whole("Columns to use; as many as the terminal has without it.", default=None, value="N", group=SHOW)
     save: Text = Text("Write the best plan to this TOML file.", default="", value="FILE", group=FILES, offers="files")
     timeline: Text = Text(
         "Write the step as a timeline (opens in ui.perfetto.dev).",
-        default="", value="FILE", group=FILES, also=("--perfetto",), offers="files",
-    )  # fmt: skip
+        default="",
+        value="FILE",
+        group=FILES,
+        also=("--perfetto",),
+        offers="files",
+    )
     plot: Text = Text(
         "Draw a chart: .svg, .png, .pdf, .html or .json.", default="", value="FILE", group=FILES, offers="files"
     )
@@ -32,8 +40,11 @@ class Output:
     out: Text = Text("Write every row to this CSV file.", default="", value="FILE", group=FILES, offers="files")
     table: Several = Several(
         "Write the rows to this file: .csv or .md; may be repeated.",
-        default="", value="FILE", group=FILES, offers="files",
-    )  # fmt: skip
+        default="",
+        value="FILE",
+        group=FILES,
+        offers="files",
+    )
     html: Text = Text("Write the answer as a page of its own.", default="", value="FILE", group=FILES, offers="files")
 
 

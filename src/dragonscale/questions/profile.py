@@ -16,7 +16,7 @@ from dragonscale.questions.flag import (
     Text,
     Thing,
     Whole,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,21 @@ class ProfileQuestion:
     """A profile to read, and the plan to lay beside it; a plan file says what is left out."""
 
     trace: Thing = Thing(
-        "A profile: xplane.pb, trace.json(.gz) of JAX or PyTorch, an Nsight SQLite export, XLA's HLO text, or a folder of them.",
-        value="TRACE", place=True, offers="files",
-    )  # fmt: skip
+        (
+            "A profile: xplane.pb, trace.json(.gz) of JAX or PyTorch, an Nsight SQLite export, XLA's HLO text, or a "
+            "folder of them."
+        ),
+        value="TRACE",
+        place=True,
+        offers="files",
+    )
     plan: Thing = Thing(
         "The plan it was recorded of (fsdp=8,remat=block; tp8), or a file that train or serve --save wrote.",
-        default="", value="PLAN", group=PLAN, offers="files",
-    )  # fmt: skip
+        default="",
+        value="PLAN",
+        group=PLAN,
+        offers="files",
+    )
     model: Thing = MODEL.but(default="", place=False, group=PLAN)
     on: Thing = ON.but(
         about="The slice it ran on (v5p:4x4x4, h100:8), or the chip (h200); told by the profile without it.", default=""
@@ -46,8 +54,11 @@ class ProfileQuestion:
     )
     program: Text = Text(
         "With --plan: what ran: train, prefill or decode; told by the plan without it.",
-        default="", value="WHAT", group=PLAN, offers=("train", "prefill", "decode"),
-    )  # fmt: skip
+        default="",
+        value="WHAT",
+        group=PLAN,
+        offers=("train", "prefill", "decode"),
+    )
     stack: Text = STACK.but(about="The stack that trained, whose plan is laid beside it.", default="")
     engine: Text = ENGINE.but(about="The engine that served, whose plan is laid beside it.")
     profile: Text = PROFILE.but(about="With --plan: kernel times of your own device, as `dscale train` takes them.")

@@ -7,14 +7,18 @@ from dragonscale.questions.flag import ON, SET, WHERE, Real, Several, Switch, Te
 EXPRESSION = Text(
     "An einsum 'bf16[B,8192] @ bf16[8192,28672]', attention 'attention(B=8, T=4096, N=64, K=8, H=128, causal)', "
     "an elementwise function 'softmax(bf16[B,F])' or sum 'bf16[B,D] + bf16[B,D]', or amounts '2e12FLOP 3GB'.",
-    value="EXPR", place=True,
-)  # fmt: skip
+    value="EXPR",
+    place=True,
+)
 SIZES = Thing("Sizes of named dims, such as B=1024,D=8192.", default="", value="SIZES")
 CHIP = ON.but(about="A chip (v5e, h100, mychip.toml), or a slice of it.", default="", value="CHIP")
 MEMORY = Text(
-    "Where the operands live: hbm, vmem, l2, pcie, dcn …", default="hbm", value="NAME", group=WHERE,
+    "Where the operands live: hbm, vmem, l2, pcie, dcn …",
+    default="hbm",
+    value="NAME",
+    group=WHERE,
     offers=("hbm", "vmem", "smem", "l2", "pcie", "dcn"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from dragonscale.questions.flag import (
     Text,
     Thing,
     Whole,
-)  # fmt: skip
+)
 from dragonscale.questions.serving import DRAFT, KV_DTYPE, MAX_SEQS, MEMORY_FRACTION, ROUTER, TOKEN_BUDGET
 
 
@@ -30,18 +30,28 @@ class RunServeQuestion:
 
     plan: Thing = Thing(
         "A plan file (plan.toml, see --save of serve), a plan (tp2), or the model itself.",
-        value="PLAN|MODEL", group=PLAN, place=True, offers="files",
-    )  # fmt: skip
+        value="PLAN|MODEL",
+        group=PLAN,
+        place=True,
+        offers="files",
+    )
     model: Thing = MODEL.but(default="", place=False)
     weights: Text = Text(
-        "The folder of Hugging Face .safetensors files, or of checkpoints of run train; the model's own where it is a folder.",
-        default="", value="FOLDER", offers="files",
-    )  # fmt: skip
+        (
+            "The folder of Hugging Face .safetensors files, or of checkpoints of run train; the model's own where it "
+            "is a folder."
+        ),
+        default="",
+        value="FOLDER",
+        offers="files",
+    )
     random: Switch = Switch("Serve random weights: what it takes in time, without a checkpoint.")
     tokenizer: Text = Text(
         "The folder of tokenizer.json where it is not with the model or the weights.",
-        default="", value="FOLDER", offers="files",
-    )  # fmt: skip
+        default="",
+        value="FOLDER",
+        offers="files",
+    )
     name: Text = Text("What clients call the model; its own name without it.", default="", value="NAME")
     length: Text = Text("Tokens of a sequence at most, prompt and output.", default="", value="TOKENS")
     host: Text = Text("The address to listen on.", default="127.0.0.1", value="HOST")
@@ -53,12 +63,13 @@ class RunServeQuestion:
         value="N",
         also=("--queue",),
     )
-    grace: Text = Text(
-        "How long requests under way may go on after SIGTERM or Ctrl-C.", default="30s", value="TIME"
-    )  # fmt: skip
+    grace: Text = Text("How long requests under way may go on after SIGTERM or Ctrl-C.", default="30s", value="TIME")
     on: Thing = ON.but(about="The slice whose planned times to show beside the measured ones.", default="")
     kernels: Text = PROFILE.but(
-        about="Kernel times of the planned times (--profile of the planner): a file of `dscale calibrate`, own or built-in."
+        about=(
+            "Kernel times of the planned times (--profile of the planner): a file of `dscale calibrate`, own or "
+            "built-in."
+        )
     )
     cpu: Whole = Whole("Run on so many virtual devices of this machine's CPU.", default=0, value="N", group=WHERE)
     replicas: Whole = Whole("How many copies of the model, a process each.", default=None, value="N", group=PLAN)
@@ -82,8 +93,11 @@ class RunServeQuestion:
     )
     drafts: Whole = Whole(
         "Speculate: tokens drafted at a time, by n-grams where --draft names no model.",
-        default=None, value="N", group=SOFTWARE, also=("--draft-tokens",),
-    )  # fmt: skip
+        default=None,
+        value="N",
+        group=SOFTWARE,
+        also=("--draft-tokens",),
+    )
     max_seqs: Whole = MAX_SEQS.but(also=("--sequences", "--batch"))
     token_budget: Whole = TOKEN_BUDGET.but(also=("--tokens",))
     memory_fraction: Real = MEMORY_FRACTION.but(also=("--memory",))
@@ -112,6 +126,12 @@ class RunServeQuestion:
         group=SHOW,
     )
     record: Text = Text(
-        "Write what happened, a line a request: what `dscale simulate --trace` replays and `dscale validate serving` scores.",
-        default="", value="FILE", group=FILES, offers="files",
-    )  # fmt: skip
+        (
+            "Write what happened, a line a request: what `dscale simulate --trace` replays and `dscale validate "
+            "serving` scores."
+        ),
+        default="",
+        value="FILE",
+        group=FILES,
+        offers="files",
+    )

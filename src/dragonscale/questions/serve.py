@@ -22,7 +22,7 @@ from dragonscale.questions.flag import (
     Text,
     Thing,
     Whole,
-)  # fmt: skip
+)
 from dragonscale.questions.serving import (
     ACCEPT,
     COMPUTE,
@@ -49,7 +49,8 @@ _PLACES = (
 
 @dataclass(frozen=True)
 class ServeQuestion:
-    """Requests to serve: the model, the chips, the tokens; and what the answer should hold to. A plan file says what is left out."""
+    """Requests to serve: the model, the chips, the tokens; and what the answer should hold to. A plan file says what is
+    left out."""
 
     model: Thing = MODEL.but(default="", needed=True)
     on: Thing = ON.but(about=_PLACES, default="", needed=True)
@@ -64,13 +65,19 @@ class ServeQuestion:
     kv_dtype: Text = KV_DTYPE
     attention: Text = Text(
         "Format of the attention's own weights where it differs.",
-        default="", value="DTYPE", group=SOFTWARE, offers="dtypes",
-    )  # fmt: skip
+        default="",
+        value="DTYPE",
+        group=SOFTWARE,
+        offers="dtypes",
+    )
     dtype: Text = DTYPE.but(about="Format of weights, matmuls and KV cache: bf16, fp8, int8, int4 …", default="")
     quantize: Text = Text(
         "Serve in a narrower format than the checkpoint's: fp8, int8, int4, nvfp4, mxfp4 or any.",
-        default="", value="DTYPE", group=SOFTWARE, offers=("fp8", "int8", "int4", "nvfp4", "mxfp4", "any"),
-    )  # fmt: skip
+        default="",
+        value="DTYPE",
+        group=SOFTWARE,
+        offers=("fp8", "int8", "int4", "nvfp4", "mxfp4", "any"),
+    )
     plan: Thing = SERVE_PLAN
     better: Switch = Switch(
         "Say what would be better than --plan on the same chips (a plan of another software always).", group=PLAN
@@ -81,16 +88,21 @@ class ServeQuestion:
     cached: Real = Real("The part of each prompt that a prefix cache has already.", default=0.0, value="PART")
     spread: Text = Text(
         "What a TP degree beyond the KV heads does with the KV cache: copy, batch or sequence.",
-        default="", value="HOW", group=PLAN, offers=("copy", "batch", "sequence"),
-    )  # fmt: skip
+        default="",
+        value="HOW",
+        group=PLAN,
+        offers=("copy", "batch", "sequence"),
+    )
     accept: Text = ACCEPT
     drafts: Whole = DRAFTS
     draft: Thing = DRAFT
     disaggregate: Switch = Switch("Add disaggregated prefill and decode.", group=PLAN)
     top: Whole = Whole(
         "How many of the best configurations to show; 0: five, or the best of each chip.",
-        default=0, value="N", group=SHOW,
-    )  # fmt: skip
+        default=0,
+        value="N",
+        group=SHOW,
+    )
     max_seqs: Whole = MAX_SEQS
     token_budget: Whole = TOKEN_BUDGET
     memory_fraction: Real = MEMORY_FRACTION

@@ -18,8 +18,9 @@ class ShardQuestion:
     expression: Text = Text(
         "Such as 'A[I_X, J] @ B[J_X, K] -> C[I, K]', a chain 'In[B_X, D] · W1[D, F] · W2[F, D] -> Out[B_X, D]', a "
         "reshard 'A[I_X, J] -> A[I, J_X]', or a layout 'A[I_XY, J]': what each chip holds.",
-        value="EXPR", place=True,
-    )  # fmt: skip
+        value="EXPR",
+        place=True,
+    )
     mesh: Thing = MESH
     on: Thing = PLACE
     set: Several = SET

@@ -20,7 +20,7 @@ from dragonscale.questions.flag import (
     Text,
     Thing,
     Whole,
-)  # fmt: skip
+)
 from dragonscale.questions.serving import (
     ACCEPT,
     DRAFT,
@@ -57,27 +57,37 @@ class SimulateQuestion:
     )
     ramp: Text = Text(
         "Time over which the clients begin, one after another (0s: all at once); without it, that of one request.",
-        default="", value="TIME",
-    )  # fmt: skip
+        default="",
+        value="TIME",
+    )
     requests: Text = Text("How many requests in all.", default="10000", value="N")
     prompt: Text = PROMPT.but(about="Prompt tokens, on average (2048).", default="")
     output: Text = OUTPUT.but(about="Output tokens, on average (256).", default="")
     lengths: Text = Text(
         "varied (outputs from half to one and a half; the default), uniform (prompts too), fixed or lognormal.",
-        default="", value="KIND", offers=("fixed", "uniform", "varied", "lognormal"),
-    )  # fmt: skip
+        default="",
+        value="KIND",
+        offers=("fixed", "uniform", "varied", "lognormal"),
+    )
     cv: Real = Real("Coefficient of variation of lognormal lengths.", default=1.0, value="X")
     arrivals: Text = Text(
         "poisson, gamma (bursty), diurnal or at-once.",
-        default="poisson", value="KIND", offers=("poisson", "gamma", "diurnal", "at-once"),
-    )  # fmt: skip
+        default="poisson",
+        value="KIND",
+        offers=("poisson", "gamma", "diurnal", "at-once"),
+    )
     burst: Real = Real("Coefficient of variation of the gaps of gamma arrivals.", default=2.0, value="X")
     swing: Real = Real("How much of the mean a diurnal rate swings by.", default=0.5, value="PART")
     period: Text = Text("The period of a diurnal rate.", default="24h", value="TIME")
     trace: Text = Text(
-        "Replay a trace: Azure CSV, Mooncake JSONL, BurstGPT CSV, arrival_s,input_tokens,output_tokens or --record of run serve.",
-        default="", value="FILE", offers="files",
-    )  # fmt: skip
+        (
+            "Replay a trace: Azure CSV, Mooncake JSONL, BurstGPT CSV, arrival_s,input_tokens,output_tokens or "
+            "--record of run serve."
+        ),
+        default="",
+        value="FILE",
+        offers="files",
+    )
     speed: Real = Real("Replay a trace so many times as fast.", default=1.0, value="X")
     prefixes: Text = Text("Prompts that begin alike: 100x1024,share=0.8,skew=1.", default="", value="GROUPSxTOKENS")
     ttft: Text = TTFT
@@ -116,8 +126,9 @@ class SimulateQuestion:
     capacity: Switch = Switch(
         "Find by running the largest rate that holds and the replicas for the asked one; without it, where this run "
         "does not hold.",
-        default=None, group=SHOW,
-    )  # fmt: skip
+        default=None,
+        group=SHOW,
+    )
     warmup: Real = Real("The share of requests at the start that is not measured.", default=0.1, value="PART")
     seed: Whole = Whole("The same seed gives the same run.", default=0, value="N")
     set: Several = SET

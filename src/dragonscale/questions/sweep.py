@@ -10,9 +10,14 @@ class SweepQuestion:
     """A grid of questions to verify, train and serve."""
 
     grid: Thing = Thing(
-        "A TOML file of tables [[verify]], [[train]] and [[serve]] whose values may be lists: every combination is asked.",
-        value="FILE", place=True, offers="files",
-    )  # fmt: skip
+        (
+            "A TOML file of tables [[verify]], [[train]] and [[serve]] whose values may be lists: every combination "
+            "is asked."
+        ),
+        value="FILE",
+        place=True,
+        offers="files",
+    )
     jobs: Whole = Whole("Processes at once; as many as there are cores without it.", default=0, value="N")
     ray: Text = Text(
         "Run on the Ray cluster at this address (auto, local, ray://host:10001).", default="", value="WHERE"
@@ -21,9 +26,14 @@ class SweepQuestion:
     cache: Switch = Switch("Use what was compiled before, if nothing has changed since.", default=True)
     columns: Several = Several(
         "What --plot draws: a column of the rows, and up to two that it is drawn against (mfu,batch,seq).",
-        default="", value="NAMES", group=SHOW,
-    )  # fmt: skip
+        default="",
+        value="NAMES",
+        group=SHOW,
+    )
     out: Text = Text(
         "Keep the answers here, a line of JSON each; what is in it is not asked again.",
-        default="", value="FILE", group=FILES, offers="files",
-    )  # fmt: skip
+        default="",
+        value="FILE",
+        group=FILES,
+        offers="files",
+    )

@@ -20,25 +20,41 @@ from dragonscale.questions.flag import (
 KINDS = {
     "training": "Score expected step times and memory of training runs against measured ones, or against the log of your own.",
     "inference": "Score expected latencies and throughputs of inference runs against measured ones.",
-    "serving": "Score simulated times to the first token and between tokens against measured ones, or against your load test.",
+    "serving": (
+        "Score simulated times to the first token and between tokens against measured ones, or against your load test."
+    ),
     "collectives": "Score expected times of collectives against measured ones.",
     "kernels": "Score expected times of single kernels against measured ones.",
     "memory": "Score expected peaks of memory, and whether runs fit, against measured ones.",
 }
 FILE = Text(
     "A CSV, plain or gzipped, of measured runs: published columns or typed ones.",
-    value="FILE", place=True, offers="files",
-)  # fmt: skip
+    value="FILE",
+    place=True,
+    offers="files",
+)
 TRAINING_FILE = FILE.but(
-    about="A CSV of measured runs; or, with --plan, the log of one: Megatron-LM, torchtitan, MaxText, DeepSpeed, Hugging Face."
+    about=(
+        "A CSV of measured runs; or, with --plan, the log of one: Megatron-LM, torchtitan, MaxText, DeepSpeed, "
+        "Hugging Face."
+    )
 )
 SERVING_FILE = FILE.but(
-    about="A CSV of measured runs; or, with --plan, the result of one load test: vllm bench serve, sglang.bench_serving, AIPerf, --record of run serve."
+    about=(
+        "A CSV of measured runs; or, with --plan, the result of one load test: vllm bench serve, "
+        "sglang.bench_serving, AIPerf, --record of run serve."
+    )
 )
 RUN_PLAN = Thing(
-    "The plan that ran (a .toml that --save wrote, tp8 pp4 dp16, or the config or command that was run): FILE is its log.",
-    default="", value="PLAN", group=PLAN, offers="files",
-)  # fmt: skip
+    (
+        "The plan that ran (a .toml that --save wrote, tp8 pp4 dp16, or the config or command that was run): FILE is "
+        "its log."
+    ),
+    default="",
+    value="PLAN",
+    group=PLAN,
+    offers="files",
+)
 RUN_MODEL = MODEL.but(about="With --plan: the model, where the plan does not say it.", default="", place=False)
 RUN_ON = ON.but(about="With --plan: the slice, where the plan does not say it.", default="")
 RUN_BATCH = TRAIN_BATCH.but(
@@ -93,8 +109,8 @@ class ServingScoreQuestion(ScoreQuestion):
 
 @dataclass(frozen=True)
 class ValidateQuestion:
-    """A file of measured runs and their kind; `stack`, `search`, `jobs`, `batch` and `seq` are of training, `engine` and
-    `choices` of serving, `plan`, `model` and `on` of the log of one run of either."""
+    """A file of measured runs and their kind; `stack`, `search`, `jobs`, `batch` and `seq` are of training, `engine`
+    and `choices` of serving, `plan`, `model` and `on` of the log of one run of either."""
 
     kind: Text = Text(f"{', '.join(KINDS)}.", value="KIND", place=True, offers=tuple(KINDS))
     file: Text = FILE.but(

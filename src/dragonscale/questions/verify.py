@@ -14,12 +14,15 @@ from dragonscale.questions.flag import (
     Switch,
     Text,
     Thing,
-)  # fmt: skip
+)
 
 _PLAN = Thing(
     "A plan (fsdp=8,remat=block; tp8 dp2), or a file that train or serve --save wrote.",
-    value="PLAN", group=PLAN, place=True, offers="files",
-)  # fmt: skip
+    value="PLAN",
+    group=PLAN,
+    place=True,
+    offers="files",
+)
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,18 @@ class VerifyQuestion:
     seq: Text = Text("Tokens of a sequence, of a prompt, or that a cache has room for.", default="", value="TOKENS")
     program: Text = Text(
         "What to compile: train, prefill or decode; told by the plan without it.",
-        default="", value="WHAT", group=PLAN, offers=("train", "prefill", "decode"),
-    )  # fmt: skip
+        default="",
+        value="WHAT",
+        group=PLAN,
+        offers=("train", "prefill", "decode"),
+    )
     mode: Text = Text(
         "canonical: plain collectives, quickly; full: overlap and schedule too.",
-        default="canonical", value="MODE", group=COMPILER, offers=("canonical", "full"),
-    )  # fmt: skip
+        default="canonical",
+        value="MODE",
+        group=COMPILER,
+        offers=("canonical", "full"),
+    )
     timeout: Text = Text("The longest the compiler may take.", default="900s", value="TIME", group=COMPILER)
     memory: Text = Text(
         "The most of this machine's memory that it may take.", default="8GB", value="BYTES", group=COMPILER
@@ -51,7 +60,7 @@ class VerifyQuestion:
     stack: Text = STACK.but(
         about="The stack the plan was made for: what it does otherwise than our own program is listed.",
         default="",
-    )  # fmt: skip
+    )
     cache: Switch = Switch("Use what was compiled before, if nothing has changed since.", default=True, group=COMPILER)
     assume: Several = ASSUME
     family: Text = FAMILY

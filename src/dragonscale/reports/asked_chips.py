@@ -1,8 +1,8 @@
 """The chips of a question with what is asked to be otherwise about them: `--set hbm=2x`, `--profile mine.toml`.
 
 A kernel profile goes with the chip, as a change to it does: `h200+profile=mine.toml:8` says in an answer's title, in a
-saved plan and in a sweep's rows what kernel times rest on. Where none is named and the user's folder has one for the chip,
-that is taken, under the name `own`; `--profile built-in` leaves it.
+saved plan and in a sweep's rows what kernel times rest on. Where none is named and the user's folder has one for the
+chip, that is taken, under the name `own`; `--profile built-in` leaves it.
 """
 
 import re
@@ -51,7 +51,8 @@ def profile_notes(chips: Iterable[Chip]) -> list[str]:
             of = ", ".join(Path(one).stem for one in file.chips)
             kin = Path(chip.kin).stem
             told.append(
-                f"The profile {Path(chip.kernels).name} is of {of}, not of {kin}: its fractions are taken of the datasheet of {kin}."
+                f"The profile {Path(chip.kernels).name} is of {of}, not of {kin}: its fractions are taken of the "
+                f"datasheet of {kin}."
             )
     return list(dict.fromkeys(told))
 

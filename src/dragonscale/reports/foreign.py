@@ -1,4 +1,5 @@
-"""Plans in the words of other software, where a command takes a plan: `dscale train --plan run.sh`, `dscale serve --plan "vllm serve …"`.
+"""Plans in the words of other software, where a command takes a plan: `dscale train --plan run.sh`, `dscale serve
+--plan "vllm serve …"`.
 
 What the config says is taken as if it had been given by flags; a flag that is given wins.
 """

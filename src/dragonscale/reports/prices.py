@@ -9,8 +9,8 @@ from dragonscale.hardware.prices import price_date, price_kind, price_text
 
 
 class PriceRow(msgspec.Struct):
-    """An hour of one chip: what was taken for it (`kind`: market, list or given), what large clouds list, the date of the
-    price, and the same in words. None where no price is known."""
+    """An hour of one chip: what was taken for it (`kind`: market, list or given), what large clouds list, the date of
+    the price, and the same in words. None where no price is known."""
 
     chip: str
     usd_per_h: float | None

@@ -6,6 +6,17 @@ from dragonscale.rooflines.crossover import Crossover, crossovers, solve_equal, 
 from dragonscale.rooflines.operations import array_bytes, compute_dtype, einsum_cost
 
 __all__ = [
-    "Cost", "Crossover", "Rates", "Roofline", "array_bytes", "attainable", "compute_dtype", "crossovers",
-    "einsum_cost", "rates_of", "roofline", "solve_equal", "symbol",
-]  # fmt: skip
+    "Cost",
+    "Crossover",
+    "Rates",
+    "Roofline",
+    "array_bytes",
+    "attainable",
+    "compute_dtype",
+    "crossovers",
+    "einsum_cost",
+    "rates_of",
+    "roofline",
+    "solve_equal",
+    "symbol",
+]

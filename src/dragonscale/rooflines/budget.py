@@ -16,9 +16,9 @@ MOST_RECOMPUTED = 2
 def model_flops(active_params: Number, tokens: Number, training: bool = True, recomputed: Number = 0) -> Number:
     """2 FLOPs for each parameter, token and pass: 1 pass forward, 3 in training, and `recomputed` (0 to 1) done again.
 
-    A model uses `active_params` parameters for each of `tokens` tokens. `recomputed` is the part of the forward pass that
-    the backward pass repeats: 1, all of it, if only the inputs of blocks are kept. It is work, but not useful work: leave
-    it out of a utilisation.
+    A model uses `active_params` parameters for each of `tokens` tokens. `recomputed` is the part of the forward pass
+    that the backward pass repeats: 1, all of it, if only the inputs of blocks are kept. It is work, but not useful
+    work: leave it out of a utilisation.
 
     >>> model_flops(37e9, 14.8e12)
     3.2856e+24
@@ -27,7 +27,8 @@ def model_flops(active_params: Number, tokens: Number, training: bool = True, re
     """
     if isinstance(recomputed, int | float) and not 0 <= recomputed <= MOST_RECOMPUTED:
         raise InputError(
-            f"recomputed is {recomputed:g}; it counts forward passes that are done again, from 0 (nothing) to 1 (all of it)."
+            f"recomputed is {recomputed:g}; it counts forward passes that are done again, from 0 (nothing) to 1 "
+            "(all of it)."
         )
     passes = 3 + recomputed if training else 1
     return 2 * passes * active_params * tokens

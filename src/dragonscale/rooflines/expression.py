@@ -181,8 +181,8 @@ def _elementwise(name: str, operands: list[Array], output: str, text: str) -> Op
 
 
 def _by_sizes(parts: list[str], causal: bool, text: str) -> Operation:
-    """Attention from its sizes. Without S keys are as many as queries, without K every query head has its own, B is 1 unless
-    said; a letter alone leaves its size open."""
+    """Attention from its sizes. Without S keys are as many as queries, without K every query head has its own, B is 1
+    unless said; a letter alone leaves its size open."""
     given: dict[str, int | None] = {}
     dtype = "bf16"
     for part in filter(None, parts):

@@ -19,7 +19,8 @@ def array_bytes(array: Array, sizes: dict[str, Number], dtype: str = "bf16") -> 
 
 
 def compute_dtype(line: Einsum, default: str = "bf16") -> str:
-    """The dtype that the multiplication runs in: the widest of the operands (int8 weights meet bf16 activations as bf16)."""
+    """The dtype that the multiplication runs in: the widest of the operands (int8 weights meet bf16 activations as
+    bf16)."""
     return max((array.dtype or default for array in line.operands), key=dtype_bytes)
 
 

@@ -1,4 +1,5 @@
-"""Attention over queries [b, t, n, h], keys [b, s, k, h] and values [b, s, k, g]: causal, windowed, chunked, with sinks.
+"""Attention over queries [b, t, n, h], keys [b, s, k, h] and values [b, s, k, g]: causal, windowed, chunked, with
+sinks.
 
 Where the platform has a flash kernel and the shapes allow it, that runs (cuDNN on GPUs); everywhere else the scores are
 computed in blocks of queries, so that no more than one block's scores are alive.
@@ -49,9 +50,16 @@ def masked_scores(
 
 
 def attend(
-    query: jax.Array, key: jax.Array, value: jax.Array, queries: jax.Array, keys: jax.Array, reach: Reach, scale: float,
-    cap: float = 0.0, sinks: jax.Array | None = None,
-) -> jax.Array:  # fmt: skip
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    queries: jax.Array,
+    keys: jax.Array,
+    reach: Reach,
+    scale: float,
+    cap: float = 0.0,
+    sinks: jax.Array | None = None,
+) -> jax.Array:
     """softmax(Q·K)·V for queries and keys at some positions; query heads share key heads in equal groups."""
     b, t, *_ = query.shape
     own = grouped(query, key)
@@ -86,8 +94,9 @@ def flash_possible(query: jax.Array, value: jax.Array, reach: Reach, cap: float,
 
 
 def matching_heads(heads: jax.Array, shared_by: int, mine: int, block: jax.Array | int) -> jax.Array:
-    """Of keys or values [b, s, k, h] with all their heads, those that a chip's `mine` query heads use: its block of all query
-    heads, of which every `shared_by` share one. Chips hold all KV heads where there are fewer of them than chips."""
+    """Of keys or values [b, s, k, h] with all their heads, those that a chip's `mine` query heads use: its block of all
+    query heads, of which every `shared_by` share one. Chips hold all KV heads where there are fewer of them than chips.
+    """
     if mine % shared_by and shared_by % mine:
         own = (block * mine + jnp.arange(mine)) // shared_by
         return jnp.take(heads, own, axis=2)
@@ -95,9 +104,16 @@ def matching_heads(heads: jax.Array, shared_by: int, mine: int, block: jax.Array
 
 
 def attend_causally(
-    query: jax.Array, key: jax.Array, value: jax.Array, queries: jax.Array, keys: jax.Array, reach: Reach, scale: float,
-    cap: float = 0.0, sinks: jax.Array | None = None,
-) -> jax.Array:  # fmt: skip
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    queries: jax.Array,
+    keys: jax.Array,
+    reach: Reach,
+    scale: float,
+    cap: float = 0.0,
+    sinks: jax.Array | None = None,
+) -> jax.Array:
     """Whole sequences against themselves, as in training and prefill; or a part of the queries against all keys."""
     if query.shape[1] == key.shape[1] and flash_possible(query, value, reach, cap, sinks):
         window = None if reach.window is None else (reach.window - 1, 0)
@@ -108,9 +124,15 @@ def attend_causally(
 
 
 def attend_cached(
-    query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, reach: Reach, scale: float,
-    cap: float = 0.0, sinks: jax.Array | None = None,
-) -> jax.Array:  # fmt: skip
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    positions: jax.Array,
+    reach: Reach,
+    scale: float,
+    cap: float = 0.0,
+    sinks: jax.Array | None = None,
+) -> jax.Array:
     """The newest tokens of sequences against everything they have cached; `positions` [b, t] are theirs."""
     if positions.shape[1] == 1 and reach.window is None and flash_possible(query, value, reach, cap, sinks):
         return jax.nn.dot_product_attention(

@@ -28,8 +28,8 @@ def cache(op: Op, run: SectionPass) -> None:
 
 
 def _absorbed_inputs(run: SectionPass) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Latent attention without expansion: the query's own part went through the key expansion, its rotary part turns, and
-    the latents are keys and values of one head that all share."""
+    """Latent attention without expansion: the query's own part went through the key expansion, its rotary part turns,
+    and the latents are keys and values of one head that all share."""
     dims = run.section.dims
     rotary = rotate(run.tensors["Q"], run.positions, _rope_of(run), dims["p"])[..., dims["p"] :]
     latent, shared = run.tensors["C"], run.tensors["Kr"]

@@ -1,12 +1,12 @@
 """Weights of a Hugging Face checkpoint as the parameter tree of a model program, and back.
 
-A checkpoint keeps every projection as a matrix [out, in] under its own name; the program has them by named dims. The tables
-say, for each weight of a program, which tensors it may be found under and how these lie: `nh d` is a matrix of n·h rows and d
-columns. So a weight is a view of its tensor, and writing is the same view, written to; a family needs no code of its own. A
-weight that is found nowhere, or a tensor of another shape, is refused by name.
+A checkpoint keeps every projection as a matrix [out, in] under its own name; the program has them by named dims. The
+tables say, for each weight of a program, which tensors it may be found under and how these lie: `nh d` is a matrix of
+n·h rows and d columns. So a weight is a view of its tensor, and writing is the same view, written to; a family needs no
+code of its own. A weight that is found nowhere, or a tensor of another shape, is refused by name.
 
-`(c+r) d` holds two weights, of c rows and of r rows. `e d f<0>` has, for each of f, two entries of which the first is meant. `{}`
-in a name is the number of an expert.
+`(c+r) d` holds two weights, of c rows and of r rows. `e d f<0>` has, for each of f, two entries of which the first is
+meant. `{}` in a name is the number of an expert.
 
 >>> read_layout("n(p+g) c", ("c", "n", "g"), {"n": 2, "p": 3, "g": 4, "c": 5})
 ((14, 5), (2, 7, 5), (slice(None, None, None), slice(3, 7, None), slice(None, None, None)), (2, 0, 1))
@@ -65,21 +65,27 @@ FEED: Sources = {
 }
 EXPERTS: Sources = {
     "Wu": {
-        "mlp.experts.{}.up_proj.weight": "f d", "block_sparse_moe.experts.{}.w3.weight": "f d",
-        "mlp.experts.gate_up_proj": "e d f<1>", "mlp.experts.gate_up_proj_blocks": "e f<1> d",
+        "mlp.experts.{}.up_proj.weight": "f d",
+        "block_sparse_moe.experts.{}.w3.weight": "f d",
+        "mlp.experts.gate_up_proj": "e d f<1>",
+        "mlp.experts.gate_up_proj_blocks": "e f<1> d",
     },
     "Wg": {
-        "mlp.experts.{}.gate_proj.weight": "f d", "block_sparse_moe.experts.{}.w1.weight": "f d",
-        "mlp.experts.gate_up_proj": "e d f<0>", "mlp.experts.gate_up_proj_blocks": "e f<0> d",
+        "mlp.experts.{}.gate_proj.weight": "f d",
+        "block_sparse_moe.experts.{}.w1.weight": "f d",
+        "mlp.experts.gate_up_proj": "e d f<0>",
+        "mlp.experts.gate_up_proj_blocks": "e f<0> d",
     },
     "Wd": {
-        "mlp.experts.{}.down_proj.weight": "d f", "block_sparse_moe.experts.{}.w2.weight": "d f",
-        "mlp.experts.down_proj": "e f d", "mlp.experts.down_proj_blocks": "e d f",
+        "mlp.experts.{}.down_proj.weight": "d f",
+        "block_sparse_moe.experts.{}.w2.weight": "d f",
+        "mlp.experts.down_proj": "e f d",
+        "mlp.experts.down_proj_blocks": "e d f",
     },
     "w_u": {"mlp.experts.gate_up_proj_bias": "e f<1>"},
     "w_g": {"mlp.experts.gate_up_proj_bias": "e f<0>"},
     "w_d": {"mlp.experts.down_proj_bias": "e d"},
-}  # fmt: skip
+}
 NORMS: Sources = {
     "w_mixer": {"input_layernorm.weight": "d"},
     "w_ffn": {"pre_feedforward_layernorm.weight": "d", "post_attention_layernorm.weight": "d"},
@@ -98,9 +104,10 @@ ENDS: Sources = {
 PREFIXES = ("model.", "", "language_model.model.", "model.language_model.")
 """Before the names of a language model's tensors; the longer ones where it is part of a model that also sees."""
 WRITTEN = {
-    "mixtral": ("block_sparse_moe.",), "gpt_oss": ("mlp.router.", "mlp.experts.gate", "mlp.experts.down"),
+    "mixtral": ("block_sparse_moe.",),
+    "gpt_oss": ("mlp.router.", "mlp.experts.gate", "mlp.experts.down"),
     "qwen2_moe": ("mlp.shared_expert.",),
-}  # fmt: skip
+}
 """Where a weight has several names, those that begin so are the family's; of other families it is the first."""
 
 
@@ -110,8 +117,8 @@ def _parsed(layout: str) -> tuple[tuple[str, ...], ...]:
 
 
 def read_layout(layout: str, names: tuple[str, ...], sizes: Mapping[str, int]) -> tuple[Any, Any, Any, Any]:
-    """A tensor's shape; the same with a dim for each factor; which entries of these are the weight with dims `names`; and the
-    order of its dims."""
+    """A tensor's shape; the same with a dim for each factor; which entries of these are the weight with dims `names`;
+    and the order of its dims."""
     shape: list[int] = []
     fine: list[int] = []
     picked: list[slice | int] = []
@@ -134,13 +141,14 @@ def read_layout(layout: str, names: tuple[str, ...], sizes: Mapping[str, int]) -
 
 
 def load_weights(tensors: Mapping[str, Any], program: Program, dtype: Any = jnp.bfloat16) -> Tree:
-    """The parameter tree of a program from the tensors of a checkpoint, in the host's memory: whoever takes it says where on
-    the devices each weight lies."""
+    """The parameter tree of a program from the tensors of a checkpoint, in the host's memory: whoever takes it says
+    where on the devices each weight lies."""
     return stacked(tensor_reader(tensors, program), program, dtype)
 
 
 def tensor_reader(tensors: Mapping[str, Any], program: Program) -> WeightReader:
-    """Weights one at a time, each a view of its tensor where the file has it as it is: nothing is copied before it is used."""
+    """Weights one at a time, each a view of its tensor where the file has it as it is: nothing is copied before it is
+    used."""
     weights = weights_of(program)
     sections = {section.name: section for section in program.sections}
     start = next((one for one in PREFIXES if f"{one}embed_tokens.weight" in tensors), "model.")
@@ -193,7 +201,8 @@ def _viewed(
 
 
 def save_weights(params: Tree, program: Program, family: str, dtype: Any = numpy.float32) -> dict[str, numpy.ndarray]:
-    """The tensors of a checkpoint from a parameter tree whose layers are stacked, under the names of a family (`llama`)."""
+    """The tensors of a checkpoint from a parameter tree whose layers are stacked, under the names of a family
+    (`llama`)."""
     sections = {section.name: section for section in program.sections}
     made: dict[str, numpy.ndarray] = {}
     for section, weights in weights_of(program).items():
@@ -215,8 +224,8 @@ def save_weights(params: Tree, program: Program, family: str, dtype: Any = numpy
 
 
 def _spelt(sources: Mapping[str, str], family: str, sandwiched: bool) -> str:
-    """The name that a family gives a tensor. A norm before the feed-forward part is named after the attention before it, unless that
-    has a norm of its own."""
+    """The name that a family gives a tensor. A norm before the feed-forward part is named after the attention before
+    it, unless that has a norm of its own."""
     if len(sources) > 1 and "post_attention_layernorm.weight" in sources:
         return "pre_feedforward_layernorm.weight" if sandwiched else "post_attention_layernorm.weight"
     starts = WRITTEN.get(family, ())
@@ -230,8 +239,8 @@ def _spelt(sources: Mapping[str, str], family: str, sandwiched: bool) -> str:
 def save_folder(
     folder: str | Path, model: str | Path, params: Tree, program: Program, dtype: Any = numpy.float32
 ) -> None:
-    """A model folder as Hugging Face's: `config.json` from what `model` was read from, and `model.safetensors`. A tokenizer is
-    whoever's business trained one."""
+    """A model folder as Hugging Face's: `config.json` from what `model` was read from, and `model.safetensors`. A
+    tokenizer is whoever's business trained one."""
     path, config = Path(folder), dict(model_fields(model))
     family = str(config.setdefault("model_type", "llama"))
     config.setdefault("architectures", ["".join(part.capitalize() for part in family.split("_")) + "ForCausalLM"])

@@ -1,8 +1,8 @@
 """Matmuls that hide their collective: shards travel round a ring while the matmul of the last one is computed.
 
-A blocking collective waits for all bytes before the first FLOP. A ring can do better: every chip multiplies the shard it
-has while the next arrives from its neighbour, so that only the first or last hop is exposed. Three collectives can be
-taken apart in this way, over a mesh axis Y:
+A blocking collective waits for all bytes before the first FLOP. A ring can do better: every chip multiplies the shard
+it has while the next arrives from its neighbour, so that only the first or last hop is exposed. Three collectives can
+be taken apart in this way, over a mesh axis Y:
 
 | collective | line | what travels |
 |---|---|---|
@@ -33,7 +33,8 @@ from dragonscale.sharding.partition_spec import to_partition_spec
 def gather_matmul(
     x: jax.Array, weight: jax.Array, axis: str, summed: bool = True, both_ways: bool = False
 ) -> jax.Array:
-    """AllGather(x) · weight. `summed`: x[…, d/Y] is gathered along the dim that is summed; else x[…, t/Y, d] along its rows."""
+    """AllGather(x) · weight. `summed`: x[…, d/Y] is gathered along the dim that is summed; else x[…, t/Y, d] along its
+    rows."""
     width = x.shape[-1 if summed else -2]
     dim = x.ndim - (1 if summed else 2)
 
@@ -55,8 +56,8 @@ def gather_matmul(
 def matmul_scatter(
     x: jax.Array, weight: jax.Array, axis: str, columns: bool = True, both_ways: bool = False
 ) -> jax.Array:
-    """ReduceScatter(x · weight), where x[…, f/Y] and weight[f/Y, d] hold parts of the summed dim. The result is split along
-    its `columns` (d), or along its rows, the last dim but one."""
+    """ReduceScatter(x · weight), where x[…, f/Y] and weight[f/Y, d] hold parts of the summed dim. The result is split
+    along its `columns` (d), or along its rows, the last dim but one."""
     return run(axis, x.ndim - 1, _scattering(x, weight, axis, columns, both_ways))[0]
 
 
@@ -72,8 +73,8 @@ def _scattering(x: jax.Array, weight: jax.Array, axis: str, columns: bool, both_
 
 
 def matmul_reduce(x: jax.Array, weight: jax.Array, axis: str, tiles: int = 2, both_ways: bool = False) -> jax.Array:
-    """AllReduce(x · weight), tile by tile of its columns: a tile's finished parts are passed round in the same messages as the
-    sums of the next one, under that one's matmuls. Only the last tile's way round is not hidden."""
+    """AllReduce(x · weight), tile by tile of its columns: a tile's finished parts are passed round in the same messages
+    as the sums of the next one, under that one's matmuls. Only the last tile's way round is not hidden."""
     dim = x.ndim - 1
     parts: list[jax.Array] = []
     own: jax.Array | None = None

@@ -1,8 +1,8 @@
 """Prefill and decode: the same program with a cache of what its `cache(...)` lines name.
 
-Prefill runs whole prompts and keeps their keys and values in arrays as long as the longest sequence will be; decode runs
-single tokens against them. Latent attention decodes in its absorbed form, on the latents themselves. Sequences of a batch
-may have different lengths: each has its own position, and what lies beyond it is never seen.
+Prefill runs whole prompts and keeps their keys and values in arrays as long as the longest sequence will be; decode
+runs single tokens against them. Latent attention decodes in its absorbed form, on the latents themselves. Sequences of
+a batch may have different lengths: each has its own position, and what lies beyond it is never seen.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,8 @@ Cache = list[list[Tensors]]
 
 
 def empty_cache(program: Program, batch: int, length: int, dtype: Any = jnp.bfloat16, listed: bool = False) -> Cache:
-    """Room for sequences of up to `length` tokens; `listed` has an array for each layer, to go with unstacked weights."""
+    """Room for sequences of up to `length` tokens; `listed` has an array for each layer, to go with unstacked weights.
+    Room for sequences of up to `length` tokens; `listed` has an array for each layer, to go with unstacked weights."""
 
     def room(section: Section, array: Array, times: int) -> Any:
         shape = tuple({**section.dims, "b": batch, "s": length}[name] for name in array.names)
@@ -66,18 +67,29 @@ class RowCache:
         return stored.at[rows, self.positions].set(value.astype(stored.dtype))
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, reach: Reach, scale: float, cap: float,
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        reach: Reach,
+        scale: float,
+        cap: float,
         sinks: jax.Array | None,
-    ) -> jax.Array:  # fmt: skip
+    ) -> jax.Array:
         return attend_cached(query, key, value, self.positions, reach, scale, cap, sinks)
 
 
 def _layers(
-    params: Tree, program: Program, residual: jax.Array, positions: jax.Array, cache: Cache, setting: PassSetting,
+    params: Tree,
+    program: Program,
+    residual: jax.Array,
+    positions: jax.Array,
+    cache: Cache,
+    setting: PassSetting,
     decoding: bool,
-) -> tuple[jax.Array, Cache]:  # fmt: skip
-    """All layers, and their cache written. A stack of caches is carried along and written in place, layer by layer: handed
-    in and out of a scan it would be there twice."""
+) -> tuple[jax.Array, Cache]:
+    """All layers, and their cache written. A stack of caches is carried along and written in place, layer by layer:
+    handed in and out of a scan it would be there twice."""
     sections = {section.name: absorbed(section) if decoding else section for section in program.sections}
     new: Cache = []
 
@@ -126,7 +138,7 @@ def _put(stored: jax.Array, value: jax.Array) -> jax.Array:
 
 def prefill(
     params: Tree, program: Program, tokens: jax.Array, lengths: jax.Array, cache: Cache, setting: PassSetting
-) -> tuple[jax.Array, Cache]:  # fmt: skip
+) -> tuple[jax.Array, Cache]:
     """Logits [b, v] after the last token of each prompt of `lengths` tokens, and the cache filled."""
     positions = jnp.arange(tokens.shape[1])[None]
     residual = embed(params, program, tokens, positions, setting)
@@ -138,7 +150,7 @@ def prefill(
 
 def decode(
     params: Tree, program: Program, tokens: jax.Array, positions: jax.Array, cache: Cache, setting: PassSetting
-) -> tuple[jax.Array, Cache]:  # fmt: skip
+) -> tuple[jax.Array, Cache]:
     """Logits [b, v] of the next token of sequences whose newest `tokens` [b] stand at `positions` [b]."""
     residual = embed(params, program, tokens[:, None], positions[:, None], setting)
     residual, cache = _layers(params, program, residual, positions[:, None], cache, setting, decoding=True)

@@ -1,14 +1,14 @@
 """Tokens to chips that hold their experts, and back: expert parallelism written out, inside `jax.shard_map`.
 
-Experts are split in order over a mesh axis. Each chip sorts its tokens' rows by expert (`experts.dispatch`), sends every
-row to the chip of its expert, has the experts there work on what arrived, and gets the results back in its own order. Two
-ways to send:
+Experts are split in order over a mesh axis. Each chip sorts its tokens' rows by expert (`experts.dispatch`), sends
+every row to the chip of its expert, has the experts there work on what arrived, and gets the results back in its own
+order. Two ways to send:
 
 - **padded**: every chip sends each expert `capacity` rows, empty or not, in one AllToAll of fixed size. Rows beyond the
   capacity are dropped (their result is zero). Simple, and every expert costs the same.
 - **ragged**: only the rows there are. `jax.lax.ragged_all_to_all` does that on GPUs and TPUs; where it does not run
-  (CPUs) its result is computed by a padded AllToAll, exactly. A chip needs room for what may arrive, which is everything
-  in the worst case; with less `room` what does not fit is dropped.
+  (CPUs) its result is computed by a padded AllToAll, exactly. A chip needs room for what may arrive, which is
+  everything in the worst case; with less `room` what does not fit is dropped.
 
 Either way the experts get `ExpertRows` sorted by expert, so what they compute is written once.
 """
@@ -27,8 +27,8 @@ Axes = str | tuple[str, ...]
 
 @dataclass(frozen=True)
 class Sending:
-    """How rows travel: padded to `capacity` rows for each expert and chip, or ragged, into `room` rows on each chip (None:
-    enough for everything). `native` chooses JAX's own ragged collective (None: where the backend has it)."""
+    """How rows travel: padded to `capacity` rows for each expert and chip, or ragged, into `room` rows on each chip
+    (None: enough for everything). `native` chooses JAX's own ragged collective (None: where the backend has it)."""
 
     capacity: int | None = None
     room: int | None = None
@@ -130,7 +130,8 @@ def _back_padded(done: ExpertRows, way: ReturnPath) -> ExpertRows:
 
 @dataclass(frozen=True)
 class Route:
-    """What travels between this chip and every other: where they begin here, how large they are, where they begin there."""
+    """What travels between this chip and every other: where they begin here, how large they are, where they begin
+    there."""
 
     begin: jax.Array
     sizes: jax.Array

@@ -10,8 +10,8 @@ from dragonscale.sharding.step import layout_of
 
 
 def expert_matmul(op: Op, run: SectionPass) -> None:
-    """Rows of tokens times their experts. Where experts are sliced, the rows of a slice's chips are gathered to widen and
-    scattered to narrow; if all have the same rows, results are partial sums."""
+    """Rows of tokens times their experts. Where experts are sliced, the rows of a slice's chips are gathered to widen
+    and scattered to narrow; if all have the same rows, results are partial sums."""
     rows: experts.ExpertRows = run.tensors[op.inputs[0].name]
     weight = op.weights[0]
     summed, made = (dim.axes for dim in run.used(weight, op).dims if not dim.select)

@@ -1,9 +1,9 @@
 """Tokens to their experts and back, without padding and without dropping: sorted by expert, multiplied in groups.
 
-A router's choice is a `ExpertChoice`: for every token the experts and their weights. `dispatch` sorts the rows of all tokens by
-expert; matmuls with expert weights are `grouped_matmul`; `combine` puts the results back and adds them up. The
-router's weights travel with the rows and are multiplied in before an expert's last matmul: a gradient then needs what
-that matmul read, and not its result.
+A router's choice is a `ExpertChoice`: for every token the experts and their weights. `dispatch` sorts the rows of all
+tokens by expert; matmuls with expert weights are `grouped_matmul`; `combine` puts the results back and adds them up.
+The router's weights travel with the rows and are multiplied in before an expert's last matmul: a gradient then needs
+what that matmul read, and not its result.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,9 +27,10 @@ class ExpertChoice:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class ExpertRows:
-    """Rows sorted by expert: values [r, d], rows of each expert, the expert, the original place and the router's weight of
-    each row (None once it is multiplied in). `shift` is how far uneven rows were rolled to have a chip's own experts first. Where every expert has the same number of rows whatever was chosen, they are
-    `even`, and matmuls with them are plain ones."""
+    """Rows sorted by expert: values [r, d], rows of each expert, the expert, the original place and the router's weight
+    of each row (None once it is multiplied in). `shift` is how far uneven rows were rolled to have a chip's own experts
+    first. Where every expert has the same number of rows whatever was chosen, they are `even`, and matmuls with them
+    are plain ones."""
 
     values: jax.Array
     sizes: jax.Array
@@ -50,7 +51,8 @@ class ExpertRows:
 
 
 def choose(logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None) -> ExpertChoice:
-    """The best `count` experts of each token by its router's logits [b, t, e]; `correction` is added for the choice only."""
+    """The best `count` experts of each token by its router's logits [b, t, e]; `correction` is added for the choice
+    only."""
     logits = logits.astype(jnp.float32)
     scores = jax.nn.sigmoid(logits) if routing.score == "sigmoid" else jax.nn.softmax(logits, -1)
     ranked = logits if routing.score == "after" else scores
@@ -101,16 +103,17 @@ def multiply(rows: ExpertRows, weight: jax.Array | Quantized) -> ExpertRows:
 
 
 EXPANDED = 2**31
-"""Bytes of rows spread over all experts at a time. Qwen3-30B-A3B's first token after a prompt of 1,024 on an H200: 0.83 s with these, 1.28 s
-with 2**29, whose matmuls have too few rows to fill it, 0.74 s with all rows at once, which left no room to compile in."""
+"""Bytes of rows spread over all experts at a time. Qwen3-30B-A3B's first token after a prompt of 1,024 on an H200: 0.83
+s with these, 1.28 s with 2**29, whose matmuls have too few rows to fill it, 0.74 s with all rows at once, which left no
+room to compile in."""
 
 
 def grouped_matmul(rows: jax.Array, weight: jax.Array, sizes: jax.Array, most: int | None = None) -> jax.Array:
     """Rows [r, d] sorted by expert, `sizes` of each, times the matrix of their expert: weight [e, d, f].
 
-    XLA has no grouped kernel on GPUs: it writes every row once for each expert, zeros but for its own, and multiplies that by all
-    matrices. Whole, those rows fill the memory (64 experts, 262,144 rows of 2,048: 69 GB), so they are made in parts of at most
-    `most` bytes. (None: the backend multiplies rows by their own expert alone.)
+    XLA has no grouped kernel on GPUs: it writes every row once for each expert, zeros but for its own, and multiplies
+    that by all matrices. Whole, those rows fill the memory (64 experts, 262,144 rows of 2,048: 69 GB), so they are made
+    in parts of at most `most` bytes. (None: the backend multiplies rows by their own expert alone.)
     """
     count, spread = rows.shape[0], weight.shape[0] * max(weight.shape[1:]) * rows.dtype.itemsize
     parts = 1 if most is None else -(-count * spread // most)

@@ -20,7 +20,8 @@ from dragonscale.runtime.place import WHOLE, Place
 
 @dataclass(frozen=True)
 class Stretch:
-    """Layers that are scanned together: a pattern of sections, repeated; `starts` is how many of each were used before."""
+    """Layers that are scanned together: a pattern of sections, repeated; `starts` is how many of each were used before.
+    Layers that are scanned together: a pattern of sections, repeated; `starts` is how many of each were used before."""
 
     pattern: tuple[str, ...]
     times: int
@@ -54,7 +55,8 @@ def stretches(order: tuple[str, ...]) -> list[Stretch]:
 
 
 def layer_weights(params: Tree, stretch: Stretch) -> list[Tensors]:
-    """The weights of a stretch's layers, one entry for each place of the pattern, stacked (or listed) over its repeats."""
+    """The weights of a stretch's layers, one entry for each place of the pattern, stacked (or listed) over its repeats.
+    The weights of a stretch's layers, one entry for each place of the pattern, stacked (or listed) over its repeats."""
     chosen = []
     for name, start in zip(stretch.pattern, stretch.starts, strict=True):
         every = stretch.pattern.count(name)
@@ -64,8 +66,9 @@ def layer_weights(params: Tree, stretch: Stretch) -> list[Tensors]:
 
 
 def unstacked(params: Tree) -> Tree:
-    """The same weights with a list of arrays for each stack of layers. A loop over lists reads every weight in place, where a
-    scan may copy each layer's out of its stack first: decoding, which does little else than read weights, wants lists."""
+    """The same weights with a list of arrays for each stack of layers. A loop over lists reads every weight in place,
+    where a scan may copy each layer's out of its stack first: decoding, which does little else than read weights, wants
+    lists."""
     ends = {name: params[name] for name in ("embed", "head")}
     return {name: {key: list(value) for key, value in own.items()} for name, own in params.items()} | ends
 
@@ -75,7 +78,8 @@ def _is_list(value: Any) -> bool:
 
 
 def over_layers(layer: Any, carry: Any, stacked: Any, times: int) -> tuple[Any, Any]:
-    """A scan over stacks of layers, or a loop where they are lists; what comes out of each layer is stacked or listed likewise."""
+    """A scan over stacks of layers, or a loop where they are lists; what comes out of each layer is stacked or listed
+    likewise."""
     if not any(_is_list(leaf) for leaf in jax.tree.leaves(stacked, is_leaf=_is_list)):
         return jax.lax.scan(layer, carry, stacked)
     made = []
@@ -111,8 +115,8 @@ def head_and_hidden(
 
 
 def through(program: Program, stretch: Stretch, setting: PassSetting, positions: jax.Array, remat: Any = None) -> Any:
-    """A function of (residual stream, weights of one repeat of a stretch), as scans want it; each layer keeps what `remat`
-    lets it keep."""
+    """A function of (residual stream, weights of one repeat of a stretch), as scans want it; each layer keeps what
+    `remat` lets it keep."""
     sections = {section.name: section for section in program.sections}
 
     def one(name: str) -> Any:
@@ -130,9 +134,13 @@ def through(program: Program, stretch: Stretch, setting: PassSetting, positions:
 
 
 def forward(
-    params: Tree, program: Program, tokens: jax.Array, setting: PassSetting,
-    length: int | None = None, remat: Callable[[Any], Any] | None = None,
-) -> jax.Array:  # fmt: skip
+    params: Tree,
+    program: Program,
+    tokens: jax.Array,
+    setting: PassSetting,
+    length: int | None = None,
+    remat: Callable[[Any], Any] | None = None,
+) -> jax.Array:
     """Logits [b, t, v] of whole sequences of `length` tokens (where chips have parts of them, longer than `tokens`)."""
     positions = jnp.arange(length or tokens.shape[1])[None]
     residual = embed(params, program, tokens, positions, setting)

@@ -1,7 +1,7 @@
 """A program of named einsums, computed: every line of a section becomes a line of JAX.
 
-The interpreter knows the functions of a program (`einsum`, `attend`, `norm`, …), never a model. What a line finds and where
-it leaves its result is the business of the pass (`runtime.one_pass`).
+The interpreter knows the functions of a program (`einsum`, `attend`, `norm`, …), never a model. What a line finds and
+where it leaves its result is the business of the pass (`runtime.one_pass`).
 """
 
 import functools
@@ -216,7 +216,8 @@ def _add(op: Op, run: SectionPass) -> None:
 
 
 def _lookup(op: Op, run: SectionPass) -> None:
-    """Rows of a table that may be split over the vocabulary: each chip finds some of its tokens, the sum is everybody's."""
+    """Rows of a table that may be split over the vocabulary: each chip finds some of its tokens, the sum is
+    everybody's."""
     assert run.tokens is not None
     assert op.output is not None
     array = op.weights[0]
@@ -245,6 +246,16 @@ def _join(op: Op, run: SectionPass) -> None:
 
 
 COMPUTED: dict[str, Callable[[Op, SectionPass], None]] = {
-    "einsum": _einsum, "norm": _norm, "bias": _bias, "act": _act, "add": _add, "lookup": _lookup, "cache": cache,
-    "join": _join, "attend": attend, "route": route, "dispatch": dispatch, "combine": combine,
-}  # fmt: skip
+    "einsum": _einsum,
+    "norm": _norm,
+    "bias": _bias,
+    "act": _act,
+    "add": _add,
+    "lookup": _lookup,
+    "cache": cache,
+    "join": _join,
+    "attend": attend,
+    "route": route,
+    "dispatch": dispatch,
+    "combine": combine,
+}

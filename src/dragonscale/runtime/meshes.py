@@ -22,8 +22,8 @@ from dragonscale.training.plan import AXES, Plan
 
 
 def rules_of(plan: Plan, program: Program) -> Rules:
-    """The plan's layouts. Experts are dealt over `expert` and `tensor`, or sliced over `tensor` where they are too few or
-    the plan asks for it, as the planner does it."""
+    """The plan's layouts. Experts are dealt over `expert` and `tensor`, or sliced over `tensor` where they are too few
+    or the plan asks for it, as the planner does it."""
     experts = max((section.dims.get("e", 0) for section in program.sections), default=0)
     folded = plan.expert * plan.tensor <= experts and not plan.etp
     return training_rules(plan.sequence, plan.zero, folded, plan.context_by)
@@ -40,7 +40,8 @@ def mesh_of(plan: Plan, devices: Sequence[Any] | None = None) -> Mesh:
     found = list(jax.devices() if devices is None else devices)
     if plan.chips > len(found):
         raise InputError(
-            f"The plan {plan} needs {plan.chips} devices and there are {len(found)}; make its axes smaller, or on a CPU set "
+            f"The plan {plan} needs {plan.chips} devices and there are {len(found)}; make its axes smaller, or on "
+            "a CPU set "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={plan.chips}."
         )
     sizes = [getattr(plan, axis) for axis in AXES]
@@ -71,6 +72,7 @@ def serving_place(plan: ServingPlan, program: Program, prompt: bool, exchange: b
 
 
 def exchanges(plan: ServingPlan, program: Program) -> bool:
-    """Whether tokens travel to experts by AllToAll: where experts are dealt over `data` places, as the planner has it."""
+    """Whether tokens travel to experts by AllToAll: where experts are dealt over `data` places, as the planner has it.
+    Whether tokens travel to experts by AllToAll: where experts are dealt over `data` places, as the planner has it."""
     experts = any("e" in section.dims for section in program.sections)
     return experts and plan.data > 1 and plan.expert >= plan.data

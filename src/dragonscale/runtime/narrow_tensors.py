@@ -1,7 +1,7 @@
 """Tensors of checkpoints that keep numbers in fewer bits with scales beside them, as plain numbers.
 
-Two formats in use: FP8 in blocks of 128 x 128 with a scale each, in a tensor named `…_scale_inv` (DeepSeek-V3), and MXFP4, 32 numbers
-in 16 bytes with an exponent each, in tensors named `…_blocks` and `…_scales` (gpt-oss).
+Two formats in use: FP8 in blocks of 128 x 128 with a scale each, in a tensor named `…_scale_inv` (DeepSeek-V3), and
+MXFP4, 32 numbers in 16 bytes with an exponent each, in tensors named `…_blocks` and `…_scales` (gpt-oss).
 """
 
 from collections.abc import Mapping

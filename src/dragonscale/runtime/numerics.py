@@ -16,17 +16,26 @@ from dragonscale.models.load import model_fields
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 
 _ACTIVATIONS: dict[str, Activation] = {
-    "silu": "silu", "swish": "silu", "swiglu": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh", "relu": "relu", "relu2": "relu2", "relu_squared": "relu2",
-}  # fmt: skip
+    "silu": "silu",
+    "swish": "silu",
+    "swiglu": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+    "relu2": "relu2",
+    "relu_squared": "relu2",
+}
 
 
 @dataclass(frozen=True)
 class Rope:
     """Rotary embeddings: `theta`, the part of a head that turns, and how frequencies are stretched for long contexts.
 
-    `interleaved` pairs neighbours (GPT-J, DeepSeek) instead of halves. `kind` is `none` (no positions), `default`, `linear`,
-    `llama3` or `yarn`, whose bounds between stretched and unstretched channels are `whole_turns` or lie between two channels.
+    `interleaved` pairs neighbours (GPT-J, DeepSeek) instead of halves. `kind` is `none` (no positions), `default`,
+    `linear`, `llama3` or `yarn`, whose bounds between stretched and unstretched channels are `whole_turns` or lie
+    between two channels.
     """
 
     theta: float = 10000.0
@@ -57,8 +66,9 @@ class Routing:
 
 @dataclass(frozen=True)
 class Numerics:
-    """The arithmetic of one model. `offset` is added to the weights of norms (Gemma keeps them around zero). With a `gate_limit`
-    (gpt-oss) gates and what they open are held within it, the gate is x·sigmoid(`gate_slope`·x), and one is added to what it opens."""
+    """The arithmetic of one model. `offset` is added to the weights of norms (Gemma keeps them around zero). With a
+    `gate_limit` (gpt-oss) gates and what they open are held within it, the gate is x·sigmoid(`gate_slope`·x), and one
+    is added to what it opens."""
 
     act: Activation = "silu"
     gate_limit: float = 0.0

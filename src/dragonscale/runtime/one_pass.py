@@ -1,8 +1,8 @@
 """What a pass through a section has at hand: weights, tensors and how each of them lies.
 
-Each chip runs the program on its own blocks, inside `jax.shard_map` where there are several. The place (`runtime.place`)
-says in which layout a line wants its operands and where its result rests; tensors are brought there as the planner's
-reading does it. On one chip nothing moves.
+Each chip runs the program on its own blocks, inside `jax.shard_map` where there are several. The place
+(`runtime.place`) says in which layout a line wants its operands and where its result rests; tensors are brought there
+as the planner's reading does it. On one chip nothing moves.
 """
 
 from collections.abc import Callable
@@ -27,9 +27,10 @@ Note = Callable[[jax.Array, str], jax.Array]
 
 @dataclass(frozen=True)
 class PassSetting:
-    """What all passes of a model share: its arithmetic, what it computes in (None: in the weights' own type), where things
-    lie, how tokens reach experts, a function that marks each tensor of the program by its name (which remat policies
-    go by), and one that computes some einsums of an input and a weight better than XLA (None of the others)."""
+    """What all passes of a model share: its arithmetic, what it computes in (None: in the weights' own type), where
+    things lie, how tokens reach experts, a function that marks each tensor of the program by its name (which remat
+    policies go by), and one that computes some einsums of an input and a weight better than XLA (None of the others).
+    """
 
     numerics: Numerics
     dtype: Any = None
@@ -40,21 +41,28 @@ class PassSetting:
 
 
 class LayerCache(Protocol):
-    """What a layer has cached while it decodes. `write` takes what is new of an array and answers with what the lines after it see
-    under its name; `attend` computes attention of the new tokens' queries [b, t, n, h], given what was written or answered."""
+    """What a layer has cached while it decodes. `write` takes what is new of an array and answers with what the lines
+    after it see under its name; `attend` computes attention of the new tokens' queries [b, t, n, h], given what was
+    written or answered."""
 
     def write(self, name: str, value: jax.Array) -> jax.Array: ...
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, reach: Reach, scale: float, cap: float,
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        reach: Reach,
+        scale: float,
+        cap: float,
         sinks: jax.Array | None,
-    ) -> jax.Array: ...  # fmt: skip
+    ) -> jax.Array: ...
 
 
 @dataclass
 class Routed:
-    """Tokens at their experts: what was chosen, the rows as they arrived, the way home, the rows of all slices, and the axes
-    over which results are partial sums."""
+    """Tokens at their experts: what was chosen, the rows as they arrived, the way home, the rows of all slices, and the
+    axes over which results are partial sums."""
 
     chosen: experts.ExpertChoice
     rows: experts.ExpertRows
@@ -65,8 +73,8 @@ class Routed:
 
 @dataclass
 class SectionPass:
-    """What a pass through a section needs beside its weights. `positions` are those of all tokens, [b or 1, t]; `stored` is
-    the cache of this layer while decoding; `kept` collects what the layer wants cached. `layouts` says how
+    """What a pass through a section needs beside its weights. `positions` are those of all tokens, [b or 1, t];
+    `stored` is the cache of this layer while decoding; `kept` collects what the layer wants cached. `layouts` says how
     each tensor lies, `forms` holds those that were brought elsewhere for a line, `products` those of joined weights."""
 
     section: Section
@@ -113,8 +121,8 @@ class SectionPass:
         return self.place.for_line(array, self.held(array), op, self.section.dims)
 
     def weight(self, array: Array, op: Op, dtype: Any = None) -> Any:
-        """A weight as it is used: cast and cut to this chip's own KV heads while it is small, then gathered. One in int8 lies as it
-        is used, and is for the lines that multiply with it to scale."""
+        """A weight as it is used: cast and cut to this chip's own KV heads while it is small, then gathered. One in
+        int8 lies as it is used, and is for the lines that multiply with it to scale."""
         value = self.weights[array.name]
         if isinstance(value, Quantized):
             return value
@@ -137,7 +145,8 @@ class SectionPass:
         return self.section.dims[name] // self.place.ways(axes)
 
     def joined(self, op: Op) -> str | None:
-        """The name of the stored weight that this line's is a part of: `Wq+Wk+Wv`, side by side along what they make."""
+        """The name of the stored weight that this line's is a part of: `Wq+Wk+Wv`, side by side along what they make.
+        The name of the stored weight that this line's is a part of: `Wq+Wk+Wv`, side by side along what they make."""
         own = op.weights[0].name if op.weights else ""
         return None if own in self.weights else next((key for key in self.weights if own in key.split("+")), None)
 

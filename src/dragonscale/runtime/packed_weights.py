@@ -1,9 +1,9 @@
 """Weights as a served model reads them: a dict for each layer, in the order of the layers, on the plan's mesh.
 
-Three things are done once, when weights are loaded, so that no step copies a weight. Matmuls that read the same tensor have their
-weights side by side in one array (`Wq+Wk+Wv`): XLA would join them by copying, at every step. Where there are fewer KV heads than
-chips, each chip has the one that it uses. And with int8 weights the matrices of layers are rounded, with a scale for each output
-channel; embeddings, heads, routers and vectors stay as they are, as planned.
+Three things are done once, when weights are loaded, so that no step copies a weight. Matmuls that read the same tensor
+have their weights side by side in one array (`Wq+Wk+Wv`): XLA would join them by copying, at every step. Where there
+are fewer KV heads than chips, each chip has the one that it uses. And with int8 weights the matrices of layers are
+rounded, with a scale for each output channel; embeddings, heads, routers and vectors stay as they are, as planned.
 """
 
 from collections import deque
@@ -91,8 +91,9 @@ class WeightPlacement:
     narrow: bool = False
 
     def put(self, read: WeightReader) -> dict[str, Any]:
-        """The weights on their devices: those of the ends, and of each layer. Threads read a few layers ahead and turn their matrices
-        round; packing stays in one thread, as programs with collectives must start in one order on all devices."""
+        """The weights on their devices: those of the ends, and of each layer. Threads read a few layers ahead and turn
+        their matrices round; packing stays in one thread, as programs with collectives must start in one order on all
+        devices."""
         packers = {name: self._packer(section)[0] for name, section in served(self.program).items()}
 
         def raw(name: str, at: int = 0) -> Any:
@@ -127,7 +128,8 @@ class WeightPlacement:
         return {"embed": kinds["embed"], "layers": [kinds[name] for name in self.program.order], "head": kinds["head"]}
 
     def _raw(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Shapes of a layer's weights as a checkpoint has them, and how they are spread over the mesh before they are packed."""
+        """Shapes of a layer's weights as a checkpoint has them, and how they are spread over the mesh before they are
+        packed."""
         section = served(self.program)[name]
         shapes, spread = {}, {}
         for own, weight in weights_of(self.program)[name].items():
@@ -168,8 +170,9 @@ class WeightPlacement:
                 own = arrays[name].names
                 mine[name] = (
                     Quantized(run.own_heads(value.values, own), run.own_heads(value.scale, scaled[name]))
-                    if isinstance(value, Quantized) else run.own_heads(value, own)
-                )  # fmt: skip
+                    if isinstance(value, Quantized)
+                    else run.own_heads(value, own)
+                )
             for group in groups:
                 mine["+".join(group)] = _side_by_side([mine.pop(name) for name in group])
             return mine

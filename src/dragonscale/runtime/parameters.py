@@ -1,7 +1,7 @@
 """The parameter tree of a model program: one array for each weight, layers of a kind stacked along a leading dim.
 
-Names, shapes and shardings come from the program and the plan's rules; nothing about a model is written here. Weights that
-belong to the whole program (a tied embedding) are kept once, with the section that is first to use them.
+Names, shapes and shardings come from the program and the plan's rules; nothing about a model is written here. Weights
+that belong to the whole program (a tied embedding) are kept once, with the section that is first to use them.
 """
 
 import math
@@ -69,7 +69,8 @@ _SCALES = ("norm", "mixer", "ffn", "final", "block", "hidden")
 
 
 def initialise(program: Program, key: jax.Array, dtype: Any = jnp.float32) -> Tree:
-    """Random weights: norms at one, biases at zero, matrices with a standard deviation of one over the root of their fan-in."""
+    """Random weights: norms at one, biases at zero, matrices with a standard deviation of one over the root of their
+    fan-in."""
 
     def random(_: str, weight: Weight) -> jax.Array:
         nonlocal key
@@ -119,8 +120,8 @@ def abstract(program: Program, dtype: Any = jnp.float32) -> Tree:
 
 
 def shardings(program: Program, mesh: Mesh, layout: Callable[[Array], Array]) -> dict[str, dict[str, NamedSharding]]:
-    """Each weight's sharding on a mesh; `layout` says how an array of the program lies (`Rules.weight`, `Rules.state`). Axes
-    that the mesh does not have split nothing, and dims that do not divide stay whole."""
+    """Each weight's sharding on a mesh; `layout` says how an array of the program lies (`Rules.weight`, `Rules.state`).
+    Axes that the mesh does not have split nothing, and dims that do not divide stay whole."""
 
     def sharding(_: str, weight: Weight) -> NamedSharding:
         spec = to_partition_spec(layout(weight.array))

@@ -1,13 +1,13 @@
 """Stacked layers run as a pipeline: each chip of the `pipe` axis holds some of them, microbatches pass through.
 
-What is done when is a timeline of `training.pipeline_order`, the planner's own schedules; here it becomes a table that all
-chips walk through together, one row a tick. At a tick a chip runs a chunk of layers forward or backward for one microbatch,
-or waits, and then passes an activation to the next chip and a gradient to the one before. Only inputs of chunks are
-kept; a backward tick computes its chunk again. They lie in as many slots as the schedule ever holds, which is why 1F1B
-needs less memory than GPipe.
+What is done when is a timeline of `training.pipeline_order`, the planner's own schedules; here it becomes a table that
+all chips walk through together, one row a tick. At a tick a chip runs a chunk of layers forward or backward for one
+microbatch, or waits, and then passes an activation to the next chip and a gradient to the one before. Only inputs of
+chunks are kept; a backward tick computes its chunk again. They lie in as many slots as the schedule ever holds, which
+is why 1F1B needs less memory than GPipe.
 
-`pipelined_loss` computes loss and gradients in one walk, as all schedules but GPipe must (a backward tick comes before the
-last forward one). To JAX it is an ordinary function with a derivative of its own, so embeddings before it and
+`pipelined_loss` computes loss and gradients in one walk, as all schedules but GPipe must (a backward tick comes before
+the last forward one). To JAX it is an ordinary function with a derivative of its own, so embeddings before it and
 optimizers after it are written as ever.
 
 Weights come as [virtual, pipe, layers of a chunk, …], which `into_chunks` makes from layers stacked in order.
@@ -69,9 +69,10 @@ def _no_gradient(target: jax.Array) -> Any:
 
 
 def pipelined_loss(pipeline: Pipeline, stage: Stage, last: Last) -> Callable[[Any, Any, jax.Array, Any], jax.Array]:
-    """The loss of (weights, weights of `last`, microbatches [m, …], targets [m, …]), added up over microbatches, for one chip
-    inside a `jax.shard_map` over all axes: weights are its own chunks [virtual, layers of a chunk, …]. The loss is that of the
-    chip which computes it and zero elsewhere, and so are the gradients: their sums over the axis are the whole."""
+    """The loss of (weights, weights of `last`, microbatches [m, …], targets [m, …]), added up over microbatches, for
+    one chip inside a `jax.shard_map` over all axes: weights are its own chunks [virtual, layers of a chunk, …]. The
+    loss is that of the chip which computes it and zero elsewhere, and so are the gradients: their sums over the axis
+    are the whole."""
 
     @jax.custom_vjp
     def total(weights: Any, head: Any, x: jax.Array, targets: Any) -> jax.Array:
@@ -94,7 +95,8 @@ def pipelined_loss(pipeline: Pipeline, stage: Stage, last: Last) -> Callable[[An
 
 
 def _walked(chip: "_Chip", targets: Any, table: Table) -> tuple[jax.Array, Any, Any, jax.Array]:
-    """One chip's walk: its loss, and its gradients for its chunks, for the weights of `last` and for the microbatches."""
+    """One chip's walk: its loss, and its gradients for its chunks, for the weights of `last` and for the microbatches.
+    One chip's walk: its loss, and its gradients for its chunks, for the weights of `last` and for the microbatches."""
     x, count = chip.x, chip.x.shape[0]
     own = jax.lax.axis_index(chip.pipeline.axis)
     rows = jax.lax.dynamic_index_in_dim(jnp.asarray(table.rows), own, 1, keepdims=False)
@@ -125,8 +127,8 @@ def _walked(chip: "_Chip", targets: Any, table: Table) -> tuple[jax.Array, Any, 
 
 @dataclass
 class _Chip:
-    """What a chip has, and what it may do in a tick. Each returns what to pass on, what to pass back, and the sums: loss and
-    gradients."""
+    """What a chip has, and what it may do in a tick. Each returns what to pass on, what to pass back, and the sums:
+    loss and gradients."""
 
     pipeline: Pipeline
     stage: Stage

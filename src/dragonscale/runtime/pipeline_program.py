@@ -1,7 +1,7 @@
 """A model program as a pipeline: its layers over the `pipe` axis, what comes before and after them around it.
 
-All chips of a pipeline run one program, so every chunk must be of the same kind: the longest run of equal layers (or of a
-repeated pattern of layers) is split over the chips, as many repeats as divide evenly. Layers before it, such as the
+All chips of a pipeline run one program, so every chunk must be of the same kind: the longest run of equal layers (or of
+a repeated pattern of layers) is split over the chips, as many repeats as divide evenly. Layers before it, such as the
 first dense ones of a model with experts, and repeats left over run with the embedding; layers after it run with the
 head. Those are computed on every chip of the axis.
 """
@@ -39,7 +39,8 @@ def pipelined_layers(program: Program, chunks: int) -> PipelinedLayers:
     left = whole.times % chunks
     if whole.times < chunks:
         raise InputError(
-            f"The model's longest run of equal layers has {whole.times} repeats of {len(whole.pattern)}, too few for pipe times virtual = {chunks} chunks."
+            f"The model's longest run of equal layers has {whole.times} repeats of {len(whole.pattern)}, too few "
+            f"for pipe times virtual = {chunks} chunks."
         )
     pairs = zip(whole.starts, whole.pattern, strict=True)
     starts = tuple(start + left * whole.pattern.count(name) for start, name in pairs)
@@ -63,11 +64,16 @@ def arranged(params: Tree, program: Program, pipeline: Pipeline) -> dict[str, An
 
 
 def pipelined_sum(
-    pipeline: Pipeline, program: Program, setting: PassSetting, microbatches: int, length: int, split: tuple[str, ...],
+    pipeline: Pipeline,
+    program: Program,
+    setting: PassSetting,
+    microbatches: int,
+    length: int,
+    split: tuple[str, ...],
     remat: Callable[[Any], Any] | None = None,
-) -> Callable[[dict[str, Any], jax.Array, jax.Array], jax.Array]:  # fmt: skip
-    """The sum of the losses of one chip's tokens [b, t], inside a `jax.shard_map` over all axes: of (an arranged tree of
-    which the chip has its own chunks, tokens, targets). `split` are the axes of the vocabulary of the logits."""
+) -> Callable[[dict[str, Any], jax.Array, jax.Array], jax.Array]:
+    """The sum of the losses of one chip's tokens [b, t], inside a `jax.shard_map` over all axes: of (an arranged tree
+    of which the chip has its own chunks, tokens, targets). `split` are the axes of the vocabulary of the logits."""
     parts = pipelined_layers(program, pipeline.size * pipeline.virtual)
     positions = jnp.arange(length)[None]
 

@@ -1,8 +1,8 @@
 """A pipeline's timeline as a table of numbers, which all chips walk through together.
 
-Each row says for one chip and tick: what to do, with which chunk and microbatch, where its input and gradient lie, and where to
-put what arrives from the neighbours. Places are given out as a compiler gives out registers: a slot is free again after the
-last use of what was in it, so there are as many as the schedule ever holds at once.
+Each row says for one chip and tick: what to do, with which chunk and microbatch, where its input and gradient lie, and
+where to put what arrives from the neighbours. Places are given out as a compiler gives out registers: a slot is free
+again after the last use of what was in it, so there are as many as the schedule ever holds at once.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ COLUMNS = ("kind", "chunk", "microbatch", "first", "input", "gradient", "put_inp
 
 @dataclass(frozen=True)
 class Table:
-    """A timeline as numbers [ticks, ranks, columns], and how many slots inputs and gradients need (one more is for waste)."""
+    """A timeline as numbers [ticks, ranks, columns], and how many slots inputs and gradients need (one more is for
+    waste)."""
 
     rows: numpy.ndarray
     inputs: int
@@ -84,7 +85,11 @@ def _described(piece: Piece, stage: int, final: int, rank: int, inputs: _Slots, 
     kind = FORWARD if not piece.backward else LAST if stage == final else BACKWARD
     what = rank, (stage, piece.microbatch)
     return {
-        "kind": kind, "chunk": piece.chunk, "microbatch": piece.microbatch, "first": int(stage == 0),
-        "final": int(stage == final), "input": inputs.place[what] if stage else 0,
+        "kind": kind,
+        "chunk": piece.chunk,
+        "microbatch": piece.microbatch,
+        "first": int(stage == 0),
+        "final": int(stage == final),
+        "input": inputs.place[what] if stage else 0,
         "gradient": gradients.place[what] if kind == BACKWARD else 0,
-    }  # fmt: skip
+    }

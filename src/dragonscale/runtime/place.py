@@ -1,13 +1,13 @@
 """Where tensors lie while a program runs on many chips, and how they get from one layout to another.
 
-Inside `jax.shard_map` every chip runs the same program on its own blocks. A `Place` knows the mesh and the layouts that a
-plan asks for; it brings a block from one layout to another with the very steps that the planner derives and charges
+Inside `jax.shard_map` every chip runs the same program on its own blocks. A `Place` knows the mesh and the layouts that
+a plan asks for; it brings a block from one layout to another with the very steps that the planner derives and charges
 (`sharding.reshard`), so that what is compiled is what was planned. Gradients need nothing of their own: JAX turns each
 gather into a scatter and back.
 
-The convention for losses and gradients: what is minimised is the *sum over all chips* of what each computes. A loss that
-several chips compute alike is divided by their number, and the gradient of a weight of which several chips hold the same
-block is the sum over them.
+The convention for losses and gradients: what is minimised is the *sum over all chips* of what each computes. A loss
+that several chips compute alike is divided by their number, and the gradient of a weight of which several chips hold
+the same block is the sum over them.
 """
 
 import math
@@ -31,8 +31,8 @@ _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 
 @lru_cache(maxsize=4096)
 def steps(before: Array, after: Array, axes: Axes) -> tuple[Step, ...]:
-    """The moves between two layouts over some mesh axes, whatever their sizes (an exchange that only works between axes of
-    equal size is never chosen)."""
+    """The moves between two layouts over some mesh axes, whatever their sizes (an exchange that only works between axes
+    of equal size is never chosen)."""
     return reshard(before, after, Mesh(dict(zip(axes, _PRIMES, strict=False))))
 
 
@@ -44,8 +44,10 @@ def _gather_matrix(dim: int, axes: Axes, value: jax.Array) -> jax.Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _gather_weight(dim: int, axes: Axes, value: jax.Array) -> jax.Array:
-    """The same, whose gradient is scattered along that dim itself. Of what has more than two dims XLA's TPU compiler (libtpu
-    0.0.42) would add up the gradient whole if it were turned round as the gather is; of matrices it is the other way about."""
+    """The same, whose gradient is scattered along that dim itself. Of what has more than two dims XLA's TPU compiler
+    (libtpu
+    0.0.42) would add up the gradient whole if it were turned round as the gather is; of matrices it is the other way
+    about."""
     return _gather_matrix(dim, axes, value)
 
 
@@ -57,9 +59,9 @@ _gather_weight.defvjp(
 
 @dataclass(frozen=True)
 class Place:
-    """The mesh axes of more than one chip with their sizes, and the rules by which things lie on them (`plan.rules`). With no axes
-    everything is whole. Where the rules are lazy (serving), a partial sum stays one until a line needs it whole, and an operand is
-    used as it lies."""
+    """The mesh axes of more than one chip with their sizes, and the rules by which things lie on them (`plan.rules`).
+    With no axes everything is whole. Where the rules are lazy (serving), a partial sum stays one until a line needs it
+    whole, and an operand is used as it lies."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     rules: Rules = field(default_factory=training_rules)
@@ -192,9 +194,9 @@ class Place:
         return value
 
     def _gather(self, value: jax.Array, dim: int, axes: Axes, weight: bool) -> jax.Array:
-        """An all-gather, written as the mirror image of `_scatter`: its gradient is one. A weight is gathered along a dim of
-        its own in front and put in order afterwards: GPUs gather along major dims only, and of a whole stack of weights that
-        is gathered along another, XLA would keep a transposed copy."""
+        """An all-gather, written as the mirror image of `_scatter`: its gradient is one. A weight is gathered along a
+        dim of its own in front and put in order afterwards: GPUs gather along major dims only, and of a whole stack of
+        weights that is gathered along another, XLA would keep a transposed copy."""
         shape = value.shape
         if weight and math.prod(shape[:dim]) > 1:
             return _gather_matrix(dim, axes, value) if value.ndim == 2 else _gather_weight(dim, axes, value)
@@ -204,8 +206,8 @@ class Place:
         return whole.reshape(*shape[:dim], -1, *shape[dim + 1 :])
 
     def _scatter(self, value: jax.Array, dim: int, axes: Axes) -> jax.Array:
-        """A reduce-scatter. Along a major dim it is written over a dim of its own with an entry for each chip: of a plain one
-        XLA's TPU compiler (libtpu 0.0.42) makes an AllReduce and a slice, which sends twice as much."""
+        """A reduce-scatter. Along a major dim it is written over a dim of its own with an entry for each chip: of a
+        plain one XLA's TPU compiler (libtpu 0.0.42) makes an AllReduce and a slice, which sends twice as much."""
         shape = value.shape
         if math.prod(shape[:dim]) > 1:
             return jax.lax.psum_scatter(value, axes, scatter_dimension=dim, tiled=True)

@@ -1,8 +1,8 @@
 """Experts on many chips, as lines of a program: tokens to their experts and back, experts that are sliced.
 
-Experts are split over the axes that the place names. Where a model has fewer experts than chips, each expert's hidden dim
-is sliced over `tensor` instead: the rows that arrived on the chips of a slice are gathered for the matmuls that widen,
-and the results added up and scattered by the one that narrows.
+Experts are split over the axes that the place names. Where a model has fewer experts than chips, each expert's hidden
+dim is sliced over `tensor` instead: the rows that arrived on the chips of a slice are gathered for the matmuls that
+widen, and the results added up and scattered by the one that narrows.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from dragonscale.runtime.place import Place
 
 @dataclass(frozen=True)
 class Mixing:
-    """How tokens reach experts. `capacity` is the room of each expert over its even share, beyond which rows are dropped;
-    None drops nothing. `native` chooses JAX's ragged collective (None: where the backend has it)."""
+    """How tokens reach experts. `capacity` is the room of each expert over its even share, beyond which rows are
+    dropped; None drops nothing. `native` chooses JAX's ragged collective (None: where the backend has it)."""
 
     capacity: float | None = None
     native: bool | None = None
@@ -53,8 +53,8 @@ def _in_boxes(rows: ExpertRows, count: int, change: Callable[[jax.Array], jax.Ar
 
 
 def own_experts(rows: ExpertRows, place: Place, axes: tuple[str, ...]) -> ExpertRows:
-    """The rows of this chip's experts along `axes`: of rows with the same room for every expert those alone, of others all of them
-    with this chip's own in front, which are the only ones that belong to an expert."""
+    """The rows of this chip's experts along `axes`: of rows with the same room for every expert those alone, of others
+    all of them with this chip's own in front, which are the only ones that belong to an expert."""
     if not axes:
         return rows
     count = rows.sizes.size // place.ways(axes)

@@ -1,8 +1,8 @@
 """Numbers in int8 with scales: weights by output channel, what is cached by token and head.
 
-Symmetric: a value is its integer times its scale, and the largest of those that share a scale is 127. A matmul with such a weight
-multiplies integers as they are and scales its result, since a scale belongs to a whole output channel: the conversion is fused into
-the matmul's read, and no wide copy of the weight is ever made.
+Symmetric: a value is its integer times its scale, and the largest of those that share a scale is 127. A matmul with
+such a weight multiplies integers as they are and scales its result, since a scale belongs to a whole output channel:
+the conversion is fused into the matmul's read, and no wide copy of the weight is ever made.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,8 @@ class Quantized:
 
 
 def quantized(values: jax.Array, axes: tuple[int, ...], dtype: Any = jnp.float32) -> tuple[jax.Array, jax.Array]:
-    """int8 and the scales of all that is not in `axes` (as kept dims of one). Integers are those of the scales as stored."""
+    """int8 and the scales of all that is not in `axes` (as kept dims of one). Integers are those of the scales as
+    stored."""
     wide = values.astype(jnp.float32)
     scale = jnp.maximum(jnp.abs(wide).max(axes, keepdims=True) / LARGEST, _TINY).astype(dtype)
     whole = jnp.round(wide / scale.astype(jnp.float32))

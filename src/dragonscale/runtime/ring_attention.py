@@ -1,14 +1,14 @@
 """Attention over a sequence that is split over chips: ring attention, where keys and values travel and queries stay.
 
-Every chip holds a part of the queries, keys and values. In as many steps as there are chips, each attends its queries to
-the keys that it holds at the moment and passes those on; a running maximum and sum join the parts into one exact softmax.
-Only one other part is held at a time, in the backward pass too: that recomputes the scores from the logarithms of the
-sums, and gradients of keys and values travel along until they are home. Queries are taken in blocks of `ATTENTION_BLOCK`, so
-that no more than one block's scores are alive.
+Every chip holds a part of the queries, keys and values. In as many steps as there are chips, each attends its queries
+to the keys that it holds at the moment and passes those on; a running maximum and sum join the parts into one exact
+softmax. Only one other part is held at a time, in the backward pass too: that recomputes the scores from the logarithms
+of the sums, and gradients of keys and values travel along until they are home. Queries are taken in blocks of
+`ATTENTION_BLOCK`, so that no more than one block's scores are alive.
 
-What a query may see is decided by positions, which travel with the keys, so the sequence may be split in any order. In the
-plain order the last chip works most; `balanced_order` gives an early and a late block to each, so that all work alike.
-Parts of which no query sees any key are skipped.
+What a query may see is decided by positions, which travel with the keys, so the sequence may be split in any order. In
+the plain order the last chip works most; `balanced_order` gives an early and a late block to each, so that all work
+alike. Parts of which no query sees any key are skipped.
 """
 
 import functools
@@ -51,9 +51,16 @@ class AttentionRing:
 
 
 def ring_attend(
-    query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, reach: Reach, scale: float,
-    cap: float = 0.0, sinks: jax.Array | None = None, axis: str = "context",
-) -> jax.Array:  # fmt: skip
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    positions: jax.Array,
+    reach: Reach,
+    scale: float,
+    cap: float = 0.0,
+    sinks: jax.Array | None = None,
+    axis: str = "context",
+) -> jax.Array:
     """One chip's part of causal attention, inside `jax.shard_map`: as `attention.attend_causally`, with every array's
     sequence split over `axis`."""
     own = grouped(query, key)
@@ -73,7 +80,8 @@ def _ring(
 def _forward(
     ring: AttentionRing, query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, sinks: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """The result [b, t, k, g, v], and what the backward pass needs: the inputs, the result, and the logarithms of the sums."""
+    """The result [b, t, k, g, v], and what the backward pass needs: the inputs, the result, and the logarithms of the
+    sums."""
     b, t, k, g, _ = query.shape
     mine = (_blocks(query, 1), _blocks(positions, 1))
     most = _blocks(jnp.broadcast_to(sinks[None, :, :, None], (b, k, g, t)), 3)
@@ -119,7 +127,8 @@ def _by_token(x: jax.Array) -> jax.Array:
 
 
 def _blocks(x: jax.Array, dim: int) -> jax.Array:
-    """Blocks of queries in front, cut from one of the dims: a single one where there are few queries or they do not divide."""
+    """Blocks of queries in front, cut from one of the dims: a single one where there are few queries or they do not
+    divide."""
     tokens, size = x.shape[dim], attention.ATTENTION_BLOCK
     count = tokens // size if tokens % size == 0 else 1
     return jnp.moveaxis(x.reshape(*x.shape[:dim], count, tokens // count, *x.shape[dim + 1 :]), dim, 0)
@@ -171,7 +180,8 @@ def _backward(
         seen = ring.seen(positions, travelling[2])
         to_query_part, *more = jax.lax.cond(seen, parts, nothing, *travelling)
         to_query += to_query_part
-        # Gradients are added outside, so that they travel while the next parts are computed; the last hop brings them home.
+        # Gradients are added outside, so that they travel while the next parts are computed; the last hop brings them
+        # home.
         homeward = ring.passed(tuple(so_far + part for so_far, part in zip(homeward, more, strict=True)))
         travelling = coming
     to_sinks = -(jnp.exp(sinks[None, :, :, None] - logarithm) * shared).sum((0, 3))
@@ -196,11 +206,16 @@ _ring.defvjp(_forward, _backward)
 
 
 def ring_attention(
-    mesh: Mesh, reach: Reach, scale: float, cap: float = 0.0, axis: str = "context", heads: str | None = None,
+    mesh: Mesh,
+    reach: Reach,
+    scale: float,
+    cap: float = 0.0,
+    axis: str = "context",
+    heads: str | None = None,
     batch: tuple[str, ...] = (),
-) -> Callable[..., jax.Array]:  # fmt: skip
-    """The function of whole arrays (query, key, value, positions), with sequences split over `axis`, heads over `heads` and
-    sequences of the batch over `batch`."""
+) -> Callable[..., jax.Array]:
+    """The function of whole arrays (query, key, value, positions), with sequences split over `axis`, heads over `heads`
+    and sequences of the batch over `batch`."""
     missing = {axis, *batch, *([heads] if heads else [])} - set(mesh.shape)
     if missing:
         raise InputError(
@@ -222,7 +237,8 @@ def balanced_order(length: int, chips: int) -> numpy.ndarray:
     """
     if length % (2 * chips):
         raise InputError(
-            f"A sequence of {length} tokens cannot be split evenly in two blocks to each of {chips} chips; make it a multiple of {2 * chips}."
+            f"A sequence of {length} tokens cannot be split evenly in two blocks to each of {chips} chips; make "
+            f"it a multiple of {2 * chips}."
         )
     blocks = numpy.arange(length).reshape(2 * chips, -1)
     return numpy.concatenate([blocks[[chip, 2 * chips - 1 - chip]].reshape(-1) for chip in range(chips)])

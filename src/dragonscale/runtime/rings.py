@@ -1,12 +1,13 @@
 """Gathers and scatters taken apart into hops round a ring, with other work done while a hop is under way.
 
-A ring is written as a generator, one chip's side of a conversation inside `jax.shard_map`: it yields what to send in which
-direction and is given what arrived. `gathering` is an AllGather that hands over each shard as it comes, `scattering` a
-ReduceScatter of parts that are computed when they are due. `run` lets rings talk; several at once share their hops.
+A ring is written as a generator, one chip's side of a conversation inside `jax.shard_map`: it yields what to send in
+which direction and is given what arrived. `gathering` is an AllGather that hands over each shard as it comes,
+`scattering` a ReduceScatter of parts that are computed when they are due. `run` lets rings talk; several at once share
+their hops.
 
-Chips of a ring have a wire in each direction. `both_ways` uses both: shards travel half as far, and where the ring is even
-the farthest shard comes in halves from either side, so that the time is exactly half. Loops are unrolled: the compiler sees
-every hop beside what does not depend on it.
+Chips of a ring have a wire in each direction. `both_ways` uses both: shards travel half as far, and where the ring is
+even the farthest shard comes in halves from either side, so that the time is exactly half. Loops are unrolled: the
+compiler sees every hop beside what does not depend on it.
 """
 
 from collections.abc import Callable, Generator
@@ -37,7 +38,8 @@ def after(value: jax.Array, made: jax.Array | None) -> jax.Array:
 
 @dataclass(frozen=True)
 class Hops:
-    """How far shards travel in each direction of a ring; `halved` says that the last hop carries half a shard each way."""
+    """How far shards travel in each direction of a ring; `halved` says that the last hop carries half a shard each way.
+    How far shards travel in each direction of a ring; `halved` says that the last hop carries half a shard each way."""
 
     left: int
     right: int
@@ -122,8 +124,8 @@ def _sent_together(values: dict[int, jax.Array], axis: str, dim: int, way: int) 
 
 
 def gathering(x: jax.Array, axis: str, dim: int, use: Use, both_ways: bool = False) -> Ring:
-    """An AllGather of x along `dim`: `use` gets every chip's shard, the own one first, each while the next is under way.
-    Returns what `use` returned last."""
+    """An AllGather of x along `dim`: `use` gets every chip's shard, the own one first, each while the next is under
+    way. Returns what `use` returned last."""
     size, mine, width = jax.lax.axis_size(axis), jax.lax.axis_index(axis), x.shape[dim]
     way = hops(size, both_ways, width % 2 == 0)
     made: Any = None
@@ -164,8 +166,9 @@ def whole(x: jax.Array, axis: str, dim: int, both_ways: bool = False) -> Ring:
 
 
 def scattering(product: Product, width: int, axis: str, dim: int, both_ways: bool = False) -> Ring:
-    """A ReduceScatter of partial sums that do not exist yet: `product` computes what one chip shall have, `width` wide along
-    `dim`. Sums travel towards their owner and grow at every chip on the way; what the owner computes itself comes last."""
+    """A ReduceScatter of partial sums that do not exist yet: `product` computes what one chip shall have, `width` wide
+    along `dim`. Sums travel towards their owner and grow at every chip on the way; what the owner computes itself comes
+    last."""
     size, mine = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
     way = hops(size, both_ways, width % 2 == 0)
     made: jax.Array | None = None

@@ -1,7 +1,8 @@
-"""Tensors of `.safetensors` files, read without copying: a length, a JSON table of names, shapes and places, then raw bytes.
+"""Tensors of `.safetensors` files, read without copying: a length, a JSON table of names, shapes and places, then raw
+bytes.
 
-A model's weights may be spread over several files; `model.safetensors.index.json` says which tensor lies where. Files are
-mapped into memory, so a tensor costs nothing until it is used.
+A model's weights may be spread over several files; `model.safetensors.index.json` says which tensor lies where. Files
+are mapped into memory, so a tensor costs nothing until it is used.
 """
 
 import json
@@ -15,10 +16,19 @@ import numpy
 from dragonscale.errors import InputError, shorten, unknown
 
 DTYPES: dict[str, Any] = {
-    "F64": numpy.float64, "F32": numpy.float32, "F16": numpy.float16, "BF16": ml_dtypes.bfloat16, "I64": numpy.int64,
-    "I32": numpy.int32, "I16": numpy.int16, "I8": numpy.int8, "U8": numpy.uint8, "BOOL": numpy.bool_,
-    "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2,
-}  # fmt: skip
+    "F64": numpy.float64,
+    "F32": numpy.float32,
+    "F16": numpy.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "I64": numpy.int64,
+    "I32": numpy.int32,
+    "I16": numpy.int16,
+    "I8": numpy.int8,
+    "U8": numpy.uint8,
+    "BOOL": numpy.bool_,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "F8_E5M2": ml_dtypes.float8_e5m2,
+}
 MOST_HEADER = 100_000_000
 """Bytes of a header at most (the format's own limit)."""
 

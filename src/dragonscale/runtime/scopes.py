@@ -1,10 +1,10 @@
 """Names for what the compiler and the profilers see: which part of the model an op belongs to, and which line made it.
 
-`jax.named_scope` puts words into the `op_name` of every instruction and changes nothing else. An op is found under the part of its
-block, then its line: `attention/Q/Wq` is the matmul that makes Q with Wq, `attention/norm/X` the norm before it, `mlp/act/H` a
-nonlinearity. Norms and residual sums belong to the part that they feed or, where they close a block, to the one before them:
-whoever reads a profile wants all of a block's attention in one place. What belongs to no line has a scope of its own: `loss`,
-`optimizer`.
+`jax.named_scope` puts words into the `op_name` of every instruction and changes nothing else. An op is found under the
+part of its block, then its line: `attention/Q/Wq` is the matmul that makes Q with Wq, `attention/norm/X` the norm
+before it, `mlp/act/H` a nonlinearity. Norms and residual sums belong to the part that they feed or, where they close a
+block, to the one before them: whoever reads a profile wants all of a block's attention in one place. What belongs to no
+line has a scope of its own: `loss`, `optimizer`.
 
 >>> from dragonscale.models import load_model
 >>> block = load_model("gemma2-9b").program().sections[1]

@@ -1,7 +1,7 @@
 """A serving plan's two programs, for a mesh: prompts into the cache, and one more token of every sequence.
 
-Each chip runs its own part inside `jax.shard_map`; the cache is given away and comes back written. Shapes without values are
-enough to compile them.
+Each chip runs its own part inside `jax.shard_map`; the cache is given away and comes back written. Shapes without
+values are enough to compile them.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,8 @@ from dragonscale.sharding.partition_spec import to_partition_spec
 @dataclass(frozen=True)
 class ServingProgram:
     """A program with the shapes (and shardings) of what it takes: weights, tokens, lengths or positions, and the cache.
-    `compiled_free` is the same, to be lowered and compiled, with the cache in whatever layout the compiler likes best."""
+    `compiled_free` is the same, to be lowered and compiled, with the cache in whatever layout the compiler likes best.
+    """
 
     run: Callable[..., Any]
     compiled_free: Any
@@ -60,9 +61,17 @@ def check(plan: ServingPlan, narrow: tuple[str, ...] = ()) -> None:
 
 
 def serving_step(
-    kind: str, plan: ServingPlan, program: Program, numerics: Numerics, mesh: Mesh, batch: int, length: int,
-    mixing: Mixing, exchange: bool = False, dtype: Any = jnp.bfloat16,
-) -> ServingProgram:  # fmt: skip
+    kind: str,
+    plan: ServingPlan,
+    program: Program,
+    numerics: Numerics,
+    mesh: Mesh,
+    batch: int,
+    length: int,
+    mixing: Mixing,
+    exchange: bool = False,
+    dtype: Any = jnp.bfloat16,
+) -> ServingProgram:
     """`prefill` of `batch` prompts of `length` tokens, or `decode` of a token each with room for `length`."""
     check(plan)
     if batch % plan.data:
@@ -85,7 +94,8 @@ def serving_step(
 
     mapped = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=(logits, specs[3]), check_vma=False)
     where = jax.tree.map(lambda each: each.sharding, arguments)
-    # The compiler chooses how the cache lies in memory: in the usual order it would turn all of it round before the first
+    # The compiler chooses how the cache lies in memory: in the usual order it would turn all of it round before the
+    # first
     # layer and back after the last, in a second copy.
     chosen = jax.tree.map(lambda each: Format(Layout.AUTO, each), where[3])
     made = (NamedSharding(mesh, logits), chosen)

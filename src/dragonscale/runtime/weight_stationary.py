@@ -2,10 +2,10 @@
 
     W_in[D_X, F_Y], W_out[F_Y, D_X]; In[B, D_XY] -> Out[B, D_XY]
 
-With few tokens, activations are small and weights large, so activations travel: gathered over Y, multiplied, scattered over
-X; after the nonlinearity gathered over X, multiplied, scattered over Y. Each chip sends 2(BD/X + BF/Y) elements at most,
-which falls as chips are added on both axes (the book's 2D weight-stationary form; Pope et al. 2022). Split in one dim,
-as in training, it would be 2BD however many chips there are.
+With few tokens, activations are small and weights large, so activations travel: gathered over Y, multiplied, scattered
+over X; after the nonlinearity gathered over X, multiplied, scattered over Y. Each chip sends 2(BD/X + BF/Y) elements at
+most, which falls as chips are added on both axes (the book's 2D weight-stationary form; Pope et al. 2022). Split in one
+dim, as in training, it would be 2BD however many chips there are.
 
 Both matmuls are of one kind: what they sum over arrives shard by shard, what they make leaves shard by shard, and the
 rings hide both.
@@ -26,8 +26,8 @@ Nonlinearity = Callable[[jax.Array], jax.Array]
 def gather_matmul_scatter(
     x: jax.Array, weights: Sequence[jax.Array], gathered: str, scattered: str, both_ways: bool = False
 ) -> list[jax.Array]:
-    """ReduceScatter(AllGather(x) · weight) for each weight, inside `jax.shard_map`: x[…, d] is gathered along its last dim
-    over one axis, and results are split along theirs over the other. All weights share the shards and the ring."""
+    """ReduceScatter(AllGather(x) · weight) for each weight, inside `jax.shard_map`: x[…, d] is gathered along its last
+    dim over one axis, and results are split along theirs over the other. All weights share the shards and the ring."""
     size, width = jax.lax.axis_size(scattered), x.shape[-1]
     shards: list[RingShard] = []
     run(gathered, x.ndim - 1, gathering(x, gathered, x.ndim - 1, lambda shard, _: shards.append(shard), both_ways))
@@ -52,11 +52,15 @@ def gather_matmul_scatter(
 
 
 def weight_stationary_mlp(
-    mesh: Mesh, rows: str = "X", columns: str = "Y", act: Nonlinearity = jax.nn.silu, gated: bool = True,
+    mesh: Mesh,
+    rows: str = "X",
+    columns: str = "Y",
+    act: Nonlinearity = jax.nn.silu,
+    gated: bool = True,
     both_ways: bool = False,
-) -> Callable[..., jax.Array]:  # fmt: skip
-    """The function of whole arrays (x, up, down) or, if `gated`, (x, gate, up, down), with the model dim D of weights split
-    over `rows` and their hidden dim F over `columns`."""
+) -> Callable[..., jax.Array]:
+    """The function of whole arrays (x, up, down) or, if `gated`, (x, gate, up, down), with the model dim D of weights
+    split over `rows` and their hidden dim F over `columns`."""
     missing = {rows, columns} - set(mesh.shape)
     if missing or rows == columns:
         raise InputError(

@@ -1,8 +1,9 @@
 """How often drafts are right: one chance for all of them, or one for each position.
 
-A chance is that of a draft whose forerunners were all right. Later drafts are right less often: DeepSeek-V3 reports 0.85 to
-0.9 for the second token, and heads that go on from there lose about a tenth with every further one. (vLLM logs how often a
-position was reached *and* right: each of its numbers over the one before it is the chance meant here.)
+A chance is that of a draft whose forerunners were all right. Later drafts are right less often: DeepSeek-V3 reports
+0.85 to
+0.9 for the second token, and heads that go on from there lose about a tenth with every further one. (vLLM logs how
+often a position was reached *and* right: each of its numbers over the one before it is the chance meant here.)
 
 >>> read_acceptance("0.85,0.7,0.5")
 (0.85, 0.7, 0.5)
@@ -17,7 +18,8 @@ Acceptance = float | tuple[float, ...]
 
 
 def read_acceptance(text: str, flag: str = "--accept") -> tuple[float, ...]:
-    """`0.8` or `0.85,0.7,0.5`: the chance of every draft, or of each in turn (the last of them for all further ones)."""
+    """`0.8` or `0.85,0.7,0.5`: the chance of every draft, or of each in turn (the last of them for all further ones).
+    `0.8` or `0.85,0.7,0.5`: the chance of every draft, or of each in turn (the last of them for all further ones)."""
     try:
         found = tuple(float(part) for part in text.split(","))
     except ValueError:

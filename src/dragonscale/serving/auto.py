@@ -25,8 +25,9 @@ AUTO = "auto"
 NODE = 8
 """GPUs of a server: what a model is tried on before it is spread over several."""
 PLAIN = 16
-"""GPUs of a copy up to which an engine's plain form is tried beside wide expert parallelism: two servers, by TP and pipeline or by
-DP and EP (vLLM recipes, moonshotai/Kimi-K2.md: "either"; DeepSeek-V3 README, section 6: SGLang's TP over two)."""
+"""GPUs of a copy up to which an engine's plain form is tried beside wide expert parallelism: two servers, by TP and
+pipeline or by DP and EP (vLLM recipes, moonshotai/Kimi-K2.md: "either"; DeepSeek-V3 README, section 6: SGLang's TP over
+two)."""
 FREE = 0.7
 """The part of a server's memory that weights may take; the rest is for the cache."""
 
@@ -62,8 +63,8 @@ def engine_choices() -> tuple[EngineChoice, ...]:
 def auto_choice(
     chip: Chip, model: Transformer, chips: int | None = None, plan: ServingPlan | None = None
 ) -> EngineChoice:
-    """What people run there, with the reason: for a copy of the model on so many chips, or on as many as it needs. Engines of wide
-    expert parallelism are taken for no other plan."""
+    """What people run there, with the reason: for a copy of the model on so many chips, or on as many as it needs.
+    Engines of wide expert parallelism are taken for no other plan."""
     if plan is not None and not plan.is_wide:
         chips = min(chips or plan.chips, NODE)
     sections = model.program().sections
@@ -91,13 +92,19 @@ def auto_engine(chip: Chip, model: Transformer, chips: int | None = None, plan: 
 
 def _latent(model: Transformer) -> bool:
     """Whether keys and values are cached as one latent (MLA)."""
-    cached = (array for section in model.program().sections for op in section.ops for array in op.inputs
-              if op.function == "cache" and "s" in array.names)  # fmt: skip
+    cached = (
+        array
+        for section in model.program().sections
+        for op in section.ops
+        for array in op.inputs
+        if op.function == "cache" and "s" in array.names
+    )
     return any("k" not in array.names for array in cached)
 
 
 def _several_nodes(chip: Chip, model: Transformer, chips: int | None) -> bool:
-    """Whether one copy of the model goes beyond a server of eight; on racks that one switch joins it may from the start."""
+    """Whether one copy of the model goes beyond a server of eight; on racks that one switch joins it may from the
+    start."""
     if isinstance(chip.network, Torus):
         return False
     if chips is not None:

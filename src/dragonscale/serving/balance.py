@@ -2,15 +2,15 @@
 
 Experts are not equally popular. Over a day of traffic their shares differ by about their mean (`skew`, a coefficient of
 variation of 1): dealt out in order, the busiest of 72 GPUs then has three times the mean, and of 32 twice. That
-explains what balancing gained where it was published: 2.54 times the throughput of decoding over 72 GPUs and 1.49 times that
-of prefill over 32 (LMSYS, large-scale EP on 96 H100), 17% over 8 (AMD ATOM, pull request 1210). A load balancer (EPLB) copies
-the experts in demand into `redundant` slots and packs slots onto GPUs by load. What it cannot know is today's traffic: 0.3 of
-the skew is taken to come anew (`drift`, settled on the seven published runs with 32 and more GPUs), and tokens of one step
-scatter by chance.
+explains what balancing gained where it was published: 2.54 times the throughput of decoding over 72 GPUs and 1.49 times
+that of prefill over 32 (LMSYS, large-scale EP on 96 H100), 17% over 8 (AMD ATOM, pull request 1210). A load balancer
+(EPLB) copies the experts in demand into `redundant` slots and packs slots onto GPUs by load. What it cannot know is
+today's traffic: 0.3 of the skew is taken to come anew (`drift`, settled on the seven published runs with 32 and more
+GPUs), and tokens of one step scatter by chance.
 
-Sequences of data-parallel attention differ in what they have cached. With as many on every rank (least loaded first), the
-rank with the longest is behind by z(n)·cv/√b, b sequences a rank. The largest of n draws of a normal distribution lies z(n)
-standard deviations out.
+Sequences of data-parallel attention differ in what they have cached. With as many on every rank (least loaded first),
+the rank with the longest is behind by z(n)·cv/√b, b sequences a rank. The largest of n draws of a normal distribution
+lies z(n) standard deviations out.
 
 >>> [round(float(largest_of(ranks)), 2) for ranks in (1, 8, 72)]
 [0.0, 1.43, 2.38]
@@ -28,8 +28,8 @@ from dragonscale.numbers import Number, ceil_to, maximum, sqrt, where
 from dragonscale.serving.engine_settings import EngineExperts
 
 HELD_SPREAD = 0.19
-"""Coefficient of variation of what sequences have cached, half-way through outputs as long as their prompts: uniform between
-one and two lengths, 1/√12 over 3/2."""
+"""Coefficient of variation of what sequences have cached, half-way through outputs as long as their prompts: uniform
+between one and two lengths, 1/√12 over 3/2."""
 SHUFFLES = 32
 """Orders of the experts that the expected load of the busiest rank is averaged over."""
 
@@ -56,8 +56,8 @@ def _popularity(experts: int, skew: float) -> Any:
 
 @functools.cache
 def packed_load(experts: int, slots: int, ranks: int, skew: float) -> float:
-    """The busiest rank's load over the mean where the most popular experts are copied into the spare slots, each copy taking
-    its part, and slots are packed by load: the heaviest first, onto the lightest rank with room."""
+    """The busiest rank's load over the mean where the most popular experts are copied into the spare slots, each copy
+    taking its part, and slots are packed by load: the heaviest first, onto the lightest rank with room."""
     loads = _popularity(experts, skew)
     copies = numpy.ones(experts)
     for _ in range(slots - experts):
@@ -93,8 +93,8 @@ def expert_slots(experts: Number, ranks: Number, redundant: int) -> Number:
 
 
 def hot_load(habits: EngineExperts, experts: int, slots: Any, ranks: Any, rows: Any) -> Any:
-    """The busiest rank's part of the work of experts over the mean; `rows` are those of a rank in one step. 1 where an engine
-    knows of no skew, or all experts lie on one rank."""
+    """The busiest rank's part of the work of experts over the mean; `rows` are those of a rank in one step. 1 where an
+    engine knows of no skew, or all experts lie on one rank."""
     if not habits.skew:
         return 1.0
     slots, ranks = numpy.broadcast_arrays(numpy.asarray(slots, float), numpy.asarray(ranks, float))

@@ -1,11 +1,12 @@
-"""How wrong expected latencies and rates of servers have been, by kind of run: the band around an answer, and what it rests on.
+"""How wrong expected latencies and rates of servers have been, by kind of run: the band around an answer, and what it
+rests on.
 
 A kind is a chip, an engine, and whether the model is dense or an MoE; four numbers are told apart: `tpot` and
-`ttft` of servers under load, `tokens` per second of full servers, and `step`, the latency of static batches and single steps.
-`errors.toml` has, for every kind with published runs, between which multiples of the expected number four of five of them were;
-kinds with few runs lean on those they belong to, and chips on those of their generation. An answer is *estimated, not fitted*
-where neither the kernels of the chip's generation were measured nor enough of its runs; its band is wider.
-`python -m tools.fit_bands serving --write` writes the file from the measured runs.
+`ttft` of servers under load, `tokens` per second of full servers, and `step`, the latency of static batches and single
+steps. `errors.toml` has, for every kind with published runs, between which multiples of the expected number four of
+five of them were; kinds with few runs lean on those they belong to, and chips on those of their generation. An answer
+is *estimated, not fitted* where neither the kernels of the chip's generation were measured nor enough of its runs; its
+band is wider. `python -m tools.fit_bands serving --write` writes the file from the measured runs.
 
 >>> (
 ...     band_of(ServedKind("gb200", "vllm", True), "tpot").estimated,
@@ -40,7 +41,8 @@ GENERATIONS = {
     "tpu": ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"),
 }
 FAMILIES = ("trtllm-0", "trtllm", "vllm", "sglang")
-"""Engines whose modes and releases are told by what follows the name; TensorRT-LLM 0 compiled its engines and is another one."""
+"""Engines whose modes and releases are told by what follows the name; TensorRT-LLM 0 compiled its engines and is
+another one."""
 
 Kinds = Mapping[str, Mapping[str, float]]
 
@@ -77,8 +79,8 @@ class ServedKind:
 
 @dataclass(frozen=True)
 class ServedBand:
-    """Four of five of `runs` runs were between 1 + low and 1 + high times what was expected, which lies within the band itself;
-    `median` is the median error. `estimated`: neither kernels nor enough runs of such a chip were measured."""
+    """Four of five of `runs` runs were between 1 + low and 1 + high times what was expected, which lies within the band
+    itself; `median` is the median error. `estimated`: neither kernels nor enough runs of such a chip were measured."""
 
     low: float
     high: float
@@ -110,8 +112,9 @@ def tables() -> dict[str, Any]:
 
 
 def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch: float = 0.0) -> ServedBand:
-    """The band of the narrowest kind that has enough runs, stretched where it is estimated. Where nearly all runs of a kind were on one
-    side of what was expected, it reaches to that from there: nobody is told a number that its own band denies."""
+    """The band of the narrowest kind that has enough runs, stretched where it is estimated. Where nearly all runs of a
+    kind were on one side of what was expected, it reaches to that from there: nobody is told a number that its own band
+    denies."""
     shipped = tables()[measure]
     found = shipped["kinds"] if among is None else among
     name = next((name for name in kind.names if found.get(name, {}).get("runs", 0) >= LEAST), "all")

@@ -44,15 +44,40 @@ class KernelBench:
         return ceil_to(count, padded) if padded > 1 else count
 
     def line(
-        self, what: str, kind: str, part: str, term: str, *, dtype: str = "", flops: Number = 0.0, moved: Number = 0.0,
-        seconds: Number = 0.0, issued: float = 1.0,
-    ) -> ServingLine:  # fmt: skip
+        self,
+        what: str,
+        kind: str,
+        part: str,
+        term: str,
+        *,
+        dtype: str = "",
+        flops: Number = 0.0,
+        moved: Number = 0.0,
+        seconds: Number = 0.0,
+        issued: float = 1.0,
+    ) -> ServingLine:
         """A kernel's line: never expected sooner than its bound."""
         compute = flops / self.profile.peak(dtype) if dtype else 0.0
         memory = moved / self.profile.bandwidth
         least = maximum(compute, memory)
         taken = maximum(seconds, least) if self.timed else least
         return ServingLine(
-            self.section.name, self.phase, what, kind, (), self.section.repeat, part, term, "", flops, moved, 0.0,
-            least, taken, taken, compute, memory, issued,
-        )  # fmt: skip
+            self.section.name,
+            self.phase,
+            what,
+            kind,
+            (),
+            self.section.repeat,
+            part,
+            term,
+            "",
+            flops,
+            moved,
+            0.0,
+            least,
+            taken,
+            taken,
+            compute,
+            memory,
+            issued,
+        )

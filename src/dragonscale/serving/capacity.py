@@ -61,7 +61,8 @@ class Capacity:
 
 
 def cache_per_chip(deployment: Deployment, tokens: Number) -> Number:
-    """Bytes that one sequence of `tokens` keeps on one chip, averaged over the data ranks that sequences are dealt out to."""
+    """Bytes that one sequence of `tokens` keeps on one chip, averaged over the data ranks that sequences are dealt out
+    to."""
     return bytes_of(cache_lines(deployment, tokens))
 
 

@@ -1,4 +1,5 @@
-"""The formats to serve a checkpoint in: its own as far as engine and chip have it, and narrower ones where they are asked for.
+"""The formats to serve a checkpoint in: its own as far as engine and chip have it, and narrower ones where they are
+asked for.
 
 >>> from dragonscale.hardware import load_chip
 >>> from dragonscale.models import load_model
@@ -46,8 +47,8 @@ def wide_format(engine: str, chip: Chip, model: Transformer) -> str:
 
 
 def fp8_products(chip: Chip, model: Transformer) -> str:
-    """What fp8 weights are multiplied in. Checkpoints of MoE models have scales by blocks (DeepSeek, Qwen, GLM, MiniMax), and it
-    is for those that Hopper has good kernels."""
+    """What fp8 weights are multiplied in. Checkpoints of MoE models have scales by blocks (DeepSeek, Qwen, GLM,
+    MiniMax), and it is for those that Hopper has good kernels."""
     blocks = model.quantization.block or any("e" in section.dims for section in model.program().sections)
     return "fp8_block" if blocks and architecture(chip) == "hopper" else "fp8"
 
@@ -83,8 +84,8 @@ def multiplied_in(engine: str, chip: Chip, model: Transformer, weights: str) -> 
 
 
 def own_formats(engine: str, chip: Chip, model: Transformer) -> Formats | None:
-    """The checkpoint's own formats as an engine runs them on a chip; None where it cannot. One that engines widen when they
-    load a checkpoint comes out in 16 bits."""
+    """The checkpoint's own formats as an engine runs them on a chip; None where it cannot. One that engines widen when
+    they load a checkpoint comes out in 16 bits."""
     wide, stored = wide_format(engine, chip, model), stored_in(model)
     if stored in WIDE:
         return (
@@ -109,8 +110,8 @@ def own_formats(engine: str, chip: Chip, model: Transformer) -> Formats | None:
 
 
 def _cache(engine: str, chip: Chip, model: Transformer, weights: str, wide: str) -> str:
-    """The KV cache's format where nobody says one: what the checkpoint asks for, what the engine's recipes take with such weights, or
-    16 bits (`auto`)."""
+    """The KV cache's format where nobody says one: what the checkpoint asks for, what the engine's recipes take with
+    such weights, or 16 bits (`auto`)."""
     for asked in (model.quantization.kv, rules(engine).kv_with.get(weights, "")):
         if asked and asked in caches(engine, chip):
             return asked
@@ -118,8 +119,8 @@ def _cache(engine: str, chip: Chip, model: Transformer, weights: str, wide: str)
 
 
 def narrower_formats(engine: str, chip: Chip, model: Transformer, quantize: str) -> list[Formats]:
-    """Formats that a checkpoint can be quantised to: the one that is named, or with `any` all that are narrower than its own. The
-    cache goes with them, in fp8 where the engine has that."""
+    """Formats that a checkpoint can be quantised to: the one that is named, or with `any` all that are narrower than
+    its own. The cache goes with them, in fp8 where the engine has that."""
     stored, wide = stored_in(model), wide_format(engine, chip, model)
     names = [name for name in tried(chip) if bits(name) < bits(stored)] if quantize == "any" else [quantize]
     found: list[Formats] = []
@@ -153,7 +154,8 @@ def is_quantized(weights: str, model: Transformer) -> bool:
 
 
 def told(formats: Formats, model: Transformer) -> str:
-    """What was made of a checkpoint's format, where it is not simply kept, to be said of some chips; empty otherwise."""
+    """What was made of a checkpoint's format, where it is not simply kept, to be said of some chips; empty otherwise.
+    What was made of a checkpoint's format, where it is not simply kept, to be said of some chips; empty otherwise."""
     stored = stored_in(model)
     if stored in WIDE:
         return (

@@ -1,8 +1,10 @@
-"""What a program of fixed shapes computes beside the model: experts with room for so many rows, all the keys there is room for.
+"""What a program of fixed shapes computes beside the model: experts with room for so many rows, all the keys there is
+room for.
 
 The switches are those of the engine's `program` group; other engines have none of them and none of this applies. With a
-capacity, every expert works on the same number of rows from each sender, filled or not, and the router's choices and weights
-travel in messages of their own. Sizes are numbers here, or those of many batches of one plan: such a program is compiled for one.
+capacity, every expert works on the same number of rows from each sender, filled or not, and the router's choices and
+weights travel in messages of their own. Sizes are numbers here, or those of many batches of one plan: such a program is
+compiled for one.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,8 +27,8 @@ WIDTH = 2.0
 
 
 def capacity_rows(tokens: Number, bench: KernelBench) -> Number:
-    """Rows of each expert from each sender: the capacity times the even share of the rows that a chip routes, which are those of
-    its own sequences, or of all where they are gathered."""
+    """Rows of each expert from each sender: the capacity times the even share of the rows that a chip routes, which are
+    those of its own sequences, or of all where they are gathered."""
     dims = bench.section.dims
     senders = bench.mesh.size("data") if bench.exchange else 1
     routed = floor(tokens / senders + 0.5) * dims["x"]
@@ -75,8 +77,8 @@ def capacity_flops(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench
 def masked_flops(
     batch: Number, heads: Number, queries: Number, keys: Number, size: Number, bench: KernelBench
 ) -> Number:
-    """FLOPs of attention to all the keys there is room for, those that are not there or not yet being masked. The query heads
-    that share a KV head are the rows of a decode step's matmuls."""
+    """FLOPs of attention to all the keys there is room for, those that are not there or not yet being masked. The query
+    heads that share a KV head are the rows of a decode step's matmuls."""
     rows = heads * queries
     if bench.phase == "decode" and "k" in bench.section.dims:
         kept = maximum(1.0, bench.section.dims["k"] / bench.mesh.size(*HEADS))
@@ -101,9 +103,18 @@ def routing_lines(section: Section, tokens: Number, bench: KernelBench) -> Itera
     volume = rows * section.dims["e"] * 4.0 * size if bench.exchange else volume
     for name in names:
         yield ServingLine(
-            section.name, bench.phase, name, kind, ("data",), section.repeat, "experts", carries="statistic",
-            wire_bytes=wire_bytes(kind, volume, size), volume=volume, issued=1.0,
-        )  # fmt: skip
+            section.name,
+            bench.phase,
+            name,
+            kind,
+            ("data",),
+            section.repeat,
+            "experts",
+            carries="statistic",
+            wire_bytes=wire_bytes(kind, volume, size),
+            volume=volume,
+            issued=1.0,
+        )
 
 
 def scanned_line(laid: Callable[[Array], Array], bench: KernelBench) -> ServingLine:

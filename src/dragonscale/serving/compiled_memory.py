@@ -1,7 +1,7 @@
 """The peak of a compiled program's memory by part: arguments (weights, cache, tokens) and what is alive beside them.
 
-Weights and caches are laid out in equal blocks; how many of each activation are alive at the peak is the compiler's doing, and
-the engine's `program.alive` has it by kind of chip and phase.
+Weights and caches are laid out in equal blocks; how many of each activation are alive at the peak is the compiler's
+doing, and the engine's `program.alive` has it by kind of chip and phase.
 """
 
 from collections.abc import Iterator

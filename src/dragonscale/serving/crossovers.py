@@ -1,7 +1,9 @@
-"""Where serving changes its nature: degrees, batches and contexts at which two resources take equally long, solved from the ledger.
+"""Where serving changes its nature: degrees, batches and contexts at which two resources take equally long, solved from
+the ledger.
 
-Every crossover is an equation between sums of an iteration's lines. The number is a root of the costs themselves, over arrays
-of the variable, with every maximum, minimum and rounding in them; the formula is that of the case which holds at the root.
+Every crossover is an equation between sums of an iteration's lines. The number is a root of the costs themselves, over
+arrays of the variable, with every maximum, minimum and rounding in them; the formula is that of the case which holds at
+the root.
 
 >>> from dragonscale.serving.deployment import deploy
 >>> for limit in find_limits(deploy("llama3-70b", "v5e:4x4", "weights=int8,compute=int8,kv=int8"), 64, 8192):
@@ -49,8 +51,8 @@ Resources = dict[str, Number]
 
 @dataclass(frozen=True)
 class ServingLimit:
-    """A number that a resource or a target sets: its name, what it counts, the equation in words, the formula (None where
-    there is no closed form), and what its letters stand for."""
+    """A number that a resource or a target sets: its name, what it counts, the equation in words, the formula (None
+    where there is no closed form), and what its letters stand for."""
 
     name: str
     counts: str
@@ -94,7 +96,8 @@ class SolvedIteration:
         variable: str,
         pairs: Iterable[tuple[str, str]] | None = None,
     ) -> Iterator[tuple[str, Any, float]]:
-        """Where two resources are equal, at the smallest value of a variable from 1 on: the equation, its formula and the value."""
+        """Where two resources are equal, at the smallest value of a variable from 1 on: the equation, its formula and
+        the value."""
         known = chosen(self.here)
         for one, other in itertools.combinations(known, 2) if pairs is None else pairs:
             if one in known and other in known:
@@ -108,7 +111,8 @@ class SolvedIteration:
                     yield f"{one} = {other}", self._closed(gap(value, False), variable, value), value
 
     def _least(self, variable: str) -> float:
-        """The smallest value that leaves the wires of a mesh axis as they are: its first ring keeps more than one chip."""
+        """The smallest value that leaves the wires of a mesh axis as they are: its first ring keeps more than one chip.
+        The smallest value that leaves the wires of a mesh axis as they are: its first ring keeps more than one chip."""
         wires = self.deployment.wires
         sizes = [float(numpy.ravel(ring.size)[0]) for ring in wires.rings.get(variable, ())][1:]
         pods = float(numpy.ravel(wires.pods.get(variable, 1))[0])
@@ -129,7 +133,8 @@ def number_of(formula: Any, values: dict[str, float]) -> float:
 
 @lru_cache(maxsize=256)
 def _function(formula: Any) -> tuple[list[str], Callable[..., Any]]:
-    """The letters of a formula, and the function of their numbers that it is: as a batch changes its formulas mostly do not."""
+    """The letters of a formula, and the function of their numbers that it is: as a batch changes its formulas mostly do
+    not."""
     import sympy
 
     letters = sorted(map(str, formula.free_symbols))
@@ -188,9 +193,13 @@ def _over_axis(section: str, axis: str) -> Callable[[IterationCost], Resources]:
 
 
 def _limits(
-    solved: SolvedIteration, name: str, counts: str, variable: str, pair: tuple[str, str],
+    solved: SolvedIteration,
+    name: str,
+    counts: str,
+    variable: str,
+    pair: tuple[str, str],
     chosen: Callable[[IterationCost], Resources],
-) -> Iterator[ServingLimit]:  # fmt: skip
+) -> Iterator[ServingLimit]:
     for equation, formula, value in solved.solve(chosen, variable, [pair]):
         yield ServingLimit(name, counts, equation, variable, formula, value, solved.letters.values)
 
@@ -206,21 +215,37 @@ def _decode_limits(solved: SolvedIteration, axis: str) -> Iterator[ServingLimit]
         return resources(cost, {})
 
     yield from _limits(
-        solved, "critical batch", f"sequences from which {line.what} is bound by compute, not by loading its weights",
-        "B", ("FLOPs", "weight reads"), largest,
-    )  # fmt: skip
+        solved,
+        "critical batch",
+        f"sequences from which {line.what} is bound by compute, not by loading its weights",
+        "B",
+        ("FLOPs", "weight reads"),
+        largest,
+    )
     yield from _limits(
-        solved, _hidden(axis, "decode"), f"{axis} degree up to which a layer's collectives hide under loading its weights",
-        axis, ("weight reads", f"{axis} collectives"), _over_axis(line.section, axis),
-    )  # fmt: skip
+        solved,
+        _hidden(axis, "decode"),
+        f"{axis} degree up to which a layer's collectives hide under loading its weights",
+        axis,
+        ("weight reads", f"{axis} collectives"),
+        _over_axis(line.section, axis),
+    )
     yield from _limits(
-        solved, "context where KV reads dominate", "tokens of context from which reading the KV cache takes longer than the matmuls",
-        "S", ("matmul FLOPs", "KV cache reads"), whole,
-    )  # fmt: skip
+        solved,
+        "context where KV reads dominate",
+        "tokens of context from which reading the KV cache takes longer than the matmuls",
+        "S",
+        ("matmul FLOPs", "KV cache reads"),
+        whole,
+    )
     yield from _limits(
-        solved, "context where KV reads pass weights", "tokens of context from which the KV cache takes longer to read than the weights",
-        "S", ("weight reads", "KV cache reads"), whole,
-    )  # fmt: skip
+        solved,
+        "context where KV reads pass weights",
+        "tokens of context from which the KV cache takes longer to read than the weights",
+        "S",
+        ("weight reads", "KV cache reads"),
+        whole,
+    )
     yield from _plateau(solved)
     yield _largest_batch(solved)
 
@@ -231,9 +256,13 @@ def _hidden(axis: str, phase: str) -> str:
 
 def _prefill_limits(solved: SolvedIteration, axis: str) -> Iterator[ServingLimit]:
     yield from _limits(
-        solved, _hidden(axis, "prefill"), f"{axis} degree up to which a prompt's matmuls hide a layer's collectives",
-        axis, ("matmul FLOPs", f"{axis} collectives"), _over_axis(heaviest(solved).section, axis),
-    )  # fmt: skip
+        solved,
+        _hidden(axis, "prefill"),
+        f"{axis} degree up to which a prompt's matmuls hide a layer's collectives",
+        axis,
+        ("matmul FLOPs", f"{axis} collectives"),
+        _over_axis(heaviest(solved).section, axis),
+    )
 
 
 def _plateau(solved: SolvedIteration) -> Iterator[ServingLimit]:

@@ -28,8 +28,8 @@ from dragonscale.sharding.placement import Wires, lay_wires
 
 @dataclass(frozen=True)
 class Deployment:
-    """A model served on a slice by an engine under a plan. The plan's numbers may be arrays: many deployments at once, of one
-    structure; `spread` and the formats are the same for all."""
+    """A model served on a slice by an engine under a plan. The plan's numbers may be arrays: many deployments at once,
+    of one structure; `spread` and the formats are the same for all."""
 
     model: Transformer
     piece: Slice
@@ -152,7 +152,8 @@ class Deployment:
         return KernelBench(self.kernels, self.engine, self.plan, self.mesh, section, phase, self.exchanges, self.timed)
 
     def rules(self, prompt: bool, section: Section | None = None) -> Rules:
-        """The layouts of prompts or of single tokens. In a compiled program's section axes split no dim that they do not divide."""
+        """The layouts of prompts or of single tokens. In a compiled program's section axes split no dim that they do
+        not divide."""
         found = serving_rules(self.plan.spread, prompt, self.exchanges)
         if section is None or not self.engine.program.divided:
             return found

@@ -1,18 +1,19 @@
 """Disaggregated prefill and decode: how many of each, what the cache's journey costs, and when it is worth it.
 
-Prefill is bound by compute and wants few, fast chips; decoding is bound by memory and wants a large batch that no prompt
-interrupts. Apart, each gets its own sharding and batch, and the time between tokens is a plain decode step. The price is
-the journey of every prompt's cache from one pool to the other, and whole replicas of both kinds.
+Prefill is bound by compute and wants few, fast chips; decoding is bound by memory and wants a large batch that no
+prompt interrupts. Apart, each gets its own sharding and batch, and the time between tokens is a plain decode step. The
+price is the journey of every prompt's cache from one pool to the other, and whole replicas of both kinds.
 
-Requests come at random and are dealt to the prefill replicas in turn, so prompts wait for those before them, the longer the
-fuller the pool is. Each of k replicas sees every k-th arrival, and a prompt takes S: the mean wait is that of Kingman's formula
-with arrivals of variance 1/k and constant service, W = S/(2k) · load/(1 − load), with the correction of Kraemer and
-Langenbach-Belz for arrivals that are more regular than random; its tail falls off exponentially. Targets are means; the 95th
-percentile of the TTFT is told beside them, and kept too where a rate is asked for. The first token comes with the cache.
+Requests come at random and are dealt to the prefill replicas in turn, so prompts wait for those before them, the longer
+the fuller the pool is. Each of k replicas sees every k-th arrival, and a prompt takes S: the mean wait is that of
+Kingman's formula with arrivals of variance 1/k and constant service, W = S/(2k) · load/(1 − load), with the correction
+of Kraemer and Langenbach-Belz for arrivals that are more regular than random; its tail falls off exponentially. Targets
+are means; the 95th percentile of the TTFT is told beside them, and kept too where a rate is asked for. The first token
+comes with the cache.
 
-Where prompts share iterations (ranks in step, short prompts), n of them take a + b n seconds, with a smaller b while some ranks have
-none. Those that come during one iteration are prefilled together in the next: they wait for what is left of it, half of
-T = a/(1 - λb) at λ prompts a second, and then for each other.
+Where prompts share iterations (ranks in step, short prompts), n of them take a + b n seconds, with a smaller b while
+some ranks have none. Those that come during one iteration are prefilled together in the next: they wait for what is
+left of it, half of T = a/(1 - λb) at λ prompts a second, and then for each other.
 
 The configurations that are paired here are those of an engine that runs prompts by themselves (`alone`).
 """
@@ -42,21 +43,24 @@ MOST_DECODING = 0.95
 SHARING = 1.15
 """Prompts share iterations if so much more of them is prefilled together than one after the other."""
 UNSHARED = 0.97
-"""The most of the time that replicas are busy with single prompts: above it queues are long, and prompts share iterations."""
+"""The most of the time that replicas are busy with single prompts: above it queues are long, and prompts share
+iterations."""
 SPREAD = 1.65
 """Standard deviations above the mean that a decode replica has places for: 95% of a normal distribution."""
 
 
 def alone(engine: Engine) -> Engine:
-    """The engine with prompts in iterations of their own, as a pool for prefill runs them: in chunks where the engine cuts them."""
+    """The engine with prompts in iterations of their own, as a pool for prefill runs them: in chunks where the engine
+    cuts them."""
     cut = engine.scheduling.scheduler == "chunked"
     return adjust(engine, scheduling={"scheduler": "chunked" if cut else "continuous", "mixed": False})
 
 
 @dataclass(frozen=True)
 class Pools:
-    """`prefills` replicas of one configuration feed `decodes` of another. `steps` are batches of the decode replica up to its own,
-    rising, with the seconds of their steps. `offered` requests per second come, or as many as the pools take."""
+    """`prefills` replicas of one configuration feed `decodes` of another. `steps` are batches of the decode replica up
+    to its own, rising, with the seconds of their steps. `offered` requests per second come, or as many as the pools
+    take."""
 
     prefill: Config
     decode: Config
@@ -115,12 +119,13 @@ class Pools:
         return regular * whole / (2 * turns) * load / (1 - load)
 
     def unshared(self, load: float) -> float:
-        """The part of the time that replicas are busy with prompts one after the other, at a load of what they do with full iterations."""
+        """The part of the time that replicas are busy with prompts one after the other, at a load of what they do with
+        full iterations."""
         return min(load * max(self.prefill.prefill_s / prompt_share(self.prefill), 1.0), UNSHARED)
 
     def shared_iteration(self, load: float) -> tuple[float, float, float]:
-        """How often a prompt finds all replicas busy (M/D/k, after Sakasegawa), the seconds of the iterations that they run, and how
-        much longer the next is for those that come meanwhile."""
+        """How often a prompt finds all replicas busy (M/D/k, after Sakasegawa), the seconds of the iterations that they
+        run, and how much longer the next is for those that come meanwhile."""
         whole, rate, each, iteration = self.prefill.prefill_s, load / prompt_share(self.prefill), 0.0, 0.0
         for (few, low), (many, high) in pairwise(self.prefill.packed):
             if many > few:
@@ -143,7 +148,8 @@ class Pools:
 
     @property
     def transfer_s(self) -> float:
-        """Seconds for one prompt's cache to reach the other pool, each chip of its place sending and receiving its part."""
+        """Seconds for one prompt's cache to reach the other pool, each chip of its place sending and receiving its
+        part."""
         sending = port_bandwidth(self.prefill.piece.chip) * self.prefill.chips / self.prefill.plan.data
         receiving = port_bandwidth(self.decode.piece.chip) * self.decode.chips / self.decode.plan.data
         return LATENCY + self.transfer_bytes / min(sending, receiving)
@@ -180,7 +186,8 @@ class Pools:
 
     @property
     def tpot(self) -> float:
-        """Seconds between tokens with as many sequences as decode on average; the second token waits for the step under way."""
+        """Seconds between tokens with as many sequences as decode on average; the second token waits for the step under
+        way."""
         return self.mean_step * (1 + 0.5 / max(self.ask.output - 1, 1))
 
     @property
@@ -221,16 +228,16 @@ class Pools:
 
 
 def prompt_share(config: Config) -> float:
-    """Seconds that one prompt takes of a prefill replica that has nothing else to do and always another prompt: every data place
-    and pipeline stage has some of its own, and short ones go together. (Those that happen to meet in a replica that also decodes
-    are fewer.)"""
+    """Seconds that one prompt takes of a prefill replica that has nothing else to do and always another prompt: every
+    data place and pipeline stage has some of its own, and short ones go together. (Those that happen to meet in a
+    replica that also decodes are fewer.)"""
     together, seconds = config.packed[-1]
     return seconds / together
 
 
 def within_memory(config: Config) -> Config:
-    """A prefill replica whose iterations take no more prompts than half of what its memory holds: the pages of one iteration's prompts
-    stay until they are handed over, while the next one's are filled."""
+    """A prefill replica whose iterations take no more prompts than half of what its memory holds: the pages of one
+    iteration's prompts stay until they are handed over, while the next one's are filled."""
     room = max(config.most / 2, 1.0)
     if not config.packed or config.packed[-1][0] <= room:
         return config
@@ -251,11 +258,15 @@ def decode_load(config: Config) -> float:
 
 
 def pools(
-    prefill: Config, decode: Config, ask: Ask, most: int = 32, slack: float = 0.03,
+    prefill: Config,
+    decode: Config,
+    ask: Ask,
+    most: int = 32,
+    slack: float = 0.03,
     steps: tuple[tuple[int, float], ...] = (),
-) -> Pools:  # fmt: skip
-    """The smallest whole numbers of replicas that take the asked rate; without one, those whose ratio wastes little: within `slack`
-    of the best that up to `most` decode replicas do."""
+) -> Pools:
+    """The smallest whole numbers of replicas that take the asked rate; without one, those whose ratio wastes little:
+    within `slack` of the best that up to `most` decode replicas do."""
     if ask.rate is not None:
         return _sized(Pools(prefill, decode, 1, 1, ask, steps, ask.rate))
     made: list[Pools] = []
@@ -272,7 +283,8 @@ def pools(
 
 
 def _sized(one: Pools) -> Pools:
-    """As many replicas of each kind as the offered rate takes, and as bring 19 of 20 first tokens in time where that can be."""
+    """As many replicas of each kind as the offered rate takes, and as bring 19 of 20 first tokens in time where that
+    can be."""
     assert one.offered is not None
     decodes = max(1, math.ceil(one.offered / (one.draining * decode_load(one.decode)) - 1e-9))
     prefills = max(1, math.ceil(one.offered / (one.feeding * MOST_LOAD) - 1e-9))
@@ -286,8 +298,8 @@ def _sized(one: Pools) -> Pools:
 
 
 def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pools]:
-    """The best pairs of configurations of an engine that runs prompts alone: few candidates for each pool, every pair of
-    them. Those that meet the targets come first, most tokens per chip first."""
+    """The best pairs of configurations of an engine that runs prompts alone: few candidates for each pool, every pair
+    of them. Those that meet the targets come first, most tokens per chip first."""
     configs = [within_memory(one) for one in configs]
     starts = [one for one in configs if ask.ttft is None or one.prefill_s + one.state.front < 0.95 * ask.ttft]
     feeding = first_of_each(starts or configs, lambda one: prompt_share(one) * one.chips, CANDIDATES)

@@ -1,8 +1,9 @@
-"""What a serving engine does around the kernels: how it schedules, what it fuses, what its host costs, what it reserves.
+"""What a serving engine does around the kernels: how it schedules, what it fuses, what its host costs, what it
+reserves.
 
-These few constants are the part of an expectation that is not measured on kernels. There is one set for each engine, declared
-with its reasons in `engines.toml`, and the same for every model, chip and row of measurements. They come in groups
-(`engine_settings.py`); what an engine takes by itself on a chip is in `launch.py`.
+These few constants are the part of an expectation that is not measured on kernels. There is one set for each engine,
+declared with its reasons in `engines.toml`, and the same for every model, chip and row of measurements. They come in
+groups (`engine_settings.py`); what an engine takes by itself on a chip is in `launch.py`.
 """
 
 import functools
@@ -30,9 +31,9 @@ from dragonscale.tables import file_version
 
 
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An engine's constants by group; `why` says where they come from, `base` which engine it starts from, `launch` what it
-    takes by default on a chip, `measured` on which chips they were settled on whole steps, and how far off it was on others,
-    `tpu` settings that differ on TPUs (`kernels.joined=false`)."""
+    """An engine's constants by group; `why` says where they come from, `base` which engine it starts from, `launch`
+    what it takes by default on a chip, `measured` on which chips they were settled on whole steps, and how far off it
+    was on others, `tpu` settings that differ on TPUs (`kernels.joined=false`)."""
 
     name: str = "generic"
     why: str = ""
@@ -111,8 +112,8 @@ def split_settings(name: str) -> tuple[str, dict[str, dict[str, Any]]]:
 
 
 def load_engine(name: str) -> Engine:
-    """An engine by name, without the defaults of any chip, and with settings of the launch if they are given: those of its
-    groups, as `validate` has them from the published scripts of each run.
+    """An engine by name, without the defaults of any chip, and with settings of the launch if they are given: those of
+    its groups, as `validate` has them from the published scripts of each run.
 
     >>> load_engine("vllm").scheduling.scheduler
     'chunked'

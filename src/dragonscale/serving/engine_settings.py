@@ -1,5 +1,5 @@
-"""The settings of a serving engine, in groups: one for each thing that an engine decides. The defaults change nothing of what the
-profiles say. Times are in seconds.
+"""The settings of a serving engine, in groups: one for each thing that an engine decides. The defaults change nothing
+of what the profiles say. Times are in seconds.
 """
 
 from typing import Any
@@ -11,7 +11,8 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Its kernels beside those of the chip's profile."""
 
     library: str = ""
-    """Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile."""
+    """Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile.
+    Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile."""
     matmul: float = 1.0
     """Seconds of its matmuls over the profile's."""
     prefill_attention: float = 1.0
@@ -27,26 +28,28 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flash: bool = True
     """Whether prefill attention keeps the scores on the chip; otherwise they are written out."""
     plain_flash: bool = False
-    """Whether its flash kernels are for GPUs and take plain attention only (`models.flash_rule`), windows not while decoding: other prompts
-    attend in blocks of scores in fp32, for each of which `block_bytes` are moved, and other caches are moved `cache_moves` times a step."""
+    """Whether its flash kernels are for GPUs and take plain attention only (`models.flash_rule`), windows not while
+    decoding: other prompts attend in blocks of scores in fp32, for each of which `block_bytes` are moved, and other
+    caches are moved `cache_moves` times a step."""
     block_bytes: float = 24.0
     cache_moves: float = 5.0
     widening: float = 0.0
-    """Seconds of matmuls with weights stored narrower than they are multiplied, over those with weights of that wider format, for more than
-    `widening_rows` rows; 0: as the profile times them, whose kernels widen on the fly."""
+    """Seconds of matmuls with weights stored narrower than they are multiplied, over those with weights of that wider
+    format, for more than `widening_rows` rows; 0: as the profile times them, whose kernels widen on the fly."""
     widening_rows: int = 0
     narrow_attention: bool = False
     """Whether prefill attends in the cache's format."""
     shared_heads: tuple[int, ...] = ()
-    """How many query heads may share a cached head for the decode kernel to read the cache once for all of them (empty: any
-    number); with another number each query head reads it again, from the last-level cache."""
+    """How many query heads may share a cached head for the decode kernel to read the cache once for all of them (empty:
+    any number); with another number each query head reads it again, from the last-level cache."""
     even_caches: bool = False
-    """Whether decoding reads a cache of 8 bits as well as one of 16, byte for byte; the profile's kernels for Hopper do not."""
+    """Whether decoding reads a cache of 8 bits as well as one of 16, byte for byte; the profile's kernels for Hopper do
+    not."""
     gap_s: float = 0.0
     """Between two kernels inside a graph."""
     attention_overlap_s: float = 0.0
-    """How much sooner attention is done than in the profile, which was timed call by call: in a graph most of the way to start
-    a kernel hides under the one before."""
+    """How much sooner attention is done than in the profile, which was timed call by call: in a graph most of the way
+    to start a kernel hides under the one before."""
     throttle: float = 1.0
     """Seconds until power slows a matmul down, over the profile's, which was timed on a chip that had rested."""
 
@@ -64,19 +67,21 @@ class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How it runs the experts of an MoE."""
 
     kernels: str = ""
-    """The library of grouped matmuls (empty: the profile's usual; `plain`: as good as plain matmuls, tuned for the run)."""
+    """The library of grouped matmuls (empty: the profile's usual; `plain`: as good as plain matmuls, tuned for the
+    run)."""
     slowdown: float = 1.0
     """Seconds of grouped matmuls over that library's."""
     overlap_s: float = 0.0
-    """How much sooner a layer's experts are done than in the profile, which was timed call by call: in a graph the starts of
-    routing, matmuls and sums hide under the kernels before them."""
+    """How much sooner a layer's experts are done than in the profile, which was timed call by call: in a graph the
+    starts of routing, matmuls and sums hide under the kernels before them."""
     shared_beside: bool = False
-    """Whether decoding runs the shared experts on a stream of their own beside the routed ones, which hides all but their bytes."""
+    """Whether decoding runs the shared experts on a stream of their own beside the routed ones, which hides all but
+    their bytes."""
     routing: str | float = "random"
     """How tokens spread over experts."""
     exchange: str = "gather"
-    """Whether tokens are sent to the experts of other data ranks (`all_to_all`), gathered by all (`gather`), or sent where the
-    experts are dealt over all data ranks and gathered elsewhere (`dealt`)."""
+    """Whether tokens are sent to the experts of other data ranks (`all_to_all`), gathered by all (`gather`), or sent
+    where the experts are dealt over all data ranks and gathered elsewhere (`dealt`)."""
     dispatch_bytes: float = 2.0
     """Bytes sent to experts for each element of a token."""
     route_passes: float = 0.0
@@ -101,13 +106,14 @@ class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the host costs."""
 
     graphs: bool = True
-    """Whether decoding is replayed from a graph; otherwise the host issues kernels one by one, and the iteration takes at least
-    as long as that."""
+    """Whether decoding is replayed from a graph; otherwise the host issues kernels one by one, and the iteration takes
+    at least as long as that."""
     prompt_graphs: bool = False
     """The same for iterations with prompts."""
     graph_sizes: tuple[tuple[int, int], ...] = ()
-    """Batches that graphs are captured for, as pairs: up to the first, multiples of the second. A batch between two of them
-    is filled up to the next; beyond the largest kernels are issued one by one (empty: every batch has its graph)."""
+    """Batches that graphs are captured for, as pairs: up to the first, multiples of the second. A batch between two of
+    them is filled up to the next; beyond the largest kernels are issued one by one (empty: every batch has its graph).
+    """
     kernel_s: float = 0.0
     """To issue a kernel."""
     expert_layer_s: float = 0.0
@@ -155,8 +161,8 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share: float = 0.9
     """The part of HBM that it uses, or of what the weights and the workspace leave free: see `share_of`."""
     share_of: str = "hbm"
-    """Whether `share` is a part of all (`hbm`), of what is left beside weights, workspace and reserve (`free`), or of all for
-    weights and cache alone, everything else lying in the rest and in the reserve (`static`)."""
+    """Whether `share` is a part of all (`hbm`), of what is left beside weights, workspace and reserve (`free`), or of
+    all for weights and cache alone, everything else lying in the rest and in the reserve (`static`)."""
     reserve_bytes: float = 2e9
     """What of that it keeps for itself: its CUDA context and communication buffers."""
     rank_bytes: float = 0.0
@@ -170,12 +176,14 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     whole_windows: bool = False
     """Whether sliding-window layers keep all tokens."""
     scale_bytes: float = 0.0
-    """Bytes of the scale of each cached vector where the cache has 8 bits: one for a token's key and value in every head, one for a latent."""
+    """Bytes of the scale of each cached vector where the cache has 8 bits: one for a token's key and value in every
+    head, one for a latent."""
 
 
 class AliveTensors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many of each are alive at the peak of a compiled program: FFN hidden dims, a block of scores (fp32), the residual stream,
-    one layer's cache, logits (fp32). The compiler decides, so there is a set for each kind of chip (`gpu`, `tpu`) and phase."""
+    """How many of each are alive at the peak of a compiled program: FFN hidden dims, a block of scores (fp32), the
+    residual stream, one layer's cache, logits (fp32). The compiler decides, so there is a set for each kind of chip
+    (`gpu`, `tpu`) and phase."""
 
     chip: str
     phase: str
@@ -198,11 +206,13 @@ class EngineProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expert_capacity: float = 0.0
     """Rows that every expert has room for, over its even share (0: experts work on the rows there are)."""
     loop_s: float = 0.0
-    """What a matmul of a single row takes beside reading its weights, where that is compiled into a loop (0: it is not)."""
+    """What a matmul of a single row takes beside reading its weights, where that is compiled into a loop (0: it is
+    not)."""
     looped: float = 1.0
     """Seconds of such a loop over one row of each expert, over those of reading their weights."""
     scan_bytes: float = 0.0
-    """Bytes moved for each weight of a layer to take it out of its stack, where layers are scanned: those of prompts."""
+    """Bytes moved for each weight of a layer to take it out of its stack, where layers are scanned: those of prompts.
+    Bytes moved for each weight of a layer to take it out of its stack, where layers are scanned: those of prompts."""
     scan_s: float = 0.0
     """Until a scan comes round."""
     attention_block: int = 0
@@ -236,8 +246,8 @@ class EngineScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LaunchRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Defaults that an engine takes on some chips (see `launch.py`): those of a family, with names, with so much memory, with
-    a native format."""
+    """Defaults that an engine takes on some chips (see `launch.py`): those of a family, with names, with so much
+    memory, with a native format."""
 
     source: str
     family: str = ""

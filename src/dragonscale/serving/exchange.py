@@ -1,9 +1,9 @@
 """What of a token travels to its experts and back.
 
-Written plainly, a token's whole width goes to each of its experts in the format of activations, and each expert's result
-comes back. Libraries for large expert parallelism do less: tokens leave in fp8 (`dispatch_bytes` of 1), and in prefill
-(`expert_dedup`) a token goes only once to every node, or to every chip inside one, where several of its experts are. Of n
-places, k experts picked at random are in n·(1 − (1 − 1/n)^k).
+Written plainly, a token's whole width goes to each of its experts in the format of activations, and each expert's
+result comes back. Libraries for large expert parallelism do less: tokens leave in fp8 (`dispatch_bytes` of 1), and in
+prefill (`expert_dedup`) a token goes only once to every node, or to every chip inside one, where several of its experts
+are. Of n places, k experts picked at random are in n·(1 − (1 − 1/n)^k).
 """
 
 from dragonscale.collectives.group import Group, Switches

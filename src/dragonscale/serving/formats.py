@@ -26,12 +26,24 @@ WIDE_PARTS = ("head", "embed", "router", "indexer", "norm", "hyper", "layer_inpu
 ATTENTION_PARTS = ("attention", "linear", "mamba", "conv")
 
 _PAIRS = {
-    ("int8", "bf16"): "int8_bf16", ("int8", "fp16"): "int8_bf16", ("fp8", "bf16"): "fp8_bf16", ("fp8", "fp16"): "fp8_bf16",
-    ("int4", "bf16"): "int4_bf16", ("int4", "fp16"): "int4_bf16", ("int4", "int8"): "int4_bf16",
-    ("int4", "fp8"): "int4_bf16", ("mxfp4", "bf16"): "mxfp4_bf16", ("mxfp4", "fp8"): "mxfp4_bf16", ("fp4", "bf16"): "mxfp4_bf16",
-    ("nvfp4", "bf16"): "mxfp4_bf16", ("fp8", "fp8_block"): "fp8_block", ("fp4", "fp4"): "nvfp4", ("int4", "int4"): "int4_bf16",
-    ("mxfp4", "nvfp4"): "mxfp4", ("mxfp4", "mxfp8"): "mxfp4",
-}  # fmt: skip
+    ("int8", "bf16"): "int8_bf16",
+    ("int8", "fp16"): "int8_bf16",
+    ("fp8", "bf16"): "fp8_bf16",
+    ("fp8", "fp16"): "fp8_bf16",
+    ("int4", "bf16"): "int4_bf16",
+    ("int4", "fp16"): "int4_bf16",
+    ("int4", "int8"): "int4_bf16",
+    ("int4", "fp8"): "int4_bf16",
+    ("mxfp4", "bf16"): "mxfp4_bf16",
+    ("mxfp4", "fp8"): "mxfp4_bf16",
+    ("fp4", "bf16"): "mxfp4_bf16",
+    ("nvfp4", "bf16"): "mxfp4_bf16",
+    ("fp8", "fp8_block"): "fp8_block",
+    ("fp4", "fp4"): "nvfp4",
+    ("int4", "int4"): "int4_bf16",
+    ("mxfp4", "nvfp4"): "mxfp4",
+    ("mxfp4", "mxfp8"): "mxfp4",
+}
 
 
 def product_format(weights: str, compute: str) -> str:

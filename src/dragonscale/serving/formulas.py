@@ -1,8 +1,9 @@
 """An iteration on letters, so that the ledger of its numbers is one of formulas; or with other numbers in their place.
 
-The structure is that of a concrete deployment: which mesh axes there are, over which wires they lie, which formats the chip
-computes in. Letters are those of every plan (`dragonscale.plan.letters`); B sequences decode or B prompts are prefilled, S
-is the tokens that a sequence holds, the new one included, T the new tokens of a prompt, HBM the memory of a chip.
+The structure is that of a concrete deployment: which mesh axes there are, over which wires they lie, which formats the
+chip computes in. Letters are those of every plan (`dragonscale.plan.letters`); B sequences decode or B prompts are
+prefilled, S is the tokens that a sequence holds, the new one included, T the new tokens of a prompt, HBM the memory of
+a chip.
 
 >>> from dragonscale.serving.deployment import deploy
 >>> from dragonscale.serving.iteration import decode
@@ -27,7 +28,8 @@ from dragonscale.serving.iteration import Iteration
 
 
 def lettered_iteration(deployment: Deployment, step: Iteration, letters: Letters) -> tuple[Deployment, Iteration]:
-    """The same deployment and iteration with letters for their numbers. There are bounds only: profiles are made of tiles and waves."""
+    """The same deployment and iteration with letters for their numbers. There are bounds only: profiles are made of
+    tiles and waves."""
     axes = lettered_axes(deployment.axes, letters)
     piece = lettered_slice(deployment.piece, letters)
     hbm = replace(piece.chip.hbm, visible=letters.new("HBM", deployment.chip.visible))
@@ -35,10 +37,14 @@ def lettered_iteration(deployment: Deployment, step: Iteration, letters: Letters
     found = replace(deployment, piece=piece, plan=replace(deployment.plan, pipe=axes["pipe"]))
     # what a deployment works out for itself is given here, so that letters take the place of its numbers
     vars(found).update(
-        axes=axes, sections=tuple(_lettered_sections(deployment, letters)), readings=deployment.readings,
-        kernels=replace(deployment.kernels, chip=piece.chip), wires=lettered_wires(deployment.wires, piece, axes),
-        axis_sizes=deployment.axis_sizes, timed=False,
-    )  # fmt: skip
+        axes=axes,
+        sections=tuple(_lettered_sections(deployment, letters)),
+        readings=deployment.readings,
+        kernels=replace(deployment.kernels, chip=piece.chip),
+        wires=lettered_wires(deployment.wires, piece, axes),
+        axis_sizes=deployment.axis_sizes,
+        timed=False,
+    )
     return found, _lettered_step(step, letters)
 
 

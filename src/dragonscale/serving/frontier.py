@@ -1,9 +1,9 @@
 """Latency against throughput: every configuration of a model for a kind of request, which of them nobody beats, and the
 best one under a target.
 
-A configuration is one copy of the model: a slice, a sharding, formats, and a batch: the requests in flight on it, each followed
-by another as soon as it ends (as `dscale simulate --clients` sends them to one replica). Prompts run as the engine schedules
-them: by themselves, or in chunks beside the decoding sequences.
+A configuration is one copy of the model: a slice, a sharding, formats, and a batch: the requests in flight on it, each
+followed by another as soon as it ends (as `dscale simulate --clients` sends them to one replica). Prompts run as the
+engine schedules them: by themselves, or in chunks beside the decoding sequences.
 """
 
 import math
@@ -37,9 +37,9 @@ BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 102
 
 @dataclass(frozen=True)
 class Ask:
-    """What requests look like and what they must get on average. `ttft` and `tpot` are seconds, `rate` requests per second,
-    `cached` the part of each prompt that a prefix cache has already: a prefix that all requests share, so that every data rank
-    holds it once."""
+    """What requests look like and what they must get on average. `ttft` and `tpot` are seconds, `rate` requests per
+    second, `cached` the part of each prompt that a prefix cache has already: a prefix that all requests share, so that
+    every data rank holds it once."""
 
     prompt: int
     output: int
@@ -71,9 +71,10 @@ class Ask:
 
 @dataclass(frozen=True)
 class Config:
-    """One configuration of one replica, with the steady state of its batch. `prefill_s` is a whole prompt's way through all its
-    `chunks` of up to `chunk_tokens`, as it runs beside the others. `decode_s` is a plain decode step of the whole batch; the
-    steady state's is one of those who decode at a time, and with `drafts` the time per token of a loop that drafts so many."""
+    """One configuration of one replica, with the steady state of its batch. `prefill_s` is a whole prompt's way through
+    all its `chunks` of up to `chunk_tokens`, as it runs beside the others. `decode_s` is a plain decode step of the
+    whole batch; the steady state's is one of those who decode at a time, and with `drafts` the time per token of a loop
+    that drafts so many."""
 
     piece: Slice
     plan: ServingPlan
@@ -93,8 +94,8 @@ class Config:
     engine: str = ""
     """The name of the engine that runs it."""
     packed: tuple[tuple[float, float], ...] = ()
-    """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data rank, and as many
-    as an iteration takes. Empty of an engine that runs prompts beside decoding sequences."""
+    """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data
+    rank, and as many as an iteration takes. Empty of an engine that runs prompts beside decoding sequences."""
 
     @property
     def chips(self) -> int:
@@ -128,8 +129,13 @@ class Config:
 
 
 def judge(
-    model: Transformer, lot: Lot, engine: Engine, ask: Ask, batches: Sequence[int] | None = None, draft: Draft | None = None
-) -> list[Config]:  # fmt: skip
+    model: Transformer,
+    lot: Lot,
+    engine: Engine,
+    ask: Ask,
+    batches: Sequence[int] | None = None,
+    draft: Draft | None = None,
+) -> list[Config]:
     """Every plan of a lot with every batch that fits it: those of `batches`, or a range of them up to the largest."""
     deployment = Deployment(model, lot.piece, lot.plan, engine)
     room = capacity(deployment)
@@ -178,9 +184,16 @@ def _sequences(room: Capacity, ask: Ask) -> Any:
 
 
 def _judged(
-    model: Transformer, lot: Lot, engine: Engine, ask: Ask, places: Any, batch: Any, most: Any, room: Capacity,
+    model: Transformer,
+    lot: Lot,
+    engine: Engine,
+    ask: Ask,
+    places: Any,
+    batch: Any,
+    most: Any,
+    room: Capacity,
     draft: Draft | None,
-) -> list[Config]:  # fmt: skip
+) -> list[Config]:
     numbers = {name: numpy.atleast_1d(getattr(lot.plan, name))[places] for name in DEGREES}
     wide = Deployment(model, lot.piece, replace(lot.plan, **numbers), engine)
     steps, keys = decode_steps(wide, batch, ask.prompt, ask.output), ask.prompt + ask.output / 2
@@ -205,10 +218,25 @@ def _judged(
         meets = (ask.ttft is None or own.ttft <= ask.ttft) and (not between or own.tpot <= ask.tpot)
         found.append(
             Config(
-                lot.pieces[place], plans[place], int(own.batch), own, own.prefill, step_s, least, heavy,
-                per_token, bound, int(most[place]), meets, drafted, int(chunks), int(size), engine.name, pack,
+                lot.pieces[place],
+                plans[place],
+                int(own.batch),
+                own,
+                own.prefill,
+                step_s,
+                least,
+                heavy,
+                per_token,
+                bound,
+                int(most[place]),
+                meets,
+                drafted,
+                int(chunks),
+                int(size),
+                engine.name,
+                pack,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -223,13 +251,13 @@ def _states(loop: Served, rows: int) -> Iterator[Steady]:
 
 
 LATENT = 2.5
-"""Times its bound at datasheet rates from which a step is neither reads nor FLOPs: no kernel that is large enough to be bound by
-either takes so much longer."""
+"""Times its bound at datasheet rates from which a step is neither reads nor FLOPs: no kernel that is large enough to be
+bound by either takes so much longer."""
 
 
 def _bounds(cost: IterationCost) -> list[str]:
-    """What takes most of each step: reading weights or caches, computing, the wires, or the host; where none of them does, the
-    latency of small kernels, of gaps between them and of short collectives."""
+    """What takes most of each step: reading weights or caches, computing, the wires, or the host; where none of them
+    does, the latency of small kernels, of gaps between them and of short collectives."""
     weights = numpy.asarray(sum(term.memory for name, term in cost.terms.items() if name != "scores"))
     cache = cost.terms["scores"].memory if "scores" in cost.terms else 0.0 * weights
     wires = sum((wire.exposed for wire in cost.wires.values()), 0.0 * weights)
@@ -269,24 +297,27 @@ def explore(
 
 
 def frontier(configs: Sequence[Config]) -> list[Config]:
-    """The configurations that no other beats in both seconds per token and tokens per second and chip, fastest first."""
+    """The configurations that no other beats in both seconds per token and tokens per second and chip, fastest first.
+    The configurations that no other beats in both seconds per token and tokens per second and chip, fastest first."""
     return front(configs, lambda one: (float(one.state.tpot), -one.tokens_per_chip))
 
 
 LOAD = 0.85
-"""Of what a replica can do, how much of it is asked without a TTFT target: a queue of random arrivals grows as 1/(1 - load), and
-a fleet that is loaded like this takes in a sixth more before it grows without end."""
+"""Of what a replica can do, how much of it is asked without a TTFT target: a queue of random arrivals grows as 1/(1 -
+load), and a fleet that is loaded like this takes in a sixth more before it grows without end."""
 MOST_LOAD = 0.97
 """The same with a target, however loose: rates are not known better."""
 TPOT_LOAD = 0.9
-"""The same at a batch that a TPOT target limits. Targets are means: at the whole of that batch half of the requests would be above
-theirs. Requests in flight vary with their square root, 5% in 400 of them, and 1.65 times as much leaves one of twenty above."""
+"""The same at a batch that a TPOT target limits. Targets are means: at the whole of that batch half of the requests
+would be above theirs. Requests in flight vary with their square root, 5% in 400 of them, and 1.65 times as much leaves
+one of twenty above."""
 
 
 def load_for(config: Config, ask: Ask) -> float:
-    """How much of its rate a replica can be asked for. At a batch that a TPOT target limits, bursts find places, and most of their
-    requests meet the target if there is some room below it. At the largest batch that fits, a request that finds all places
-    taken waits for one (M/M/c, after Sakasegawa), and still has to get its first token in time."""
+    """How much of its rate a replica can be asked for. At a batch that a TPOT target limits, bursts find places, and
+    most of their requests meet the target if there is some room below it. At the largest batch that fits, a request
+    that finds all places taken waits for one (M/M/c, after Sakasegawa), and still has to get its first token in time.
+    """
     if not config.meets or (ask.ttft is None and (ask.tpot is None or config.batch == config.most)):
         return LOAD
     if ask.ttft is None:
@@ -302,8 +333,8 @@ def load_for(config: Config, ask: Ask) -> float:
 
 
 def replicas_for(config: Config, ask: Ask) -> int:
-    """Replicas for the rate that is asked for, each loaded as far as the target for the first token allows; as many as whole slices
-    hold where one was named."""
+    """Replicas for the rate that is asked for, each loaded as far as the target for the first token allows; as many as
+    whole slices hold where one was named."""
     assert ask.rate is not None
     least = max(1, math.ceil(ask.rate / (float(config.state.requests) * load_for(config, ask)) - 1e-9))
     each = max(1, dict(ask.rented).get(config.piece.chip.name, 0) // config.chips)
@@ -311,8 +342,8 @@ def replicas_for(config: Config, ask: Ask) -> int:
 
 
 def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
-    """Those that meet the targets, cheapest per token first (most tokens per chip where there is no price); one batch each, the
-    smallest that makes nearly as many tokens: a larger one only makes its requests wait.
+    """Those that meet the targets, cheapest per token first (most tokens per chip where there is no price); one batch
+    each, the smallest that makes nearly as many tokens: a larger one only makes its requests wait.
 
     With a rate, what counts is the fleet: as many whole replicas as it takes.
     """

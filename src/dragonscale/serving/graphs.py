@@ -1,6 +1,8 @@
-"""Captured graphs: a decode batch is filled up to the next size that was captured, and beyond the largest there is none.
+"""Captured graphs: a decode batch is filled up to the next size that was captured, and beyond the largest there is
+none.
 
-Sizes are pairs (up to, multiples of): vLLM's 1, 2, 4, 8, 16, 24 … 256, 272 … 512 are (2, 1), (4, 2), (8, 4), (256, 8), (512, 16).
+Sizes are pairs (up to, multiples of): vLLM's 1, 2, 4, 8, 16, 24 … 256, 272 … 512 are (2, 1), (4, 2), (8, 4), (256, 8),
+(512, 16).
 
 >>> vllm = ((2, 1), (4, 2), (8, 4), (256, 8), (512, 16))
 >>> [float(filled(batch, vllm)) for batch in (1, 3, 5, 9, 256, 257, 600)]

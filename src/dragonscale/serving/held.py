@@ -1,4 +1,5 @@
-"""What lies in a chip's memory while a model is served: a line for each weight, each cached tensor and each part of the workspace.
+"""What lies in a chip's memory while a model is served: a line for each weight, each cached tensor and each part of the
+workspace.
 
 Bytes are those of the busiest chip. Numbers, arrays (many plans) or symbols.
 """
@@ -20,8 +21,8 @@ from dragonscale.sharding.pieces import local_size
 
 
 def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
-    """Weights; a pipeline's layers are dealt out evenly, the head beside the last ones. What the whole program shares is held
-    once."""
+    """Weights; a pipeline's layers are dealt out evenly, the head beside the last ones. What the whole program shares
+    is held once."""
     rules, mesh = deployment.rules(prompt=False), deployment.mesh
     redundant = deployment.engine.experts.redundant if deployment.exchanges else 0
     seen: set[str] = set()
@@ -80,8 +81,8 @@ def _cached_bytes(deployment: Deployment, section: Section, op: Op, array: Array
 
 
 def _kept_heads(deployment: Deployment, section: Section, ways: Number) -> Number:
-    """KV heads that a chip of a compiled program keeps: those that its query heads use, and all of them where the query heads do not
-    divide over the chips. Where they lie across groups, one for each query head."""
+    """KV heads that a chip of a compiled program keeps: those that its query heads use, and all of them where the query
+    heads do not divide over the chips. Where they lie across groups, one for each query head."""
     dims, mesh = section.dims, deployment.mesh
     kept, many = dims["k"], int(numpy.ravel(ways)[0])  # plans that are judged together are split alike
     if dims["n"] % many:

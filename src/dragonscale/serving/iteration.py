@@ -12,8 +12,8 @@ from dragonscale.numbers import Number, maximum, minimum, where
 class Iteration:
     """What one iteration computes: numbers, arrays of one length, or formulas.
 
-    `decodes` sequences that hold `keys` tokens each get `queries` new ones (one, or drafts to verify and one); `prompts`
-    chunks of `tokens` new tokens each are prefilled, with `past` tokens of theirs cached already.
+    `decodes` sequences that hold `keys` tokens each get `queries` new ones (one, or drafts to verify and one);
+    `prompts` chunks of `tokens` new tokens each are prefilled, with `past` tokens of theirs cached already.
     """
 
     decodes: Number = 0
@@ -32,8 +32,9 @@ class Iteration:
         return dict(zip(given, arrays, strict=True))
 
     def one_part(self, stages: Number, budget: Number, wide: bool = True) -> dict[str, Any]:
-        """One of the parts that a pipeline's batch is cut into, one for each stage. With fewer sequences or prompts than stages
-        some stages idle: an engine cuts a prompt where it is longer than the `budget` of an iteration, not for the stages' sake."""
+        """One of the parts that a pipeline's batch is cut into, one for each stage. With fewer sequences or prompts
+        than stages some stages idle: an engine cuts a prompt where it is longer than the `budget` of an iteration, not
+        for the stages' sake."""
         known = self.values(wide)
         decodes, pieces = (
             where(known[name] > 0, maximum(known[name] / stages, 1.0), 0.0) for name in ("decodes", "prompts")

@@ -1,8 +1,8 @@
 """What one kernel of an iteration does on one chip: a line with its FLOPs, bytes, and the seconds to expect.
 
 Bounds and expectations are read off the same line: a kernel takes at least its FLOPs at the peak and its bytes at the
-memory's bandwidth, both from the datasheet; what to expect comes from the chip's kernel profile and the engine's habits. On
-symbols there are bounds only: profiles are made of tiles and waves.
+memory's bandwidth, both from the datasheet; what to expect comes from the chip's kernel profile and the engine's
+habits. On symbols there are bounds only: profiles are made of tiles and waves.
 """
 
 from collections.abc import Iterable
@@ -38,8 +38,9 @@ from dragonscale.sharding.pieces import local_elements, local_sizes
 EXPERT_KERNELS = 6.0
 """Kernels of a layer of experts: routing, dealing out, two grouped matmuls, the activation between them, adding up."""
 DYNAMIC = ("fp8_block", "mxfp8", "nvfp4", "mxfp4", "fp4")
-"""Formats whose activations need a scale for every few elements, found while serving: one more kernel, unless it is fused into
-the one before. With one scale for a tensor, known beforehand, the kernel before writes them as they are needed."""
+"""Formats whose activations need a scale for every few elements, found while serving: one more kernel, unless it is
+fused into the one before. With one scale for a tensor, known beforehand, the kernel before writes them as they are
+needed."""
 LATENT_RATE = 0.62
 """The part of the tensor cores' peak that decode attention reaches where it is bound by them (FlashMLA's authors report
 660 TFLOP/s on an H800, 0.67 of its peak, for their best shape)."""
@@ -89,22 +90,29 @@ def matmul_line(kernels: list[Kernel], sizes: dict[str, Number], bench: KernelBe
     if first.part == "shared" and bench.phase == "decode" and bench.engine.experts.shared_beside:
         seconds = 0.0  # its weights are still read: a line is never below its bound
     return bench.line(
-        kernel_names(kernels), "matmul", first.part, first.part, dtype=name, flops=2 * m * n * k * many,
-        moved=many * n * k * FORMATS[name].weight, seconds=seconds, issued=issued,
-    )  # fmt: skip
+        kernel_names(kernels),
+        "matmul",
+        first.part,
+        first.part,
+        dtype=name,
+        flops=2 * m * n * k * many,
+        moved=many * n * k * FORMATS[name].weight,
+        seconds=seconds,
+        issued=issued,
+    )
 
 
 def expert_kernels(habits: EngineExperts, tables: dict[str, Grouped]) -> str:
-    """The library whose grouped matmuls an engine runs, of those that a profile knows for a format: the first that it names, or the
-    profile's first."""
+    """The library whose grouped matmuls an engine runs, of those that a profile knows for a format: the first that it
+    names, or the profile's first."""
     return next((name for name in habits.kernels.split() if name in tables or name == "plain"), next(iter(tables)))
 
 
 def expert_line(
     kernels: list[Kernel], tokens: Number, sizes: dict[str, Number], bench: KernelBench, hot: Number = 1.0
 ) -> ServingLine:
-    """All matmuls of a layer's experts, with the routing and adding up around them; `tokens` are those of all chips, of which the
-    busiest has `hot` times its share."""
+    """All matmuls of a layer's experts, with the routing and adding up around them; `tokens` are those of all chips, of
+    which the busiest has `hot` times its share."""
     weight = kernels[0].arrays[-2]
     wide = next(name for name in weight.names if name in ("d", "dl"))
     experts, inner = sizes["e"], sizes["f"]
@@ -128,15 +136,32 @@ def expert_line(
             seconds = _plain_experts(busy, hidden, inner / slices, gated, name, bench.profile)
         else:
             seconds = grouped_matmul_seconds(
-                tokens * hot, hidden, inner, sizes["x"], experts, name, bench.profile, chips=chips, tensor=slices,
-                routing=habits.routing, gated=gated, implementation=chosen,
-            )  # fmt: skip
+                tokens * hot,
+                hidden,
+                inner,
+                sizes["x"],
+                experts,
+                name,
+                bench.profile,
+                chips=chips,
+                tensor=slices,
+                routing=habits.routing,
+                gated=gated,
+                implementation=chosen,
+            )
             seconds = seconds - min(habits.overlap_s, tables[chosen].launch)
     flops = capacity_flops(kernels, tokens, bench) if capacity else 2 * each * tokens * sizes["x"] / chips
     return bench.line(
-        kernel_names(kernels), "grouped matmul", "experts", "experts", dtype=name, flops=flops,
-        moved=each * FORMATS[name].weight * (experts / chips if capacity else load.active), seconds=seconds * habits.slowdown, issued=EXPERT_KERNELS,
-    )  # fmt: skip
+        kernel_names(kernels),
+        "grouped matmul",
+        "experts",
+        "experts",
+        dtype=name,
+        flops=flops,
+        moved=each * FORMATS[name].weight * (experts / chips if capacity else load.active),
+        seconds=seconds * habits.slowdown,
+        issued=EXPERT_KERNELS,
+    )
 
 
 def _plain_experts(load: Load, hidden: Number, inner: Number, gated: bool, name: str, profile: KernelProfile) -> Number:
@@ -206,9 +231,16 @@ def decode_attention_line(
             heads, batch, keys * longest, seen.queries, _cache_format(dtype), flops * longest, moved * longest, bench
         )
     return bench.line(
-        kernel_names([kernel]), "attention", kernel.part, "scores", dtype="bf16", flops=flops, moved=moved,
-        seconds=seconds, issued=2.0,
-    )  # fmt: skip
+        kernel_names([kernel]),
+        "attention",
+        kernel.part,
+        "scores",
+        dtype="bf16",
+        flops=flops,
+        moved=moved,
+        seconds=seconds,
+        issued=2.0,
+    )
 
 
 def _flash(kernel: Kernel, bench: KernelBench) -> bool:
@@ -220,9 +252,15 @@ def _flash(kernel: Kernel, bench: KernelBench) -> bool:
 
 
 def _decode_seconds(
-    heads: _Heads, batch: Number, keys: Number, queries: Number, dtype: str, flops: Number, moved: Number,
+    heads: _Heads,
+    batch: Number,
+    keys: Number,
+    queries: Number,
+    dtype: str,
+    flops: Number,
+    moved: Number,
     bench: KernelBench,
-) -> Number:  # fmt: skip
+) -> Number:
     profile, peak = bench.profile, bench.profile.peak("bf16")
     shape = (batch, keys, heads.queries * queries, heads.keys, heads.element / 2)
     seconds = decode_attention_seconds(*shape, dtype, profile)
@@ -236,13 +274,13 @@ def _decode_seconds(
 
 
 CACHE_BYTES = 21.7
-"""Bytes that a core draws from the last-level cache in a clock: 1.69 times the memory's 3.35 TB/s over an H100's 132 cores
-at 1.98 GHz, as its decode kernels were measured."""
+"""Bytes that a core draws from the last-level cache in a clock: 1.69 times the memory's 3.35 TB/s over an H100's 132
+cores at 1.98 GHz, as its decode kernels were measured."""
 
 
 def _repeated(group: Number, dtype: str, bench: KernelBench) -> Number:
-    """How much longer reading a cache takes if each query head of a group reads it for itself: the first time from memory,
-    then from the last-level cache, whose rate bounds it."""
+    """How much longer reading a cache takes if each query head of a group reads it for itself: the first time from
+    memory, then from the last-level cache, whose rate bounds it."""
     profile = bench.profile
     clock = float(profile.chip.structure.get("clock") or 0.0)
     rate = max(profile.bandwidth * profile.decode.of("bf16").cached, CACHE_BYTES * profile.cores * clock)
@@ -256,8 +294,8 @@ def _repeated(group: Number, dtype: str, bench: KernelBench) -> Number:
 def _under_engine(
     seconds: Number, factor: float, launch: float, compute: Number, moved: Number, bench: KernelBench
 ) -> Number:
-    """An attention kernel's seconds with the engine's factor, less what of its start is hidden, which is never more than the
-    profile counts for it; its matmuls are computed and its cache is read all the same."""
+    """An attention kernel's seconds with the engine's factor, less what of its start is hidden, which is never more
+    than the profile counts for it; its matmuls are computed and its cache is read all the same."""
     own = (seconds - min(bench.engine.kernels.attention_overlap_s, launch)) * factor
     return maximum(own, compute, moved / bench.profile.bandwidth)
 
@@ -301,13 +339,21 @@ def prefill_attention_line(
         slow, launch = bench.engine.kernels.prefill_attention, profile.attention.of(dtype).launch
         seconds = _under_engine(seconds, slow, launch, flops / profile.peak(dtype), moved, bench)
     return bench.line(
-        kernel_names([kernel]), "attention", kernel.part, "scores", dtype=dtype, flops=flops, moved=moved,
-        seconds=seconds, issued=2.0,
-    )  # fmt: skip
+        kernel_names([kernel]),
+        "attention",
+        kernel.part,
+        "scores",
+        dtype=dtype,
+        flops=flops,
+        moved=moved,
+        seconds=seconds,
+        issued=2.0,
+    )
 
 
 SQUARE_BYTES = 10.0
-"""Bytes moved for each score that is written out: in fp16 by the matmul, read and written by the softmax, read again."""
+"""Bytes moved for each score that is written out: in fp16 by the matmul, read and written by the softmax, read again.
+Bytes moved for each score that is written out: in fp16 by the matmul, read and written by the softmax, read again."""
 
 
 def _unfused(batch: Number, queries: Number, keys: Number, heads: _Heads, profile: KernelProfile) -> Number:
@@ -335,13 +381,21 @@ def recurrent_line(
         peak = bench.profile.peak("bf16")
         seconds = maximum(memory_seconds(states + passing * 2, bench.profile), flops / (peak * SCAN_RATE))
     return bench.line(
-        kernel_names([kernel]), "recurrence", kernel.part, "scores", dtype="bf16", flops=flops, moved=states,
-        seconds=seconds * bench.engine.kernels.decode_attention, issued=2.0,
-    )  # fmt: skip
+        kernel_names([kernel]),
+        "recurrence",
+        kernel.part,
+        "scores",
+        dtype="bf16",
+        flops=flops,
+        moved=states,
+        seconds=seconds * bench.engine.kernels.decode_attention,
+        issued=2.0,
+    )
 
 
 FUSED = ("add", "bias", "route", "dispatch", "combine", "join", "pool")
-"""Lines that need no kernel of their own: sums ride on the norm after them, biases on matmuls, routing on the experts."""
+"""Lines that need no kernel of their own: sums ride on the norm after them, biases on matmuls, routing on the experts.
+Lines that need no kernel of their own: sums ride on the norm after them, biases on matmuls, routing on the experts."""
 
 
 def elementwise_line(kernel: Kernel, sizes: dict[str, Number], bench: KernelBench) -> ServingLine | None:

@@ -1,9 +1,10 @@
-"""An engine as it is launched on a chip: its constants, the defaults that it takes there, and what the launch says otherwise.
+"""An engine as it is launched on a chip: its constants, the defaults that it takes there, and what the launch says
+otherwise.
 
 Engines choose their token budget, their sequences at once, their captured graphs and their share of the memory by the
 chip they find. `engines.toml` lists these defaults as rows with conditions and a source (`[[vllm.launch]]`): every row
-whose conditions hold is laid over those before it. `load_engine` has the constants without them, as recipes of published
-runs start from.
+whose conditions hold is laid over those before it. `load_engine` has the constants without them, as recipes of
+published runs start from.
 
 >>> from dragonscale.hardware import load_chip
 >>> from dragonscale.models import load_model
@@ -31,8 +32,8 @@ GIB = 2.0**30
 
 
 LEAST_BUDGET = 16
-"""Tokens of an iteration: a page of the KV cache, which is the least that engines cut prompts into. vLLM refuses fewer than its
-sequences too (config/scheduler.py: max_num_batched_tokens must be no less than max_num_seqs)."""
+"""Tokens of an iteration: a page of the KV cache, which is the least that engines cut prompts into. vLLM refuses fewer
+than its sequences too (config/scheduler.py: max_num_batched_tokens must be no less than max_num_seqs)."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class LaunchLimits:
             raise InputError(f"--token-budget is {self.token_budget}; engines take {LEAST_BUDGET} tokens or more.")
         if self.token_budget is not None and self.max_seqs is not None and self.token_budget < self.max_seqs:
             raise InputError(
-                f"--token-budget {self.token_budget} is less than --max-seqs {self.max_seqs}; every sequence that decodes needs a token "
+                f"--token-budget {self.token_budget} is less than --max-seqs {self.max_seqs}; every sequence that "
+                "decodes needs a token "
                 "of an iteration."
             )
         if self.memory_fraction is not None and not 0 < self.memory_fraction <= 1:
@@ -88,12 +90,16 @@ STATED = {"reserve_bytes": 0.0, "rank_bytes": 0.0, "least_reserve_bytes": 0.0}
 
 
 def engine_on(
-    name: str, chip: Chip, model: Transformer, limits: LaunchLimits | None = None, chips: int | None = None,
+    name: str,
+    chip: Chip,
+    model: Transformer,
+    limits: LaunchLimits | None = None,
+    chips: int | None = None,
     plan: ServingPlan | None = None,
-) -> Engine:  # fmt: skip
-    """An engine by name (or `auto`: what people run for that model there) as it is launched on a chip: its constants, its
-    defaults there, settings in the name, then limits. `chips` are those of one copy of the
-    model and `plan` its plan, where they are known."""
+) -> Engine:
+    """An engine by name (or `auto`: what people run for that model there) as it is launched on a chip: its constants,
+    its defaults there, settings in the name, then limits. `chips` are those of one copy of the model and `plan` its
+    plan, where they are known."""
     first, said = split_settings(name)
     engine = load_engine(auto_choice(chip, model, chips, plan).engine if first == AUTO else first)
     groups = merge_groups(launch_defaults(engine, chip), said)

@@ -1,4 +1,5 @@
-"""Whether an engine runs a plan on a chip, and in one sentence why not: what was given, the rule, and the nearest that is legal.
+"""Whether an engine runs a plan on a chip, and in one sentence why not: what was given, the rule, and the nearest that
+is legal.
 
 >>> from dragonscale.hardware import parse_slice
 >>> from dragonscale.models import load_model
@@ -28,7 +29,8 @@ from dragonscale.serving.legality import (
 from dragonscale.serving.plan import ServingPlan
 
 MARLIN = 64
-"""What a rank's part of a dim must be a multiple of for Marlin's int4 kernels; of two dims one must be a multiple of twice that."""
+"""What a rank's part of a dim must be a multiple of for Marlin's int4 kernels; of two dims one must be a multiple of
+twice that."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ def divisible(model: Transformer) -> Divisible:
 
 
 def refusal(engine: str, piece: Slice | Chip, model: Transformer, plan: ServingPlan, tokens: int = 0) -> str:
-    """Why an engine does not run a plan of a model on a chip, or the model does not take so many tokens; empty if all is well."""
+    """Why an engine does not run a plan of a model on a chip, or the model does not take so many tokens; empty if all
+    is well."""
     chip = piece.chip if isinstance(piece, Slice) else piece
     return (
         engine_refusal(engine, chip)
@@ -88,7 +91,10 @@ def engine_refusal(engine: str, chip: Chip) -> str:
         return ""
     row = rules(engine)
     gone = f" ({row.archived})" if row.archived else ""
-    return f"{engine} does not run on {chip.title}{gone}: it runs on {row.runs}; take --engine {' or '.join(current_engines(chip))}"
+    return (
+        f"{engine} does not run on {chip.title}{gone}: it runs on {row.runs}; take --engine "
+        f"{' or '.join(current_engines(chip))}"
+    )
 
 
 def format_refusal(engine: str, chip: Chip, model: Transformer, plan: ServingPlan) -> str:
@@ -169,8 +175,8 @@ def _wrong_widths(row: EngineLegality, chip: Chip, sizes: Divisible, plan: Servi
 
 
 def _over_devices(plan: ServingPlan, chip: Chip) -> ServingPlan:
-    """A plan as its devices see it: where a chip is several of them (TPU7x), `tensor` goes on between them. One chip alone may
-    have a copy on each."""
+    """A plan as its devices see it: where a chip is several of them (TPU7x), `tensor` goes on between them. One chip
+    alone may have a copy on each."""
     if chip.devices == 1 or plan.tensor == 1:
         return plan
     dealt = plan.expert == plan.data * plan.tensor
@@ -204,7 +210,10 @@ def _wrong_axes(row: EngineLegality, sizes: Divisible, plan: ServingPlan) -> Ite
     if plan.pipe > sizes.layers:
         yield f"{sizes.name} has {sizes.layers} layers, fewer than pipe={plan.pipe}"
     if plan.data > 1 and not sizes.experts:
-        yield f"{sizes.name} has no experts to share between data={plan.data} replicas of its attention: serve separate replicas"
+        yield (
+            f"{sizes.name} has no experts to share between data={plan.data} replicas of its attention: serve separate "
+            "replicas"
+        )
     if row.latent_data and sizes.latent and plan.data == 1 and plan.tensor > 1:
         yield f"tensor={plan.tensor} is given without data{_because(row, 'data')}"
 
@@ -229,7 +238,8 @@ def _wrong_blocks(block: int, sizes: Divisible, plan: ServingPlan) -> Iterator[s
             if ways > 1 and (size % ways or size // ways % block):
                 hidden = f"{what} hidden dim".strip()
                 yield (
-                    f"scales of blocks need multiples of {block}, and the {hidden} of {size} over {ways} ranks leaves {size / ways:g}"
+                    f"scales of blocks need multiples of {block}, and the {hidden} of {size} over {ways} ranks "
+                    f"leaves {size / ways:g}"
                 )
     for queries, keys, head in sizes.projected:
         each = max(keys // plan.tensor, 1) * head
@@ -245,7 +255,10 @@ def _wrong_marlin(sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
         each = size / ways
         twice = 2 * MARLIN
         if each % MARLIN or (each % twice and sizes.d_model % twice):
-            yield f"int4 kernels (Marlin) need multiples of {MARLIN}, and a hidden dim of {size} over {ways} ranks leaves {each:g}"
+            yield (
+                f"int4 kernels (Marlin) need multiples of {MARLIN}, and a hidden dim of {size} over {ways} ranks "
+                f"leaves {each:g}"
+            )
 
 
 def _neighbour(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> str:

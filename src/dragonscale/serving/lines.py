@@ -1,8 +1,9 @@
 """The lines of an iteration, and what is shown of it: terms, wires, bounds and the expectation as groupings of lines.
 
-At best (`lower`) the busiest resource rules: the FLOPs of all kernels at the peak, the bytes of weights and caches at the
-memory's bandwidth, or the bytes of one set of wires. `roofline` is the book's bound: kernel by kernel, the slower of compute
-and memory. The expectation adds what profiles and engines say, one kernel after the other, and is never below `lower`.
+At best (`lower`) the busiest resource rules: the FLOPs of all kernels at the peak, the bytes of weights and caches at
+the memory's bandwidth, or the bytes of one set of wires. `roofline` is the book's bound: kernel by kernel, the slower
+of compute and memory. The expectation adds what profiles and engines say, one kernel after the other, and is never
+below `lower`.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,10 +16,10 @@ from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine
 
 @dataclass(frozen=True)
 class ServingLine(LedgerLine):
-    """A kernel, a move or a wait of an iteration. `compute_s` and `memory_s` are the seconds of its FLOPs at the peak of its
-    format and of its bytes at the memory's bandwidth: the bytes that no fusion can save, weights and cached keys, once each
-    (activations may stay on the chip, so a bound leaves them out). `issued` are the kernels that it launches, `volume` the
-    bytes of a move's array as one group sees it."""
+    """A kernel, a move or a wait of an iteration. `compute_s` and `memory_s` are the seconds of its FLOPs at the peak
+    of its format and of its bytes at the memory's bandwidth: the bytes that no fusion can save, weights and cached
+    keys, once each (activations may stay on the chip, so a bound leaves them out). `issued` are the kernels that it
+    launches, `volume` the bytes of a move's array as one group sees it."""
 
     compute_s: Number = 0.0
     memory_s: Number = 0.0
@@ -83,8 +84,9 @@ class LineGroup:
 
 @dataclass
 class IterationCost:
-    """An iteration's seconds: its lines, and bounds and expectation as their sums. `sampling` has the gaps between kernels with
-    it; the host needs `issuing` to launch the kernels and `streaming` to hand tokens out, whatever the chip does."""
+    """An iteration's seconds: its lines, and bounds and expectation as their sums. `sampling` has the gaps between
+    kernels with it; the host needs `issuing` to launch the kernels and `streaming` to hand tokens out, whatever the
+    chip does."""
 
     lines: list[ServingLine] = field(default_factory=list)
     host: Number = 0.0
@@ -138,8 +140,8 @@ class IterationCost:
 
     @cached_property
     def expected(self) -> Number:
-        """The expectation: the chip's kernels and wires, or the host where it cannot issue them as fast; and what of the host
-        is not hidden."""
+        """The expectation: the chip's kernels and wires, or the host where it cannot issue them as fast; and what of
+        the host is not hidden."""
         return maximum(maximum(self.device, self.floor) + self.host, self.lower)
 
     def ledger(self, phase: str, held: Iterable[HeldLine] = ()) -> Ledger:

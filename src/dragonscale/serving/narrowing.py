@@ -1,5 +1,5 @@
-"""From a range of batches to the largest that meets the targets, and to the smallest that does as much as one at which prompts queue:
-whole numbers between two of the range, a few at a time."""
+"""From a range of batches to the largest that meets the targets, and to the smallest that does as much as one at which
+prompts queue: whole numbers between two of the range, a few at a time."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -7,12 +7,12 @@ from typing import Protocol, TypeVar
 ROUNDS = 4
 """Of narrowing down a batch, an eighth of the range each: enough for gaps of thousands."""
 FEW_ROUNDS, NEAR = 2, 0.9
-"""Of narrowing down a batch at which prompts queue: to a sixty-fourth of the range, and of plans that make this part of the most tokens
-a chip, since others are not recommended."""
+"""Of narrowing down a batch at which prompts queue: to a sixty-fourth of the range, and of plans that make this part of
+the most tokens a chip, since others are not recommended."""
 
 NEARLY = 0.02
-"""Of its tokens what a batch may make fewer than the best of its plan. Steps are expected to 5 to 10%, so 2% is no difference, and
-where prefill takes all the time a batch that makes 1% more is one that queues."""
+"""Of its tokens what a batch may make fewer than the best of its plan. Steps are expected to 5 to 10%, so 2% is no
+difference, and where prefill takes all the time a batch that makes 1% more is one that queues."""
 
 
 class JudgedBatch(Protocol):
@@ -34,8 +34,8 @@ One = TypeVar("One", bound=JudgedBatch)
 def narrowed(
     at: Callable[[Sequence[tuple[int, int]]], list[One]], rows: Sequence[tuple[int, int]], found: Sequence[One]
 ) -> list[One]:
-    """For each plan the largest batch that meets the targets, where a larger one of the range misses them: narrowed down by a few
-    batches at a time. Plans that would be beaten even at the larger batch are left as they are."""
+    """For each plan the largest batch that meets the targets, where a larger one of the range misses them: narrowed
+    down by a few batches at a time. Plans that would be beaten even at the larger batch are left as they are."""
     met, missed = _edges(rows, found)
     goal = max((one.tokens_per_chip for one in met.values()), default=0.0)
     open_ = {
@@ -49,8 +49,8 @@ def narrowed(
 def unqueued(
     at: Callable[[Sequence[tuple[int, int]]], list[One]], rows: Sequence[tuple[int, int]], found: Sequence[One]
 ) -> list[One]:
-    """For each plan near the best whose best batch makes prompts wait for others longer than they take themselves: smaller batches, down
-    to about the smallest that makes nearly as many tokens."""
+    """For each plan near the best whose best batch makes prompts wait for others longer than they take themselves:
+    smaller batches, down to about the smallest that makes nearly as many tokens."""
     by_plan: dict[int, list[One]] = {}
     for (place, _), one in zip(rows, found, strict=True):
         if one.meets:

@@ -1,8 +1,8 @@
 """One iteration of an engine as a ledger: a line for each kernel, each move and each wait.
 
 An iteration prefills chunks of prompts, advances decoding sequences by a token, or both. All new tokens go through the
-matmuls together; attention is apart for prompts and for single tokens; the head only sees the last token of each. What is
-shown of an iteration (bounds, terms, the expectation) are groupings of its lines, see `lines.py`.
+matmuls together; attention is apart for prompts and for single tokens; the head only sees the last token of each. What
+is shown of an iteration (bounds, terms, the expectation) are groupings of its lines, see `lines.py`.
 """
 
 import math
@@ -49,8 +49,8 @@ def iteration_cost(deployment: Deployment, iteration: Iteration, whole: bool = F
     """The cost of an iteration (or of many: arrays; or as formulas) on one copy of the model.
 
     With a pipeline the batch is cut into as many parts as there are stages, which follow each other through them; the
-    iteration takes as long as one part's way through all layers and over the hops between the stages. With `whole` it is one
-    such part already.
+    iteration takes as long as one part's way through all layers and over the hops between the stages. With `whole` it
+    is one such part already.
     """
     stages = 1 if whole else deployment.plan.pipe
     limits = deployment.engine.scheduling
@@ -65,7 +65,8 @@ def iteration_cost(deployment: Deployment, iteration: Iteration, whole: bool = F
 
 
 def _merged(deployment: Deployment, known: dict[str, Any], decodes: Any) -> IterationCost:
-    """Iterations with and without decoding sequences, each read in its own form: lines are zero where they do not run."""
+    """Iterations with and without decoding sequences, each read in its own form: lines are zero where they do not run.
+    Iterations with and without decoding sequences, each read in its own form: lines are zero where they do not run."""
     found = IterationCost()
     for mask, prompt in ((decodes, False), (~decodes, True)):
         part = _cost(deployment, {name: array[mask] for name, array in known.items()}, prompt)
@@ -120,8 +121,9 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
 
 
 def _hop_line(deployment: Deployment, tokens: Number, phase: str) -> ServingLine:
-    """The residual stream of one part on its way to the next stage: every chip sends a part of the rows to its counterpart and the
-    receivers gather them (vLLM's `send_tensor_dict`). A part waits for its own hops, however many others are under way."""
+    """The residual stream of one part on its way to the next stage: every chip sends a part of the rows to its
+    counterpart and the receivers gather them (vLLM's `send_tensor_dict`). A part waits for its own hops, however many
+    others are under way."""
     mesh, stages, head = deployment.mesh, deployment.plan.pipe, deployment.sections[-1].dims
     rows = maximum(tokens / mesh.size("data", "context"), 1.0)
     volume = rows * head["d"] * dtype_bytes(deployment.plan.wire) / mesh.size("width", "expert", "tensor", "share")
@@ -130,9 +132,24 @@ def _hop_line(deployment: Deployment, tokens: Number, phase: str) -> ServingLine
     if deployment.timed:
         taken = expected_time("permute", volume, group, shared_profile(deployment.network, group), EXACT)
     return ServingLine(
-        "step", phase, "R", "permute", ("pipe",), stages - 1, "", "", "activation", 0.0, 0.0, volume, lower, taken, taken,
-        issued=2.0, volume=volume,
-    )  # fmt: skip
+        "step",
+        phase,
+        "R",
+        "permute",
+        ("pipe",),
+        stages - 1,
+        "",
+        "",
+        "activation",
+        0.0,
+        0.0,
+        volume,
+        lower,
+        taken,
+        taken,
+        issued=2.0,
+        volume=volume,
+    )
 
 
 def _filled(deployment: Deployment, known: dict[str, Any], rows: Any) -> Any:
@@ -167,9 +184,14 @@ def _hot(tokens: Number, sizes: dict[str, Number], bench: KernelBench) -> Any:
 
 
 def _kernel_lines(
-    reading: Reading, sizes: dict[str, Number], known: dict[str, Any], tokens: Number, bench: KernelBench,
-    prompt: bool, hot: Any = 1.0,
-) -> list[ServingLine]:  # fmt: skip
+    reading: Reading,
+    sizes: dict[str, Number],
+    known: dict[str, Any],
+    tokens: Number,
+    bench: KernelBench,
+    prompt: bool,
+    hot: Any = 1.0,
+) -> list[ServingLine]:
     lines: list[ServingLine | None] = []
     matmuls: dict[tuple[object, ...], list[Kernel]] = {}
     sequences = known["prompts"] if prompt else known["decodes"] * known["queries"]  # guesses keep a state each
@@ -224,8 +246,8 @@ def _where(some: Any, line: ServingLine) -> ServingLine:
 def _move_lines(
     deployment: Deployment, reading: Reading, sizes: dict[str, Number], bench: KernelBench, hot: Any = 1.0
 ) -> list[ServingLine]:
-    """Collectives. Those of one kind that partial sums over the same width leave behind travel as one message. An exchange with
-    experts is over when the busiest rank has its tokens."""
+    """Collectives. Those of one kind that partial sums over the same width leave behind travel as one message. An
+    exchange with experts is over when the busiest rank has its tokens."""
     mesh, program = bench.mesh, deployment.engine.program
     bundles: dict[tuple[object, ...], tuple[Move, Number]] = {}
     for number, move in enumerate(reading.moves):
@@ -272,10 +294,24 @@ def _move_line(
             where(alone, 0.0, one) for one in (lower, taken, waited, sent, volume, count)
         )
     return ServingLine(
-        section.name, bench.phase, step.before.name, step.kind, step.axes, section.repeat,
-        move.part, "", "activation", 0.0, 0.0, sent, lower, taken, waited, issued=count,
+        section.name,
+        bench.phase,
+        step.before.name,
+        step.kind,
+        step.axes,
+        section.repeat,
+        move.part,
+        "",
+        "activation",
+        0.0,
+        0.0,
+        sent,
+        lower,
+        taken,
+        waited,
+        issued=count,
         volume=volume,
-    )  # fmt: skip
+    )
 
 
 def _within_node(group: Group) -> bool:

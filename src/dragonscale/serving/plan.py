@@ -1,11 +1,11 @@
 """A serving plan: how many ways one copy of the model is split, and in which formats it is held.
 
-Mesh axes, slowest first: `pipe` splits the layers; `data` splits the batch, with a replica of everything but the experts in
-each place (attention data parallelism); `context` splits the cached keys, and a prompt's tokens, along the sequence;
-`width` splits the model's width, so that weights are split two ways and neither moves (2D weight-stationary); `tensor`
-splits heads, hidden dims and the vocabulary. Their product is the number of chips. `expert` is not an axis of its own:
-of the data x tensor chips that share a layer's experts, it says how many ways the experts themselves are dealt out; the
-rest slices each of them.
+Mesh axes, slowest first: `pipe` splits the layers; `data` splits the batch, with a replica of everything but the
+experts in each place (attention data parallelism); `context` splits the cached keys, and a prompt's tokens, along the
+sequence; `width` splits the model's width, so that weights are split two ways and neither moves (2D weight-stationary);
+`tensor` splits heads, hidden dims and the vocabulary. Their product is the number of chips. `expert` is not an axis of
+its own: of the data x tensor chips that share a layer's experts, it says how many ways the experts themselves are dealt
+out; the rest slices each of them.
 
 >>> plan = parse_serving_plan("tensor=8,expert=8,weights=fp8")
 >>> plan.chips, plan.expert, plan.kv
@@ -30,11 +30,11 @@ SPREADS = ("copy", "batch", "sequence")
 
 @dataclass(frozen=True)
 class ServingPlan:
-    """One way to serve. `spread` says what the part of `tensor` beyond the KV heads does with the cache: keep copies, split
-    it by sequence in the batch (an AllToAll of queries there and back), or along each sequence. `weights`, `kv` and
-    `compute` are the formats of stored weights, of the cache and of the matmuls; `attention` is that of the attention's
-    own weights and matmuls where it differs (many narrow checkpoints keep it wide); `wire` that of activations between chips,
-    which engines send in bf16 unless they quantise collectives."""
+    """One way to serve. `spread` says what the part of `tensor` beyond the KV heads does with the cache: keep copies,
+    split it by sequence in the batch (an AllToAll of queries there and back), or along each sequence. `weights`, `kv`
+    and `compute` are the formats of stored weights, of the cache and of the matmuls; `attention` is that of the
+    attention's own weights and matmuls where it differs (many narrow checkpoints keep it wide); `wire` that of
+    activations between chips, which engines send in bf16 unless they quantise collectives."""
 
     tensor: int = 1
     data: int = 1
@@ -97,7 +97,8 @@ def _settings(text: str) -> dict[str, str]:
             name, equals, value = short[1], "=", short[2]
         if not equals:
             raise InputError(
-                f"In the plan {shorten(text)} the part {shorten(part)} is not a setting; write it as 'tensor=8' or 'tp8'."
+                f"In the plan {shorten(text)} the part {shorten(part)} is not a setting; write it as 'tensor=8' "
+                "or 'tp8'."
             )
         name = SHORT.get(name, name)
         if name in found:

@@ -18,8 +18,9 @@
     [targets]
     ttft = "500ms"
 
-Everything but the plan may be left out; a file without a `[plan]` table is a table of settings itself. `[launch]` has limits
-of the engine that were given, `[speculation]` what is drafted, `[prefill]` a pool of replicas that prefill alone.
+Everything but the plan may be left out; a file without a `[plan]` table is a table of settings itself. `[launch]` has
+limits of the engine that were given, `[speculation]` what is drafted, `[prefill]` a pool of replicas that prefill
+alone.
 """
 
 from dataclasses import dataclass, field, fields, replace
@@ -39,8 +40,8 @@ COUNTS = ("batch", "replicas")
 
 
 class SavedTraffic(Strict, frozen=True):
-    """What requests are like and how they come; 0 and empty say nothing. `ramp` is the time over which clients begin where there
-    is no rate: that of one request, so that they are spread as in a steady state."""
+    """What requests are like and how they come; 0 and empty say nothing. `ramp` is the time over which clients begin
+    where there is no rate: that of one request, so that they are spread as in a steady state."""
 
     prompt: int = 0
     output: int = 0
@@ -88,8 +89,8 @@ SERVING_ONLY = frozenset(("engine", "replicas", *TABLES))
 
 @dataclass(frozen=True)
 class SavedPlan:
-    """A plan and what it was made for; empty words and counts of 0 say nothing. `whole` says that the plan names its `tensor`
-    degree; one that does not takes the whole slice for it. `named` are the settings that were written."""
+    """A plan and what it was made for; empty words and counts of 0 say nothing. `whole` says that the plan names its
+    `tensor` degree; one that does not takes the whole slice for it. `named` are the settings that were written."""
 
     plan: ServingPlan
     model: str = ""

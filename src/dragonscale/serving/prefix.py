@@ -1,8 +1,8 @@
 """Prefix caching: how often it hits, what a hit saves, and where the cache should live.
 
-Keeping a prompt's cache costs memory for as long as it is kept; finding it again saves its prefill. In HBM a hit is free
-but the room is taken from the batch; in the host's memory there is more room, but a hit has to be loaded over the host
-link, which is still far quicker than computing it unless prompts are short or the link is slow.
+Keeping a prompt's cache costs memory for as long as it is kept; finding it again saves its prefill. In HBM a hit is
+free but the room is taken from the batch; in the host's memory there is more room, but a hit has to be loaded over the
+host link, which is still far quicker than computing it unless prompts are short or the link is slow.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,8 @@ from dragonscale.serving.phases import iteration_cost, prefill
 
 @dataclass(frozen=True)
 class Hit:
-    """One prompt of which a prefix is cached: seconds from scratch, with the prefix in HBM, and loaded from the host."""
+    """One prompt of which a prefix is cached: seconds from scratch, with the prefix in HBM, and loaded from the host.
+    One prompt of which a prefix is cached: seconds from scratch, with the prefix in HBM, and loaded from the host."""
 
     computed: float
     from_hbm: float
@@ -67,15 +68,16 @@ def _weight(ranks: Number, skew: float) -> Number:
 
 @dataclass(frozen=True)
 class Rooms:
-    """Prefixes of so many tokens that fit beside a batch in HBM, the one that the batch shares included, and in the host's memory."""
+    """Prefixes of so many tokens that fit beside a batch in HBM, the one that the batch shares included, and in the
+    host's memory."""
 
     hbm: float
     host: float
 
 
 def rooms(deployment: Deployment, prefix: int, batch: int, length: int, host_bytes: float = 0.0) -> Rooms:
-    """How many prefixes of `prefix` tokens fit where, with `batch` sequences of `length` tokens decoding that all begin with one of
-    them; a prefix is held once on every data rank. `host_bytes` is what the host spares for each chip."""
+    """How many prefixes of `prefix` tokens fit where, with `batch` sequences of `length` tokens decoding that all begin
+    with one of them; a prefix is held once on every data rank. `host_bytes` is what the host spares for each chip."""
     room = capacity(deployment)
     own = (room.in_pages(float(length)) - prefix) * room.per_token + room.fixed
     spare = float(numpy.ravel(room.cache - batch * own)[0])

@@ -1,8 +1,10 @@
-"""Prompts in the iterations of a replica: in how many chunks each, how many together, what they take; and the steady state.
+"""Prompts in the iterations of a replica: in how many chunks each, how many together, what they take; and the steady
+state.
 
-Under a token budget a prompt is cut into chunks that fill an iteration beside the decoding sequences, each with the chunks
-before it in the cache; an engine that does not cut runs it whole. Every data rank has prompts of its own, and the parts of a
-pipeline have a budget each. Prompts that come during one iteration are prefilled together in a later one.
+Under a token budget a prompt is cut into chunks that fill an iteration beside the decoding sequences, each with the
+chunks before it in the cache; an engine that does not cut runs it whole. Every data rank has prompts of its own, and
+the parts of a pipeline have a budget each. Prompts that come during one iteration are prefilled together in a later
+one.
 """
 
 from collections.abc import Callable
@@ -35,8 +37,8 @@ PARTS = (0.0625, 0.25, 1.0)
 
 @dataclass(frozen=True)
 class Chunks:
-    """How a prompt of `new` tokens after `past` cached ones is cut: into `count` chunks, the last of `last` tokens and the others
-    of `size`. An iteration takes up to `together` of its kind."""
+    """How a prompt of `new` tokens after `past` cached ones is cut: into `count` chunks, the last of `last` tokens and
+    the others of `size`. An iteration takes up to `together` of its kind."""
 
     count: Any
     size: Any
@@ -91,8 +93,8 @@ def seconds(cost: IterationCost, rows: int, count: int) -> list[Any]:
 def prefill_seconds(
     deployment: Deployment, cut: Chunks, counts: list[Any], decodes: Any, keys: float
 ) -> tuple[list[Any], Any]:
-    """Seconds of a prompt's chunks from the first to the last, with some numbers of such prompts in its last iteration; and how much
-    longer that iteration is if the next prompt fills it."""
+    """Seconds of a prompt's chunks from the first to the last, with some numbers of such prompts in its last iteration;
+    and how much longer that iteration is if the next prompt fills it."""
     rows = len(cut.count)
     beside = {"decodes": decodes, "keys": keys} if numpy.any(decodes > 0) else {}
     before = cut.past + (cut.count - 1) * cut.size
@@ -126,8 +128,8 @@ def piecewise(knots: list[Any], values: list[Any]) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class DecodeSteps:
-    """Seconds of a decode step halfway through the outputs by the sequences in it, and by how much of itself it grows from the
-    first token to the last; `cost` has those of the whole batch as its first rows."""
+    """Seconds of a decode step halfway through the outputs by the sequences in it, and by how much of itself it grows
+    from the first token to the last; `cost` has those of the whole batch as its first rows."""
 
     curve: Callable[[Any], Any]
     growth: Any
@@ -146,9 +148,9 @@ def decode_steps(deployment: Deployment, batch: Any, prompt: int, output: int) -
 
 @dataclass(frozen=True)
 class Served:
-    """The steady state of many batches, how many sequences decode in each, and the chunks of their prompts. Where prompts run by
-    themselves, `packed` has numbers of them that are prefilled together, with the seconds: one, one on every data rank, and as many
-    as an iteration takes."""
+    """The steady state of many batches, how many sequences decode in each, and the chunks of their prompts. Where
+    prompts run by themselves, `packed` has numbers of them that are prefilled together, with the seconds: one, one on
+    every data rank, and as many as an iteration takes."""
 
     state: Steady
     decoding: Any
@@ -159,8 +161,9 @@ class Served:
 def served(
     deployment: Deployment, batch: Any, steps: DecodeSteps, new: int, past: int, output: int, per_token: Any = 1.0
 ) -> Served:
-    """The steady state of so many requests in flight on each deployment. First with prompts that meet nobody, then with as many
-    sequences beside them, and prompts together, as that gives. A token takes `per_token` of a step, with drafts."""
+    """The steady state of so many requests in flight on each deployment. First with prompts that meet nobody, then with
+    as many sequences beside them, and prompts together, as that gives. A token takes `per_token` of a step, with
+    drafts."""
     engine = deployment.engine
     limits, keys = engine.scheduling, new + past + output / 2
     habits = Habits(limits.ahead + (limits.poll - 1) / 2, limits.beside, steps.growth)

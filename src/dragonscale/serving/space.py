@@ -1,7 +1,8 @@
-"""Every way to serve a model that is worth looking at: slices of a chip, shardings, formats; of those what an engine runs.
+"""Every way to serve a model that is worth looking at: slices of a chip, shardings, formats; of those what an engine
+runs.
 
-A *lot* is a set of plans with one structure (the same formats and the same spread of the cache) on one kind of wiring, as
-arrays; each is costed in one call.
+A *lot* is a set of plans with one structure (the same formats and the same spread of the cache) on one kind of wiring,
+as arrays; each is costed in one call.
 """
 
 import math
@@ -31,8 +32,9 @@ u-p6e-gb200x36 and x72; 64 of 72 with two trays spare; 48 in LMSYS's decode on G
 
 @dataclass(frozen=True)
 class Lot:
-    """Plans that are costed together: `plan` holds arrays, `pieces` the slice of each. Under switches the wires of a group
-    do not depend on the size of the slice, so all slices of a chip go together; on a torus each slice has its own."""
+    """Plans that are costed together: `plan` holds arrays, `pieces` the slice of each. Under switches the wires of a
+    group do not depend on the size of the slice, so all slices of a chip go together; on a torus each slice has its
+    own."""
 
     pieces: tuple[Slice, ...]
     plan: ServingPlan
@@ -102,8 +104,8 @@ def _tiles(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
 
 
 def splits(model: Transformer, piece: Slice, engine: str = "generic") -> Iterator[ServingPlan]:
-    """Plans that use a whole slice and that an engine runs, without formats: `tensor`, `data` beside experts, `width` on
-    tori, and a pipeline where the slice is larger than what the fast network joins."""
+    """Plans that use a whole slice and that an engine runs, without formats: `tensor`, `data` beside experts, `width`
+    on tori, and a pipeline where the slice is larger than what the fast network joins."""
     row, sizes = rules(engine), divisible(model)
     return (plan for plan in _ways(row, sizes, piece) if legal_widths(row, piece.chip, sizes, plan))
 
@@ -128,7 +130,8 @@ def _ways(row: EngineLegality, sizes: Divisible, piece: Slice) -> Iterator[Servi
 
 
 def _dealt(tensor: int, data: int, pipe: int, experts: int, row: EngineLegality) -> Iterator[ServingPlan]:
-    """Plans by the ways that experts are dealt: over none of the ranks or all; beside `data` over all, or over `data` alone."""
+    """Plans by the ways that experts are dealt: over none of the ranks or all; beside `data` over all, or over `data`
+    alone."""
     world = data * tensor
     ways = {1, world} if data == 1 else {world, data} if row.expert == "divides" else {world}
     for expert in sorted(ways if experts else {1}):

@@ -1,8 +1,8 @@
 """Speculative decoding on a real deployment: what drafting and verifying cost there, how much to draft, when it hurts.
 
-Verifying k drafts is an iteration with k + 1 new tokens for every sequence: the weights and the cache are read once as for
-one token, the matmuls grow. While the batch is small that is almost free; towards the critical batch every draft that is
-rejected costs as much as a token. A deployment's plan may hold arrays: many at once.
+Verifying k drafts is an iteration with k + 1 new tokens for every sequence: the weights and the cache are read once as
+for one token, the matmuls grow. While the batch is small that is almost free; towards the critical batch every draft
+that is rejected costs as much as a token. A deployment's plan may hold arrays: many at once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,8 +25,8 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 @dataclass(frozen=True)
 class Draft:
     """Who drafts: a small `model` on the same chips, or heads of the model's own (multi-token modules, EAGLE) that take
-    `part` of a step of it for each draft. `acceptance` is the probability that a draft is right, the ones before it right, for
-    all of them or by position; `counts` are the numbers of drafts to choose from."""
+    `part` of a step of it for each draft. `acceptance` is the probability that a draft is right, the ones before it
+    right, for all of them or by position; `counts` are the numbers of drafts to choose from."""
 
     acceptance: Acceptance
     model: Transformer | None = None
@@ -39,7 +39,8 @@ class Draft:
 
 @dataclass(frozen=True)
 class Speculated:
-    """One loop of drafting and verifying: seconds of each, tokens it yields on average, and the plain step beside it."""
+    """One loop of drafting and verifying: seconds of each, tokens it yields on average, and the plain step beside it.
+    One loop of drafting and verifying: seconds of each, tokens it yields on average, and the plain step beside it."""
 
     drafts: int
     drafting: float
@@ -59,8 +60,8 @@ class Speculated:
 
 
 def head_part(model: Transformer, layers: float = 1.0) -> float:
-    """The part of a step that one multi-token head takes: its layers among the model's, and half as much for the model's own
-    head again.
+    """The part of a step that one multi-token head takes: its layers among the model's, and half as much for the
+    model's own head again.
 
     >>> from dragonscale.models import load_model
     >>> 0.015 < head_part(load_model("deepseek-v3")) < 0.05
@@ -78,8 +79,8 @@ def drafting_seconds(deployment: Deployment, draft: Draft, batch: Number, keys: 
 
 
 def loop_seconds(deployment: Deployment, draft: Draft, batch: Any, keys: Number, plain: Any) -> tuple[Any, Any]:
-    """Seconds per token with the best of the draft's counts, and that count, for many batches at once; `plain` is the step
-    without drafts."""
+    """Seconds per token with the best of the draft's counts, and that count, for many batches at once; `plain` is the
+    step without drafts."""
     each = drafting_seconds(deployment, draft, batch, keys, plain)
     times = []
     for count in draft.counts:

@@ -1,16 +1,18 @@
-"""What a replica does in a steady state: B requests in flight, each followed by another as soon as it ends (a closed loop).
+"""What a replica does in a steady state: B requests in flight, each followed by another as soon as it ends (a closed
+loop).
 
-A request passes the front end, waits for an iteration that takes it, is prefilled, and decodes its other O−1 tokens, while the
-prompts of the B−1 others come between its steps. With d the seconds of a decode step and p what a prompt adds to the
-iterations (its whole prefill where prompts run by themselves, the difference to a decode step where they run beside decoding)
+A request passes the front end, waits for an iteration that takes it, is prefilled, and decodes its other O−1 tokens,
+while the prompts of the B−1 others come between its steps. With d the seconds of a decode step and p what a prompt adds
+to the iterations (its whole prefill where prompts run by themselves, the difference to a decode step where they run
+beside decoding)
 
     TPOT  =  d  +  p · met/(O−1)                    met of the B−1 others' prompts are prefilled while it decodes
     TTFT  =  front + iteration under way + prompts before it + its own prefill
     B     =  requests/s · (TTFT + (O−1) · TPOT)     Little's law
 
-Prompts wait for those before them as in a network of one queue (prefill) and a delay (decoding, the front end), by its mean
-values: a request that arrives finds the prompts that the B−1 others have there (the arrival theorem), the first of them half
-done. One request meets nobody and pays no queue. Floats or arrays.
+Prompts wait for those before them as in a network of one queue (prefill) and a delay (decoding, the front end), by its
+mean values: a request that arrives finds the prompts that the B−1 others have there (the arrival theorem), the first of
+them half done. One request meets nobody and pays no queue. Floats or arrays.
 """
 
 from collections.abc import Callable
@@ -27,8 +29,9 @@ HALVINGS = (12, 12)
 
 @dataclass(frozen=True)
 class Steady:
-    """Seconds and rates of one replica with `batch` requests in flight. `prefill` is a prompt's own way through, `waiting` the
-    prompts before it, `under_way` the iteration it has to wait for, `met` the prompts of others that it meets while it decodes."""
+    """Seconds and rates of one replica with `batch` requests in flight. `prefill` is a prompt's own way through,
+    `waiting` the prompts before it, `under_way` the iteration it has to wait for, `met` the prompts of others that it
+    meets while it decodes."""
 
     batch: Number
     decode: Number
@@ -80,11 +83,11 @@ def steady_state(
 
 @dataclass(frozen=True)
 class PromptTimes:
-    """A prompt in the iterations of one replica: seconds of its way through beside those who decode, `by_count` of the prompts in
-    its iteration, and of the same while nobody decodes (`alone`). In its iterations those who decode get tokens that would have
-    taken `plain` seconds anyway. It takes `chunks` iterations, of the tokens that an iteration has room for `budgets`, and up to
-    `together` prompts share one. Where its last chunk leaves room, that of the next prompt `fills` the iteration, which takes so
-    much longer."""
+    """A prompt in the iterations of one replica: seconds of its way through beside those who decode, `by_count` of the
+    prompts in its iteration, and of the same while nobody decodes (`alone`). In its iterations those who decode get
+    tokens that would have taken `plain` seconds anyway. It takes `chunks` iterations, of the tokens that an iteration
+    has room for `budgets`, and up to `together` prompts share one. Where its last chunk leaves room, that of the next
+    prompt `fills` the iteration, which takes so much longer."""
 
     by_count: Callable[[Any], Any]
     alone: Any
@@ -105,8 +108,8 @@ class PromptTimes:
 
 @dataclass(frozen=True)
 class Habits:
-    """When an engine looks at what has come: `look` iterations after the end of the one under way. Prompts run `beside` decoding
-    sequences or stop them. While a sequence decodes its step grows by `growth` of itself."""
+    """When an engine looks at what has come: `look` iterations after the end of the one under way. Prompts run `beside`
+    decoding sequences or stop them. While a sequence decodes its step grows by `growth` of itself."""
 
     look: float
     beside: bool
@@ -115,8 +118,8 @@ class Habits:
 
 @dataclass(frozen=True)
 class Balance:
-    """A steady state, how many sequences decode in it at a time, how many prompts come during one iteration, and how many of the
-    others decode while nobody is prefilled."""
+    """A steady state, how many sequences decode in it at a time, how many prompts come during one iteration, and how
+    many of the others decode while nobody is prefilled."""
 
     state: Steady
     decoding: Any
@@ -128,9 +131,15 @@ _NONE = Steady(*[0.0] * 10)
 
 
 def closed_loop(
-    batch: Any, decode: Callable[[Any], Any], prompt: PromptTimes, output: float, front: float, habits: Habits,
-    halvings: tuple[int, ...] = HALVINGS, guess: Balance | None = None,
-) -> Balance:  # fmt: skip
+    batch: Any,
+    decode: Callable[[Any], Any],
+    prompt: PromptTimes,
+    output: float,
+    front: float,
+    habits: Habits,
+    halvings: tuple[int, ...] = HALVINGS,
+    guess: Balance | None = None,
+) -> Balance:
     """The steady state of so many clients. `decode` gives the seconds of a step by the sequences in it."""
     steps, single, full = output - 1.0, decode(numpy.ones_like(batch)), decode(batch)
     least = front + numpy.minimum(prompt.by_count(1.0), prompt.alone) + steps * numpy.minimum(single, full)
@@ -150,8 +159,8 @@ def closed_loop(
 
 
 def _full(batch: Any, prompt: PromptTimes, output: float, front: float, found: Balance) -> Balance:
-    """Where there is always a prompt to prefill beside those who decode: every iteration has as much of prompts as it has room for,
-    and the rest of the clients wait."""
+    """Where there is always a prompt to prefill beside those who decode: every iteration has as much of prompts as it
+    has room for, and the rest of the clients wait."""
     state, each, steps = found.state, prompt.full_s, output - 1.0
     iteration = each / prompt.budgets
     prefill = prompt.by_count(prompt.together)
@@ -164,10 +173,17 @@ def _full(batch: Any, prompt: PromptTimes, output: float, front: float, found: B
 
 
 def _at_rate(
-    rate: Any, batch: Any, decode: Callable[[Any], Any], prompt: PromptTimes, output: float, front: float, habits: Habits,
+    rate: Any,
+    batch: Any,
+    decode: Callable[[Any], Any],
+    prompt: PromptTimes,
+    output: float,
+    front: float,
+    habits: Habits,
     last: Balance,
-) -> Balance:  # fmt: skip
-    """The latencies of requests of which so many come each second, from a guess of how many decode and come together."""
+) -> Balance:
+    """The latencies of requests of which so many come each second, from a guess of how many decode and come together.
+    The latencies of requests of which so many come each second, from a guess of how many decode and come together."""
     steps, others = output - 1.0, rate * (batch - 1) / batch
     coming = (
         last.coming * prompt.chunks
@@ -197,8 +213,9 @@ def _at_rate(
 
 @dataclass(frozen=True)
 class _Waiting:
-    """What a request waits for: the `queue` of prompts before it, the iteration `under_way`. In its `window` between two requests
-    others end, and of their prompts `front_work` seconds pass before it is even there; `coming` prompts come in one iteration, and `behind` it wait so many."""
+    """What a request waits for: the `queue` of prompts before it, the iteration `under_way`. In its `window` between
+    two requests others end, and of their prompts `front_work` seconds pass before it is even there; `coming` prompts
+    come in one iteration, and `behind` it wait so many."""
 
     queue: Any
     under_way: Any
@@ -210,14 +227,22 @@ class _Waiting:
 
 
 def _waiting(
-    others: Any, ending: Any, batch: Any, step: Any, whole: Any, added: Any, mean: Any, prompt: PromptTimes, front: float,
+    others: Any,
+    ending: Any,
+    batch: Any,
+    step: Any,
+    whole: Any,
+    added: Any,
+    mean: Any,
+    prompt: PromptTimes,
+    front: float,
     habits: Habits,
-) -> _Waiting:  # fmt: skip
-    """Requests end while others decode, and the next ones are there after the front end's time. A prompt that finds the replica
-    decoding begins a busy period; the requests that ended in the window before are prefilled after it, and so are those that end
-    beside it. With a window longer than a prefill arrivals are as good as random (M/D/1); with none, and prompts that stop all
-    decoding, nobody ever waits. Where several prompts share an iteration few wait for a second one (a bulk queue, after
-    Sakasegawa's M/M/c)."""
+) -> _Waiting:
+    """Requests end while others decode, and the next ones are there after the front end's time. A prompt that finds the
+    replica decoding begins a busy period; the requests that ended in the window before are prefilled after it, and so
+    are those that end beside it. With a window longer than a prefill arrivals are as good as random (M/D/1); with none,
+    and prompts that stop all decoding, nobody ever waits. Where several prompts share an iteration few wait for a
+    second one (a bulk queue, after Sakasegawa's M/M/c)."""
     beside = 1.0 if habits.beside else 0.0
     window = front + (0.5 + habits.look) * step
     within = numpy.minimum(
@@ -268,8 +293,8 @@ def _within(value: Any, low: float, high: float) -> Any:
 
 
 def _phase(steps: Any, growth: Any) -> Any:
-    """The part of a step that is left after so many steps, the next request of a client coming a fixed time after a step's end;
-    the mean while steps grow by `growth` of themselves."""
+    """The part of a step that is left after so many steps, the next request of a client coming a fixed time after a
+    step's end; the mean while steps grow by `growth` of themselves."""
 
     def sawtooth(at: Any) -> Any:
         whole = numpy.floor(at)

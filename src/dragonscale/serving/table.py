@@ -1,11 +1,11 @@
 """Iterations of one deployment, tabulated: the planner's cost function at the pace of a simulator.
 
 An iteration is matmuls over all its new tokens, attention of its decoding sequences, attention of its prompts, the head
-and the host. Each part depends on one, two or three numbers, and is computed once on a grid by `iteration_cost`; between
-knots it is linear. Where the cost function is smooth the grid is coarse, where it has steps (tiles of the matmuls) it
-is fine, so a tabulated step differs from the computed one by well under a percent. Grids reach as far as all data ranks of
-a replica together can be asked for, and end with a knot far beyond, so that what is asked further out follows the average
-growth and not the last tile's.
+and the host. Each part depends on one, two or three numbers, and is computed once on a grid by `iteration_cost`;
+between knots it is linear. Where the cost function is smooth the grid is coarse, where it has steps (tiles of the
+matmuls) it is fine, so a tabulated step differs from the computed one by well under a percent. Grids reach as far as
+all data ranks of a replica together can be asked for, and end with a knot far beyond, so that what is asked further out
+follows the average growth and not the last tile's.
 """
 
 import math
@@ -158,8 +158,9 @@ class StepTable:
         return self._advance(decodes, cached, 1 << 60, seconds, queries)[0] if decodes > 0 and seconds > 0 else 0
 
     def _advance(self, decodes: int, cached: float, most: int, seconds: float, queries: int) -> tuple[int, float]:
-        """The steps that are done before either `most` of them or `seconds` are over, and how long they take. Between two knots
-        of the attention's line a step grows by the same amount each time, so a stretch is a sum of an arithmetic series."""
+        """The steps that are done before either `most` of them or `seconds` are over, and how long they take. Between
+        two knots of the attention's line a step grows by the same amount each time, so a stretch is a sum of an
+        arithmetic series."""
         fixed, floor, line, scale = self._pure(decodes, queries)
         knots, values = line.knots, line.values
         at, done, total = cached / decodes, 0, 0.0
@@ -240,8 +241,8 @@ def _far(knots: list[float]) -> list[float]:
 
 
 def _token_knots(most: int, ranks: int = 1) -> Any:
-    """Numbers of tokens up to `most` on each rank: one by one, then on both sides of the edges of tiles, of all tokens and of each
-    rank's, then in wide steps."""
+    """Numbers of tokens up to `most` on each rank: one by one, then on both sides of the edges of tiles, of all tokens
+    and of each rank's, then in wide steps."""
     tiles = 64 * ranks  # a tile's rows on every rank; the first edge that is beyond the tokens taken one by one
     edges = {
         *range(EVERY, min(most, FINE) + 64, 64),

@@ -1,7 +1,7 @@
 """Whether the experts of a plan are of shapes that their kernels were timed with.
 
-The constants of a grouped matmul are fitted on experts of so many columns a chip. Its model counts tiles and bytes, which carries over
-to other shapes, but a library may take another kernel there: a plan outside the range says so.
+The constants of a grouped matmul are fitted on experts of so many columns a chip. Its model counts tiles and bytes,
+which carries over to other shapes, but a library may take another kernel there: a plan outside the range says so.
 """
 
 from dragonscale.serving.deployment import Deployment
@@ -10,7 +10,8 @@ from dragonscale.serving.kernel_lines import expert_kernels
 
 
 def untimed_experts(deployment: Deployment) -> str:
-    """A sentence where experts have fewer or more columns on a chip than any that their kernel was timed with; else empty.
+    """A sentence where experts have fewer or more columns on a chip than any that their kernel was timed with; else
+    empty.
 
     >>> from dragonscale.serving.deployment import deploy
     >>> untimed_experts(deploy("gpt-oss-120b", "h200:4", "tensor=4,weights=mxfp4", "vllm"))
@@ -33,6 +34,7 @@ def untimed_experts(deployment: Deployment) -> str:
     timed = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     has = " and ".join(f"{size:,}" for size in outside)
     return (
-        f"Experts in {deployment.plan.weights} were timed with {timed} columns a chip on {deployment.kernels.name}, and this plan has {has}: "
+        f"Experts in {deployment.plan.weights} were timed with {timed} columns a chip on "
+        f"{deployment.kernels.name}, and this plan has {has}: "
         "their time is extrapolated."
     )

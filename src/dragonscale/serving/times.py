@@ -16,12 +16,13 @@ class StepTimes(Protocol):
     """Seconds of an engine's iterations on one replica."""
 
     def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
-        """One iteration: `decodes` sequences that hold `cached` tokens in all get `queries` tokens each (one, or the drafts
-        to verify and one), and `pieces` of prompts are prefilled beside them."""
+        """One iteration: `decodes` sequences that hold `cached` tokens in all get `queries` tokens each (one, or the
+        drafts to verify and one), and `pieces` of prompts are prefilled beside them."""
         ...
 
     def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
-        """`steps` iterations of pure decoding one after the other, in which every sequence grows by one token a step."""
+        """`steps` iterations of pure decoding one after the other, in which every sequence grows by one token a step.
+        `steps` iterations of pure decoding one after the other, in which every sequence grows by one token a step."""
         ...
 
     def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:

@@ -7,7 +7,22 @@ from dragonscale.sharding.mesh import Mesh, make_mesh, natural_mesh, parse_mesh
 from dragonscale.sharding.reshard import Step, reshard
 
 __all__ = [
-    "Mesh", "Step", "Strategy", "backward", "block_of", "book_case", "collectives", "derive", "local_bytes",
-    "local_shape", "make_mesh", "natural_mesh", "parse_mesh", "passes", "replicated_over", "reshard", "strategies",
+    "Mesh",
+    "Step",
+    "Strategy",
+    "backward",
+    "block_of",
+    "book_case",
+    "collectives",
+    "derive",
+    "local_bytes",
+    "local_shape",
+    "make_mesh",
+    "natural_mesh",
+    "parse_mesh",
+    "passes",
+    "replicated_over",
+    "reshard",
+    "strategies",
     "total_bytes",
-]  # fmt: skip
+]

@@ -1,7 +1,7 @@
 """A mesh: named axes laid over real chips, and the wires that each set of axes gets.
 
-On a torus a mesh axis takes one or more whole hardware axes where the sizes allow it (`X=16, Y=4` on a 4x4x4 cube gives X
-two axes and twice the bandwidth); otherwise axes share a hardware axis, the faster one as a line inside the other's
+On a torus a mesh axis takes one or more whole hardware axes where the sizes allow it (`X=16, Y=4` on a 4x4x4 cube gives
+X two axes and twice the bandwidth); otherwise axes share a hardware axis, the faster one as a line inside the other's
 ring. Under switches and across pods the last axis is the innermost, as in JAX. A mesh without a slice is ideal: on a
 torus every axis is a full ring of its own, which is the book's default assumption.
 """

@@ -1,9 +1,9 @@
 """From one layout of an array to another, in collectives.
 
-Five moves cover everything. A *slice* drops part of a copy and is free. An *all_gather* removes axes from a dim (only its
-minor ones: the blocks must be neighbours). An *all_to_all* moves an axis from one dim to another. A *permute* sends
-whole blocks to other chips, which reorders axes (`I_XY` to `I_YX`) or exchanges equal ones (`I_X` to `I_Y`). Partial sums
-become whole by an *all_reduce*, or by a *reduce_scatter* where the result may be split over the same axes.
+Five moves cover everything. A *slice* drops part of a copy and is free. An *all_gather* removes axes from a dim (only
+its minor ones: the blocks must be neighbours). An *all_to_all* moves an axis from one dim to another. A *permute* sends
+whole blocks to other chips, which reorders axes (`I_XY` to `I_YX`) or exchanges equal ones (`I_X` to `I_Y`). Partial
+sums become whole by an *all_reduce*, or by a *reduce_scatter* where the result may be split over the same axes.
 
 >>> from dragonscale.notation import parse_array
 >>> mesh = Mesh({"X": 4, "Y": 8})
@@ -66,8 +66,8 @@ class _Walk:
 def reshard(source: Array, target: Array, mesh: Mesh, prefer: str = "move") -> tuple[Step, ...]:
     """The moves from `source` to the layout of `target`.
 
-    `prefer="move"` exchanges and sends axes where it can; `prefer="gather"` gathers and slices, sends only to finish, and
-    makes partial sums whole before slicing them, which some compilers choose for small arrays. A walk of several
+    `prefer="move"` exchanges and sends axes where it can; `prefer="gather"` gathers and slices, sends only to finish,
+    and makes partial sums whole before slicing them, which some compilers choose for small arrays. A walk of several
     collectives that prefers moving falls back on gathering where that sends less.
     """
     for axis in target.partial:
@@ -129,15 +129,16 @@ def _slice(walk: _Walk) -> bool:
 
 
 def _permute(walk: _Walk) -> bool:
-    """Finish in one send, if every chip's wanted block lies within a block that some chip holds: each dim is split into as
-    many parts as it should be, or into a divisor of them (then only the wanted part of a block is sent)."""
+    """Finish in one send, if every chip's wanted block lies within a block that some chip holds: each dim is split into
+    as many parts as it should be, or into a divisor of them (then only the wanted part of a block is sent)."""
     if any(not _divides(walk.now[dim], axes, walk.mesh) for dim, axes in walk.target.items()):
         return False
     return _send(walk, walk.target)
 
 
 def _divides(now: tuple[str, ...], wanted: tuple[str, ...], mesh: Mesh) -> bool:
-    """Whether blocks split over `wanted` lie within blocks split over `now`, whatever the sizes of the axes they share."""
+    """Whether blocks split over `wanted` lie within blocks split over `now`, whatever the sizes of the axes they share.
+    Whether blocks split over `wanted` lie within blocks split over `now`, whatever the sizes of the axes they share."""
     parts, whole = (mesh.size(*set(one) - set(other)) for one, other in ((now, wanted), (wanted, now)))
     if isinstance(parts, int) and isinstance(whole, int):
         return whole % parts == 0
@@ -145,8 +146,8 @@ def _divides(now: tuple[str, ...], wanted: tuple[str, ...], mesh: Mesh) -> bool:
 
 
 def _exchange(walk: _Walk) -> bool:
-    """Move a dim's minor axes to the dim that wants them next, in the order it wants; failing that, the last axis to the
-    dim that wants it at all, to be put in order later."""
+    """Move a dim's minor axes to the dim that wants them next, in the order it wants; failing that, the last axis to
+    the dim that wants it at all, to be put in order later."""
     loose = [(dim, held) for dim, held in walk.now.items() if held and not walk.in_place(dim)]
     for dim, held in loose:
         for count in range(len(held), 0, -1):
@@ -178,8 +179,8 @@ def _reorder(walk: _Walk) -> bool:
 
 
 def _swap(walk: _Walk) -> bool:
-    """One send after which only gathers remain: every wanted axis in its place, and unwanted axes of the same sizes where
-    blocks are still to be gathered."""
+    """One send after which only gathers remain: every wanted axis in its place, and unwanted axes of the same sizes
+    where blocks are still to be gathered."""
     sizes = walk.mesh.size
     wanted = [axis for axes in walk.target.values() for axis in axes]
     spare = [axis for axis in walk.array.axes if axis not in wanted]

@@ -21,7 +21,7 @@ from dragonscale.sheets.sheet import (
     facts,
     records,
     table,
-)  # fmt: skip
+)
 
 __all__ = [
     "BarPart",
@@ -39,4 +39,4 @@ __all__ = [
     "facts",
     "records",
     "table",
-]  # fmt: skip
+]

@@ -13,9 +13,16 @@ from typing import Any
 CHOICES = ("auto", "always", "never")
 _RESET = "\x1b[0m"
 _TONES = {
-    "title": "1", "label": "2", "head": "2", "key": "1", "good": "32", "warn": "33", "bad": "31", "dim": "2",
+    "title": "1",
+    "label": "2",
+    "head": "2",
+    "key": "1",
+    "good": "32",
+    "warn": "33",
+    "bad": "31",
+    "dim": "2",
     "code": "36",
-}  # fmt: skip
+}
 PALETTE = (33, 208, 36, 170, 178, 74, 166, 102, 245)
 """Blue, orange, green, pink, yellow, sky, vermilion, greys: told apart by the colour-blind too."""
 _CODE = re.compile(r"`([^`\n]+)`")

@@ -19,7 +19,7 @@ from dragonscale.sheets.sheet import (
     StackedBar,
     Title,
     Verbatim,
-)  # fmt: skip
+)
 
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#56b4e9", "#d55e00", "#7f7f7f", "#bdbdbd")
 """Okabe and Ito's colours (jfly.uni-koeln.de/color), told apart by the colour-blind too."""
@@ -79,7 +79,10 @@ def _colour(place: int) -> str:
 def _stack(one: StackedBar) -> str:
     scale = max(one.total, sum(part.value for part in one.parts)) or 1.0
     spans = "".join(
-        f'<span style="width:{100 * part.value / scale:.2f}%;background:{_colour(place)}" title="{escape(_told(part))}"></span>'
+        (
+            f'<span style="width:{100 * part.value / scale:.2f}%;background:{_colour(place)}" '
+            f'title="{escape(_told(part))}"></span>'
+        )
         for place, part in enumerate(one.parts)
     )
     head = f'<p>{_text(one.label)} <span class="{one.tone}">{_text(one.text)}</span></p>'
@@ -108,6 +111,9 @@ def _table(one: Grid) -> str:
 def _cell(value: Any, column: Column) -> str:
     if column.bar:
         share = 100 * max(0.0, min(1.0, value or 0.0))
-        return f'<td><div class="bar" style="width:10em"><span style="width:{share:.1f}%;background:{_colour(0)}"></span></div></td>'
+        return (
+            '<td><div class="bar" style="width:10em"><span '
+            f'style="width:{share:.1f}%;background:{_colour(0)}"></span></div></td>'
+        )
     shown = "–" if value is None else f"{value:,}" if isinstance(value, int) else value
     return f'<td class="{("right " * column.right + column.tone).strip()}">{_text(shown)}</td>'

@@ -24,7 +24,7 @@ from dragonscale.sheets.sheet import (
     StackedBar,
     Title,
     Verbatim,
-)  # fmt: skip
+)
 
 NARROWEST, USUAL, WIDEST = 60, 80, 200
 READABLE = 110
@@ -83,11 +83,15 @@ def wrapped(text: str, width: int, start: str = "", indent: str = "") -> str:
     what a line goes on with is set in further than the line."""
     lines = [
         textwrap.fill(
-            line, min(width, READABLE), initial_indent=start if not place else indent,
-            subsequent_indent=indent + _further(line), break_long_words=False, break_on_hyphens=False,
+            line,
+            min(width, READABLE),
+            initial_indent=start if not place else indent,
+            subsequent_indent=indent + _further(line),
+            break_long_words=False,
+            break_on_hyphens=False,
         )
         for place, line in enumerate(text.split("\n"))
-    ]  # fmt: skip
+    ]
     return "\n".join(lines)
 
 

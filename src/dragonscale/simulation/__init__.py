@@ -17,7 +17,7 @@ from dragonscale.simulation.distributions import (
     Lognormal,
     Poisson,
     Uniform,
-)  # fmt: skip
+)
 from dragonscale.simulation.fleet import Autoscale, Failure, Fleet, Pool
 from dragonscale.simulation.histogram import Estimate, Histogram, Summary
 from dragonscale.simulation.linear import LinearTimes
@@ -66,4 +66,4 @@ __all__ = [
     "simulate",
     "trace_format",
     "trace_lengths",
-]  # fmt: skip
+]

@@ -1,9 +1,10 @@
-"""Whether a fleet keeps up: what came and what ended over the second half of a run's arrivals, and the trend of the backlog.
+"""Whether a fleet keeps up: what came and what ended over the second half of a run's arrivals, and the trend of the
+backlog.
 
-A fleet that keeps up has a backlog (requests that came and have not ended) that wanders about some number; one that does
-not has a backlog that grows by what comes beyond what it serves. The first half is left out: batches fill, caches warm
-and autoscaled fleets grow in it. Where the second half is shorter than a request takes, the backlog grows for everyone
-and only the queue tells; what is served is then told by the whole run, to its last departure.
+A fleet that keeps up has a backlog (requests that came and have not ended) that wanders about some number; one that
+does not has a backlog that grows by what comes beyond what it serves. The first half is left out: batches fill, caches
+warm and autoscaled fleets grow in it. Where the second half is shorter than a request takes, the backlog grows for
+everyone and only the queue tells; what is served is then told by the whole run, to its last departure.
 """
 
 import math
@@ -23,8 +24,8 @@ FEWEST = 8
 
 @dataclass(frozen=True)
 class Backlog:
-    """The second half of a run's arrivals: what came, what ended and by how much the backlog grew each second; `backlog` and
-    `waiting` are requests when the last came."""
+    """The second half of a run's arrivals: what came, what ended and by how much the backlog grew each second;
+    `backlog` and `waiting` are requests when the last came."""
 
     arrived_per_s: float
     served_per_s: float
@@ -35,8 +36,8 @@ class Backlog:
 
 
 def load_of(result: SimulationResult, scaled: bool = False) -> Backlog | None:
-    """What the books of a run say; None of a run with too few arrivals, or with all of them at once. Where a fleet is scaled
-    what is under way changes with its replicas, and only the queue tells."""
+    """What the books of a run say; None of a run with too few arrivals, or with all of them at once. Where a fleet is
+    scaled what is under way changes with its replicas, and only the queue tells."""
     late = result.checkpoints[len(result.checkpoints) // 2 :]
     if len(late) < FEWEST:
         return None
@@ -68,8 +69,8 @@ def _slope(points: Sequence[Checkpoint], settled: bool) -> float:
 
 
 def saturated_per_s(result: SimulationResult) -> float | None:
-    """Requests that end each second while others wait for every replica: the most that the fleet serves. None where requests
-    hardly ever waited. The first eighth, in which batches fill, is left out."""
+    """Requests that end each second while others wait for every replica: the most that the fleet serves. None where
+    requests hardly ever waited. The first eighth, in which batches fill, is left out."""
     skipped = len(result.departures) // 8
     waited = [one for one in result.departures[skipped:] if one.waiting >= len(result.replicas)]
     if len(waited) < FEWEST or waited[-1].seconds <= waited[0].seconds:

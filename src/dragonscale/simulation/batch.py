@@ -42,8 +42,8 @@ class Batch:
         return self.offset + self.pace * self.step
 
     def seconds(self, steps: int) -> float:
-        """Time of the next steps. With speculation a member grows by more than a token, so the steps are priced at their
-        mean cache, which is exact as long as a step's time is linear in it."""
+        """Time of the next steps. With speculation a member grows by more than a token, so the steps are priced at
+        their mean cache, which is exact as long as a step's time is linear in it."""
         decodes = len(self.members)
         if not self.draft:
             return self.times.run(decodes, self.offset + self.pace * self.step, steps)

@@ -1,4 +1,5 @@
-"""Replicas of a planned deployment: the planner's step times, its memory and its engine's habits, as a simulator's pool."""
+"""Replicas of a planned deployment: the planner's step times, its memory and its engine's habits, as a simulator's
+pool."""
 
 from typing import Any
 
@@ -17,8 +18,8 @@ from dragonscale.simulation.scheduler import Scheduler
 def scheduler_of(
     engine: Engine, data: int = 1, draft: int = 0, acceptance: Acceptance = 0.0, stages: int = 1
 ) -> Scheduler:
-    """The scheduler of an engine; `data` ranks each have its sequences and tokens, and of a pipeline's `stages` each has a part of
-    the batch under way, with a token budget of its own."""
+    """The scheduler of an engine; `data` ranks each have its sequences and tokens, and of a pipeline's `stages` each
+    has a part of the batch under way, with a token budget of its own."""
     return Scheduler(
         kind=engine.scheduling.scheduler,
         sequences=engine.scheduling.max_sequences * data,
@@ -35,22 +36,29 @@ def scheduler_of(
 
 
 def cache_tokens(deployment: Deployment, longest: int) -> int:
-    """Tokens that the cache of one replica holds. A state of fixed size counts as so many tokens of the longest request."""
+    """Tokens that the cache of one replica holds. A state of fixed size counts as so many tokens of the longest
+    request."""
     room: Capacity = capacity(deployment)
     if not bool(numpy.all(room.fits)):
         missing = float(numpy.ravel(-room.cache)[0]) / 1e9
         raise Infeasible(
-            f"{deployment.model.name} does not fit on {deployment.piece} as {deployment.plan}: {missing:.1f} GB a chip are missing."
+            f"{deployment.model.name} does not fit on {deployment.piece} as {deployment.plan}: {missing:.1f} GB a "
+            "chip are missing."
         )
     sequences = float(numpy.ravel(room.cache / (longest * room.per_token + room.fixed))[0])
     return int(sequences * longest)
 
 
 def pool_for(
-    deployment: Deployment, longest: int, replicas: int = 1, draft: int = 0,
-    acceptance: Acceptance = 0.0, draft_part: float = 0.0, drafter: Deployment | None = None,
+    deployment: Deployment,
+    longest: int,
+    replicas: int = 1,
+    draft: int = 0,
+    acceptance: Acceptance = 0.0,
+    draft_part: float = 0.0,
+    drafter: Deployment | None = None,
     **more: Any,
-) -> Pool:  # fmt: skip
+) -> Pool:
     """Replicas of a deployment for requests of up to `longest` tokens; `more` goes to `Pool` (router, autoscale …)."""
     small = StepTable(drafter, longest=longest) if drafter is not None else None
     table = StepTable(deployment, longest=longest, drafter=small, draft_part=draft_part)

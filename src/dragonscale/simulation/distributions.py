@@ -5,8 +5,8 @@
 - `Diurnal`: Poisson whose rate swings as a sine by `swing` around its mean, once a `period_s` (thinned from the peak).
 - `AtOnce`: everything at time 0, as offline work.
 
-Times and lengths are endless streams, drawn in blocks of a few thousand, so that drawing costs next to nothing and memory
-does not depend on how many are drawn.
+Times and lengths are endless streams, drawn in blocks of a few thousand, so that drawing costs next to nothing and
+memory does not depend on how many are drawn.
 
 >>> import itertools, numpy
 >>> list(itertools.islice(Fixed(128).draw(numpy.random.default_rng(0)), 3))
@@ -139,8 +139,8 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Every length from `least` to `most` is as likely. vLLM's benchmark with `--random-range-ratio r` of the older kind
-    draws from r * L to L: `Uniform.below(L, r)`."""
+    """Every length from `least` to `most` is as likely. vLLM's benchmark with `--random-range-ratio r` of the older
+    kind draws from r * L to L: `Uniform.below(L, r)`."""
 
     least: int
     most: int

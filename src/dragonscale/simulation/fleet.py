@@ -1,7 +1,7 @@
 """A fleet: pools of equal replicas behind a router, what may happen to them, and how they are scaled.
 
-One pool does everything, unless the fleet has a `prefill` pool: then prompts are prefilled there and their caches are sent
-to the main pool, which decodes (disaggregation).
+One pool does everything, unless the fleet has a `prefill` pool: then prompts are prefilled there and their caches are
+sent to the main pool, which decodes (disaggregation).
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +30,8 @@ class Autoscale:
             raise InputError(f"Autoscaling from {self.least} replicas is not possible; at least 1 stays up.")
         if self.least > self.most:
             raise InputError(
-                f"Autoscaling from {self.least} to {self.most} replicas: the least comes first, as in {self.most}..{self.least}."
+                f"Autoscaling from {self.least} to {self.most} replicas: the least comes first, as in "
+                f"{self.most}..{self.least}."
             )
         if self.target <= 0 or self.startup_s < 0 or self.every_s <= 0:
             raise InputError(
@@ -40,9 +41,9 @@ class Autoscale:
 
 @dataclass(frozen=True)
 class Pool:
-    """Equal replicas. `kv_tokens` is what the cache of one replica holds. With `share_prefixes` leading blocks of prompts
-    are kept and reused; what falls out of the cache goes to a host tier of `host_tokens`, if there is one, and is
-    loaded back at `host_tokens_per_s`."""
+    """Equal replicas. `kv_tokens` is what the cache of one replica holds. With `share_prefixes` leading blocks of
+    prompts are kept and reused; what falls out of the cache goes to a host tier of `host_tokens`, if there is one, and
+    is loaded back at `host_tokens_per_s`."""
 
     times: StepTimes
     kv_tokens: int
@@ -94,7 +95,8 @@ class Failure:
 @dataclass(frozen=True)
 class Fleet:
     """What serves. `overhead_s` passes between a request's arrival and its engine's knowing of it (network, tokenizer);
-    no more than `queue_limit` requests may wait in the fleet, others are refused, as are those of more than `context` tokens."""
+    no more than `queue_limit` requests may wait in the fleet, others are refused, as are those of more than `context`
+    tokens."""
 
     pool: Pool
     prefill: Pool | None = None

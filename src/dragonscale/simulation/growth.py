@@ -1,8 +1,8 @@
 """When decoding sequences need their next pages.
 
-A sequence that gains one token a step needs a page every `page` steps, so the batch is summed up by the remainder of the
-steps at which its members do: pages over any number of steps cost no look at a single sequence. With speculation each
-sequence has its own pace, and a heap holds the step of everyone's next page.
+A sequence that gains one token a step needs a page every `page` steps, so the batch is summed up by the remainder of
+the steps at which its members do: pages over any number of steps cost no look at a single sequence. With speculation
+each sequence has its own pace, and a heap holds the step of everyone's next page.
 """
 
 import heapq

@@ -1,10 +1,10 @@
 """Distributions of unbounded streams in bounded memory, with confidence intervals.
 
-Values fall into buckets whose bounds grow by one percent, so a percentile is right to half a percent and a mean is exact.
-Waiting times of neighbouring requests resemble each other, so the error of a mean cannot be read from their spread.
-The stream is therefore cut into 16 to 32 batches of equal weight (when there are 32 they are joined in pairs); batches
-are nearly independent, and the spread of their means and percentiles gives the intervals (batch means, Student's t,
-95%). A percentile's interval is centred on the whole stream's value.
+Values fall into buckets whose bounds grow by one percent, so a percentile is right to half a percent and a mean is
+exact. Waiting times of neighbouring requests resemble each other, so the error of a mean cannot be read from their
+spread. The stream is therefore cut into 16 to 32 batches of equal weight (when there are 32 they are joined in pairs);
+batches are nearly independent, and the spread of their means and percentiles gives the intervals (batch means,
+Student's t, 95%). A percentile's interval is centred on the whole stream's value.
 
 >>> times = Histogram()
 >>> for value in (1.0, 2.0, 3.0, 4.0):

@@ -1,8 +1,9 @@
-"""Step times that are linear in what an iteration does: a roofline in four numbers, for tests, benchmarks and first looks.
+"""Step times that are linear in what an iteration does: a roofline in four numbers, for tests, benchmarks and first
+looks.
 
-An iteration takes `fixed_s` (weights, launches) and so much for every decoding sequence, for every cached token they read,
-and for every prompt token. A run of steps has a closed form, since the cache grows by one token a sequence and step:
-fixed and cached terms sum to n * (a + c * (cached + decodes * (n - 1) / 2)).
+An iteration takes `fixed_s` (weights, launches) and so much for every decoding sequence, for every cached token they
+read, and for every prompt token. A run of steps has a closed form, since the cache grows by one token a sequence and
+step: fixed and cached terms sum to n * (a + c * (cached + decodes * (n - 1) / 2)).
 
 >>> times = LinearTimes(0.02, 1e-5, 1e-8, 5e-5)
 >>> round(times.run(64, 64 * 2048, 100), 6), round(sum(times.step(64, 64 * (2048 + i)) for i in range(100)), 6)
@@ -40,7 +41,8 @@ class LinearTimes:
         return steps * first + self.cached_s * decodes * (steps * (steps - 1) // 2)
 
     def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:
-        """The most iterations that end within a time: the root of a parabola, set right by a step if rounding wants it."""
+        """The most iterations that end within a time: the root of a parabola, set right by a step if rounding wants it.
+        The most iterations that end within a time: the root of a parabola, set right by a step if rounding wants it."""
         first = self.fixed_s + self.decode_s * decodes * queries + self.cached_s * cached
         grow = self.cached_s * decodes
         line = first - grow / 2

@@ -8,10 +8,11 @@ from dragonscale.errors import InputError
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """`warmup` and `cooldown` are the shares of the requests, by order of arrival, at the beginning and the end of a run
-    that leave no latency behind. `ttft_s` and `tpot_s` are the targets that goodput counts. A run stops at `until_s`
-    with whatever is unfinished. `keep` keeps every request's story; `events` bounds those of the Perfetto trace, which
-    begins at `events_from_s`; `watch` says of how many replicas it is kept what each does over time. With `leap` off every decode step is an event of its own: the same results, slowly."""
+    """`warmup` and `cooldown` are the shares of the requests, by order of arrival, at the beginning and the end of a
+    run that leave no latency behind. `ttft_s` and `tpot_s` are the targets that goodput counts. A run stops at
+    `until_s` with whatever is unfinished. `keep` keeps every request's story; `events` bounds those of the Perfetto
+    trace, which begins at `events_from_s`; `watch` says of how many replicas it is kept what each does over time. With
+    `leap` off every decode step is an event of its own: the same results, slowly."""
 
     seed: int = 0
     warmup: float = 0.0

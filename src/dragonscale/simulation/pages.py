@@ -1,10 +1,10 @@
 """The paged cache of one replica, with shared prefixes and a host tier behind it.
 
-A page is private to a sequence, part of a block that sequences share, part of a block that nobody uses any more (kept in
-the hope that somebody will), or free. Blocks are named by themselves and all before them, so the radix tree of prefixes
-is a plain dictionary: a prompt's hits are the leading run of its blocks that are present. Whoever holds a block holds
-those before it, and releases the deepest first; so the least recently used unheld block is always a leaf, and eviction
-never cuts a path in the middle.
+A page is private to a sequence, part of a block that sequences share, part of a block that nobody uses any more (kept
+in the hope that somebody will), or free. Blocks are named by themselves and all before them, so the radix tree of
+prefixes is a plain dictionary: a prompt's hits are the leading run of its blocks that are present. Whoever holds a
+block holds those before it, and releases the deepest first; so the least recently used unheld block is always a leaf,
+and eviction never cuts a path in the middle.
 
 Only whole pages are shared: a block of 500 tokens shares 31 pages of 16.
 """
@@ -114,7 +114,8 @@ class Pages:
             sequence.held += 1
 
     def release(self, sequence: Sequence, grown: int) -> None:
-        """A sequence leaves: its own pages, `grown` of them taken since it was admitted, are free, its blocks unused."""
+        """A sequence leaves: its own pages, `grown` of them taken since it was admitted, are free, its blocks unused.
+        A sequence leaves: its own pages, `grown` of them taken since it was admitted, are free, its blocks unused."""
         request = sequence.request
         self.private -= sequence.private + grown
         for block in range(sequence.held - 1, -1, -1):

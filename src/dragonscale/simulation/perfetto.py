@@ -39,11 +39,16 @@ class RequestRecorder:
         self.seen.add(index)
         self.events.append(
             {
-                "name": name, "cat": "prefill" if chunks else "decode", "ph": "X", "ts": start,
-                "dur": (now - replica.began) * 1e6, "pid": REPLICAS, "tid": index,
+                "name": name,
+                "cat": "prefill" if chunks else "decode",
+                "ph": "X",
+                "ts": start,
+                "dur": (now - replica.began) * 1e6,
+                "pid": REPLICAS,
+                "tid": index,
                 "args": {"decodes": decodes, "steps": steps, "prompts": len(chunks)},
             }
-        )  # fmt: skip
+        )
         values = {"pages": occupancy, "running": running, "waiting": len(replica.waiting)}
         self.events.append({"name": f"replica {index}", "ph": "C", "ts": start, "pid": REPLICAS, "args": values})
 

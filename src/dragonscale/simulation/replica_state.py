@@ -1,4 +1,5 @@
-"""What one replica has: a queue, prompts in progress, a batch that decodes, the pages of its cache, and its counters."""
+"""What one replica has: a queue, prompts in progress, a batch that decodes, the pages of its cache, and its counters.
+What one replica has: a queue, prompts in progress, a batch that decodes, the pages of its cache, and its counters."""
 
 import heapq
 from collections import deque
@@ -14,9 +15,9 @@ from dragonscale.simulation.series import Series
 from dragonscale.simulation.tally import Tally
 
 FAIL, RETURN, ARRIVE, DELIVER, END, WAKE, SCALE = range(7)
-"""Kinds of events, in the order in which those of one moment are handled: what comes from outside before an iteration that
-ends at the same moment decides on its successor, and an idle replica wakes after everything else of the moment, so that
-requests that arrive together are batched together."""
+"""Kinds of events, in the order in which those of one moment are handled: what comes from outside before an iteration
+that ends at the same moment decides on its successor, and an idle replica wakes after everything else of the moment, so
+that requests that arrive together are batched together."""
 
 Leave = Callable[[Sequence, Any, float], None]
 """A sequence, the replica it leaves, and when."""

@@ -1,8 +1,8 @@
 """A request as traffic states it, and the same request as a sequence in an engine.
 
-A `SimulatedRequest` never changes. Its prompt may begin like other prompts: `blocks` names the leading blocks of `block_tokens`
-tokens each, one name per block *and everything before it*, as hash chains do (and as the Mooncake trace writes them), so
-two prompts share exactly the leading blocks whose names agree.
+A `SimulatedRequest` never changes. Its prompt may begin like other prompts: `blocks` names the leading blocks of
+`block_tokens` tokens each, one name per block *and everything before it*, as hash chains do (and as the Mooncake trace
+writes them), so two prompts share exactly the leading blocks whose names agree.
 
 A `Sequence` is what an engine keeps of it. Nothing of it is touched while it decodes: the step at which it joined, the
 tokens it held then and the steps it will take say at any later step how far it is.
@@ -27,9 +27,27 @@ class Sequence:
     of the cache also the tokens produced so far. `todo` of it is still to be prefilled."""
 
     __slots__ = (
-        "base", "cached", "context", "first_s", "growth", "held", "joined", "last_s", "left", "order", "preemptions",
-        "private", "produced", "ready", "request", "retries", "seen", "start_s", "steps", "todo",
-    )  # fmt: skip
+        "base",
+        "cached",
+        "context",
+        "first_s",
+        "growth",
+        "held",
+        "joined",
+        "last_s",
+        "left",
+        "order",
+        "preemptions",
+        "private",
+        "produced",
+        "ready",
+        "request",
+        "retries",
+        "seen",
+        "start_s",
+        "steps",
+        "todo",
+    )
 
     def __init__(self, request: SimulatedRequest) -> None:
         self.request = request

@@ -22,8 +22,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Rates over the measured part of the run. `arrived_per_s` is what came then, `goodput_requests_per_s` counts requests that met both targets,
-    `good_share` is their share of the measured ones. Rates of tokens are of what came out in that time, whosever it was."""
+    """Rates over the measured part of the run. `arrived_per_s` is what came then, `goodput_requests_per_s` counts
+    requests that met both targets, `good_share` is their share of the measured ones. Rates of tokens are of what came
+    out in that time, whosever it was."""
 
     seconds: float
     arrived_per_s: float
@@ -51,8 +52,9 @@ class ReplicaUse:
 
 
 class Checkpoint(NamedTuple):
-    """The books at an arrival, or at the end of a request: requests that had come, the time, those that had ended or were
-    refused, those of them that were turned away for want of room in the queue or of a replica, and those that waited."""
+    """The books at an arrival, or at the end of a request: requests that had come, the time, those that had ended or
+    were refused, those of them that were turned away for want of room in the queue or of a replica, and those that
+    waited."""
 
     arrived: int
     seconds: float
@@ -64,11 +66,12 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """A run. Latencies are summaries of `queue_s`, `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` with percentiles right to half
-    a percent and 95% intervals (gaps between tokens within a run of equal steps count at the run's mean); `curves` are their distribution functions; `series` are (seconds, value) means over time
-    of `pages` (share of the cache in use), `running` and `waiting` (requests in the fleet), `busy` (share of replicas)
-    and `replicas`; `met` is the share of requests that met each target; `watched` are such series of each replica, where they were asked for; `checkpoints` and `departures` are the books at some
-    arrivals and at the ends of some requests."""
+    """A run. Latencies are summaries of `queue_s`, `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` with percentiles right to
+    half a percent and 95% intervals (gaps between tokens within a run of equal steps count at the run's mean); `curves`
+    are their distribution functions; `series` are (seconds, value) means over time of `pages` (share of the cache in
+    use), `running` and `waiting` (requests in the fleet), `busy` (share of replicas) and `replicas`; `met` is the share
+    of requests that met each target; `watched` are such series of each replica, where they were asked for;
+    `checkpoints` and `departures` are the books at some arrivals and at the ends of some requests."""
 
     outcome: Outcome
     seconds: float

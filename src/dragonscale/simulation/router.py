@@ -1,10 +1,13 @@
 """Routers: which replica gets a request, of a simulated fleet or of the workers of `dscale run serve`.
 
 - `round_robin`: the next in turn.
-- `least_loaded`: the one with the fewest tokens of prompts to prefill, of these the one with the fewest requests. (By requests alone
-  a replica from which many have just gone draws all that come next, which then wait for each other's prompts and end together again.)
+- `least_loaded`: the one with the fewest tokens of prompts to prefill, of these the one with the fewest requests. (By
+  requests alone
+  a replica from which many have just gone draws all that come next, which then wait for each other's prompts and end
+  together again.)
 - `prefix_affinity`: the one that was last given the longest prefix of this prompt, unless it is much busier than the
-  least busy; then, and for new prefixes, the least loaded. (SGLang's router does this, with thresholds of the same kind.)
+  least busy; then, and for new prefixes, the least loaded. (SGLang's router does this, with thresholds of the same
+  kind.)
 - `slo_aware`: the one whose predicted time to first token is shortest; prefixes it was last given count as cached.
 
 Ties go round, so that equal replicas share the work.

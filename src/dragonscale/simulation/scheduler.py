@@ -1,8 +1,8 @@
 """Engines: in which order an iteration takes prompts and decoding sequences.
 
-All engines but `static` are one scheduler with two switches. *Chunked*: may a prompt be cut to fill an iteration's token
-budget, or is it prefilled whole? *Mixed*: do decoding sequences get their token in the same iteration as prompts, or do
-they wait?
+All engines but `static` are one scheduler with two switches. *Chunked*: may a prompt be cut to fill an iteration's
+token budget, or is it prefilled whole? *Mixed*: do decoding sequences get their token in the same iteration as prompts,
+or do they wait?
 
     continuous           whole prompts first, decoding waits (vLLM before its V1, TGI)
     continuous, mixed    whole prompts beside decoding (TensorRT-LLM's in-flight batching)
@@ -29,14 +29,14 @@ RESERVES = ("prompt", "whole")
 class Scheduler:
     """How one replica schedules.
 
-    `sequences` and `tokens` cap an iteration of all `ranks` together; a prompt lies on one of them, so that no chunk is larger than a
-    rank's part of what decoding sequences leave. Pages are taken for the prompt at admission and one by one afterwards, or
-    (`reserve="whole"`) for prompt and output at once, which never preempts. `watermark` is the share of pages that an
-    admission must leave free (vLLM's block manager: 0.01). `draft` tokens are proposed to every sequence in each step and
-    each is accepted with probability `acceptance`, given those before it (by position where it is several). While an iteration runs, `ahead` more are
-    settled already (asynchronous scheduling: 1), so a request that comes meanwhile waits for them too; and new requests
-    are looked for every `poll` iterations only. An idle engine takes them at once. A static batch starts when it is full or its
-    oldest member has waited `patience_s`."""
+    `sequences` and `tokens` cap an iteration of all `ranks` together; a prompt lies on one of them, so that no chunk is
+    larger than a rank's part of what decoding sequences leave. Pages are taken for the prompt at admission and one by
+    one afterwards, or (`reserve="whole"`) for prompt and output at once, which never preempts. `watermark` is the share
+    of pages that an admission must leave free (vLLM's block manager: 0.01). `draft` tokens are proposed to every
+    sequence in each step and each is accepted with probability `acceptance`, given those before it (by position where
+    it is several). While an iteration runs, `ahead` more are settled already (asynchronous scheduling: 1), so a request
+    that comes meanwhile waits for them too; and new requests are looked for every `poll` iterations only. An idle
+    engine takes them at once. A static batch starts when it is full or its oldest member has waited `patience_s`."""
 
     kind: str = "chunked"
     sequences: int = 256

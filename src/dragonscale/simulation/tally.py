@@ -102,8 +102,17 @@ class Tally:
         if self.served is not None:
             self.served.append(
                 ServedRequest(
-                    request.number, arrival, request.input_tokens, output, sequence.cached,
-                    sequence.start_s - arrival, ttft, tpot, now - arrival,
-                    sequence.preemptions, sequence.retries, replica,
+                    request.number,
+                    arrival,
+                    request.input_tokens,
+                    output,
+                    sequence.cached,
+                    sequence.start_s - arrival,
+                    ttft,
+                    tpot,
+                    now - arrival,
+                    sequence.preemptions,
+                    sequence.retries,
+                    replica,
                 )
-            )  # fmt: skip
+            )

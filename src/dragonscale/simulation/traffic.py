@@ -1,8 +1,8 @@
 """Traffic: a stream of requests, and what clients do when they have their output.
 
-`OpenLoop` does not wait for outputs. In a `ClosedLoop` each of a number of clients sends its next request when it has the
-output of its last (and has thought about it), as load generators with a fixed concurrency do; they start together or
-spread over a ramp. Every stream is made as it is needed and depends on the seed alone.
+`OpenLoop` does not wait for outputs. In a `ClosedLoop` each of a number of clients sends its next request when it has
+the output of its last (and has thought about it), as load generators with a fixed concurrency do; they start together
+or spread over a ramp. Every stream is made as it is needed and depends on the seed alone.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,8 +1,8 @@
 """What each replica does over time, kept where somebody wants to look at a fleet, not only at its sums.
 
-A replica is looked at when an activity ends, at most once in `every_s`, and whenever it runs out of work; what it has then it is
-taken to have until the next look. When looks become too many, `every_s` doubles and the last one of each such time is kept, so that a
-run of any length takes the same memory and a look costs nothing between them.
+A replica is looked at when an activity ends, at most once in `every_s`, and whenever it runs out of work; what it has
+then it is taken to have until the next look. When looks become too many, `every_s` doubles and the last one of each
+such time is kept, so that a run of any length takes the same memory and a look costs nothing between them.
 """
 
 import itertools
@@ -52,8 +52,8 @@ class ReplicaWatch:
         return list({int(one.seconds / self.every_s): one for one in looks}.values())
 
     def tracks(self, until: float) -> dict[str, list[tuple[float, float]]]:
-        """(seconds, value) at equal times up to the end, by quantity and replica (`running:0`, …): requests and the part of the
-        cache as they were last seen, tokens a second as the slope between looks."""
+        """(seconds, value) at equal times up to the end, by quantity and replica (`running:0`, …): requests and the
+        part of the cache as they were last seen, tokens a second as the slope between looks."""
         found: dict[str, list[tuple[float, float]]] = {}
         width = until / MOMENTS
         for index, looks in sorted(self.looks.items()) if until > 0 else ():

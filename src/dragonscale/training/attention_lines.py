@@ -1,18 +1,22 @@
-"""Attention on one chip as the kernels that run there: one over whole sequences, two where keys are gathered over `context`, one a
-hop where they go round a ring.
+"""Attention on one chip as the kernels that run there: one over whole sequences, two where keys are gathered over
+`context`, one a hop where they go round a ring.
 
-Over `context` every sequence is cut into 2N chunks, of which chip i has the i-th from the front and the i-th from the back: under a
-causal mask all chips then work alike (zigzag, as in TransformerEngine, PyTorch and MaxText). With c = t/2N:
+Over `context` every sequence is cut into 2N chunks, of which chip i has the i-th from the front and the i-th from the
+back: under a causal mask all chips then work alike (zigzag, as in TransformerEngine, PyTorch and MaxText). With c =
+t/2N:
 
-- gathered: the two chunks are two kernels, of c queries against the keys up to them. The chip with the first and the last chunk
+- gathered: the two chunks are two kernels, of c queries against the keys up to them. The chip with the first and the
+  last chunk
   is the one that is waited for.
-- round a ring: one causal kernel of 2c queries against the chip's own 2c keys, then N − 1 hops, each of 2c queries against the
+- round a ring: one causal kernel of 2c queries against the chip's own 2c keys, then N − 1 hops, each of 2c queries
+  against the
   first c keys that came, or of the last c queries against all 2c. What each hop finds is merged with what was there.
-- ulysses: one kernel over whole sequences of fewer heads. Queries, keys, values and results are copied into the order of the
+- ulysses: one kernel over whole sequences of fewer heads. Queries, keys, values and results are copied into the order
+  of the
   exchange, and out of it.
 
-Packed documents are sequences of their own: each is cut over `context` by itself (TransformerEngine's `thd`), so all chips still
-work alike, on shorter pieces; keys and values travel whole all the same.
+Packed documents are sequences of their own: each is cut over `context` by itself (TransformerEngine's `thd`), so all
+chips still work alike, on shorter pieces; keys and values travel whole all the same.
 """
 
 from collections.abc import Iterator
@@ -28,8 +32,8 @@ from dragonscale.training.pass_line import LAUNCHES, Costing, PassLine, attendin
 from dragonscale.training.timers import AttentionShape, Timer
 
 MERGED_BYTES = {"forward": 10.0, "dgrad": 6.0}
-"""Bytes moved to merge one element that a hop found: results are read and written in fp32, the hop's own read in bf16 (PyTorch's
-merger; TransformerEngine's adds in bf16 after the last hop); gradients are added in bf16."""
+"""Bytes moved to merge one element that a hop found: results are read and written in fp32, the hop's own read in bf16
+(PyTorch's merger; TransformerEngine's adds in bf16 after the last hop); gradients are added in bf16."""
 MERGED_PART = 0.75
 """The part of queries, and of keys, that a hop computes with: all of one and half of the other, in turns."""
 MERGE_LAUNCHES = 2.0
@@ -60,11 +64,20 @@ def attention_lines(
     many = each * (1 + hops) if _by_hops(reading, costing) else each * where(chips > 1, 2.0, 1.0)
     name = query.name if kernel.phase == "forward" else f"d{query.name}"
     line = PassLine(
-        section.name, kernel.phase, name, "attention", part="scores",
-        flops=flops, hbm_bytes=read, bound_s=flops / costing.chip.peak("bf16"), expected_s=seconds,
-        ops=((kernel.line, flops),), launches=many + (hops if reading.rules.ring else 0), covers=cover,
+        section.name,
+        kernel.phase,
+        name,
+        "attention",
+        part="scores",
+        flops=flops,
+        hbm_bytes=read,
+        bound_s=flops / costing.chip.peak("bf16"),
+        expected_s=seconds,
+        ops=((kernel.line, flops),),
+        launches=many + (hops if reading.rules.ring else 0),
+        covers=cover,
         kept=costing.stack.kernels.plain_flash and costing.chip.kind == "gpu" and line_takes_flash(section, kernel.op),
-    )  # fmt: skip
+    )
     yield line
     if _by_hops(reading, costing):
         yield _merge_line(line, kernel, reading, sizes, mesh, costing, hops)
@@ -93,9 +106,16 @@ def _merge_line(
     moved = hops * MERGED_PART * MERGED_BYTES[kernel.phase] * elements
     seconds = costing.timer.copy(moved) if costing.timer is not None else 0.0
     return replace(
-        line, what=f"{line.what} merged", flops=0.0, hbm_bytes=moved, bound_s=0.0, expected_s=seconds,
-        ops=((kernel.line, 0.0),), launches=MERGE_LAUNCHES * hops, covers=0.0,
-    )  # fmt: skip
+        line,
+        what=f"{line.what} merged",
+        flops=0.0,
+        hbm_bytes=moved,
+        bound_s=0.0,
+        expected_s=seconds,
+        ops=((kernel.line, 0.0),),
+        launches=MERGE_LAUNCHES * hops,
+        covers=0.0,
+    )
 
 
 def _trade_line(
@@ -107,9 +127,16 @@ def _trade_line(
     moved = there * TRADED_BYTES * sum(local_elements(one, sizes, mesh) for one in kernel.arrays)
     seconds = costing.timer.copy(moved) if costing.timer is not None else 0.0
     return replace(
-        line, what=f"{line.what} traded", flops=0.0, hbm_bytes=moved, bound_s=0.0, expected_s=seconds,
-        ops=((kernel.line, 0.0),), launches=there * TRADE_LAUNCHES * len(kernel.arrays), covers=0.0,
-    )  # fmt: skip
+        line,
+        what=f"{line.what} traded",
+        flops=0.0,
+        hbm_bytes=moved,
+        bound_s=0.0,
+        expected_s=seconds,
+        ops=((kernel.line, 0.0),),
+        launches=there * TRADE_LAUNCHES * len(kernel.arrays),
+        covers=0.0,
+    )
 
 
 def _shape(kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing) -> AttentionShape:
@@ -157,8 +184,8 @@ class _Timed:
         return where(self.chips > 1, self.one(chunk, chunk) + self.one(chunk, reach), alone)
 
     def hopping(self, ring: bool) -> tuple[Number, Number]:
-        """One kernel for each chip's keys, and under how much of it keys may travel: those of the next hop under this one's; the
-        gradients of keys follow a hop behind, under all kernels. Gathered keys travel under the first."""
+        """One kernel for each chip's keys, and under how much of it keys may travel: those of the next hop under this
+        one's; the gradients of keys follow a hop behind, under all kernels. Gathered keys travel under the first."""
         chunk = self.chunk
         if self.whole.window is None:
             own = self.one(2 * chunk, 2 * chunk)
@@ -173,8 +200,8 @@ class _Timed:
 
 
 def attention_flops(kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing) -> Number:
-    """FLOPs of one pass of attention on a chip: of the pairs that are not masked, backward twice forward; or of the whole square,
-    whose backward pass finds the scores again."""
+    """FLOPs of one pass of attention on a chip: of the pairs that are not masked, backward twice forward; or of the
+    whole square, whose backward pass finds the scores again."""
     backward, query = kernel.phase == "dgrad", kernel.arrays[0]
     ways = mesh.size(*query.axes)
     if not costing.stack.kernels.masked_square or kernel.function != "attend":

@@ -1,8 +1,8 @@
 """How wrong expected step times have been, by kind of run: the band around an answer, and how many runs it rests on.
 
 A kind is a chip, the family of a software stack, and whether the model is dense or an MoE. `errors.toml` has, for
-every kind with published runs, by how much quicker and slower than expected four of five of them were; kinds with few runs lean
-on those they belong to. `python -m tools.fit_bands` writes it from the measured runs.
+every kind with published runs, by how much quicker and slower than expected four of five of them were; kinds with few
+runs lean on those they belong to. `python -m tools.fit_bands` writes it from the measured runs.
 
 >>> Band(-0.08, 0.12, 43, "dense h100 megatron").text
 '4 of 5 of the 43 published dense runs of megatron on h100 were within -8%/+12%'
@@ -87,8 +87,8 @@ def kind_of(job: Job) -> RunKind:
 
 
 def job_band(job: Job) -> Band:
-    """The band of a job: of one chip on which the stack's constants were settled on whole steps, that of the steps left out; otherwise
-    that of its kind."""
+    """The band of a job: of one chip on which the stack's constants were settled on whole steps, that of the steps left
+    out; otherwise that of its kind."""
     own = next((one for one in job.stack.measured if one.what == "training" and one.chip == job.slice.chip.name), None)
     if own is None or job.slice.chips > 1 or own.left_out < LEAST:
         return band_of(kind_of(job))
@@ -107,7 +107,8 @@ def tables() -> dict[str, Any]:
 
 
 def band_of(kind: RunKind, among: Mapping[str, Mapping[str, float]] | None = None) -> Band:
-    """The band of the narrowest kind that has enough runs; it reaches to what was expected where nearly all were on one side of it."""
+    """The band of the narrowest kind that has enough runs; it reaches to what was expected where nearly all were on one
+    side of it."""
     found = tables()["kinds"] if among is None else among
     name = next((name for name in kind.names if found.get(name, {}).get("runs", 0) >= LEAST), "all")
     row = found[name]

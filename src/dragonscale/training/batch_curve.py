@@ -1,9 +1,9 @@
 """A plan over many sizes of the batch at once, and the sizes at which what it moves stops hiding under its compute.
 
-The number of microbatches stays as it is, so a larger batch means larger microbatches: what the book calls the batch of a chip.
-`training/crossings.py` solves the same equations over letters; here both sides are lines between sizes that were judged, which
-takes as long as judging one plan. Below a microbatch of one sequence a plan cannot run: there the sides go on as the straight
-lines that they are, and nothing is expected.
+The number of microbatches stays as it is, so a larger batch means larger microbatches: what the book calls the batch of
+a chip. `training/crossings.py` solves the same equations over letters; here both sides are lines between sizes that
+were judged, which takes as long as judging one plan. Below a microbatch of one sequence a plan cannot run: there the
+sides go on as the straight lines that they are, and nothing is expected.
 
 >>> from dragonscale.hardware import parse_slice
 >>> from dragonscale.models import load_model
@@ -33,7 +33,8 @@ POINTS = 81
 
 @dataclass(frozen=True)
 class BatchCrossover:
-    """A size of the batch at which a kind of move takes as long as compute at datasheet rates; it hides on one side of it."""
+    """A size of the batch at which a kind of move takes as long as compute at datasheet rates; it hides on one side of
+    it."""
 
     term: str
     sequences: float
@@ -42,8 +43,8 @@ class BatchCrossover:
 
 @dataclass(frozen=True)
 class BatchCurve:
-    """Seconds of a step by the sequences of its batch: expected (not a number where the plan cannot run), and at datasheet rates
-    compute and each kind of move."""
+    """Seconds of a step by the sequences of its batch: expected (not a number where the plan cannot run), and at
+    datasheet rates compute and each kind of move."""
 
     sequences: Any
     expected_s: Any

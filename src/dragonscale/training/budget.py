@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 
 CHINCHILLA = 20.0
-"""Tokens per parameter at which a fixed compute budget is spent best: Hoffmann et al. 2022, Training Compute-Optimal Large
-Language Models (arXiv:2203.15556), table 3."""
+"""Tokens per parameter at which a fixed compute budget is spent best: Hoffmann et al. 2022, Training Compute-Optimal
+Large Language Models (arXiv:2203.15556), table 3."""
 
 LOSS = (1.69, 406.4, 0.34, 410.7, 0.28)
 """E, A, alpha, B and beta of the loss E + A/N^alpha + B/D^beta: Hoffmann et al. 2022, equation 10."""
@@ -39,8 +39,8 @@ class Budget:
 def run_budget(
     tokens: float, batch: float, step_s: float, chips: int, price: float | None = None, power: float | None = None
 ) -> Budget:
-    """A run over `tokens`, in steps of `batch` tokens. `price` is dollars per chip and hour; `power` watts of a chip (its
-    limit, so the energy is an upper bound for the chips and leaves out hosts and cooling)."""
+    """A run over `tokens`, in steps of `batch` tokens. `price` is dollars per chip and hour; `power` watts of a chip
+    (its limit, so the energy is an upper bound for the chips and leaves out hosts and cooling)."""
     steps = math.ceil(tokens / batch)
     seconds = steps * step_s
     hours = seconds / 3600 * chips
@@ -85,6 +85,7 @@ def batch_warning(parameters: float, tokens: float, batch: float) -> str:
     if batch <= limit:
         return ""
     return (
-        f"A batch of {batch / 1e6:.3g}M tokens is {batch / limit:.2g} times the critical batch (about {limit / 1e6:.2g}M "
+        f"A batch of {batch / 1e6:.3g}M tokens is {batch / limit:.2g} times the critical batch (about "
+        f"{limit / 1e6:.2g}M "
         f"for this model and {tokens / 1e12:.3g}T tokens): the run will need more tokens to reach the same loss."
     )

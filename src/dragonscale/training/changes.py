@@ -1,7 +1,8 @@
 """One setting of a plan changed at a time: which change towards a better plan brings most.
 
-An axis cannot change alone, since the mesh has all chips: replicas (`fsdp`, or `data` where that is how the plan shards) make up for it, and
-the microbatch shrinks where a replica's share asks for it. Whatever comes out is judged like any plan, and dropped if it cannot run.
+An axis cannot change alone, since the mesh has all chips: replicas (`fsdp`, or `data` where that is how the plan
+shards) make up for it, and the microbatch shrinks where a replica's share asks for it. Whatever comes out is judged
+like any plan, and dropped if it cannot run.
 """
 
 import math
@@ -72,7 +73,8 @@ def _steps(job: Job, plan: Plan, better: Plan) -> Iterator[tuple[str, Plan]]:
 
 
 def resized(job: Job, plan: Plan, axis: str, size: int) -> Iterator[Plan]:
-    """The plan with another degree of an axis, replicas making up for it, as `data` or as `fsdp`; nothing where they cannot."""
+    """The plan with another degree of an axis, replicas making up for it, as `data` or as `fsdp`; nothing where they
+    cannot."""
     other = plan.chips // getattr(plan, axis) // (plan.data * plan.fsdp)
     replicas, left = divmod(job.slice.chips, other * size)
     if left or not replicas:

@@ -1,7 +1,9 @@
-"""Where a plan's wires take as long as its compute: the batch, sequence, degree or number of chips, solved from its own formulas.
+"""Where a plan's wires take as long as its compute: the batch, sequence, degree or number of chips, solved from its own
+formulas.
 
-Both sides are sums of the ledger's lines at datasheet rates. The number of microbatches stays as it is, so a larger batch means
-larger microbatches, and a larger degree smaller ones: what the book calls the batch of a chip. The mesh stays laid as it is.
+Both sides are sums of the ledger's lines at datasheet rates. The number of microbatches stays as it is, so a larger
+batch means larger microbatches, and a larger degree smaller ones: what the book calls the batch of a chip. The mesh
+stays laid as it is.
 
 >>> from dragonscale.hardware import parse_slice
 >>> from dragonscale.models import load_model
@@ -34,8 +36,8 @@ LONGEST = 140
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where a kind of move takes as long as compute. `hides` says on which side of it the move hides; `formula` is None where there
-    is no short closed form, and `value` where there is no such point."""
+    """Where a kind of move takes as long as compute. `hides` says on which side of it the move hides; `formula` is None
+    where there is no short closed form, and `value` where there is no such point."""
 
     term: str
     variable: str
@@ -82,7 +84,8 @@ def _crossing(term: str, seconds: Any, verdict: Verdict, letters: Letters, name:
 
 
 def _asked(name: str, gap: Any, symbols: dict[str, Any], letters: Letters, plan: Plan) -> tuple[Any, Any, Any]:
-    """The symbol to solve for, what its value is counted in, and the difference with the number of microbatches held."""
+    """The symbol to solve for, what its value is counted in, and the difference with the number of microbatches held.
+    The symbol to solve for, what its value is counted in, and the difference with the number of microbatches held."""
     import sympy
 
     replicas = sympy.Integer(1)

@@ -1,9 +1,9 @@
 """One plan judged: how long a step takes at best, at worst and in expectation, what bounds it, and whether it fits.
 
-The lower bound is what physics allows for this plan: the busiest resource (compute with its bubble, the memory that the optimizer
-reads and writes, or the wires of one kind of move) at datasheet rates. The upper bound is everything one after the other at those
-rates. The expectation goes through the efficiency profiles of the chip's kernels and wires and the software stack's overlaps;
-it is never below the lower bound. All of it is read off one ledger.
+The lower bound is what physics allows for this plan: the busiest resource (compute with its bubble, the memory that the
+optimizer reads and writes, or the wires of one kind of move) at datasheet rates. The upper bound is everything one
+after the other at those rates. The expectation goes through the efficiency profiles of the chip's kernels and wires and
+the software stack's overlaps; it is never below the lower bound. All of it is read off one ledger.
 """
 
 from dataclasses import dataclass, field, replace
@@ -40,8 +40,8 @@ NUMBERS = (*AXES, "microbatch", "virtual")
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be trained, on what, in which steps: `batch` sequences of `sequence` tokens, each one document or packed with several
-    of `documents` tokens, which do not see each other."""
+    """What is to be trained, on what, in which steps: `batch` sequences of `sequence` tokens, each one document or
+    packed with several of `documents` tokens, which do not see each other."""
 
     model: Transformer
     slice: Slice
@@ -60,8 +60,8 @@ class Job:
 
     @property
     def model_flops(self) -> float:
-        """FLOPs of a step as the MFU counts them: forward and backward with causal attention, no recomputation. Of packed
-        documents, what their mask leaves out is not counted, as what the causal mask leaves out is not."""
+        """FLOPs of a step as the MFU counts them: forward and backward with causal attention, no recomputation. Of
+        packed documents, what their mask leaves out is not counted, as what the causal mask leaves out is not."""
         work = Workload(self.batch, self.sequence, self.sequence, documents=self.documents)
         return float(sum(training_flops(self.model.program().sections, work).values()))
 
@@ -157,9 +157,19 @@ def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], 
     timer, network = expected_timer(chip, plan.dtype, stack), Network(profile_for(chip, job.transport))
     program = job.model.program()
     return Setting(
-        program, job.slice, float(job.batch), job.sequence, plan, stack, timer, network, folded, undivided, detail,
+        program,
+        job.slice,
+        float(job.batch),
+        job.sequence,
+        plan,
+        stack,
+        timer,
+        network,
+        folded,
+        undivided,
+        detail,
         job.documents,
-    )  # fmt: skip
+    )
 
 
 Structure = tuple[bool, tuple[tuple[str, frozenset[tuple[str, tuple[str, ...]]]], ...]]
@@ -167,8 +177,9 @@ Structure = tuple[bool, tuple[tuple[str, frozenset[tuple[str, tuple[str, ...]]]]
 
 
 def structures(job: Job, numbers: dict[str, Any], etp: bool = False) -> tuple[list[Structure], Any]:
-    """The distinct structures of some plans, and which of them each plan has. Experts spread over `tensor`, or each is sliced where there
-    are too few of them or `etp` asks for it; for a stack that keeps such dims whole, it matters which dims the mesh does not divide."""
+    """The distinct structures of some plans, and which of them each plan has. Experts spread over `tensor`, or each is
+    sliced where there are too few of them or `etp` asks for it; for a stack that keeps such dims whole, it matters
+    which dims the mesh does not divide."""
     count = len(numpy.atleast_1d(numbers["pipe"]))
     sizes = {name: numpy.broadcast_to(numbers[name], (count,)) for name in AXES}
     experts = experts_of(job)
@@ -189,7 +200,8 @@ def structures(job: Job, numbers: dict[str, Any], etp: bool = False) -> tuple[li
 
 
 def _divided(job: Job) -> list[tuple[str, str, tuple[str, ...], int]]:
-    """Every dim that a plan may split, by section, with the axes and its size; a token's experts are dealt evenly on average."""
+    """Every dim that a plan may split, by section, with the axes and its size; a token's experts are dealt evenly on
+    average."""
     found: dict[tuple[str, str, tuple[str, ...]], int] = {}
     program = job.model.program()
     for folded in (True, False):
@@ -264,9 +276,17 @@ def held_lines(step: Stepped) -> list[HeldLine]:
     flight = held_microbatches(setting.plan.schedule, numbers["pipe"], numbers["virtual"], parts.microbatches)
     width = setting.program.sections[0].dims["d"]
     return xla_held(
-        found, parts.layers.fullest, ends, tokens, width, flight, parts.microbatches, setting.plan, setting.stack,
+        found,
+        parts.layers.fullest,
+        ends,
+        tokens,
+        width,
+        flight,
+        parts.microbatches,
+        setting.plan,
+        setting.stack,
         setting.slice.chip.kind,
-    )  # fmt: skip
+    )
 
 
 def straggling(job: Job) -> float:
@@ -300,7 +320,10 @@ def _own_axis(job: Job, plan: Plan) -> str:
     if plan.expert > 1 and plan.chips == job.slice.chips * plan.expert:
         for axis, size in ranks.items():
             if size % plan.expert == 0 and size > 1:
-                return f" (expert is an axis of its own here, beside {axis}: {axis}={size // plan.expert},expert={plan.expert})"
+                return (
+                    f" (expert is an axis of its own here, beside {axis}: "
+                    f"{axis}={size // plan.expert},expert={plan.expert})"
+                )
     return ""
 
 
@@ -312,7 +335,8 @@ def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
     share = plan.replicas * plan.microbatch
     if job.batch % share:
         found.append(
-            f"a batch of {job.batch} sequences does not divide into {plan.replicas} replicas x microbatches of {plan.microbatch}"
+            f"a batch of {job.batch} sequences does not divide into {plan.replicas} replicas x microbatches of "
+            f"{plan.microbatch}"
         )
     if misdealt := layout_problem(job.model.n_layers, plan.pipe, plan.virtual, plan.layout):
         found.append(misdealt)
@@ -321,11 +345,13 @@ def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
     used, limit = first(verdict.hbm_bytes), job.slice.chip.visible
     if used > limit:
         found.append(
-            f"it needs {used / 1e9:.1f} GB per chip, {used / limit - 1:.0%} more than the {limit / 1e9:.0f} GB there are"
+            f"it needs {used / 1e9:.1f} GB per chip, {used / limit - 1:.0%} more than the {limit / 1e9:.0f} GB "
+            "there are"
         )
     there, room = first(verdict.ledger.host_bytes), job.slice.chip.host_memory
     if there > room:
         found.append(
-            f"it needs {there / 1e9:.0f} GB of the host's memory per chip, {there / room - 1:.0%} more than its share of {room / 1e9:.0f} GB"
+            f"it needs {there / 1e9:.0f} GB of the host's memory per chip, {there / room - 1:.0%} more than its "
+            f"share of {room / 1e9:.0f} GB"
         )
     return found

@@ -1,12 +1,12 @@
 """How many rows the experts of the busiest chip work on, over the mean of all chips.
 
-`skew` is the tokens of the busiest expert over the mean. A chip with several experts averages over them: experts' loads taken as
-independent, the mean of g of E loads lies √((E − g) / (g(E − 1))) as far from 1 as one load does (draws without putting back). One
-expert to a chip has all of the skew, a chip with every expert none. The busiest chip sets the pace of its grouped matmuls and
-routing passes, of the AllToAll (it receives most), and it holds most rows.
+`skew` is the tokens of the busiest expert over the mean. A chip with several experts averages over them: experts' loads
+taken as independent, the mean of g of E loads lies √((E − g) / (g(E − 1))) as far from 1 as one load does (draws
+without putting back). One expert to a chip has all of the skew, a chip with every expert none. The busiest chip sets
+the pace of its grouped matmuls and routing passes, of the AllToAll (it receives most), and it holds most rows.
 
-A capacity caps what one expert takes, over its even share: rows beyond it are dropped. Where the program pads, every expert computes
-that many rows whatever was routed to it.
+A capacity caps what one expert takes, over its even share: rows beyond it are dropped. Where the program pads, every
+expert computes that many rows whatever was routed to it.
 """
 
 from dragonscale.models.program import Section
@@ -49,7 +49,8 @@ def at_busiest(section: Section, rules: Rules, sizes: dict[str, Number], mesh: M
 
 
 def dropped_share(skew: float, capacity: float) -> float:
-    """The part of all routed rows beyond the experts' capacity, with loads s·u^(s−1) for u from 0 to 1: mean 1, and the busiest s.
+    """The part of all routed rows beyond the experts' capacity, with loads s·u^(s−1) for u from 0 to 1: mean 1, and the
+    busiest s.
 
     >>> [round(dropped_share(skew, 1.25), 3) for skew in (1.0, 1.5, 2.0, 4.0)]
     [0.0, 0.039, 0.141, 0.386]

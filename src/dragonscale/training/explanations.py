@@ -1,7 +1,7 @@
 """What could make a run slower than expected: one switch of its software, or one habit of its machines, at a time.
 
-Each suspect is the same plan judged with one thing otherwise. Nothing here knows what happened; a suspect whose step comes near what was
-measured is a place to look first.
+Each suspect is the same plan judged with one thing otherwise. Nothing here knows what happened; a suspect whose step
+comes near what was measured is a place to look first.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,8 @@ class Suspect:
 
 
 def suspects(job: Job, plan: Plan, measured: float) -> list[Suspect]:
-    """What could explain a measured step, nearest first; things that would change the step by less than a hundredth are left out."""
+    """What could explain a measured step, nearest first; things that would change the step by less than a hundredth are
+    left out."""
     expected = first(judge_one(job, plan).seconds)
     found = []
     for cause, look, other, changed in _others(job, plan):

@@ -2,7 +2,8 @@
 
 `rows` holds each distinct mesh and microbatch once and costs its layers once; every combination of words and `virtual`
 then puts the same layers into stages, all remat policies at a time. All of it is done by the functions that
-`dragonscale.training.evaluation.judge` is made of: no formula stands here, and a plan judged alone gives the same numbers.
+`dragonscale.training.evaluation.judge` is made of: no formula stands here, and a plan judged alone gives the same
+numbers.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -29,8 +30,8 @@ from dragonscale.training.xla_memory import section_parts, xla_held
 
 @dataclass(frozen=True)
 class Costs:
-    """Every section's sums and passes, what a chip holds of it, and for each remat policy what it saves. Passes that depend on the
-    policy are stacked: an array has a line for each."""
+    """Every section's sums and passes, what a chip holds of it, and for each remat policy what it saves. Passes that
+    depend on the policy are stacked: an array has a line for each."""
 
     sums: dict[str, SectionSums]
     forward: dict[str, LayerPass]
@@ -77,9 +78,7 @@ def _parts(chosen: Chosen, costs: Costs) -> Parts:
 def _rank(setting: Setting, plan: Plan, chosen: Chosen, costs: Costs, place: int) -> Any:
     """Bytes of the fullest chip under one remat policy; no number of bytes will do where the host lacks memory."""
     held, ends = _chip(setting, plan, chosen, costs, place), [section.name for section in setting.ends]
-    there = hosted(
-        plan, setting.stack, costs.held, chosen.layers, ends, chosen.numbers, chosen.microbatches
-    )  # fmt: skip
+    there = hosted(plan, setting.stack, costs.held, chosen.layers, ends, chosen.numbers, chosen.microbatches)
     if not there:
         return held
     return numpy.where(sum(line.bytes for line in there) > setting.slice.chip.host_memory, numpy.inf, held)
@@ -95,9 +94,17 @@ def _chip(setting: Setting, plan: Plan, chosen: Chosen, costs: Costs, place: int
     flight = held_microbatches(plan.schedule, chosen.numbers["pipe"], chosen.numbers["virtual"], chosen.microbatches)
     width = setting.program.sections[0].dims["d"]
     lines = xla_held(
-        costs.saved[place], chosen.layers.fullest, ends, tokens, width, flight, chosen.microbatches, plan, setting.stack,
+        costs.saved[place],
+        chosen.layers.fullest,
+        ends,
+        tokens,
+        width,
+        flight,
+        chosen.microbatches,
+        plan,
+        setting.stack,
         setting.slice.chip.kind,
-    )  # fmt: skip
+    )
     return sum(line.bytes for line in lines)
 
 
@@ -107,7 +114,8 @@ def lower_bounds(rows: Rows, plan: Plan, chosen: Chosen, bound: Costs) -> Any:
 
 
 def cost_rows(rows: Rows, plan: Plan, remats: tuple[str, ...], bound: bool = False) -> Costs:
-    """What all rows cost under some words and each of some remat policies, whatever the schedule: expected, or at best."""
+    """What all rows cost under some words and each of some remat policies, whatever the schedule: expected, or at best.
+    What all rows cost under some words and each of some remat policies, whatever the schedule: expected, or at best."""
     setting = rows.setting(plan, detail=bound)
     sums = {section.name: _sums(rows, setting, section, remats, bound) for section in setting.sections}
     held = {section.name: _held(rows, setting, section) for section in setting.sections}
@@ -126,8 +134,9 @@ def cost_rows(rows: Rows, plan: Plan, remats: tuple[str, ...], bound: bool = Fal
 
 
 def _sums(rows: Rows, setting: Setting, section: Section, remats: tuple[str, ...], bound: bool) -> SectionSums:
-    """A section's sums: kernels once for each shape on a chip, moves of activations too (under switches, where the axes that carry
-    them lie the same whatever is above them), moves of weights once for each mesh. Kernels and activations serve all ZeRO stages."""
+    """A section's sums: kernels once for each shape on a chip, moves of activations too (under switches, where the axes
+    that carry them lie the same whatever is above them), moves of weights once for each mesh. Kernels and activations
+    serve all ZeRO stages."""
     policies = remats if "block" in section.name else ("none",)
     reading, quantity = setting.reading(section), "bound_s" if bound else "expected_s"
     torus = isinstance(setting.slice.chip.network, Torus)
@@ -167,7 +176,8 @@ def _offload(setting: Setting, section: Section, microbatch: Any, wires: Wires) 
 
 
 def _held(rows: Rows, setting: Setting, section: Section) -> Held:
-    """What a chip keeps of a section: state once for each way to lay it out, workspace once for each shape on a chip."""
+    """What a chip keeps of a section: state once for each way to lay it out, workspace once for each shape on a chip.
+    What a chip keeps of a section: state once for each way to lay it out, workspace once for each shape on a chip."""
     plan = setting.plan
     stored = (section.name, plan.dtype, plan.optimizer, plan.zero, _fold(plan, section))
     state = rows.keep(("state", *stored), lambda: _bytes(rows, setting, section, STATE))

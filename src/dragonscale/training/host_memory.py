@@ -1,8 +1,9 @@
 """What a plan keeps in the host's memory, and what its trips there take.
 
-`remat=offload` sends each block's input to the host and back, under the passes (`dragonscale.training.passes`). `offload=optimizer` keeps
-master copy and moments there: once a step a chip's share of the gradients goes down, the host's cores update it, and new weights come
-back (ZeRO-Offload, Ren et al. 2021; Megatron's --optimizer-cpu-offload). None of that is hidden.
+`remat=offload` sends each block's input to the host and back, under the passes (`dragonscale.training.passes`).
+`offload=optimizer` keeps master copy and moments there: once a step a chip's share of the gradients goes down, the
+host's cores update it, and new weights come back (ZeRO-Offload, Ren et al. 2021; Megatron's --optimizer-cpu-offload).
+None of that is hidden.
 """
 
 from typing import Any
@@ -17,15 +18,21 @@ from dragonscale.training.stack import Stack
 from dragonscale.training.stages import StageLayers, held_microbatches
 
 HOST_UPDATE = 40e9
-"""Bytes of state that the host's cores move for each of its chips in a second. Order of magnitude chosen: half of the 614 GB/s that two sockets
-with eight channels of DDR5-4800 have (DGX H100), shared by eight chips."""
+"""Bytes of state that the host's cores move for each of its chips in a second. Order of magnitude chosen: half of the
+614 GB/s that two sockets with eight channels of DDR5-4800 have (DGX H100), shared by eight chips."""
 GRADIENT_BYTES, WEIGHT_BYTES = 4.0, 2.0
 """Of a gradient as the host adds to it, and of a weight as it comes back."""
 
 
 def hosted(
-    plan: Plan, stack: Stack, held: dict[str, Held], layers: StageLayers, ends: list[str], numbers: dict[str, Any], microbatches: Number
-) -> list[HeldLine]:  # fmt: skip
+    plan: Plan,
+    stack: Stack,
+    held: dict[str, Held],
+    layers: StageLayers,
+    ends: list[str],
+    numbers: dict[str, Any],
+    microbatches: Number,
+) -> list[HeldLine]:
     """What the fullest rank has its host keep, for one chip."""
     found: list[HeldLine] = []
     if plan.offload == "optimizer":

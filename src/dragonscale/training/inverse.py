@@ -1,7 +1,7 @@
 """The planner asked backwards: the fewest chips, the largest batch, the largest model.
 
-Feasibility does not grow evenly with the chips (heads and batches must divide), so slices are tried one by one in order,
-from the smallest that could possibly do: no slice computes faster than its peak or holds more than its memory.
+Feasibility does not grow evenly with the chips (heads and batches must divide), so slices are tried one by one in
+order, from the smallest that could possibly do: no slice computes faster than its peak or holds more than its memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -55,7 +55,8 @@ def run_seconds(job: Job, step_s: float, tokens: float | None) -> float:
 
 
 def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | None, words: Plan = USUAL) -> int:
-    """Fewer chips than this cannot do: their peak FLOP/s are too slow, or all their memory is less than weights and optimizer state."""
+    """Fewer chips than this cannot do: their peak FLOP/s are too slow, or all their memory is less than weights and
+    optimizer state."""
     steps = run_seconds(job, 1.0, tokens)
     by_time = steps * job.model_flops / (deadline * chip.peak(words.dtype)) if deadline else 1.0
     state = OPTIMIZER_BYTES[words.optimizer] if words.offload == "none" else 0.0

@@ -1,7 +1,8 @@
-"""What a search remembers of the plans it sees: those near the fastest, the best of every shape of mesh, time against memory.
+"""What a search remembers of the plans it sees: those near the fastest, the best of every shape of mesh, time against
+memory.
 
-Most plans are far from the best and cost a few comparisons. Those that are near are kept as rows of numbers (`NearPlans`), and made into
-plans only when the search is over.
+Most plans are far from the best and cost a few comparisons. Those that are near are kept as rows of numbers
+(`NearPlans`), and made into plans only when the search is over.
 """
 
 from collections.abc import Callable
@@ -42,7 +43,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SeenRows:
-    """Rows that are judged together: where a shape of mesh begins and the number of each, and how their time is weighed."""
+    """Rows that are judged together: where a shape of mesh begins and the number of each, and how their time is
+    weighed."""
 
     chosen: Chosen
     starts: Any
@@ -266,8 +268,8 @@ def layout_points(words: Plan, numbers: dict[str, Any], layers: int) -> Any:
 
 
 def takers(words: Plan, chosen: Chosen) -> tuple[bool, bool]:
-    """Whether our program runs plans with these words, and whether `dscale verify` compares them too. All plans of a batch have a
-    pipeline or none has."""
+    """Whether our program runs plans with these words, and whether `dscale verify` compares them too. All plans of a
+    batch have a pipeline or none has."""
     piped = bool(chosen.numbers["pipe"][0] > 1)
     runs = not unrunnable(replace(words, pipe=2 if piped else 1, context=2, tensor=2))
     return runs, runs and not piped

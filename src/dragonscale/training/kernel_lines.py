@@ -96,11 +96,22 @@ def _matmul_line(one: _Matmul, reading: Reading, costing: Costing) -> PassLine:
         weights = one.n * one.k if one.groups is None else one.n * one.k * one.groups
         held = 2.0 * one.batch * (one.m * one.k + weights + one.m * one.n)
     return PassLine(
-        section, kernel.phase, "+".join(one.names), "matmul" if one.groups is None else "grouped matmul",
-        part=kernel.part, flops=flops, hbm_bytes=held, bound_s=flops / costing.peak(kernel.part) if costing.detail else 0.0,
-        expected_s=seconds, ops=tuple(one.ops), launches=1.0, experts=0.0 if one.groups is None else one.groups * (BLOCK_SCALES if scaled else 1.0),
-        covers=seconds if kernel.part == "attention" and not (rules.ring or rules.trades or costing.stack.kernels.hops) else 0.0,
-    )  # fmt: skip
+        section,
+        kernel.phase,
+        "+".join(one.names),
+        "matmul" if one.groups is None else "grouped matmul",
+        part=kernel.part,
+        flops=flops,
+        hbm_bytes=held,
+        bound_s=flops / costing.peak(kernel.part) if costing.detail else 0.0,
+        expected_s=seconds,
+        ops=tuple(one.ops),
+        launches=1.0,
+        experts=0.0 if one.groups is None else one.groups * (BLOCK_SCALES if scaled else 1.0),
+        covers=seconds
+        if kernel.part == "attention" and not (rules.ring or rules.trades or costing.stack.kernels.hops)
+        else 0.0,
+    )
 
 
 def _elementwise_line(
@@ -120,13 +131,21 @@ def _elementwise_line(
         seconds = costing.timer.route(moved) if routing else costing.timer.memory(moved)
     name = kernel.op.output.name if kernel.op.output is not None else kernel.function
     return PassLine(
-        reading.section.name, kernel.phase, f"d{name}" if backward else name, "elementwise", part="elementwise",
-        hbm_bytes=moved, expected_s=seconds, ops=((kernel.line, 0.0),), launches=LAUNCHES.get(kernel.function, 1.0),
-    )  # fmt: skip
+        reading.section.name,
+        kernel.phase,
+        f"d{name}" if backward else name,
+        "elementwise",
+        part="elementwise",
+        hbm_bytes=moved,
+        expected_s=seconds,
+        ops=((kernel.line, 0.0),),
+        launches=LAUNCHES.get(kernel.function, 1.0),
+    )
 
 
 LOSS_FLOPS = 3.0
-"""Arithmetic on one logit, forward and again backward: a subtraction, an exponential and a sum; a product, a subtraction, a scale."""
+"""Arithmetic on one logit, forward and again backward: a subtraction, an exponential and a sum; a product, a
+subtraction, a scale."""
 
 
 def _loss_lines(reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing) -> Iterator[PassLine]:
@@ -138,6 +157,13 @@ def _loss_lines(reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing:
     moved = count * costing.stack.kernels.loss_bytes / 2
     for phase in ("forward", "dgrad"):
         yield PassLine(
-            reading.section.name, phase, "loss", "elementwise", part="elementwise", flops=LOSS_FLOPS * count, hbm_bytes=moved,
-            expected_s=both / 2, launches=4.0,
-        )  # fmt: skip
+            reading.section.name,
+            phase,
+            "loss",
+            "elementwise",
+            part="elementwise",
+            flops=LOSS_FLOPS * count,
+            hbm_bytes=moved,
+            expected_s=both / 2,
+            launches=4.0,
+        )

@@ -159,11 +159,13 @@ def undivided_by(job: "Job", name: str, row: Legality, plan: Plan) -> list[str]:
         near = max(size for size in range(1, plan.pipe + 1) if layers % size == 0)
         chunks = f" x {plan.virtual} chunks" if plan.virtual > 1 else ""
         found.append(
-            f"stack {name} has equal stages, and {layers} layers do not divide over pipe={plan.pipe}{chunks}; take pipe={near}"
+            f"stack {name} has equal stages, and {layers} layers do not divide over pipe={plan.pipe}{chunks}; "
+            f"take pipe={near}"
         )
     if row.ring_square and plan.ring and plan.context > 1 and job.sequence % plan.context**2:
         found.append(
-            f"stack {name} needs sequences that context squared divides for a ring, and {job.sequence} is no multiple of "
+            f"stack {name} needs sequences that context squared divides for a ring, and {job.sequence} is no "
+            "multiple of "
             f"{plan.context**2}; take context_by=gather"
         )
     return found

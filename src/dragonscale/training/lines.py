@@ -1,9 +1,10 @@
 """A section's kernels and moves in one microbatch, with FLOPs, bytes and seconds: numbers put into a reading.
 
-Sizes are the dims of the section with b (sequences of one microbatch over the whole mesh), t and s; mesh axes are numbers, arrays
-of equal length, or formulas. How long a kernel takes is asked of a `Timer`; at datasheet rates it is its FLOPs over the peak. Matmuls
-that read the same tensor run as one: queries, keys and values; the two halves of a gated MLP. Gathers of a layer's weights, and
-reductions of its gradients, travel in one message each. The chip is the one whose experts are busiest.
+Sizes are the dims of the section with b (sequences of one microbatch over the whole mesh), t and s; mesh axes are
+numbers, arrays of equal length, or formulas. How long a kernel takes is asked of a `Timer`; at datasheet rates it is
+its FLOPs over the peak. Matmuls that read the same tensor run as one: queries, keys and values; the two halves of a
+gated MLP. Gathers of a layer's weights, and reductions of its gradients, travel in one message each. The chip is the
+one whose experts are busiest.
 """
 
 from dragonscale.numbers import Number

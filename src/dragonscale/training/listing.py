@@ -1,7 +1,7 @@
 """The plans that a search shows: the recommended one first, then others by time, no two of them the same to a reader.
 
-Twins, plans of one shape of mesh whose time and memory are the same to a thousandth, are shown once, as the simplest of them; and
-of a shape at most `OF_A_SHAPE` are shown while there are others.
+Twins, plans of one shape of mesh whose time and memory are the same to a thousandth, are shown once, as the simplest of
+them; and of a shape at most `OF_A_SHAPE` are shown while there are others.
 """
 
 import math
@@ -26,7 +26,8 @@ def twins(one: Candidate, other: Candidate) -> bool:
 
 
 def listed(ranked: list[Candidate], leaders: list[Candidate], count: int, sequence: int) -> list[Candidate]:
-    """The first of the ranked plans, then at most `count` - 1 different ones of these and of the leaders of other shapes."""
+    """The first of the ranked plans, then at most `count` - 1 different ones of these and of the leaders of other
+    shapes."""
     if not ranked:
         return []
 

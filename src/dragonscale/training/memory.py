@@ -1,9 +1,10 @@
 """What one layer has a chip hold, by part: a sum over named tensors.
 
-Weights, gradients and optimizer state are split by every axis that splits the weight, and further by the axes that split
-its state as far as the ZeRO stage goes. Activations are those that the remat policy keeps, for one microbatch. Beside them: gathered
-weights, logits, and what is alive while the layer runs. `dragonscale.training.peak_memory` puts layers into ranks and finds the
-moment when most is there; where XLA assigns the buffers, `dragonscale.training.xla_memory` does.
+Weights, gradients and optimizer state are split by every axis that splits the weight, and further by the axes that
+split its state as far as the ZeRO stage goes. Activations are those that the remat policy keeps, for one microbatch.
+Beside them: gathered weights, logits, and what is alive while the layer runs. `dragonscale.training.peak_memory` puts
+layers into ranks and finds the moment when most is there; where XLA assigns the buffers,
+`dragonscale.training.xla_memory` does.
 """
 
 from collections.abc import Iterator
@@ -24,18 +25,19 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack, remat_of
 
 GRADIENTS_ALIVE = 0.5
-"""Gradients of activations that are alive at once in a layer's backward pass, over all of its activations: those of an FFN's
-two hidden tensors while the third is read. HF's Llama 3 8B with fused loss takes 234 kB a token beside what it keeps (fms-acceleration's
-reference runs): 1.5 times a layer's activations, with the copies that its eager norms make."""
+"""Gradients of activations that are alive at once in a layer's backward pass, over all of its activations: those of an
+FFN's two hidden tensors while the third is read. HF's Llama 3 8B with fused loss takes 234 kB a token beside what it
+keeps (fms-acceleration's reference runs): 1.5 times a layer's activations, with the copies that its eager norms make.
+"""
 
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes that one layer keeps on one chip. `parameters` is this chip's share of the optimizer's work; of these `matrices` are those that
-    Muon orthogonalizes; `used` counts the weights that it computes with; `working` are the activations alive in the layer's backward pass, saved ones too, and their
-    gradients; `reducing` the gradients on their way to where their state lies;
-    `entry` is what the layer reads of one microbatch;
-    `placeholders` what autograd is given for weights whose gradients are added to a buffer elsewhere."""
+    """Bytes that one layer keeps on one chip. `parameters` is this chip's share of the optimizer's work; of these
+    `matrices` are those that Muon orthogonalizes; `used` counts the weights that it computes with; `working` are the
+    activations alive in the layer's backward pass, saved ones too, and their gradients; `reducing` the gradients on
+    their way to where their state lies; `entry` is what the layer reads of one microbatch; `placeholders` what autograd
+    is given for weights whose gradients are added to a buffer elsewhere."""
 
     weights: Number
     gradients: Number
@@ -128,8 +130,8 @@ def _distinct(section: Section, mesh: Mesh, rules: Rules) -> Number:
 
 
 def state_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number, shards: Number = 1.0) -> Number:
-    """Bytes of master copy and optimizer state of `state` parameters, of which `matrices` are Muon's; where the host's memory has them,
-    of the shards of weights that stay (`shards`: 0 where none are sharded)."""
+    """Bytes of master copy and optimizer state of `state` parameters, of which `matrices` are Muon's; where the host's
+    memory has them, of the shards of weights that stay (`shards`: 0 where none are sharded)."""
     if plan.offload == "optimizer":
         return shards * state * (2.0 if plan.zero == 3 else 0.0)
     return owned_bytes(plan, stack, state, matrices, shards)
@@ -161,7 +163,8 @@ TWO_WAY = "2024-06"
 def kept_tensors(
     section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules, policy: str, narrow: float = 2.0
 ) -> Iterator[tuple[str, Number]]:
-    """Bytes of the activations that a policy keeps. What only matmuls and nonlinearities read may be kept in a narrow format."""
+    """Bytes of the activations that a policy keeps. What only matmuls and nonlinearities read may be kept in a narrow
+    format."""
     wide = {array.name for op in section.ops if op.function not in ("einsum", "act") for array in op.inputs}
     combined = {op.inputs[0].name for op in section.ops if op.function == "combine"}
     for array in saved_tensors(section, policy):
@@ -204,7 +207,8 @@ def _whole_keys(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: R
 def saved_bytes(
     section: Section, sizes: dict[str, Number], mesh: Mesh, plan: Plan, rules: Rules, stack: Stack
 ) -> Iterator[tuple[str, Number]]:
-    """Saved activations of one microbatch in one layer by tensor, split as they lie; host offload keeps none of them."""
+    """Saved activations of one microbatch in one layer by tensor, split as they lie; host offload keeps none of them.
+    Saved activations of one microbatch in one layer by tensor, split as they lie; host offload keeps none of them."""
     remat = remat_of(stack, plan.remat)
     if remat == "offload":
         return
@@ -228,8 +232,8 @@ def saved_bytes(
 def _by_op(
     section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules, again: float
 ) -> Iterator[tuple[str, Number]]:
-    """What checkpointing op by op keeps: the layer's input, what attention puts out, and the outputs of matmuls, but for those that run
-    again (of every two the second, with a half); all else, sums too, is made from these."""
+    """What checkpointing op by op keeps: the layer's input, what attention puts out, and the outputs of matmuls, but
+    for those that run again (of every two the second, with a half); all else, sums too, is made from these."""
     matmuls = [op for op in section.ops if op.function == "einsum"]
     rerun = [op for place, op in enumerate(matmuls) if int((place + 1) * again) > int(place * again)]
     for op, array in needed_tensors(section):

@@ -1,6 +1,7 @@
 """The moves of a pass through a section: bytes on the wire and seconds of every collective.
 
-Gathers of a layer's weights, and reductions of its gradients, travel in one message each. What goes round a ring goes hop by hop.
+Gathers of a layer's weights, and reductions of its gradients, travel in one message each. What goes round a ring goes
+hop by hop.
 """
 
 from collections.abc import Iterator
@@ -58,8 +59,8 @@ def move_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, costing
 
 
 def _still_there(move: Move, reading: Reading, stack: Stack) -> bool:
-    """Whether a program that keeps what it gathered for the head and the embedding does not move this again; a head that shares the
-    embedding's weight only scatters its own part of the gradient."""
+    """Whether a program that keeps what it gathered for the head and the embedding does not move this again; a head
+    that shares the embedding's weight only scatters its own part of the gradient."""
     section, name = reading.section, move.step.before.name
     if "block" in section.name or stack.recompute.whole:
         return False
@@ -97,16 +98,26 @@ def _line(
     seconds: Number = 0.0,
 ) -> PassLine:
     return PassLine(
-        reading.section.name, move.phase, move.step.before.name, kind, move.step.axes, times, part=move.part,
-        carries="activation" if move.what == "expert" else move.what, wire_bytes=sent, bound_s=bound, expected_s=seconds,
+        reading.section.name,
+        move.phase,
+        move.step.before.name,
+        kind,
+        move.step.axes,
+        times,
+        part=move.part,
+        carries="activation" if move.what == "expert" else move.what,
+        wire_bytes=sent,
+        bound_s=bound,
+        expected_s=seconds,
         ops=((move.place, 0.0),),
-    )  # fmt: skip
+    )
 
 
 def _bundle_lines(
     several: list[tuple[Move, Number, Number]], reading: Reading, wires: Wires, costing: Costing
 ) -> Iterator[PassLine]:
-    """Moves that travel as one message: its seconds are shared out by bytes, or given to the first where only sums are kept."""
+    """Moves that travel as one message: its seconds are shared out by bytes, or given to the first where only sums are
+    kept."""
     volume = sum(one for _, one, _ in several)
     whole = _move_line(several[0][0], reading, volume, sum(sent for _, _, sent in several), wires, costing)
     if not costing.detail:
@@ -115,16 +126,21 @@ def _bundle_lines(
     for move, own, sent in several:
         part = own / maximum(volume, 1e-300)
         yield replace(
-            whole, what=move.step.before.name, part=move.part, wire_bytes=sent,
-            bound_s=whole.bound_s * part, expected_s=whole.expected_s * part, ops=((move.place, 0.0),),
-        )  # fmt: skip
+            whole,
+            what=move.step.before.name,
+            part=move.part,
+            wire_bytes=sent,
+            bound_s=whole.bound_s * part,
+            expected_s=whole.expected_s * part,
+            ops=((move.place, 0.0),),
+        )
 
 
 def _ring_lines(
     move: Move, reading: Reading, sizes: dict[str, Number], wires: Wires, costing: Costing
 ) -> Iterator[PassLine]:
-    """Keys and values round a ring instead of a gather: all but one of the pieces pass each chip; their gradients go all the way
-    home. The positions of the keys travel along."""
+    """Keys and values round a ring instead of a gather: all but one of the pieces pass each chip; their gradients go
+    all the way home. The positions of the keys travel along."""
     mesh, step = wires.mesh, move.step
     gradient = step.kind == "reduce_scatter"
     ring = mesh.size(*step.axes)
@@ -142,8 +158,8 @@ def _ring_lines(
 
 
 def statistics(reading: Reading, sizes: dict[str, Number], mesh: Mesh) -> Iterator[PassLine]:
-    """Small things that go with the tokens: the router's weights of the rows sent to experts, and the sums of a softmax over a
-    split vocabulary (each token's maximum and two sums forward, one sum of their gradients backward)."""
+    """Small things that go with the tokens: the router's weights of the rows sent to experts, and the sums of a softmax
+    over a split vocabulary (each token's maximum and two sums forward, one sum of their gradients backward)."""
     rules, section = reading.rules, reading.section
     sends = next((line for line, op in enumerate(section.ops) if op.function == "dispatch"), None)
     if sends is not None and rules.exchange:
@@ -154,9 +170,16 @@ def statistics(reading: Reading, sizes: dict[str, Number], mesh: Mesh) -> Iterat
         sent = wire_bytes("all_to_all", rows * STATISTIC_BYTES * ways, ways)
         for phase in ("forward", "backward"):
             yield PassLine(
-                section.name, phase, "P", "all_to_all", rules.exchange, part="experts", carries="statistic", wire_bytes=sent,
+                section.name,
+                phase,
+                "P",
+                "all_to_all",
+                rules.exchange,
+                part="experts",
+                carries="statistic",
+                wire_bytes=sent,
                 ops=((sends, 0.0),),
-            )  # fmt: skip
+            )
     logits = section.ops[-1].output
     if section.name == "head" and logits is not None:
         split = rules.activation(logits).dim("v").axes

@@ -1,11 +1,12 @@
 """Muon's own work in a step: every matrix is made whole on one chip, orthogonalized there, and sent back in pieces.
 
-Five Newton-Schulz iterations X <- aX + (bA + cA²)X with A = XXᵀ take 2m²n + 2m³ + 2m²n FLOPs each on an m x n matrix with m <= n (a tall one is
-turned), in bf16. A matrix needs all of its elements in one place, and its momentum is split over the axes that split the weight and its
-state; so the chips of that group share the matrices out: each gets some, by an AllToAll in bf16, and sends what it made back by another
-(Dion's and PyTorch's distributed Muon; Megatron's layer-wise optimizer gives whole matrices to ranks, too). Stacks that deal out all weights together
-share the work evenly, down to one matrix; our own program deals out each weight of all layers by itself, ceil(N/ways) of its N matrices
-to a chip. Replicas beyond the group (`data`; `fsdp` without ZeRO) do the same work over again.
+Five Newton-Schulz iterations X <- aX + (bA + cA²)X with A = XXᵀ take 2m²n + 2m³ + 2m²n FLOPs each on an m x n matrix
+with m <= n (a tall one is turned), in bf16. A matrix needs all of its elements in one place, and its momentum is split
+over the axes that split the weight and its state; so the chips of that group share the matrices out: each gets some, by
+an AllToAll in bf16, and sends what it made back by another (Dion's and PyTorch's distributed Muon; Megatron's
+layer-wise optimizer gives whole matrices to ranks, too). Stacks that deal out all weights together share the work
+evenly, down to one matrix; our own program deals out each weight of all layers by itself, ceil(N/ways) of its N
+matrices to a chip. Replicas beyond the group (`data`; `fsdp` without ZeRO) do the same work over again.
 """
 
 from collections.abc import Iterator
@@ -99,18 +100,36 @@ def muon_lines(setting: Setting, layers: dict[str, Any], wires: Wires) -> Iterat
     for one in owned(setting, layers, mesh):
         seconds = _iterating(setting, one)
         yield LedgerLine(
-            one.section, "update", f"Newton-Schulz {one.name}", "matmul", term="optimizer", part="optimizer", flops=one.flops,
-            hbm_bytes=one.hbm_bytes, bound_s=one.flops / peak, expected_s=seconds, exposed_s=seconds,
-        )  # fmt: skip
+            one.section,
+            "update",
+            f"Newton-Schulz {one.name}",
+            "matmul",
+            term="optimizer",
+            part="optimizer",
+            flops=one.flops,
+            hbm_bytes=one.hbm_bytes,
+            bound_s=one.flops / peak,
+            expected_s=seconds,
+            exposed_s=seconds,
+        )
         if not one.axes:
             continue
         volume = one.whole_bytes * mesh.size(*one.axes)
         travels = travel_time("all_to_all", volume, one.axes, wires, setting.network)
         yield LedgerLine(
-            one.section, "update", f"momentum {one.name}", "all_to_all", one.axes, 2, term="optimizer", carries="statistic",
+            one.section,
+            "update",
+            f"momentum {one.name}",
+            "all_to_all",
+            one.axes,
+            2,
+            term="optimizer",
+            carries="statistic",
             wire_bytes=wire_bytes("all_to_all", volume, mesh.size(*one.axes)),
-            bound_s=bound_time("all_to_all", volume, one.axes, wires), expected_s=travels, exposed_s=travels,
-        )  # fmt: skip
+            bound_s=bound_time("all_to_all", volume, one.axes, wires),
+            expected_s=travels,
+            exposed_s=travels,
+        )
 
 
 def muon_seconds(setting: Setting, layers: dict[str, Any], wires: Wires, bound: bool = False) -> Number:

@@ -52,7 +52,8 @@ def batches_near(chips: int, batch: int, span: float) -> list[int]:
 
 
 def better_batch(job: Job, space: Space, mfu: float) -> Near | None:
-    """The batch near this one that makes the chips most of `BETTER` busier; None where the batch divides well already."""
+    """The batch near this one that makes the chips most of `BETTER` busier; None where the batch divides well already.
+    The batch near this one that makes the chips most of `BETTER` busier; None where the batch divides well already."""
     rest = job.slice.chips // math.gcd(job.batch, job.slice.chips)
     if job.slice.chips % job.batch == 0 or (rest <= INNER and rest & (rest - 1) == 0):
         return None
@@ -65,8 +66,8 @@ def better_batch(job: Job, space: Space, mfu: float) -> Near | None:
 
 
 def nearest_possible(job: Job, space: Space, missing: float = 1.0) -> list[Near]:
-    """Where nothing runs: the nearest batch that has a plan, and the nearest number of chips. Where the memory is too small by a factor, no
-    batch helps, and the chips start from where all of it would hold as much."""
+    """Where nothing runs: the nearest batch that has a plan, and the nearest number of chips. Where the memory is too
+    small by a factor, no batch helps, and the chips start from where all of it would hold as much."""
     batches = sorted(batches_near(job.slice.chips, job.batch, 1.0), key=lambda batch: abs(batch - job.batch))
     other = (replace(job, batch=batch) for batch in batches)
     pieces = (replace(job, slice=piece) for piece in _slices_near(job.slice, missing))

@@ -1,7 +1,7 @@
 """What a search may offer: of a space, the part that the job's stack can run on its chip.
 
-Words that no one asked for give way to what the stack has (bf16 to fp16 on a chip without bf16); words that were asked for and that it
-does not have are refused in a sentence (`refusals`), unless the space is forced.
+Words that no one asked for give way to what the stack has (bf16 to fp16 on a chip without bf16); words that were asked
+for and that it does not have are refused in a sentence (`refusals`), unless the space is forced.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,8 @@ def _rows(job: Job) -> tuple[Legality, Legality]:
 
 
 def offered(job: Job, space: Space) -> Space:
-    """The space with what the stack has of each word. What was asked for and is not there stays, for `refusals` to name."""
+    """The space with what the stack has of each word. What was asked for and is not there stays, for `refusals` to
+    name."""
     alone, piped = _rows(job)
     changed: dict[str, Any] = {}
     for word in _CHOICES:
@@ -115,7 +116,8 @@ def settlements(before: Plan, after: Plan, stack: str) -> list[str]:
 
 
 def refusals(job: Job, asked: Space) -> list[str]:
-    """Why nothing that was asked for can run: a plan with what is pinned, judged; empty if something can, or is forced."""
+    """Why nothing that was asked for can run: a plan with what is pinned, judged; empty if something can, or is forced.
+    Why nothing that was asked for can run: a plan with what is pinned, judged; empty if something can, or is forced."""
     if asked.force:
         return []
     space, (alone, piped) = offered(job, asked), _rows(job)

@@ -1,4 +1,5 @@
-"""What an optimizer keeps and does: bytes of its state, bytes that an update moves, and which weights are matrices to Muon.
+"""What an optimizer keeps and does: bytes of its state, bytes that an update moves, and which weights are matrices to
+Muon.
 
 | optimizer | state beside the master copy | source |
 |---|---|---|
@@ -23,8 +24,9 @@ OPTIMIZER_BYTES = {"adam": 8.0, "adam-bf16": 4.0, "adam8": 2.0 + SCALES, "adafac
 MOMENTUM_BYTES = 4.0
 
 QUANTIZING = 47 / 63 / (18 / 30)
-"""Seconds of an 8-bit update over those that its bytes take at a 32-bit one's rate: moments are looked up in a table and found in it again
-(Dettmers et al. 2022, table 5: 47 ms for a billion parameters where Apex's fused Adam takes 63)."""
+"""Seconds of an 8-bit update over those that its bytes take at a 32-bit one's rate: moments are looked up in a table
+and found in it again (Dettmers et al. 2022, table 5: 47 ms for a billion parameters where Apex's fused Adam takes 63).
+"""
 UPDATE_BYTES = {
     "adam": 30.0,
     "adam-bf16": 22.0,
@@ -42,8 +44,8 @@ SLOWER = {"adam8": QUANTIZING}
 
 
 def matrix_dims(op: Op, array: Array) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """The dims of a weight that are a matrix's rows (summed over) and columns (put out); None if it is no matrix. Experts are many
-    matrices, each on its own."""
+    """The dims of a weight that are a matrix's rows (summed over) and columns (put out); None if it is no matrix.
+    Experts are many matrices, each on its own."""
     if op.function != "einsum" or op.output is None or not array.name.startswith("W"):
         return None
     out = set(op.output.names)
@@ -53,7 +55,8 @@ def matrix_dims(op: Op, array: Array) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def matrices(section: Section) -> Iterator[tuple[Array, tuple[str, ...], tuple[str, ...]]]:
-    """The weights of a layer that Muon orthogonalizes, with the dims of their rows and columns; of the embedding and the head none."""
+    """The weights of a layer that Muon orthogonalizes, with the dims of their rows and columns; of the embedding and
+    the head none."""
     if section.name in ("embed", "head"):
         return
     last = {array.name: (op, array) for op in section.ops for array in op.weights}

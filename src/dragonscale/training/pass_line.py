@@ -18,17 +18,17 @@ LAUNCHES = {"route": 12.0, "dispatch": 8.0, "combine": 8.0, "attend": 2.0}
 """Kernels that a line stands for, where it is more than one: choosing experts, counting and sorting tokens."""
 BLOCK_FORMATS = ("mxfp8", "nvfp4", "mxfp4")
 BLOCK_SCALES = 2.0
-"""Kernels of an expert's matmul in a format with block scales over those in others: beside the cast and the matmul the scales of both
-operands are laid out anew (Transformer Engine, `te_general_grouped_gemm`)."""
+"""Kernels of an expert's matmul in a format with block scales over those in others: beside the cast and the matmul the
+scales of both operands are laid out anew (Transformer Engine, `te_general_grouped_gemm`)."""
 STATISTIC_BYTES = 4.0
 """Sums, maxima and the router's weights travel in fp32, in the same messages as what they belong to."""
 
 
 @dataclass(frozen=True)
 class PassLine(LedgerLine):
-    """A line in one microbatch. `ops` are the places of the ops it computes, with their FLOPs; `launches` counts kernels, `experts`
-    those of a grouped matmul; `covers` is how long keys and values may travel over `context` under it. `kept`: a flash kernel whose sums are kept for its
-    gradient, so that only `block` runs it again."""
+    """A line in one microbatch. `ops` are the places of the ops it computes, with their FLOPs; `launches` counts
+    kernels, `experts` those of a grouped matmul; `covers` is how long keys and values may travel over `context` under
+    it. `kept`: a flash kernel whose sums are kept for its gradient, so that only `block` runs it again."""
 
     ops: tuple[tuple[int, Number], ...] = ()
     launches: Number = 0.0
@@ -39,8 +39,9 @@ class PassLine(LedgerLine):
 
 @dataclass(frozen=True)
 class Costing:
-    """What lines are costed with. Without a `timer` nothing is expected; `detail` asks for FLOPs, bytes and bounds too, `statistics` for the
-    small things that travel along. `documents` is the mean length of those that a sequence is packed with."""
+    """What lines are costed with. Without a `timer` nothing is expected; `detail` asks for FLOPs, bytes and bounds too,
+    `statistics` for the small things that travel along. `documents` is the mean length of those that a sequence is
+    packed with."""
 
     plan: Plan
     stack: Stack

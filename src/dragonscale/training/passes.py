@@ -4,7 +4,8 @@ Kernels run one after the other. Moves of activations are waited for, but for th
 matmuls next to them. Weights of ZeRO-3 are gathered, and their gradients scattered, under the layer as far as it is
 long. Where the host issues kernels more slowly than the chip runs them, the rest of the host's time shows.
 
-A section's lines are summed once into buckets (`SectionSums`); passes are made of these sums, for one plan or a million.
+A section's lines are summed once into buckets (`SectionSums`); passes are made of these sums, for one plan or a
+million.
 """
 
 from collections.abc import Iterable
@@ -38,7 +39,8 @@ def bucket(line: PassLine) -> str:
 def rerun_share(line: PassLine, reading: Reading, remat: str, stack: Stack) -> Number:
     """The part of a forward line that runs again in the backward pass under a remat policy.
 
-    A framework that recomputes a block runs all of it again, collectives too; otherwise just the ops whose results the gradients read.
+    A framework that recomputes a block runs all of it again, collectives too; otherwise just the ops whose results the
+    gradients read.
     """
     if line.phase != "forward" or line.carries == "weight" or "block" not in reading.section.name:
         return 0.0
@@ -71,8 +73,9 @@ def _needed_share(line: PassLine, reading: Reading, remat: str) -> Number:
 
 @dataclass
 class SectionSums:
-    """A section's seconds in one microbatch by (bucket, phase); `cover` what keys and values may travel under, by phase; `again` what
-    remat policies run again, by (bucket or cover, policy); kernels to issue, and experts in grouped matmuls, by phase."""
+    """A section's seconds in one microbatch by (bucket, phase); `cover` what keys and values may travel under, by
+    phase; `again` what remat policies run again, by (bucket or cover, policy); kernels to issue, and experts in grouped
+    matmuls, by phase."""
 
     seconds: dict[tuple[str, str], Number] = field(default_factory=dict)
     cover: dict[str, Number] = field(default_factory=dict)
@@ -88,9 +91,13 @@ class SectionSums:
     def beside(self, other: "SectionSums") -> "SectionSums":
         """Sums of two sets of lines that share no bucket."""
         return SectionSums(
-            self.seconds | other.seconds, self.cover | other.cover, self.again | other.again, self.issued | other.issued,
-            self.experts | other.experts, self.offload + other.offload,
-        )  # fmt: skip
+            self.seconds | other.seconds,
+            self.cover | other.cover,
+            self.again | other.again,
+            self.issued | other.issued,
+            self.experts | other.experts,
+            self.offload + other.offload,
+        )
 
 
 def sum_lines(
@@ -138,8 +145,9 @@ class LayerPass:
 
 
 def _waited(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: bool, two_way: Number) -> dict[str, Exposed]:
-    """Activation moves of a phase, with those that recomputation repeats, as far as the stack hides them and there are kernels to hide
-    them under. What hides still takes a little of the memory's bandwidth and of the cores from these kernels (contention)."""
+    """Activation moves of a phase, with those that recomputation repeats, as far as the stack hides them and there are
+    kernels to hide them under. What hides still takes a little of the memory's bandwidth and of the cores from these
+    kernels (contention)."""
     expert = where(two_way, maximum(stack.overlap.expert, stack.overlap.expert_two_way), stack.overlap.expert)
     part = {"tensor": stack.overlap.tensor, "expert": expert}
     seconds = {name: _moved(sums, name, phase, remat) for name in WAITED}
@@ -153,8 +161,9 @@ def _waited(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: bool,
 
 
 def _hidden_keys(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: bool) -> Number:
-    """Seconds that keys and values on their way over `context` do not show: no more than the kernels last that they travel under
-    (their own pass's, apart from those that run again), less what the transfer takes from these kernels."""
+    """Seconds that keys and values on their way over `context` do not show: no more than the kernels last that they
+    travel under (their own pass's, apart from those that run again), less what the transfer takes from these kernels.
+    """
     share = 1.0 if ring else stack.overlap.context
     phases = ("forward",) if phase == "forward" else ("dgrad", "wgrad")
     under = minimum(share * sums.of("context", phase), sum(sums.cover.get(name, 0.0) for name in phases))
@@ -175,8 +184,8 @@ def _kernels(sums: SectionSums, phase: str, remat: str) -> Number:
 
 
 def _room(sums: SectionSums, phase: str, remat: str, two_way: Number) -> Number:
-    """Seconds of kernels that moves of a phase can hide under: the phase's own; where one microbatch runs forward beside another
-    backward, the kernels of both, for the moves of both."""
+    """Seconds of kernels that moves of a phase can hide under: the phase's own; where one microbatch runs forward
+    beside another backward, the kernels of both, for the moves of both."""
     own = _kernels(sums, phase, remat)
     if isinstance(two_way, bool) and not two_way:
         return own
@@ -193,8 +202,8 @@ Often = tuple[Number, Number]
 def _weights(
     sums: SectionSums, phase: str, span: Number, stack: Stack, often: Often, reduced: tuple[str, ...] = ()
 ) -> Exposed:
-    """Weights that are gathered (ZeRO-3), and gradients that are reduced with every microbatch: they hide under the layer as far as
-    it is long, and what hides still takes a little of the memory's bandwidth and of the cores."""
+    """Weights that are gathered (ZeRO-3), and gradients that are reduced with every microbatch: they hide under the
+    layer as far as it is long, and what hides still takes a little of the memory's bandwidth and of the cores."""
     gathered, scattered = often
     seconds = gathered * sums.of("weight", phase)
     seconds = seconds + scattered * sum((sums.of(name, "gradient") for name in reduced), 0.0)
@@ -214,11 +223,16 @@ def _messages(sums: SectionSums, phase: str) -> int:
 
 
 def forward_pass(
-    sums: SectionSums, stack: Stack, remat: str, ring: bool, copies: Number = 0.0, two_way: Number = False,
+    sums: SectionSums,
+    stack: Stack,
+    remat: str,
+    ring: bool,
+    copies: Number = 0.0,
+    two_way: Number = False,
     often: Often = (1.0, 1.0),
-) -> LayerPass:  # fmt: skip
-    """A layer's forward pass, with the gathering of its weights and seconds of other copies. `two_way`: another microbatch runs backward
-    beside it (DualPipe)."""
+) -> LayerPass:
+    """A layer's forward pass, with the gathering of its weights and seconds of other copies. `two_way`: another
+    microbatch runs backward beside it (DualPipe)."""
     kernels = sums.of("kernels", "forward")
     moves = _waited(sums, "forward", stack, remat, ring, two_way)
     busy = kernels + sum(exposed for _, exposed in moves.values())
@@ -228,10 +242,17 @@ def forward_pass(
 
 
 def backward_pass(
-    sums: SectionSums, stack: Stack, remat: str, reduced: tuple[str, ...], ring: bool, copies: Number = 0.0,
-    two_way: Number = False, often: Often = (1.0, 1.0),
-) -> LayerPass:  # fmt: skip
-    """A layer's backward pass, with recomputation, the gathering of weights and what is reduced with every microbatch."""
+    sums: SectionSums,
+    stack: Stack,
+    remat: str,
+    reduced: tuple[str, ...],
+    ring: bool,
+    copies: Number = 0.0,
+    two_way: Number = False,
+    often: Often = (1.0, 1.0),
+) -> LayerPass:
+    """A layer's backward pass, with recomputation, the gathering of weights and what is reduced with every microbatch.
+    A layer's backward pass, with recomputation, the gathering of weights and what is reduced with every microbatch."""
     kernels = sums.of("kernels", "dgrad", "wgrad")
     again = sums.again.get(("kernels", remat), 0.0)
     moves = _waited(sums, "backward", stack, remat, ring, two_way)

@@ -1,4 +1,5 @@
-"""The peak of a rank's memory: layers put into ranks, the moment when most is there, and what the allocator takes for it.
+"""The peak of a rank's memory: layers put into ranks, the moment when most is there, and what the allocator takes for
+it.
 
 State (weights, master copy, optimizer) is there all the time. Beside it, four moments can be the fullest:
 
@@ -9,12 +10,13 @@ State (weights, master copy, optimizer) is there all the time. Beside it, four m
 | end | all gradients, one layer's workspace, gathered weights |
 | update | all gradients, and what the optimizer makes beside its state |
 
-Gradients lie in a buffer all the time in some stacks, and in others from the second microbatch on; otherwise each is there once its layer's
-backward pass is done, when what the layer kept is gone: so the start or the end of the backward pass is the fullest.
+Gradients lie in a buffer all the time in some stacks, and in others from the second microbatch on; otherwise each is
+there once its layer's backward pass is done, when what the layer kept is gone: so the start or the end of the backward
+pass is the fullest.
 
-What these tensors add up to is what an allocator counts as allocated. It takes more: blocks that do not fit what is free (fragmentation, which
-must fit too), and blocks that it keeps for later (which it gives back when asked). Outside it lie the driver's context and the network library's
-buffers.
+What these tensors add up to is what an allocator counts as allocated. It takes more: blocks that do not fit what is
+free (fragmentation, which must fit too), and blocks that it keeps for later (which it gives back when asked). Outside
+it lie the driver's context and the network library's buffers.
 """
 
 from dataclasses import dataclass
@@ -58,12 +60,14 @@ _THERE = {
     "end": ("late", "workspace", "layers", "ends", "reducing"),
     "update": ("late", "update"),
 }
-"""What is there at each moment beside state: gradients as early or as late as that, weights gathered of layers and of the ends."""
+"""What is there at each moment beside state: gradients as early or as late as that, weights gathered of layers and of
+the ends."""
 
 
 @dataclass(frozen=True)
 class Rank:
-    """Bytes of one rank: state and gradients by part and section, what layers keep by section, and what comes and goes."""
+    """Bytes of one rank: state and gradients by part and section, what layers keep by section, and what comes and goes.
+    Bytes of one rank: state and gradients by part and section, what layers keep by section, and what comes and goes."""
 
     memory: StackMemory
     state: dict[tuple[str, str], Number]
@@ -116,11 +120,16 @@ def _line(part: str, section: str, size: Number) -> HeldLine:
 
 
 def ranks_held(
-    plan: Plan, stack: Stack, held: dict[str, Held], layers: StageLayers, numbers: dict[str, Any], microbatches: Number,
+    plan: Plan,
+    stack: Stack,
+    held: dict[str, Held],
+    layers: StageLayers,
+    numbers: dict[str, Any],
+    microbatches: Number,
     ends: list[str],
-) -> tuple[Rank, Rank]:  # fmt: skip
-    """What two ranks hold: the first, with the most microbatches and the embedding, and the last, with the head; under schedules that
-    fold the pipeline the first has both, and under DualPipe each of them."""
+) -> tuple[Rank, Rank]:
+    """What two ranks hold: the first, with the most microbatches and the embedding, and the last, with the head; under
+    schedules that fold the pipeline the first has both, and under DualPipe each of them."""
     alone = numbers["pipe"] == 1
     flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)
     few = minimum(held_last(plan.schedule, numbers["pipe"], numbers["virtual"]), microbatches)
@@ -136,9 +145,14 @@ def ranks_held(
 
 
 def _one_rank(
-    plan: Plan, stack: Stack, held: dict[str, Held], counts: dict[str, Any], ends: dict[str, Any], flight: Number,
+    plan: Plan,
+    stack: Stack,
+    held: dict[str, Held],
+    counts: dict[str, Any],
+    ends: dict[str, Any],
+    flight: Number,
     early: Number,
-) -> Rank:  # fmt: skip
+) -> Rank:
     # DualPipe's ranks hold the layers of two stages; the ends are counted already.
     copies = dict.fromkeys(counts, 2.0 if plan.schedule == "dualpipe" else 1.0) | dict.fromkeys(ends, 1.0)
     memory, often = stack.memory, counts | ends

@@ -1,9 +1,9 @@
 """The order in which pipeline ranks do their pieces, and the clock ticks that follow from it.
 
-A piece is one microbatch through one chunk of layers, forward or backward. Chunks are dealt in order round the ranks (as in
-`stages.deal_layers`): rank r holds the stages r, r + P, r + 2P, …. Each rank has a fixed order of pieces; it does the next one as
-soon as what that needs was made in an earlier tick. Every piece takes one tick, so a timeline's idle ticks and held
-microbatches are those of `stages.bubble` and `stages.held_microbatches` with f = b = 1.
+A piece is one microbatch through one chunk of layers, forward or backward. Chunks are dealt in order round the ranks
+(as in `stages.deal_layers`): rank r holds the stages r, r + P, r + 2P, …. Each rank has a fixed order of pieces; it
+does the next one as soon as what that needs was made in an earlier tick. Every piece takes one tick, so a timeline's
+idle ticks and held microbatches are those of `stages.bubble` and `stages.held_microbatches` with f = b = 1.
 
 >>> for tick in timeline("1f1b", pipe=2, virtual=1, microbatches=3):
 ...     print(*(str(piece or ".").ljust(3) for piece in tick))
@@ -54,12 +54,14 @@ def check(schedule: str, pipe: int, virtual: int, microbatches: int) -> None:
         raise InputError(f"With virtual={virtual} chunks on each rank the schedule is 'interleaved', not {schedule!r}.")
     if schedule == "interleaved" and virtual > 1 and microbatches % pipe:
         raise InputError(
-            f"The interleaved schedule takes microbatches in rounds of pipe={pipe}; {microbatches} are not a multiple of that."
+            f"The interleaved schedule takes microbatches in rounds of pipe={pipe}; {microbatches} are not a "
+            "multiple of that."
         )
 
 
 def order(schedule: str, rank: int, pipe: int, virtual: int, microbatches: int) -> list[Piece]:
-    """All pieces of one rank, in its order. All but GPipe do some forwards first and then alternate, one backward each."""
+    """All pieces of one rank, in its order. All but GPipe do some forwards first and then alternate, one backward each.
+    All pieces of one rank, in its order. All but GPipe do some forwards first and then alternate, one backward each."""
     check(schedule, pipe, virtual, microbatches)
     forwards = [Piece(False, *place) for place in _rounds(pipe, virtual, microbatches)]
     backwards = [Piece(True, virtual - 1 - chunk, m) for chunk, m in _rounds(pipe, virtual, microbatches)]

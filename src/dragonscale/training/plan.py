@@ -34,12 +34,12 @@ POLICIES = (*REMAT, "offload")
 class Plan:
     """One way to split a training step. `microbatch` counts sequences per data-parallel chip and pass; `virtual` is the
     number of stages each pipeline rank holds; `zero` says how much of the state `fsdp` splits (1 optimizer, 2 gradients
-    too, 3 weights too). `layout` deals layers to stages: `even`; `ends` counts the embedding and the head as a layer each; `7-8-8-7` is
-    the layers of every stage in order. `context_by` says how attention sees the keys of other chips: gathered, by ring attention, or by
-    trading sequence for heads (Ulysses). `etp` slices every expert over `tensor`; otherwise whole experts are spread over it.
-    `fold` spreads experts over `context` as well (`context`), or not (`tensor`).
-    `offload` keeps the optimizer's state in the host's memory. `remat` is a policy of `POLICIES`, or modules to recompute, joined by `+`
-    (`dragonscale.models.recompute_modules`)."""
+    too, 3 weights too). `layout` deals layers to stages: `even`; `ends` counts the embedding and the head as a layer
+    each; `7-8-8-7` is the layers of every stage in order. `context_by` says how attention sees the keys of other chips:
+    gathered, by ring attention, or by trading sequence for heads (Ulysses). `etp` slices every expert over `tensor`;
+    otherwise whole experts are spread over it. `fold` spreads experts over `context` as well (`context`), or not
+    (`tensor`). `offload` keeps the optimizer's state in the host's memory. `remat` is a policy of `POLICIES`, or
+    modules to recompute, joined by `+` (`dragonscale.models.recompute_modules`)."""
 
     data: int = 1
     fsdp: int = 1
@@ -102,9 +102,17 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "dtype": tuple(DTYPE_BYTES),
 }
 SHORT = {
-    "pp": "pipe", "dp": "data", "ep": "expert", "cp": "context", "tp": "tensor", "mb": "microbatch", "v": "virtual",
-    "vp": "virtual", "z": "zero", "sp": "sequence",
-}  # fmt: skip
+    "pp": "pipe",
+    "dp": "data",
+    "ep": "expert",
+    "cp": "context",
+    "tp": "tensor",
+    "mb": "microbatch",
+    "v": "virtual",
+    "vp": "virtual",
+    "z": "zero",
+    "sp": "sequence",
+}
 """What tables print and people type."""
 _OLD = {"zero-bubble": "zb-h1"}
 _WORDS = {word: name for name in ("remat", "schedule", "context_by", "optimizer", "dtype") for word in _CHOICES[name]}

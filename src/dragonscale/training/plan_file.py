@@ -35,9 +35,25 @@ NUMBERS = {"skew": (1.0, 1000.0), "capacity": (0.0, 1000.0)}
 """What may be said of experts, and between which numbers it lies."""
 ENTRIES = (*WORDS, "skew", "plan", "run")
 RUN = (
-    "data", "steps", "batch", "seq", "learning_rate", "warmup", "final", "weight_decay", "clip", "seed", "checkpoints", "every",
-    "keep", "metrics", "dtype", "tokens", "capacity", "weights",
-)  # fmt: skip
+    "data",
+    "steps",
+    "batch",
+    "seq",
+    "learning_rate",
+    "warmup",
+    "final",
+    "weight_decay",
+    "clip",
+    "seed",
+    "checkpoints",
+    "every",
+    "keep",
+    "metrics",
+    "dtype",
+    "tokens",
+    "capacity",
+    "weights",
+)
 """The names of a `[run]` table."""
 
 

@@ -1,8 +1,9 @@
 """Rows of a search: each distinct mesh and microbatch once, and what rows have in common found once.
 
-A layer's kernels depend only on the shapes that are left on a chip, its moves on the mesh, its state on neither the microbatch nor
-the remat policy. `alike` finds rows that agree in some numbers; whatever is costed for the distinct ones is spread back over all (`spread`).
-What is worked out for rows stays with them (`Rows.keep`), under a key that names what it depends on, as long as their block is searched.
+A layer's kernels depend only on the shapes that are left on a chip, its moves on the mesh, its state on neither the
+microbatch nor the remat policy. `alike` finds rows that agree in some numbers; whatever is costed for the distinct ones
+is spread back over all (`spread`). What is worked out for rows stays with them (`Rows.keep`), under a key that names
+what it depends on, as long as their block is searched.
 """
 
 from collections.abc import Callable
@@ -59,8 +60,8 @@ def alike(numbers: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, Any]:
 
 @dataclass
 class Shapes:
-    """The distinct shapes that are left on a chip over all blocks of one structure: what depends on nothing else is found once for all
-    of them, and `known` holds it."""
+    """The distinct shapes that are left on a chip over all blocks of one structure: what depends on nothing else is
+    found once for all of them, and `known` holds it."""
 
     numbers: dict[str, Any]
     wires: Wires
@@ -84,9 +85,9 @@ def shapes_of(job: Job, blocks: list[dict[str, Any]]) -> tuple[Shapes, list[Any]
 
 @dataclass
 class Rows:
-    """Distinct meshes and microbatches of one structure as arrays: whether experts spread over `tensor` (`folded`), and the dims that
-    these meshes do not divide. `known` holds what was worked out for them so far; `shapes`, if given, are those of all blocks, and `which`
-    of them each row has."""
+    """Distinct meshes and microbatches of one structure as arrays: whether experts spread over `tensor` (`folded`), and
+    the dims that these meshes do not divide. `known` holds what was worked out for them so far; `shapes`, if given, are
+    those of all blocks, and `which` of them each row has."""
 
     job: Job
     numbers: dict[str, Any]
@@ -114,8 +115,8 @@ class Rows:
         return make_setting(self.job, plan, self.folded, self.undivided, detail)
 
     def spread(self, names: tuple[str, ...], cost: Callable[[Any, Wires], Any], key: tuple[Any, ...] = ()) -> Any:
-        """What `cost` says of (microbatches, wires), asked once for rows that are alike in some numbers; of shapes, under a key that
-        names all else it depends on, once for all blocks."""
+        """What `cost` says of (microbatches, wires), asked once for rows that are alike in some numbers; of shapes,
+        under a key that names all else it depends on, once for all blocks."""
         if names == SHAPE and key and self.shapes is not None:
             return take(self.shapes.keep(key, cost), self.which)
         distinct, place = self.keep(("alike", *names), lambda: alike(self.numbers, names))

@@ -18,8 +18,8 @@ GROWTH = 2
 
 
 def slice_sizes(chip: Chip, most: int, least: int = 1, fine: bool = False) -> list[Slice]:
-    """Slices of a chip that can be had, smallest first: powers of two of GPUs (in whole nodes beyond one), compact boxes of
-    TPUs. With `fine`, three times powers of two as well, and boxes of every size."""
+    """Slices of a chip that can be had, smallest first: powers of two of GPUs (in whole nodes beyond one), compact
+    boxes of TPUs. With `fine`, three times powers of two as well, and boxes of every size."""
     if not isinstance(chip.network, Torus):
         node = chip.network.levels[0].degree
         factors = (1, 3) if fine else (1,)

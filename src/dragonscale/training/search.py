@@ -1,8 +1,8 @@
 """Every plan of a space that the stack can run judged, the best ones kept, in blocks that fit the cache.
 
-The answer is optimal under the model over what is offered (`offer`, `space`); what is ruled out is counted. Plans that are not
-feasible are counted by the limit they break, and the one that misses by least is kept, so that an empty answer still says what to
-change.
+The answer is optimal under the model over what is offered (`offer`, `space`); what is ruled out is counted. Plans that
+are not feasible are counted by the limit they break, and the one that misses by least is kept, so that an empty answer
+still says what to change.
 """
 
 import time
@@ -51,8 +51,8 @@ def shared(progress: Progress | None, done: int, parts: int) -> Progress | None:
 
 @dataclass
 class Found:
-    """The result of a search: the recommended plan and others, the fastest, the best that `dscale run` and `dscale verify` take, the
-    front of time against memory, and what became of the rest."""
+    """The result of a search: the recommended plan and others, the fastest, the best that `dscale run` and `dscale
+    verify` take, the front of time against memory, and what became of the rest."""
 
     best: list[Candidate]
     front: list[Candidate]
@@ -74,12 +74,12 @@ class Found:
 def search(
     job: Job, space: Space | None = None, count: int = 5, progress: Progress | None = None, slack: float = SLACK
 ) -> Found:
-    """The recommended plan of a space and the best of other meshes (`simplicity` says which of those within the slack is recommended;
-    without slack the fastest that leaves room in memory is), and the front of time against memory.
+    """The recommended plan of a space and the best of other meshes (`simplicity` says which of those within the slack
+    is recommended; without slack the fastest that leaves room in memory is), and the front of time against memory.
 
     An expected step is never below its lower bound. That bound hardly ever decides, so plans are first compared without
-    it, which can only flatter them; if it changes nothing for those that are answered (of the front, a sample), it changes nothing at
-    all, and otherwise the search is repeated with it.
+    it, which can only flatter them; if it changes nothing for those that are answered (of the front, a sample), it
+    changes nothing at all, and otherwise the search is repeated with it.
     """
     start, asked = time.perf_counter(), space or Space()
     space = offered(job, asked)
@@ -108,10 +108,17 @@ def _found(keeper: Keeper) -> Found:
     others = [*keeper.leading(), *keeper.tight()[:TIGHT_SHOWN]]
     best = listed(every, others, keeper.count, keeper.job.sequence)
     return Found(
-        best, keeper.front.labels, keeper.searched, keeper.feasible, keeper.misses, keeper.nearest, 0.0,
-        next(iter(keeper.front.labels), None), next((one for one in runs if not unrunnable(one.plan)), None),
+        best,
+        keeper.front.labels,
+        keeper.searched,
+        keeper.feasible,
+        keeper.misses,
+        keeper.nearest,
+        0.0,
+        next(iter(keeper.front.labels), None),
+        next((one for one in runs if not unrunnable(one.plan)), None),
         next(iter(verified), None),
-    )  # fmt: skip
+    )
 
 
 def _flattered(job: Job, kept: list[Candidate]) -> bool:
@@ -282,8 +289,8 @@ LIMITED = ("dualpipe",)
 
 
 def allowed(schedule: str, row: Legality, pipe: Any, rounds: Any) -> Any:
-    """Where a schedule can run: interleaving takes microbatches in rounds of the ranks (Narayanan et al. 2021), some stacks take all so,
-    and a bidirectional pipeline has as many ranks on either side and feeds both ends."""
+    """Where a schedule can run: interleaving takes microbatches in rounds of the ranks (Narayanan et al. 2021), some
+    stacks take all so, and a bidirectional pipeline has as many ranks on either side and feeds both ends."""
     if schedule == "dualpipe":
         return (pipe % 2 == 0) & (rounds % 2 == 0) & (rounds >= 2 * pipe)
     return rounds % pipe == 0 if schedule == "interleaved" or schedule in row.rounds else numpy.ones(len(pipe), bool)

@@ -24,9 +24,9 @@ Undivided = frozenset[tuple[str, tuple[str, ...]]]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is the same for every plan of a batch: the model, the machine, the work, and the choices that are words (`plan`).
-    `folded` spreads experts over `tensor`; `undivided` are the dims of each section that the mesh does not divide;
-    `documents` is the mean length of those that a sequence is packed with."""
+    """What is the same for every plan of a batch: the model, the machine, the work, and the choices that are words
+    (`plan`). `folded` spreads experts over `tensor`; `undivided` are the dims of each section that the mesh does not
+    divide; `documents` is the mean length of those that a sequence is packed with."""
 
     program: Program
     slice: Slice
@@ -79,7 +79,8 @@ def _rules(words: tuple[Any, ...], sums_everywhere: bool, undivided: Undivided) 
 
 
 def pass_sizes(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> dict[str, Number]:
-    """Dims with the microbatch. KV heads are shared where there are fewer than tensor shards: each chip works on one."""
+    """Dims with the microbatch. KV heads are shared where there are fewer than tensor shards: each chip works on one.
+    Dims with the microbatch. KV heads are shared where there are fewer than tensor shards: each chip works on one."""
     tokens = float(setting.sequence) if isinstance(setting.sequence, int) else setting.sequence
     sizes: dict[str, Number] = section.dims | {
         "b": microbatch * mesh.size("data", "fsdp", "expert"),
@@ -100,7 +101,8 @@ ALL = ("kernels", "activations", "state")
 def costed_section(
     setting: Setting, section: Section, microbatch: Number, wires: Wires, chosen: tuple[str, ...] = ALL
 ) -> list[PassLine]:
-    """A section's lines in one microbatch, or those of kernels, of moves of activations, of moves of weights and gradients."""
+    """A section's lines in one microbatch, or those of kernels, of moves of activations, of moves of weights and
+    gradients."""
     reading, sizes = setting.reading(section), pass_sizes(setting, section, microbatch, wires.mesh)
     later = [move for move in reading.moves if _stacked(move, setting)]
     moves = [move for move in reading.moves if _kind(move) in chosen and move not in later]

@@ -10,8 +10,8 @@ are as fast as it, and the recommended one is the first in this order:
 4. the shorter step, to `SAME`;
 5. fewer microbatches a step.
 
-To be recommended all the same, `context` at short sequences must gain more than `CONTEXT_GAIN`: its time counts that much more
-(`handicap`). Without slack the fastest that leaves room is recommended.
+To be recommended all the same, `context` at short sequences must gain more than `CONTEXT_GAIN`: its time counts that
+much more (`handicap`). Without slack the fastest that leaves room is recommended.
 """
 
 from typing import Any
@@ -33,7 +33,8 @@ SHORT, CONTEXT_GAIN = 8192, 0.03
 SCHEDULE_POINTS = {"1f1b": 0, "gpipe": 1, "interleaved": 1, "zb-h1": 3, "zbv": 4, "dualpipe": 4, "dualpipev": 4}
 """1F1B is in every trainer, interleaving in most; zero-bubble and bidirectional schedules in one or two each."""
 REMAT_POINTS = {"none": 0, "block": 0, "selective": 1, "matmuls": 2, "offload": 4}
-"""All or nothing is a switch of every trainer; what is saved of a block by name differs between them; offload needs pinned host memory."""
+"""All or nothing is a switch of every trainer; what is saved of a block by name differs between them; offload needs
+pinned host memory."""
 CONTEXT_POINTS = {"gather": 0, "ring": 1, "ulysses": 1}
 OFFLOAD_POINTS = {"none": 0, "optimizer": 4}
 
@@ -46,8 +47,8 @@ def word_points(words: Plan) -> int:
 
 
 def points(words: Plan, numbers: dict[str, Any], sequence: int) -> Any:
-    """Points of plans that share their words: two for each mesh axis that splits something (one for replicas beside `fsdp`), and
-    for what is rare beyond that. Fewer is simpler.
+    """Points of plans that share their words: two for each mesh axis that splits something (one for replicas beside
+    `fsdp`), and for what is rare beyond that. Fewer is simpler.
 
     >>> from dragonscale.training.plan import parse_plan
     >>> def of(text):
@@ -82,8 +83,8 @@ def handicap(context: int, sequence: int, slack: float) -> float:
 
 
 def order(seconds: Any, filled: Any, scores: Any, microbatches: Any, slack: float, split: Any = False) -> Any:
-    """Places of plans, the recommended one first: those within the slack of the fastest by the order above (`split`: which have `context`
-    at short sequences), then the others by time.
+    """Places of plans, the recommended one first: those within the slack of the fastest by the order above (`split`:
+    which have `context` at short sequences), then the others by time.
 
     >>> order(
     ...     numpy.array([1.0, 1.005, 1.2]), numpy.array([0.5, 0.5, 0.1]), numpy.array([6, 2, 0]), numpy.ones(3), 0.01

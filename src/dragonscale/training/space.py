@@ -2,9 +2,9 @@
 
 An axis size that cannot divide what it splits is left out from the start: `tensor` divides the heads and hidden dims,
 `context` the sequence, `expert` the experts, `data · fsdp · expert` the batch; a pipeline has no more stages than there
-are layers. So is what nobody would run unless asked: fewer than `LEAST_TOKENS` of a sequence on a chip, sharded weights between pods. What
-is left is complete: every factorization of the chips over the six axes, every microbatch that divides a replica's share of the batch,
-every number of chunks per rank.
+are layers. So is what nobody would run unless asked: fewer than `LEAST_TOKENS` of a sequence on a chip, sharded weights
+between pods. What is left is complete: every factorization of the chips over the six axes, every microbatch that
+divides a replica's share of the batch, every number of chunks per rank.
 """
 
 import math
@@ -76,8 +76,8 @@ def divisors(number: int) -> list[int]:
 
 
 def even_chunks(layers: int, stages: int) -> tuple[int, ...]:
-    """Numbers of chunks per rank, above one, that deal the layers as evenly as can be: one for each size of a chunk, and those that divide
-    with the embedding and the head counted.
+    """Numbers of chunks per rank, above one, that deal the layers as evenly as can be: one for each size of a chunk,
+    and those that divide with the embedding and the head counted.
 
     >>> even_chunks(96, 8), even_chunks(126, 16)
     ((2, 3, 4, 6, 12), (2, 3, 4, 8))
@@ -166,11 +166,13 @@ def _unspread(job: Job, plan: Plan) -> list[str]:
 
 
 LEAST_TOKENS = 1024
-"""Tokens of a sequence that a search leaves on a chip of a `context` axis: with fewer, kernels and messages are too small to be worth it."""
+"""Tokens of a sequence that a search leaves on a chip of a `context` axis: with fewer, kernels and messages are too
+small to be worth it."""
 
 
 def axis_sizes(job: Job, space: Space | None = None) -> dict[str, list[int]]:
-    """The sizes that each mesh axis may have, apart from what the others take: those that divide what they split, and that the stack has."""
+    """The sizes that each mesh axis may have, apart from what the others take: those that divide what they split, and
+    that the stack has."""
     every, space = divisors(job.slice.chips), space or Space()
     row = rules(job.stack.name, family(job.slice.chip))
 
@@ -232,8 +234,8 @@ def meshes(job: Job, space: Space | None = None) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Kind:
     """Rows that may stand in one block: alike in whether there is an axis for ZeRO to split state over (`state`), in
-    whether experts spread over `tensor` or are sliced by it, in whether they could spread over `context`, and in whether
-    there is a `context` axis."""
+    whether experts spread over `tensor` or are sliced by it, in whether they could spread over `context`, and in
+    whether there is a `context` axis."""
 
     state: bool
     folds: bool
@@ -241,15 +243,15 @@ class Kind:
     context: bool
 
     def zero_stages(self, space: Space) -> tuple[int, ...]:
-        """ZeRO stages that differ: none without an axis to split over; ZeRO-0 over `fsdp` is `data`, and over other axes it moves what
-        ZeRO-1 does and holds more."""
+        """ZeRO stages that differ: none without an axis to split over; ZeRO-0 over `fsdp` is `data`, and over other
+        axes it moves what ZeRO-1 does and holds more."""
         if not self.state:
             return (min(space.zero),)
         return tuple(stage for stage in space.zero if stage > 0) or space.zero
 
     def words(self, space: Space) -> list[Plan]:
-        """ZeRO stages with the ways to bring keys and values together, and experts spread over `context` or not: these differ only
-        where there is such an axis."""
+        """ZeRO stages with the ways to bring keys and values together, and experts spread over `context` or not: these
+        differ only where there is such an axis."""
         ways = space.context_by if self.context else ("gather",)
         folds = space.fold if self.folds else ("tensor",)
         return [

@@ -1,10 +1,10 @@
 """What a software stack does with the same plan: what it overlaps, fuses, recomputes and keeps.
 
-Programs that compute the same thing (Megatron, MaxText, torchtitan, our own) differ in a few switches. These are the only part of an
-expectation that is not measured on kernels. There is one set for each stack, declared with its reasons in
-`stacks.toml`, and the same for every run of that stack. `dragonscale` is our own JAX program: its ledger is what XLA compiles.
-A stack may also be a file (`mine.toml`, as `dscale calibrate --stack` writes it): a table `[stack]` with the `base` that it starts from and
-the switches that differ.
+Programs that compute the same thing (Megatron, MaxText, torchtitan, our own) differ in a few switches. These are the
+only part of an expectation that is not measured on kernels. There is one set for each stack, declared with its reasons
+in `stacks.toml`, and the same for every run of that stack. `dragonscale` is our own JAX program: its ledger is what XLA
+compiles. A stack may also be a file (`mine.toml`, as `dscale calibrate --stack` writes it): a table `[stack]` with the
+`base` that it starts from and the switches that differ.
 """
 
 import functools
@@ -26,17 +26,19 @@ class StackOverlap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tensor: float = 0.3
     """Activations over `tensor`, inside the matmuls next to them."""
     context: float = 0.0
-    """Keys and values gathered over `context`, under the projections next to them (or with `hops`, under the first kernel); 0 because
-    Megatron's gather is not asynchronous (its `cp_comm_type`) and Llama 3's is exposed (section 3.3.2 of its report). Those of ring
-    attention hide under the attention to what is there."""
+    """Keys and values gathered over `context`, under the projections next to them (or with `hops`, under the first
+    kernel); 0 because Megatron's gather is not asynchronous (its `cp_comm_type`) and Llama 3's is exposed (section
+    3.3.2 of its report). Those of ring attention hide under the attention to what is there."""
     expert: float = 0.0
     """Tokens on their way to experts and back."""
     expert_two_way: float = 0.0
-    """The same under schedules that run one microbatch forward beside another backward (DualPipe); at least `expert`."""
+    """The same under schedules that run one microbatch forward beside another backward (DualPipe); at least `expert`.
+    The same under schedules that run one microbatch forward beside another backward (DualPipe); at least `expert`."""
     weight: float = 0.9
     """ZeRO-3's gathers and scatters, under the layer."""
     gradient: float = 0.8
-    """The gradients' sum over replicas, under the last backward pass, and updated weights under the next forward pass."""
+    """The gradients' sum over replicas, under the last backward pass, and updated weights under the next forward pass.
+    The gradients' sum over replicas, under the last backward pass, and updated weights under the next forward pass."""
     send: float = 0.9
     """Pipeline sends after the warm-up."""
     contention: float = 0.1
@@ -47,13 +49,15 @@ class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Its kernels beside those of the chip's profile."""
 
     library: str = ""
-    """Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile."""
+    """Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile.
+    Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile."""
     matmul: float = 1.0
     """Seconds of its matmuls over the profile's."""
     throttle: float = 1.0
     """Seconds until power slows a matmul down, over the profile's, which was timed on a chip that had rested."""
     head: float = 1.0
-    """Seconds of the head's matmuls over those of others: most of a gradient of logits is next to nothing, which draws less power."""
+    """Seconds of the head's matmuls over those of others: most of a gradient of logits is next to nothing, which draws
+    less power."""
     attention: float = 1.0
     """Seconds of its attention kernel over the profile's."""
     legacy_attention: bool = False
@@ -62,8 +66,8 @@ class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether attention is one kernel; otherwise `square_bytes` are moved for each score."""
     square_bytes: float = 9.0
     plain_flash: bool = False
-    """Whether its flash kernel is one for GPUs that takes only plain attention (`models.flash_rule`); what it does not take runs in
-    blocks of scores in fp32, for each of which so many bytes are moved forward and backward."""
+    """Whether its flash kernel is one for GPUs that takes only plain attention (`models.flash_rule`); what it does not
+    take runs in blocks of scores in fp32, for each of which so many bytes are moved forward and backward."""
     block_bytes: float = 24.0
     block_backward_bytes: float = 60.0
     masked_square: bool = False
@@ -94,7 +98,8 @@ class StackExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capacity: float = 0.0
     """The room of an expert over its even share, beyond which tokens are dropped (0: none are)."""
     pads: bool = True
-    """Whether an expert with a capacity always computes that many rows, in whole rows; otherwise those it has, up to that many."""
+    """Whether an expert with a capacity always computes that many rows, in whole rows; otherwise those it has, up to
+    that many."""
     folds: bool = True
     """Whether experts may be spread over `context` too (`fold=context` of a plan)."""
 
@@ -103,7 +108,8 @@ class StackRecompute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What runs again in the backward pass."""
 
     whole: bool = True
-    """Whether a recomputed block runs again whole, collectives and all; otherwise just what its gradients read (`plan.recompute`)."""
+    """Whether a recomputed block runs again whole, collectives and all; otherwise just what its gradients read
+    (`plan.recompute`)."""
     selective_matmuls: float = 0.0
     """The part of its matmuls that selective recomputation runs again."""
     selective_modules: str = ""
@@ -125,8 +131,8 @@ class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ring_gradient_bytes: float = 2.0
     """Bytes of the gradients of keys and values on their way round a ring."""
     activation_bytes: float = 2.0
-    """Bytes of an activation, or its gradient, between chips: bf16 even where matmuls are narrower, which every published stack does
-    for the collectives of tensor, context and expert parallelism."""
+    """Bytes of an activation, or its gradient, between chips: bf16 even where matmuls are narrower, which every
+    published stack does for the collectives of tensor, context and expert parallelism."""
     narrow_gathers: bool = False
     """Whether weights travel in the plan's narrow format."""
     narrow_weights: bool = False
@@ -140,9 +146,11 @@ class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     update_passes: float = 1.0
     """How often the optimizer moves its state."""
     flat: bool = True
-    """Whether state is flattened and padded so that any number of shards divides it; otherwise a dim that does not divide stays whole."""
+    """Whether state is flattened and padded so that any number of shards divides it; otherwise a dim that does not
+    divide stays whole."""
     sums_everywhere: bool = False
-    """Whether every gradient, vectors too, is summed over all mesh axes that do not split its weight, layers in one message."""
+    """Whether every gradient, vectors too, is summed over all mesh axes that do not split its weight, layers in one
+    message."""
 
 
 class StackMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -153,7 +161,8 @@ class StackMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kept_copies: float = 1.0
     """Activations kept over those that the gradients need."""
     kept_moves: float = 0.0
-    """How often kept activations are moved beside being written and read: a scan over layers copies them into its stack, and out of it."""
+    """How often kept activations are moved beside being written and read: a scan over layers copies them into its
+    stack, and out of it."""
     prefetch: float = 2.0
     """Layers whose weights are gathered at once."""
     logit_bytes: float = 8.0
@@ -165,7 +174,8 @@ class StackMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pipe_whole: bool = False
     """Whether ZeRO-3 under a pipeline keeps weights gathered, and gradients whole until the last microbatch."""
     placeholders: bool = False
-    """Whether autograd is handed an empty gradient for each shape of a layer's weights, whose gradients are added up elsewhere."""
+    """Whether autograd is handed an empty gradient for each shape of a layer's weights, whose gradients are added up
+    elsewhere."""
     update_bytes: float = 0.0
     """Bytes that the optimizer makes for each of its parameters beside state and gradients."""
     slack: float = 1.05
@@ -190,9 +200,10 @@ class StackHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A stack's switches by group. `balanced`: whether the last pipeline stage may have fewer layers to make room for the head.
-    `further_tokens`: whether modules that predict further tokens (MTP) are trained too. `measured` says on which chips its constants were
-    settled on whole steps, and how far off it was on others; `tpu` has switches that differ on TPUs (`host.layer_s=0`). What it can run at all is in `legality.toml`."""
+    """A stack's switches by group. `balanced`: whether the last pipeline stage may have fewer layers to make room for
+    the head. `further_tokens`: whether modules that predict further tokens (MTP) are trained too. `measured` says on
+    which chips its constants were settled on whole steps, and how far off it was on others; `tpu` has switches that
+    differ on TPUs (`host.layer_s=0`). What it can run at all is in `legality.toml`."""
 
     name: str = "generic"
     why: str = ""

@@ -1,8 +1,9 @@
 """Layers put into pipeline stages, and what a schedule makes of them.
 
-A rank holds `virtual` chunks of layers, in order round the ranks. Layers are dealt evenly, what is left over to the first chunks; or the
-embedding and the head count as a layer each (`ends`, Megatron's account-for-embedding and -loss), or a plan lists the layers of every
-chunk. A schedule decides how long ranks wait (the bubble), how many microbatches' activations they hold, and which rank has the ends.
+A rank holds `virtual` chunks of layers, in order round the ranks. Layers are dealt evenly, what is left over to the
+first chunks; or the embedding and the head count as a layer each (`ends`, Megatron's account-for-embedding and -loss),
+or a plan lists the layers of every chunk. A schedule decides how long ranks wait (the bubble), how many microbatches'
+activations they hold, and which rank has the ends.
 
 | schedule | bubble, in times of one microbatch (f forward, b backward, w the weight part of b) | held by the first rank | by the last |
 |---|---|---|---|
@@ -14,8 +15,9 @@ chunk. A schedule decides how long ranks wait (the bubble), how many microbatche
 | dualpipe | (P/2−1)(f+2b−3w) | P+1, and the weights twice | the same |
 | dualpipev | (P−1)(f+2b−3w)/2 | P+½ | the same; the first rank also has the last layers |
 
-Sources: Narayanan et al. 2021 (interleaved), Qi et al. 2023 (zero bubble: H1; of the V shape the bubble of H2, whose warm-up it shares),
-DeepSeek-AI 2024, table 2, and the README of its DualPipe repository (DualPipe; DualPipeV has 2P stages of half the size on P ranks).
+Sources: Narayanan et al. 2021 (interleaved), Qi et al. 2023 (zero bubble: H1; of the V shape the bubble of H2, whose
+warm-up it shares), DeepSeek-AI 2024, table 2, and the README of its DualPipe repository (DualPipe; DualPipeV has 2P
+stages of half the size on P ranks).
 """
 
 from dataclasses import dataclass
@@ -43,7 +45,8 @@ SPLIT_BACKWARD = ("zb-h1", *FOLDED, "dualpipe")
 
 
 def stage_layers(order: tuple[str, ...], pipe: Any, virtual: Any, layout: str = "even") -> StageLayers:
-    """Layers by kind on the ranks that matter, for arrays of pipeline sizes; without a layout, each as a search deals them."""
+    """Layers by kind on the ranks that matter, for arrays of pipeline sizes; without a layout, each as a search deals
+    them."""
     kinds = sorted(set(order))
     pairs = numpy.stack([numpy.atleast_1d(pipe), numpy.atleast_1d(virtual)], axis=1).astype(int)
     distinct, inverse = numpy.unique(pairs, axis=0, return_inverse=True)
@@ -145,7 +148,8 @@ def held_microbatches(schedule: str, pipe: Number, virtual: Number, microbatches
 
 
 def held_last(schedule: str, pipe: Number, virtual: Number) -> Number:
-    """The same of the last rank: one, of every chunk it has, unless the backward pass is split or everything is held."""
+    """The same of the last rank: one, of every chunk it has, unless the backward pass is split or everything is held.
+    The same of the last rank: one, of every chunk it has, unless the backward pass is split or everything is held."""
     if schedule == "gpipe":
         return float("inf")
     if schedule in SPLIT_BACKWARD:

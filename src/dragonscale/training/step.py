@@ -48,7 +48,8 @@ def layer_passes(
     two_way = pipe > 1 if plan.schedule in BOTH_WAYS else False
     often = state_often(plan, stack, pipe, microbatches)
     for name, one in sums.items():
-        # A program that XLA compiles casts weights at every use; others copy what they gather, where there is something to gather.
+        # A program that XLA compiles casts weights at every use; others copy what they gather, where there is something
+        # to gather.
         gathers = held[name].shards if stack.memory.allocator == "caching" else 1.0
         copied = timer.copy(gathers * held[name].used * stack.state.weight_copies / 2 * (plan.zero == 3))
         added = timer.copy(held[name].used * accumulated_bytes(stack, microbatches))
@@ -69,9 +70,9 @@ def accumulated_bytes(stack: Stack, microbatches: Number) -> Number:
 
 
 def state_often(plan: Plan, stack: Stack, pipe: Number, microbatches: Number) -> tuple[Number, Number]:
-    """How often weights are gathered and gradients scattered, over once a microbatch. Under a pipeline some stacks keep weights
-    gathered, and gradients whole, for the whole step; ZeRO-2 with interleaving scatters a chunk's gradients once a round of the ranks
-    (Llama 3's trainer: Chu et al., ISCA 2025)."""
+    """How often weights are gathered and gradients scattered, over once a microbatch. Under a pipeline some stacks keep
+    weights gathered, and gradients whole, for the whole step; ZeRO-2 with interleaving scatters a chunk's gradients
+    once a round of the ranks (Llama 3's trainer: Chu et al., ISCA 2025)."""
     if stack.memory.pipe_whole and plan.zero >= 2:
         once = where(pipe > 1, 1 / microbatches, 1.0)
         return once, once
@@ -102,8 +103,8 @@ def section_sums(setting: Setting, lines: dict[str, list[PassLine]], quantity: s
 
 @dataclass(frozen=True)
 class StepTime:
-    """A step's seconds: of the fullest rank's layers, of what other stages have more (`uneven`), waiting for the pipeline to fill,
-    sends, the gradients' reduction (both in all and exposed) and the update."""
+    """A step's seconds: of the fullest rank's layers, of what other stages have more (`uneven`), waiting for the
+    pipeline to fill, sends, the gradients' reduction (both in all and exposed) and the update."""
 
     layers: Number
     uneven: Number
@@ -160,8 +161,8 @@ def step_time(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wi
 
 
 def lower_seconds(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wires) -> Number:
-    """The busiest resource at datasheet rates, from sums of bounds: compute with its bubble, the optimizer's memory, or the wires of
-    one kind of move."""
+    """The busiest resource at datasheet rates, from sums of bounds: compute with its bubble, the optimizer's memory, or
+    the wires of one kind of move."""
     time = step_time(setting, numbers, parts, wires, bound=True)
     alone = numbers["pipe"] == 1
     often = {**parts.layers.fullest, "embed": alone, **{section.name: alone for section in setting.ends}}
@@ -199,8 +200,8 @@ def send_bytes(setting: Setting, microbatch: Number, mesh: Mesh) -> Number:
 def send_seconds(
     setting: Setting, numbers: dict[str, Any], microbatches: Number, wires: Wires, busy: Number, bound: bool = False
 ) -> tuple[Number, Number]:
-    """Activations from stage to stage, and their gradients back, in all and exposed: those of the warm-up are waited for, the
-    others as far as the stack does not hide them under the `busy` seconds of the layers."""
+    """Activations from stage to stage, and their gradients back, in all and exposed: those of the warm-up are waited
+    for, the others as far as the stack does not hide them under the `busy` seconds of the layers."""
     pipe, virtual = numbers["pipe"], numbers["virtual"]
     size = send_bytes(setting, numbers["microbatch"], wires.mesh)
     if bound:
@@ -220,8 +221,8 @@ def _once(setting: Setting, parts: Parts) -> list[tuple[str, Number]]:
 
 
 def reduced_often(plan: Plan) -> tuple[str, ...]:
-    """Buckets of gradients that travel with every microbatch: ZeRO-3 and ZeRO-2 scatter them as they are found. The sum over replicas
-    is made once a step (XLA takes it out of the loop over microbatches, too)."""
+    """Buckets of gradients that travel with every microbatch: ZeRO-3 and ZeRO-2 scatter them as they are found. The sum
+    over replicas is made once a step (XLA takes it out of the loop over microbatches, too)."""
     return ("scatter",) if plan.zero >= 2 else ()
 
 
@@ -247,8 +248,8 @@ def reduction_seconds(setting: Setting, parts: Parts, *names: str) -> Number:
 def _reduction(
     setting: Setting, parts: Parts, numbers: dict[str, Any], forward: Number, backward: Number
 ) -> tuple[Number, Number]:
-    """The gradients' sum over replicas under the last backward pass, and the gathering of weights updated in shares under the next
-    forward pass; with several chunks to a rank, each chunk's while the others run."""
+    """The gradients' sum over replicas under the last backward pass, and the gathering of weights updated in shares
+    under the next forward pass; with several chunks to a rank, each chunk's while the others run."""
     overlap = setting.stack.overlap
     passes = where(numbers["virtual"] > 1, minimum(numbers["pipe"], parts.microbatches), 1)
     names = reduced_once(setting.plan)

@@ -1,8 +1,9 @@
-"""The ledger of a training step: every line of every section as often as a chip runs it, and what the step waits for besides.
+"""The ledger of a training step: every line of every section as often as a chip runs it, and what the step waits for
+besides.
 
-The chip is one of the rank with the most layers; what other stages have more of is a line of waiting. What of a move shows is decided
-for each bucket of a pass (`dragonscale.training.passes`), and shared out over the bucket's lines by their seconds. So the exposed
-seconds of all lines add up to the step.
+The chip is one of the rank with the most layers; what other stages have more of is a line of waiting. What of a move
+shows is decided for each bucket of a pass (`dragonscale.training.passes`), and shared out over the bucket's lines by
+their seconds. So the exposed seconds of all lines add up to the step.
 """
 
 from collections.abc import Iterator
@@ -33,14 +34,15 @@ TERMS = {"tensor": "tensor collectives", "context": "context collectives", "expe
 WIRES = (*TERMS.values(), "fsdp collectives", "gradient reduction", "pipeline sends")
 """Terms that are bound by wires."""
 UPDATE_FLOPS = 14.0
-"""Arithmetic of Adam on one parameter, counted from its formulas (two moments, their corrections, a root, a division, decay)."""
+"""Arithmetic of Adam on one parameter, counted from its formulas (two moments, their corrections, a root, a division,
+decay)."""
 _FIELDS = [item.name for item in fields(LedgerLine)]
 
 
 @dataclass(frozen=True)
 class Stepped:
-    """A step put together: the setting, every section's lines and passes, and its times at best and to expect (None where only formulas
-    are asked for)."""
+    """A step put together: the setting, every section's lines and passes, and its times at best and to expect (None
+    where only formulas are asked for)."""
 
     setting: Setting
     numbers: dict[str, Any]
@@ -133,8 +135,8 @@ def _plain(line: PassLine, often: Number, run: LayerPass | None) -> LedgerLine:
 def _rerun(
     line: PassLine, often: Number, share: Number, run: LayerPass | None, step: Stepped, tokens: Number
 ) -> LedgerLine:
-    """A forward line that runs again. Where attention multiplies the whole square in one block, the rerun has just found the scores, and
-    the backward pass need not."""
+    """A forward line that runs again. Where attention multiplies the whole square in one block, the rerun has just
+    found the scores, and the backward pass need not."""
     flops = line.flops * share
     if line.kind == "attention" and step.setting.stack.kernels.masked_square and not step.setting.plan.ring:
         section = next(one for one in step.setting.sections if one.name == line.section)
@@ -144,10 +146,17 @@ def _rerun(
         flops = where(together, flops * value / (key + value), flops)
     seconds = line.expected_s * share
     return _booked(
-        line, phase="recompute", times=line.times * often, term=term_of(line) if line.moves else "recompute", flops=flops,
-        hbm_bytes=line.hbm_bytes * share, wire_bytes=line.wire_bytes * share, bound_s=line.bound_s * share,
-        expected_s=seconds, exposed_s=seconds * _ratio(line, run),
-    )  # fmt: skip
+        line,
+        phase="recompute",
+        times=line.times * often,
+        term=term_of(line) if line.moves else "recompute",
+        flops=flops,
+        hbm_bytes=line.hbm_bytes * share,
+        wire_bytes=line.wire_bytes * share,
+        bound_s=line.bound_s * share,
+        expected_s=seconds,
+        exposed_s=seconds * _ratio(line, run),
+    )
 
 
 def _stack(line: PassLine, layers: Number) -> PassLine:
@@ -175,15 +184,29 @@ def _overheads(
             name, phase, "issuing kernels", "host", (), often, term="host", expected_s=run.host, exposed_s=run.host
         )
         yield LedgerLine(
-            name, phase, "weights and gradients", "copy", (), often, term="weight and gradient copies",
-            expected_s=run.copies, exposed_s=run.copies,
-        )  # fmt: skip
+            name,
+            phase,
+            "weights and gradients",
+            "copy",
+            (),
+            often,
+            term="weight and gradient copies",
+            expected_s=run.copies,
+            exposed_s=run.copies,
+        )
         if remat == "offload" and "offload" in run.moves:
             seconds, exposed = run.moves["offload"]
             yield LedgerLine(
-                name, phase, "saved activations", "host transfer", (), often, term="host offload",
-                expected_s=seconds, exposed_s=exposed,
-            )  # fmt: skip
+                name,
+                phase,
+                "saved activations",
+                "host transfer",
+                (),
+                often,
+                term="host offload",
+                expected_s=seconds,
+                exposed_s=exposed,
+            )
 
 
 def _wait(term: str, what: str, seconds: Number, bound: Number) -> LedgerLine:
@@ -209,15 +232,33 @@ def _besides(step: Stepped) -> Iterator[LedgerLine]:
     every, exposed = time.sends if time is not None else (0.0, 0.0)
     safe = maximum(often, 1)
     yield LedgerLine(
-        "step", "forward", "R", "permute", ("pipe",), often, term="pipeline sends", carries="activation", wire_bytes=size,
-        bound_s=bound_time("permute", size, ("pipe",), step.wires), expected_s=every / safe, exposed_s=exposed / safe,
-    )  # fmt: skip
+        "step",
+        "forward",
+        "R",
+        "permute",
+        ("pipe",),
+        often,
+        term="pipeline sends",
+        carries="activation",
+        wire_bytes=size,
+        bound_s=bound_time("permute", size, ("pipe",), step.wires),
+        expected_s=every / safe,
+        exposed_s=exposed / safe,
+    )
     moved = updated_bytes(setting, parts)
     seconds = state_seconds(setting, parts) if time is not None else 0.0
     yield LedgerLine(
-        "step", "update", "optimizer state", "optimizer", term="optimizer", hbm_bytes=moved,
-        flops=UPDATE_FLOPS * updated_parameters(parts)[0], bound_s=moved / setting.slice.chip.hbm.bandwidth, expected_s=seconds, exposed_s=seconds,
-    )  # fmt: skip
+        "step",
+        "update",
+        "optimizer state",
+        "optimizer",
+        term="optimizer",
+        hbm_bytes=moved,
+        flops=UPDATE_FLOPS * updated_parameters(parts)[0],
+        bound_s=moved / setting.slice.chip.hbm.bandwidth,
+        expected_s=seconds,
+        exposed_s=seconds,
+    )
     yield from muon_lines(setting, parts.layers.fullest, step.wires)
 
 

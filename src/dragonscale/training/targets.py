@@ -1,7 +1,8 @@
 """The same job on several chips and slices, compared by time or by cost.
 
-Chips are tried in the order of what they could do at best, and one whose peak already loses clearly to what was found is not searched. On one kind
-of chip more chips are hardly ever cheaper, unless fewer must recompute: larger slices are tried only then.
+Chips are tried in the order of what they could do at best, and one whose peak already loses clearly to what was found
+is not searched. On one kind of chip more chips are hardly ever cheaper, unless fewer must recompute: larger slices are
+tried only then.
 """
 
 import math
@@ -26,7 +27,8 @@ LOST = 1.5
 
 @dataclass(frozen=True)
 class Tried:
-    """A slice with its recommended plan, or None and why there is none. `least` is what a million tokens cost at the chip's peak."""
+    """A slice with its recommended plan, or None and why there is none. `least` is what a million tokens cost at the
+    chip's peak."""
 
     job: Job
     best: Candidate | None
@@ -100,9 +102,13 @@ def compare(
 
 
 def _tried(
-    job_on: Callable[[Slice], Job], pieces: list[Slice], space: Space, slack: float, enough: Callable[["Tried"], bool],
+    job_on: Callable[[Slice], Job],
+    pieces: list[Slice],
+    space: Space,
+    slack: float,
+    enough: Callable[["Tried"], bool],
     progress: Progress | None,
-) -> Iterator[Tried]:  # fmt: skip
+) -> Iterator[Tried]:
     """The recommended plan of one slice after the other, smallest first, until larger ones cannot be cheaper."""
     fitting = 0
     for piece in pieces:

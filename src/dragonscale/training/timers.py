@@ -15,7 +15,8 @@ from dragonscale.training.stack import Stack
 
 
 class Timer(Protocol):
-    """Seconds to expect of one kernel on one chip. `narrow` says whether a matmul runs in the plan's dtype or in bf16."""
+    """Seconds to expect of one kernel on one chip. `narrow` says whether a matmul runs in the plan's dtype or in bf16.
+    Seconds to expect of one kernel on one chip. `narrow` says whether a matmul runs in the plan's dtype or in bf16."""
 
     def matmul(self, m: Number, n: Number, k: Number, batch: Number, narrow: bool) -> Number: ...
 
@@ -36,8 +37,9 @@ class Timer(Protocol):
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What decides how fast an attention kernel runs on one chip: of `causal` queries, which are the last of the keys, each sees the
-    keys up to itself, of others all. `window` caps the keys that a query sees. `plain`: a flash kernel that takes nothing unusual takes it."""
+    """What decides how fast an attention kernel runs on one chip: of `causal` queries, which are the last of the keys,
+    each sees the keys up to itself, of others all. `window` caps the keys that a query sees. `plain`: a flash kernel
+    that takes nothing unusual takes it."""
 
     batch: Number
     queries: Number
@@ -56,17 +58,19 @@ CAST_BYTES = {"fp8": 5.0, "mxfp8": 4.0, "nvfp4": 5.0, "mxfp4": 4.0, "int8": 3.0}
 read once more where a scale for the whole tensor must be found first."""
 
 BLOCK_SCALED = 1.07
-"""Seconds of a matmul in mxfp8 over those in fp8 with one scale per tensor: scales are laid out and applied for every 32
-elements (Megatron-Bridge publishes both for the same runs: 4% to 10% apart)."""
+"""Seconds of a matmul in mxfp8 over those in fp8 with one scale per tensor: scales are laid out and applied for every
+32 elements (Megatron-Bridge publishes both for the same runs: 4% to 10% apart)."""
 
 LEGACY = 0.47
-"""The part of the rate of today's attention kernels that Hopper and later chips reach with the instructions of Ampere, which kernels before
-FlashAttention-3 use (Shah et al. 2024: FlashAttention-2 reaches 35% of an H100, FlashAttention-3 75%)."""
+"""The part of the rate of today's attention kernels that Hopper and later chips reach with the instructions of Ampere,
+which kernels before FlashAttention-3 use (Shah et al. 2024: FlashAttention-2 reaches 35% of an H100, FlashAttention-3
+75%)."""
 
 IDLE = 0.15
 STEEP = 2.5
-"""A chip at rest draws about 15% of its limit; above that, power grows with the clock to about this power (voltage rises
-with frequency), so a lower limit costs less than its part in speed. Matmuls are taken to run as fast as power allows."""
+"""A chip at rest draws about 15% of its limit; above that, power grows with the clock to about this power (voltage
+rises with frequency), so a lower limit costs less than its part in speed. Matmuls are taken to run as fast as power
+allows."""
 MOST = 1.1
 """More power than the measured chip had makes matmuls at most this much faster for their peak."""
 
@@ -116,16 +120,24 @@ class KernelTimer:
             return self._blocks(shape, backward)
         size = (shape.head_dim + shape.v_head_dim) / 2
         forward = attention_seconds(
-            shape.batch, shape.queries, shape.keys, shape.heads, shape.kv_heads, size, "bf16", self.profile,
-            causal=shape.causal, window=shape.window,
-        )  # fmt: skip
+            shape.batch,
+            shape.queries,
+            shape.keys,
+            shape.heads,
+            shape.kv_heads,
+            size,
+            "bf16",
+            self.profile,
+            causal=shape.causal,
+            window=shape.window,
+        )
         ratio = self.profile.attention.of("bf16").backward if backward else 1.0
         slow = self.stack.kernels.attention / (LEGACY if self.stack.kernels.legacy_attention and self.modern else 1.0)
         return forward * ratio * slow
 
     def _unfused(self, shape: AttentionShape, backward: bool) -> Number:
-        """Scores written out: two batched matmuls over the whole rectangle (four backward), with passes over it for scaling,
-        masking, softmax and dropout."""
+        """Scores written out: two batched matmuls over the whole rectangle (four backward), with passes over it for
+        scaling, masking, softmax and dropout."""
         many = shape.batch * shape.heads
         first = matmul_seconds(shape.queries, shape.keys, shape.head_dim, "bf16", self.profile, many)
         second = matmul_seconds(shape.queries, shape.v_head_dim, shape.keys, "bf16", self.profile, many)
@@ -209,7 +221,8 @@ def _sustained(chip: Chip, library: str) -> KernelProfile:
     except InputError:
         return profile
     design = load_chip(chip.like) if chip.like else chip
-    # A what-if chip that draws what its base draws reaches the same part of its peaks: it is another design, not another clock.
+    # A what-if chip that draws what its base draws reaches the same part of its peaks: it is another design, not
+    # another clock.
     factor = power_factor(design if design.power == chip.power else chip, measured)
     slower = replace(chip, matrix={name: rate * factor for name, rate in chip.matrix.items()})
     return kernel_profile_for(slower, library=library)

@@ -1,10 +1,11 @@
-"""The memory that a training step takes on one chip when XLA assigns its buffers: named parts, and how many of each are alive.
+"""The memory that a training step takes on one chip when XLA assigns its buffers: named parts, and how many of each are
+alive.
 
 State, saved activations and gradients are counted as they are. Beside them lies a workspace, which is largest either
-around the head (logits and what the loss makes of them, the head's weights and their gradient) or in a layer's backward pass
-(gathered weights, the FFN's hidden dims, attention's block of scores unless a flash kernel has them, residuals, and their gradients). How many copies of each
-are alive at once is the compiler's affair: the counts in `ALIVE` were fitted, for each compiler, on compiled programs
-(`docs/verify.md` says on which and how far others are off).
+around the head (logits and what the loss makes of them, the head's weights and their gradient) or in a layer's backward
+pass (gathered weights, the FFN's hidden dims, attention's block of scores unless a flash kernel has them, residuals,
+and their gradients). How many copies of each are alive at once is the compiler's affair: the counts in `ALIVE` were
+fitted, for each compiler, on compiled programs (`docs/verify.md` says on which and how far others are off).
 """
 
 from dataclasses import dataclass
@@ -30,9 +31,9 @@ BF16, FP32 = 2.0, 4.0
 
 @dataclass(frozen=True)
 class Alive:
-    """How many copies of a part are alive at the peak: of logits (in bf16) and of the head's weights around the head; of a layer's
-    weights, its FFN's hidden dims, a block of scores (in fp32), the residual stream, and the rows sent to experts in a layer's
-    backward pass."""
+    """How many copies of a part are alive at the peak: of logits (in bf16) and of the head's weights around the head;
+    of a layer's weights, its FFN's hidden dims, a block of scores (in fp32), the residual stream, and the rows sent to
+    experts in a layer's backward pass."""
 
     logits: float
     head: float
@@ -51,8 +52,8 @@ ALIVE = {
 
 @dataclass(frozen=True)
 class SectionParts:
-    """One pass through a section: bytes on one chip, each part once; `used` and `state` are elements of weights, `matrices`
-    those of the state that Muon orthogonalizes."""
+    """One pass through a section: bytes on one chip, each part once; `used` and `state` are elements of weights,
+    `matrices` those of the state that Muon orthogonalizes."""
 
     used: Number
     state: Number
@@ -121,8 +122,8 @@ def _saved(section: Section, plan: Plan) -> list[Array]:
 
 
 def _score_block(query: Array, rules: Rules, sizes: dict[str, Number], mesh: Mesh) -> Number:
-    """A block of queries against all the keys that are there at once. (The steps of a ring overlap: XLA has the scores of all
-    of them alive, as many as of gathered keys.)"""
+    """A block of queries against all the keys that are there at once. (The steps of a ring overlap: XLA has the scores
+    of all of them alive, as many as of gathered keys.)"""
     laid = rules.activation(query)
     tokens = sizes["t"] / mesh.size(*laid.dim("t").axes)
     whole = (tokens <= ATTENTION_BLOCK) | (tokens % ATTENTION_BLOCK != 0)
@@ -133,11 +134,19 @@ def _score_block(query: Array, rules: Rules, sizes: dict[str, Number], mesh: Mes
 
 
 def xla_held(
-    parts: dict[str, SectionParts], counts: dict[str, Number], ends: list[str], tokens: Number, width: Number, flight: Number,
-    microbatches: Number, plan: Plan, stack: Stack, chip: str,
-) -> list[HeldLine]:  # fmt: skip
-    """The peak by part: what lies there all the time, and the larger of the two workspaces. `tokens` are those of a microbatch on
-    one chip, `width` the model's."""
+    parts: dict[str, SectionParts],
+    counts: dict[str, Number],
+    ends: list[str],
+    tokens: Number,
+    width: Number,
+    flight: Number,
+    microbatches: Number,
+    plan: Plan,
+    stack: Stack,
+    chip: str,
+) -> list[HeldLine]:
+    """The peak by part: what lies there all the time, and the larger of the two workspaces. `tokens` are those of a
+    microbatch on one chip, `width` the model's."""
     times = {**counts, "embed": 1, **dict.fromkeys(ends, 1)}
     used = sum(parts[name].used * often for name, often in times.items())
     state = sum(parts[name].state * often for name, often in times.items())
@@ -150,9 +159,15 @@ def xla_held(
         HeldLine("weights and optimizer", "master copy and optimizer state", state_bytes(plan, stack, state, matrices)),
         HeldLine("tokens", "tokens and targets", 2 * 4.0 * tokens * microbatches),
         HeldLine("compute copy", "weights in bf16", 0.0 if sharded else used * BF16),
-        HeldLine("saved activations", "saved by layers", flight * sum(parts[name].saved * often for name, often in counts.items()), "forward", "backward"),
+        HeldLine(
+            "saved activations",
+            "saved by layers",
+            flight * sum(parts[name].saved * often for name, often in counts.items()),
+            "forward",
+            "backward",
+        ),
         HeldLine("gradients added up", "gradients of earlier microbatches", where(microbatches > 1, share * FP32, 0.0)),
-    ]  # fmt: skip
+    ]
     # Where the stack's loss is its own, by what it holds; of our own program's, as many copies as the compiler has.
     copies = stack.memory.logit_bytes / stack.memory.loss_chunks / BF16 or alive.logits
     around = {"logits": copies * head.logits, "head's weights": alive.head * (head.used + head.tied) * BF16}

@@ -6,8 +6,8 @@ A request is plain JSON:
      "dropped": {"my-model": "{…config.json…}"}, "brief": true, …}
 
 `send` is called with messages: `{"progress": 0.4}`, `{"note": "…"}`, `{"panel": "time", "data": {…}}`, and at last
-`{"done": true}` or `{"error": {"kind": …, "text": …}}`, never both. What the same process was asked before is kept for a
-while, so that a second panel of one question costs its own work only.
+`{"done": true}` or `{"error": {"kind": …, "text": …}}`, never both. What the same process was asked before is kept for
+a while, so that a second panel of one question costs its own work only.
 
 >>> messages = []
 >>> answer({"view": "chips", "fields": {"name": "h10"}, "panels": ["sheet"]}, messages.append)
@@ -30,7 +30,8 @@ Send = Callable[[dict[str, Any]], None]
 
 
 class Unwanted(BaseException):
-    """Raised by `send` where nobody waits for the answer any more; it ends the work, whatever that would go on after."""
+    """Raised by `send` where nobody waits for the answer any more; it ends the work, whatever that would go on after.
+    Raised by `send` where nobody waits for the answer any more; it ends the work, whatever that would go on after."""
 
 
 def answer(request: Mapping[str, Any], send: Send) -> None:

@@ -20,7 +20,8 @@ BREATH_S = 0.04
 
 
 def resting(unwanted: Callable[[], bool], rest: Callable[[], object]) -> Callable[[], bool]:
-    """`unwanted`, after a moment in which the worker hears what the page says meanwhile; `rest()` is a promise of that moment.
+    """`unwanted`, after a moment in which the worker hears what the page says meanwhile; `rest()` is a promise of that
+    moment.
 
     Python can wait for a promise only where the browser can suspend WebAssembly; elsewhere a question runs to its end.
     """

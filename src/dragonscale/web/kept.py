@@ -1,7 +1,7 @@
 """Records that a process remembers, and their names: a second panel of one question costs its own work only.
 
-A server's workers each remember their own. The server gives a question to the worker that has its record, so both name records
-alike (`record_key`), and a worker says after each answer which it still has (`RecordMemory.keys`).
+A server's workers each remember their own. The server gives a question to the worker that has its record, so both name
+records alike (`record_key`), and a worker says after each answer which it still has (`RecordMemory.keys`).
 """
 
 import hashlib

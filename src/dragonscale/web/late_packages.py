@@ -1,8 +1,9 @@
 """Packages that come late, or not at all, to the planner inside a browser.
 
-Large packages that few questions need (SymPy, the random numbers of simulations, YAML) are not there when the static edition starts:
-an import of one fetches it. What runs programs (`verify`, `run`, `calibrate`) cannot be had at all: an import of its parts is
-told as a sentence. This is installed before the rest of the package is imported, so it imports nothing of it but errors.
+Large packages that few questions need (SymPy, the random numbers of simulations, YAML) are not there when the static
+edition starts: an import of one fetches it. What runs programs (`verify`, `run`, `calibrate`) cannot be had at all: an
+import of its parts is told as a sentence. This is installed before the rest of the package is imported, so it imports
+nothing of it but errors.
 """
 
 import importlib
@@ -17,7 +18,8 @@ from dragonscale.errors import InputError
 
 
 class LatePackages(MetaPathFinder):
-    """Fetches an archive into `folder` when one of its packages is first imported; says in a sentence what cannot be had at all.
+    """Fetches an archive into `folder` when one of its packages is first imported; says in a sentence what cannot be
+    had at all.
 
     `archives` has the archive of each package, `missing` the sentence.
     """

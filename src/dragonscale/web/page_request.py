@@ -40,7 +40,8 @@ class _Told(Listener):
 
 @dataclass(frozen=True)
 class PageRequest:
-    """A request. `brief` is asked while a slider moves: what would help is left out. `more` is the rest of the request, for the view."""
+    """A request. `brief` is asked while a slider moves: what would help is left out. `more` is the rest of the request,
+    for the view."""
 
     view: str
     fields: Mapping[str, Any]
@@ -117,8 +118,8 @@ def _brief(command: str, question: Any, listener: Listener) -> Any:
 
 
 def _watched(question: Any, listener: Listener) -> Any:
-    """A simulation that keeps what its replicas do over time, as the page draws them; it looks for what would hold, which takes many
-    runs, only where that is asked."""
+    """A simulation that keeps what its replicas do over time, as the page draws them; it looks for what would hold,
+    which takes many runs, only where that is asked."""
     from dragonscale.reports.simulate.ask import ask
 
     return ask(replace(question, capacity=bool(question.capacity)), listener, WATCHED)

@@ -1,14 +1,15 @@
 """What the page asks, read as a command's question; nothing that a visitor typed may name a file.
 
 On the command line a model, a chip, a plan or a trace may be a path. On a server that would let a visitor read the
-server's files, so here such texts are refused by their look, before anything is opened. What a visitor has in a file comes
-as text: a `config.json` dropped on the page travels in the request under a name, and the name is then a model.
+server's files, so here such texts are refused by their look, before anything is opened. What a visitor has in a file
+comes as text: a `config.json` dropped on the page travels in the request under a name, and the name is then a model.
 
 >>> question_of("train", {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": 8192}).batch
 '64seq'
 >>> question_of("train", {"model": "/etc/passwd"})
 Traceback (most recent call last):
-dragonscale.errors.InputError: model is '/etc/passwd', which looks like a file; the page reads none: drop the file on it instead.
+dragonscale.errors.InputError: model is '/etc/passwd', which looks like a file; the page reads none: drop the file on it
+instead.
 """
 
 import json

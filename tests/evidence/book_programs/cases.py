@@ -1,8 +1,9 @@
 """The book's sharded programs, one by one: small enough to predict by hand, and to compile for real slices.
 
-Each case is written in the book's notation with sizes of real models (nothing is run, so they cost nothing), for a slice of
-GPUs and one of TPUs. What it should send is predicted by the algebra (`case_predictions`), what it is in JAX stands in
-`case_programs`, and `case_verdicts` holds the two against each other. The *form* says how a case is written in JAX:
+Each case is written in the book's notation with sizes of real models (nothing is run, so they cost nothing), for a
+slice of GPUs and one of TPUs. What it should send is predicted by the algebra (`case_predictions`), what it is in JAX
+stands in `case_programs`, and `case_verdicts` holds the two against each other. The *form* says how a case is written
+in JAX:
 
 | form | program | who chooses the collectives |
 |---|---|---|
@@ -42,7 +43,8 @@ DECODING = {"B": 64, "D": 8192, "F": 32768}
 
 @dataclass(frozen=True)
 class Case:
-    """A sharded program: its lines in the book's notation (or the name of a scheme or model), and the sizes of its dims."""
+    """A sharded program: its lines in the book's notation (or the name of a scheme or model), and the sizes of its
+    dims."""
 
     name: str
     form: str
@@ -64,7 +66,8 @@ STATIONARY = (
     "Tmp[B, F_YX] · W_out[F_Y, D_X] -> Out[B, D_XY]",
 )
 BOXES = ("Rows[S_X, E, C, D]", "Rows[S, E_X, C, D]", "Scale:fp32[S_X, E, C]", "Scale:fp32[S, E_X, C]")
-"""What every chip sends each expert, before and after the exchange, and the router's weights with it. S counts chips."""
+"""What every chip sends each expert, before and after the exchange, and the router's weights with it. S counts chips.
+What every chip sends each expert, before and after the exchange, and the router's weights with it. S counts chips."""
 JOINED = ("Most:fp32[B, T, N]{U_X}", "Total:fp32[B, T, N]{U_X}", "O[B, T, N, H]{U_X}")
 """What a softmax over split keys leaves to add up: largest scores, sums, weighted values."""
 PASSED = ("Key[B, S_X, K, H]", "Value[B, S_X, K, H]", "At:int32[B, S_X]")

@@ -1,8 +1,8 @@
 """What a case should send, by the project's own algebra: never by looking at what a compiler made of it.
 
-A case may be computed in several ways; `ways` lists them, the one that the algebra would choose first. A single einsum has
-every strategy of `sharding.algebra`, ranked by its time on the chip, and a chain of lines every combination of theirs; a
-scheme, a model's attention and the library's own forms have one way each, or two that differ in a detail.
+A case may be computed in several ways; `ways` lists them, the one that the algebra would choose first. A single einsum
+has every strategy of `sharding.algebra`, ranked by its time on the chip, and a chain of lines every combination of
+theirs; a scheme, a model's attention and the library's own forms have one way each, or two that differ in a detail.
 
 >>> from tests.evidence.book_programs.cases import case_named
 >>> [(move.kind, move.axes, move.wire_bytes) for move in ways(case_named("case 3"), "v5p:2x2x1")[0].moves]
@@ -123,8 +123,9 @@ def _of_attention(case: Case, mesh: Mesh) -> list[Way]:
 
 
 def _of_ring(case: Case, mesh: Mesh) -> list[Way]:
-    """Keys, values and positions pass every chip but the last. What went round is still there in the backward pass, unless it
-    was thrown away and goes round again. Gradients go all the way home in fp32; on the last hop they may be cast first."""
+    """Keys, values and positions pass every chip but the last. What went round is still there in the backward pass,
+    unless it was thrown away and goes round again. Gradients go all the way home in fp32; on the last hop they may be
+    cast first."""
     chips = int(mesh.chips)
 
     def passed(array: Array, hops: int, phase: str) -> LedgerLine:

@@ -1,8 +1,8 @@
 """The cases in JAX, lowered for devices that are only described: shapes and layouts, no values.
 
 Where the question is what the partitioner does, a program has layouts on its arguments and results, and of a chain on
-its intermediates as the scheme computes them; the rest it finds itself. The library's own forms run in `jax.shard_map`, as
-they do in the trainer and the server.
+its intermediates as the scheme computes them; the rest it finds itself. The library's own forms run in `jax.shard_map`,
+as they do in the trainer and the server.
 """
 
 from collections.abc import Callable, Sequence
@@ -87,7 +87,8 @@ def _forward(case: Case, mesh: Mesh) -> Program:
 
 
 def _backward(case: Case, mesh: Mesh) -> Program:
-    """The gradients of the input and both weights; what the forward pass made in between is given, as a trainer keeps it."""
+    """The gradients of the input and both weights; what the forward pass made in between is given, as a trainer keeps
+    it."""
     first, second = (planned.line for planned in read_scheme(case.texts[0]).forward)
 
     def run(x: Any, w_in: Any, middle: Any, w_out: Any, slope: Any) -> Any:
@@ -169,7 +170,8 @@ def _ring(case: Case, mesh: Mesh) -> Program:
 
 
 def _experts(case: Case, mesh: Mesh) -> Program:
-    """Rows that are sorted by expert already, through one matrix of each expert; of (rows, experts, weights, scales)."""
+    """Rows that are sorted by expert already, through one matrix of each expert; of (rows, experts, weights, scales).
+    Rows that are sorted by expert already, through one matrix of each expert; of (rows, experts, weights, scales)."""
     chips, each = mesh.size, case.sizes
     experts, capacity = each["E"], each["C"]
     count = experts * capacity

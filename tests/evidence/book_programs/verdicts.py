@@ -5,7 +5,8 @@ A verdict is one of five:
 - `as predicted`: the same collectives, over the same mesh axes, with the same bytes;
 - `another way`: exactly those of another way that the algebra lists; `why` names it;
 - `padded`: those predicted, but scattered blocks were filled up to whole tiles, and a small send puts them right;
-- `reduced whole`: those predicted, but in place of a scatter stands an AllReduce, which sends twice as much, and a slice;
+- `reduced whole`: those predicted, but in place of a scatter stands an AllReduce, which sends twice as much, and a
+  slice;
 - `differs`: anything else.
 """
 
@@ -136,8 +137,17 @@ def in_words(sent: Sent) -> str:
 
 
 COLUMNS = (
-    "case", "program", "slice", "mesh", "predicted", "compiled", "predicted_bytes", "compiled_bytes", "verdict", "why",
-)  # fmt: skip
+    "case",
+    "program",
+    "slice",
+    "mesh",
+    "predicted",
+    "compiled",
+    "predicted_bytes",
+    "compiled_bytes",
+    "verdict",
+    "why",
+)
 
 
 def table(judged: Iterable[Judged]) -> str:

@@ -1,7 +1,7 @@
 """A process that compiles cases: `python -m tests.evidence.book_programs.worker gpu|tpu [NAME…]`.
 
-It writes one JSON object a line, `{"case": …, "slice": …, "hlo": …}`. It starts with the environment of the compiler that its
-slices need (`case_verdicts.compile_cases` starts it so); on TPUs it asks for plain collectives.
+It writes one JSON object a line, `{"case": …, "slice": …, "hlo": …}`. It starts with the environment of the compiler
+that its slices need (`case_verdicts.compile_cases` starts it so); on TPUs it asks for plain collectives.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""Constants are found again from times made with them; the own search ends where SciPy's does; profiles survive their file."""
+"""Constants are found again from times made with them; the own search ends where SciPy's does; profiles survive their
+file."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -98,7 +99,8 @@ def test_a_check_tells_a_profile_that_holds_from_one_that_does_not() -> None:
 
 
 def test_formats_without_a_rate_are_left_out_of_a_check() -> None:
-    """An H200 multiplies fp32 only after rounding it to TF32, or outside its Tensor Cores: no profile has a rate for it."""
+    """An H200 multiplies fp32 only after rounding it to TF32, or outside its Tensor Cores: no profile has a rate for
+    it."""
     profile = kernel_profile_for("h200", "h200-jax")
     rows = read_measurements(Path(__file__).parent / "h200_jax.jsonl").good
     rows = [row for row in rows if row.kind in TABLES]

@@ -1,4 +1,5 @@
-"""What was measured on an H200 with JAX (`h200_jax.jsonl`), the profile that was fitted on it, and kernels it was not fitted on."""
+"""What was measured on an H200 with JAX (`h200_jax.jsonl`), the profile that was fitted on it, and kernels it was not
+fitted on."""
 
 import tomllib
 from pathlib import Path

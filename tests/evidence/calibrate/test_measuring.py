@@ -70,11 +70,23 @@ def test_no_time_measures_nothing_and_another_machine_is_refused(tmp_path: Path)
 
 
 @settings(max_examples=60)
-@given(st.lists(st.one_of(st.binary(max_size=60), st.sampled_from([
-    b'{"line":"machine","device":"x","devices":1,"platform":"gpu","software":{},"timed_with":"jax","date":""}',
-    b'{"line":"case","kind":"matmul","sizes":[1,2],"dtype":"bf16"}', b'{"line":"case","kind":"x","sizes":[],"dtype":""}',
-    b'{"line":"case","kind":"copy","sizes":[-5],"dtype":"bf16"}', b"[" * 5000,
-])), max_size=4))  # fmt: skip
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=60),
+            st.sampled_from(
+                [
+                    b'{"line":"machine","device":"x","devices":1,"platform":"gpu","software":{},"timed_with":"jax","date":""}',
+                    b'{"line":"case","kind":"matmul","sizes":[1,2],"dtype":"bf16"}',
+                    b'{"line":"case","kind":"x","sizes":[],"dtype":""}',
+                    b'{"line":"case","kind":"copy","sizes":[-5],"dtype":"bf16"}',
+                    b"[" * 5000,
+                ]
+            ),
+        ),
+        max_size=4,
+    )
+)
 def test_any_file_is_read_or_refused_in_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
 ) -> None:
@@ -96,8 +108,15 @@ def test_every_stretch_of_the_list_has_every_kind() -> None:
 
 
 def test_devices_are_known_by_their_drivers_names() -> None:
-    names = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100", "NVIDIA A100-SXM4-80GB": "a100", "TPU v5 lite": "v5e",
-             "TPU v5p": "v5p", "TPU v6 lite": "v6e", "NVIDIA B200": "b200"}  # fmt: skip
+    names = {
+        "NVIDIA H200": "h200",
+        "NVIDIA H100 80GB HBM3": "h100",
+        "NVIDIA A100-SXM4-80GB": "a100",
+        "TPU v5 lite": "v5e",
+        "TPU v5p": "v5p",
+        "TPU v6 lite": "v6e",
+        "NVIDIA B200": "b200",
+    }
     for device, chip in names.items():
         found = chip_of(device)
         assert found is not None

@@ -43,7 +43,8 @@ TITAN_START = """\
 def titan_line(step: int, tps: str, rank: int = 0, colour: bool = False) -> str:
     red, reset = ("\x1b[31m", "\x1b[39m") if colour else ("", "")
     return (
-        f"[rank{rank}]:[titan] 2025-06-04 08:52:10,224 - root - INFO - {red}step: {step:2}  loss:  8.9196  grad_norm:  3.1000  "
+        f"[rank{rank}]:[titan] 2025-06-04 08:52:10,224 - root - INFO - {red}step: {step:2}  loss:  8.9196  "
+        "grad_norm:  3.1000  "
         f"memory: 47.43GiB(49.92%)  tps: {tps}  tflops: 333.50  mfu: 33.72%{reset}"
     )
 
@@ -66,16 +67,23 @@ def maxtext_log() -> str:
 
 def maxtext_metrics() -> str:
     rows = [
-        {"learning/loss": 12.0, "perf/step_time_seconds": 5.4, "perf/per_device_tflops_per_sec": 141.5, "step": float(step), "run_name": "a"}
+        {
+            "learning/loss": 12.0,
+            "perf/step_time_seconds": 5.4,
+            "perf/per_device_tflops_per_sec": 141.5,
+            "step": float(step),
+            "run_name": "a",
+        }
         for step in range(9)
-    ]  # fmt: skip
+    ]
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def deepspeed_log() -> str:
     return "".join(
         f"[2023-11-07 01:55:23,714] [INFO] [timer.py:260:stop] epoch=0/micro_step={4 * step}/global_step={step}, "
-        f"RunningAvgSamplesPerSec={rate - 0.5}, CurrSamplesPerSec={rate}, MemAllocated=4.32GB, MaxMemAllocated=38.49GB\n"
+        f"RunningAvgSamplesPerSec={rate - 0.5}, CurrSamplesPerSec={rate}, MemAllocated=4.32GB, "
+        "MaxMemAllocated=38.49GB\n"
         for step, rate in ((10, 5.0), (20, 25.6), (30, 25.6), (40, 25.6))
     )
 
@@ -91,9 +99,16 @@ def trainer_state(ended: bool = True) -> str:
     history: list[dict[str, Any]] = [{"epoch": 0.5, "loss": 1.9, "step": 100}]
     if ended:
         history.append(
-            {"epoch": 1.0, "step": 200, "total_flos": 1e18, "train_loss": 1.8, "train_runtime": 500.0,
-             "train_samples_per_second": 51.2, "train_steps_per_second": 0.4}
-        )  # fmt: skip
+            {
+                "epoch": 1.0,
+                "step": 200,
+                "total_flos": 1e18,
+                "train_loss": 1.8,
+                "train_runtime": 500.0,
+                "train_samples_per_second": 51.2,
+                "train_steps_per_second": 0.4,
+            }
+        )
     return json.dumps({"global_step": 200, "max_steps": 200, "train_batch_size": 4, "log_history": history}, indent=2)
 
 
@@ -104,12 +119,27 @@ def vllm_result(**changed: Any) -> dict[str, Any]:
         for part, value in zip(("mean", "median", "p99"), values, strict=True)
     }
     return {
-        "date": "20250801-101010", "endpoint_type": "vllm", "backend": "vllm", "label": None,
-        "model_id": "meta-llama/Meta-Llama-3-8B", "tokenizer_id": "meta-llama/Meta-Llama-3-8B", "num_prompts": 330,
-        "request_rate": "inf", "burstiness": 1.0, "max_concurrency": 32, "duration": 31.0, "completed": 320,
-        "total_input_tokens": 327680, "total_output_tokens": 81920, "request_throughput": 10.3, "request_goodput": None,
-        "output_throughput": 2640.0, "total_token_throughput": 13200.0, **times, **changed,
-    }  # fmt: skip
+        "date": "20250801-101010",
+        "endpoint_type": "vllm",
+        "backend": "vllm",
+        "label": None,
+        "model_id": "meta-llama/Meta-Llama-3-8B",
+        "tokenizer_id": "meta-llama/Meta-Llama-3-8B",
+        "num_prompts": 330,
+        "request_rate": "inf",
+        "burstiness": 1.0,
+        "max_concurrency": 32,
+        "duration": 31.0,
+        "completed": 320,
+        "total_input_tokens": 327680,
+        "total_output_tokens": 81920,
+        "request_throughput": 10.3,
+        "request_goodput": None,
+        "output_throughput": 2640.0,
+        "total_token_throughput": 13200.0,
+        **times,
+        **changed,
+    }
 
 
 def sglang_result(**changed: Any) -> dict[str, Any]:
@@ -117,10 +147,18 @@ def sglang_result(**changed: Any) -> dict[str, Any]:
     names = ("total_input_tokens", "total_output_tokens", "completed", "request_throughput", "output_throughput")
     kept = {name: value for name, value in kept.items() if name in names or name.endswith("_ms")}
     return {
-        "backend": "sglang", "dataset_name": "random", "request_rate": float("inf"), "max_concurrency": 32,
-        "sharegpt_output_len": None, "random_input_len": 1024, "random_output_len": 256, "random_range_ratio": 1.0,
-        "duration": 31.0, **kept, **changed,
-    }  # fmt: skip
+        "backend": "sglang",
+        "dataset_name": "random",
+        "request_rate": float("inf"),
+        "max_concurrency": 32,
+        "sharegpt_output_len": None,
+        "random_input_len": 1024,
+        "random_output_len": 256,
+        "random_range_ratio": 1.0,
+        "duration": 31.0,
+        **kept,
+        **changed,
+    }
 
 
 AIPERF_PHASES = {
@@ -128,9 +166,17 @@ AIPERF_PHASES = {
     "endpoint": {"urls": ["http://localhost:8000"], "streaming": True},
     "phases": [
         {"name": "warmup", "kind": "warmup", "type": "concurrency", "requests": 8, "concurrency": 4},
-        {"name": "profiling", "kind": "profiling", "type": "gamma", "requests": 320, "concurrency": 64, "rate": 4.0, "smoothness": 0.25},
+        {
+            "name": "profiling",
+            "kind": "profiling",
+            "type": "gamma",
+            "requests": 320,
+            "concurrency": 64,
+            "rate": 4.0,
+            "smoothness": 0.25,
+        },
     ],
-}  # fmt: skip
+}
 """How AIPerf 0.13 writes down what was run."""
 
 
@@ -139,13 +185,18 @@ def aiperf_result() -> dict[str, Any]:
         return {"unit": unit, "avg": mean, "p50": mean, "p99": mean * 1.5, "min": mean, "max": mean, "std": deviation}
 
     return {
-        "aiperf_version": "0.12.0", "schema_version": "1.4",
-        "request_count": metric("requests", 320), "request_throughput": metric("requests/sec", 10.3),
-        "time_to_first_token": metric("ms", 520.0), "inter_token_latency": metric("ms", 9.9),
-        "request_latency": metric("ms", 3050.0), "output_token_throughput": metric("tokens/sec", 2640.0),
-        "input_sequence_length": metric("tokens", 1024), "output_sequence_length": metric("tokens", 256, 128.0),
+        "aiperf_version": "0.12.0",
+        "schema_version": "1.4",
+        "request_count": metric("requests", 320),
+        "request_throughput": metric("requests/sec", 10.3),
+        "time_to_first_token": metric("ms", 520.0),
+        "inter_token_latency": metric("ms", 9.9),
+        "request_latency": metric("ms", 3050.0),
+        "output_token_throughput": metric("tokens/sec", 2640.0),
+        "input_sequence_length": metric("tokens", 1024),
+        "output_sequence_length": metric("tokens", 256, 128.0),
         "input_config": {
             "endpoint": {"model_names": ["meta-llama/Meta-Llama-3-8B"], "streaming": True},
             "loadgen": {"concurrency": 32, "request_rate": None},
         },
-    }  # fmt: skip
+    }

@@ -148,11 +148,15 @@ def test_a_log_that_says_its_plan_needs_none(tmp_path: Path) -> None:
         ("nothing\nof the kind\n", {"plan": "tp8"}, "is not a log of a trainer"),
         ("", {"plan": "tp8"}, "is not a log of a trainer"),
         (samples.megatron_log(16000.0), {"plan": "tp8", "search": True}, "--search is for a table"),
-        (samples.titan_log(), {"plan": "fsdp16", "model": "llama3-8b", "on": "h100:16"}, "run on 8 chips, and the plan is for 16"),
+        (
+            samples.titan_log(),
+            {"plan": "fsdp16", "model": "llama3-8b", "on": "h100:16"},
+            "run on 8 chips, and the plan is for 16",
+        ),
         (samples.sglang_result().__repr__(), {"plan": "tp8"}, "is not a log of a trainer"),
     ],
     ids=["no plan", "no log", "empty", "search", "other chips", "python"],
-)  # fmt: skip
+)
 def test_one_sentence(tmp_path: Path, text: str, given: dict[str, object], sentence: str) -> None:
     (tmp_path / "run.log").write_text(text)
     with pytest.raises(InputError, match=sentence):
@@ -166,17 +170,48 @@ def test_a_table_of_runs_takes_no_plan(tmp_path: Path) -> None:
 
 
 ARGUMENTS = {
-    "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 2, "context_parallel_size": 1, "world_size": 64,
-    "virtual_pipeline_model_parallel_size": 2, "num_layers": 32, "hidden_size": 4096, "ffn_hidden_size": 14336,
-    "num_attention_heads": 32, "group_query_attention": True, "num_query_groups": 8, "kv_channels": 128, "seq_length": 4096,
-    "max_position_embeddings": 32768, "micro_batch_size": 1, "global_batch_size": 128, "vocab_size": None,
-    "padded_vocab_size": 32000, "num_experts": 8, "moe_router_topk": 2, "expert_model_parallel_size": 8,
-    "expert_tensor_parallel_size": 1, "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
-    "recompute_modules": ["core_attn"], "bf16": True, "use_distributed_optimizer": True, "swiglu": True, "fp8": None,
-    "fp8_recipe": "delayed", "multi_latent_attention": False, "kv_lora_rank": 32, "v_head_dim": 128, "add_bias_linear": False,
-    "normalization": "RMSNorm", "position_embedding_type": "rope", "untie_embeddings_and_output_weights": True,
-    "optimizer": "adam", "sequence_parallel": False, "data_parallel_sharding_strategy": "no_shard",
-}  # fmt: skip
+    "tensor_model_parallel_size": 1,
+    "pipeline_model_parallel_size": 2,
+    "context_parallel_size": 1,
+    "world_size": 64,
+    "virtual_pipeline_model_parallel_size": 2,
+    "num_layers": 32,
+    "hidden_size": 4096,
+    "ffn_hidden_size": 14336,
+    "num_attention_heads": 32,
+    "group_query_attention": True,
+    "num_query_groups": 8,
+    "kv_channels": 128,
+    "seq_length": 4096,
+    "max_position_embeddings": 32768,
+    "micro_batch_size": 1,
+    "global_batch_size": 128,
+    "vocab_size": None,
+    "padded_vocab_size": 32000,
+    "num_experts": 8,
+    "moe_router_topk": 2,
+    "expert_model_parallel_size": 8,
+    "expert_tensor_parallel_size": 1,
+    "recompute_granularity": "full",
+    "recompute_method": "uniform",
+    "recompute_num_layers": 1,
+    "recompute_modules": ["core_attn"],
+    "bf16": True,
+    "use_distributed_optimizer": True,
+    "swiglu": True,
+    "fp8": None,
+    "fp8_recipe": "delayed",
+    "multi_latent_attention": False,
+    "kv_lora_rank": 32,
+    "v_head_dim": 128,
+    "add_bias_linear": False,
+    "normalization": "RMSNorm",
+    "position_embedding_type": "rope",
+    "untie_embeddings_and_output_weights": True,
+    "optimizer": "adam",
+    "sequence_parallel": False,
+    "data_parallel_sharding_strategy": "no_shard",
+}
 
 
 def test_megatron_s_own_arguments_say_the_plan(tmp_path: Path) -> None:

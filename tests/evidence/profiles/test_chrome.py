@@ -1,4 +1,5 @@
-"""Chrome traces of PyTorch and JAX: what is read out of them, and that every way to write the same trace is read the same."""
+"""Chrome traces of PyTorch and JAX: what is read out of them, and that every way to write the same trace is read the
+same."""
 
 import gzip
 import json
@@ -69,8 +70,12 @@ def test_kernels_have_what_launched_them(tmp_path: Path) -> None:
     recording = recorded(tmp_path, kineto())
     assert recording.devices[0].memory_bytes == 150109880320
     assert {(one.name, one.kind) for one in recording.tracks if one.device == 0} == {
-        ("stream 7", "ops"), ("stream 7 copies", "copies"), ("stream 20", "async"), ("stream 7 annotations", "scopes"), ("steps", "steps"),
-    }  # fmt: skip
+        ("stream 7", "ops"),
+        ("stream 7 copies", "copies"),
+        ("stream 20", "async"),
+        ("stream 7 annotations", "scopes"),
+        ("steps", "steps"),
+    }
     by_name = {one.name: one for one in ops_on(recording, "ops")}
     forward, backward = by_name["nvjet_tst_128x256"], by_name["nvjet_tst_64x64"]
     assert forward.caller == "aten::linear/aten::addmm"
@@ -189,9 +194,19 @@ def test_an_event_that_is_wrong_costs_only_itself(tmp_path: Path) -> None:
     trace = kineto()
     kernel = next(one for one in trace["traceEvents"] if one.get("cat") == "kernel")
     wrong = [
-        {**kernel, "dur": -5}, {**kernel, "ts": "soon"}, {**kernel, "ts": None}, {**kernel, "ts": 1e300}, {**kernel, "dur": float("nan")},
-        {**kernel, "name": {"a": 1}}, 7, "text", [1, 2], None, {**kernel, "ts": float("inf")}, {**kernel, "args": [1]},
-    ]  # fmt: skip
+        {**kernel, "dur": -5},
+        {**kernel, "ts": "soon"},
+        {**kernel, "ts": None},
+        {**kernel, "ts": 1e300},
+        {**kernel, "dur": float("nan")},
+        {**kernel, "name": {"a": 1}},
+        7,
+        "text",
+        [1, 2],
+        None,
+        {**kernel, "ts": float("inf")},
+        {**kernel, "args": [1]},
+    ]
     found = recorded(
         tmp_path, {**trace, "traceEvents": [*trace["traceEvents"][:20], *wrong, *trace["traceEvents"][20:]]}
     )
@@ -205,9 +220,13 @@ def test_a_tpu_as_xprof_exports_it(tmp_path: Path) -> None:
     recording = recorded(tmp_path, xprof_tpu(), "t.json.gz")
     assert (recording.software, recording.devices[0].kind) == ("JAX/XProf", "tpu")
     assert [(one.device, one.name, one.kind) for one in recording.tracks] == [
-        (0, "XLA Ops", "ops"), (0, "XLA Modules", "modules"), (0, "Steps", "steps"), (0, "Async XLA Ops", "async"),
-        (0, "Framework Name Scope", "scopes"), (-1, "python", "host"),
-    ]  # fmt: skip
+        (0, "XLA Ops", "ops"),
+        (0, "XLA Modules", "modules"),
+        (0, "Steps", "steps"),
+        (0, "Async XLA Ops", "async"),
+        (0, "Framework Name Scope", "scopes"),
+        (-1, "python", "host"),
+    ]
     op = ops_on(recording, "ops")[0]
     assert (op.name, op.scope, op.source, op.flops, op.bytes) == (
         "fusion.3",

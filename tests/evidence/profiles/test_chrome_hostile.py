@@ -37,14 +37,34 @@ def read_or_refuse(path: Path) -> int:
 @pytest.mark.parametrize(
     "text",
     [
-        b"{", b"[", b"{}", b"[]", b'{"traceEvents"', b'{"traceEvents":', b'{"traceEvents":[', b'{"traceEvents":7}', b'{"traceEvents":[}]', b"[}}}}]",
-        b'{"traceEvents":[{"ph":"X"', b'{"a":' * 100_000, b"[" * 1_000_000, b'[{"args":' * 50_000, b'{"' + b"x" * 3_000_000,
-        b'[{"name":"' + b"x" * 3_000_000, b'{"traceEvents":[1,2,3]}', b'[{"ph":"X","cat":"kernel","ts":1e999999999,"dur":1}]',
-        b'[{"ph":"X","cat":"kernel","ts":' + b"9" * 100_000 + b',"dur":1}]', b'{"x":"\xff\xfe\x00","traceEvents":[]}', b"[,,,,]", b"[:::]",
-        b'{"schemaVersion":1,"traceEvents":{"a":[{"ph":"X"}]}}', b'[{"ph":"X","cat":"kernel","ts":1,"pid":1' + b"0" * 400 + b"}]",
-        b'[{"ph":"M","name":"process_name","pid":1,"args":{"name":"/device:TPU:0"}}]', b"[null" + b",null" * 100_000 + b"]",
+        b"{",
+        b"[",
+        b"{}",
+        b"[]",
+        b'{"traceEvents"',
+        b'{"traceEvents":',
+        b'{"traceEvents":[',
+        b'{"traceEvents":7}',
+        b'{"traceEvents":[}]',
+        b"[}}}}]",
+        b'{"traceEvents":[{"ph":"X"',
+        b'{"a":' * 100_000,
+        b"[" * 1_000_000,
+        b'[{"args":' * 50_000,
+        b'{"' + b"x" * 3_000_000,
+        b'[{"name":"' + b"x" * 3_000_000,
+        b'{"traceEvents":[1,2,3]}',
+        b'[{"ph":"X","cat":"kernel","ts":1e999999999,"dur":1}]',
+        b'[{"ph":"X","cat":"kernel","ts":' + b"9" * 100_000 + b',"dur":1}]',
+        b'{"x":"\xff\xfe\x00","traceEvents":[]}',
+        b"[,,,,]",
+        b"[:::]",
+        b'{"schemaVersion":1,"traceEvents":{"a":[{"ph":"X"}]}}',
+        b'[{"ph":"X","cat":"kernel","ts":1,"pid":1' + b"0" * 400 + b"}]",
+        b'[{"ph":"M","name":"process_name","pid":1,"args":{"name":"/device:TPU:0"}}]',
+        b"[null" + b",null" * 100_000 + b"]",
     ],
-)  # fmt: skip
+)
 def test_broken_text(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_bytes(text)
     assert read_or_refuse(tmp_path / "t.json") in (-1, 0, 1)
@@ -53,9 +73,13 @@ def test_broken_text(text: bytes, tmp_path: Path) -> None:
 def test_numbers_that_are_too_large_and_nesting_that_is_too_deep_cost_only_their_event(tmp_path: Path) -> None:
     good = KERNEL % (0, 5)
     bad = [
-        good.replace('"tid":7', '"tid":' + "7" * 5000), good.replace('"stream":7', '"stream":1e400'), good.replace('"stream":7', '"x":' + "[" * 5000 + "]" * 5000),
-        good.replace('"device":0', '"device":-99999999999999999999'), good.replace('"ts":5', '"ts":-1e15'), good.replace('"k0"', '"\\ud800"'),
-    ]  # fmt: skip
+        good.replace('"tid":7', '"tid":' + "7" * 5000),
+        good.replace('"stream":7', '"stream":1e400'),
+        good.replace('"stream":7', '"x":' + "[" * 5000 + "]" * 5000),
+        good.replace('"device":0', '"device":-99999999999999999999'),
+        good.replace('"ts":5', '"ts":-1e15'),
+        good.replace('"k0"', '"\\ud800"'),
+    ]
     (tmp_path / "t.json").write_text(f"[{','.join([good, *bad, good])}]")
     assert 2 <= read_or_refuse(tmp_path / "t.json") <= 8
 
@@ -114,7 +138,8 @@ def read_within(path: Path, gigabytes: float) -> str:
         "import resource, sys; from dragonscale.errors import InputError; from dragonscale.listener import Listener\n"
         "from dragonscale.evidence.profiles.opening import read_recording\n"
         f"resource.setrlimit(resource.RLIMIT_AS, ({int(gigabytes * 2**30)},) * 2)\n"
-        "try:\n    made = read_recording(sys.argv[1], Listener()); print(len(made.events.start), made.dropped, made.notes)\n"
+        "try:\n    made = read_recording(sys.argv[1], Listener()); print(len(made.events.start), made.dropped, "
+        "made.notes)\n"
         "except InputError as error: print(error)\n"
     )
     found = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=600)

@@ -267,13 +267,23 @@ def test_graphs_recorded_as_a_whole_are_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "DROP TABLE StringIds", "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME", "DROP TABLE NVTX_EVENTS", "UPDATE StringIds SET value = x'ff00fe'",
-        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon', streamId = 'x', gridX = 1e300", "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start - 5",
-        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 9223372036854775807, streamId = -9223372036854775808, correlationId = 9223372036854775807",
-        "UPDATE NVTX_EVENTS SET globalTid = 'none', end = 9223372036854775807", "UPDATE NVTX_EVENTS SET text = zeroblob(100000)",
-        "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL", "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN streamId", "DELETE FROM TARGET_INFO_GPU",
+        "DROP TABLE StringIds",
+        "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME",
+        "DROP TABLE NVTX_EVENTS",
+        "UPDATE StringIds SET value = x'ff00fe'",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon', streamId = 'x', gridX = 1e300",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start - 5",
+        (
+            "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 9223372036854775807, streamId = -9223372036854775808, "
+            "correlationId = 9223372036854775807"
+        ),
+        "UPDATE NVTX_EVENTS SET globalTid = 'none', end = 9223372036854775807",
+        "UPDATE NVTX_EVENTS SET text = zeroblob(100000)",
+        "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL",
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN streamId",
+        "DELETE FROM TARGET_INFO_GPU",
     ],
-)  # fmt: skip
+)
 def test_exports_that_are_not_as_they_should_be(change: str, tmp_path: Path) -> None:
     path = exported(tmp_path / "t.sqlite", RECENT)
     with sqlite3.connect(path) as database:
@@ -287,7 +297,10 @@ def test_other_databases_are_refused(tmp_path: Path) -> None:
     for number, text in enumerate(
         [
             "CREATE TABLE a (b)",
-            "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT 1 FROM c) SELECT x FROM c",
+            (
+                "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT 1 FROM "
+                "c) SELECT x FROM c"
+            ),
         ]
     ):
         path = tmp_path / f"{number}.sqlite"

@@ -1,4 +1,5 @@
-"""Parts of the model and phases, read from the names that frameworks give: scopes of JAX's trainers, modules of PyTorch, source files."""
+"""Parts of the model and phases, read from the names that frameworks give: scopes of JAX's trainers, modules of
+PyTorch, source files."""
 
 import pytest
 
@@ -30,7 +31,11 @@ SCOPES = [
     ("jit(train_step)/transpose(jvp(loss))/transformer/h_3/attn/c_attn/dot_general", "attention", "backward"),
     ("pjit(train_step)/jvp(FlaxLLaMAForCausalLM)/transformer/h/5/feed_forward/w1/dot_general", "mlp", "forward"),
     ("jit(decode_step)/layer_0/attn/attn_vec_einsum/dot_general", "attention", "decode"),
-    ("nn.Module: LlamaForCausalLM_0/nn.Module: LlamaModel_0/nn.Module: LlamaAttention_3/nn.Module: Linear_21", "attention", ""),
+    (
+        "nn.Module: LlamaForCausalLM_0/nn.Module: LlamaModel_0/nn.Module: LlamaAttention_3/nn.Module: Linear_21",
+        "attention",
+        "",
+    ),
     ("nn.Module: MixtralForCausalLM_0/nn.Module: MixtralSparseMoeBlock_3/nn.Module: Linear_9", "experts", ""),
     ("nn.Module: Transformer_0/nn.Module: RMSNorm_8", "norm", ""),
     ("GPTModel/decoder/layers.3/self_attention/linear_qkv", "attention", ""),
@@ -39,7 +44,7 @@ SCOPES = [
     ("model.embed_tokens", "embedding", ""),
     ("Optimizer.step#AdamW.step", "optimizer", "update"),
     ("jit(f)/while/body/add", "", ""),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("scope", "section", "phase"), SCOPES)
@@ -91,7 +96,8 @@ def test_a_program_says_kind_part_phase_and_work() -> None:
     for at, name in enumerate(("slice_fusion", "dot_fusion", "t", "u")):
         record.event(track, record.op(OpText(name, module="jit_step")), at * 10, 10)
     _, (piece, dot, back, rest) = attributed(record.made())
-    # a fusion takes the part of its dearest op; a slice that of the matmul it feeds; what is in neither pass is the update
+    # a fusion takes the part of its dearest op; a slice that of the matmul it feeds; what is in neither pass is the
+    # update
     assert (dot.kind, dot.section, dot.phase, dot.what, dot.flops) == (
         "matmul",
         "mlp",
@@ -138,18 +144,28 @@ def test_hostile_ops_are_unknown_and_raise_nothing() -> None:
 def test_sizes_and_the_preset_that_has_them() -> None:
     """LLaMA 3 8B over 4 chips: joined projections, a joined gate, a vocabulary cut in 4."""
     rows = [
-        WeightMatmul("attention", "QKV", 1, 4096, 1536, 4096, 64), WeightMatmul("attention", "Wo", 1, 4096, 4096, 1024, 64),
-        WeightMatmul("mlp", "up", 1, 4096, 7168, 4096, 64), WeightMatmul("mlp", "down", 2, 4096, 4096, 1792, 64),
+        WeightMatmul("attention", "QKV", 1, 4096, 1536, 4096, 64),
+        WeightMatmul("attention", "Wo", 1, 4096, 4096, 1024, 64),
+        WeightMatmul("mlp", "up", 1, 4096, 7168, 4096, 64),
+        WeightMatmul("mlp", "down", 2, 4096, 4096, 1792, 64),
         WeightMatmul("head", "", 1, 8, 32064, 4096, 2),
-    ]  # fmt: skip
+    ]
     rows = [
         WeightMatmul(row.section, row.what, row.batch, 512 if row.m == 4096 else row.m, row.n, row.k, row.times)
         for row in rows
     ]
     found = sizes_of(rows, [(2, 8, 2, 256, 128)], 64)
     assert found.sizes == {
-        "d_model": 4096, "tokens": 512, "d_ff": 3584, "heads": 8, "kv_heads": 2, "head_dim": 128, "seq": 256, "vocab": 32064, "layers": 32,
-    }  # fmt: skip
+        "d_model": 4096,
+        "tokens": 512,
+        "d_ff": 3584,
+        "heads": 8,
+        "kv_heads": 2,
+        "head_dim": 128,
+        "seq": 256,
+        "vocab": 32064,
+        "layers": 32,
+    }
     assert (found.model, found.tensor, found.unknown) == ("llama3-8b", 4, ())
     assert sizes_of([], [], 0).unknown
 

@@ -1,4 +1,5 @@
-"""Profiles that were recorded on an H200 (`tools.record_profiles`), read as anyone's: steps, parts, FLOPs, what each op is."""
+"""Profiles that were recorded on an H200 (`tools.record_profiles`), read as anyone's: steps, parts, FLOPs, what each op
+is."""
 
 import gzip
 import json
@@ -77,7 +78,8 @@ def test_a_program_in_a_profile_is_the_one_xla_prints() -> None:
     "name", ["jax_train.xplane.pb.gz", "torch_train.trace.json.gz", "torch_compiled.trace.json.gz"]
 )
 def test_matmul_flops_are_those_of_the_model(name: str) -> None:
-    """6 FLOPs for each weight of a matmul and token; attention forward 4 for each query, key and channel, backward 10."""
+    """6 FLOPs for each weight of a matmul and token; attention forward 4 for each query, key and channel, backward 10.
+    6 FLOPs for each weight of a matmul and token; attention forward 4 for each query, key and channel, backward 10."""
     model, told = facts(name)["model"], facts(name)
     wide, heads, size = model["hidden_size"], model["num_attention_heads"], model["head_dim"]
     shared, layers = model["num_key_value_heads"], model["num_hidden_layers"]
@@ -108,7 +110,8 @@ def test_no_matmul_is_faster_than_the_chip() -> None:
 
 
 def test_attention_in_blocks_of_scores_is_attention() -> None:
-    """Soft-capped scores have no flash kernel: the matmuls of a layer's attention are laid beside the ledger's line all the same."""
+    """Soft-capped scores have no flash kernel: the matmuls of a layer's attention are laid beside the ledger's line all
+    the same."""
     report, told = read("jax_gemma.xplane.pb.gz"), facts("jax_gemma")
     model, groups = told["model"], report.groups
     heads, size = model["num_attention_heads"], model["head_dim"]
@@ -127,7 +130,8 @@ def test_a_causal_mask_halves_what_pytorch_computes(name: str) -> None:
 
 @pytest.mark.parametrize("name", TORCH)
 def test_elementwise_ops_of_pytorch_have_a_roofline(name: str) -> None:
-    """By the shapes of their operators: an activation and its gradient run near the memory's rate, and nothing runs above it."""
+    """By the shapes of their operators: an activation and its gradient run near the memory's rate, and nothing runs
+    above it."""
     groups = [
         each for each in read(f"{name}.trace.json.gz").groups if each.kind in ("elementwise", "copy", "reduction")
     ]

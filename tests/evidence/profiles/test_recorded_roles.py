@@ -1,4 +1,5 @@
-"""Roles in profiles that were recorded on an H200 (`recorded/`), and in one made here on the CPU: shares, FLOPs, and parts that agree."""
+"""Roles in profiles that were recorded on an H200 (`recorded/`), and in one made here on the CPU: shares, FLOPs, and
+parts that agree."""
 
 import gzip
 import json

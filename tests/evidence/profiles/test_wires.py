@@ -1,4 +1,5 @@
-"""What a collective is held against: the wires that its group has, and no others; and the chip that a driver's name means."""
+"""What a collective is held against: the wires that its group has, and no others; and the chip that a driver's name
+means."""
 
 import numpy as np
 import pytest
@@ -36,10 +37,14 @@ def test_groups_of_one_form_may_lie_on_two_tiers() -> None:
 @pytest.mark.parametrize(
     ("device", "memory", "chip", "nearest"),
     [
-        ("NVIDIA H100 80GB HBM3", 85e9, "h100", "h100"), ("NVIDIA A100-SXM4-40GB", 42.4e9, "a100-40gb", "a100-40gb"),
-        ("NVIDIA H100 PCIe", 85e9, "", "h100"), ("NVIDIA H100 NVL", 100e9, "", "h100"), ("NVIDIA RTX A1000", 8.5e9, "", ""),
-        ("NVIDIA GH200 480GB", 102e9, "", "h200"), ("NVIDIA GeForce RTX 4090 Laptop GPU", 17e9, "", "rtx4090"),
+        ("NVIDIA H100 80GB HBM3", 85e9, "h100", "h100"),
+        ("NVIDIA A100-SXM4-40GB", 42.4e9, "a100-40gb", "a100-40gb"),
+        ("NVIDIA H100 PCIe", 85e9, "", "h100"),
+        ("NVIDIA H100 NVL", 100e9, "", "h100"),
+        ("NVIDIA RTX A1000", 8.5e9, "", ""),
+        ("NVIDIA GH200 480GB", 102e9, "", "h200"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 17e9, "", "rtx4090"),
     ],
-)  # fmt: skip
+)
 def test_a_device_is_a_chip_only_by_whole_words(device: str, memory: float, chip: str, nearest: str) -> None:
     assert (chip_named(device, memory), nearest_chip(device)) == (chip, nearest)

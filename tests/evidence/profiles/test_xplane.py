@@ -1,4 +1,5 @@
-"""Profiles of JAX: one recorded here on virtual CPU devices and laid beside what JAX reads in it, one of a GPU, one of TPUs written by hand."""
+"""Profiles of JAX: one recorded here on virtual CPU devices and laid beside what JAX reads in it, one of a GPU, one of
+TPUs written by hand."""
 
 import gzip
 import json

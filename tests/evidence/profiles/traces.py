@@ -7,7 +7,8 @@ START = 4_000_000_000_000.0
 
 
 def kineto() -> dict[str, Any]:
-    """Two steps of PyTorch on a GPU: a linear layer forward, its backward on the engine's thread, an all-reduce, a copy, and a CUDA graph."""
+    """Two steps of PyTorch on a GPU: a linear layer forward, its backward on the engine's thread, an all-reduce, a
+    copy, and a CUDA graph."""
     events: list[dict[str, Any]] = [
         _meta("process_name", 100, 0, {"name": "python3"}),
         _meta("thread_name", 100, 100, {"name": "thread 100 (python3)"}),
@@ -31,9 +32,14 @@ def _step(step: int, at: float) -> list[dict[str, Any]]:
     shapes = {"Input Dims": [[4096], [8192, 1024], [1024, 4096], []], "Input type": ["c10::BFloat16"] * 3 + ["Scalar"]}
     grads = {"Input Dims": [[8192, 4096], [4096, 1024]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
     collective = {
-        "Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "Group size": 4, "dtype": "BFloat16",
-        "Process Group Name": "dp", "Process Group Ranks": "[0, 2, 4, 6]",
-    }  # fmt: skip
+        "Collective name": "allreduce",
+        "In msg nelems": 1000,
+        "Out msg nelems": 1000,
+        "Group size": 4,
+        "dtype": "BFloat16",
+        "Process Group Name": "dp",
+        "Process Group Ranks": "[0, 2, 4, 6]",
+    }
     backward = {"Sequence number": 50 + step, "Fwd thread id": 1}
     return [
         _host("user_annotation", f"ProfilerStep#{7 + step}", at, 900),
@@ -53,19 +59,34 @@ def _step(step: int, at: float) -> list[dict[str, Any]]:
         _device("kernel", "nvjet_tst_64x64", 7, at + 330, 200, {"correlation": base + 2, **_launch(256)}),
         _host("cpu_op", "nccl:all_reduce", at + 380, 20, {"External id": base + 6}),
         _host("cuda_runtime", "cudaLaunchKernelExC", at + 385, 5, {"correlation": base + 3}),
-        _device("kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", 20, at + 400, 90, {"correlation": base + 3, **collective}),
+        _device(
+            "kernel",
+            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)",
+            20,
+            at + 400,
+            90,
+            {"correlation": base + 3, **collective},
+        ),
         _host("cuda_runtime", "cudaGraphLaunch", at + 550, 10, {"correlation": base + 4}),
         _device("kernel", "triton_poi_fused_add_0", 7, at + 570, 20, {"correlation": base + 4, "graph node id": 1}),
         _device("kernel", "triton_poi_fused_mul_1", 7, at + 595, 20, {"correlation": base + 4, "graph node id": 2}),
-        _device("gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", 7, at + 620, 5, {"correlation": base + 9, "bytes": 4096}),
+        _device(
+            "gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", 7, at + 620, 5, {"correlation": base + 9, "bytes": 4096}
+        ),
         _device("gpu_user_annotation", "forward", 7, at + 60, 100),
         _device("gpu_user_annotation", f"ProfilerStep#{7 + step}", 7, at + 60, 600),
         {
-            "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 100, "tid": 100, "ts": at + 12,
+            "ph": "i",
+            "cat": "cpu_instant_event",
+            "s": "t",
+            "name": "[memory]",
+            "pid": 100,
+            "tid": 100,
+            "ts": at + 12,
             "args": {"Total Allocated": 1 << 30, "Device Type": 1, "Device Id": 0, "Bytes": 64},
         },
         {"ph": "s", "id": base + 1, "pid": 100, "tid": 100, "ts": at + 20, "cat": "ac2g", "name": "ac2g"},
-    ]  # fmt: skip
+    ]
 
 
 def _launch(blocks: int) -> dict[str, Any]:
@@ -123,11 +144,21 @@ def xprof_tpu() -> dict[str, Any]:
         ),
         {"ph": "M", "pid": 701, "tid": 9, "name": "thread_name", "args": {"name": "python"}},
     ]
-    long = "%fusion.3 = bf16[128,512]{1,0:T(8,128)(2,1)} fusion(bf16[128,256]{1,0} %a, bf16[256,512]{1,0} %b), kind=kOutput"
+    long = (
+        "%fusion.3 = bf16[128,512]{1,0:T(8,128)(2,1)} fusion(bf16[128,256]{1,0} %a, bf16[256,512]{1,0} %b), "
+        "kind=kOutput"
+    )
     stats = {
-        "hlo_category": "convolution fusion", "long_name": long, "tf_op": "jit(step)/mlp/dot_general:", "flops": "33554432", "source": "m.py:7",
-        "bytes_accessed": "458752", "hlo_module": "jit_step(77)", "device_duration_ps": "1500250", "run_id": "4",
-    }  # fmt: skip
+        "hlo_category": "convolution fusion",
+        "long_name": long,
+        "tf_op": "jit(step)/mlp/dot_general:",
+        "flops": "33554432",
+        "source": "m.py:7",
+        "bytes_accessed": "458752",
+        "hlo_module": "jit_step(77)",
+        "device_duration_ps": "1500250",
+        "run_id": "4",
+    }
     for step in range(2):
         at = 10.0 + 20 * step
         events += [

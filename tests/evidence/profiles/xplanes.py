@@ -79,7 +79,8 @@ def plane(name: str, *parts: bytes) -> bytes:
 
 
 def tpu() -> bytes:
-    """A step of a TPU: a loop with two dots in it, a copy of no duration, an asynchronous copy, and the host that launched it."""
+    """A step of a TPU: a loop with two dots in it, a copy of no duration, an asynchronous copy, and the host that
+    launched it."""
     breakdown = field(1, field(1, 1) + field(2, 1) + field(3, 256)) + field(
         1, field(1, 2) + field(2, 2) + field(3, 128)
     )
@@ -125,7 +126,8 @@ def tpu() -> bytes:
 
 
 def shortened(data: bytes, events: int = 40, program: int = 6000) -> bytes:
-    """A real profile with the first events of each line, and without large programs: small enough to break in many ways."""
+    """A real profile with the first events of each line, and without large programs: small enough to break in many
+    ways."""
     return b"".join(
         field(1, b"".join(_plane_part(data, key, value, events, program) for key, _, value in fields(data, *span)))
         for number_, _, span in fields(data, 0, len(data))

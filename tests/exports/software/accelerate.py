@@ -1,8 +1,9 @@
 """accelerate's launch parser and config classes, and transformers' TrainingArguments, on what is exported for them.
 
-A case goes the way that `accelerate launch` takes it: the command line is parsed, the config file read over it, the environment of the
-processes made, and from that environment the ParallelismConfig and the FSDP plugin that a script would get. Its JSON file of
-arguments is given to TrainingArguments, except for those that `run_clm.py` (an example of transformers, not in the package) declares.
+A case goes the way that `accelerate launch` takes it: the command line is parsed, the config file read over it, the
+environment of the processes made, and from that environment the ParallelismConfig and the FSDP plugin that a script
+would get. Its JSON file of arguments is given to TrainingArguments, except for those that `run_clm.py` (an example of
+transformers, not in the package) declares.
 """
 
 import contextlib
@@ -28,8 +29,21 @@ environments.is_fp8_available = lambda: True  # which GPU there is decides nothi
 for name in ("is_torch_bf16_gpu_available", "is_torch_tf32_available"):
     setattr(training_args, name, lambda *_: True)
 
-RUN_CLM = ("model_name_or_path", "model_type", "config_overrides", "config_name", "tokenizer_name", "dtype", "dataset_name", "dataset_config_name",
-           "train_file", "streaming", "block_size", "preprocessing_num_workers", "trust_remote_code")  # fmt: skip
+RUN_CLM = (
+    "model_name_or_path",
+    "model_type",
+    "config_overrides",
+    "config_name",
+    "tokenizer_name",
+    "dtype",
+    "dataset_name",
+    "dataset_config_name",
+    "train_file",
+    "streaming",
+    "block_size",
+    "preprocessing_num_workers",
+    "trust_remote_code",
+)
 """Arguments of examples/pytorch/language-modeling/run_clm.py beside TrainingArguments."""
 TABLES = ("fsdp_config", "parallelism_config", "fp8_config", "deepspeed_config", "dynamo_config")
 PREFIXES = {
@@ -38,8 +52,17 @@ PREFIXES = {
     "fp8_config": "fp8_",
     "dynamo_config": "dynamo_",
 }
-DEEPSPEED = ("deepspeed_config_file", "zero_stage", "offload_optimizer_device", "offload_param_device", "gradient_accumulation_steps",
-             "gradient_clipping", "zero3_init_flag", "zero3_save_16bit_model", "deepspeed_multinode_launcher")  # fmt: skip
+DEEPSPEED = (
+    "deepspeed_config_file",
+    "zero_stage",
+    "offload_optimizer_device",
+    "offload_param_device",
+    "gradient_accumulation_steps",
+    "gradient_clipping",
+    "zero3_init_flag",
+    "zero3_save_16bit_model",
+    "deepspeed_multinode_launcher",
+)
 
 
 def keys():
@@ -75,7 +98,10 @@ def keys():
     table["args.optim"]["choices"] = [one.value for one in training_args.OptimizerNames]
     for name in RUN_CLM:
         table.setdefault(f"args.{name}", {})
-    source = "accelerate 1.15.0 (its launch parser and ClusterConfig) and transformers 5.22.2 (TrainingArguments) of the package index; examples/run_clm.py"
+    source = (
+        "accelerate 1.15.0 (its launch parser and ClusterConfig) and transformers 5.22.2 (TrainingArguments) of the "
+        "package index; examples/run_clm.py"
+    )
     return {"software": "accelerate", "version": "1.15.0", "source": source, "keys": table}
 
 

@@ -14,11 +14,24 @@ sys.path.pop(0)  # this file has the name of what it imports
 os.environ["DS_ACCELERATOR"] = "cpu"
 
 SCRIPT = {
-    "model_name_or_path": "str", "model_type": "str", "config_overrides": "str", "config_name": "str", "tokenizer_name": "str",
-    "dtype": "str", "dataset_name": "str", "dataset_config_name": "str", "train_file": "str", "validation_file": "str",
-    "streaming": "bool", "block_size": "int", "preprocessing_num_workers": "int", "max_train_samples": "int", "trust_remote_code": "bool",
-}  # fmt: skip
-"""What examples/pytorch/language-modeling/run_clm.py of transformers takes beside the Trainer's arguments (2025-08-25)."""
+    "model_name_or_path": "str",
+    "model_type": "str",
+    "config_overrides": "str",
+    "config_name": "str",
+    "tokenizer_name": "str",
+    "dtype": "str",
+    "dataset_name": "str",
+    "dataset_config_name": "str",
+    "train_file": "str",
+    "validation_file": "str",
+    "streaming": "bool",
+    "block_size": "int",
+    "preprocessing_num_workers": "int",
+    "max_train_samples": "int",
+    "trust_remote_code": "bool",
+}
+"""What examples/pytorch/language-modeling/run_clm.py of transformers takes beside the Trainer's arguments (2025-08-25).
+What examples/pytorch/language-modeling/run_clm.py of transformers takes beside the Trainer's arguments (2025-08-25)."""
 
 
 def kind(annotation: Any) -> str:
@@ -88,10 +101,13 @@ def keys() -> dict[str, Any]:
     found: dict[str, Any] = {name: {} for name in top_level(config)}
     found["sequence_parallel_size"] = {"type": "int"}
     models = {
-        "zero_optimization": DeepSpeedZeroConfig, "zero_optimization.offload_optimizer": DeepSpeedZeroOffloadOptimizerConfig,
-        "zero_optimization.offload_param": DeepSpeedZeroOffloadParamConfig, "bf16": DeepSpeedBF16Config, "fp16": DeepSpeedFP16Config,
+        "zero_optimization": DeepSpeedZeroConfig,
+        "zero_optimization.offload_optimizer": DeepSpeedZeroOffloadOptimizerConfig,
+        "zero_optimization.offload_param": DeepSpeedZeroOffloadParamConfig,
+        "bf16": DeepSpeedBF16Config,
+        "fp16": DeepSpeedFP16Config,
         "tensor_parallel": TPTrainingConfig,
-    }  # fmt: skip
+    }
     for path, model in models.items():
         found |= {path: {"type": "json"}, **of_model(model, path)}
     found |= {
@@ -128,7 +144,10 @@ def keys() -> dict[str, Any]:
     for name, type_ in SCRIPT.items():
         found[f"--{name}"] = {"type": type_}
     own = version("deepspeed")
-    source = f"deepspeed {own} (runtime/config.py, zero/config.py, …) and TrainingArguments of transformers {version('transformers')}"
+    source = (
+        f"deepspeed {own} (runtime/config.py, zero/config.py, …) and TrainingArguments of transformers "
+        f"{version('transformers')}"
+    )
     return {"software": "DeepSpeed", "version": own, "source": source, "keys": found}
 
 

@@ -1,4 +1,5 @@
-"""Dynamo's own options: their names, and whether its workers' parsers take what is exported (`dynamo.toml` says what is stubbed)."""
+"""Dynamo's own options: their names, and whether its workers' parsers take what is exported (`dynamo.toml` says what is
+stubbed)."""
 
 import argparse
 import importlib.abc
@@ -11,9 +12,24 @@ from typing import Any
 
 KEYS = Path(__file__).parents[3] / "src" / "dragonscale" / "exports" / "keys"
 STUBBED = (
-    "tensorrt_llm", "sglang", "vllm", "torch", "nixl", "prometheus_client", "kubernetes", "transformers", "zmq", "uvloop", "aiohttp", "redis",
-    "dynamo._core", "dynamo.runtime", "dynamo.llm", "dynamo.prometheus_names", "dynamo.common.utils",
-)  # fmt: skip
+    "tensorrt_llm",
+    "sglang",
+    "vllm",
+    "torch",
+    "nixl",
+    "prometheus_client",
+    "kubernetes",
+    "transformers",
+    "zmq",
+    "uvloop",
+    "aiohttp",
+    "redis",
+    "dynamo._core",
+    "dynamo.runtime",
+    "dynamo.llm",
+    "dynamo.prometheus_names",
+    "dynamo.common.utils",
+)
 
 
 class Stub(types.ModuleType):
@@ -64,9 +80,11 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
 
     found = {}
     for name, groups in {
-        "frontend": [FrontendArgGroup], "vllm": [DynamoRuntimeArgGroup, DynamoVllmArgGroup],
-        "sglang": [DynamoRuntimeArgGroup, DynamoSGLangArgGroup], "trtllm": [DynamoRuntimeArgGroup, DynamoTrtllmArgGroup],
-    }.items():  # fmt: skip
+        "frontend": [FrontendArgGroup],
+        "vllm": [DynamoRuntimeArgGroup, DynamoVllmArgGroup],
+        "sglang": [DynamoRuntimeArgGroup, DynamoSGLangArgGroup],
+        "trtllm": [DynamoRuntimeArgGroup, DynamoTrtllmArgGroup],
+    }.items():
         found[name] = Taken(prog=f"dynamo.{name}", allow_abbrev=False)
         for group in groups:
             group().add_arguments(found[name])

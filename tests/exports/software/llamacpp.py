@@ -1,4 +1,5 @@
-"""llama-server's options, from the table that its own `llama-gen-docs` writes, in the source package of one build (`llamacpp.toml`)."""
+"""llama-server's options, from the table that its own `llama-gen-docs` writes, in the source package of one build
+(`llamacpp.toml`)."""
 
 import json
 import re

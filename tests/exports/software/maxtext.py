@@ -1,8 +1,8 @@
 """MaxText's own config loader and pydantic class, on what is exported for it.
 
-JAX and the libraries around it are stood in for: a config is checked by arithmetic alone. The devices that MaxText would ask
-JAX for are those of the topology that the file names for an ahead-of-time compile, looked up in MaxText's own table of
-topologies; where it names none (GPUs) they are the product of the mesh.
+JAX and the libraries around it are stood in for: a config is checked by arithmetic alone. The devices that MaxText
+would ask JAX for are those of the topology that the file names for an ahead-of-time compile, looked up in MaxText's own
+table of topologies; where it names none (GPUs) they are the product of the mesh.
 """
 
 import importlib.abc

@@ -1,4 +1,5 @@
-"""Runs in the environment of `megatron-bridge.toml`: the config classes of Megatron-Bridge, and the validation that `pretrain` runs first."""
+"""Runs in the environment of `megatron-bridge.toml`: the config classes of Megatron-Bridge, and the validation that
+`pretrain` runs first."""
 
 import contextlib
 import dataclasses
@@ -30,9 +31,17 @@ BLACKWELL = ("b200", "gb200", "b300", "gb300")
 LISTS = ("bridge", "bridge.models", "bridge.recipes", "bridge.data")
 """Packages whose `__init__` imports every model: their modules are imported without it."""
 STUBBED = (
-    "megatron.energon", "megatron.bridge.data.builders", "megatron.bridge.data.sources", "megatron.bridge.models.megatron_mimo", "megatron.bridge.peft", "megatron.bridge.models.conversion",
-    "megatron.bridge.models.hybrid", "megatron.bridge.models.t5", "megatron.bridge.training.gpt_step", "megatron.bridge.training.pretrain",
-)  # fmt: skip
+    "megatron.energon",
+    "megatron.bridge.data.builders",
+    "megatron.bridge.data.sources",
+    "megatron.bridge.models.megatron_mimo",
+    "megatron.bridge.peft",
+    "megatron.bridge.models.conversion",
+    "megatron.bridge.models.hybrid",
+    "megatron.bridge.models.t5",
+    "megatron.bridge.training.gpt_step",
+    "megatron.bridge.training.pretrain",
+)
 MISSING = ("transformers", "omegaconf", "yaml")
 
 
@@ -106,11 +115,21 @@ def keys() -> dict:
     from megatron.bridge.training.mixed_precision import MixedPrecisionConfig
 
     made = {
-        "model": MLAModelProvider, "train": config.TrainingConfig, "optimizer": config.OptimizerConfig, "ddp": config.DistributedDataParallelConfig,
-        "validation": config.ValidationConfig, "scheduler": config.SchedulerConfig, "dataset": config.GPTDatasetConfig, "logger": config.LoggerConfig,
-        "tokenizer": config.TokenizerConfig, "checkpoint": config.CheckpointConfig, "dist": config.DistributedInitConfig, "rng": config.RNGConfig,
-        "comm_overlap": CommOverlapConfig, "mixed_precision": MixedPrecisionConfig,
-    }  # fmt: skip
+        "model": MLAModelProvider,
+        "train": config.TrainingConfig,
+        "optimizer": config.OptimizerConfig,
+        "ddp": config.DistributedDataParallelConfig,
+        "validation": config.ValidationConfig,
+        "scheduler": config.SchedulerConfig,
+        "dataset": config.GPTDatasetConfig,
+        "logger": config.LoggerConfig,
+        "tokenizer": config.TokenizerConfig,
+        "checkpoint": config.CheckpointConfig,
+        "dist": config.DistributedInitConfig,
+        "rng": config.RNGConfig,
+        "comm_overlap": CommOverlapConfig,
+        "mixed_precision": MixedPrecisionConfig,
+    }
     found = {}
     for section, kind in made.items():
         for field in dataclasses.fields(kind):
@@ -142,11 +161,12 @@ def check(case: dict, config) -> None:
 
     properties = types.SimpleNamespace(major=arch, minor=0, name=f"NVIDIA {(chip[1] if chip else 'h100').upper()}")
     fixed = (
-        patch.dict(os.environ, env), patch.object(config, "get_world_size_safe", lambda: world),
+        patch.dict(os.environ, env),
+        patch.object(config, "get_world_size_safe", lambda: world),
         patch.object(torch.cuda, "get_device_capability", lambda *_: (arch, 0)),
         patch.object(torch.cuda, "get_device_properties", lambda *_: properties),
         patch.object(flex_dispatcher_backend.torch.cuda, "is_available", lambda: True),
-    )  # fmt: skip
+    )
     with contextlib.ExitStack() as stack, contextlib.redirect_stdout(io.StringIO()):
         for one in (*fixed, *te_there()):
             stack.enter_context(one)

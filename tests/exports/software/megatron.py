@@ -1,4 +1,5 @@
-"""Runs in the environment of `megatron.toml`: Megatron-LM's own parser, its validation of arguments, its model and optimizer configs."""
+"""Runs in the environment of `megatron.toml`: Megatron-LM's own parser, its validation of arguments, its model and
+optimizer configs."""
 
 import argparse
 import contextlib
@@ -120,7 +121,8 @@ def fused_adam(master_weight_dtype, exp_avg_dtype, exp_avg_sq_dtype, use_decoupl
 
 
 def config(args) -> None:
-    """The configs that are made of the arguments before anything is trained: of the model, the optimizer, gradients, microbatches."""
+    """The configs that are made of the arguments before anything is trained: of the model, the optimizer, gradients,
+    microbatches."""
     from megatron.core.distributed import DistributedDataParallelConfig
     from megatron.core.num_microbatches_calculator import ConstantNumMicroBatchesCalculator
     from megatron.core.optimizer import OptimizerConfig

@@ -40,7 +40,10 @@ def checked(own, words):
 def main():
     own = router()
     if sys.argv[1] == "keys":
-        source = "python/sgl_jax/srt/disaggregation/router_args.py of github.com/sgl-project/sglang-jax at cddbf6f1, 2026-08-21"
+        source = (
+            "python/sgl_jax/srt/disaggregation/router_args.py of github.com/sgl-project/sglang-jax at cddbf6f1, "
+            "2026-08-21"
+        )
         told(
             {"software": "sgl-jax-router", "version": "2026-08-21", "source": source, "keys": names_of(parser_of(own))}
         )

@@ -1,7 +1,8 @@
 """sgl-jax's own parser and the checks that it makes of its arguments, from a checkout of its source.
 
-`keys` prints the names of `sgl_jax.launch_server`; `check` parses each command, makes its `ServerArgs` (whose `__post_init__` settles
-defaults and refuses some) and runs `check_server_args`. Nothing that these import beyond the source is used before a device is.
+`keys` prints the names of `sgl_jax.launch_server`; `check` parses each command, makes its `ServerArgs` (whose
+`__post_init__` settles defaults and refuses some) and runs `check_server_args`. Nothing that these import beyond the
+source is used before a device is.
 """
 
 import argparse

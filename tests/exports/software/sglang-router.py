@@ -1,4 +1,5 @@
-"""The parser of SGLang's load balancer (`sglang_router`): `keys` prints its names, `check` parses the commands that start it."""
+"""The parser of SGLang's load balancer (`sglang_router`): `keys` prints its names, `check` parses the commands that
+start it."""
 
 import argparse
 import json

@@ -1,8 +1,8 @@
 """SGLang's own parser, and the resolution and checks that a server makes of its arguments, on a machine without a GPU.
 
-`keys` prints the names of `sglang.launch_server`; `check` parses each command, resolves it (`ServerArgs.resolve_once`: parallelism,
-attention and MoE backends, speculation, disaggregation, CUDA graphs) for the model's `config.json`, and runs `check_server_args`, with
-the platform told which GPU it is on.
+`keys` prints the names of `sglang.launch_server`; `check` parses each command, resolves it (`ServerArgs.resolve_once`:
+parallelism, attention and MoE backends, speculation, disaggregation, CUDA graphs) for the model's `config.json`, and
+runs `check_server_args`, with the platform told which GPU it is on.
 """
 
 import argparse
@@ -22,9 +22,16 @@ sys.path.pop(0)  # this file has the name of the package
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", CUDA_HOME="/nowhere")
 logging.disable(logging.WARNING)
 GPUS = {  # capability, and MiB as nvidia-smi counts them
-    "h100": (9, 0, 81559), "h200": (9, 0, 143771), "a100": (8, 0, 81920), "b200": (10, 0, 183359), "gb200": (10, 0, 189471),
-    "l40s": (8, 9, 46068), "rtx4090": (8, 9, 24564), "mi300x": (9, 4, 196592), "mi355x": (9, 5, 294896),
-}  # fmt: skip
+    "h100": (9, 0, 81559),
+    "h200": (9, 0, 143771),
+    "a100": (8, 0, 81920),
+    "b200": (10, 0, 183359),
+    "gb200": (10, 0, 189471),
+    "l40s": (8, 9, 46068),
+    "rtx4090": (8, 9, 24564),
+    "mi300x": (9, 4, 196592),
+    "mi355x": (9, 5, 294896),
+}
 
 
 class Thing(type):
@@ -48,10 +55,30 @@ class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Modules of kernels, grammars and pictures that are imported and not used before weights are loaded."""
 
     NAMES = (
-        "torchvision", "sgl_kernel", "flashinfer", "compressed_tensors", "gguf", "torchao", "soundfile", "timm", "xgrammar", "decord",
-        "deep_gemm", "deep_ep", "numba", "cutlass", "tilelang", "quack", "tvm_ffi", "sentencepiece", "mori", "aiter", "datasets",
-        "modelscope", "kernels",
-    )  # fmt: skip
+        "torchvision",
+        "sgl_kernel",
+        "flashinfer",
+        "compressed_tensors",
+        "gguf",
+        "torchao",
+        "soundfile",
+        "timm",
+        "xgrammar",
+        "decord",
+        "deep_gemm",
+        "deep_ep",
+        "numba",
+        "cutlass",
+        "tilelang",
+        "quack",
+        "tvm_ffi",
+        "sentencepiece",
+        "mori",
+        "aiter",
+        "datasets",
+        "modelscope",
+        "kernels",
+    )
 
     def find_spec(self, name, _, __=None):
         found = name.split(".")[0] in self.NAMES
@@ -95,10 +122,19 @@ def placed(chip):
     major, minor, mib = GPUS.get(chip, GPUS["h100"])
     amd = chip.startswith("mi")
     facts = {
-        "is_cuda": not amd, "is_hip": amd, "is_sm90": not amd and major == 9, "is_sm100": major == 10, "is_blackwell": major == 10,
-        "is_sm100_or_sm110": major == 10, "is_sm110": False, "is_sm120": False, "is_hopper_with_cuda_12_3": not amd and major == 9,
-        "has_flashinfer": not amd, "device_sm": major * 10 + minor, "device_capability": (major, minor),
-    }  # fmt: skip
+        "is_cuda": not amd,
+        "is_hip": amd,
+        "is_sm90": not amd and major == 9,
+        "is_sm100": major == 10,
+        "is_blackwell": major == 10,
+        "is_sm100_or_sm110": major == 10,
+        "is_sm110": False,
+        "is_sm120": False,
+        "is_hopper_with_cuda_12_3": not amd and major == 9,
+        "has_flashinfer": not amd,
+        "device_sm": major * 10 + minor,
+        "device_capability": (major, minor),
+    }
     torch.cuda.get_device_capability = lambda *_: (major, minor)
     memory.get_device_memory_capacity = lambda *_: mib
     return facts

@@ -2,8 +2,8 @@
 
 A case goes through torchtitan's parser (the config function that it names is called, its overrides are applied), then
 through what torchtitan checks before it trains: the sizes of its mesh against the number of processes, the batch, the
-sequence, the model's own rules, and the stages of its pipeline. The model is built without memory (meta device), so that its
-parameters can be counted.
+sequence, the model's own rules, and the stages of its pipeline. The model is built without memory (meta device), so
+that its parameters can be counted.
 """
 
 import contextlib
@@ -76,7 +76,10 @@ def keys():
             table[f"config {module}/{name}"] = {"type": "json", "default": _settings(config)}
         for flavor, model in _models(module):
             table[f"model {module}/{flavor}"] = {"type": "json", "default": sizes(module, model)}
-    source = "torchtitan 0.3.0 of the package index: the fields of Trainer.Config, config_registry.py and the flavors of each model"
+    source = (
+        "torchtitan 0.3.0 of the package index: the fields of Trainer.Config, config_registry.py and the flavors of "
+        "each model"
+    )
     return {"software": "torchtitan", "version": VERSION, "source": source, "keys": table}
 
 

@@ -1,4 +1,5 @@
-"""TensorRT-LLM's own argument classes: its names, and whether it takes what is exported (`trtllm.toml` says what is stubbed)."""
+"""TensorRT-LLM's own argument classes: its names, and whether it takes what is exported (`trtllm.toml` says what is
+stubbed)."""
 
 import ast
 import enum
@@ -28,9 +29,12 @@ STUBBED = (
 
 
 NUMBERS: dict[str, Any] = {
-    "mpi_rank": 0, "device_count": 8, "get_device_capability": (9, 0), "is_available": True,
+    "mpi_rank": 0,
+    "device_count": 8,
+    "get_device_capability": (9, 0),
+    "is_available": True,
     "get_device_properties": types.SimpleNamespace(major=9, minor=0),
-}  # fmt: skip
+}
 """What its validators ask of the machine: a node of eight Hopper GPUs."""
 
 

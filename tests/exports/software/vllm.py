@@ -1,7 +1,8 @@
 """vLLM's own parser and config classes, on a machine without a GPU: what `vllm serve` does before it loads weights.
 
-`keys` prints the names of `vllm serve`; `check` parses each command with vLLM's parser and builds its whole engine config (parallel,
-scheduler, cache, quantisation, speculation) for the model's `config.json`, with the platform told which GPU it is on.
+`keys` prints the names of `vllm serve`; `check` parses each command with vLLM's parser and builds its whole engine
+config (parallel, scheduler, cache, quantisation, speculation) for the model's `config.json`, with the platform told
+which GPU it is on.
 """
 
 import importlib.abc
@@ -46,9 +47,16 @@ def _missing(name):
 
 
 GPUS = {  # capability and GiB, as nvidia-smi counts them
-    "h100": (9, 0, 80), "h200": (9, 0, 141), "a100": (8, 0, 80), "b200": (10, 0, 180), "gb200": (10, 0, 186), "b300": (10, 3, 270),
-    "l40s": (8, 9, 45), "rtx4090": (8, 9, 24), "t4": (7, 5, 15),
-}  # fmt: skip
+    "h100": (9, 0, 80),
+    "h200": (9, 0, 141),
+    "a100": (8, 0, 80),
+    "b200": (10, 0, 180),
+    "gb200": (10, 0, 186),
+    "b300": (10, 3, 270),
+    "l40s": (8, 9, 45),
+    "rtx4090": (8, 9, 24),
+    "t4": (7, 5, 15),
+}
 
 
 def platform_of(chip):
@@ -110,7 +118,8 @@ def start(chip):
 
 
 def told_models():
-    """vLLM looks at a model's class in a process of its own, which imports kernels; what it would find of these is said instead."""
+    """vLLM looks at a model's class in a process of its own, which imports kernels; what it would find of these is said
+    instead."""
     from dataclasses import fields
 
     from vllm.model_executor.models import registry

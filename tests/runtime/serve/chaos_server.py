@@ -4,8 +4,8 @@ page and no slot is lost after each step.
     python -m tests.runtime.serve.chaos_server MODEL ROLES SEQUENCES QUEUE UNREAD_BYTES (the server: prints its port)
     python -m tests.runtime.serve.chaos_server FD                                       (a worker, started by the front)
 
-MODEL is `tiny`, or `hash` for a device that computes no model but where a wrong page, position or slot gives another token: the
-engine around it is the same, and starts in a second.
+MODEL is `tiny`, or `hash` for a device that computes no model but where a wrong page, position or slot gives another
+token: the engine around it is the same, and starts in a second.
 """
 
 import asyncio
@@ -23,9 +23,17 @@ from dragonscale.runtime.server.worker import Tell, main
 
 VOCABULARY = 128
 CONFIG = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "intermediate_size": 64, "vocab_size": VOCABULARY, "rms_norm_eps": 1e-5, "max_position_embeddings": 512,
-}  # fmt: skip
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 64,
+    "vocab_size": VOCABULARY,
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 512,
+}
 LENGTH = 192
 
 
@@ -67,9 +75,16 @@ async def serve(model: str, roles: str, sequences: int, queue: int, unread: int)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)  # who does not read is soon noticed
         (Path(folder) / "config.json").write_text(json.dumps(CONFIG))
         order = WorkerOrder(
-            model=folder if model == "tiny" else model, plan="tensor=1,weights=fp32,kv=fp32,compute=fp32", length=LENGTH,
-            sequences=sequences, tokens=64, page=8, pages=12 * sequences, lazy=True, cpu=1,
-        )  # fmt: skip
+            model=folder if model == "tiny" else model,
+            plan="tensor=1,weights=fp32,kv=fp32,compute=fp32",
+            length=LENGTH,
+            sequences=sequences,
+            tokens=64,
+            page=8,
+            pages=12 * sequences,
+            lazy=True,
+            cpu=1,
+        )
         orders = [replace(order, role=role) for role in roles.split(",")]
         front = ServingFront(orders, queue=queue, module="tests.runtime.serve.chaos_server")
         await front.start()

@@ -15,8 +15,8 @@ from dragonscale.runtime.server.text import plain_text
 
 
 class EchoFront:
-    """Emits the prompt's tokens in a circle, one every `pace` seconds. `open` counts those not closed yet, `cancelled` those that were
-    closed before their end."""
+    """Emits the prompt's tokens in a circle, one every `pace` seconds. `open` counts those not closed yet, `cancelled`
+    those that were closed before their end."""
 
     def __init__(self, pace: float = 0.0, most: int = 10_000) -> None:
         self.pace, self.most, self.ready = pace, most, True
@@ -71,7 +71,8 @@ def settings(**more: Any) -> HttpSettings:
 
 @contextmanager
 def served(front: Any, said: HttpSettings, text: Any = None) -> Iterator[str]:
-    """The address of a server in a thread of its own. Its sockets hold little, so that who does not read is soon noticed."""
+    """The address of a server in a thread of its own. Its sockets hold little, so that who does not read is soon
+    noticed."""
     app = build_app(front, text or plain_text(300), said)
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)

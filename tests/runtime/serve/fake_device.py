@@ -1,5 +1,6 @@
-"""A device that computes no model: the next token is a hash of all tokens of the sequence with their positions, read through the page table, and
-of the request that its slot was given to. A wrong page, position, length or slot gives another token."""
+"""A device that computes no model: the next token is a hash of all tokens of the sequence with their positions, read
+through the page table, and of the request that its slot was given to. A wrong page, position, length or slot gives
+another token."""
 
 from typing import Any
 

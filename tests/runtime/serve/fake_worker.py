@@ -1,4 +1,5 @@
-"""A worker process whose engine runs on a device that computes no model (`fake_device`), slowly enough to be killed at work."""
+"""A worker process whose engine runs on a device that computes no model (`fake_device`), slowly enough to be killed at
+work."""
 
 import sys
 import time

@@ -92,8 +92,10 @@ class PackedRun:
         logits = numpy.asarray(self.runner.run(batch, self.last))
         found, wanted = [], []
         for rank in range(self.limits.ranks):
-            rows = [*((row, row * shape.queries, shape.queries) for row in range(len(decodes[rank]))),
-                    *((shape.decodes + row, shape.decodes * shape.queries + row, 1) for row in range(len(prompts[rank])))]  # fmt: skip
+            rows = [
+                *((row, row * shape.queries, shape.queries) for row in range(len(decodes[rank]))),
+                *((shape.decodes + row, shape.decodes * shape.queries + row, 1) for row in range(len(prompts[rank]))),
+            ]
             for row, read, count in rows:
                 seq, length = batch.slots[rank, row], batch.lengths[rank, row]
                 found.append(logits[rank, read : read + count])

@@ -1,7 +1,8 @@
-"""Many clients at once, most of them rude, and a worker killed: no answer is wrong, no page and no slot is lost, memory stays bounded.
+"""Many clients at once, most of them rude, and a worker killed: no answer is wrong, no page and no slot is lost, memory
+stays bounded.
 
-The default runs 16 clients over a device that computes a hash (the engine, the front and the server are the real ones); the slow one
-200 over a tiny model, for as long as DRAGONSCALE_SOAK_S says (an hour unless told).
+The default runs 16 clients over a device that computes a hash (the engine, the front and the server are the real ones);
+the slow one 200 over a tiny model, for as long as DRAGONSCALE_SOAK_S says (an hour unless told).
 """
 
 import asyncio

@@ -16,9 +16,14 @@ from dragonscale.runtime.server.wire import WorkerOrder  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 HOW: list[dict[str, Any]] = [
-    {"temperature": 0}, {"temperature": 0.7}, {"top_p": 0.5, "seed": 1}, {"presence": 1.0, "logprobs": 3},
-    {"temperature": 0, "logprobs": 1}, {"bias": {3: 5.0}}, {"grammar": ("regex", "[ab]{3,9}")},
-]  # fmt: skip
+    {"temperature": 0},
+    {"temperature": 0.7},
+    {"top_p": 0.5, "seed": 1},
+    {"presence": 1.0, "logprobs": 3},
+    {"temperature": 0, "logprobs": 1},
+    {"bias": {3: 5.0}},
+    {"grammar": ("regex", "[ab]{3,9}")},
+]
 
 
 @pytest.mark.slow
@@ -33,9 +38,16 @@ def test_nothing_compiles_under_load(tmp_path: Path, drafts: dict[str, Any]) -> 
     if drafts.get("draft") == "itself":
         drafts = drafts | {"draft": str(tmp_path)}
     order = WorkerOrder(
-        model=str(tmp_path), plan="weights=fp32,kv=fp32,compute=fp32", length=64, sequences=2, tokens=32, page=4, pages=24,
-        tokenizer=str(tmp_path), **drafts,
-    )  # fmt: skip
+        model=str(tmp_path),
+        plan="weights=fp32,kv=fp32,compute=fp32",
+        length=64,
+        sequences=2,
+        tokens=32,
+        page=4,
+        pages=24,
+        tokenizer=str(tmp_path),
+        **drafts,
+    )
     engine, _ = build_engine(order, lambda *_: None)
     compiled: list[str] = []
     jax.monitoring.register_event_duration_secs_listener(

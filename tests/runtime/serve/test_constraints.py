@@ -24,15 +24,20 @@ from dragonscale.runtime.server.text import ModelText
 SCHEMA = {
     "type": "object",
     "properties": {
-        "name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 120},
-        "kind": {"enum": ["cat", "dog"]}, "tags": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3},
+        "name": {"type": "string", "maxLength": 8},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "kind": {"enum": ["cat", "dog"]},
+        "tags": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3},
     },
-    "required": ["name", "age", "kind"], "additionalProperties": False,
-}  # fmt: skip
+    "required": ["name", "age", "kind"],
+    "additionalProperties": False,
+}
 GRAMMARS = {
-    "json_schema": json.dumps(SCHEMA), "regex": r"[a-f]{2,4}-\d{3}", "choice": '["yes", "no", "per\\"haps"]',
+    "json_schema": json.dumps(SCHEMA),
+    "regex": r"[a-f]{2,4}-\d{3}",
+    "choice": '["yes", "no", "per\\"haps"]',
     "lark": 'start: "<" /[a-z]{1,5}/ ">" | "none"',
-}  # fmt: skip
+}
 END, VOCAB = 0, 330  # the model has more logits than the tokenizer has tokens
 
 
@@ -97,11 +102,16 @@ def test_random_logits_give_texts_of_the_grammar() -> None:
 
 def test_a_bad_grammar_is_one_sentence() -> None:
     for kind, text, said in [
-        ("yaml", "", "no grammar of the kind 'yaml'; there are json_schema"), ("json_schema", "{", "The json_schema is not JSON"),
-        ("json_schema", '{"type": "strin"}', "Invalid type: strin"), ("json_schema", '{"$ref": "http://a/b"}', "http://a/b"),
-        ("json_schema", "[1]", "must be an object"), ("regex", "(a|", "unclosed group"), ("choice", "[]", "one or more texts"),
-        ("choice", '{"a": 1}', "one or more texts"), ("lark", "start: foo", "unknown name"),
-    ]:  # fmt: skip
+        ("yaml", "", "no grammar of the kind 'yaml'; there are json_schema"),
+        ("json_schema", "{", "The json_schema is not JSON"),
+        ("json_schema", '{"type": "strin"}', "Invalid type: strin"),
+        ("json_schema", '{"$ref": "http://a/b"}', "http://a/b"),
+        ("json_schema", "[1]", "must be an object"),
+        ("regex", "(a|", "unclosed group"),
+        ("choice", "[]", "one or more texts"),
+        ("choice", '{"a": 1}', "one or more texts"),
+        ("lark", "start: foo", "unknown name"),
+    ]:
         with pytest.raises(InputError, match=re.escape(said)) as found:
             check_grammar(kind, text)
         assert "\n" not in str(found.value)

@@ -1,5 +1,5 @@
-"""The engine over a fake device (`fake_device`): whatever is batched, chunked, preempted or cancelled, every request gets what it gets
-alone, and after each step nothing is lost."""
+"""The engine over a fake device (`fake_device`): whatever is batched, chunked, preempted or cancelled, every request
+gets what it gets alone, and after each step nothing is lost."""
 
 import random
 
@@ -54,10 +54,18 @@ def serve(
 
 
 WAYS = [
-    {}, {"pages": 18}, {"pages": 17, "sequences": 12}, {"prefixes": False, "pages": 17}, {"ranks": 3, "pages": 24},
-    {"page": 16, "pages": 5}, {"page": 1, "pages": 80}, {"tokens": 8, "sequences": 2}, {"tokens": 1024, "sequences": 32, "pages": 300},
-    {"draft": 3, "pages": 20, "kinds": 2}, {"draft": 2, "kinds": 2, "ranks": 2},
-]  # fmt: skip
+    {},
+    {"pages": 18},
+    {"pages": 17, "sequences": 12},
+    {"prefixes": False, "pages": 17},
+    {"ranks": 3, "pages": 24},
+    {"page": 16, "pages": 5},
+    {"page": 1, "pages": 80},
+    {"tokens": 8, "sequences": 2},
+    {"tokens": 1024, "sequences": 32, "pages": 300},
+    {"draft": 3, "pages": 20, "kinds": 2},
+    {"draft": 2, "kinds": 2, "ranks": 2},
+]
 
 
 @pytest.mark.parametrize("count", [50, pytest.param(1500, marks=pytest.mark.slow)])

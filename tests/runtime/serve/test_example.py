@@ -1,4 +1,5 @@
-"""The example that trains and serves, without the two long parts: `tests/repository` runs all of it with the slow tests."""
+"""The example that trains and serves, without the two long parts: `tests/repository` runs all of it with the slow
+tests."""
 
 import sys
 from pathlib import Path

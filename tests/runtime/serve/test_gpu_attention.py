@@ -40,7 +40,8 @@ def made_rows(shape: StepShape, lengths: list[int], starts: list[int]) -> StepRo
 
 
 def made_cache(rows: StepRows, k: int, h: int, int8: bool = False, latent: bool = False) -> PagedKeys:
-    """Random keys; what nobody may read is not a number: page 0, and what is behind the end of each row. In int8, scales are not."""
+    """Random keys; what nobody may read is not a number: page 0, and what is behind the end of each row. In int8,
+    scales are not."""
     slots = (1 + rows.tables.size) * PAGE
     places = numpy.asarray(rows.tables)[:, :, None] * PAGE + numpy.arange(PAGE)
     behind = numpy.arange(WIDTH * PAGE)[None] >= numpy.asarray(rows.lengths)[:, None]
@@ -71,7 +72,8 @@ CASES = {
 
 @pytest.mark.slow
 def test_a_mixed_step() -> None:
-    """Decoding rows with drafts beside prompts' chunks, with a window, a soft cap and sinks; the blocks are larger than the rows."""
+    """Decoding rows with drafts beside prompts' chunks, with a window, a soft cap and sinks; the blocks are larger than
+    the rows."""
     shape, starts = StepShape(2, 3, 3, 26), [6, 17, 17, 30]
     rows = made_rows(shape, [37, 0, 40, 0, 21], starts)
     query, cache = normal(4, 32, 4, 24), made_cache(rows, 2, 24)
@@ -86,7 +88,8 @@ def test_a_mixed_step() -> None:
 
 
 def test_drafts_of_more_heads_than_a_block_has() -> None:
-    """Latent attention has all query heads at one KV head: with drafts a block holds some of the heads, and all tokens."""
+    """Latent attention has all query heads at one KV head: with drafts a block holds some of the heads, and all tokens.
+    Latent attention has all query heads at one KV head: with drafts a block holds some of the heads, and all tokens."""
     rows = made_rows(StepShape(2, 3), [21, 5], [0])
     query, cache = normal(4, 6, 20, 40), made_cache(rows, 1, 40, latent=True)
     how, cut = Scoring(Reach(), 0.3), {"queries": 3, "tile": Tile(16, 8, 2), "interpret": True}

@@ -1,4 +1,5 @@
-"""The server as its clients see it: the `openai` client, `vllm bench serve`'s and lm-eval's requests, and everybody who does it wrong."""
+"""The server as its clients see it: the `openai` client, `vllm bench serve`'s and lm-eval's requests, and everybody who
+does it wrong."""
 
 import base64
 import json
@@ -49,9 +50,16 @@ def client(url):
 
 def test_chat(client, front):
     said = client.chat.completions.create(
-        model="echo", messages=[{"role": "user", "content": [{"type": "text", "text": "Hé"}]}], max_completion_tokens=9, n=2,
-        logprobs=True, top_logprobs=2, seed=7, logit_bias={"5": -100}, extra_body={"top_k": 3, "min_p": 0.5, "nobody_knows": 1},
-    )  # fmt: skip
+        model="echo",
+        messages=[{"role": "user", "content": [{"type": "text", "text": "Hé"}]}],
+        max_completion_tokens=9,
+        n=2,
+        logprobs=True,
+        top_logprobs=2,
+        seed=7,
+        logit_bias={"5": -100},
+        extra_body={"top_k": 3, "min_p": 0.5, "nobody_knows": 1},
+    )
     assert [one.message.content for one in said.choices] == ["user: Hé"] * 2
     assert [one.finish_reason for one in said.choices] == ["length"] * 2
     row = said.choices[0].logprobs.content[0]
@@ -70,10 +78,15 @@ def test_chat(client, front):
 def test_chat_stream(client):
     events = list(
         client.chat.completions.create(
-            model="echo", messages=[{"role": "user", "content": "ab"}], max_tokens=20, stream=True, n=2, stop=["b\n"],
+            model="echo",
+            messages=[{"role": "user", "content": "ab"}],
+            max_tokens=20,
+            stream=True,
+            n=2,
+            stop=["b\n"],
             stream_options={"include_usage": True},
         )
-    )  # fmt: skip
+    )
     texts = {0: "", 1: ""}
     for event in events:
         for choice in event.choices:
@@ -123,8 +136,16 @@ def test_a_request_of_lm_eval(url):
 
 def test_a_request_of_vllm_bench_serve(url):
     """Its payloads: nulls for what is not set, tokens without an end."""
-    asked = {"model": "echo", "prompt": "ab", "repetition_penalty": 1.0, "max_tokens": 6, "logprobs": None, "stream": True,
-             "stream_options": {"include_usage": True}, "ignore_eos": True}  # fmt: skip
+    asked = {
+        "model": "echo",
+        "prompt": "ab",
+        "repetition_penalty": 1.0,
+        "max_tokens": 6,
+        "logprobs": None,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "ignore_eos": True,
+    }
     text, usage = "", None
     with HTTP.stream("POST", url + "/v1/completions", json=asked, headers={"x-request-id": "bench-1"}) as answer:
         assert (answer.status_code, answer.headers["x-request-id"]) == (200, "bench-1")
@@ -176,12 +197,15 @@ def test_embeddings(client, url):
     ("body", "grammar"),
     [
         ({"response_format": {"type": "json_object"}}, ("json_object", "")),
-        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}}, ("json_schema", '{"type":"object"}')),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}},
+            ("json_schema", '{"type":"object"}'),
+        ),
         ({"guided_regex": "a+"}, ("regex", "a+")),
         ({"structured_outputs": {"choice": ["a", "b"]}}, ("choice", '["a","b"]')),
         ({"response_format": {"type": "text"}}, None),
     ],
-)  # fmt: skip
+)
 def test_constraints(url, front, body, grammar):
     asked = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, **body}
     assert HTTP.post(url + "/v1/chat/completions", json=asked).status_code == 200
@@ -199,10 +223,12 @@ def test_the_rest(client, url, lines):
     client.completions.create(model="echo", prompt="secret", max_tokens=3)
     page = HTTP.get(url + "/metrics").text
     for line in (
-        'vllm:kv_cache_usage_perc{engine="0",model_name="echo"} 0.25', 'vllm:prefix_cache_hits_total{engine="0",model_name="echo"} 2.0',
-        'vllm:time_to_first_token_seconds_count{model_name="echo"}', 'vllm:request_success_total{finished_reason="length",model_name="echo"}',
+        'vllm:kv_cache_usage_perc{engine="0",model_name="echo"} 0.25',
+        'vllm:prefix_cache_hits_total{engine="0",model_name="echo"} 2.0',
+        'vllm:time_to_first_token_seconds_count{model_name="echo"}',
+        'vllm:request_success_total{finished_reason="length",model_name="echo"}',
         'vllm:generation_tokens_total{model_name="echo"}',
-    ):  # fmt: skip
+    ):
         assert line in page
     line = next(one for one in reversed(lines) if one["route"] == "/v1/completions")
     assert (line["status"], line["prompt_tokens"], line["output_tokens"], line["finish"]) == (200, 6, 3, "length")
@@ -260,7 +286,7 @@ def called(function):
         ("nothing", {}, 404, "no such path"),
         ("models", {}, 405, "method"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_in_a_sentence(url, path, body, status, says):
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = HTTP.post(f"{url}/v1/{path}", content=content, headers={"content-type": "application/json"})
@@ -276,9 +302,12 @@ def test_answers_are_as_described(url):
     """Right ones and refusals of every path: schemathesis does it at length (test_http_schema.py)."""
     paths = HTTP.get(url + "/openapi.json").json()["paths"]
     asked = {
-        "/v1/chat/completions": CHAT | {"max_tokens": 2, "logprobs": True}, "/v1/embeddings": {"input": "a"},
-        "/v1/completions": {"prompt": "a", "max_tokens": 2, "n": 2}, "/tokenize": {"prompt": "a"}, "/detokenize": {"tokens": [97]},
-    }  # fmt: skip
+        "/v1/chat/completions": CHAT | {"max_tokens": 2, "logprobs": True},
+        "/v1/embeddings": {"input": "a"},
+        "/v1/completions": {"prompt": "a", "max_tokens": 2, "n": 2},
+        "/tokenize": {"prompt": "a"},
+        "/detokenize": {"tokens": [97]},
+    }
     assert set(asked) == {path for path, methods in paths.items() if "post" in methods}
     wrong = {"model": "other", **dict.fromkeys(("prompt", "input", "tokens", "messages"), 7)}
     refused = dict.fromkeys(asked, wrong)

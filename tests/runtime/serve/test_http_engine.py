@@ -59,7 +59,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
 
 @pytest.mark.slow
 def test_answers_and_scores_agree(client: openai.OpenAI) -> None:
-    """A stream is the same text; a prompt that has the answer in it scores its tokens as they were scored when they were chosen."""
+    """A stream is the same text; a prompt that has the answer in it scores its tokens as they were scored when they
+    were chosen."""
     asked = {
         "model": "tiny",
         "prompt": "Once upon a time",

@@ -1,4 +1,5 @@
-"""The server under rough use: clients that go, do not read, ask too much at once or too slowly, and a server that is stopped."""
+"""The server under rough use: clients that go, do not read, ask too much at once or too slowly, and a server that is
+stopped."""
 
 import asyncio
 import json
@@ -155,7 +156,8 @@ def test_bodies_and_headers_have_to_arrive():
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), 60) as slow:
             slow.sendall(
-                b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+                b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: "
+                b"9\r\n\r\n{"
             )
             assert b" 408 " in slow.recv(1000)
         with socket.create_connection((host, int(port)), 60) as silent:

@@ -1,7 +1,9 @@
-"""Schemathesis on the server's own description: whatever it thinks of, no answer breaks the description, and none is a 500.
+"""Schemathesis on the server's own description: whatever it thinks of, no answer breaks the description, and none is a
+500.
 
-One of its checks is left out: that a request which fits the schema is never refused. A schema cannot say that a prompt has to fit the
-model, that a text has to be a regular expression, or that two fields exclude each other; and it takes 1.0 for an integer.
+One of its checks is left out: that a request which fits the schema is never refused. A schema cannot say that a prompt
+has to fit the model, that a text has to be a regular expression, or that two fields exclude each other; and it takes
+1.0 for an integer.
 """
 
 import pytest

@@ -1,4 +1,5 @@
-"""Models as they are loaded to be served: the reference implementation's logits, what is saved and read again, what is wrong."""
+"""Models as they are loaded to be served: the reference implementation's logits, what is saved and read again, what is
+wrong."""
 
 import json
 import shutil

@@ -13,8 +13,9 @@ PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=9)
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Sequences come, compute their tokens page by page, share and go. `texts` is what the tokens up to the end of a page were when it was
-    last written, `used` when a cached one was last let go: the model of what can be found and of what is evicted."""
+    """Sequences come, compute their tokens page by page, share and go. `texts` is what the tokens up to the end of a
+    page were when it was last written, `used` when a cached one was last let go: the model of what can be found and of
+    what is evicted."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""The whole engine beside the reference implementation: the tokens that `transformers` wrote are the tokens that are served."""
+"""The whole engine beside the reference implementation: the tokens that `transformers` wrote are the tokens that are
+served."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""`dscale run serve`: what is refused before anything is loaded, what a record is read as, and a server of a tiny model from start to end."""
+"""`dscale run serve`: what is refused before anything is loaded, what a record is read as, and a server of a tiny model
+from start to end."""
 
 import json
 import os
@@ -79,9 +80,15 @@ def test_what_cannot_be_served_is_refused_in_a_sentence(given: dict[str, Any], t
 
 def test_a_saved_plan_says_everything_and_its_pages_are_the_planners(tmp_path: Path) -> None:
     saved = SavedPlan(
-        parse_serving_plan("tensor=2,data=2,kv=int8"), "llama3-8b", "h200:4", "dragonscale", 32, replicas=2,
-        traffic=SavedTraffic(prompt=512, output=64), prefill=SavedPrefill(slice="h200:1", plan="tensor=1", replicas=3),
-    )  # fmt: skip
+        parse_serving_plan("tensor=2,data=2,kv=int8"),
+        "llama3-8b",
+        "h200:4",
+        "dragonscale",
+        32,
+        replicas=2,
+        traffic=SavedTraffic(prompt=512, output=64),
+        prefill=SavedPrefill(slice="h200:1", plan="tensor=1", replicas=3),
+    )
     save_serving_plan(saved, str(tmp_path / "plan.toml"))
     order = read_order(RunServeQuestion(str(tmp_path / "plan.toml"), random=True, cpu=4, dtype="fp32"))
     roles = [(one.role, one.plan, one.sequences) for one in order.workers]

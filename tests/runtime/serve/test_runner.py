@@ -70,11 +70,16 @@ def test_every_kind_of_step_of_every_model(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "plan"),
     [
-        ("qwen3-moe", "tensor=2,data=2,expert=4"), ("qwen3-moe", "data=4,expert=4"), ("llama", "tensor=4"),
-        ("qwen2", "tensor=2,data=2"), ("deepseek-v3", "tensor=2,data=2"), ("deepseek-v3", "tensor=2,expert=2"),
-        ("gpt-oss", "tensor=2,expert=2"), ("mixtral", "tensor=4,expert=2"),
+        ("qwen3-moe", "tensor=2,data=2,expert=4"),
+        ("qwen3-moe", "data=4,expert=4"),
+        ("llama", "tensor=4"),
+        ("qwen2", "tensor=2,data=2"),
+        ("deepseek-v3", "tensor=2,data=2"),
+        ("deepseek-v3", "tensor=2,expert=2"),
+        ("gpt-oss", "tensor=2,expert=2"),
+        ("mixtral", "tensor=4,expert=2"),
     ],
-)  # fmt: skip
+)
 def test_every_kind_of_step_on_meshes(name: str, plan: str, eight: list[Any]) -> None:
     _through(PackedRun(MODELS[name], plan, eight))
 

@@ -22,9 +22,16 @@ from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, 
 VOCAB = 30
 X = (numpy.random.default_rng(1).normal(size=VOCAB) * 2).astype(numpy.float32)
 HOWS: list[dict[str, Any]] = [
-    {}, {"temperature": 0.5}, {"top_k": 5, "top_p": 0.8}, {"min_p": 0.1}, {"repetition": 4.0}, {"bias": {3: 2.5, 4: -100.0}},
-    {"presence": 1.5, "frequency": 1.0}, {"temperature": 0.0}, {"temperature": 1e-39, "top_p": 0.9},
-]  # fmt: skip
+    {},
+    {"temperature": 0.5},
+    {"top_k": 5, "top_p": 0.8},
+    {"min_p": 0.1},
+    {"repetition": 4.0},
+    {"bias": {3: 2.5, 4: -100.0}},
+    {"presence": 1.5, "frequency": 1.0},
+    {"temperature": 0.0},
+    {"temperature": 1e-39, "top_p": 0.9},
+]
 
 
 def asked(*, least: int = 0, ends: list[int] | None = None, **how: Any) -> GenerateRequest:
@@ -170,7 +177,8 @@ def test_logprobs_are_of_the_models_own_distribution(sampler: Sampler) -> None:
 
 
 def test_penalties_count_what_is_sampled_and_ends_wait_for_the_fewest_tokens(sampler: Sampler) -> None:
-    """A frequency penalty that is greater than the logits' range goes once round the vocabulary; the end is barred for 3 tokens."""
+    """A frequency penalty that is greater than the logits' range goes once round the vocabulary; the end is barred for
+    3 tokens."""
     best = int(X.argmax())
     sampler.admit(0, 0, asked(temperature=0, frequency=100.0, logprobs=0))
     sampler.admit(0, 1, asked(least=3, ends=[best, 4], temperature=0))

@@ -1,5 +1,5 @@
-"""A model served by the engine says what it says alone: greedy output under batching, chunks, pages of any size, the prefix cache,
-preemption, drafts and hand-over is the forward pass's."""
+"""A model served by the engine says what it says alone: greedy output under batching, chunks, pages of any size, the
+prefix cache, preemption, drafts and hand-over is the forward pass's."""
 
 from typing import Any
 

@@ -53,8 +53,8 @@ def generate(
     ngrams: bool = False,
     lie: bool = False,
 ) -> numpy.ndarray:
-    """Tokens [rows, length] after the prompt `FIRST`, by decoding rows that may have fewer drafts than there is room for. With a `lie`
-    drafts are said to be drawn from the distribution of other tokens."""
+    """Tokens [rows, length] after the prompt `FIRST`, by decoding rows that may have fewer drafts than there is room
+    for. With a `lie` drafts are said to be drawn from the distribution of other tokens."""
     rows, random = len(how), numpy.random.default_rng(5)
     sampler = Sampler(EngineLimits(pages=2, sequences=rows, draft=drafts), VOCAB, weighed=model)
     sampler.programs = PROGRAMS.setdefault((rows, drafts, model), {})

@@ -1,8 +1,8 @@
 """A process that compiles sharded einsums for GPUs, or runs them on virtual CPU devices.
 
-It reads one JSON object a line, `{"line": "A[I_X, J] @ B[J, K] -> C[I_X, K]", "mesh": {"X": 4}, "sizes": {"I": 64, …}}`,
-and answers each with one line: `compile` gives `{"hlo": …}`, `check` gives `{"equal": …}` where the sharded einsum has
-been run and compared, exactly, with the unsharded one on small whole numbers.
+It reads one JSON object a line, `{"line": "A[I_X, J] @ B[J, K] -> C[I_X, K]", "mesh": {"X": 4}, "sizes": {"I": 64,
+…}}`, and answers each with one line: `compile` gives `{"hlo": …}`, `check` gives `{"equal": …}` where the sharded
+einsum has been run and compared, exactly, with the unsharded one on small whole numbers.
 """
 
 import json
@@ -60,13 +60,15 @@ def compile_cases(cases: list[Case]) -> list[str | None]:
 
 
 def check_cases(cases: list[Case]) -> list[bool | None]:
-    """Whether XLA's own partitioning of each case computes the right numbers on virtual CPU devices; None where it aborted."""
+    """Whether XLA's own partitioning of each case computes the right numbers on virtual CPU devices; None where it
+    aborted."""
     environment = virtual_devices(max(case.chips for case in cases))
     return [None if answer is None else answer["equal"] for answer in _answers("check", cases, environment)]
 
 
 def _answers(what: str, cases: list[Case], environment: dict[str, str]) -> list[dict[str, Any] | None]:
-    """One answer for each case. An abort ends the process: the case it was at has no answer, and the next one starts."""
+    """One answer for each case. An abort ends the process: the case it was at has no answer, and the next one starts.
+    One answer for each case. An abort ends the process: the case it was at has no answer, and the next one starts."""
     answers: list[dict[str, Any] | None] = []
     while len(answers) < len(cases):
         batch = cases[len(answers) : len(answers) + BATCH]

@@ -49,8 +49,8 @@ def _gathers(array: Array, mesh: Mesh) -> Iterator[Step]:
 
 
 def _exchanges(array: Array, mesh: Mesh) -> Iterator[Step]:
-    """Move minor axes of some dims to the minor ends of others, in any order (a chip can reorder what it sends), all in one
-    collective; no dim both gives and takes."""
+    """Move minor axes of some dims to the minor ends of others, in any order (a chip can reorder what it sends), all in
+    one collective; no dim both gives and takes."""
     del mesh
     now = layout_of(array)
     gifts = {dim: [held[-count:] for count in range(1, len(held) + 1)] for dim, held in now.items()}
@@ -85,7 +85,8 @@ def _reductions(array: Array, mesh: Mesh) -> Iterator[Step]:
 
 
 def _permutes(array: Array, mesh: Mesh) -> Iterator[Step]:
-    """Send blocks elsewhere: any layout whose every block lies within a block of this one, other than by a mere slice."""
+    """Send blocks elsewhere: any layout whose every block lies within a block of this one, other than by a mere slice.
+    Send blocks elsewhere: any layout whose every block lies within a block of this one, other than by a mere slice."""
     now = layout_of(array)
     free = tuple(axis for axis in mesh.axes if axis not in array.partial)
     for layout in _finer(tuple(now), now, free, mesh):
@@ -133,7 +134,8 @@ _MOVES = {
 
 
 def walks(source: Array, target: Array, mesh: Mesh, most: int = 2) -> Iterator[tuple[Step, ...]]:
-    """Every way from one layout to another with at most so many collectives, shortest first; no layout is visited twice."""
+    """Every way from one layout to another with at most so many collectives, shortest first; no layout is visited
+    twice."""
     todo: list[tuple[Array, tuple[Step, ...]]] = [(source, ())]
     for array, steps in todo:
         if array == target:

@@ -1,4 +1,5 @@
-"""A call of a tool: its answer, or the one sentence on what is wrong with it. A fault of the planner ends the call, not the session."""
+"""A call of a tool: its answer, or the one sentence on what is wrong with it. A fault of the planner ends the call, not
+the session."""
 
 import sys
 import traceback

@@ -1,7 +1,8 @@
-"""The server: what the protocol asks, answered by the tools. This is the only module that needs the SDK, and only where it serves.
+"""The server: what the protocol asks, answered by the tools. This is the only module that needs the SDK, and only where
+it serves.
 
-Answers are worked out one after another in a thread, so that the server stays awake while one is: it reports how far it is, and
-hears that it is no longer wanted.
+Answers are worked out one after another in a thread, so that the server stays awake while one is: it reports how far it
+is, and hears that it is no longer wanted.
 """
 
 import functools
@@ -20,10 +21,14 @@ if TYPE_CHECKING:
 OFTEN = 0.5
 """Seconds between two words on how far an answer is."""
 INSTRUCTIONS = (
-    "Dragonscale predicts how a Transformer trains and serves on TPUs and GPUs: step times, memory, throughput, latency, cost, and the "
-    "best way to split it. Models are presets (llama3-70b, deepseek-v3), org/name of the Hugging Face Hub, or a config.json; slices "
-    "are h100:64 or v5p:4x4x8. Times have a band in which four of five published runs lie. Call `models` and `chips` for what is known; "
-    "`train`, `serve`, `estimate` and `compare` to plan; `export` for the files and commands that run a plan; `explain_*` for formulas. "
+    "Dragonscale predicts how a Transformer trains and serves on TPUs and GPUs: step times, memory, throughput, "
+    "latency, cost, and the "
+    "best way to split it. Models are presets (llama3-70b, deepseek-v3), org/name of the Hugging Face Hub, or a "
+    "config.json; slices "
+    "are h100:64 or v5p:4x4x8. Times have a band in which four of five published runs lie. Call `models` and "
+    "`chips` for what is known; "
+    "`train`, `serve`, `estimate` and `compare` to plan; `export` for the files and commands that run a plan; "
+    "`explain_*` for formulas. "
     "exit_code: 0 ok, 3 infeasible, 4 a target is missed."
 )
 
@@ -77,9 +82,12 @@ def make_server() -> "Server[Any]":
         return types.CallToolResult(content=content, structured_content=reply.record, is_error=reply.failed)
 
     return Server(
-        "dragonscale", version=version("dragonscale"), instructions=INSTRUCTIONS, on_list_tools=list_tools,
+        "dragonscale",
+        version=version("dragonscale"),
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
         on_call_tool=call_tool,
-    )  # fmt: skip
+    )
 
 
 def serve() -> None:

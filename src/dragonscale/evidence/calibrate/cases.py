@@ -25,15 +25,34 @@ SIZES = {
     "dispatch": ("calls",),
     "round_trip": ("calls",),
 }
-"""The sizes of a case by kind, in order. Bytes are all that are read and written. `matmul_dx` has its weights the other way
-round, `matmul_dw` contracts over rows, as the backward pass does; `attention_both` is a forward and a backward pass;
-`dispatch` is the host's part of a call, `round_trip` a call that is waited for."""
+"""The sizes of a case by kind, in order. Bytes are all that are read and written. `matmul_dx` has its weights the other
+way round, `matmul_dw` contracts over rows, as the backward pass does; `attention_both` is a forward and a backward
+pass; `dispatch` is the host's part of a call, `round_trip` a call that is waited for."""
 
 _WEIGHTS = (
-    (4096, 4096), (28672, 4096), (4096, 14336), (2048, 2048), (8192, 8192), (10240, 8192), (6144, 4096), (8192, 2048),
-    (2048, 8192), (28672, 8192), (8192, 28672), (5120, 5120), (13824, 5120), (3072, 2048), (5120, 13824),
-    (128256, 4096), (18944, 3584), (3584, 18944), (1536, 7168), (32000, 2048), (2560, 9728), (4608, 3584),
-)  # fmt: skip
+    (4096, 4096),
+    (28672, 4096),
+    (4096, 14336),
+    (2048, 2048),
+    (8192, 8192),
+    (10240, 8192),
+    (6144, 4096),
+    (8192, 2048),
+    (2048, 8192),
+    (28672, 8192),
+    (8192, 28672),
+    (5120, 5120),
+    (13824, 5120),
+    (3072, 2048),
+    (5120, 13824),
+    (128256, 4096),
+    (18944, 3584),
+    (3584, 18944),
+    (1536, 7168),
+    (32000, 2048),
+    (2560, 9728),
+    (4608, 3584),
+)
 _ROWS = (1, 4096, 64, 512, 16, 8192, 128, 2048, 256, 1024, 333, 16384, 32, 100, 3000, 768, 8)
 _HEADS = ((32, 8, 128), (16, 16, 128), (32, 8, 64), (64, 8, 128), (12, 12, 64), (40, 8, 128), (24, 8, 128), (8, 1, 128))
 _SEQUENCES = (

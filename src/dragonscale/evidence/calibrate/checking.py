@@ -1,8 +1,8 @@
 """A profile beside a few fresh measurements: does it still hold on this device?
 
 A table holds if the median error of its fresh cases is no more than twice the error that it states of shapes it was not
-fitted on, and no more than a tenth where that is small or not stated: a profile of another driver, another clock or another
-library misses by more.
+fitted on, and no more than a tenth where that is small or not stated: a profile of another driver, another clock or
+another library misses by more.
 """
 
 from collections.abc import Sequence

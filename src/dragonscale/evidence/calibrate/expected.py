@@ -22,10 +22,17 @@ from dragonscale.kernels.dtypes import FORMATS
 from dragonscale.kernels.profile import KernelProfile
 
 TABLES = {
-    "matmul": "matmul", "matmul_dx": "matmul", "matmul_dw": "matmul", "attention": "attention",
-    "attention_both": "attention", "decode": "decode", "experts": "grouped", "copy": "stream", "read": "stream",
+    "matmul": "matmul",
+    "matmul_dx": "matmul",
+    "matmul_dw": "matmul",
+    "attention": "attention",
+    "attention_both": "attention",
+    "decode": "decode",
+    "experts": "grouped",
+    "copy": "stream",
+    "read": "stream",
     "product": "stream",
-}  # fmt: skip
+}
 """The kind of table that a kind of case is expected by."""
 RAGGED = "ragged_dot"
 """The name of JAX's own grouped matmuls among the implementations of experts."""
@@ -57,8 +64,8 @@ def expected_seconds(rows: Sequence[TimedCase], profile: KernelProfile) -> Any:
 
 
 def has_rate(case: BenchCase | TimedCase, chip: Chip) -> bool:
-    """Whether a profile of a chip can say how long a case takes: its matrix unit has a rate for the format, which most have
-    not for fp32. What only moves bytes needs none."""
+    """Whether a profile of a chip can say how long a case takes: its matrix unit has a rate for the format, which most
+    have not for fp32. What only moves bytes needs none."""
     return TABLES.get(case.kind) == "stream" or chip.rate(FORMATS[case.dtype].compute) is not None
 
 

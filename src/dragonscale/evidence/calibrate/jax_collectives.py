@@ -74,6 +74,9 @@ def _body(what: str, count: int) -> Callable[[Any], Any]:
         return jax.lax.ppermute(part, "x", [(place, (place + 1) % count) for place in range(count)])
 
     return {
-        "all_reduce": all_reduce, "all_gather": all_gather, "reduce_scatter": reduce_scatter, "all_to_all": all_to_all,
+        "all_reduce": all_reduce,
+        "all_gather": all_gather,
+        "reduce_scatter": reduce_scatter,
+        "all_to_all": all_to_all,
         "permute": permute,
-    }[what]  # fmt: skip
+    }[what]

@@ -1,7 +1,8 @@
 """The cases as programs in JAX: what each takes and what it computes.
 
 Attention and experts are those of our own program (`runtime/`): what is timed is what it runs. A program holds several
-copies of a case on arrays of their own, so that one call keeps the device busy and no copy finds its operands in a cache.
+copies of a case on arrays of their own, so that one call keeps the device busy and no copy finds its operands in a
+cache.
 """
 
 from collections.abc import Callable
@@ -34,9 +35,14 @@ class JaxProgram:
 def program_of(case: BenchCase) -> JaxProgram:
     """What a case computes on one device."""
     makers = {
-        "copy": _copy, "read": _read, "product": _product, "attention": _attention, "attention_both": _attention,
-        "decode": _decode, "experts": _experts,
-    }  # fmt: skip
+        "copy": _copy,
+        "read": _read,
+        "product": _product,
+        "attention": _attention,
+        "attention_both": _attention,
+        "decode": _decode,
+        "experts": _experts,
+    }
     return _matmul(case) if case.kind.startswith("matmul") else makers[case.kind](case)
 
 

@@ -1,8 +1,9 @@
 """Timing in JAX: many copies in one program, called so often that the device is never without work.
 
-A repetition calls a program n times and 2n times and takes the difference, so that the way to the device and back is not
-counted. Where a call keeps the device busy for longer than it costs the host, that is all. Calls that are shorter are queued
-behind some long passes over memory: the device comes to them when all are waiting, and works through them without a pause.
+A repetition calls a program n times and 2n times and takes the difference, so that the way to the device and back is
+not counted. Where a call keeps the device busy for longer than it costs the host, that is all. Calls that are shorter
+are queued behind some long passes over memory: the device comes to them when all are waiting, and works through them
+without a pause.
 """
 
 import statistics
@@ -62,9 +63,15 @@ class JaxBench(Bench):
         import jax
 
         return Machine(
-            str(self.device.device_kind), len(jax.local_devices()), self.platform, versions("jax", "jaxlib"), "jax",
-            time.strftime("%Y-%m-%d"), self.cache, self.memory,
-        )  # fmt: skip
+            str(self.device.device_kind),
+            len(jax.local_devices()),
+            self.platform,
+            versions("jax", "jaxlib"),
+            "jax",
+            time.strftime("%Y-%m-%d"),
+            self.cache,
+            self.memory,
+        )
 
     def dtypes(self) -> Sequence[str]:
         if self.platform == "cpu":

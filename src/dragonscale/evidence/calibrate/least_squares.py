@@ -1,7 +1,8 @@
 """Least squares between bounds with a soft loss, in NumPy alone: Levenberg and Marquardt's steps.
 
-A residual r counts as 2·s²·(√(1 + (r/s)²) - 1): as a square where it is small beside s, as its size where it is large, so
-that odd rows do not pull. Slopes come from small differences; a parameter at its bound that would go beyond it stays.
+A residual r counts as 2·s²·(√(1 + (r/s)²) - 1): as a square where it is small beside s, as its size where it is large,
+so that odd rows do not pull. Slopes come from small differences; a parameter at its bound that would go beyond it
+stays.
 """
 
 from collections.abc import Callable
@@ -16,9 +17,13 @@ TIGHT = 1e-6
 
 
 def fit_between(
-    residual: "Callable[[numpy.ndarray], numpy.ndarray]", start: "numpy.ndarray", low: "numpy.ndarray",
-    high: "numpy.ndarray", soft: float, effort: int = 60,
-) -> "numpy.ndarray":  # fmt: skip
+    residual: "Callable[[numpy.ndarray], numpy.ndarray]",
+    start: "numpy.ndarray",
+    low: "numpy.ndarray",
+    high: "numpy.ndarray",
+    soft: float,
+    effort: int = 60,
+) -> "numpy.ndarray":
     """The parameters between `low` and `high` with the least soft cost, found in at most `effort` steps.
 
     >>> import numpy

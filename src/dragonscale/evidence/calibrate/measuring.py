@@ -1,7 +1,8 @@
 """Through the list of cases until all are timed or the time is up.
 
-Compiling takes far longer than timing, and would disturb it: a handful of cases is compiled at once on a few threads, then
-timed one after the other with nothing else running. A case that fails says why in its line, and the next one follows.
+Compiling takes far longer than timing, and would disturb it: a handful of cases is compiled at once on a few threads,
+then timed one after the other with nothing else running. A case that fails says why in its line, and the next one
+follows.
 """
 
 import time
@@ -67,9 +68,15 @@ def _timed(bench: Bench, case: BenchCase, future: "Future[tuple[Any, float]]") -
     if found.seconds <= 0:
         return TimedCase(case.kind, case.sizes, case.dtype, what=case.what, failed="shorter than the clock tells")
     return TimedCase(
-        case.kind, case.sizes, case.dtype, float(f"{found.seconds:.5g}"), case.what, round(found.spread, 4),
-        found.repeats, round(compiling, 2),
-    )  # fmt: skip
+        case.kind,
+        case.sizes,
+        case.dtype,
+        float(f"{found.seconds:.5g}"),
+        case.what,
+        round(found.spread, 4),
+        found.repeats,
+        round(compiling, 2),
+    )
 
 
 def _shown(row: TimedCase) -> str:

@@ -1,8 +1,8 @@
 """A kernel profile out of measurements: every table that they settle is fitted, the others are the built-in profile's.
 
-A table says what it rests on: how many rows, the median error left on them, and the error on shapes that were left out of
-the fit, a fifth at a time, which is what to expect on shapes of other models. One without measurements says from which
-built-in profile it was taken.
+A table says what it rests on: how many rows, the median error left on them, and the error on shapes that were left out
+of the fit, a fifth at a time, which is what to expect on shapes of other models. One without measurements says from
+which built-in profile it was taken.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,8 @@ from dragonscale.kernels.profile_file import ProfileFile, choose, make_profile, 
 FEWEST = 4
 """Rows below which a table is not fitted."""
 UNSETTLED = 0.10
-"""Measurements whose quartiles are farther apart than this, over the median, are left out where enough others are there."""
+"""Measurements whose quartiles are farther apart than this, over the median, are left out where enough others are
+there."""
 SHAPE_FOLDS = 5
 EXPANDS = 0.20
 """Experts that are this near to a matmul over all of them are one."""
@@ -135,10 +136,14 @@ def _fitted(rows: list[TimedCase], path: tuple[str, str, str], profile: KernelPr
 
     table = fitted(rows)
     return TableFit(
-        path, table, len(rows), median_error(errors(rows, start)), median_error(errors(rows, table)),
+        path,
+        table,
+        len(rows),
+        median_error(errors(rows, start)),
+        median_error(errors(rows, table)),
         held_out_error(rows, lambda row: fold(row.case.id, 2), fitted, errors),
         held_out_error(rows, lambda row: fold(shape_of(row), SHAPE_FOLDS), fitted, errors),
-    )  # fmt: skip
+    )
 
 
 def _bounds(kind: str) -> dict[str, tuple[float, float, float]]:
@@ -148,7 +153,8 @@ def _bounds(kind: str) -> dict[str, tuple[float, float, float]]:
 
 
 def _with_backward(table: Any, rows: Sequence[TimedCase], path: tuple[str, str, str], profile: KernelProfile) -> Any:
-    """Attention's backward pass over its forward one: the median of what both passes took over what the forward takes."""
+    """Attention's backward pass over its forward one: the median of what both passes took over what the forward takes.
+    Attention's backward pass over its forward one: the median of what both passes took over what the forward takes."""
     import numpy
 
     from dragonscale.evidence.calibrate.expected import expected_seconds
@@ -205,9 +211,12 @@ def _put(source: dict[str, Any], found: TableFit) -> None:
             place |= {key: _plain(found.table), **others}  # what was measured here is what is usual here
         raw = place[key]
     rest = {
-        "source": "calibrate", "rows": found.rows, "median_ape": round(found.after, 3),
-        "held_out": round(found.held_out, 3), "unseen_shapes": round(found.unseen, 3),
-    }  # fmt: skip
+        "source": "calibrate",
+        "rows": found.rows,
+        "median_ape": round(found.after, 3),
+        "held_out": round(found.held_out, 3),
+        "unseen_shapes": round(found.unseen, 3),
+    }
     raw["rests_on"] = {}
     put_constants(raw, found.table, kind, {name: one for name, one in rest.items() if one == one})
 

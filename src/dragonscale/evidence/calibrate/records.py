@@ -1,7 +1,7 @@
 """Measurements as lines of JSON: one for the machine, one for each case, appended as they are made.
 
-Whoever stops a run, or loses it, has what was measured; the next run with the same file goes on where it ended. A file of
-another machine or other software is refused: its times would be mixed up with this one's.
+Whoever stops a run, or loses it, has what was measured; the next run with the same file goes on where it ended. A file
+of another machine or other software is refused: its times would be mixed up with this one's.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,8 @@ class Machine(msgspec.Struct, frozen=True, tag="machine", tag_field="line"):
 
 
 class TimedCase(msgspec.Struct, frozen=True, tag="case", tag_field="line", omit_defaults=True):
-    """A case and its seconds; `failed` says why there are none. `spread` is the distance of the quartiles over the median."""
+    """A case and its seconds; `failed` says why there are none. `spread` is the distance of the quartiles over the
+    median."""
 
     kind: str
     sizes: tuple[int, ...]
@@ -128,7 +129,8 @@ def _same(before: Machine, now: Machine, path: Path) -> None:
     for name in ("device", "devices", "timed_with", "software"):
         if getattr(before, name) != getattr(now, name):
             raise InputError(
-                f"The file {shorten(str(path))} was measured with another {name} ({_shown(getattr(before, name))}; here: "
+                f"The file {shorten(str(path))} was measured with another {name} "
+                f"({_shown(getattr(before, name))}; here: "
                 f"{_shown(getattr(now, name))}); give another --records."
             )
 

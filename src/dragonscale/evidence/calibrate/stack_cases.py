@@ -1,4 +1,5 @@
-"""What is timed to settle a stack: steps of training, prompts and single tokens of our own program, from `stack_cases.toml`."""
+"""What is timed to settle a stack: steps of training, prompts and single tokens of our own program, from
+`stack_cases.toml`."""
 
 import functools
 import tomllib
@@ -48,9 +49,12 @@ def small_cases() -> tuple[Case, ...]:
     """A few of a model that a CPU runs in a blink: a trial of the whole way."""
     fit, other = f"llama3.2-1b?{_TINY}", f"qwen3-0.6b?{_TINY}"
     return (
-        TrainCase("fit", fit, 64, 2, 2, "block"), ServeCase("fit", fit, "decode", 2, 32), ServeCase("fit", fit, "prefill", 2, 32),
-        TrainCase("left out", other, 64, 2, 1, "none"), ServeCase("left out", other, "decode", 2, 32),
-    )  # fmt: skip
+        TrainCase("fit", fit, 64, 2, 2, "block"),
+        ServeCase("fit", fit, "decode", 2, 32),
+        ServeCase("fit", fit, "prefill", 2, 32),
+        TrainCase("left out", other, 64, 2, 1, "none"),
+        ServeCase("left out", other, "decode", 2, 32),
+    )
 
 
 @functools.cache

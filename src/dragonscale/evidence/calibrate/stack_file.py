@@ -1,5 +1,5 @@
-"""A stack and an engine of the user's own, as `--stack FILE` and `--engine FILE` take them: what differs from those of our own programs, why, and
-how far off it was on models left out."""
+"""A stack and an engine of the user's own, as `--stack FILE` and `--engine FILE` take them: what differs from those of
+our own programs, why, and how far off it was on models left out."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -22,7 +22,8 @@ def stack_text(
     date: str,
     tpu: Mapping[str, Sequence[str]] | None,
 ) -> str:
-    """The file. `where` says what it was measured with; `tpu` are the base's switches for TPUs, by table, where the chip is one."""
+    """The file. `where` says what it was measured with; `tpu` are the base's switches for TPUs, by table, where the
+    chip is one."""
     head = f"# Written by `dscale calibrate --stack` on {date}, {where}. Take it with --stack FILE and --engine FILE."
     why = f"Our own JAX program, its constants settled on whole steps: {where}, {date}."
     parts = [head]

@@ -1,8 +1,9 @@
 """The few constants of a stack and an engine that no kernel measurement gives, settled on whole steps.
 
-What is expected of a step is nearly a sum of seconds, each times a constant. From the constants as they are, a few steps of Gauss and
-Newton on the logarithms of measured over expected seconds find better ones; each is held near its start as by a measurement of its own with
-an error of `LOOSE`, so that what the rows do not tell stays as it was. Models left out only say how good the result is.
+What is expected of a step is nearly a sum of seconds, each times a constant. From the constants as they are, a few
+steps of Gauss and Newton on the logarithms of measured over expected seconds find better ones; each is held near its
+start as by a measurement of its own with an error of `LOOSE`, so that what the rows do not tell stays as it was. Models
+left out only say how good the result is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +21,27 @@ from dragonscale.serving.engine import Engine, adjust
 from dragonscale.training.stack import Stack, change
 
 FREE_STACK = (
-    "kernels.matmul", "kernels.head", "kernels.attention", "kernels.elementwise_passes", "kernels.block_bytes",
-    "kernels.block_backward_bytes", "experts.route_passes", "memory.kept_moves",
-)  # fmt: skip
+    "kernels.matmul",
+    "kernels.head",
+    "kernels.attention",
+    "kernels.elementwise_passes",
+    "kernels.block_bytes",
+    "kernels.block_backward_bytes",
+    "experts.route_passes",
+    "memory.kept_moves",
+)
 FREE_ENGINE = (
-    "kernels.matmul", "kernels.prefill_attention", "kernels.decode_attention", "kernels.elementwise", "kernels.block_bytes",
-    "kernels.cache_moves", "kernels.gap_s", "experts.route_passes", "program.loop_s", "program.scan_s",
-)  # fmt: skip
+    "kernels.matmul",
+    "kernels.prefill_attention",
+    "kernels.decode_attention",
+    "kernels.elementwise",
+    "kernels.block_bytes",
+    "kernels.cache_moves",
+    "kernels.gap_s",
+    "experts.route_passes",
+    "program.loop_s",
+    "program.scan_s",
+)
 LOOSE = 0.5
 """How far, in logarithms, a constant may be from its start as easily as a step by `NOISE` from what is expected."""
 NOISE = 0.03
@@ -40,7 +55,8 @@ NUDGE = 0.05
 
 @dataclass(frozen=True)
 class Settled:
-    """A stack and an engine with their constants settled, and the ratios of measured to expected seconds of every row by its case."""
+    """A stack and an engine with their constants settled, and the ratios of measured to expected seconds of every row
+    by its case."""
 
     stack: Stack
     engine: Engine
@@ -90,7 +106,8 @@ def with_constants(record: Any, values: Mapping[str, float]) -> Any:
 def _solved(
     free: Sequence[str], start: Any, rows: Rows, expected: Callable[[Any, Case], ExpectedCase]
 ) -> dict[str, float]:
-    """Constants that make what is expected what was measured: of whole steps, and more loosely of their matmuls and attention."""
+    """Constants that make what is expected what was measured: of whole steps, and more loosely of their matmuls and
+    attention."""
     names = [path for path in free if constant(start, path) > 0]
     origin = numpy.log([constant(start, path) for path in names])
     kinds = [(case, kind) for case in rows for kind in _told(case, rows[case])]
@@ -114,8 +131,8 @@ def _solved(
 
 
 def _told(case: Case, row: MeasuredCase) -> tuple[str, ...]:
-    """What a row says: where attention is no kernel of its own, its matmuls cannot be told from others, and while decoding many
-    matmuls are loops."""
+    """What a row says: where attention is no kernel of its own, its matmuls cannot be told from others, and while
+    decoding many matmuls are loops."""
     if not (row.attention and row.matmul):
         return ("seconds",)
     return ("seconds", "attention") if kind_of_case(case) == "decode" else ("seconds", "matmul", "attention")
@@ -131,9 +148,17 @@ def measured_on(settled: Settled, chip: str, source: str, date: str) -> dict[str
         if out:
             errors = numpy.abs([1 / (1 + one) - 1 for one in out])
             found[what] = MeasuredOn(
-                chip, what, source, date, fitted, len(out), round(float(numpy.median(errors)), 3),
-                round(float(errors.max()), 3), round(out[0], 3), round(out[-1], 3),
-            )  # fmt: skip
+                chip,
+                what,
+                source,
+                date,
+                fitted,
+                len(out),
+                round(float(numpy.median(errors)), 3),
+                round(float(errors.max()), 3),
+                round(out[0], 3),
+                round(out[-1], 3),
+            )
     return found
 
 

@@ -4,8 +4,8 @@
 
 Programs are compiled from shapes, several at once, and then run one after the other with nothing beside them. A step of
 training is waited for, as the training loop does; single tokens follow each other without waiting. Rows are written as
-they are found, and those that the file has already are not measured again. Each row says how long the device was busy and with what:
-the kernels of one more step, as JAX's profiler saw them.
+they are found, and those that the file has already are not measured again. Each row says how long the device was busy
+and with what: the kernels of one more step, as JAX's profiler saw them.
 """
 
 import argparse
@@ -46,14 +46,16 @@ KEPT_KERNELS = 60
 """Kernels of a row that are listed, the longest first."""
 REPEATS = 6
 HOT = 2.5
-"""Seconds of steps before those that are timed: a chip that is kept busy computes more slowly than one that has rested."""
+"""Seconds of steps before those that are timed: a chip that is kept busy computes more slowly than one that has rested.
+Seconds of steps before those that are timed: a chip that is kept busy computes more slowly than one that has rested."""
 MANY = 24
 """Tokens that are decoded one after the other."""
 
 
 @dataclass(frozen=True)
 class CompiledStep:
-    """A program that is ready: `start` makes what it works on, `step` goes from one to the next and `seen` is what to wait for."""
+    """A program that is ready: `start` makes what it works on, `step` goes from one to the next and `seen` is what to
+    wait for."""
 
     start: Callable[[], Any]
     step: Callable[[Any], Any]
@@ -126,8 +128,12 @@ def _compiled_serving(case: ServeCase) -> CompiledStep:
         logits, cache = (decode if listed else prefill)(weights, program, tokens, at, cache, setting)
         return jnp.argmax(logits, -1).astype(jnp.int32), cache
 
-    shapes = (jax.eval_shape(weights), jax.ShapeDtypeStruct(shape, jnp.int32),
-              jax.ShapeDtypeStruct((case.batch,), jnp.int32), jax.eval_shape(cache))  # fmt: skip
+    shapes = (
+        jax.eval_shape(weights),
+        jax.ShapeDtypeStruct(shape, jnp.int32),
+        jax.ShapeDtypeStruct((case.batch,), jnp.int32),
+        jax.eval_shape(cache),
+    )
     began = time.perf_counter()
     step = jax.jit(run, donate_argnums=3).lower(*shapes).compile()
     compile_s = time.perf_counter() - began
@@ -162,8 +168,14 @@ def timed(case: Case, program: CompiledStep) -> dict[str, Any]:
             held = program.step(held)
         jax.block_until_ready(program.seen(held))
         taken.append((time.perf_counter() - began) / many)
-    row = {"key": case.key, "s": statistics.median(taken), "least_s": min(taken), "times": len(taken), "hot_s": HOT,
-           "compile_s": round(program.compile_s, 2)}  # fmt: skip
+    row = {
+        "key": case.key,
+        "s": statistics.median(taken),
+        "least_s": min(taken),
+        "times": len(taken),
+        "hot_s": HOT,
+        "compile_s": round(program.compile_s, 2),
+    }
     try:
         row |= profiled(program, held)
     except Exception as error:  # the time is there all the same
@@ -172,7 +184,8 @@ def timed(case: Case, program: CompiledStep) -> dict[str, Any]:
 
 
 def profiled(program: CompiledStep, held: Any) -> dict[str, Any]:
-    """How long the device computed in one more step, in how many kernels, and the longest of them with the lines they come from."""
+    """How long the device computed in one more step, in how many kernels, and the longest of them with the lines they
+    come from."""
     options = jax.profiler.ProfileOptions()
     options.host_tracer_level, options.python_tracer_level = 0, 0
     with tempfile.TemporaryDirectory() as folder:
@@ -192,9 +205,14 @@ def profiled(program: CompiledStep, held: Any) -> dict[str, Any]:
         [name[:90], op, counts[name, op], round(length / 1e3, 2), lines.get(op) or lines.get(name, "")]
         for (name, op), length in sorted(seconds.items(), key=lambda one: -one[1])[:KEPT_KERNELS]
     ]
-    return {"busy_s": _covered(spans) / 1e9, "kernels_s": sum(seconds.values()) / 1e9, "launched": len(spans),
-            "span_s": (max(e for _, e in spans) - min(s for s, _ in spans)) / 1e9 if spans else 0.0,
-            "parts": parts_of((name, length / 1e9) for (name, _), length in seconds.items()), "kernels": kernels}  # fmt: skip
+    return {
+        "busy_s": _covered(spans) / 1e9,
+        "kernels_s": sum(seconds.values()) / 1e9,
+        "launched": len(spans),
+        "span_s": (max(e for _, e in spans) - min(s for s, _ in spans)) / 1e9 if spans else 0.0,
+        "parts": parts_of((name, length / 1e9) for (name, _), length in seconds.items()),
+        "kernels": kernels,
+    }
 
 
 def _device_events(data: Any) -> Iterator[tuple[str, str, float, float]]:
@@ -231,8 +249,8 @@ def _origins(text: str) -> dict[str, str]:
 
 
 def measure(chosen: list[Case], path: Path, budget: float, say: Callable[[str], None] = print) -> None:
-    """Rows of cases into a file, in waves of programs compiled together, until the seconds are spent; what the file has already is not
-    timed again."""
+    """Rows of cases into a file, in waves of programs compiled together, until the seconds are spent; what the file has
+    already is not timed again."""
     began = time.perf_counter()
     done = {json.loads(line)["key"] for line in path.read_text().splitlines()} if path.exists() else set()
     if DEVICE not in done:

@@ -22,7 +22,8 @@ _FLASH = re.compile(r"cudnn.*sdpa|.*fmha|.*cudnn::fusion", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class MeasuredCase:
-    """Seconds of a case, and of its matmuls and its flash attention where the profile tells them apart (0: it does not)."""
+    """Seconds of a case, and of its matmuls and its flash attention where the profile tells them apart (0: it does
+    not)."""
 
     seconds: float
     matmul: float = 0.0
@@ -93,7 +94,8 @@ def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_row(row: Any) -> bool:
-    """Whether a row has a key, seconds that a step can take (none if it failed), and parts of them; a device's row its software."""
+    """Whether a row has a key, seconds that a step can take (none if it failed), and parts of them; a device's row its
+    software."""
     if not (isinstance(row, dict) and isinstance(row.get("key"), str)):
         return False
     parts, software = row.get("parts") or {}, row.get("software", {})

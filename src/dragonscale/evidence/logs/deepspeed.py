@@ -1,6 +1,7 @@
 """DeepSpeed's throughput timer and its pipeline engine.
 
-    [2023-11-07 01:55:23,714] [INFO] [timer.py:260:stop] epoch=0/micro_step=40/global_step=10, RunningAvgSamplesPerSec=25.02,
+    [2023-11-07 01:55:23,714] [INFO] [timer.py:260:stop] epoch=0/micro_step=40/global_step=10,
+    RunningAvgSamplesPerSec=25.02,
         CurrSamplesPerSec=25.70, MemAllocated=4.32GB, MaxMemAllocated=38.49GB
     steps: 30 loss: 10.7133 iter time (s): 0.283 samples/sec: 226.457
 

@@ -3,9 +3,9 @@
     {"time_to_first_token": {"unit": "ms", "avg": 245.1, "p50": 240.2, "p99": 410.9, …}, "inter_token_latency": {…},
      "output_token_throughput": {"avg": 2048.5, …}, "input_sequence_length": {…}, "input_config": {…}}
 
-`inter_token_latency` is a request's time after its first token over its other tokens, which others call TPOT. How requests
-came is in `input_config`: in newer releases of AIPerf in the phase of it that is measured, in older ones and in GenAI-Perf at places
-that differ by release, so that keys are looked for wherever they stand.
+`inter_token_latency` is a request's time after its first token over its other tokens, which others call TPOT. How
+requests came is in `input_config`: in newer releases of AIPerf in the phase of it that is measured, in older ones and
+in GenAI-Perf at places that differ by release, so that keys are looked for wherever they stand.
 """
 
 import math
@@ -34,15 +34,19 @@ def read(log: LogText) -> LoadTest:
     return LoadTest(
         "AIPerf" if "aiperf_version" in table else "GenAI-Perf",
         int(_average(table, "request_count") or 0),
-        _average(table, "input_sequence_length") or 0.0, _average(table, "output_sequence_length") or 0.0,
-        _times(table, "time_to_first_token"), _times(table, "inter_token_latency"),
-        _average(table, "output_token_throughput"), _average(table, "request_throughput"),
+        _average(table, "input_sequence_length") or 0.0,
+        _average(table, "output_sequence_length") or 0.0,
+        _times(table, "time_to_first_token"),
+        _times(table, "inter_token_latency"),
+        _average(table, "output_token_throughput"),
+        _average(table, "request_throughput"),
         failed=int(_average(table, "error_request_count") or 0),
-        rate=_first(phase, "request_rate") or _first(phase, "rate"), clients=max(int(_first(phase, "concurrency") or 0), 0),
+        rate=_first(phase, "request_rate") or _first(phase, "rate"),
+        clients=max(int(_first(phase, "concurrency") or 0), 0),
         burst=1 / math.sqrt(shape) if shape > 0 else 1.0,
         spread=max((one for metric in lengths if (one := _variation(metric)) is not None), default=None),
         model=_name(names),
-    )  # fmt: skip
+    )
 
 
 def _phase(config: Any) -> Any:

@@ -1,11 +1,12 @@
 """The Hugging Face Trainer: `trainer_state.json`, or what it prints.
 
-    {'train_runtime': 4219.8, 'train_samples_per_second': 60.7, 'train_steps_per_second': 0.474, 'train_loss': 1.9, 'epoch': 1.0}
+    {'train_runtime': 4219.8, 'train_samples_per_second': 60.7, 'train_steps_per_second': 0.474, 'train_loss': 1.9,
+    'epoch': 1.0}
       12%|█▏        | 240/2000 [08:26<1:01:50,  2.11s/it]
 
-The Trainer times no step of its own. The bar has the time so far in whole seconds, from which the time between two of its states
-follows; without it there is the mean over the whole run, warm-up and all, that stands at its end. The state of a checkpoint
-holds no time at all.
+The Trainer times no step of its own. The bar has the time so far in whole seconds, from which the time between two of
+its states follows; without it there is the mean over the whole run, warm-up and all, that stands at its end. The state
+of a checkpoint holds no time at all.
 """
 
 import ast
@@ -37,7 +38,8 @@ def read(log: LogText) -> TrainingLog:
     ended = [entry for entry in entries if number(entry.get("train_steps_per_second"))]
     if not ended:
         raise InputError(
-            f"{log.shown} of the Hugging Face Trainer holds no times; give the trainer_state.json that the end of a run writes "
+            f"{log.shown} of the Hugging Face Trainer holds no times; give the trainer_state.json that the end of "
+            "a run writes "
             "(with train_runtime), or what the run printed."
         )
     last, state = ended[-1], log.table or {}

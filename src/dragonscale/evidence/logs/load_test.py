@@ -19,9 +19,9 @@ class MeasuredTimes:
 
 @dataclass(frozen=True)
 class LoadTest:
-    """A load test; zeros and None say nothing. `rate` is None where requests came as fast as they were taken, and `clients` the
-    most of them that were answered at once. `burst` is the coefficient of variation of the gaps between requests, `spread` that
-    of the lengths."""
+    """A load test; zeros and None say nothing. `rate` is None where requests came as fast as they were taken, and
+    `clients` the most of them that were answered at once. `burst` is the coefficient of variation of the gaps between
+    requests, `spread` that of the lengths."""
 
     software: str
     requests: int

@@ -1,10 +1,12 @@
 """MaxText's stdout, and the lines of JSON that it writes to `metrics_file` or to GCS.
 
-    completed step: 5, seconds: 20.585, TFLOP/s/device: 97.566, Tokens/s/device: 1989.820, total_weights: 31457280, loss: 12.409
-    {"perf/step_time_seconds": 20.585, "perf/per_device_tflops_per_sec": 97.566, "step": 5.0, "run_name": "…", …}
+    completed step: 5, seconds: 20.585, TFLOP/s/device: 97.566, Tokens/s/device: 1989.820, total_weights: 31457280,
+    loss: 12.409 {"perf/step_time_seconds": 20.585, "perf/per_device_tflops_per_sec": 97.566, "step": 5.0, "run_name":
+    "…", …}
 
-`seconds` is the time between the starts of steps, which are sent ahead of the device: the first has the compiler in it and the
-next ones are far too short, so only steps after the warm-up say something. Memory it prints only as it is between steps, not at its peak.
+`seconds` is the time between the starts of steps, which are sent ahead of the device: the first has the compiler in it
+and the next ones are far too short, so only steps after the warm-up say something. Memory it prints only as it is
+between steps, not at its peak.
 """
 
 import re

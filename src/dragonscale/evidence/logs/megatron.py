@@ -2,8 +2,9 @@
 
     [2025-08-01 07:19:50] iteration  2/ 5000 | consumed samples: 256 | elapsed time per iteration (ms): 12936.1 |
         throughput per GPU (TFLOP/s/GPU): 118.7 | … | global batch size:   128 | lm loss: 1.04E+01 | …
-    [Rank 0] (after 1 iterations) memory (MB) | allocated: 10770.4 | max allocated: 15754.9 | reserved: … | max reserved: …
-    Training epoch 0, iteration 45/99 | … | global_batch_size: 128 | global_step: 45 | max_memory_allocated: 115792977920 |
+    [Rank 0] (after 1 iterations) memory (MB) | allocated: 10770.4 | max allocated: 15754.9 | reserved: … | max
+    reserved: … Training epoch 0, iteration 45/99 | … | global_batch_size: 128 | global_step: 45 | max_memory_allocated:
+    115792977920 |
         … | train_step_timing in s: 6.08 | TFLOPS_per_GPU: 1.249e+03
 
 At the start Megatron prints its arguments (`  tensor_model_parallel_size ...... 8`), so that a log says what was run.
@@ -38,10 +39,15 @@ def read(log: LogText) -> TrainingLog:
     peaks = [peak for line in log.lines for peak in _peaks(line)]
     said = arguments(log)
     return TrainingLog(
-        NAME, tuple(steps), max(peaks, default=None), "max_allocated" if peaks else "",
-        batch=whole(said, "global_batch_size"), seq=whole(said, "seq_length"), chips=whole(said, "world_size"),
+        NAME,
+        tuple(steps),
+        max(peaks, default=None),
+        "max_allocated" if peaks else "",
+        batch=whole(said, "global_batch_size"),
+        seq=whole(said, "seq_length"),
+        chips=whole(said, "world_size"),
         plan=plan_words(said),
-    )  # fmt: skip
+    )
 
 
 def _step(line: str) -> LoggedStep | None:

@@ -4,8 +4,9 @@
       tensor_model_parallel_size ...................... 8
       recompute_modules ............................... ['core_attn']
 
-Every argument is printed, with its default where nobody gave it, after Megatron has filled in what follows from others. So only
-those are taken that say the plan or the model, and those of a part (experts, latent attention, fp8) only where it is on.
+Every argument is printed, with its default where nobody gave it, after Megatron has filled in what follows from others.
+So only those are taken that say the plan or the model, and those of a part (experts, latent attention, fp8) only where
+it is on.
 """
 
 import ast
@@ -17,28 +18,65 @@ from dragonscale.evidence.logs.text import LogText
 _ARGUMENT = re.compile(r"^(?:\[?\w+\]?:\s*)?\s*([a-z][a-z0-9_]*) \.{3,} (.+?)\s*$")
 UNSAID = ("None", "[]", "")
 SIZES = (
-    "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "num_layers", "hidden_size",
-    "ffn_hidden_size", "num_attention_heads", "kv_channels", "seq_length", "max_position_embeddings", "micro_batch_size",
-    "global_batch_size", "optimizer", "position_embedding_type", "normalization", "pipeline_model_parallel_layout",
-    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "train_iters", "mtp_num_layers",
-)  # fmt: skip
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "context_parallel_size",
+    "num_layers",
+    "hidden_size",
+    "ffn_hidden_size",
+    "num_attention_heads",
+    "kv_channels",
+    "seq_length",
+    "max_position_embeddings",
+    "micro_batch_size",
+    "global_batch_size",
+    "optimizer",
+    "position_embedding_type",
+    "normalization",
+    "pipeline_model_parallel_layout",
+    "decoder_first_pipeline_num_layers",
+    "decoder_last_pipeline_num_layers",
+    "train_iters",
+    "mtp_num_layers",
+)
 SWITCHES = (
-    "bf16", "fp16", "sequence_parallel", "use_distributed_optimizer", "swiglu", "squared_relu", "group_query_attention",
-    "untie_embeddings_and_output_weights", "overlap_grad_reduce", "overlap_param_gather", "multi_latent_attention",
-    "add_qkv_bias", "qk_layernorm", "grad_reduce_in_bf16", "tp_comm_overlap", "optimizer_cpu_offload", "use_megatron_fsdp",
-    "use_torch_fsdp2", "overlap_moe_expert_parallel_comm",
-)  # fmt: skip
+    "bf16",
+    "fp16",
+    "sequence_parallel",
+    "use_distributed_optimizer",
+    "swiglu",
+    "squared_relu",
+    "group_query_attention",
+    "untie_embeddings_and_output_weights",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "multi_latent_attention",
+    "add_qkv_bias",
+    "qk_layernorm",
+    "grad_reduce_in_bf16",
+    "tp_comm_overlap",
+    "optimizer_cpu_offload",
+    "use_megatron_fsdp",
+    "use_torch_fsdp2",
+    "overlap_moe_expert_parallel_comm",
+)
 PARTS = {
     "group_query_attention": ("num_query_groups",),
     "num_experts": (
-        "num_experts", "moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq", "moe_shared_expert_intermediate_size",
-        "expert_model_parallel_size", "expert_tensor_parallel_size", "moe_token_dispatcher_type",
+        "num_experts",
+        "moe_router_topk",
+        "moe_ffn_hidden_size",
+        "moe_layer_freq",
+        "moe_shared_expert_intermediate_size",
+        "expert_model_parallel_size",
+        "expert_tensor_parallel_size",
+        "moe_token_dispatcher_type",
     ),
     "multi_latent_attention": ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"),
     "recompute_granularity": ("recompute_granularity", "recompute_method", "recompute_num_layers"),
     "use_megatron_fsdp": ("data_parallel_sharding_strategy",),
     "fp8": ("fp8_recipe",),
-}  # fmt: skip
+}
 """Arguments that say something only where another is given."""
 OTHERWISE = {
     "fp8": "--fp8-format",

@@ -9,10 +9,18 @@ from dragonscale.evidence.logs.text import LogText
 from dragonscale.evidence.logs.training_log import TrainingLog
 
 READERS = (
-    "megatron", "torchtitan", "maxtext", "deepspeed", "huggingface", "vllm_bench", "sglang_bench", "genai_perf", "served_record",
-)  # fmt: skip
-"""In this order: Megatron-DeepSpeed prints both its own lines and DeepSpeed's, of which its own say more, and trainers on top of
-the Hugging Face Trainer print its lines too."""
+    "megatron",
+    "torchtitan",
+    "maxtext",
+    "deepspeed",
+    "huggingface",
+    "vllm_bench",
+    "sglang_bench",
+    "genai_perf",
+    "served_record",
+)
+"""In this order: Megatron-DeepSpeed prints both its own lines and DeepSpeed's, of which its own say more, and trainers
+on top of the Hugging Face Trainer print its lines too."""
 COMMANDS = {"training": "dscale validate training", "serving": "dscale validate serving"}
 
 

@@ -1,7 +1,8 @@
 """`dscale run serve --record`: a line of JSON for each request, when it came, what it had and what it waited for.
 
-The file is a trace too (`simulation/trace_files.py`), so the same requests are simulated, each when it came. Where clients waited for
-their answers before they asked again, when requests came depends on how fast the server was: then as many clients are simulated.
+The file is a trace too (`simulation/trace_files.py`), so the same requests are simulated, each when it came. Where
+clients waited for their answers before they asked again, when requests came depends on how fast the server was: then as
+many clients are simulated.
 """
 
 import heapq
@@ -12,7 +13,8 @@ from dragonscale.evidence.logs.text import LogText, number
 
 LAUNCH = ("max_seqs", "token_budget", "replicas")
 FULL = 0.9
-"""The part of the most requests at once that must be under way at nearly every arrival, where each follows an answer."""
+"""The part of the most requests at once that must be under way at nearly every arrival, where each follows an answer.
+The part of the most requests at once that must be under way at nearly every arrival, where each follows an answer."""
 NAME, KIND = "dscale run serve --record", "serving"
 
 
@@ -30,22 +32,37 @@ def read(log: LogText) -> LoadTest:
     first = every[0]
     prompts, outputs = (_numbers(every, name) for name in ("input_length", "output_length"))
     stamps = _numbers(every, "timestamp")
-    lasts = [at / 1e3 + ttft + tpot * (made - 1) for at, ttft, tpot, made in zip(
-        stamps, _numbers(every, "ttft_s"), _numbers(every, "tpot_s"), outputs, strict=True)]  # fmt: skip
+    lasts = [
+        at / 1e3 + ttft + tpot * (made - 1)
+        for at, ttft, tpot, made in zip(
+            stamps, _numbers(every, "ttft_s"), _numbers(every, "tpot_s"), outputs, strict=True
+        )
+    ]
     span = max(lasts) - min(stamps) / 1e3
     clients, ramp = _clients([at / 1e3 for at in stamps], lasts)
     spreads = [one for one in map(variation, (prompts, outputs)) if one is not None]
     return LoadTest(
-        NAME, len(every), sum(prompts) / len(every), sum(outputs) / len(every),
+        NAME,
+        len(every),
+        sum(prompts) / len(every),
+        sum(outputs) / len(every),
         _times(_numbers(every, "ttft_s")),
         _times([tpot for tpot, made in zip(_numbers(every, "tpot_s"), outputs, strict=True) if made > 1]),
-        sum(outputs) / span if span > 0 else None, len(every) / span if span > 0 else None,
-        rate=len(every) / span if span > 0 and not clients else None, clients=clients, ramp=ramp, spread=max(spreads, default=None),
-        model=str(first.get("model") or ""), engine=str(first.get("engine") or ""), plan=str(first.get("plan") or ""),
-        trace="" if clients else str(log.path), slice=str(first.get("slice") or ""),
+        sum(outputs) / span if span > 0 else None,
+        len(every) / span if span > 0 else None,
+        rate=len(every) / span if span > 0 and not clients else None,
+        clients=clients,
+        ramp=ramp,
+        spread=max(spreads, default=None),
+        model=str(first.get("model") or ""),
+        engine=str(first.get("engine") or ""),
+        plan=str(first.get("plan") or ""),
+        trace="" if clients else str(log.path),
+        slice=str(first.get("slice") or ""),
         launch={name: int(value) for name in LAUNCH if (value := number(first.get(name)))},
-        device=str(first.get("device") or ""), kv_tokens=int(number(first.get("kv_tokens")) or 0),
-    )  # fmt: skip
+        device=str(first.get("device") or ""),
+        kv_tokens=int(number(first.get("kv_tokens")) or 0),
+    )
 
 
 def _numbers(rows: list[dict[str, Any]], name: str) -> list[float]:
@@ -65,7 +82,8 @@ def _times(values: list[float]) -> MeasuredTimes:
 
 
 def _clients(stamps: list[float], lasts: list[float]) -> tuple[int, float]:
-    """How many clients there were who each waited for their output, and the time over which they began; 0 where requests came by themselves.
+    """How many clients there were who each waited for their output, and the time over which they began; 0 where
+    requests came by themselves.
 
     >>> _clients([0, 1, 2, 3, 4], [2, 3, 4, 5, 6]), _clients([0, 1, 2, 3, 4], [9, 9, 9, 9, 9])
     ((2, 1), (0, 0.0))

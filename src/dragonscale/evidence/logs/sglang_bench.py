@@ -1,7 +1,8 @@
 """`python -m sglang.bench_serving --output-file`: a line of JSON for each run, appended to the file.
 
 `request_rate` is infinite where all requests are sent at once. Lengths of the `random` dataset are drawn evenly between
-`random_range_ratio` times the given length and the length itself. Newer releases keep the server's own arguments in `server_info`.
+`random_range_ratio` times the given length and the length itself. Newer releases keep the server's own arguments in
+`server_info`.
 """
 
 import math
@@ -34,15 +35,22 @@ def read(log: LogText) -> LoadTest:
     said: dict[str, Any] = server if isinstance(server, dict) else {}
     backend = str(table["backend"])
     return LoadTest(
-        NAME, done,
+        NAME,
+        done,
         (number(table["total_input_tokens"]) or 0.0) / max(done, 1),
         (number(table.get("total_output_tokens")) or 0.0) / max(done, 1),
-        millis(table, "ttft"), millis(table, "tpot"),
-        number(table.get("output_throughput")), number(table.get("request_throughput")),
-        rate=rate, clients=max(int(number(table.get("max_concurrency")) or 0), 0), spread=_spread(table),
-        model=str(said.get("model_path") or ""), plan=_plan(said), engine=next((name for name in ("sglang", "vllm", "trt") if backend.startswith(name)), ""),
+        millis(table, "ttft"),
+        millis(table, "tpot"),
+        number(table.get("output_throughput")),
+        number(table.get("request_throughput")),
+        rate=rate,
+        clients=max(int(number(table.get("max_concurrency")) or 0), 0),
+        spread=_spread(table),
+        model=str(said.get("model_path") or ""),
+        plan=_plan(said),
+        engine=next((name for name in ("sglang", "vllm", "trt") if backend.startswith(name)), ""),
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def _plan(said: dict[str, Any]) -> str:

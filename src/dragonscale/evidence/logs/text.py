@@ -1,7 +1,7 @@
 """A log as it lies on disk: text of any kind, read once and looked at as lines, as JSON, or as lines of JSON.
 
-A log is not a document. It may be cut in the middle of a line, hold the colours of a terminal, progress bars that were drawn
-over each other, and bytes that are no text; what cannot be read of it is left out, and the rest counts.
+A log is not a document. It may be cut in the middle of a line, hold the colours of a terminal, progress bars that were
+drawn over each other, and bytes that are no text; what cannot be read of it is left out, and the rest counts.
 """
 
 import json

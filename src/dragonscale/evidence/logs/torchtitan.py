@@ -1,10 +1,12 @@
 """torchtitan's stdout.
 
-    [rank0]:[titan] 2025-06-04 08:51:58,557 - root - INFO - step: 10  loss: 10.7069  grad_norm:  3.1  memory: 30.99GiB(32.62%)
+    [rank0]:[titan] 2025-06-04 08:51:58,557 - root - INFO - step: 10  loss: 10.7069  grad_norm:  3.1  memory:
+    30.99GiB(32.62%)
         tps: 7,034  tflops: 407.35  mfu: 41.19%
 
-`tps` is of one chip (`wps` before 2025), the mean since the line before, so a step takes the tokens of a step over it and the
-chips. `memory` is the peak that PyTorch had reserved. The lines at the start say the mesh, the batch and the device.
+`tps` is of one chip (`wps` before 2025), the mean since the line before, so a step takes the tokens of a step over it
+and the chips. `memory` is the peak that PyTorch had reserved. The lines at the start say the mesh, the batch and the
+device.
 """
 
 import re
@@ -46,13 +48,18 @@ def read(log: LogText) -> TrainingLog:
     for name, degree in mesh.items():
         chips *= degree if name != "expert" else 1  # experts lie on the chips of the other axes
     return TrainingLog(
-        NAME, tuple(steps), max((number(one[2]) or 0.0) for one in own) * 2**30, "max_reserved",
+        NAME,
+        tuple(steps),
+        max((number(one[2]) or 0.0) for one in own) * 2**30,
+        "max_reserved",
         mfu=shares[len(shares) // 2] / 100 if shares else None,
-        batch=int(batch[2]) if batch else 0, seq=int(batch[3]) if batch else 0,
-        chips=chips if mesh else 0, chip=device[1] if device else "",
+        batch=int(batch[2]) if batch else 0,
+        seq=int(batch[3]) if batch else 0,
+        chips=chips if mesh else 0,
+        chip=device[1] if device else "",
         model=f"{model[1]}-{model[2]}".lower() if model else "",
         plan=",".join(f"{name}={value}" for name, value in {**mesh, **_recompute(log)}.items()) if mesh else "",
-    )  # fmt: skip
+    )
 
 
 def _rank(line: str) -> str:
@@ -79,7 +86,8 @@ def _recompute(log: LogText) -> dict[str, str]:
 
 
 def _mesh(log: LogText) -> dict[str, int]:
-    """Degrees by the names of a plan: `pp=1, dp_shard=8, tp=1`, or `Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]`."""
+    """Degrees by the names of a plan: `pp=1, dp_shard=8, tp=1`, or `Building 2-D device mesh with ['dp_shard', 'tp'],
+    [4, 2]`."""
     found = _last(_MESH, log)
     if found is None:
         return {}

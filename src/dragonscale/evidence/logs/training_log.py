@@ -1,8 +1,8 @@
 """What a trainer logged of its run, and the step that it settled at.
 
-A run begins slowly: it compiles, fills caches, and chooses kernels. So the first steps after every start are left out, and
-of the rest the median is the run's step; the tenth and ninetieth percentiles say how steady it was. Steps in which a
-checkpoint was written or the loss evaluated lie in the tail, not in the median.
+A run begins slowly: it compiles, fills caches, and chooses kernels. So the first steps after every start are left out,
+and of the rest the median is the run's step; the tenth and ninetieth percentiles say how steady it was. Steps in which
+a checkpoint was written or the loss evaluated lie in the tail, not in the median.
 """
 
 import statistics
@@ -15,8 +15,9 @@ WARM_UP = 5
 
 @dataclass(frozen=True)
 class LoggedStep:
-    """One line on a step, or on the mean of the steps since the line before. A trainer logs the step's `seconds`, or how many
-    `tokens` a chip or `samples` all chips took in a second. `flops`: what it says a chip reached, in FLOP/s."""
+    """One line on a step, or on the mean of the steps since the line before. A trainer logs the step's `seconds`, or
+    how many `tokens` a chip or `samples` all chips took in a second. `flops`: what it says a chip reached, in FLOP/s.
+    """
 
     number: int
     seconds: float | None = None
@@ -29,9 +30,9 @@ class LoggedStep:
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """A run as it was logged; empty words and zeros say nothing. `memory_bytes` is the largest peak of a chip by the counter
-    `memory_counter`: `max_allocated` or `max_reserved`. `mfu` is the trainer's own. `plan`, `chip` and
-    `model` are what the log says of the run's plan, in words that `--plan`, `--on` and `--model` take."""
+    """A run as it was logged; empty words and zeros say nothing. `memory_bytes` is the largest peak of a chip by the
+    counter `memory_counter`: `max_allocated` or `max_reserved`. `mfu` is the trainer's own. `plan`, `chip` and `model`
+    are what the log says of the run's plan, in words that `--plan`, `--on` and `--model` take."""
 
     software: str
     steps: tuple[LoggedStep, ...]
@@ -62,8 +63,8 @@ class SettledStep:
 
 
 def starts_of(steps: Sequence[LoggedStep]) -> list[list[LoggedStep]]:
-    """Steps by the start that they follow. Numbers that fall back mean that the run began again; a number twice in a row is
-    another rank's line of the same step.
+    """Steps by the start that they follow. Numbers that fall back mean that the run began again; a number twice in a
+    row is another rank's line of the same step.
 
     >>> [len(part) for part in starts_of([LoggedStep(n, 1.0) for n in (1, 2, 2, 3, 2, 3, 4)])]
     [3, 3]
@@ -90,8 +91,8 @@ def warmed(part: Sequence[LoggedStep]) -> list[LoggedStep]:
 
 
 def settled(log: TrainingLog, seconds_of: Callable[[LoggedStep], float | None]) -> SettledStep | None:
-    """The step that a run settled at; None where no line has a time. Where the batch grew during the run, the steps with the
-    last batch count."""
+    """The step that a run settled at; None where no line has a time. Where the batch grew during the run, the steps
+    with the last batch count."""
     timed = [replace(step, seconds=seconds) for step in log.steps if (seconds := seconds_of(step)) and seconds > 0]
     parts = starts_of(timed)
     if not parts:
@@ -108,9 +109,15 @@ def settled(log: TrainingLog, seconds_of: Callable[[LoggedStep], float | None]) 
     flops = [step.flops for step in counted if step.flops]
     low, high = (_at(times, part) for part in (0.1, 0.9))
     return SettledStep(
-        statistics.median(times), low, high, len(counted), sum(map(len, parts)) - len(counted), len(parts),
-        statistics.median(flops) if flops else None, tuple(notes),
-    )  # fmt: skip
+        statistics.median(times),
+        low,
+        high,
+        len(counted),
+        sum(map(len, parts)) - len(counted),
+        len(parts),
+        statistics.median(flops) if flops else None,
+        tuple(notes),
+    )
 
 
 def _at(ordered: Sequence[float], part: float) -> float:

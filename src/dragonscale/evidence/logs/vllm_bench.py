@@ -1,7 +1,8 @@
 """`vllm bench serve --save-result`: one JSON object for each run; `--append-result` writes them one after another.
 
-`request_rate` is `"inf"` where all requests are sent at once, `max_concurrency` the most that are under way, and `burstiness` the
-shape of a gamma distribution of gaps, so that 1 is Poisson. With `--save-detailed` the lengths of all requests are there too.
+`request_rate` is `"inf"` where all requests are sent at once, `max_concurrency` the most that are under way, and
+`burstiness` the shape of a gamma distribution of gaps, so that 1 is Poisson. With `--save-detailed` the lengths of all
+requests are there too.
 """
 
 import math
@@ -34,17 +35,23 @@ def read(log: LogText) -> LoadTest:
         notes.append("The rate of requests was raised during the test; they are simulated at the same mean rate.")
     spreads = [variation(table.get(name)) for name in ("input_lens", "output_lens")]
     return LoadTest(
-        NAME, done,
+        NAME,
+        done,
         (number(table["total_input_tokens"]) or 0.0) / max(done, 1),
         (number(table.get("total_output_tokens")) or 0.0) / max(done, 1),
-        millis(table, "ttft"), millis(table, "tpot"),
-        number(table.get("output_throughput")), number(table.get("request_throughput")),
+        millis(table, "ttft"),
+        millis(table, "tpot"),
+        number(table.get("output_throughput")),
+        number(table.get("request_throughput")),
         failed=max(int(number(table.get("failed", (number(table.get("num_prompts")) or done) - done)) or 0), 0),
-        rate=rate, clients=max(int(number(table.get("max_concurrency")) or 0), 0),
+        rate=rate,
+        clients=max(int(number(table.get("max_concurrency")) or 0), 0),
         burst=1 / math.sqrt(shape) if shape > 0 else 1.0,
         spread=max((one for one in spreads if one is not None), default=None),
-        model=str(table["model_id"]), engine=_engine(table), notes=tuple(notes),
-    )  # fmt: skip
+        model=str(table["model_id"]),
+        engine=_engine(table),
+        notes=tuple(notes),
+    )
 
 
 def _engine(table: dict[str, Any]) -> str:

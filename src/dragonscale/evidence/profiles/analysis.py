@@ -1,6 +1,8 @@
-"""A recording, read as a performance engineer would: steps, own times, groups against rooflines, communication, gaps, waste, memory.
+"""A recording, read as a performance engineer would: steps, own times, groups against rooflines, communication, gaps,
+waste, memory.
 
-This module only calls the others in their order and puts what they find into one record; each part is a module of its own.
+This module only calls the others in their order and puts what they find into one record; each part is a module of its
+own.
 """
 
 from dataclasses import dataclass, replace
@@ -36,9 +38,9 @@ _STEPS = 2000
 
 @dataclass(frozen=True)
 class Analysis:
-    """What stands behind a reading. `roles` has one entry for each op of the recording; `own` is the own time of each event in ns, without
-    what is nested in it, and within the kept steps; `windows` are starts and ends of the kept steps in ns, one row each; `device` is the
-    device that the reading tells about."""
+    """What stands behind a reading. `roles` has one entry for each op of the recording; `own` is the own time of each
+    event in ns, without what is nested in it, and within the kept steps; `windows` are starts and ends of the kept
+    steps in ns, one row each; `device` is the device that the reading tells about."""
 
     reading: ProfileReading
     recording: Recording
@@ -68,7 +70,8 @@ def analyse(
     chosen: int | None = None,
     piece: "Slice | None" = None,
 ) -> Analysis:
-    """Everything that can be told without a plan; `chosen` is the number of one step to look at, `piece` the slice that the mesh is of."""
+    """Everything that can be told without a plan; `chosen` is the number of one step to look at, `piece` the slice that
+    the mesh is of."""
     roles = worked_once(recording, with_waits(recording, roles))
     sections = [role.section for role in roles]
     found = {device: only_step(find_steps(recording, device, sections), chosen) for device in busy_devices(recording)}
@@ -85,17 +88,30 @@ def analyse(
     dtype = main_dtype(totals, roles)
     peak = roof.peak(dtype)
     reading = ProfileReading(
-        source=recording.source, software=recording.software, device=recording.devices[device].name if recording.devices else "",
-        devices=len(found), chip=chip.name if chip is not None else "", static=False, step_s=step_s, steps=told_steps(steps, chosen),
-        parts=time_parts(work, step_s), by_device=tuple(_device_time(recording, one) for one in works.values()),
-        groups=work_groups(totals, roles, roof, step_s, flight), ops=longest_ops(recording, totals, roles, roof, step_s, top, flight),
-        attributed_kind=kind, attributed_section=section,
-        flops=matmul_flops(totals, roles, tuple({role.kind for role in roles})), matmul_flops=matmul,
-        computed_flops=done, hfu=done / step_s / peak if done and peak and step_s else None,
-        communication=moves(totals, roles, chip, mesh or {}, flight, piece), gaps=gap_lines(recording, work),
-        waste=wasted(recording, totals, roles, roof, step_s), memory=memory_use(recording, chip),
+        source=recording.source,
+        software=recording.software,
+        device=recording.devices[device].name if recording.devices else "",
+        devices=len(found),
+        chip=chip.name if chip is not None else "",
+        static=False,
+        step_s=step_s,
+        steps=told_steps(steps, chosen),
+        parts=time_parts(work, step_s),
+        by_device=tuple(_device_time(recording, one) for one in works.values()),
+        groups=work_groups(totals, roles, roof, step_s, flight),
+        ops=longest_ops(recording, totals, roles, roof, step_s, top, flight),
+        attributed_kind=kind,
+        attributed_section=section,
+        flops=matmul_flops(totals, roles, tuple({role.kind for role in roles})),
+        matmul_flops=matmul,
+        computed_flops=done,
+        hfu=done / step_s / peak if done and peak and step_s else None,
+        communication=moves(totals, roles, chip, mesh or {}, flight, piece),
+        gaps=gap_lines(recording, work),
+        waste=wasted(recording, totals, roles, roof, step_s),
+        memory=memory_use(recording, chip),
         notes=_notes(recording, steps, chosen),
-    )  # fmt: skip
+    )
     own = np.bincount(work.pieces.event, work.seconds, len(recording.events.start))
     return Analysis(reading, recording, roles, own, work.windows, device, chip, totals, work, mesh or {}, dtype)
 
@@ -135,7 +151,8 @@ def in_flight(recording: Recording, work: DeviceWork, ops: list[int]) -> float:
 
 
 def told_device(works: dict[int, DeviceWork]) -> int:
-    """The device to tell about: the one that is busy longest, as the others wait for it; of several alike the one with most events."""
+    """The device to tell about: the one that is busy longest, as the others wait for it; of several alike the one with
+    most events."""
     busy = {
         device: (work.parts["compute"] + work.parts["copies"]) / max(1, len(work.windows))
         for device, work in works.items()
@@ -197,9 +214,18 @@ def told_steps(found: FoundSteps, chosen: int | None = None) -> StepsFound:
     )
     spread = float(lengths.max() - lengths.min()) / middle if middle else 0.0
     return StepsFound(
-        found.found_by, len(found.windows), int(found.kept.sum()), middle, float(lengths.min()), float(lengths.max()), spread, listed,
-        found.between_ns / 1e9, found.between, chosen,
-    )  # fmt: skip
+        found.found_by,
+        len(found.windows),
+        int(found.kept.sum()),
+        middle,
+        float(lengths.min()),
+        float(lengths.max()),
+        spread,
+        listed,
+        found.between_ns / 1e9,
+        found.between,
+        chosen,
+    )
 
 
 def _notes(recording: Recording, steps: FoundSteps, chosen: int | None) -> tuple[str, ...]:
@@ -214,7 +240,8 @@ def left_out(steps: FoundSteps) -> list[str]:
 
     >>> windows = np.array([[0, 10], [10, 20], [20, 40], [40, 50], [50, 59]])
     >>> left_out(FoundSteps(windows, (), np.array([True, True, False, True, False]), ""))
-    ['1 of 5 steps took more than 1.5 times the median and is left out.', 'The last of 5 steps is left out: it has no next one to reach to.']
+    ['1 of 5 steps took more than 1.5 times the median and is left out.', 'The last of 5 steps is left out: it has no
+    next one to reach to.']
     """
     lengths, many = steps.lengths, len(steps.windows)
     middle, found = float(np.median(lengths[steps.kept])), []

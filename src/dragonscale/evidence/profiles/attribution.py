@@ -1,12 +1,14 @@
 """What each op of a recording is: kind, part of the model, phase, work. The evidence, strongest first:
 
-1. the program: HLO in the recording or in the op's own text says kind, FLOPs and bytes, and the scopes in it say part and phase;
-2. names: kernels, operators of the framework around them, modules, source files (`names.py`, `sections.py`, `phases.py`);
+1. the program: HLO in the recording or in the op's own text says kind, FLOPs and bytes, and the scopes in it say part
+   and phase;
+2. names: kernels, operators of the framework around them, modules, source files (`names.py`, `sections.py`,
+   `phases.py`);
 3. neighbours: the pattern of layers on a stream, and what an op feeds in its program (`neighbours.py`, `hlo_roles.py`).
 
-The same kernel may serve two parts (a library picks one matmul kernel for the output projection and for the MLP). `attributed` therefore hands
-back a recording in which such an op stands once for each part, beside one role for each of its ops; `attribute` keeps the ops as they are and
-gives each the role that most of its time has.
+The same kernel may serve two parts (a library picks one matmul kernel for the output projection and for the MLP).
+`attributed` therefore hands back a recording in which such an op stands once for each part, beside one role for each of
+its ops; `attribute` keeps the ops as they are and gives each the role that most of its time has.
 """
 
 from dataclasses import replace
@@ -58,7 +60,10 @@ def attributed(recording: Recording) -> tuple[Recording, list[OpRole]]:
     """The recording, its ops split where they serve several parts, and the role of each op."""
     left = _told_ops(recording)[1]
     if left:
-        text = f"{left:,} of the ops, those with least time, are not told by kind and part: a profile has at most {MOST_OPS:,} different ones."
+        text = (
+            f"{left:,} of the ops, those with least time, are not told by kind and part: a profile has at most "
+            f"{MOST_OPS:,} different ones."
+        )
         recording = replace(recording, notes=(*recording.notes, text))
     reader = HloReader(recording)
     roles = _own_roles(recording, reader)
@@ -97,7 +102,8 @@ def _origins(recording: Recording, split: Recording) -> list[int]:
 
 
 def _told_ops(recording: Recording) -> tuple[np.ndarray, int]:
-    """Which ops are looked at, as a mask: those that run on a device, and of very many those with most time; and how many are not."""
+    """Which ops are looked at, as a mask: those that run on a device, and of very many those with most time; and how
+    many are not."""
     spent = np.zeros(len(recording.ops))
     timed = np.zeros(len(recording.ops), bool)
     for kind in _TIMED:
@@ -123,7 +129,8 @@ def _own_roles(recording: Recording, reader: HloReader) -> list[OpRole]:
 
 
 def _work_once(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
-    """Where several kernels run one instruction (a memset, the matmul, the sum of its pieces), its work is that of the longest."""
+    """Where several kernels run one instruction (a memset, the matmul, the sum of its pieces), its work is that of the
+    longest."""
     kernels: dict[tuple[str, str], dict[str, list[int]]] = {}
     for number, (op, role) in enumerate(zip(recording.ops, roles, strict=True)):
         if role.why.startswith("program") and op.module and op.caller:
@@ -142,7 +149,8 @@ def _work_once(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
 
 
 def own_role(op: OpText, reader: HloReader | None = None, on: str = "") -> OpRole:
-    """What an op says of itself, before anything around it is looked at; `on` is the kind of device where the recording has none."""
+    """What an op says of itself, before anything around it is looked at; `on` is the kind of device where the recording
+    has none."""
     known = reader.role(op, on) if reader else None
     named = _named_role(op, known.kind if known else "")
     if known is None:
@@ -178,14 +186,23 @@ def _named_role(op: OpText, known: str) -> OpRole:
         "guess" if rule and rule.guess and not called else "likely" if kind else ""
     )
     return OpRole(
-        kind, words.section, phase, words.what or (rule.what if rule else "") or ("norm" if words.norm else ""),
-        _dtype(op), op.flops if op.flops is not None else flops, op.bytes if op.bytes is not None else moved,
-        op.wire_bytes if kind in COLLECTIVES else None, op.group, _why(op, rule, words), confidence,
-    )  # fmt: skip
+        kind,
+        words.section,
+        phase,
+        words.what or (rule.what if rule else "") or ("norm" if words.norm else ""),
+        _dtype(op),
+        op.flops if op.flops is not None else flops,
+        op.bytes if op.bytes is not None else moved,
+        op.wire_bytes if kind in COLLECTIVES else None,
+        op.group,
+        _why(op, rule, words),
+        confidence,
+    )
 
 
 def _kind(op: OpText, rule: KernelRule | None, called: str) -> str:
-    """A kernel's name before the operator that launched it, save where the name fits many collectives or says nothing."""
+    """A kernel's name before the operator that launched it, save where the name fits many collectives or says nothing.
+    A kernel's name before the operator that launched it, save where the name fits many collectives or says nothing."""
     if op.category in ("gpu_memset", "gpu_memcpy") and rule is None:
         return "memory"
     if rule and rule.kind:

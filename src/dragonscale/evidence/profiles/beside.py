@@ -1,9 +1,10 @@
 """A plan's ledger beside what was measured, line by line, so that both sides add up to their step.
 
-Both sides are put into the same drawers. Matmuls and attention by the part of the model and the phase; what is elementwise by layers,
-embedding and head, because compilers fuse a norm with what follows it; copies in all; collectives by kind and mesh axes, whatever the phase,
-as compilers move them; the optimizer; and what the step waits for. Of what travels the exposed part is compared: the rest costs the step nothing.
-Where a profile does not say the phase of most of its time, phases are left out on both sides.
+Both sides are put into the same drawers. Matmuls and attention by the part of the model and the phase; what is
+elementwise by layers, embedding and head, because compilers fuse a norm with what follows it; copies in all;
+collectives by kind and mesh axes, whatever the phase, as compilers move them; the optimizer; and what the step waits
+for. Of what travels the exposed part is compared: the rest costs the step nothing. Where a profile does not say the
+phase of most of its time, phases are left out on both sides.
 """
 
 from collections import defaultdict
@@ -135,9 +136,17 @@ def _line(drawer: Drawer, measured: Sums, planned: Sums) -> BesideLine:
     moves = drawer[2] in TRAVELS
     had, meant = (measured.wire, planned.wire) if moves else (measured.hbm, planned.hbm)
     return BesideLine(
-        *drawer, measured.seconds, planned.seconds, measured.seconds - planned.seconds, planned.bound or None,
-        measured.flops or None, planned.flops or None, had or None, meant or None, _why(drawer, measured, planned),
-    )  # fmt: skip
+        *drawer,
+        measured.seconds,
+        planned.seconds,
+        measured.seconds - planned.seconds,
+        planned.bound or None,
+        measured.flops or None,
+        planned.flops or None,
+        had or None,
+        meant or None,
+        _why(drawer, measured, planned),
+    )
 
 
 def _why(drawer: Drawer, measured: Sums, planned: Sums) -> str:

@@ -1,6 +1,8 @@
-"""Where the ops between two placed matmuls belong: norms to the part that they feed, activations and casts to the matmul that they stand beside.
+"""Where the ops between two placed matmuls belong: norms to the part that they feed, activations and casts to the
+matmul that they stand beside.
 
-In the backward pass a norm comes after what it fed. Between two steps stand the last gradients, the update and the lookup of the next tokens.
+In the backward pass a norm comes after what it fed. Between two steps stand the last gradients, the update and the
+lookup of the next tokens.
 """
 
 from collections.abc import Sequence
@@ -61,7 +63,8 @@ def _named(role: OpRole, placing: Placing) -> Placing:
 
 
 def _gap(roles: list[OpRole], before: Placing, after: Placing) -> list[Placing]:
-    """The ops between two matmuls. At the ends of a step lookups, losses and sampling keep the part that their names say."""
+    """The ops between two matmuls. At the ends of a step lookups, losses and sampling keep the part that their names
+    say."""
     if before.phase == "backward" and after.phase in ("forward", ""):
         return _between_steps(roles, before, after)
     norms = [number for number, role in enumerate(roles) if is_norm(role)]
@@ -94,7 +97,8 @@ def _gap(roles: list[OpRole], before: Placing, after: Placing) -> list[Placing]:
 
 
 def _between_steps(roles: list[OpRole], before: Placing, after: Placing) -> list[Placing]:
-    """From the last gradient of a step to the first matmul of the next: gradients, the update, the lookup of the next tokens."""
+    """From the last gradient of a step to the first matmul of the next: gradients, the update, the lookup of the next
+    tokens."""
     lookup = _lookup(roles)
     if lookup == len(roles) and after.phase == "forward":
         lookup = max((number for number, role in enumerate(roles) if role.kind == "gather"), default=len(roles))

@@ -1,8 +1,8 @@
 """Chrome traces: the JSON in which PyTorch's profiler, JAX's and TensorFlow's write what they saw.
 
-The format says how a span of time is written, not what it means; who wrote the file is told by the events themselves. PyTorch gives each a category
-(`kernel`, `cpu_op`), XProf names processes (`/device:TPU:0`, `/host:CPU`) and threads (`XLA Ops`). A trace in which neither is found (a browser's, say)
-has no device's time in it, and is refused.
+The format says how a span of time is written, not what it means; who wrote the file is told by the events themselves.
+PyTorch gives each a category (`kernel`, `cpu_op`), XProf names processes (`/device:TPU:0`, `/host:CPU`) and threads
+(`XLA Ops`). A trace in which neither is found (a browser's, say) has no device's time in it, and is refused.
 """
 
 from collections import Counter
@@ -132,7 +132,8 @@ class _Trace:
                 f"{stream.events:,} events, but without tracks of a device" if stream.events else "no events of a trace"
             )
             raise InputError(
-                f"{named} is a JSON file with {what}; profiles of JAX (trace.json.gz), PyTorch (Kineto) and TensorFlow are read."
+                f"{named} is a JSON file with {what}; profiles of JAX (trace.json.gz), PyTorch (Kineto) and "
+                "TensorFlow are read."
             )
         self._say(recorder)
 
@@ -145,14 +146,16 @@ class _Trace:
             )
         if not recorder.devices:
             recorder.notes.append(
-                "The profile holds no device's ops: no TPU or GPU, and no op of XLA's CPU backend on the host's threads."
+                "The profile holds no device's ops: no TPU or GPU, and no op of XLA's CPU backend on the host's "
+                "threads."
             )
 
     def _say(self, recorder: Recorder) -> None:
         stream = self.stream
         if stream.cut:
             recorder.notes.append(
-                f"The file is not whole: {printable(stream.cut)}; what came before it ({stream.events:,} events) was read."
+                f"The file is not whole: {printable(stream.cut)}; what came before it ({stream.events:,} events) "
+                "was read."
             )
         if stream.unreadable:
             recorder.notes.append(f"{stream.unreadable:,} entries could not be read and were left out.")

@@ -1,10 +1,12 @@
-"""What travels in a step: by kind of collective and by the mesh axes its groups run along, exposed and overlapped, against the wires.
+"""What travels in a step: by kind of collective and by the mesh axes its groups run along, exposed and overlapped,
+against the wires.
 
-A group is told by its size and stride (`groups of 8, stride 16`); with a plan's mesh, whose last axis is the innermost, these are axes. The
-bandwidth is that of the bytes a chip sends (for a ring over n chips, (n-1)/n of the array for each pass) while the collective runs. It is
-held against what the chip's wires carry: under switches the tier at which all ranks of the group meet, on a torus the links of the axes that
-the group runs along. Those are known only with a plan, which says how the mesh lies on the slice; without one there is no fraction.
-Transfers between the host's memory and the device are listed too, against the link to the host.
+A group is told by its size and stride (`groups of 8, stride 16`); with a plan's mesh, whose last axis is the innermost,
+these are axes. The bandwidth is that of the bytes a chip sends (for a ring over n chips, (n-1)/n of the array for each
+pass) while the collective runs. It is held against what the chip's wires carry: under switches the tier at which all
+ranks of the group meet, on a torus the links of the axes that the group runs along. Those are known only with a plan,
+which says how the mesh lies on the slice; without one there is no fraction. Transfers between the host's memory and the
+device are listed too, against the link to the host.
 
 >>> group_form((0, 16, 32, 48)), group_form((0, 1, 2, 3)), group_form((0, 3, 4)), group_form(())
 ('groups of 4, stride 16', 'groups of 4', 'groups of 3', '')
@@ -39,8 +41,8 @@ def moves(
     flight: Flight | None = None,
     piece: "Slice | None" = None,
 ) -> tuple[MoveLine, ...]:
-    """A line for each kind of collective over each set of axes, the one waited for longest first. `piece` is the slice that the mesh is
-    laid over."""
+    """A line for each kind of collective over each set of axes, the one waited for longest first. `piece` is the slice
+    that the mesh is laid over."""
     members: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number in totals.ran.tolist():
         role = roles[number]
@@ -82,9 +84,19 @@ def _line(
     if chip is not None:
         wires = chip.host_link if kind == "host" else _mean_rate(sizes, roles, chip, mesh, piece)
     return MoveLine(
-        kind, name, seconds, exposed, max(0.0, seconds - exposed), float(totals.works[some].sum()), axes_of(group, mesh) or (),
-        len(group) or None, sent, rate, wires, rate / wires if rate and wires else None,
-    )  # fmt: skip
+        kind,
+        name,
+        seconds,
+        exposed,
+        max(0.0, seconds - exposed),
+        float(totals.works[some].sum()),
+        axes_of(group, mesh) or (),
+        len(group) or None,
+        sent,
+        rate,
+        wires,
+        rate / wires if rate and wires else None,
+    )
 
 
 def over(group: tuple[int, ...], mesh: dict[str, int]) -> str:
@@ -112,8 +124,8 @@ def group_form(group: tuple[int, ...]) -> str:
 def _mean_rate(
     sizes: dict[int, float], roles: list[OpRole], chip: "Chip", mesh: dict[str, int], piece: "Slice | None"
 ) -> float | None:
-    """What the wires carry, over ops whose groups look alike and may still lie apart: ranks 0 and 1 in a node, 7 and 8 across two. It is all
-    bytes over the least time for them; None where the wires of any op are not known."""
+    """What the wires carry, over ops whose groups look alike and may still lie apart: ranks 0 and 1 in a node, 7 and 8
+    across two. It is all bytes over the least time for them; None where the wires of any op are not known."""
     amount: dict[tuple[int, ...], float] = defaultdict(float)
     for one, size in sizes.items():
         if size:  # the end of a pair that starts and ends sends nothing more
@@ -149,7 +161,8 @@ def wire_rate(
 
 
 def _ring_rate(group: tuple[int, ...], mesh: dict[str, int], piece: "Slice | None") -> float | None:
-    """The links of the rings that a mesh's axes have on a slice of a torus; None across pods, whose network is another."""
+    """The links of the rings that a mesh's axes have on a slice of a torus; None across pods, whose network is another.
+    The links of the rings that a mesh's axes have on a slice of a torus; None across pods, whose network is another."""
     from dragonscale.collectives.group import Rings
     from dragonscale.sharding.mesh import make_mesh
 

@@ -1,7 +1,8 @@
-"""What is left when every op has said what it can: collectives without a place, phases of an engine, programs that are no model.
+"""What is left when every op has said what it can: collectives without a place, phases of an engine, programs that are
+no model.
 
-A program without parts of a model is told by its own name: that is what its author will look for. In one that has them, work in the body of the loop over
-layers that belongs to no part is the block's.
+A program without parts of a model is told by its own name: that is what its author will look for. In one that has them,
+work in the body of the loop over layers that belongs to no part is the block's.
 """
 
 import re
@@ -60,7 +61,8 @@ def _complete(op: OpText, role: OpRole, carried: str, modelled: bool, served: st
 
 
 def _carried(op: OpText, role: OpRole, reader: HloReader) -> str:
-    """What a collective without a place carries in training: where the program is at hand, it has to have a weight's sizes."""
+    """What a collective without a place carries in training: where the program is at hand, it has to have a weight's
+    sizes."""
     carried, program = _CARRIED.get(role.kind, ""), reader.program(op.module)
     if program is None or not carried:
         return carried
@@ -73,7 +75,8 @@ def _carried(op: OpText, role: OpRole, reader: HloReader) -> str:
 
 
 def _served(pairs: list[tuple[OpText, OpRole]], training: set[str], reader: HloReader) -> dict[str, str]:
-    """The phase of each program that serves: it decodes where every query is one token, it prefills where a cache is written for more."""
+    """The phase of each program that serves: it decodes where every query is one token, it prefills where a cache is
+    written for more."""
     queries: defaultdict[str, set[str]] = defaultdict(set)
     caches: set[str] = set()
     for op, role in pairs:

@@ -1,10 +1,11 @@
 """Which instruction each kernel of a CUDA graph belongs to.
 
-XLA records stretches of a program into CUDA graphs (command buffers) and launches those. The profile then says of every kernel inside only which
-command buffer it ran in. But a graph was recorded from a computation's instructions in their order, so its kernels are laid beside them:
-a fusion's kernel has the fusion's name (up to the number at its end: equal fusions share a kernel), calls of cuBLAS and cuDNN have kernels of these
-libraries, and slices of a stacked weight are copies. What a call needs beside its kernel (a workspace set to zero, a second kernel) goes
-to the neighbour that it was recorded with.
+XLA records stretches of a program into CUDA graphs (command buffers) and launches those. The profile then says of every
+kernel inside only which command buffer it ran in. But a graph was recorded from a computation's instructions in their
+order, so its kernels are laid beside them: a fusion's kernel has the fusion's name (up to the number at its end: equal
+fusions share a kernel), calls of cuBLAS and cuDNN have kernels of these libraries, and slices of a stacked weight are
+copies. What a call needs beside its kernel (a workspace set to zero, a second kernel) goes to the neighbour that it was
+recorded with.
 
 >>> kernels = [
 ...     "memcpy128",
@@ -110,8 +111,8 @@ def _aligned(words: list[str], candidates: "list[tuple[str, str]]") -> dict[int,
 
 
 def _with_rest(words: list[str], candidates: "list[tuple[str, str]]", found: dict[int, str]) -> dict[int, str]:
-    """With what is left over on both sides: branches of a graph run side by side, so a copy may be seen before or after a matmul. Where as many
-    kernels as instructions of a kind are left, they belong to each other in their order."""
+    """With what is left over on both sides: branches of a graph run side by side, so a copy may be seen before or after
+    a matmul. Where as many kernels as instructions of a kind are left, they belong to each other in their order."""
     taken = set(found.values())
     made = dict(found)
     for word in set(words):
@@ -123,7 +124,8 @@ def _with_rest(words: list[str], candidates: "list[tuple[str, str]]", found: dic
 
 
 def _neighbours(words: list[str], found: dict[int, str]) -> list[str]:
-    """What was not matched goes with the next kernel where it prepares it (a memset), or with one of its own library beside it."""
+    """What was not matched goes with the next kernel where it prepares it (a memset), or with one of its own library
+    beside it."""
     names = [found.get(place, "") for place in range(len(words))]
     for place in reversed(range(len(words))):
         if (

@@ -1,9 +1,10 @@
 """The events of a line as columns of numbers.
 
-Most of a profile is events, some tens of bytes each, so this is the one reader that is written for speed: it finds where each event begins, and
-then takes the same field of all events at once, with NumPy. Which op an event belongs to is told by its entry in the plane's table and by those of its
-statistics that tell ops apart; both together make a key, and only the first event of each key is looked at closely. An event that is written in another
-order than XLA's is read by itself.
+Most of a profile is events, some tens of bytes each, so this is the one reader that is written for speed: it finds
+where each event begins, and then takes the same field of all events at once, with NumPy. Which op an event belongs to
+is told by its entry in the plane's table and by those of its statistics that tell ops apart; both together make a key,
+and only the first event of each key is looked at closely. An event that is written in another order than XLA's is read
+by itself.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +24,8 @@ _FEW = 24
 _DOUBLE_TAG = 0x11
 _TAGS = np.zeros(256, np.int8)
 _TAGS[[0x18, 0x20, 0x38]], _TAGS[_DOUBLE_TAG], _TAGS[[0x2A, 0x32]] = 1, 2, 3
-"""How a statistic's value is written, by the byte before it: a number or reference, a float, a text; 0 for what nobody writes."""
+"""How a statistic's value is written, by the byte before it: a number or reference, a float, a text; 0 for what nobody
+writes."""
 _LONG_TEXT = 4096
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _MIX_LABEL = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -34,8 +36,8 @@ Lookup = Callable[[int, tuple[bytes, ...]], int]
 
 @dataclass
 class Columns:
-    """Some events of a line. `op` is what the caller's lookup gave, `link` and `run` are the statistics of those roles, -1 where
-    there is none; times are nanoseconds on the file's clock."""
+    """Some events of a line. `op` is what the caller's lookup gave, `link` and `run` are the statistics of those roles,
+    -1 where there is none; times are nanoseconds on the file's clock."""
 
     op: np.ndarray
     start: np.ndarray
@@ -45,7 +47,8 @@ class Columns:
 
 
 class Wanted:
-    """Which statistics of events are read: those that tell ops apart, one that links an event to another, one that numbers a run."""
+    """Which statistics of events are read: those that tell ops apart, one that links an event to another, one that
+    numbers a run."""
 
     def __init__(self, plane: Plane, apart: frozenset[str], link: tuple[str, ...], run: tuple[str, ...]) -> None:
         self.roles: dict[int, int] = {}
@@ -180,7 +183,8 @@ class _Reader:
     def _stats(
         self, words: Words, cursor: np.ndarray, end: np.ndarray, odd: np.ndarray, link: np.ndarray, run: np.ndarray
     ) -> np.ndarray:
-        """Read the statistics behind a place of each event, one of each event at a time; the keys that tell their ops apart."""
+        """Read the statistics behind a place of each event, one of each event at a time; the keys that tell their ops
+        apart."""
         key = np.zeros(len(cursor), np.uint64)
         active = np.flatnonzero((cursor < end) & ~odd)
         at = cursor[active]
@@ -215,7 +219,8 @@ class _Reader:
         return key
 
     def _values(self, words: Words, tag: np.ndarray, at: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values of statistics and where they end, beyond their end where they cannot be read here; of texts a number that stands for them."""
+        """Values of statistics and where they end, beyond their end where they cannot be read here; of texts a number
+        that stands for them."""
         value, after = words.varints(at + 1)
         double = np.flatnonzero(tag == 2)
         value[double], after[double] = words.words[at[double] + 1].view(np.int64), at[double] + 9
@@ -271,7 +276,8 @@ class _Reader:
 
 
 def _field(data: bytes, at: int) -> tuple[Span | None, int]:
-    """The field at a place: where its piece lies, if it is one, and where the next field begins; below zero where the window ends before."""
+    """The field at a place: where its piece lies, if it is one, and where the next field begins; below zero where the
+    window ends before."""
     try:
         tag, place = varint(data, at, len(data))
         kind = tag & 7

@@ -1,7 +1,8 @@
 """Experts that are multiplied with every token, whether it was sent to them or not.
 
-A grouped matmul (`ragged_dot`) multiplies each row with the weight of its own expert. Where a backend has no kernel for that, XLA makes one matmul of
-it, over the weights of all experts side by side with the rows of the others masked: as many times the FLOPs as there are experts, at a rate that looks good.
+A grouped matmul (`ragged_dot`) multiplies each row with the weight of its own expert. Where a backend has no kernel for
+that, XLA makes one matmul of it, over the weights of all experts side by side with the rows of the others masked: as
+many times the FLOPs as there are experts, at a rate that looks good.
 """
 
 from dragonscale.evidence.profiles.hlo_roles import HloReader

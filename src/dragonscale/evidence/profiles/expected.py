@@ -1,8 +1,10 @@
-"""What an op should take: its FLOPs and bytes at the rates that good kernels reach on its chip, by the chip's efficiency profile.
+"""What an op should take: its FLOPs and bytes at the rates that good kernels reach on its chip, by the chip's
+efficiency profile.
 
-A bound says what no kernel beats; this says what people's kernels do, and so what is there to be saved. Sizes of the matmul are not needed:
-large ones reach `rate` of the peak and `sustained` of that when they last, memory is read at a fraction of the datasheet's. Attention is not so simple: its time is
-the kernel profile's, by its shapes, as in a plan; where they are not recorded nothing is expected of it.
+A bound says what no kernel beats; this says what people's kernels do, and so what is there to be saved. Sizes of the
+matmul are not needed: large ones reach `rate` of the peak and `sustained` of that when they last, memory is read at a
+fraction of the datasheet's. Attention is not so simple: its time is the kernel profile's, by its shapes, as in a plan;
+where they are not recorded nothing is expected of it.
 """
 
 from typing import TYPE_CHECKING
@@ -52,7 +54,8 @@ def expected_attention(recording: Recording, roles: list[OpRole], chip: "Chip | 
 
 
 def expected_seconds(role: OpRole, profile: "KernelProfile | None") -> float | None:
-    """Seconds of one run of an op by a good kernel; None where too little is known, and for attention (`expected_attention`)."""
+    """Seconds of one run of an op by a good kernel; None where too little is known, and for attention
+    (`expected_attention`)."""
     if profile is None or role.kind in (*TRAVELS, "attention") or (not role.flops and not role.hbm_bytes):
         return None
     memory = (role.hbm_bytes or 0.0) / (profile.bandwidth * profile.stream.bandwidth)

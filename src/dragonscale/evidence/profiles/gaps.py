@@ -1,10 +1,11 @@
 """Why a device was idle.
 
-A gap ends when the next op starts. Where the profile says when the host asked for that op, it says who was late. Asked for before the
-gap began, it was there and waited: for another stream or device, or for the few microseconds that every kernel takes to start. Asked for
-within the gap, the host was late: where it was issuing one launch after the other, the stretch is launch-bound; where it had stopped
-(waiting for the device, for data, compiling), it is a host stall, and what it did then is named. Without times of launches (TPU), gaps
-inside a program are waits of the program, those between programs are the host's.
+A gap ends when the next op starts. Where the profile says when the host asked for that op, it says who was late. Asked
+for before the gap began, it was there and waited: for another stream or device, or for the few microseconds that every
+kernel takes to start. Asked for within the gap, the host was late: where it was issuing one launch after the other, the
+stretch is launch-bound; where it had stopped (waiting for the device, for data, compiling), it is a host stall, and
+what it did then is named. Without times of launches (TPU), gaps inside a program are waits of the program, those
+between programs are the host's.
 """
 
 from collections import defaultdict
@@ -18,9 +19,15 @@ from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import GapLine
 
 LAUNCH, STALL, QUEUED, BETWEEN, INSIDE, HOST, OVERHEAD, COMPILED = (
-    "launch-bound", "host stall", "waiting in the queue", "between kernels", "inside the program", "between programs",
-    "between ops, in the framework", "between ops of a compiled program",
-)  # fmt: skip
+    "launch-bound",
+    "host stall",
+    "waiting in the queue",
+    "between kernels",
+    "inside the program",
+    "between programs",
+    "between ops, in the framework",
+    "between ops of a compiled program",
+)
 SMALL = 10_000
 """Ns: what a kernel takes to start and to end; a queue of kernels has such gaps and nobody is late."""
 PAUSE = 250_000
@@ -62,7 +69,8 @@ def _causes(recording: Recording, work: DeviceWork, start: np.ndarray, end: np.n
     before = launches[np.maximum(np.searchsorted(launches, asked, side="left") - 1, 0)] if len(launches) else asked
     small = end - start <= SMALL
     if 0 <= work.device < len(recording.devices) and recording.devices[work.device].kind == "cpu":
-        # the CPU is its own host: nothing is launched, and what is no op is the framework's, or the compiled program's where both
+        # the CPU is its own host: nothing is launched, and what is no op is the framework's, or the compiled program's
+        # where both
         # neighbours are ops of one
         modules = np.array([op.module for op in recording.ops], object)
         after, before = (modules[events.op[order][np.maximum(at, 0)]] for at in (following, following - 1))
@@ -110,7 +118,8 @@ def gap_lines(recording: Recording, work: DeviceWork) -> tuple[GapLine, ...]:
 
 
 def host_names(recording: Recording, start: np.ndarray, end: np.ndarray) -> tuple[str, ...]:
-    """What the host did in the longest of some gaps: the shortest event that covers most of each, largest share first."""
+    """What the host did in the longest of some gaps: the shortest event that covers most of each, largest share first.
+    What the host did in the longest of some gaps: the shortest event that covers most of each, largest share first."""
     mask = recording.on("host")
     longest = np.argsort(-(end - start))[:_NAMED]
     if not mask.any() or not len(longest):

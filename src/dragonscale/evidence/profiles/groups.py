@@ -1,10 +1,11 @@
 """Ops in groups of one section, phase and kind, and the longest ops, each held against its own roofline.
 
-The roofline of an op is the longer of its FLOPs at the chip's rate for its dtype and its bytes at the rate of HBM; of a group it is the sum of
-those of its ops. `fraction` is that time over what it took. Ops of which neither FLOPs nor bytes are known count for the time of a group
-and not for its fraction. Kernels that only help another one of their instruction have work of zero, not of an unknown amount, and their time
-counts: FLOPs over seconds is the rate of the whole. Transfers that run beside each other count the time in which any of them does, so that
-bytes over seconds is what the wires carried.
+The roofline of an op is the longer of its FLOPs at the chip's rate for its dtype and its bytes at the rate of HBM; of a
+group it is the sum of those of its ops. `fraction` is that time over what it took. Ops of which neither FLOPs nor bytes
+are known count for the time of a group and not for its fraction. Kernels that only help another one of their
+instruction have work of zero, not of an unknown amount, and their time counts: FLOPs over seconds is the rate of the
+whole. Transfers that run beside each other count the time in which any of them does, so that bytes over seconds is what
+the wires carried.
 """
 
 from collections import defaultdict
@@ -71,9 +72,21 @@ def _group(
     counted = {name: seconds if overlaps else _spent(totals, roles, some, name) for name in ("flops", "hbm_bytes")}
     word = limited_by(max(by, key=lambda name: by[name]), fraction, seconds / times if times else 0.0, key[2])
     return WorkGroup(
-        *key, seconds, exposed / step_s if step_s else 0.0, exposed, times, len(some), flops, hbm, wire,
-        _rate(flops, counted["flops"]), _rate(hbm, counted["hbm_bytes"]), bound, fraction, word,
-    )  # fmt: skip
+        *key,
+        seconds,
+        exposed / step_s if step_s else 0.0,
+        exposed,
+        times,
+        len(some),
+        flops,
+        hbm,
+        wire,
+        _rate(flops, counted["flops"]),
+        _rate(hbm, counted["hbm_bytes"]),
+        bound,
+        fraction,
+        word,
+    )
 
 
 def _spent(totals: OpTotals, roles: list[OpRole], some: np.ndarray, name: str) -> float:
@@ -117,16 +130,34 @@ def _op(
     role, op = roles[some[0]], recording.ops[some[0]]
     group = _group((role.section, role.phase, role.kind), np.array(some), totals, roles, roof, step_s, flight)
     return WorkOp(
-        some[0], op.name, role.section, role.phase, role.kind, group.seconds, group.share, group.times, role.dtype,
-        ", ".join(op.shapes), op.scope, op.source, group.flops, group.hbm_bytes, group.wire_bytes, group.flops_per_s,
-        group.bytes_per_s, group.bound_s, group.fraction, group.bound_by, group.exposed_s,
-    )  # fmt: skip
+        some[0],
+        op.name,
+        role.section,
+        role.phase,
+        role.kind,
+        group.seconds,
+        group.share,
+        group.times,
+        role.dtype,
+        ", ".join(op.shapes),
+        op.scope,
+        op.source,
+        group.flops,
+        group.hbm_bytes,
+        group.wire_bytes,
+        group.flops_per_s,
+        group.bytes_per_s,
+        group.bound_s,
+        group.fraction,
+        group.bound_by,
+        group.exposed_s,
+    )
 
 
 def attributed_shares(recording: Recording, totals: OpTotals, roles: list[OpRole]) -> tuple[float, float]:
-    """Shares of the device's time whose kind is known, and whose section is. Loops and branches have what is left of them as their own
-    time: what they run is counted apart, and their kind is known. A program's own name is a section only where it has no others: then its
-    author calls it so, and what it holds is no model."""
+    """Shares of the device's time whose kind is known, and whose section is. Loops and branches have what is left of
+    them as their own time: what they run is counted apart, and their kind is known. A program's own name is a section
+    only where it has no others: then its author calls it so, and what it holds is no model."""
     whole = float(totals.seconds.sum())
     if not whole:
         return 0.0, 0.0

@@ -1,8 +1,9 @@
 """Asynchronous ops in profiles: one transfer, several events.
 
-XLA splits a transfer into a `-start`, which only asks for it, and a `-done`, which waits for it; a TPU's profile may have the transfer itself
-as well, on a track of its own. The wait is time of whatever is waited for, so a `-done` has the kind, part and phase of its start. Bytes are
-counted once: with the transfer where it is recorded, else with the start.
+XLA splits a transfer into a `-start`, which only asks for it, and a `-done`, which waits for it; a TPU's profile may
+have the transfer itself as well, on a track of its own. The wait is time of whatever is waited for, so a `-done` has
+the kind, part and phase of its start. Bytes are counted once: with the transfer where it is recorded, else with the
+start.
 """
 
 import re

@@ -1,7 +1,7 @@
 """What follows an instruction's arguments, written from its serialized form as XLA prints it.
 
-Only what says how much an instruction computes, moves and calls is written, with its metadata and the backend's own configuration;
-shardings of tuples, result accuracies, statistics and aliasing are left out.
+Only what says how much an instruction computes, moves and calls is written, with its metadata and the backend's own
+configuration; shardings of tuples, result accuracies, statistics and aliasing are left out.
 """
 
 import json

@@ -1,7 +1,7 @@
 """An HLO text as a recording: the programs, and no events, because nothing was timed.
 
-What a program does on each device (FLOPs, bytes, collectives) is all there; when it did it is not. The analysis of such a
-recording is static: the bound of each op on a chip instead of its time.
+What a program does on each device (FLOPs, bytes, collectives) is all there; when it did it is not. The analysis of such
+a recording is static: the bound of each op on a chip instead of its time.
 """
 
 from pathlib import Path

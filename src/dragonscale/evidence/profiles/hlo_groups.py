@@ -1,4 +1,5 @@
-"""Which devices an instruction of a serialized program works with: groups and pairs of collectives, shardings of tensors."""
+"""Which devices an instruction of a serialized program works with: groups and pairs of collectives, shardings of
+tensors."""
 
 from dragonscale.evidence.profiles.protobuf import Message
 

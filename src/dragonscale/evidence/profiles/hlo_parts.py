@@ -1,7 +1,9 @@
-"""What the instructions of a program say of themselves and of each other: the part of the model and the phase that each belongs to.
+"""What the instructions of a program say of themselves and of each other: the part of the model and the phase that each
+belongs to.
 
-The part comes from the scopes that JAX writes into `op_name`, else from the file of its source line: a fusion takes that of its dearest inner op, and an instruction
-that says nothing takes it from what it feeds, else from what it is computed from (a slice of a layer's weights belongs to the matmul that reads it).
+The part comes from the scopes that JAX writes into `op_name`, else from the file of its source line: a fusion takes
+that of its dearest inner op, and an instruction that says nothing takes it from what it feeds, else from what it is
+computed from (a slice of a layer's weights belongs to the matmul that reads it).
 """
 
 from collections.abc import Iterator
@@ -168,7 +170,8 @@ class HloProgram:
         return None
 
     def _carried(self, where: Computation, instruction: Instruction, carry: Instruction) -> PartSaid | None:
-        """What uses a value that a loop carries, in the loop's body: a stack of zeros belongs to what is written into it."""
+        """What uses a value that a loop carries, in the loop's body: a stack of zeros belongs to what is written into
+        it."""
         places = [str(place) for place, name in enumerate(carry.operands) if name == instruction.name]
         loops = [each for each in where.users.get(carry.name, []) if each.opcode == "while"]
         bodies = [name for loop in loops for role, name in loop.callees if role == "body"]

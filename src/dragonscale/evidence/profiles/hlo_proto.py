@@ -1,9 +1,9 @@
 """Compiled programs in a profile (`HloProto`), as the records that the reader of HLO text makes.
 
-A profile holds each program that ran, as XLA keeps it in memory. The readers in `evidence/xla/` work on HLO text, so an instruction is written as its
-text (the way XLA itself prints it) and nothing downstream has to know two forms. A program can have a hundred thousand instructions, so
-it is only indexed at first, and single instructions are written when an event asks for them; the whole becomes a `Module` when somebody
-looks it up.
+A profile holds each program that ran, as XLA keeps it in memory. The readers in `evidence/xla/` work on HLO text, so an
+instruction is written as its text (the way XLA itself prints it) and nothing downstream has to know two forms. A
+program can have a hundred thousand instructions, so it is only indexed at first, and single instructions are written
+when an event asks for them; the whole becomes a `Module` when somebody looks it up.
 """
 
 from collections.abc import Callable
@@ -107,7 +107,10 @@ class ProgramBytes:
         part, number = place
         op = Message(self.data, part.instructions[number])
         written = self._instruction(op, part, lambda each: self._shaped(part, each))
-        told = f"%{written.name} = {written.result} {written.opcode}({written.arguments}){',' if written.text else ''}{written.text}"
+        told = (
+            f"%{written.name} = {written.result} "
+            f"{written.opcode}({written.arguments}){',' if written.text else ''}{written.text}"
+        )
         metadata = op.one(7)
         return ProgramLine(told, metadata.word(2) if metadata else "", source_line(written.text, self._frames))
 
@@ -196,7 +199,8 @@ class ProgramBytes:
     def sequences(self) -> list[list[tuple[str, str]]]:
         """The instructions of each computation that is no fusion's, in the order in which they run: each with its kind.
 
-        The kind is the opcode; of a call out of the program, what it calls; of a fusion, its name, after which its kernel is named.
+        The kind is the opcode; of a call out of the program, what it calls; of a fusion, its name, after which its
+        kernel is named.
         """
         found: list[list[tuple[str, str]]] = []
         for part in self._parts.values():
@@ -247,7 +251,8 @@ class ProgramBytes:
         lines.append("FileLocations")
         for place, each in enumerate(index.all(3), 1):
             lines.append(
-                f"{place} {{file_name_id={each.whole(1)} function_name_id={each.whole(2)} line={each.whole(3)} column={each.whole(4)}}}"
+                f"{place} {{file_name_id={each.whole(1)} function_name_id={each.whole(2)} line={each.whole(3)} "
+                f"column={each.whole(4)}}}"
             )
         lines.append("StackFrames")
         for place, each in enumerate(index.all(4), 1):

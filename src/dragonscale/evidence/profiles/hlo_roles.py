@@ -1,6 +1,8 @@
-"""What an op is by its HLO: the instruction in the recording's program, or the line that the profile wrote beside the op.
+"""What an op is by its HLO: the instruction in the recording's program, or the line that the profile wrote beside the
+op.
 
-Kind, FLOPs and bytes are read by `evidence/xla/op_work.py`, the part of the model by `hlo_parts.py`. In a program that is differentiated, what stands outside of both passes is the update.
+Kind, FLOPs and bytes are read by `evidence/xla/op_work.py`, the part of the model by `hlo_parts.py`. In a program that
+is differentiated, what stands outside of both passes is the update.
 """
 
 import re
@@ -58,7 +60,8 @@ class HloReader:
             return None
 
     def found(self, op: OpText) -> tuple[HloProgram, tuple[Computation, Instruction]] | None:
-        """The instruction of an op, where the recording holds its program; a GPU's kernel names it as what launched it."""
+        """The instruction of an op, where the recording holds its program; a GPU's kernel names it as what launched it.
+        The instruction of an op, where the recording holds its program; a GPU's kernel names it as what launched it."""
         program = self.program(op.module)
         place = program and (program.places.get(op.caller) or program.places.get(op.name))
         if program and not place and (called := _CALLS.search(op.text)):
@@ -110,13 +113,18 @@ class HloReader:
         hidden = "FLOPs" in unknown or ("inside" in unknown and not work.matmul_flops) or kind == "control"
         flops = None if hidden else counted
         return OpRole(
-            kind, section, phase, said.words.what or ("norm" if said.words.norm else "") or _detail(work), work.dtype,
+            kind,
+            section,
+            phase,
+            said.words.what or ("norm" if said.words.norm else "") or _detail(work),
+            work.dtype,
             op.flops if flops is None and op.flops else 0.0 if over else flops,
             None if kind == "control" else op.bytes if not seen else 0.0 if over else work.hbm_bytes,
             (0.0 if over else work.wire_bytes or op.wire_bytes) if kind in COLLECTIVES else None,
             work.groups[0] if work.groups and kind != "permute" else op.group,
-            f"program, {how}" if how else "program", "sure" if kind and "name" not in work.detail else "likely",
-        )  # fmt: skip
+            f"program, {how}" if how else "program",
+            "sure" if kind and "name" not in work.detail else "likely",
+        )
 
     def _kind(self, op: OpText, work: OpWork) -> str:
         kind = _KINDS.get(work.kind, work.kind)

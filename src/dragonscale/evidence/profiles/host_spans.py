@@ -1,9 +1,9 @@
 """What the host was doing: spans on its threads, nested, and from which of them a kernel was launched.
 
-A framework's profiler writes down operators, modules, annotations and calls of the driver as spans of time on a thread; that one lies inside of
-another is nowhere said but in their times. Sorted by start, longest first, one walk with a stack finds each span's parent. The ways from the
-outermost span to an inner one are few, however many spans there are, so each way is kept once (a `path`) and the words made of it (the chain of
-operators, the modules) are made once.
+A framework's profiler writes down operators, modules, annotations and calls of the driver as spans of time on a thread;
+that one lies inside of another is nowhere said but in their times. Sorted by start, longest first, one walk with a
+stack finds each span's parent. The ways from the outermost span to an inner one are few, however many spans there are,
+so each way is kept once (a `path`) and the words made of it (the chain of operators, the modules) are made once.
 """
 
 import re
@@ -70,11 +70,19 @@ class HostSpans:
         self._words: dict[tuple[int, str], str] = {}
 
     def add(
-        self, kind: int, thread: int, name: int, start: int, end: int, external: int = -1, sequence: int = -1, shapes: int = -1,
+        self,
+        kind: int,
+        thread: int,
+        name: int,
+        start: int,
+        end: int,
+        external: int = -1,
+        sequence: int = -1,
+        shapes: int = -1,
         backward: bool = False,
-    ) -> None:  # fmt: skip
-        """A span. `external` is the number under which kernels refer to it (for a call: the correlation), `sequence` what a forward operator and its
-        backward share."""
+    ) -> None:
+        """A span. `external` is the number under which kernels refer to it (for a call: the correlation), `sequence`
+        what a forward operator and its backward share."""
         if len(self._start) >= MOST_HOST_SPANS:
             self.dropped += 1
             return
@@ -93,8 +101,20 @@ class HostSpans:
 
     def nest(self) -> None:
         """Sort, and find every span's parent and path."""
-        columns = [np.frombuffer(each, dtype=each.typecode) if len(each) else np.zeros(0, each.typecode) for each in (
-            self._start, self._end, self._name, self._thread, self._kind, self._external, self._sequence, self._shapes, self._backward)]  # fmt: skip
+        columns = [
+            np.frombuffer(each, dtype=each.typecode) if len(each) else np.zeros(0, each.typecode)
+            for each in (
+                self._start,
+                self._end,
+                self._name,
+                self._thread,
+                self._kind,
+                self._external,
+                self._sequence,
+                self._shapes,
+                self._backward,
+            )
+        ]
         order = np.lexsort((columns[4], -columns[1], columns[0], columns[3]))
         (
             self.start,
@@ -169,7 +189,8 @@ class HostSpans:
         )
 
     def forward_scope(self, own: int, forward: int) -> str:
-        """The scope of a backward operator: what is around itself, then what was around the forward operator, less the word for forward."""
+        """The scope of a backward operator: what is around itself, then what was around the forward operator, less the
+        word for forward."""
         if any(kind == SpanKind.MODULE for kind, _ in self._along(own, (SpanKind.MODULE,))):
             return self.scope(own)  # the modules run again: activations are recomputed
         kept = [one for one in self._places(forward) if not _FORWARD.fullmatch(one)]
@@ -196,7 +217,8 @@ class HostSpans:
         return Lookup(self, self.kind == SpanKind.OPERATOR)
 
     def forward_paths(self) -> dict[int, int]:
-        """The path of the innermost forward operator of each sequence number: of those that share one, the one that began last made the graph's node."""
+        """The path of the innermost forward operator of each sequence number: of those that share one, the one that
+        began last made the graph's node."""
         rows = np.flatnonzero((self.sequence >= 0) & (self.backward == 0) & (self.kind == SpanKind.OPERATOR))
         rows = rows[np.argsort(self.start[rows], kind="stable")]
         return dict(zip(self.sequence[rows].tolist(), self.path[rows].tolist(), strict=True))

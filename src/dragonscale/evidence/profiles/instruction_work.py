@@ -1,7 +1,8 @@
 """One instruction, several kernels: its work is counted once.
 
-A library may run an instruction as several kernels (a memset, the attention, a sum over heads), and a profile says of each which instruction
-it belongs to. FLOPs and bytes are the instruction's; they stay with the kernel that takes most of its time.
+A library may run an instruction as several kernels (a memset, the attention, a sum over heads), and a profile says of
+each which instruction it belongs to. FLOPs and bytes are the instruction's; they stay with the kernel that takes most
+of its time.
 """
 
 from collections import defaultdict
@@ -32,7 +33,8 @@ def worked_once(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
 
 
 def _once_an_operator(recording: Recording, roles: list[OpRole], time: np.ndarray) -> None:
-    """Bytes by an operator's shapes are those of all its kernels (a norm's backward pass has one for each gradient): the longest has them."""
+    """Bytes by an operator's shapes are those of all its kernels (a norm's backward pass has one for each gradient):
+    the longest has them."""
     kernels: dict[tuple[str, str, tuple[str, ...]], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, (op, role) in enumerate(zip(recording.ops, roles, strict=True)):
         if op.shapes and role.kind in ("elementwise", "copy", "reduction") and role.hbm_bytes and not op.module:

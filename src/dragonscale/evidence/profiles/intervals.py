@@ -1,6 +1,7 @@
 """Arithmetic of intervals on arrays: unions, how much of a window they cover, and time that several share.
 
-Everything here takes starts and ends as arrays of nanoseconds and costs one sort, so that millions of events take seconds.
+Everything here takes starts and ends as arrays of nanoseconds and costs one sort, so that millions of events take
+seconds.
 
 >>> import numpy as np
 >>> busy = union(np.array([0, 5, 20]), np.array([10, 12, 30]))
@@ -41,8 +42,8 @@ def covered(start: np.ndarray, end: np.ndarray) -> Covering:
 
 
 def shared(start: np.ndarray, end: np.ndarray, hidden: Spans = NONE) -> Covering:
-    """The same where intervals overlap, and those that run at a moment share it: with two at once each gets half. Nothing is
-    gained where `hidden` (in order and apart) covers them.
+    """The same where intervals overlap, and those that run at a moment share it: with two at once each gets half.
+    Nothing is gained where `hidden` (in order and apart) covers them.
 
     >>> import numpy as np
     >>> when = shared(np.array([0, 0]), np.array([10, 20]), (np.array([16]), np.array([30])))

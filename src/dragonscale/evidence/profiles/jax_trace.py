@@ -1,8 +1,9 @@
 """Traces that JAX, XProf and TensorFlow export: an XSpace's planes as processes, its lines as threads.
 
-`jax.profiler.trace` leaves a `trace.json.gz` beside the `xplane.pb`. It is the smaller witness: no compiled programs, at most a million events, and all statistics as text.
-What it has is named as in the xplane and is read the same way, so a recording of either is the same as far as this file goes: a TPU's `XLA Ops` are
-its ops, a GPU's streams are (the lines that XProf derives from them are not: they are the same kernels again), and XLA's CPU backend has its ops on the
+`jax.profiler.trace` leaves a `trace.json.gz` beside the `xplane.pb`. It is the smaller witness: no compiled programs,
+at most a million events, and all statistics as text. What it has is named as in the xplane and is read the same way, so
+a recording of either is the same as far as this file goes: a TPU's `XLA Ops` are its ops, a GPU's streams are (the
+lines that XProf derives from them are not: they are the same kernels again), and XLA's CPU backend has its ops on the
 host's threads, where an event names an instruction.
 """
 
@@ -20,9 +21,15 @@ from dragonscale.evidence.profiles.recording import MOST_EVENTS, OpText, Recorde
 
 _DEVICE = re.compile(r"/device:(TPU|GPU|CPU):(\d{1,6})\s*(.*)")
 _LINES: dict[str, TrackKind] = {
-    "XLA Modules": "modules", "Async XLA Ops": "async", "Host Offload Ops": "async", "Sparse Core Ops": "async", "Steps": "steps",
-    "Framework Name Scope": "scopes", "TensorFlow Name Scope": "scopes", "XLA TraceMe": "scopes",
-}  # fmt: skip
+    "XLA Modules": "modules",
+    "Async XLA Ops": "async",
+    "Host Offload Ops": "async",
+    "Sparse Core Ops": "async",
+    "Steps": "steps",
+    "Framework Name Scope": "scopes",
+    "TensorFlow Name Scope": "scopes",
+    "XLA TraceMe": "scopes",
+}
 _HLO = re.compile(r"%?([\w.\-]+) = ")
 _SIZE = re.compile(r"\b(?:size|num_bytes):(\d{1,18})")
 _TYPE = re.compile(r":[A-Za-z0-9_]*$")
@@ -104,16 +111,23 @@ def op_of(name: str, args: JaxArgs) -> OpText:
     details = _word(args.memcpy_details) or _word(args.memset_details) or _word(args.Memset_details)
     size, op = _SIZE.search(details), _word(args.hlo_op)
     return OpText(
-        found[1] if found else name, text=hlo, category=_word(args.hlo_category) or (name if details else ""),
-        scope=_scope(args), source=_word(args.source), module=_word(args.hlo_module),
-        caller=op if op and op != name and not hlo else "", flops=_count(args.flops, args.model_flops),
-        bytes=_count(args.bytes_accessed, args.raw_bytes_accessed), wire_bytes=float(size[1]) if size else None,
+        found[1] if found else name,
+        text=hlo,
+        category=_word(args.hlo_category) or (name if details else ""),
+        scope=_scope(args),
+        source=_word(args.source),
+        module=_word(args.hlo_module),
+        caller=op if op and op != name and not hlo else "",
+        flops=_count(args.flops, args.model_flops),
+        bytes=_count(args.bytes_accessed, args.raw_bytes_accessed),
+        wire_bytes=float(size[1]) if size else None,
         launch=_word(args.kernel_details) or details,
-    )  # fmt: skip
+    )
 
 
 class JaxEvents:
-    """Collects events that carry no category; `record` makes tracks of them once the names of their processes are known."""
+    """Collects events that carry no category; `record` makes tracks of them once the names of their processes are
+    known."""
 
     def __init__(self) -> None:
         self._names = Names()
@@ -192,7 +206,8 @@ class JaxEvents:
         self._record_host(recorder, writer, titles, rows_of, ordinal, bool(devices))
         if len(lane) + self.dropped >= 0.99 * _XPROF_MOST:
             recorder.notes.append(
-                "The trace is as long as XProf makes one, a million events: there may have been more; xplane.pb has them all."
+                "The trace is as long as XProf makes one, a million events: there may have been more; xplane.pb "
+                "has them all."
             )
 
     def _record_host(
@@ -204,7 +219,8 @@ class JaxEvents:
         ordinal: np.ndarray,
         has_device: bool,
     ) -> None:
-        """The host's threads; where no device has a process of its own, ops of XLA's CPU backend are among their events."""
+        """The host's threads; where no device has a process of its own, ops of XLA's CPU backend are among their
+        events."""
         cpus: dict[int, int] = {}
         hosts = [number for number, (process, _) in enumerate(titles) if not _DEVICE.match(process)]
         for number in hosts:

@@ -1,13 +1,15 @@
 """The events of a Chrome trace, one batch after the other, out of a file of any size.
 
-A trace of a few steps is easily a gigabyte of JSON, so its text is never held whole: a window of some megabytes moves over the
-unpacked bytes. Of what the window holds, everything up to a `}` that is followed by `,{` or `]` is handed to the decoder as one list.
-If those bytes between `[` and `]` are valid JSON, then every bracket and string in them is closed and the cut was between two events: the
-decoder itself proves the guess. Where it does not (an event with `NaN`, a broken string, the end of the list), the window is cut event by
-event with a regular expression that steps from bracket to bracket, and what cannot be read is counted and left out.
+A trace of a few steps is easily a gigabyte of JSON, so its text is never held whole: a window of some megabytes moves
+over the unpacked bytes. Of what the window holds, everything up to a `}` that is followed by `,{` or `]` is handed to
+the decoder as one list. If those bytes between `[` and `]` are valid JSON, then every bracket and string in them is
+closed and the cut was between two events: the decoder itself proves the guess. Where it does not (an event with `NaN`,
+a broken string, the end of the list), the window is cut event by event with a regular expression that steps from
+bracket to bracket, and what cannot be read is counted and left out.
 
-Both forms of the format are read: a list of events, and an object with `traceEvents` somewhere among its keys. A list that never ends
-is legal in the first (a program that crashed wrote it); in the second it is a file that was cut off. Both are said.
+Both forms of the format are read: a list of events, and an object with `traceEvents` somewhere among its keys. A list
+that never ends is legal in the first (a program that crashed wrote it); in the second it is a file that was cut off.
+Both are said.
 """
 
 import gzip
@@ -58,8 +60,8 @@ class TraceEvent(msgspec.Struct, gc=False):
 
 
 class ExactEvent(TraceEvent, gc=False):
-    """An event whose moment is kept as it is written: microseconds since 1970 have 16 digits before the point, more than a float keeps
-    nanoseconds of."""
+    """An event whose moment is kept as it is written: microseconds since 1970 have 16 digits before the point, more
+    than a float keeps nanoseconds of."""
 
     ts: Decimal | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     dur: Decimal | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -72,7 +74,8 @@ _FAILED = (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError)
 
 
 class EventStream:
-    """The batches of events of one file; afterwards, what stood beside them (`beside`), and what was not as it should be."""
+    """The batches of events of one file; afterwards, what stood beside them (`beside`), and what was not as it should
+    be."""
 
     def __init__(self, path: Path, listener: Listener) -> None:
         self.path, self.listener = path, listener
@@ -107,7 +110,8 @@ class EventStream:
         pieces: list[bytes] = []
         length = 0
         try:
-            # one reading after the other: a single long one would lose what lies before the place where packed data breaks
+            # one reading after the other: a single long one would lose what lies before the place where packed data
+            # breaks
             while length < _CHUNK and (piece := self._file.read1(_CHUNK)):
                 pieces.append(piece)
                 length += len(piece)
@@ -289,8 +293,8 @@ class EventStream:
 
 
 def _repaired(text: bytes) -> bytes:
-    """The text with what some writers put that JSON does not know: `nan` and `inf` as numbers, bytes that are no UTF-8, tabs and line ends inside
-    of strings."""
+    """The text with what some writers put that JSON does not know: `nan` and `inf` as numbers, bytes that are no UTF-8,
+    tabs and line ends inside of strings."""
     text = _NOT_JSON.sub(lambda found: found.group(1) or b"null", text)
     text = text.decode("utf-8", "replace").encode()
     return _STRING.sub(lambda found: re.sub(rb"[\x00-\x1f]", b" ", found.group()), text)

@@ -1,7 +1,8 @@
 """A profile of PyTorch: kernels on streams, and the operators on the host that launched them.
 
-PyTorch's profiler (Kineto) writes the kernels of a GPU as it saw them and the host's operators, modules, annotations and calls of the driver
-as spans on threads. Here they are collected as they come, whatever their order in the file; `kineto_tracks.py` makes a recording of them.
+PyTorch's profiler (Kineto) writes the kernels of a GPU as it saw them and the host's operators, modules, annotations
+and calls of the driver as spans on threads. Here they are collected as they come, whatever their order in the file;
+`kineto_tracks.py` makes a recording of them.
 """
 
 import re
@@ -31,9 +32,17 @@ CPU, ACCELERATOR = 0, 1
 _KERNELS = ("kernel", "concurrent_kernel", "mtia_ccp_events")
 _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _CALLS = (
-    "cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime",
-    "privateuse1_driver", "runtime",
-)  # fmt: skip
+    "cuda_runtime",
+    "cuda_driver",
+    "hip_runtime",
+    "hip_driver",
+    "xpu_runtime",
+    "xpu_driver",
+    "mtia_runtime",
+    "privateuse1_runtime",
+    "privateuse1_driver",
+    "runtime",
+)
 _LIBRARY = re.compile(
     r"^(?:<|torch/|.*(?:site-packages|dist-packages|/lib/python\d)|(?:contextlib|threading|functools|runpy|enum)\.py)"
 )
@@ -54,22 +63,29 @@ class KinetoEvents:
         self.memory = MemorySamples()
         self.dropped = 0
         self.rows = [array("q") for _ in range(9)]
-        """What ran on devices: device, stream, start, end, name, correlation, external, details, whether it is a copy."""
+        """What ran on devices: device, stream, start, end, name, correlation, external, details, whether it is a copy.
+        What ran on devices: device, stream, start, end, name, correlation, external, details, whether it is a copy."""
         self.marks = [array("q") for _ in range(5)]
         """Annotations over a device's time: device, stream, start, end, name."""
         self.details: dict[tuple[Any, ...], int] = {}
         """Category, launch; of collectives and copies also group, bytes, shapes and the group's name."""
         self.collectives: dict[int, tuple[Any, ...]] = {}
-        """Group, bytes, shapes and the group's name, where an operator has them, by the number under which kernels refer to it."""
+        """Group, bytes, shapes and the group's name, where an operator has them, by the number under which kernels
+        refer to it."""
         self.shapes: dict[tuple[tuple[str, ...], bool], int] = {}
         """Shapes of an operator's operands, and whether it is an attention with a causal mask."""
         self.threads: dict[tuple[Any, Any], int] = {}
         self._frames: dict[int, SpanKind | None] = {}
         self.handlers: dict[str, Callable[[TraceEvent, int, int], None]] = {
-            "cpu_op": self._operator, "operator": self._operator, "python_function": self._frame, "user_annotation": self._annotation,
-            "gpu_user_annotation": self._mark, **dict.fromkeys(_CALLS, self._call), **dict.fromkeys(_KERNELS, self._kernel),
+            "cpu_op": self._operator,
+            "operator": self._operator,
+            "python_function": self._frame,
+            "user_annotation": self._annotation,
+            "gpu_user_annotation": self._mark,
+            **dict.fromkeys(_CALLS, self._call),
+            **dict.fromkeys(_KERNELS, self._kernel),
             **dict.fromkeys(_COPIES, self._copy),
-        }  # fmt: skip
+        }
         """What is done with a span of time, by its category; others are of no interest."""
 
     def __len__(self) -> int:
@@ -110,7 +126,8 @@ class KinetoEvents:
         self.spans.add(SpanKind.ANNOTATION, self._thread(event), self.names.number(event.name), start, end)
 
     def _frame(self, event: TraceEvent, start: int, end: int) -> None:
-        """A call in Python: a module, or a line of the user's own program; those of libraries say nothing that a reader looks for."""
+        """A call in Python: a module, or a line of the user's own program; those of libraries say nothing that a reader
+        looks for."""
         name = self.names.number(event.name)
         if name not in self._frames:
             text = self.names.texts[name]

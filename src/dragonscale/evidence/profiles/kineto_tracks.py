@@ -1,11 +1,13 @@
 """Tracks and ops of a profile of PyTorch.
 
-A kernel names its launch by a correlation; the launch lies inside of operators (`aten::linear` in `aten::addmm`), those inside of modules and of
-the user's annotations. So the words that say what a kernel is for (caller, shapes, scope, source) are gathered from around its launch. The
-backward pass runs on a thread of its own, outside of every module: there each operator carries the sequence number of the forward operator that it
-belongs to, and takes its scope. All kernels of a CUDA graph hang on the one launch of the graph.
+A kernel names its launch by a correlation; the launch lies inside of operators (`aten::linear` in `aten::addmm`), those
+inside of modules and of the user's annotations. So the words that say what a kernel is for (caller, shapes, scope,
+source) are gathered from around its launch. The backward pass runs on a thread of its own, outside of every module:
+there each operator carries the sequence number of the forward operator that it belongs to, and takes its scope. All
+kernels of a CUDA graph hang on the one launch of the graph.
 
-Where no kernels were recorded, the CPU is the device, and its ops are the operators that did the work themselves (`torch_cpu.py`).
+Where no kernels were recorded, the CPU is the device, and its ops are the operators that did the work themselves
+(`torch_cpu.py`).
 """
 
 import re
@@ -32,8 +34,8 @@ _GPU = re.compile(r"(?i)cuda|cudnn|flash|cutlass|nccl|hip(?:blas|Launch|Memcpy)"
 
 
 def record_kineto(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any], names: dict[Any, str]) -> None:
-    """Put everything into a recorder: the device's events first, so that a bound on their number drops the host's. `beside` is what
-    the file says beside its events, `names` what it calls the threads."""
+    """Put everything into a recorder: the device's events first, so that a bound on their number drops the host's.
+    `beside` is what the file says beside its events, `names` what it calls the threads."""
     recorder.dropped += events.dropped
     events.spans.nest()
     steps = ProfilerSteps(events.spans)
@@ -58,8 +60,9 @@ def record_kineto(events: KinetoEvents, recorder: Recorder, beside: dict[str, An
 
 
 def _on_gpu(events: KinetoEvents) -> bool:
-    """Whether a host without kernels worked for a GPU: it called the driver, or an operator that a CPU does not have. Devices are listed
-    in the file wherever there is one, used or not. A CPU has an operator of its own for flash attention."""
+    """Whether a host without kernels worked for a GPU: it called the driver, or an operator that a CPU does not have.
+    Devices are listed in the file wherever there is one, used or not. A CPU has an operator of its own for flash
+    attention."""
     if (events.spans.kind == SpanKind.CALL).any():
         return True
     return any(_GPU.search(name) and "forcpu" not in name.lower().replace("_", "") for name in _operators(events))
@@ -109,7 +112,8 @@ class Kernels:
         self.owner = self._owners(external[kept])
 
     def _owners(self, external: np.ndarray) -> np.ndarray:
-        """The innermost span around each launch; where the launch was not recorded, the operator that the kernel names itself."""
+        """The innermost span around each launch; where the launch was not recorded, the operator that the kernel names
+        itself."""
         operator = self.spans.operators().find(external)
         if not len(self.spans):
             return operator
@@ -140,8 +144,8 @@ class Kernels:
         self._record_steps(recorder, run)
 
     def _record_steps(self, recorder: Recorder, run: np.ndarray) -> None:
-        """The steps as a device saw them: from the first to the last of what was launched in one. The profiler's own spans over the device
-        leave out what other threads launched, which is the whole backward pass."""
+        """The steps as a device saw them: from the first to the last of what was launched in one. The profiler's own
+        spans over the device leave out what other threads launched, which is the whole backward pass."""
         rows = np.flatnonzero(run >= 0)
         if not len(rows):
             return
@@ -156,8 +160,8 @@ class Kernels:
         recorder.events(tracks[which], np.full(len(first), op), start, end - start, step[first])
 
     def _around(self, span: int) -> tuple[int, int, int, int]:
-        """Of the span that a launch lies in: its path, the forward operator's path, the nearest shapes, and the operator that says
-        what is sent."""
+        """Of the span that a launch lies in: its path, the forward operator's path, the nearest shapes, and the
+        operator that says what is sent."""
         spans, shapes, before, sending = self.spans, -1, -1, -1
         path = int(spans.path[span])
         while span >= 0 and (shapes < 0 or before < 0):
@@ -178,15 +182,21 @@ class Kernels:
         category, launch, group, sent, moved, group_name = (*about, *known)[:6]
         shapes, causal = self.shapes[shape] if shape >= 0 else ((), False)
         return OpText(
-            name, category=category, scope=spans.scope(path) if before < 0 else spans.forward_scope(path, before),
-            source=spans.source(path) or (spans.source(before) if before > 0 else ""), caller=spans.caller(path),
-            shapes=moved or shapes, group=group or self.groups.get(group_name, ()),
-            wire_bytes=sent, launch=launch, causal=causal,
-        )  # fmt: skip
+            name,
+            category=category,
+            scope=spans.scope(path) if before < 0 else spans.forward_scope(path, before),
+            source=spans.source(path) or (spans.source(before) if before > 0 else ""),
+            caller=spans.caller(path),
+            shapes=moved or shapes,
+            group=group or self.groups.get(group_name, ()),
+            wire_bytes=sent,
+            launch=launch,
+            causal=causal,
+        )
 
     def _tracks(self, recorder: Recorder) -> np.ndarray:
-        """The track of each event: one for each stream; where a stream has kernels and copies, two. A stream on which nothing but
-        collectives run is `async`."""
+        """The track of each event: one for each stream; where a stream has kernels and copies, two. A stream on which
+        nothing but collectives run is `async`."""
         sends = np.array([bool(_COLLECTIVE.search(one)) for one in self.texts])[self.name]
         devices, device = np.unique(self.device, return_inverse=True)
         streams, stream = np.unique(self.stream, return_inverse=True)
@@ -202,7 +212,8 @@ class Kernels:
 
 
 def _record_marks(events: KinetoEvents, recorder: Recorder, devices: dict[int, int], stepped: set[int]) -> None:
-    """Annotations as they lie over the device's time; the profiler's own steps among them are steps, where no better are known."""
+    """Annotations as they lie over the device's time; the profiler's own steps among them are steps, where no better
+    are known."""
     tracks: dict[tuple[int, int, bool], int] = {}
     for device, stream, start, end, name in zip(*events.marks, strict=True):
         text = events.names.texts[name]

@@ -1,4 +1,5 @@
-"""What names say: kernels, operators of frameworks and XProf's categories; the knowledge itself is in `kernels.toml` and `operators.toml`.
+"""What names say: kernels, operators of frameworks and XProf's categories; the knowledge itself is in `kernels.toml`
+and `operators.toml`.
 
 >>> known_kernel("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)").kind
 'reduce_scatter'
@@ -166,7 +167,8 @@ def _named(word: str, text: str) -> bool:
 
 @lru_cache(maxsize=65536)
 def operator_kind(caller: str) -> str:
-    """The kind of what an operator of a framework does; `caller` may be a chain, of which the innermost known operator counts.
+    """The kind of what an operator of a framework does; `caller` may be a chain, of which the innermost known operator
+    counts.
 
     >>> (
     ...     operator_kind("autograd::engine::evaluate_function: MmBackward0/MmBackward0/aten::mm"),
@@ -190,9 +192,14 @@ def _collective(name: str) -> str:
     if not any(mark in name for mark in ("c10d", "nccl", "dist", "FSDP", "fsdp", "vllm::", "_c10d", "sglang")):
         return ""
     for word, kind in (
-        ("reducescatter", "reduce_scatter"), ("allgather", "all_gather"), ("allreduce", "all_reduce"), ("alltoall", "all_to_all"),
-        ("send", "permute"), ("recv", "permute"), ("broadcast", "all_gather"),
-    ):  # fmt: skip
+        ("reducescatter", "reduce_scatter"),
+        ("allgather", "all_gather"),
+        ("allreduce", "all_reduce"),
+        ("alltoall", "all_to_all"),
+        ("send", "permute"),
+        ("recv", "permute"),
+        ("broadcast", "all_gather"),
+    ):
         if word in squeezed:
             return kind
     return ""
@@ -209,8 +216,8 @@ _INNER = re.compile(r"\w+(?:_kernel(?:_cuda|_impl)?|Functor\w*|Ops?)\b")
 
 
 def short_name(name: str, most: int = 48) -> str:
-    """A kernel's name as short as a table or a sentence needs it: without namespaces and template arguments, but with the function that
-    is run where the kernel only hands it out.
+    """A kernel's name as short as a table or a sentence needs it: without namespaces and template arguments, but with
+    the function that is run where the kernel only hands it out.
 
     >>> short_name(
     ...     "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)>(int)",
@@ -234,7 +241,8 @@ def short_name(name: str, most: int = 48) -> str:
 
 @lru_cache(maxsize=65536)
 def dtype_of(name: str) -> str:
-    """The type of the numbers that a kernel multiplies, where its name says it; cuDNN writes f16 for both types of 16 bits."""
+    """The type of the numbers that a kernel multiplies, where its name says it; cuDNN writes f16 for both types of 16
+    bits."""
     if name.startswith("cudnn_generated"):
         return ""
     return next((dtype for pattern, dtype in _DTYPES if pattern.search(name[:_LONGEST])), "")

@@ -1,10 +1,11 @@
 """The part of the model that a kernel belongs to, told from what runs around it.
 
-A trace of kernels without scopes still shows a Transformer: attention kernels come back once a layer, and between two of them stand, in
-order, the output projection, the MLP's matmuls and the next layer's projections of Q, K and V; in the backward pass the same in
-reverse, each twice (gradients of inputs and of weights). So the stretch between two attention kernels is laid against a template of as
-many matmuls as most stretches have; what is left over in the odd one is the head, between the last layer and the end of the step. Norms go to the part that
-they feed, activations and casts to the matmul that they stand beside.
+A trace of kernels without scopes still shows a Transformer: attention kernels come back once a layer, and between two
+of them stand, in order, the output projection, the MLP's matmuls and the next layer's projections of Q, K and V; in the
+backward pass the same in reverse, each twice (gradients of inputs and of weights). So the stretch between two attention
+kernels is laid against a template of as many matmuls as most stretches have; what is left over in the odd one is the
+head, between the last layer and the end of the step. Norms go to the part that they feed, activations and casts to the
+matmul that they stand beside.
 """
 
 from bisect import bisect
@@ -71,7 +72,8 @@ def place_by_neighbours(sequence: Sequence[OpRole]) -> list[Placing] | None:
 
 
 def _unfused(sequence: Sequence[OpRole]) -> Sequence[OpRole]:
-    """Attention that is no kernel of its own: a softmax with the matmuls before and after it, two each in the backward pass."""
+    """Attention that is no kernel of its own: a softmax with the matmuls before and after it, two each in the backward
+    pass."""
     found = list(sequence)
     matmuls = [place for place, role in enumerate(sequence) if role.kind == "matmul"]
     for place, role in enumerate(sequence):
@@ -117,7 +119,8 @@ def _layer(sequence: Sequence[OpRole], marks: list[_Mark], anchors: list[int]) -
 
 
 def _split(sequence: Sequence[OpRole], places: list[int], start: int) -> LayerMatmuls | None:
-    """How the matmuls between two attentions divide, by activations and norms that stand between them, else by their number."""
+    """How the matmuls between two attentions divide, by activations and norms that stand between them, else by their
+    number."""
     if len(places) < 3:
         return None
     gaps = [sequence[a + 1 : b] for a, b in pairwise(places)]
@@ -131,7 +134,8 @@ def _split(sequence: Sequence[OpRole], places: list[int], start: int) -> LayerMa
         role.section in ("experts", "router") or role.kind == "grouped matmul" for role in sequence[start : places[-1]]
     )
     out = 1 + norms[0] if norms and norms[0] <= 2 and (not acts or norms[0] < acts[0]) else 1
-    # the first norm after the MLP's activation ends it: an MLP with a gate may have a matmul between the activation and the last one
+    # the first norm after the MLP's activation ends it: an MLP with a gate may have a matmul between the activation and
+    # the last one
     later = [number for number in norms if number >= max([out + 1, *(act + 1 for act in acts)])]
     if later:
         return LayerMatmuls(out, later[0] + 1 - out, len(places) - later[0] - 1, experts)
@@ -142,8 +146,8 @@ def _split(sequence: Sequence[OpRole], places: list[int], start: int) -> LayerMa
 
 
 def _ways(sequence: Sequence[OpRole], marks: list[_Mark], anchors: list[int]) -> list[str]:
-    """Each attention's way: forward, backward, or computed again. That is a forward right before its backward, and after something of the
-    backward pass: another layer's attention, or the loss."""
+    """Each attention's way: forward, backward, or computed again. That is a forward right before its backward, and
+    after something of the backward pass: another layer's attention, or the loss."""
     found: list[str] = []
     for at, number in enumerate(anchors):
         way = marks[number].attention
@@ -160,7 +164,8 @@ def _ways(sequence: Sequence[OpRole], marks: list[_Mark], anchors: list[int]) ->
 
 
 def _template(left: str, right: str, count: int, layer: LayerMatmuls) -> list[Placing]:
-    """Placings of the matmuls between two attentions: what follows the first, what precedes the second, and between them the head."""
+    """Placings of the matmuls between two attentions: what follows the first, what precedes the second, and between
+    them the head."""
     mlp = "experts" if layer.experts else "mlp"
     start: list[Placing] = []
     end: list[Placing] = []
@@ -192,7 +197,8 @@ def _mlp(section: str, phase: str, count: int) -> list[Placing]:
 
 
 def _middle(left: str, right: str, count: int) -> list[Placing]:
-    """What stands between two layers that do not follow each other: after a forward pass the head, forward and backward."""
+    """What stands between two layers that do not follow each other: after a forward pass the head, forward and
+    backward."""
     if left == "backward":  # joined projections may be apart here
         return [Placing("attention", "backward", "QKV")] * count
     if not left:

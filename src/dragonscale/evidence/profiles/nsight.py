@@ -1,11 +1,14 @@
-"""SQLite exports of Nsight Systems (`nsys export --type sqlite`): kernels, copies, the calls that launched them, and NVTX ranges.
+"""SQLite exports of Nsight Systems (`nsys export --type sqlite`): kernels, copies, the calls that launched them, and
+NVTX ranges.
 
-An export is a table for each kind of event. Versions differ in columns (and tables are only there where something was recorded), so each is read by
-what it has. Kernels and calls share a correlation within a process; an NVTX range lies on a thread as an operator of PyTorch does, and the
-ranges around a launch are the kernel's scope. Two writers of ranges are understood further: PyTorch's `emit_nvtx`, whose ranges are operators with
-sequence numbers, and XLA, whose ranges name the instruction. Ranges that count (`step 12`, `iteration 3`) are steps.
+An export is a table for each kind of event. Versions differ in columns (and tables are only there where something was
+recorded), so each is read by what it has. Kernels and calls share a correlation within a process; an NVTX range lies on
+a thread as an operator of PyTorch does, and the ranges around a launch are the kernel's scope. Two writers of ranges
+are understood further: PyTorch's `emit_nvtx`, whose ranges are operators with sequence numbers, and XLA, whose ranges
+name the instruction. Ranges that count (`step 12`, `iteration 3`) are steps.
 
-The file is opened for reading only and taken as it stands (`immutable`): nothing beside it is looked at or written. Rows stream through a cursor.
+The file is opened for reading only and taken as it stands (`immutable`): nothing beside it is looked at or written.
+Rows stream through a cursor.
 """
 
 import re
@@ -81,7 +84,8 @@ class _Export:
         """All of it."""
         if not any(self.tables.get(one) for one in (_KERNEL, _MEMCPY, _GRAPH)):
             raise InputError(
-                f"{shorten(str(self.path))} is an SQLite file without kernels of a GPU; give an export of Nsight Systems "
+                f"{shorten(str(self.path))} is an SQLite file without kernels of a GPU; give an export of Nsight "
+                "Systems "
                 "(nsys export --type sqlite) of a run recorded with --trace=cuda."
             )
         self._name_everything()
@@ -288,7 +292,8 @@ class _Export:
     def _say(self, recorder: Recorder) -> None:
         if self.graphs:
             recorder.notes.append(
-                f"{self.graphs:,} launches of CUDA graphs were recorded as a whole; --cuda-graph-trace=node records their kernels."
+                f"{self.graphs:,} launches of CUDA graphs were recorded as a whole; --cuda-graph-trace=node "
+                "records their kernels."
             )
         if self.odd:
             recorder.notes.append(f"{self.odd:,} rows without times that can be read were left out.")

@@ -21,7 +21,8 @@ def read_recording(path: str, listener: Listener) -> "Recording":
     head = first_bytes(found)
     if not head.strip():
         raise InputError(
-            f"{shorten(path)} is empty; give a profile: xplane.pb, trace.json(.gz), an Nsight SQLite export or HLO text."
+            f"{shorten(path)} is empty; give a profile: xplane.pb, trace.json(.gz), an Nsight SQLite export or "
+            "HLO text."
         )
     if head.startswith(_SQLITE):
         from dragonscale.evidence.profiles.nsight import read
@@ -33,7 +34,8 @@ def read_recording(path: str, listener: Listener) -> "Recording":
         from dragonscale.evidence.profiles.xplane import read
     else:
         raise InputError(
-            f"{shorten(path)} is not a profile this reader knows; it reads XProf's xplane.pb, Chrome traces of JAX and PyTorch "
+            f"{shorten(path)} is not a profile this reader knows; it reads XProf's xplane.pb, Chrome traces of "
+            "JAX and PyTorch "
             "(trace.json, also gzipped), SQLite exports of Nsight Systems and XLA's HLO text."
         )
     return read(found, listener)
@@ -57,7 +59,8 @@ def newest(path: Path, listener: Listener | None = None) -> Path:
 
 
 def hlo_files(folder: Path) -> list[Path]:
-    """The programs below a folder that XLA dumped to: compiled ones where there are any; not the reports that lie beside them."""
+    """The programs below a folder that XLA dumped to: compiled ones where there are any; not the reports that lie
+    beside them."""
     for pattern in ("*after_optimizations.txt", "*optimizations.txt", "*.hlo", "*.hlo.txt"):
         if found := sorted((*folder.rglob(pattern), *folder.rglob(f"{pattern}.gz"))):
             return found
@@ -70,7 +73,8 @@ def _tell_others(listener: Listener | None, found: list[Path], taken: str) -> No
 
 
 def opened(path: Path) -> BinaryIO:
-    """The file's bytes, unpacked on the way where it is gzipped; errors of packing come as `InputError` from `first_bytes`."""
+    """The file's bytes, unpacked on the way where it is gzipped; errors of packing come as `InputError` from
+    `first_bytes`."""
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
     return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")

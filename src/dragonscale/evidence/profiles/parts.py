@@ -1,8 +1,9 @@
 """Where a step goes on one device: compute, exposed communication, exposed copies, idle; and what each op has of it.
 
-At any moment of a step a device computes; or it does not, and something travels; or only copies run; or nothing does. So the four parts
-add up to the step. Ops that run at the same moment on several streams or threads share it, so that ops add up to their part as well.
-What travels while the device computes is overlapped: it is told, and costs the step nothing.
+At any moment of a step a device computes; or it does not, and something travels; or only copies run; or nothing does.
+So the four parts add up to the step. Ops that run at the same moment on several streams or threads share it, so that
+ops add up to their part as well. What travels while the device computes is overlapped: it is told, and costs the step
+nothing.
 """
 
 from dataclasses import dataclass
@@ -23,8 +24,9 @@ _COPYING = ("memcpy", "memset")
 
 @dataclass(frozen=True)
 class DeviceWork:
-    """One device's pieces of work, the class of each, and what each has of the steps, in ns: `seconds` as it ran (shared where several
-    compute at once), `exposed` as the step waits for it. `spans` is when each class ran, and when any did."""
+    """One device's pieces of work, the class of each, and what each has of the steps, in ns: `seconds` as it ran
+    (shared where several compute at once), `exposed` as the step waits for it. `spans` is when each class ran, and when
+    any did."""
 
     device: int
     pieces: Pieces
@@ -60,9 +62,12 @@ def device_work(recording: Recording, device: int, roles: list[OpRole], windows:
     measured = [measure(each, windows) for each in (spans[0], spans[1], moving, busy)]
     computing, travelling, moved, any_of = measured
     parts = {
-        "compute": computing, "communication": moved - computing, "copies": any_of - moved,
-        "idle": float(np.sum(windows[:, 1] - windows[:, 0])) - any_of, "overlapped": computing + travelling - moved,
-    }  # fmt: skip
+        "compute": computing,
+        "communication": moved - computing,
+        "copies": any_of - moved,
+        "idle": float(np.sum(windows[:, 1] - windows[:, 0])) - any_of,
+        "overlapped": computing + travelling - moved,
+    }
     named = {"compute": spans[0], "communication": spans[1], "copies": spans[2], "busy": busy}
     return DeviceWork(device, pieces, classes, seconds, exposed, named, windows, parts)
 

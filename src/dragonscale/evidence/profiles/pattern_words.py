@@ -1,7 +1,8 @@
 """Words without which a pattern cannot match, so that most patterns need not be tried.
 
-To look for a plain word is a hundred times faster than to try a pattern of many alternatives that ignores case. Words are taken in lower case
-and are looked for in a name in lower case: more names pass than match, and none that matches is lost.
+To look for a plain word is a hundred times faster than to try a pattern of many alternatives that ignores case. Words
+are taken in lower case and are looked for in a name in lower case: more names pass than match, and none that matches is
+lost.
 
 >>> needed(r"(?i)^nvjet|_nvjet_|sdpa\\w*_(bprop|bwd)"), needed(r"(silu|gelu)\\w*"), needed(r"a?b*c|xyz")
 (('nvjet', '_nvjet_', 'sdpa'), ('silu', 'gelu'), None)

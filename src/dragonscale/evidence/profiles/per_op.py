@@ -21,8 +21,8 @@ LAUNCH = 6e-6
 
 @dataclass(frozen=True)
 class OpTotals:
-    """Columns over the ops of a recording: seconds and times of a step; `works` are times that count for FLOPs and bytes, where the
-    start and the end of one transfer are events of their own."""
+    """Columns over the ops of a recording: seconds and times of a step; `works` are times that count for FLOPs and
+    bytes, where the start and the end of one transfer are events of their own."""
 
     seconds: np.ndarray
     exposed: np.ndarray
@@ -61,8 +61,9 @@ def causal_ops(recording: Recording) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class ChipRoof:
-    """What a chip does at best: FLOP/s by dtype and bytes of HBM a second. `causal` are the numbers of attention ops that are known to skip
-    the half of their scores that a causal mask hides: FLOPs are told in full, as XLA counts them, and half of them bound the op."""
+    """What a chip does at best: FLOP/s by dtype and bytes of HBM a second. `causal` are the numbers of attention ops
+    that are known to skip the half of their scores that a causal mask hides: FLOPs are told in full, as XLA counts
+    them, and half of them bound the op."""
 
     chip: "Chip | None"
     causal: frozenset[int] = frozenset()

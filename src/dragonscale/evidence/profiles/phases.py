@@ -1,7 +1,8 @@
 """When in a step an op runs: forward, recompute, backward, update; prefill, decode or sampling of an engine.
 
-JAX writes its transformations into the names of ops: `jvp(...)` is the forward pass of what is differentiated, `transpose(jvp(...))` the backward pass,
-`rematted_computation` inside it what is computed again. PyTorch's autograd engine stands in the chain of operators around a backward kernel.
+JAX writes its transformations into the names of ops: `jvp(...)` is the forward pass of what is differentiated,
+`transpose(jvp(...))` the backward pass, `rematted_computation` inside it what is computed again. PyTorch's autograd
+engine stands in the chain of operators around a backward kernel.
 
 >>> (
 ...     phase_of_scope("jit(step)/jvp(Model)/layers/mlp/dot_general"),

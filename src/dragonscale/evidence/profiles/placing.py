@@ -1,4 +1,5 @@
-"""Events placed by their neighbours: on each stream where the ops themselves leave much of the time without a part of the model."""
+"""Events placed by their neighbours: on each stream where the ops themselves leave much of the time without a part of
+the model."""
 
 from collections import Counter
 
@@ -14,7 +15,8 @@ _VAGUE = 0.05
 _MOSTLY = 0.8
 """The part of equal matmuls that has to agree on their place, for the others to follow."""
 _MOST = 600_000
-"""Events of a stream whose neighbours are looked at, one by one; later ones take what most of their op's events have."""
+"""Events of a stream whose neighbours are looked at, one by one; later ones take what most of their op's events have.
+Events of a stream whose neighbours are looked at, one by one; later ones take what most of their op's events have."""
 
 
 def place_events(recording: Recording, roles: list[OpRole]) -> dict[int, Placing] | None:
@@ -43,7 +45,8 @@ def place_events(recording: Recording, roles: list[OpRole]) -> dict[int, Placing
 
 
 def _agree_by_shapes(recording: Recording, roles: list[OpRole], placings: dict[int, Placing]) -> None:
-    """Matmuls of the same sizes are of the same part: the few that a compiler moved elsewhere in the order follow the many."""
+    """Matmuls of the same sizes are of the same part: the few that a compiler moved elsewhere in the order follow the
+    many."""
     groups: dict[int, list[int]] = {}
     for event in placings:
         op = int(recording.events.op[event])
@@ -67,7 +70,8 @@ def _is_settled(role: OpRole) -> bool:
 
 
 def _beside(recording: Recording, roles: list[OpRole], placings: dict[int, Placing]) -> dict[int, Placing]:
-    """Collectives on streams of their own, where nothing is trained: each belongs to what ran last before it on the device."""
+    """Collectives on streams of their own, where nothing is trained: each belongs to what ran last before it on the
+    device."""
     events, found = recording.events, dict[int, Placing]()
     if any(role.phase == "backward" for role in roles):
         return found

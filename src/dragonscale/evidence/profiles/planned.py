@@ -18,7 +18,8 @@ from dragonscale.training.stack import load_stack
 
 @dataclass(frozen=True)
 class ExpectedStep:
-    """What a plan says of a step on one chip. `model_flops` are those that an MFU counts, of one chip; `software` is the stack or engine."""
+    """What a plan says of a step on one chip. `model_flops` are those that an MFU counts, of one chip; `software` is
+    the stack or engine."""
 
     request: Request
     ledger: Ledger

@@ -13,7 +13,8 @@ _NAMED = re.compile(r"(.*)\((\d+)\)")
 
 
 class Programs(Mapping[str, Module]):
-    """Programs by name (`jit_f`), and by name and number (`jit_f(12)`) where several have one name; the longer form is always found.
+    """Programs by name (`jit_f`), and by name and number (`jit_f(12)`) where several have one name; the longer form is
+    always found.
 
     A program becomes a `Module` when it is looked up.
     """

@@ -1,9 +1,10 @@
-"""Protocol buffers' wire format, as far as profiles need it: fields walked in place, nothing copied before it is wanted.
+"""Protocol buffers' wire format, as far as profiles need it: fields walked in place, nothing copied before it is
+wanted.
 
-A message is a row of fields; each begins with a varint of its number and its wire type, and says how long it is. So a reader finds
-what it wants and steps over the rest at the cost of one varint, which is how a file of hundreds of megabytes is read in the memory of its
-largest table. Nothing here trusts the bytes: a length beyond its message, a varint of more than ten bytes or a wire type that nobody
-writes is a `Broken`, which the readers turn into one sentence.
+A message is a row of fields; each begins with a varint of its number and its wire type, and says how long it is. So a
+reader finds what it wants and steps over the rest at the cost of one varint, which is how a file of hundreds of
+megabytes is read in the memory of its largest table. Nothing here trusts the bytes: a length beyond its message, a
+varint of more than ten bytes or a wire type that nobody writes is a `Broken`, which the readers turn into one sentence.
 
 >>> message = bytes([0x08, 0x96, 0x01, 0x12, 0x02, 0x68, 0x69])
 >>> [
@@ -48,7 +49,8 @@ def varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
 
 
 def fields(data: Buffer, at: int, end: int) -> Iterator[tuple[int, int, "int | Span"]]:
-    """Number, wire type and value of each field between two positions; a piece's value is where it lies, the others' are numbers."""
+    """Number, wire type and value of each field between two positions; a piece's value is where it lies, the others'
+    are numbers."""
     while at < end:
         tag = data[at]
         at += 1

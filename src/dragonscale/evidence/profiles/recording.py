@@ -1,7 +1,7 @@
 """A profile as every reader hands it on: devices, tracks, what ran on them and when.
 
-An op is described once (`OpText`) however often it ran; its events are columns of numbers, so that a file of millions of events
-stays small. Times are nanoseconds from the first event of the recording.
+An op is described once (`OpText`) however often it ran; its events are columns of numbers, so that a file of millions
+of events stays small. Times are nanoseconds from the first event of the recording.
 
 >>> record = Recorder("a trace")
 >>> gpu = record.device("NVIDIA H200", "gpu")
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from dragonscale.evidence.xla.hlo_text import Module
 
 TrackKind = Literal["ops", "async", "copies", "modules", "steps", "scopes", "host"]
-"""`ops`: kernels, one after the other (a TPU core's ops, a CUDA stream); `async`: transfers that run beside them (a TPU's asynchronous ops,
-a stream that only communicates); `copies`: memory copies and sets; `modules`: whole programs; `steps`: the profiler's own steps;
-`scopes`: names that a user or framework laid over stretches of device time; `host`: a thread of the host."""
+"""`ops`: kernels, one after the other (a TPU core's ops, a CUDA stream); `async`: transfers that run beside them (a
+TPU's asynchronous ops, a stream that only communicates); `copies`: memory copies and sets; `modules`: whole programs;
+`steps`: the profiler's own steps; `scopes`: names that a user or framework laid over stretches of device time; `host`:
+a thread of the host."""
 MOST_EVENTS = 8_000_000
 """Events kept of one recording; what comes after is counted, and said."""
 
@@ -48,13 +49,15 @@ class OpText(msgspec.Struct, frozen=True):
     category: str = ""
     """The profiler's own word for its kind (`convolution fusion`, `gpu_memset`, `cpu_op`)."""
     scope: str = ""
-    """Where in the user's program it comes from: JAX's `op_name`, PyTorch's modules, NVTX ranges; outermost first, joined by `/`."""
+    """Where in the user's program it comes from: JAX's `op_name`, PyTorch's modules, NVTX ranges; outermost first,
+    joined by `/`."""
     source: str = ""
     """File and line."""
     module: str = ""
     """The program it belongs to (`jit_train_step`)."""
     caller: str = ""
-    """The operator of the framework that launched it (`aten::mm`, `autograd::engine::…: MmBackward0`), outermost first, joined by `/`."""
+    """The operator of the framework that launched it (`aten::mm`, `autograd::engine::…: MmBackward0`), outermost first,
+    joined by `/`."""
     shapes: tuple[str, ...] = ()
     """Shapes of its operands in HLO's words (`bf16[8,128]`), where the profile has them apart from `text`."""
     flops: float | None = None
@@ -68,7 +71,8 @@ class OpText(msgspec.Struct, frozen=True):
     launch: str = ""
     """What is known of the launch: grid, block, registers, shared memory."""
     hbm_bytes: float | None = None
-    """Those of `bytes` that the profiler says went to or came from the device's main memory; the rest stayed on the chip."""
+    """Those of `bytes` that the profiler says went to or came from the device's main memory; the rest stayed on the
+    chip."""
     causal: bool = False
     """Whether the profile says that an attention's mask is causal."""
 
@@ -102,8 +106,9 @@ class MemorySample(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Events:
-    """Columns of equal length, sorted by start. `launched` is when the host asked for it, -1 where that is not known; `run` is the number of
-    the step or launch of a program that the profiler says it belongs to, -1 where it does not."""
+    """Columns of equal length, sorted by start. `launched` is when the host asked for it, -1 where that is not known;
+    `run` is the number of the step or launch of a program that the profiler says it belongs to, -1 where it does not.
+    """
 
     start: np.ndarray
     duration: np.ndarray
@@ -124,7 +129,8 @@ class Events:
 
 @dataclass(frozen=True)
 class Recording:
-    """A profile. `programs` are the compiled modules by name, where the file holds them. `dropped` are events beyond `MOST_EVENTS`."""
+    """A profile. `programs` are the compiled modules by name, where the file holds them. `dropped` are events beyond
+    `MOST_EVENTS`."""
 
     source: str
     devices: tuple[DeviceText, ...]
@@ -255,7 +261,8 @@ class Recorder:
         some = kept[columns[3]]
         self.memory = [each for each in self.memory if each.device < MOST_DEVICES]
         self.notes.append(
-            f"The recording has {len(self.devices):,} devices and {len(self.tracks):,} tracks: {int(np.sum(~some)):,} events beyond the first "
+            f"The recording has {len(self.devices):,} devices and {len(self.tracks):,} tracks: "
+            f"{int(np.sum(~some)):,} events beyond the first "
             f"{MOST_DEVICES:,} devices or {MOST_TRACKS:,} tracks are left out."
         )
         return [each[some] for each in columns]
@@ -275,6 +282,14 @@ class Recorder:
             msgspec.structs.replace(each, at=each.at - zero) for each in sorted(self.memory, key=lambda one: one.at)
         )
         return Recording(
-            self.source, tuple(self.devices[:MOST_DEVICES]), tuple(self.tracks[:MOST_TRACKS]), tuple(self.ops), events, samples, self.programs, tuple(self.notes),
-            self.dropped, self.software,
-        )  # fmt: skip
+            self.source,
+            tuple(self.devices[:MOST_DEVICES]),
+            tuple(self.tracks[:MOST_TRACKS]),
+            tuple(self.ops),
+            events,
+            samples,
+            self.programs,
+            tuple(self.notes),
+            self.dropped,
+            self.software,
+        )

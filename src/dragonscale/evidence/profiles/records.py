@@ -1,14 +1,16 @@
-"""What a profile says, as records: the step and its parts, groups and ops against their rooflines, communication, gaps, waste, memory.
+"""What a profile says, as records: the step and its parts, groups and ops against their rooflines, communication, gaps,
+waste, memory.
 
-Seconds, FLOPs and bytes are those of one step on one device (the mean over the steps that were kept, on the device that is told about)
-unless a field says otherwise. What is not known is None, never zero.
+Seconds, FLOPs and bytes are those of one step on one device (the mean over the steps that were kept, on the device that
+is told about) unless a field says otherwise. What is not known is None, never zero.
 """
 
 import msgspec
 
 
 class RecordedStep(msgspec.Struct, frozen=True):
-    """One step: when it began in the recording, how long it took, and whether it was kept (the first and the last may be cut off)."""
+    """One step: when it began in the recording, how long it took, and whether it was kept (the first and the last may
+    be cut off)."""
 
     number: int
     start_s: float
@@ -18,8 +20,8 @@ class RecordedStep(msgspec.Struct, frozen=True):
 
 
 class StepsFound(msgspec.Struct, frozen=True):
-    """The steps of a recording and how they were found. `spread` is (slowest - fastest) / median of those kept; `between_s` is the median
-    time from the end of one step to the start of the next, and `between` what ran there."""
+    """The steps of a recording and how they were found. `spread` is (slowest - fastest) / median of those kept;
+    `between_s` is the median time from the end of one step to the start of the next, and `between` what ran there."""
 
     found_by: str
     count: int
@@ -36,7 +38,8 @@ class StepsFound(msgspec.Struct, frozen=True):
 
 
 class TimePart(msgspec.Struct, frozen=True):
-    """A part of the step: `compute`, `exposed communication`, `exposed copies` or `idle`. The parts add up to the step."""
+    """A part of the step: `compute`, `exposed communication`, `exposed copies` or `idle`. The parts add up to the step.
+    A part of the step: `compute`, `exposed communication`, `exposed copies` or `idle`. The parts add up to the step."""
 
     name: str
     seconds: float
@@ -57,10 +60,12 @@ class DeviceTime(msgspec.Struct, frozen=True):
 
 
 class WorkGroup(msgspec.Struct, frozen=True):
-    """The ops of one section, phase and kind. `seconds` is their own time (without what is nested in them); `exposed_s` the part of it during
-    which nothing else of higher rank ran: of communication, what the step waits for, and `share` is that part of the step. Transfers beside each
-    other count once in `seconds`, and as those of several groups overlap, only `exposed_s` adds up to a step. `flops` are those computed: half of
-    attention's where its mask is known to be causal. `fraction` is `bound_s` over `seconds`: the achieved part of its own roofline. `bound_by` is compute, memory, network or launch, empty where nothing is known."""
+    """The ops of one section, phase and kind. `seconds` is their own time (without what is nested in them); `exposed_s`
+    the part of it during which nothing else of higher rank ran: of communication, what the step waits for, and `share`
+    is that part of the step. Transfers beside each other count once in `seconds`, and as those of several groups
+    overlap, only `exposed_s` adds up to a step. `flops` are those computed: half of attention's where its mask is known
+    to be causal. `fraction` is `bound_s` over `seconds`: the achieved part of its own roofline. `bound_by` is compute,
+    memory, network or launch, empty where nothing is known."""
 
     section: str
     phase: str
@@ -107,8 +112,9 @@ class WorkOp(msgspec.Struct, frozen=True):
 
 
 class MoveLine(msgspec.Struct, frozen=True):
-    """Collectives of one kind over one set of mesh axes (or over groups of one form, where no plan says the axes): seconds in flight, exposed
-    and overlapped; `bus_bytes_per_s` is what each chip sent a second, `wire_bytes_per_s` what its wires give."""
+    """Collectives of one kind over one set of mesh axes (or over groups of one form, where no plan says the axes):
+    seconds in flight, exposed and overlapped; `bus_bytes_per_s` is what each chip sent a second, `wire_bytes_per_s`
+    what its wires give."""
 
     kind: str
     over: str
@@ -125,7 +131,8 @@ class MoveLine(msgspec.Struct, frozen=True):
 
 
 class GapLine(msgspec.Struct, frozen=True):
-    """Idle time of one cause: launch-bound, host stall, waiting for other devices, copies, between kernels, or not known."""
+    """Idle time of one cause: launch-bound, host stall, waiting for other devices, copies, between kernels, or not
+    known."""
 
     cause: str
     seconds: float
@@ -180,7 +187,8 @@ class Saving(msgspec.Struct, frozen=True):
 
 
 class ProfileReading(msgspec.Struct, frozen=True):
-    """A whole profile, read. `static` is true where nothing was timed (an HLO dump): all seconds are then bounds at datasheet rates."""
+    """A whole profile, read. `static` is true where nothing was timed (an HLO dump): all seconds are then bounds at
+    datasheet rates."""
 
     source: str
     software: str

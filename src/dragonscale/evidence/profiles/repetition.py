@@ -1,9 +1,9 @@
 """Steps where nobody said them: ops that come back at even distances on the busiest track.
 
-In a loop over steps, ops of a layer come back many times a step; the embedding, the head, the loss, the optimizer or the choice of the next
-token come back once. So the rarest op that comes back evenly, all through the recording, marks the steps. In a single forward pass the
-rarest such ops are those of a layer: then ops that are in no such stretch (the embedding before, the head after) give it away, and there is
-one step.
+In a loop over steps, ops of a layer come back many times a step; the embedding, the head, the loss, the optimizer or
+the choice of the next token come back once. So the rarest op that comes back evenly, all through the recording, marks
+the steps. In a single forward pass the rarest such ops are those of a layer: then ops that are in no such stretch (the
+embedding before, the head after) give it away, and there is one step.
 """
 
 import numpy as np
@@ -24,7 +24,8 @@ def repeated_starts(recording: Recording, device: int, sections: list[str]) -> n
     place = _busiest(recording, device)
     if len(place) < 2 * _FEWEST:
         return np.zeros(0, np.int64)
-    # An op that serves several parts stands in the list once for each, and not alike in each step: here it is one again.
+    # An op that serves several parts stands in the list once for each, and not alike in each step: here it is one
+    # again.
     first: dict[OpText, int] = {}
     same = np.array([first.setdefault(op, number) for number, op in enumerate(recording.ops)])
     ops, start, end = same[recording.events.op[place]], recording.events.start[place], recording.events.end[place]
@@ -44,7 +45,8 @@ def repeated_starts(recording: Recording, device: int, sections: list[str]) -> n
     where = np.flatnonzero(ops == marks[0])
     gap = start - np.concatenate([[start[0]], np.maximum.accumulate(end)[:-1]])
     gap[0] = gap.max()  # before the first op there was nothing
-    # a step begins after the longest wait of the device within the stretch; of waits that are about as long, with the embedding
+    # a step begins after the longest wait of the device within the stretch; of waits that are about as long, with the
+    # embedding
     offsets = np.arange(int(np.diff(where).min()))
     waits = np.median(gap[where[:-1, None] + offsets], axis=0)
     long = np.flatnonzero(waits >= 0.5 * waits.max())
@@ -106,13 +108,15 @@ def _twice(ops: np.ndarray) -> int:
 
 
 def _in_graphs(ops: np.ndarray, marks: list[int], launched: np.ndarray) -> bool:
-    """Whether several stretches were launched at once, as one graph: they are layers then, and a launch is a step or part of one."""
+    """Whether several stretches were launched at once, as one graph: they are layers then, and a launch is a step or
+    part of one."""
     when = launched[ops == marks[0]]
     return bool((when >= 0).all()) and len(np.unique(when)) <= len(when) / 2
 
 
 def graph_starts(ops: np.ndarray, start: np.ndarray, end: np.ndarray, launched: np.ndarray) -> np.ndarray:
-    """Starts of the launches that ran the same ops as others, and the end of the last; nothing where no launch came back."""
+    """Starts of the launches that ran the same ops as others, and the end of the last; nothing where no launch came
+    back."""
     alike: dict[tuple[int, ...], list[int]] = {}
     order = np.argsort(launched, kind="stable")
     order = order[launched[order] >= 0]
@@ -126,8 +130,9 @@ def graph_starts(ops: np.ndarray, start: np.ndarray, end: np.ndarray, launched: 
 
 
 def _layers(ops: np.ndarray, marks: list[int], ends: np.ndarray) -> bool:
-    """Whether what repeats are layers of one pass and not steps: the ends of the model (`ends` says which events are of them) are not in
-    most stretches; where no end is known, whether there are ops before or after that are in no stretch."""
+    """Whether what repeats are layers of one pass and not steps: the ends of the model (`ends` says which events are of
+    them) are not in most stretches; where no end is known, whether there are ops before or after that are in no
+    stretch."""
     where = np.flatnonzero(ops == marks[0])
     if ends.any():
         before = np.concatenate([[0], np.cumsum(ends)])

@@ -1,8 +1,10 @@
-"""Whether a plan is of what was recorded: another model, batch, length or number of devices makes every line beside it wrong.
+"""Whether a plan is of what was recorded: another model, batch, length or number of devices makes every line beside it
+wrong.
 
-FLOPs of matmuls with dense weights are the measure. They do not depend on how well a program runs; recomputing changes them by a third at most,
-and then not forward and backward alike. Experts are left out: compilers may multiply with all of them, which is a finding and no other model.
-Sizes read off the shapes say what differs; by themselves they are no proof, as a size may be read wrongly.
+FLOPs of matmuls with dense weights are the measure. They do not depend on how well a program runs; recomputing changes
+them by a third at most, and then not forward and backward alike. Experts are left out: compilers may multiply with all
+of them, which is a finding and no other model. Sizes read off the shapes say what differs; by themselves they are no
+proof, as a size may be read wrongly.
 """
 
 from collections import defaultdict
@@ -43,7 +45,10 @@ def _phases(planned: ExpectedStep, reading: ProfileReading) -> list[str]:
     program = planned.request.program
     if program != "train" and trained > 0.2:
         return [
-            f"The plan is not of what was recorded: it is of {program}, and {trained:.0%} of the profile is a backward pass and updates."
+            (
+                f"The plan is not of what was recorded: it is of {program}, and {trained:.0%} of the profile is a "
+                "backward pass and updates."
+            )
         ]
     if program == "train" and named > 0.8 and not trained and not reading.static:
         return ["The plan is not of what was recorded: it trains, and the profile has no backward pass."]
@@ -51,7 +56,8 @@ def _phases(planned: ExpectedStep, reading: ProfileReading) -> list[str]:
 
 
 def _devices(planned: ExpectedStep, reading: ProfileReading) -> list[str]:
-    """More devices than planned; or fewer, and nothing that they would send each other (else it may be one process of many)."""
+    """More devices than planned; or fewer, and nothing that they would send each other (else it may be one process of
+    many)."""
     chips = planned.piece.chips
     sends = any(line.kind in COLLECTIVES and line.total("wire_bytes") for line in planned.lines)
     sent = any(move.kind in COLLECTIVES for move in reading.communication)
@@ -61,7 +67,10 @@ def _devices(planned: ExpectedStep, reading: ProfileReading) -> list[str]:
         ]
     if reading.devices < chips and sends and not sent:
         return [
-            f"The plan is not of what was recorded: it is of {chips} devices, and the profile of {reading.devices} that sent nothing to others."
+            (
+                f"The plan is not of what was recorded: it is of {chips} devices, and the profile of "
+                f"{reading.devices} that sent nothing to others."
+            )
         ]
     return []
 
@@ -109,7 +118,8 @@ def _dense(planned: ExpectedStep, measured: Flops, meant: Flops, sizes: dict[str
         return [f"these are {layers:,.0f} layers, the plan's {model.n_layers:,.0f}"]
     rest = f" (its matmuls see {sizes['tokens']:,.0f} tokens at once)" if "tokens" in sizes else ""
     return [
-        f"its matmuls have {_times(ratio)} the plan's FLOPs{rest}; the plan is of {planned.request.batch:,} sequences of "
+        f"its matmuls have {_times(ratio)} the plan's FLOPs{rest}; the plan is of {planned.request.batch:,} "
+        "sequences of "
         f"{planned.request.sequence:,} tokens of {planned.request.model}"
     ]
 

@@ -1,8 +1,9 @@
 """What to change, in seconds of a step, largest first.
 
-Each line says what could be saved at most and why. With a plan the yardstick is its expectation; without one it is what good kernels reach
-on the chip (`expected.py`). Idle time, exposed transfers and copies are savings by themselves, as nothing is computed in them. Lines are
-apart from each other as far as they can be: copies are not counted again with their group, nor where the plan's lines have them.
+Each line says what could be saved at most and why. With a plan the yardstick is its expectation; without one it is what
+good kernels reach on the chip (`expected.py`). Idle time, exposed transfers and copies are savings by themselves, as
+nothing is computed in them. Lines are apart from each other as far as they can be: copies are not counted again with
+their group, nor where the plan's lines have them.
 """
 
 import re
@@ -27,15 +28,30 @@ _GOOD = 0.9
 """The part of a good kernel's rate above which there is nothing to say."""
 
 _ADVICE = {
-    LAUNCH: ("the host issues kernels more slowly than the device runs them", "capture the step in a graph (CUDA graphs, torch.compile, jit), fuse small ops, or make the batch larger"),
-    STALL: ("the host had stopped issuing", "take the synchronisation, the data loading or the copy to the host out of the step"),
-    QUEUED: ("kernels were launched and waited", "look for dependencies between streams, and for other devices that are late"),
+    LAUNCH: (
+        "the host issues kernels more slowly than the device runs them",
+        "capture the step in a graph (CUDA graphs, torch.compile, jit), fuse small ops, or make the batch larger",
+    ),
+    STALL: (
+        "the host had stopped issuing",
+        "take the synchronisation, the data loading or the copy to the host out of the step",
+    ),
+    QUEUED: (
+        "kernels were launched and waited",
+        "look for dependencies between streams, and for other devices that are late",
+    ),
     BETWEEN: ("a few microseconds before each kernel", "fuse small kernels, or replay them as one graph"),
     INSIDE: ("the program itself waits", "look at transfers that start late, and at loops over small bodies"),
-    HOST: ("nothing was launched", "launch the next step before the last one is over, and keep the input ready on the device"),
-    COMPILED: ("no op ran", "threads wait for each other or for the machine: leave it nothing else to do, or make ops larger"),
+    HOST: (
+        "nothing was launched",
+        "launch the next step before the last one is over, and keep the input ready on the device",
+    ),
+    COMPILED: (
+        "no op ran",
+        "threads wait for each other or for the machine: leave it nothing else to do, or make ops larger",
+    ),
     OVERHEAD: ("nothing was computed", "compile the step (jit, torch.compile), or make its ops larger"),
-}  # fmt: skip
+}
 
 
 def find_savings(
@@ -67,19 +83,37 @@ def find_savings(
 
 
 _HOST_ADVICE = (
-    (r"(?i)synchroni[sz]e|block_until|local_scalar_dense|::item|await|copy_to_host|memcpydtoh", "the host waited for the device: read results back less often, or a step later"),
-    (r"(?i)dataload|dataset|tokeni|next_batch|infeed|read_?file|__next__|prefetch", "the input was not ready: load it in other processes, some steps ahead"),
-    (r"(?i)compil(e|ing)\b|inductor|xla::.*compile|autotun|triton\.jit|backend_compile", "something was compiled: record after the first steps, and keep shapes the same"),
-    (r"(?i)malloc|allocat|garbage|gc\.collect|cudafree", "memory was allocated or freed: let the allocator keep it, and free nothing in the step"),
-    (r"(?i)execut|dispatch|command_buffer|pjrt|pjit|launch|compiled region|graph", "the runtime was starting the program: let the next step be launched while this one runs, or make steps longer"),
-)  # fmt: skip
+    (
+        r"(?i)synchroni[sz]e|block_until|local_scalar_dense|::item|await|copy_to_host|memcpydtoh",
+        "the host waited for the device: read results back less often, or a step later",
+    ),
+    (
+        r"(?i)dataload|dataset|tokeni|next_batch|infeed|read_?file|__next__|prefetch",
+        "the input was not ready: load it in other processes, some steps ahead",
+    ),
+    (
+        r"(?i)compil(e|ing)\b|inductor|xla::.*compile|autotun|triton\.jit|backend_compile",
+        "something was compiled: record after the first steps, and keep shapes the same",
+    ),
+    (
+        r"(?i)malloc|allocat|garbage|gc\.collect|cudafree",
+        "memory was allocated or freed: let the allocator keep it, and free nothing in the step",
+    ),
+    (
+        r"(?i)execut|dispatch|command_buffer|pjrt|pjit|launch|compiled region|graph",
+        "the runtime was starting the program: let the next step be launched while this one runs, or make steps longer",
+    ),
+)
 """What is to be done where the host's events have such names, the first that fits."""
 
 
 def _gap(gap: GapLine) -> Saving:
     why, do = _ADVICE[gap.cause]
     if gap.cause == LAUNCH and any("ompiled" in name for name in gap.what):
-        do = "the step is compiled already: replay it as a CUDA graph (torch.compile's mode reduce-overhead), or make the batch larger"
+        do = (
+            "the step is compiled already: replay it as a CUDA graph (torch.compile's mode reduce-overhead), or make "
+            "the batch larger"
+        )
     if gap.cause in (STALL, HOST):
         do = next(
             (text for pattern, text in _HOST_ADVICE if any(re.search(pattern, name) for name in gap.what[:2])), do
@@ -89,7 +123,10 @@ def _gap(gap: GapLine) -> Saving:
 
 
 _WASTE_ADVICE = {
-    EXPERTS: "the grouped matmul was expanded over all experts: use a kernel that multiplies each token with its own expert alone (megablox, a grouped GEMM), or sort tokens into buffers of a fixed capacity",
+    EXPERTS: (
+        "the grouped matmul was expanded over all experts: use a kernel that multiplies each token with its own "
+        "expert alone (megablox, a grouped GEMM), or sort tokens into buffers of a fixed capacity"
+    ),
     PADDING: "choose sizes in whole tiles (multiples of 8 by 128)",
     CASTS: "keep arrays, the weights above all, in the dtype that they are multiplied in",
     STACKS: "what a loop over layers saves is copied into one array: save less, or unroll the loop",

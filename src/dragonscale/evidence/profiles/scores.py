@@ -1,7 +1,9 @@
-"""Attention without a kernel of its own: matmuls of queries with keys, and of their scores with values, around a softmax.
+"""Attention without a kernel of its own: matmuls of queries with keys, and of their scores with values, around a
+softmax.
 
-A plan has one line for them, `attention`, whatever computes it, so such matmuls are of the kind `attention` here too. A projection multiplies with
-a weight, which has no index that is in the other operand and in the result as well; attention has the sequence and the head there.
+A plan has one line for them, `attention`, whatever computes it, so such matmuls are of the kind `attention` here too. A
+projection multiplies with a weight, which has no index that is in the other operand and in the result as well;
+attention has the sequence and the head there.
 """
 
 import math
@@ -18,8 +20,17 @@ from dragonscale.evidence.profiles.sections import components
 SCORES = "scores"
 _EINSUM = re.compile(r"(?:^|/)([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)(?:/|$)")
 _CORE = frozenset(
-    ("attend", "qk_product", "wv_product", "attn_logits", "dot_product_attention", "core_attention", "sdpa", "scaled_dot_product_attention")
-)  # fmt: skip
+    (
+        "attend",
+        "qk_product",
+        "wv_product",
+        "attn_logits",
+        "dot_product_attention",
+        "core_attention",
+        "sdpa",
+        "scaled_dot_product_attention",
+    )
+)
 """Scopes in which attention stands without its projections."""
 _AROUND = ("elementwise", "reduction", "copy", "memory", "gather")
 _BATCHED = ("aten::bmm", "aten::baddbmm")
@@ -33,7 +44,8 @@ def with_scores(op: OpText, role: OpRole, reader: HloReader) -> OpRole:
 
 
 def around_scores(ops: Sequence[OpText], roles: list[OpRole], reader: HloReader) -> list[OpRole]:
-    """Softmaxes, masks and copies in the same scope as scores, told as theirs: a plan's line of attention has them too."""
+    """Softmaxes, masks and copies in the same scope as scores, told as theirs: a plan's line of attention has them too.
+    Softmaxes, masks and copies in the same scope as scores, told as theirs: a plan's line of attention has them too."""
     programs = {
         op.module for op, role in zip(ops, roles, strict=True) if role.kind == "attention" and role.what == SCORES
     }
@@ -76,7 +88,8 @@ def is_batched(left: str, right: str, out: str) -> bool:
 
 
 def _has_weight(op: OpText, reader: HloReader) -> bool:
-    """Whether a matmul reads or makes as many numbers as a weight has; True where the program does not say what it is given."""
+    """Whether a matmul reads or makes as many numbers as a weight has; True where the program does not say what it is
+    given."""
     found = reader.found(op)
     if found is None or not found[0].weights:
         return True

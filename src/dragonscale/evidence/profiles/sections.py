@@ -1,7 +1,9 @@
-"""The part of the model that an op belongs to, read from the names around it: JAX's scopes, PyTorch's modules, source files.
+"""The part of the model that an op belongs to, read from the names around it: JAX's scopes, PyTorch's modules, source
+files.
 
-A path is read component by component with the words of `scopes.toml`. The innermost part counts (`loss/decoder/self_attention/query` is attention),
-but what is inside experts belongs to them, and whatever an optimizer holds is its own.
+A path is read component by component with the words of `scopes.toml`. The innermost part counts
+(`loss/decoder/self_attention/query` is attention), but what is inside experts belongs to them, and whatever an
+optimizer holds is its own.
 
 >>> section_of("jit(train_step)/transpose(jvp(decoder))/layers/self_attention/query/dot_general")
 SectionWords(section='attention', what='QKV', norm=False)
@@ -33,7 +35,8 @@ _LOOPS = ("while", "scan", "body", "layers", "layer", "blocks")
 
 
 class SectionWords(msgspec.Struct, frozen=True):
-    """What names say: the part of the model, the tensor or op, and whether it is a norm (whose section is the part it feeds)."""
+    """What names say: the part of the model, the tensor or op, and whether it is a norm (whose section is the part it
+    feeds)."""
 
     section: str = ""
     what: str = ""
@@ -145,7 +148,8 @@ def section_of_source(source: str) -> str:
 
 
 def files_tell_parts(sources: Iterable[str]) -> bool:
-    """Whether the files of some source lines tell parts of a model apart: a whole program in one `mlp.py` says nothing of its parts.
+    """Whether the files of some source lines tell parts of a model apart: a whole program in one `mlp.py` says nothing
+    of its parts.
 
     >>> files_tell_parts(["mlp.py:3", "mlp.py:9", ""]), files_tell_parts(["model/attention.py:7", "model/mlp.py:3"])
     (False, True)

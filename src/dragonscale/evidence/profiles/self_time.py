@@ -1,10 +1,12 @@
 """Own time: what an event takes beside the events that are nested in it.
 
-On one track of a device events follow each other or lie in each other: a `while` covers every op of its body, a `call` its computation. Time
-belongs to the innermost. So a track is cut into pieces, each owned by one event; pieces never overlap, and their sum is the busy time of
-the track. Levels are peeled off from the outside, each in one pass over arrays; real profiles are a handful of levels deep.
+On one track of a device events follow each other or lie in each other: a `while` covers every op of its body, a `call`
+its computation. Time belongs to the innermost. So a track is cut into pieces, each owned by one event; pieces never
+overlap, and their sum is the busy time of the track. Levels are peeled off from the outside, each in one pass over
+arrays; real profiles are a handful of levels deep.
 
-Kernels of one CUDA stream may also overlap a little without nesting (programmatic dependent launches): the earlier one keeps the overlap.
+Kernels of one CUDA stream may also overlap a little without nesting (programmatic dependent launches): the earlier one
+keeps the overlap.
 
 >>> import numpy as np
 >>> pieces = track_pieces(np.array([0, 2, 6]), np.array([10, 4, 8]))  # a loop with two ops in it

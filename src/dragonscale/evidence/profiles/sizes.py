@@ -1,8 +1,9 @@
 """The sizes of a model, read off the shapes of its matmuls, and the preset that has them.
 
-A matmul of the forward pass multiplies tokens with a weight. The number of tokens is in all of them and never summed over; the width of the model is in all of
-them too. What is left is each weight's own: the width of the MLP, of all heads together, of the vocabulary. Repetitions say how many layers there are.
-Sizes are those on one device: tensor parallelism divides some of them, and where a preset fits after multiplying by a degree, that degree is told.
+A matmul of the forward pass multiplies tokens with a weight. The number of tokens is in all of them and never summed
+over; the width of the model is in all of them too. What is left is each weight's own: the width of the MLP, of all
+heads together, of the vocabulary. Repetitions say how many layers there are. Sizes are those on one device: tensor
+parallelism divides some of them, and where a preset fits after multiplying by a degree, that degree is told.
 """
 
 from collections import Counter
@@ -23,8 +24,9 @@ _DEGREES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class InferredSizes(msgspec.Struct, frozen=True):
-    """Sizes by name (`d_model`, `d_ff`, `heads`, `kv_heads`, `head_dim`, `layers`, `vocab`, `experts`, `tokens`), as one device holds them; the preset that has
-    them, by how much tensor parallelism divides it; and in sentences what could not be told."""
+    """Sizes by name (`d_model`, `d_ff`, `heads`, `kv_heads`, `head_dim`, `layers`, `vocab`, `experts`, `tokens`), as
+    one device holds them; the preset that has them, by how much tensor parallelism divides it; and in sentences what
+    could not be told."""
 
     sizes: dict[str, float] = {}
     model: str = ""
@@ -39,7 +41,8 @@ class InferredSizes(msgspec.Struct, frozen=True):
 
 
 class WeightMatmul(msgspec.Struct, frozen=True):
-    """A matmul with its place in the model: [m, k] · [k, n], `batch` times side by side; `times` it ran in the recording."""
+    """A matmul with its place in the model: [m, k] · [k, n], `batch` times side by side; `times` it ran in the
+    recording."""
 
     section: str
     what: str
@@ -51,7 +54,8 @@ class WeightMatmul(msgspec.Struct, frozen=True):
 
 
 def infer_sizes(recording: Recording, roles: list[OpRole], times: np.ndarray | None = None) -> InferredSizes:
-    """What the shapes say; where there are none, that they are missing. `times` is how often each op ran, where no events say it."""
+    """What the shapes say; where there are none, that they are missing. `times` is how often each op ran, where no
+    events say it."""
     reader = HloReader(recording)
     if times is None:
         times = np.bincount(recording.events.op[_first_device(recording)], minlength=len(roles))
@@ -93,7 +97,8 @@ def _matmuls(op: OpText, reader: HloReader) -> list[tuple[int, int, int, int]]:
 
 
 def sizes_of(rows: list[WeightMatmul], heads: list[tuple[int, ...]], attentions: float) -> InferredSizes:
-    """Sizes from matmuls (those of one device's forward pass), dims of attention's operands and how often attention ran."""
+    """Sizes from matmuls (those of one device's forward pass), dims of attention's operands and how often attention
+    ran."""
     rows = [_whole(row) for row in rows]
     plain = [row for row in rows if row.batch == 1 and row.section in ("attention", "mlp", "head")]
     if not plain:
@@ -120,7 +125,8 @@ def sizes_of(rows: list[WeightMatmul], heads: list[tuple[int, ...]], attentions:
 
 
 def _whole(row: WeightMatmul) -> WeightMatmul:
-    """A compiler may cut what a matmul sums over into pieces side by side; attention's scores are side by side by themselves."""
+    """A compiler may cut what a matmul sums over into pieces side by side; attention's scores are side by side by
+    themselves."""
     scores = row.section == "attention" and row.what not in ("QKV", "Wo")
     return row if scores else msgspec.structs.replace(row, batch=1, k=row.k * row.batch)
 
@@ -132,7 +138,8 @@ def _commonest(sets: Iterable[set[int]]) -> int:
 
 
 def _width(rows: list[WeightMatmul], tokens: int) -> int:
-    """The model's width, which is in every weight; 0 where two sizes are, as in a model of MLPs whose matmuls have no names."""
+    """The model's width, which is in every weight; 0 where two sizes are, as in a model of MLPs whose matmuls have no
+    names."""
     votes = Counter(size for row in rows for size in set(_others(row, tokens)))
     most = [size for size, count in votes.items() if count == max(votes.values())]
     named = [row.k for row in rows if row.what == "up"] + [
@@ -144,7 +151,8 @@ def _width(rows: list[WeightMatmul], tokens: int) -> int:
 
 
 def _others(row: WeightMatmul, tokens: int) -> tuple[int, int]:
-    """The two sizes of the weight: what is summed, and what comes out beside the tokens (a head may see fewer tokens)."""
+    """The two sizes of the weight: what is summed, and what comes out beside the tokens (a head may see fewer tokens).
+    The two sizes of the weight: what is summed, and what comes out beside the tokens (a head may see fewer tokens)."""
     out = row.n if row.m == tokens else row.m if row.n == tokens else max(row.m, row.n)
     return row.k, out
 
@@ -159,7 +167,8 @@ def _mlp(rows: list[WeightMatmul], width: int, tokens: int) -> dict[str, float]:
 
 
 def _experts(rows: list[WeightMatmul], width: int) -> dict[str, float]:
-    """How many experts there are (the router's result), and the width of one: their weights may stand side by side in what is summed."""
+    """How many experts there are (the router's result), and the width of one: their weights may stand side by side in
+    what is summed."""
     routers = [min(row.m, row.n) for row in rows if row.k == width and min(row.m, row.n) <= _MOST_EXPERTS]
     if not routers:
         return {}
@@ -170,7 +179,8 @@ def _experts(rows: list[WeightMatmul], width: int) -> dict[str, float]:
 
 
 def _attention(rows: list[WeightMatmul], heads: list[tuple[int, ...]], width: int, tokens: int) -> dict[str, float]:
-    """Heads from attention's operands [batch, heads, kv heads, tokens, size of a head]; without them, their widths together."""
+    """Heads from attention's operands [batch, heads, kv heads, tokens, size of a head]; without them, their widths
+    together."""
     found: dict[str, float] = {}
     if heads:
         _, several, shared, length, size = Counter(heads).most_common(1)[0][0]
@@ -189,15 +199,18 @@ def _attention(rows: list[WeightMatmul], heads: list[tuple[int, ...]], width: in
 
 def _missing(found: dict[str, float]) -> list[str]:
     words = {
-        "d_ff": "the width of the MLP", "vocab": "the vocabulary (no matmul of the head was found)", "layers": "the number of layers",
+        "d_ff": "the width of the MLP",
+        "vocab": "the vocabulary (no matmul of the head was found)",
+        "layers": "the number of layers",
         "heads": "the heads (attention's operands are not recorded)",
-    }  # fmt: skip
+    }
     missing = [text for name, text in words.items() if name not in found]
     return [f"Shapes do not say {', '.join(missing)}."] if missing else []
 
 
 def match_preset(found: dict[str, float]) -> tuple[str, int]:
-    """The preset that agrees with most sizes, and the degree of tensor parallelism that divides them; nothing where too few agree.
+    """The preset that agrees with most sizes, and the degree of tensor parallelism that divides them; nothing where too
+    few agree.
 
     >>> match_preset({"d_model": 4096, "d_ff": 3584, "vocab": 32064, "layers": 32, "heads": 8})
     ('llama3-8b', 4)
@@ -234,7 +247,7 @@ def _agreement(found: dict[str, float], fields: "dict[str, object]", degree: int
         (field("num_attention_heads", "n_head", "n_heads"), found.get("heads", 0) * degree),
         (field("num_key_value_heads"), found.get("kv_heads", 0) * degree),
         (field("num_local_experts", "num_experts", "n_routed_experts"), found.get("experts", 0)),
-    )  # fmt: skip
+    )
     if any(theirs and size and theirs != size for theirs, size in pairs):
         return 0
     return 2 + bool(ours) + sum(bool(size) and size == theirs for theirs, size in pairs)

@@ -1,7 +1,7 @@
 """A program that nobody timed (an HLO dump): each of its ops at datasheet rates, one after the other.
 
-It is a bound and is called one. Loops count their turns; of a branch that is not known each side counts once. What travels takes its bytes
-at the rate of the wires that its group spans, on a torus without a plan at that of all links.
+It is a bound and is called one. Loops count their turns; of a branch that is not known each side counts once. What
+travels takes its bytes at the rate of the wires that its group spans, on a torus without a plan at that of all links.
 """
 
 from dataclasses import replace
@@ -73,14 +73,28 @@ def analyse_program(
     once = StepsFound(f"the program {name}, once", 1, 1, step_s, step_s, step_s, 0.0)
     share = network / step_s if step_s else 0.0
     reading = ProfileReading(
-        source=recording.source, software=recording.software, device=chip.title, devices=1, chip=chip.name, static=True, step_s=step_s, steps=once,
+        source=recording.source,
+        software=recording.software,
+        device=chip.title,
+        devices=1,
+        chip=chip.name,
+        static=True,
+        step_s=step_s,
+        steps=once,
         parts=(TimePart("compute", step_s - network, 1 - share), TimePart("exposed communication", network, share)),
-        by_device=(), groups=work_groups(totals, roles, roof, step_s), ops=longest_ops(whole, totals, roles, roof, step_s, top),
-        attributed_kind=known, attributed_section=parts, flops=matmul_flops(totals, roles, tuple({role.kind for role in roles})),
-        matmul_flops=matmul, computed_flops=matmul_flops(totals, roles, MATMULS, roof.causal),
-        communication=moves(totals, roles, chip, mesh, None, piece), waste=wasted(whole, totals, roles, roof, step_s),
-        unknown=unknown, notes=recording.notes,
-    )  # fmt: skip
+        by_device=(),
+        groups=work_groups(totals, roles, roof, step_s),
+        ops=longest_ops(whole, totals, roles, roof, step_s, top),
+        attributed_kind=known,
+        attributed_section=parts,
+        flops=matmul_flops(totals, roles, tuple({role.kind for role in roles})),
+        matmul_flops=matmul,
+        computed_flops=matmul_flops(totals, roles, MATMULS, roof.causal),
+        communication=moves(totals, roles, chip, mesh, None, piece),
+        waste=wasted(whole, totals, roles, roof, step_s),
+        unknown=unknown,
+        notes=recording.notes,
+    )
     work = DeviceWork(
         0, joined([]), np.zeros(0, np.int8), np.zeros(0), np.zeros(0), {"busy": NONE}, np.zeros((0, 2), np.int64), {}
     )

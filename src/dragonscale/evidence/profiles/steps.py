@@ -1,11 +1,13 @@
 """The steps of a recording, found without a hint.
 
-Whoever recorded often said where steps are: the profiler's own steps, a range with a number in its name. Else the program that takes most of
-the time is launched again and again. Else the ops themselves repeat (`repetition.py`). Where nothing repeats, the recording is one step.
+Whoever recorded often said where steps are: the profiler's own steps, a range with a number in its name. Else the
+program that takes most of the time is launched again and again. Else the ops themselves repeat (`repetition.py`). Where
+nothing repeats, the recording is one step.
 
-A step reaches from its start to the start of the next one, so that what the host does between two launches is part of it: that is what a
-token or a training step takes. The last one ends with its own work. Steps that are cut off at the ends of the recording, and those much
-longer than the others (a checkpoint, an evaluation), are left out of the means, and said.
+A step reaches from its start to the start of the next one, so that what the host does between two launches is part of
+it: that is what a token or a training step takes. The last one ends with its own work. Steps that are cut off at the
+ends of the recording, and those much longer than the others (a checkpoint, an evaluation), are left out of the means,
+and said.
 """
 
 import re
@@ -20,7 +22,8 @@ from dragonscale.evidence.profiles.repetition import repeated_starts
 from dragonscale.evidence.profiles.self_time import BUSY
 
 _STEP = re.compile(
-    r"(?i)(^|[^a-z])(profiler)?(train|decode|generat|serve|infer|model)?[ _]?(step|iter|iteration|batch|generate|token)([^a-z]|$)"
+    r"(?i)(^|[^a-z])(profiler)?(train|decode|generat|serve|infer|model)?[ "
+    r"_]?(step|iter|iteration|batch|generate|token)([^a-z]|$)"
 )
 _NUMBER = re.compile(r"[\d#()\[\]:]+$|\(\d+\)$|[._]\d+$")
 LONG = 1.5
@@ -100,8 +103,8 @@ def _said(recording: Recording, device: int) -> FoundSteps | None:
 
 
 def _to_the_end(recording: Recording, device: int, found: FoundSteps) -> FoundSteps:
-    """With the last step as long as its work. PyTorch's steps on a device cover only what the main thread launched, and backward passes
-    are launched by another: the step on the host says what belongs to it."""
+    """With the last step as long as its work. PyTorch's steps on a device cover only what the main thread launched, and
+    backward passes are launched by another: the step on the host says what belongs to it."""
     events = recording.events
     place = _outermost(recording, np.flatnonzero(recording.on("steps", -1)))
     asked = (
@@ -117,7 +120,8 @@ def _to_the_end(recording: Recording, device: int, found: FoundSteps) -> FoundSt
 
 
 def device_windows(recording: Recording, device: int, opened: np.ndarray, closed: np.ndarray) -> np.ndarray | None:
-    """Where the device does what the host asked for between some moments: from the first op of one to the first op of the next."""
+    """Where the device does what the host asked for between some moments: from the first op of one to the first op of
+    the next."""
     events = recording.events
     place = _busy(recording, device)
     if not len(place):
@@ -154,7 +158,8 @@ def _ranges(recording: Recording, device: int) -> FoundSteps | None:
 
 
 def _launches(recording: Recording, device: int) -> FoundSteps | None:
-    """Launches of the program that takes most of the time; of one that is launched once only where no other has a quarter of the time."""
+    """Launches of the program that takes most of the time; of one that is launched once only where no other has a
+    quarter of the time."""
     place = np.flatnonzero(recording.on("modules", device))
     if not len(place):
         return None
@@ -240,8 +245,8 @@ def _whole(recording: Recording, busy: np.ndarray) -> FoundSteps:
 
 
 def _judged(found: FoundSteps) -> FoundSteps:
-    """Which steps the means are of: not those much longer or shorter than the median, and the last only where it is as long as the others
-    (it has no next one to reach to, and may be cut off)."""
+    """Which steps the means are of: not those much longer or shorter than the median, and the last only where it is as
+    long as the others (it has no next one to reach to, and may be cut off)."""
     lengths = found.lengths
     some = lengths[:-1] if len(lengths) > 2 else lengths
     middle = float(np.median(some))

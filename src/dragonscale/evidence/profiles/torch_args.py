@@ -1,4 +1,5 @@
-"""What PyTorch's profiler writes beside an event: shapes of operators, the launch of a kernel, the group of a collective."""
+"""What PyTorch's profiler writes beside an event: shapes of operators, the launch of a kernel, the group of a
+collective."""
 
 import re
 from typing import Any
@@ -6,14 +7,38 @@ from typing import Any
 import msgspec
 
 _NAMES = {
-    "float": "f32", "double": "f64", "c10::half": "f16", "half": "f16", "c10::bfloat16": "bf16", "bfloat16": "bf16", "int": "s32",
-    "long": "s64", "long int": "s64", "signed char": "s8", "char": "s8", "unsigned char": "u8", "byte": "u8", "short": "s16", "bool": "pred",
-    "c10::float8_e4m3fn": "f8e4m3fn", "float8_e4m3fn": "f8e4m3fn", "c10::float8_e5m2": "f8e5m2", "float8_e5m2": "f8e5m2",
-    "c10::float8_e4m3fnuz": "f8e4m3fnuz", "c10::float8_e5m2fnuz": "f8e5m2fnuz", "c10::complex<float>": "c64", "c10::complex<double>": "c128",
-    "unsigned short": "u16", "unsigned int": "u32", "unsigned long": "u64", "c10::float8_e8m0fnu": "f8e8m0fnu", "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float": "f32",
+    "double": "f64",
+    "c10::half": "f16",
+    "half": "f16",
+    "c10::bfloat16": "bf16",
+    "bfloat16": "bf16",
+    "int": "s32",
+    "long": "s64",
+    "long int": "s64",
+    "signed char": "s8",
+    "char": "s8",
+    "unsigned char": "u8",
+    "byte": "u8",
+    "short": "s16",
+    "bool": "pred",
+    "c10::float8_e4m3fn": "f8e4m3fn",
+    "float8_e4m3fn": "f8e4m3fn",
+    "c10::float8_e5m2": "f8e5m2",
+    "float8_e5m2": "f8e5m2",
+    "c10::float8_e4m3fnuz": "f8e4m3fnuz",
+    "c10::float8_e5m2fnuz": "f8e5m2fnuz",
+    "c10::complex<float>": "c64",
+    "c10::complex<double>": "c128",
+    "unsigned short": "u16",
+    "unsigned int": "u32",
+    "unsigned long": "u64",
+    "c10::float8_e8m0fnu": "f8e8m0fnu",
+    "float8_e4m3fnuz": "f8e4m3fnuz",
     "float8_e5m2fnuz": "f8e5m2fnuz",
-}  # fmt: skip
-"""PyTorch's names of element types (of C++ in operators, of itself in collectives, both in lower case) in HLO's words."""
+}
+"""PyTorch's names of element types (of C++ in operators, of itself in collectives, both in lower case) in HLO's words.
+PyTorch's names of element types (of C++ in operators, of itself in collectives, both in lower case) in HLO's words."""
 _BYTES = {
     "pred": 1,
     "s8": 1,
@@ -33,15 +58,28 @@ _BYTES = {
 }
 _MOST_SHAPES = 16
 _CAUSAL = {
-    "scaled_dot_product_attention": 5, "_scaled_dot_product_flash_attention": 4, "_scaled_dot_product_flash_attention_backward": 11,
-    "_flash_attention_forward": 8, "_flash_attention_backward": 11, "_scaled_dot_product_efficient_attention": 6,
-    "_scaled_dot_product_efficient_attention_backward": 11, "_efficient_attention_forward": 9, "_efficient_attention_backward": 14,
-    "_scaled_dot_product_cudnn_attention": 6, "_scaled_dot_product_cudnn_attention_backward": 14, "_cudnn_attention_forward": 10,
-    "_cudnn_attention_backward": 14, "_scaled_dot_product_fused_attention_overrideable": 5,
-    "_scaled_dot_product_fused_attention_overrideable_backward": 13, "_scaled_dot_product_flash_attention_for_cpu": 4,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": 7, "_flash_attn_forward": 5, "_flash_attn_backward": 11,
-}  # fmt: skip
-"""Which argument of an attention operator says that its mask is causal; one of xFormers' operators has the mask's number there (0: none)."""
+    "scaled_dot_product_attention": 5,
+    "_scaled_dot_product_flash_attention": 4,
+    "_scaled_dot_product_flash_attention_backward": 11,
+    "_flash_attention_forward": 8,
+    "_flash_attention_backward": 11,
+    "_scaled_dot_product_efficient_attention": 6,
+    "_scaled_dot_product_efficient_attention_backward": 11,
+    "_efficient_attention_forward": 9,
+    "_efficient_attention_backward": 14,
+    "_scaled_dot_product_cudnn_attention": 6,
+    "_scaled_dot_product_cudnn_attention_backward": 14,
+    "_cudnn_attention_forward": 10,
+    "_cudnn_attention_backward": 14,
+    "_scaled_dot_product_fused_attention_overrideable": 5,
+    "_scaled_dot_product_fused_attention_overrideable_backward": 13,
+    "_scaled_dot_product_flash_attention_for_cpu": 4,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": 7,
+    "_flash_attn_forward": 5,
+    "_flash_attn_backward": 11,
+}
+"""Which argument of an attention operator says that its mask is causal; one of xFormers' operators has the mask's
+number there (0: none)."""
 _MOST_RANKS = 1 << 17
 
 
@@ -114,8 +152,8 @@ def whole(value: object, otherwise: int = -1) -> int:
 
 
 def shapes_of(dims: object, types: object) -> tuple[str, ...]:
-    """Shapes of an operator's tensors in HLO's words. A list of tensors is one shape of as many elements; PyTorch does not write its element
-    type, and almost always it is an optimizer's list in float32.
+    """Shapes of an operator's tensors in HLO's words. A list of tensors is one shape of as many elements; PyTorch does
+    not write its element type, and almost always it is an optimizer's list in float32.
 
     >>> shapes_of([[8, 128], [], [128], []], ["c10::BFloat16", "Scalar", "float", ""])
     ('bf16[8,128]', 'f32[128]')
@@ -183,7 +221,8 @@ def launch_of(args: DeviceArgs) -> str:
 
 
 def collective_of(args: CollectiveArgs) -> tuple[tuple[int, ...], float | None, tuple[str, ...]]:
-    """The ranks of a collective's group, the bytes that go in on one rank, and the shapes of what goes in and comes out.
+    """The ranks of a collective's group, the bytes that go in on one rank, and the shapes of what goes in and comes
+    out.
 
     >>> collective_of(DeviceArgs(collective="allreduce", sent=4, got=4, dtype="BFloat16", ranks="[0, 2, 4]"))
     ((0, 2, 4), 8.0, ('bf16[4]', 'bf16[4]'))

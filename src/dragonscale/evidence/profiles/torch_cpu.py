@@ -1,8 +1,9 @@
 """A profile of PyTorch without an accelerator: the CPU is the device, the operators that do the work are its ops.
 
-An operator of PyTorch calls others: `aten::linear` is `aten::addmm` and little else, but `aten::add` calls `aten::empty` for its output and then works
-itself. So an operator counts as the one at work where those inside of it take less than half of its time; otherwise they do. What only leads
-from one to the other (the engine of autograd, a compiled region) is never an op itself unless nothing lies in it.
+An operator of PyTorch calls others: `aten::linear` is `aten::addmm` and little else, but `aten::add` calls
+`aten::empty` for its output and then works itself. So an operator counts as the one at work where those inside of it
+take less than half of its time; otherwise they do. What only leads from one to the other (the engine of autograd, a
+compiled region) is never an op itself unless nothing lies in it.
 """
 
 import numpy as np
@@ -11,13 +12,37 @@ from dragonscale.evidence.profiles.host_spans import HostSpans, SpanKind
 from dragonscale.evidence.profiles.recording import OpText, Recorder
 
 _LEADS = ("autograd::", "torch::autograd", "Torch-Compiled Region", "TorchDynamo", "CompiledFunction", "Optimizer.")
-_ONLY_CALLS = frozenset({
-    "aten::linear", "aten::matmul", "aten::einsum", "aten::scaled_dot_product_attention", "aten::embedding",
-    "aten::layer_norm", "aten::rms_norm", "aten::softmax", "aten::log_softmax", "aten::cross_entropy_loss",
-    "aten::nll_loss", "aten::nll_loss_nd", "aten::dropout", "aten::to", "aten::contiguous", "aten::reshape",
-    "aten::conv1d", "aten::conv2d", "aten::convolution", "aten::_convolution", "aten::batch_norm", "aten::zeros",
-    "aten::ones", "aten::full", "aten::chunk", "aten::split", "aten::tensor_split",
-})  # fmt: skip
+_ONLY_CALLS = frozenset(
+    {
+        "aten::linear",
+        "aten::matmul",
+        "aten::einsum",
+        "aten::scaled_dot_product_attention",
+        "aten::embedding",
+        "aten::layer_norm",
+        "aten::rms_norm",
+        "aten::softmax",
+        "aten::log_softmax",
+        "aten::cross_entropy_loss",
+        "aten::nll_loss",
+        "aten::nll_loss_nd",
+        "aten::dropout",
+        "aten::to",
+        "aten::contiguous",
+        "aten::reshape",
+        "aten::conv1d",
+        "aten::conv2d",
+        "aten::convolution",
+        "aten::_convolution",
+        "aten::batch_norm",
+        "aten::zeros",
+        "aten::ones",
+        "aten::full",
+        "aten::chunk",
+        "aten::split",
+        "aten::tensor_split",
+    }
+)
 """Operators that are made of others: where the thread was put aside while one ran, their own time says nothing."""
 
 

@@ -1,7 +1,8 @@
 """Varints at many places of a buffer, decoded at once.
 
-Eight bytes from each place are taken as one word; its lowest byte without the high bit ends the varint, and the seven bits of each byte are pushed
-together in three steps. The few that are longer than eight bytes (negative numbers have ten) get their last bytes one by one.
+Eight bytes from each place are taken as one word; its lowest byte without the high bit ends the varint, and the seven
+bits of each byte are pushed together in three steps. The few that are longer than eight bytes (negative numbers have
+ten) get their last bytes one by one.
 """
 
 import numpy as np
@@ -31,7 +32,8 @@ class Words:
     def __init__(self, data: bytes) -> None:
         padded = data + bytes(PADDING)
         self.raw = np.frombuffer(padded, np.uint8)
-        # Copied once: a word at every byte overlaps its neighbours, and gathering from such a view would copy all of it each time.
+        # Copied once: a word at every byte overlaps its neighbours, and gathering from such a view would copy all of it
+        # each time.
         self.words = np.ndarray((len(padded) - 8,), "<u8", padded, strides=(1,)).copy()
 
     def varints(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +59,8 @@ class Words:
             np.where(is_longest, tenth & _ONE, 0).astype(np.uint64) << np.uint64(63)
         )
         ends[long] += np.where(is_longest, 2, 1)
-        # What is taken for a varint here may be something else, so one that is too long is no error yet; as a length or a name it fits nothing.
+        # What is taken for a varint here may be something else, so one that is too long is no error yet; as a length or
+        # a name it fits nothing.
         value[long[is_longest & (tenth >= 0x80)]] = ~np.uint64(0)
 
     def hashes(self, at: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -1,7 +1,9 @@
-"""Time that computes nothing new: copies that only change a layout or a dtype, the padding of tiles, and experts that see every token.
+"""Time that computes nothing new: copies that only change a layout or a dtype, the padding of tiles, and experts that
+see every token.
 
-A TPU keeps arrays in whole tiles, so `bf16[8,100]` moves as many bytes as `bf16[8,128]`. An op that is bound by memory loses the padded
-share of its bytes; one that is bound by its matmul is not counted, as its tiles are those of the matrix unit.
+A TPU keeps arrays in whole tiles, so `bf16[8,100]` moves as many bytes as `bf16[8,128]`. An op that is bound by memory
+loses the padded share of its bytes; one that is bound by its matmul is not counted, as its tiles are those of the
+matrix unit.
 """
 
 import re

@@ -23,9 +23,25 @@ from dragonscale.evidence.xla.shapes import Shape, read_shapes
 _HEADS_FIRST = ("scaled_dot_product", "cudnn_attention", "efficient_attention_forward")
 _MATMULS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "_int_mm", "mv", "addmv")
 _IN_PART = (
-    "nll_loss", "index", "embedding", "scatter", "gather", "slice", "select", "cat", "stack", "foreach", "_fused_adam", "cross_entropy",
-    "_fused_sgd", "topk", "sort", "linalg", "repeat", "expand",
-)  # fmt: skip
+    "nll_loss",
+    "index",
+    "embedding",
+    "scatter",
+    "gather",
+    "slice",
+    "select",
+    "cat",
+    "stack",
+    "foreach",
+    "_fused_adam",
+    "cross_entropy",
+    "_fused_sgd",
+    "topk",
+    "sort",
+    "linalg",
+    "repeat",
+    "expand",
+)
 """Operators whose operands say little of what is read and written."""
 _ADDING = ("addmm", "baddbmm", "addmv")
 
@@ -46,8 +62,9 @@ def work_by_shapes(op: OpText, kind: str) -> tuple[float | None, float | None]:
 
 
 def moved_by_shapes(op: OpText, kind: str) -> float | None:
-    """Bytes that an operator without matmuls reads and writes: its operands, and a result as large as the largest of them. Nothing of one that
-    reads its operands in part (lookups, losses of labels), nor of lists, whose dtypes PyTorch does not write.
+    """Bytes that an operator without matmuls reads and writes: its operands, and a result as large as the largest of
+    them. Nothing of one that reads its operands in part (lookups, losses of labels), nor of lists, whose dtypes PyTorch
+    does not write.
 
     >>> moved_by_shapes(OpText("k", caller="aten::mul", shapes=("bf16[8,128]", "bf16[128]")), "elementwise") / 2
     2176.0
@@ -88,7 +105,8 @@ def matmul_dims(op: OpText) -> tuple[int, int, int, int] | None:
 
 
 def attention_dims(op: OpText, dims: "list[tuple[int, ...]] | None" = None) -> tuple[int, int, int, int, int] | None:
-    """Sequences, heads, heads of keys and values, tokens of a sequence and size of a head; `dims` are the operands' where `op` has no shapes.
+    """Sequences, heads, heads of keys and values, tokens of a sequence and size of a head; `dims` are the operands'
+    where `op` has no shapes.
 
     PyTorch's own operators have heads before tokens, FlashAttention's and JAX's after them."""
     name = _operator(op)

@@ -2,17 +2,24 @@
 
 What stands where:
 
-- A TPU core is a plane; its line `XLA Ops` becomes the device's `ops`. Ops nest there: a `while` or a `conditional` is an event that contains the events of
-  its body on the same line. They are kept as recorded, so times of a track add up only after what contains others is taken out.
-  `Async XLA Ops` (`async`) run beside them: a copy or collective from its start to its end, of which start and done are ops of their own. SparseCores are `async` too.
-- A GPU is a plane with a line for each CUDA stream: `ops`, or `copies` where a stream only copies, or `async` where it only runs NCCL. The file as JAX
-  writes it has no line of modules or steps; those that XProf derives later are taken where they are there, its derived lines of ops are not (they are the kernels again).
-- XLA's CPU backend has no plane: its ops are events of host threads that name an instruction. Each virtual device becomes a device, with a track for each thread.
+- A TPU core is a plane; its line `XLA Ops` becomes the device's `ops`. Ops nest there: a `while` or a `conditional` is
+  an event that contains the events of
+  its body on the same line. They are kept as recorded, so times of a track add up only after what contains others is
+  taken out. `Async XLA Ops` (`async`) run beside them: a copy or collective from its start to its end, of which start
+  and done are ops of their own. SparseCores are `async` too.
+- A GPU is a plane with a line for each CUDA stream: `ops`, or `copies` where a stream only copies, or `async` where it
+  only runs NCCL. The file as JAX
+  writes it has no line of modules or steps; those that XProf derives later are taken where they are there, its derived
+  lines of ops are not (they are the kernels again).
+- XLA's CPU backend has no plane: its ops are events of host threads that name an instruction. Each virtual device
+  becomes a device, with a track for each thread.
   A loop's event contains its body's there too.
-- Steps are a track without a device where `StepTraceAnnotation` marked them on the host (`run` is the step's number). The host runs ahead: the device's
+- Steps are a track without a device where `StepTraceAnnotation` marked them on the host (`run` is the step's number).
+  The host runs ahead: the device's
   work of a step ends later, except where the program waits.
 - `run` of ops and programs is XProf's `run_id`.
-- `launched` is the start of the call that asked for it: the CUDA call of a kernel (for kernels of a CUDA graph, the launch of the graph), the enqueueing of a TPU's program.
+- `launched` is the start of the call that asked for it: the CUDA call of a kernel (for kernels of a CUDA graph, the
+  launch of the graph), the enqueueing of a TPU's program.
 """
 
 import dataclasses
@@ -125,7 +132,8 @@ def _notes(record: Recorder, found: "list[tuple[str, tuple[int, int]]]") -> None
         raise Broken("no planes")
     if not record.devices:
         record.notes.append(
-            "The profile holds no device's ops: no plane of a TPU or GPU, and no op of XLA's CPU backend on the host's threads."
+            "The profile holds no device's ops: no plane of a TPU or GPU, and no op of XLA's CPU backend on the "
+            "host's threads."
         )
     if record.dropped:
         record.notes.append(f"{record.dropped} events beyond the first {len(record._columns[0])} were left out.")

@@ -125,7 +125,8 @@ class DevicePlane:
                 self._settle(track, name, rows)
 
     def _ops(self, rows: list[OpRow], instructions: dict[int, str]) -> list[int]:
-        """The numbers of the ops of rows; `instructions` are those that were found for kernels of graphs, by the row's place."""
+        """The numbers of the ops of rows; `instructions` are those that were found for kernels of graphs, by the row's
+        place."""
         texts = (row if place not in instructions else row.of(instructions[place]) for place, row in enumerate(rows))
         return [self.record.op(op_text(row.name, row.shown, row.stats, self.programs)) for row in texts]
 

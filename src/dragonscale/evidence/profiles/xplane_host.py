@@ -1,7 +1,8 @@
 """The host's planes: what its threads did, as far as it explains a device's time, and the ops of XLA's CPU backend.
 
-A host has hundreds of threads and, where Python is traced, an event for each call. Kept are: steps that a program marked, launches, and
-everything that lasts long enough to hold up a device; pools of threads, brief Python frames and moments without a duration are not.
+A host has hundreds of threads and, where Python is traced, an event for each call. Kept are: steps that a program
+marked, launches, and everything that lasts long enough to hold up a device; pools of threads, brief Python frames and
+moments without a duration are not.
 """
 
 import re

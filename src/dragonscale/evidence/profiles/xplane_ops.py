@@ -1,8 +1,9 @@
 """What XProf says about an op, in the words that every reader of profiles hands on.
 
-A TPU's entries are rich: the name is the whole HLO instruction, and its statistics hold FLOPs, bytes by memory, JAX's path of names and the line of the
-source. A GPU's kernel has its own name and only points to an instruction (`hlo_op`, `hlo_module`, `program_id`), and so does an op of XLA's CPU
-backend: there the program in the file says the rest, where the file holds it.
+A TPU's entries are rich: the name is the whole HLO instruction, and its statistics hold FLOPs, bytes by memory, JAX's
+path of names and the line of the source. A GPU's kernel has its own name and only points to an instruction (`hlo_op`,
+`hlo_module`, `program_id`), and so does an op of XLA's CPU backend: there the program in the file says the rest, where
+the file holds it.
 
 >>> written = op_text(
 ...     "%dot.3 = f32[8,8]{1,0} dot(%a, %b)", "", {"tf_op": "jit(f)/dot_general:", "flops": 1024}, Programs()
@@ -90,7 +91,8 @@ def _copy(name: str, details: str) -> str:
 
 
 def _hbm(breakdown: StatValue | None) -> float | None:
-    """Bytes in the device's main memory, from XProf's list of accesses by memory; none where it is not written or empty."""
+    """Bytes in the device's main memory, from XProf's list of accesses by memory; none where it is not written or
+    empty."""
     if not isinstance(breakdown, bytes) or not breakdown:
         return None
     total = 0

@@ -1,9 +1,9 @@
 """The file of XProf, piece by piece: planes with their tables, lines with their events as columns.
 
-A file (`XSpace`) is a row of planes (a device, the host, tables of programs). A plane has lines (a core's ops, a thread), and two tables: what its
-events are (name, statistics that are the same each time) and what its statistics are called. An event is a number into the first table,
-an offset and a duration in picoseconds, and statistics of its own. The tables stand behind the lines, so a plane is walked once for where its
-parts lie, and its lines are read after that.
+A file (`XSpace`) is a row of planes (a device, the host, tables of programs). A plane has lines (a core's ops, a
+thread), and two tables: what its events are (name, statistics that are the same each time) and what its statistics are
+called. An event is a number into the first table, an offset and a duration in picoseconds, and statistics of its own.
+The tables stand behind the lines, so a plane is walked once for where its parts lie, and its lines are read after that.
 
 Events themselves are read in `event_columns.py`.
 """

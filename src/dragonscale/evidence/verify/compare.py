@@ -15,14 +15,15 @@ from dragonscale.evidence.xla.compiled import Compiled, Exchange
 from dragonscale.hardware import parse_slice
 
 ARGUMENTS, PEAK, FLOPS = 0.002, 0.15, 0.01
-"""How far the compiler may be from the plan: bytes of arguments, the peak (whose working set is modelled), and FLOPs."""
+"""How far the compiler may be from the plan: bytes of arguments, the peak (whose working set is modelled), and FLOPs.
+How far the compiler may be from the plan: bytes of arguments, the peak (whose working set is modelled), and FLOPs."""
 
 
 def verify(
     request: Request, timeout: float = 900.0, memory: float = 8e9, cached: bool = True, stack: str = "dragonscale"
 ) -> VerifyReport:
-    """Compile a request apart and lay what came out beside its plan, the ledger of our own program; where the plan was made for
-    another stack, say what that one does otherwise."""
+    """Compile a request apart and lay what came out beside its plan, the ledger of our own program; where the plan was
+    made for another stack, say what that one does otherwise."""
     planned = plan_of(request)
     report = compare(request, planned, compile_apart(request, timeout, memory, cached))
     return replace(report, stack=stack, stack_differences=stack_differences(request, stack))
@@ -46,13 +47,30 @@ def compare(request: Request, planned: Planned, made: Made) -> VerifyReport:
     flops = _flops_line(planned, compiled)
     cycles_s, slowest = _times(request, compiled)
     return VerifyReport(
-        request, made.versions, made.seconds, made.resident_bytes, True,
-        _verdict([arguments, peak, flops, *(each.line for each in lines)]), arguments, peak, planned.memory, limit, fits,
-        memory.peak_bytes <= limit, flops, lines, ours, theirs,
-        _overlap(planned, compiled) if request.mode == "full" else (), padded - logical, cycles_s, slowest,
-        _algorithms(compiled), tuple(f"{each.what} ({each.op_name})" for each in compiled.unknown),
+        request,
+        made.versions,
+        made.seconds,
+        made.resident_bytes,
+        True,
+        _verdict([arguments, peak, flops, *(each.line for each in lines)]),
+        arguments,
+        peak,
+        planned.memory,
+        limit,
+        fits,
+        memory.peak_bytes <= limit,
+        flops,
+        lines,
+        ours,
+        theirs,
+        _overlap(planned, compiled) if request.mode == "full" else (),
+        padded - logical,
+        cycles_s,
+        slowest,
+        _algorithms(compiled),
+        tuple(f"{each.what} ({each.op_name})" for each in compiled.unknown),
         advice=_advice(planned, memory.peak_bytes, limit),
-    )  # fmt: skip
+    )
 
 
 def _line(name: str, unit: str, planned: float, compiled: float, tolerance: float, why: str = "") -> VerifyLine:
@@ -66,7 +84,10 @@ def _flops_line(planned: Planned, compiled: Compiled) -> VerifyLine:
     if compiled.unknown:
         why = f"{len(compiled.unknown)} calls of the compiled program do not say what they multiply"
     elif planned.few_rows:
-        why = "experts have fewer rows than tensor cores take: the compiler fills them up, or writes loops instead of matmuls"
+        why = (
+            "experts have fewer rows than tensor cores take: the compiler fills them up, or writes loops instead of "
+            "matmuls"
+        )
     return _line("matmul FLOPs", "FLOPs", planned.flops, compiled.flops, FLOPS, why)
 
 
@@ -77,13 +98,23 @@ def _verdict(lines: list[VerifyLine]) -> str:
 
 def _without_program(request: Request, planned: Planned, made: Made, limit: float, fits: bool) -> VerifyReport:
     base = VerifyReport(
-        request, made.versions, made.seconds, made.resident_bytes, False, "differs", memory=planned.memory,
-        limit_bytes=limit, fits_planned=fits,
-    )  # fmt: skip
+        request,
+        made.versions,
+        made.seconds,
+        made.resident_bytes,
+        False,
+        "differs",
+        memory=planned.memory,
+        limit_bytes=limit,
+        fits_planned=fits,
+    )
     full = made.out_of_memory
     if full is None:
         return replace(base, trouble=made.failed)
-    said = f"the compiler asks for {full.asked_bytes / 2**30:.2f} GiB of the {full.capacity_bytes / 2**30:.2f} GiB there are"
+    said = (
+        f"the compiler asks for {full.asked_bytes / 2**30:.2f} GiB of the {full.capacity_bytes / 2**30:.2f} GiB there "
+        "are"
+    )
     largest = tuple((each.shape or each.label, each.size_bytes, each.op_name) for each in full.buffers)
     return replace(
         base,
@@ -114,7 +145,8 @@ def _advice(planned: Planned, peak: float, limit: float) -> str:
 
 
 def _overlap(planned: Planned, compiled: Compiled) -> tuple[OverlapLine, ...]:
-    """Weights and gradients can travel any time and should hide; activations are waited for, but for those in a ring."""
+    """Weights and gradients can travel any time and should hide; activations are waited for, but for those in a ring.
+    Weights and gradients can travel any time and should hide; activations are waited for, but for those in a ring."""
     sums: dict[tuple[str, tuple[str, ...], str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for each in compiled.collectives:
         what = what_travels(planned.moves, each)

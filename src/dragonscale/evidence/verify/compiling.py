@@ -1,8 +1,9 @@
-"""Compiling apart: a process of its own with its own environment, limited in time and memory, and a cache of what it found.
+"""Compiling apart: a process of its own with its own environment, limited in time and memory, and a cache of what it
+found.
 
-JAX and the compilers read their environment once, and XLA stops the whole process where it finds itself in the wrong, so a
-compile never runs in the caller's process. `DRAGONSCALE_COMPILER_PYTHON` names another Python to compile with, such as one
-of a virtual environment that has `libtpu`.
+JAX and the compilers read their environment once, and XLA stops the whole process where it finds itself in the wrong,
+so a compile never runs in the caller's process. `DRAGONSCALE_COMPILER_PYTHON` names another Python to compile with,
+such as one of a virtual environment that has `libtpu`.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Planned collectives beside compiled ones: which is which, what is left over, and why.
 
-Both sides are bytes that a chip sends, so a planned move and a compiled one are the same where kind, mesh axes and bytes
-agree; what differs in number of executions is left over. Leftovers are then held against what the compilers are known to do
-instead: a rule explains a difference only if its own arithmetic gives the bytes that were found.
+Both sides are bytes that a chip sends, so a planned move and a compiled one are the same where kind, mesh axes and
+bytes agree; what differs in number of executions is left over. Leftovers are then held against what the compilers are
+known to do instead: a rule explains a difference only if its own arithmetic gives the bytes that were found.
 """
 
 import itertools
@@ -93,13 +93,15 @@ def _decomposed(one: Sent, planned: float, compiled: float) -> str:
         return ""
     return (
         f"{sends / 1e9:.2f} GB go as sends inside matmuls (a collective matmul), {sends / moved - 1:+.0%} of the "
-        f"{moved / 1e9:.2f} GB of the gathers and scatters they stand for: its two directions are unrolled, with a send or "
+        f"{moved / 1e9:.2f} GB of the gathers and scatters they stand for: its two directions are unrolled, with "
+        "a send or "
         "two more than a ring needs"
     )
 
 
 def _reduced_whole(one: Sent, planned: float, compiled: float) -> str:
-    """AllReduce where a scatter was planned, or AllReduce of zero-padded blocks for a gather: twice the bytes of either."""
+    """AllReduce where a scatter was planned, or AllReduce of zero-padded blocks for a gather: twice the bytes of
+    either."""
     more = one.compiled["all_reduce"] - one.planned["all_reduce"]
     less = sum(one.planned[kind] - one.compiled[kind] for kind in ("reduce_scatter", "all_gather"))
     if more <= 0 or less <= 0 or not _close(more, 2 * less) or not _close(compiled, planned + more - less):
@@ -130,7 +132,8 @@ def _padded(one: Sent, planned: float, compiled: float) -> str:
     if not kept or not _close(compiled - 2 * sends, planned + more - less):
         return ""
     return (
-        f"an AllReduce is kept where a scatter would do ({more / 1e9:.2f} GB instead of {less / 1e9:.2f} GB), and other "
+        f"an AllReduce is kept where a scatter would do ({more / 1e9:.2f} GB instead of {less / 1e9:.2f} GB), and "
+        "other "
         f"scattered blocks are filled up to whole tiles ({2 * sends / 1e9:.2f} GB more)"
     )
 
@@ -197,7 +200,8 @@ def unmatched(
 
 
 def what_travels(moves: Sequence[LedgerLine], exchange: Exchange) -> str:
-    """What a compiled collective carries, by the planned move that has its kind, axes and bytes; empty if there is none."""
+    """What a compiled collective carries, by the planned move that has its kind, axes and bytes; empty if there is
+    none."""
     for move in moves:
         same = move.kind == exchange.kind and sorted(move.axes) == sorted(exchange.axes)
         if same and math.isclose(move.wire_bytes, exchange.wire_bytes, rel_tol=1e-3):

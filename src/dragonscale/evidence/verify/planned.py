@@ -28,8 +28,8 @@ def device_memory(request: Request) -> float:
 
 @dataclass(frozen=True)
 class Planned:
-    """One chip's share of a program: its ledger, the bytes of its arguments, and what the planner finds wrong with the plan;
-    `few_rows` says that experts have fewer rows than a GPU's matmuls are made of."""
+    """One chip's share of a program: its ledger, the bytes of its arguments, and what the planner finds wrong with the
+    plan; `few_rows` says that experts have fewer rows than a GPU's matmuls are made of."""
 
     axes: dict[str, int]
     ledger: Ledger
@@ -105,7 +105,8 @@ def _training(request: Request) -> Planned:
     plan = parse_plan(request.plan)
     if plan.pipe > 1:
         raise InputError(
-            f"The plan has pipe={plan.pipe}: which stage runs when is decided while it runs, so a compiled pipeline does not "
+            f"The plan has pipe={plan.pipe}: which stage runs when is decided while it runs, so a compiled "
+            "pipeline does not "
             "say how often it sends; verify one stage's plan with pipe=1."
         )
     job = training_job(request, our_stack(request))

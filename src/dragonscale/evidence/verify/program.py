@@ -41,9 +41,16 @@ def lower_serving(request: Request, devices: list[Any]) -> Any:
     plan, program = parse_serving_plan(request.plan), load_model(request.model).program()
     mesh = serving_mesh(plan, program, devices)
     step = serving_step(
-        request.program, plan, program, numerics_of(request.model), mesh, request.batch, request.sequence,
-        Mixing(request.capacity), exchanges(plan, program),
-    )  # fmt: skip
+        request.program,
+        plan,
+        program,
+        numerics_of(request.model),
+        mesh,
+        request.batch,
+        request.sequence,
+        Mixing(request.capacity),
+        exchanges(plan, program),
+    )
     shapes = jax.tree.map(lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype), step.arguments)
     return step.compiled_free.lower(*shapes)
 

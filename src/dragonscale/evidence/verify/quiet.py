@@ -1,7 +1,8 @@
-"""A verification for a person who waits: refused in a sentence where a compiler is missing, silent while libraries load.
+"""A verification for a person who waits: refused in a sentence where a compiler is missing, silent while libraries
+load.
 
-JAX's plugins greet every start with lines about missing drivers, written by C++ past Python's own stderr. They are held back,
-and shown only where loading fails.
+JAX's plugins greet every start with lines about missing drivers, written by C++ past Python's own stderr. They are held
+back, and shown only where loading fails.
 """
 
 import contextlib

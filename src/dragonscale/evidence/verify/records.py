@@ -6,7 +6,8 @@ from dragonscale.evidence.verify.request import Request
 
 
 class VerifyLine(msgspec.Struct, frozen=True):
-    """One number, planned and compiled. `verdict` is `agrees`, `explained` (they differ for the reason in `why`) or `differs`."""
+    """One number, planned and compiled. `verdict` is `agrees`, `explained` (they differ for the reason in `why`) or
+    `differs`."""
 
     name: str
     unit: str
@@ -46,7 +47,8 @@ class Unmatched(msgspec.Struct, frozen=True):
 
 
 class OverlapLine(msgspec.Struct, frozen=True):
-    """A collective's place in the schedule (`full` mode): whether the planner would hide it, and whether the compiler does."""
+    """A collective's place in the schedule (`full` mode): whether the planner would hide it, and whether the compiler
+    does."""
 
     kind: str
     axes: tuple[str, ...]
@@ -58,8 +60,8 @@ class OverlapLine(msgspec.Struct, frozen=True):
 
 
 class StackDifference(msgspec.Struct, frozen=True):
-    """A line that another stack has otherwise than our own program: FLOPs or bytes of a chip in a step, before and after one of the
-    stack's switches is set, and what that switch means. Differences of several switches add up."""
+    """A line that another stack has otherwise than our own program: FLOPs or bytes of a chip in a step, before and
+    after one of the stack's switches is set, and what that switch means. Differences of several switches add up."""
 
     switch: str
     why: str
@@ -72,8 +74,8 @@ class StackDifference(msgspec.Struct, frozen=True):
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
-    """A whole verification. `compiled` is False where the compiler gave no program: `trouble` says why, and `largest` names the
-    buffers it could not place."""
+    """A whole verification. `compiled` is False where the compiler gave no program: `trouble` says why, and `largest`
+    names the buffers it could not place."""
 
     request: Request
     versions: dict[str, str]

@@ -12,9 +12,10 @@ MODES = ("canonical", "full")
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A training step (`batch` sequences of `sequence` tokens), a prefill (`batch` prompts of `sequence` tokens) or a decode step
-    (`batch` sequences with room for `sequence` tokens). `plan` is written out; `capacity` is the room of an expert over its
-    even share; `canonical` asks for plain collectives and a quick compile, `full` for what would really run."""
+    """A training step (`batch` sequences of `sequence` tokens), a prefill (`batch` prompts of `sequence` tokens) or a
+    decode step (`batch` sequences with room for `sequence` tokens). `plan` is written out; `capacity` is the room of an
+    expert over its even share; `canonical` asks for plain collectives and a quick compile, `full` for what would really
+    run."""
 
     program: Literal["train", "prefill", "decode"]
     model: str

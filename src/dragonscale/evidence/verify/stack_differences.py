@@ -1,8 +1,8 @@
 """Where another stack's ledger differs from our own program's, line by line, and why.
 
-What is compiled is our own program. A plan made for another stack is held against it switch by switch: starting from our stack, each
-switch in which the other differs is set to the other's value, and the lines, bytes and FLOPs that this changes are listed with the
-switch's meaning. At the end stands the other stack's own ledger.
+What is compiled is our own program. A plan made for another stack is held against it switch by switch: starting from
+our stack, each switch in which the other differs is set to the other's value, and the lines, bytes and FLOPs that this
+changes are listed with the switch's meaning. At the end stands the other stack's own ledger.
 """
 
 from collections.abc import Iterator

@@ -12,9 +12,12 @@ from dragonscale.hardware import parse_slice
 WORSE = ("differs", "explained", "agrees")
 """Verdicts, the worst first."""
 _ERRORS = {
-    "argument bytes": "arguments_error", "peak memory": "peak_error", "FLOPs": "flops_error",
-    "bytes sent": "wire_bytes_error", "bytes, worst axes": "wire_error",
-}  # fmt: skip
+    "argument bytes": "arguments_error",
+    "peak memory": "peak_error",
+    "FLOPs": "flops_error",
+    "bytes sent": "wire_bytes_error",
+    "bytes, worst axes": "wire_error",
+}
 
 
 class VerifyRow(msgspec.Struct, frozen=True):
@@ -58,8 +61,8 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class SweepScore(msgspec.Struct, frozen=True):
-    """All verifications together. `wire_ok` is the share of rows whose bytes agree, or differ for a reason that is known;
-    `wrongly_accepted` counts plans that the planner takes and the compiler does not."""
+    """All verifications together. `wire_ok` is the share of rows whose bytes agree, or differ for a reason that is
+    known; `wrongly_accepted` counts plans that the planner takes and the compiler does not."""
 
     rows: int
     compiled: int

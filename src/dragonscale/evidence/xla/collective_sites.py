@@ -1,11 +1,14 @@
-"""Where the collectives of a compiled module stand: which instructions are one, and which are copies or halves of another.
+"""Where the collectives of a compiled module stand: which instructions are one, and which are copies or halves of
+another.
 
 A collective is written in many ways, and each must be counted once, where it starts:
 
 - plain, `all-gather(...)`: it blocks;
 - as a pair, `all-gather-start` and `all-gather-done`, with other work scheduled between;
-- wrapped: `async-start(...), calls=%wrapped` (on a TPU's sparse cores `call-start(...), to_apply=`) and the plain form inside;
-- fused on TPU: the fusion `async-collective-start` begins it, fusions `async_collective_fusion` compute while it goes on, and
+- wrapped: `async-start(...), calls=%wrapped` (on a TPU's sparse cores `call-start(...), to_apply=`) and the plain form
+  inside;
+- fused on TPU: the fusion `async-collective-start` begins it, fusions `async_collective_fusion` compute while it goes
+  on, and
   `async-collective-done` ends it. Each holds a *copy* of the same collective; only the start's counts;
 - on TPU a reduce-scatter as a fusion that holds an all-reduce and takes a slice of it (`all-reduce-scatter`);
 - `send` and `recv` as two halves of one, see `transfers`.
@@ -25,10 +28,15 @@ from dragonscale.evidence.xla.matmuls import instruction_flops, may_multiply
 from dragonscale.evidence.xla.replica_groups import source_target_pairs
 
 KINDS = {
-    "all-gather": "all_gather", "all-reduce": "all_reduce", "reduce-scatter": "reduce_scatter",
-    "all-to-all": "all_to_all", "ragged-all-to-all": "all_to_all", "collective-permute": "permute",
-    "send": "permute", "recv": "permute",
-}  # fmt: skip
+    "all-gather": "all_gather",
+    "all-reduce": "all_reduce",
+    "reduce-scatter": "reduce_scatter",
+    "all-to-all": "all_to_all",
+    "ragged-all-to-all": "all_to_all",
+    "collective-permute": "permute",
+    "send": "permute",
+    "recv": "permute",
+}
 REFUSED = ("collective-broadcast",)
 _NAMES = "|".join(sorted([*KINDS, *REFUSED], key=len, reverse=True))
 _COLLECTIVE = re.compile(rf"(?P<kind>{_NAMES})(?P<part>-start|-done)?")
@@ -45,8 +53,8 @@ WINDOWED = "windowed_dot_general_body"
 class Site:
     """One collective where it stands.
 
-    `where` and `anchor` are the scheduled computation and instruction that start it: the collective itself, or the fusion or
-    asynchronous start around it. `fusion` is the fusion that holds it, if one does.
+    `where` and `anchor` are the scheduled computation and instruction that start it: the collective itself, or the
+    fusion or asynchronous start around it. `fusion` is the fusion that holds it, if one does.
     """
 
     computation: Computation
@@ -67,7 +75,8 @@ class Site:
 
 
 def collective_sites(module: Module, text: str) -> Iterator[Site]:
-    """Every collective of a module, copies included, in order of its computations; all that looks like one must be among them."""
+    """Every collective of a module, copies included, in order of its computations; all that looks like one must be
+    among them."""
     mentions = 0
     for computation in module.computations.values():
         for instruction in computation.instructions:
@@ -165,8 +174,8 @@ def window_of(module: Module, site: Site) -> float | None:
 def is_decomposed(module: Module, site: Site) -> bool:
     """Whether a permute is a step of a collective matmul that the partitioner made.
 
-    Most steps stand in a loop that carries the partitioner's name; the first and the last of them, and all of a short ring,
-    stand outside it. Those carry the name of the matmul that they are part of, and go round a ring.
+    Most steps stand in a loop that carries the partitioner's name; the first and the last of them, and all of a short
+    ring, stand outside it. Those carry the name of the matmul that they are part of, and go round a ring.
     """
     if site.opcode != "collective-permute":
         return False

@@ -1,7 +1,7 @@
 """The collectives of a compiled module: kind, bytes on each device, who takes part, and whether other work can hide it.
 
-Each is counted once, however it is spelled (`collective_sites`); a combined collective over a tuple is as many as it has
-operands. What looks like a collective and cannot be read is an error.
+Each is counted once, however it is spelled (`collective_sites`); a combined collective over a tuple is as many as it
+has operands. What looks like a collective and cannot be read is an error.
 
 >>> text = '''
 ... HloModule jit_f
@@ -175,7 +175,8 @@ def _groups(site: Site, chips: int | None) -> Groups:
 
 
 def _arrays(site: Site) -> tuple[list[Shape], list[Shape]]:
-    """What goes in and what comes back: an asynchronous start returns its operands, its results and sometimes scratch words."""
+    """What goes in and what comes back: an asynchronous start returns its operands, its results and sometimes scratch
+    words."""
     instruction, named = site.instruction, site.computation.named
     sent = [shape for name in instruction.operands for shape in named[name].shapes]
     if site.opcode in TRANSFERS:  # with a token; the result is a buffer and a context
@@ -223,7 +224,8 @@ def _check(each: Collective) -> None:
     grows = {"all_gather": each.size, "reduce_scatter": 1 / each.size}.get(each.kind, 1)
     if each.received.bytes != each.sent.bytes * grows:
         raise InputError(
-            f"The collective {each.name} turns {each.sent} into {each.received} over groups of {each.size}; a {each.kind} does not."
+            f"The collective {each.name} turns {each.sent} into {each.received} over groups of {each.size}; a "
+            f"{each.kind} does not."
         )
 
 

@@ -1,7 +1,7 @@
 """Everything that is read from one compiled program, as a record that travels as JSON.
 
-Compiling happens in a process of its own and may take a minute, so what is read there is kept: `read_compiled` makes the record,
-`to_json` and `from_json` carry it. Numbers are per device and per run of the program.
+Compiling happens in a process of its own and may take a minute, so what is read there is kept: `read_compiled` makes
+the record, `to_json` and `from_json` carry it. Numbers are per device and per run of the program.
 
 >>> text = '''
 ... HloModule jit_f, is_scheduled=true, num_partitions=4
@@ -40,10 +40,11 @@ from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 class Exchange(msgspec.Struct, frozen=True):
     """One collective as the mesh sees it.
 
-    `axes` are the mesh axes it runs along, `whole` says whether along all of each (the compiler may cut an axis into parts). `how`
-    is `sync` or `async`; the window is what is scheduled between start and end, each time, None where there is no such window.
-    Two collectives in flight at once share their windows. `decomposed` marks a step of a collective matmul that the compiler
-    made, `padding` a permute that only mends a padded reduce-scatter, `at_most` bytes that are a bound.
+    `axes` are the mesh axes it runs along, `whole` says whether along all of each (the compiler may cut an axis into
+    parts). `how` is `sync` or `async`; the window is what is scheduled between start and end, each time, None where
+    there is no such window. Two collectives in flight at once share their windows. `decomposed` marks a step of a
+    collective matmul that the compiler made, `padding` a permute that only mends a padded reduce-scatter, `at_most`
+    bytes that are a bound.
     """
 
     kind: str
@@ -176,9 +177,21 @@ def _exchange(each: Collective, axes: dict[str, int], inside: int) -> Exchange:
 
 
 _SAME = (
-    "kind", "size", "wire_bytes", "times", "how", "window_flops", "decomposed", "padding", "between_slices", "at_most",
-    "algorithm", "name", "op_name", "source",
-)  # fmt: skip
+    "kind",
+    "size",
+    "wire_bytes",
+    "times",
+    "how",
+    "window_flops",
+    "decomposed",
+    "padding",
+    "between_slices",
+    "at_most",
+    "algorithm",
+    "name",
+    "op_name",
+    "source",
+)
 """What the mesh sees of a collective as the module has it."""
 
 

@@ -1,9 +1,9 @@
 """FLOPs of a convolution, which is also how XLA's TPU compiler writes every matmul.
 
-A matmul `[b,f] · [i,o]` is a convolution without spatial dims (`dim_labels=bf_io->bf`). A batched matmul has its batch dims as
-spatial ones, with padding and dilation chosen so that each batch meets only itself: of the positions that the window visits
-most fall on padding or between the elements, and a count that ignores this is too large by the batch. So only positions that
-meet an element are counted, as XLA's own cost analysis does.
+A matmul `[b,f] · [i,o]` is a convolution without spatial dims (`dim_labels=bf_io->bf`). A batched matmul has its batch
+dims as spatial ones, with padding and dilation chosen so that each batch meets only itself: of the positions that the
+window visits most fall on padding or between the elements, and a count that ignores this is too large by the batch. So
+only positions that meet an element are counted, as XLA's own cost analysis does.
 
 >>> from dragonscale.evidence.xla.shapes import read_shapes
 >>> lhs, rhs, out = read_shapes("bf16[64,256] bf16[256,512] bf16[64,512]")

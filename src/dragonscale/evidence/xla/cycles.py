@@ -1,7 +1,8 @@
 """What the TPU compiler thinks its kernels take: `estimated_cycles`, beside each fusion.
 
-The estimate is in clock cycles of the core and knows of compute and memory, not of the network: collectives carry none. Some
-entries are no estimates but marks (a million million cycles, or the largest number there is): those are dropped and counted.
+The estimate is in clock cycles of the core and knows of compute and memory, not of the network: collectives carry none.
+Some entries are no estimates but marks (a million million cycles, or the largest number there is): those are dropped
+and counted.
 """
 
 import re

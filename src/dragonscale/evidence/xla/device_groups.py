@@ -1,7 +1,8 @@
-"""What the groups of a collective say about the devices: how many work together, how far apart, how many there are at least.
+"""What the groups of a collective say about the devices: how many work together, how far apart, how many there are at
+least.
 
-A profile of one device shows local shapes only. A group `{0,16,32,…,112}` is 8 devices with 16 between one and the next: an axis of 8
-with an axis of 16 inside it, so at least 128 devices.
+A profile of one device shows local shapes only. A group `{0,16,32,…,112}` is 8 devices with 16 between one and the
+next: an axis of 8 with an axis of 16 inside it, so at least 128 devices.
 
 >>> group_shape(((0, 16, 32, 48, 64, 80, 96, 112),))
 GroupShape(degree=8, stride=16, groups=1, at_least=128)
@@ -19,7 +20,8 @@ from dragonscale.evidence.xla.replica_groups import Groups
 
 
 class GroupShape(msgspec.Struct, frozen=True):
-    """Devices of a group, the distance from one to the next (None where it varies), how many groups, and the least number of devices."""
+    """Devices of a group, the distance from one to the next (None where it varies), how many groups, and the least
+    number of devices."""
 
     degree: int
     stride: int | None

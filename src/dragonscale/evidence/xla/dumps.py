@@ -1,8 +1,8 @@
 """HLO text from elsewhere: files of `--xla_dump_to`, what a framework printed, pasted pieces.
 
-A dump may be of a program before optimization or after, for any backend, packed or not, of one module or several one after another. What is
-there is read: a module whose computations are not all in the text is read too, and what they would do is not known. XLA
-writes the assignment of buffers beside the program; it is read where it lies there.
+A dump may be of a program before optimization or after, for any backend, packed or not, of one module or several one
+after another. What is there is read: a module whose computations are not all in the text is read too, and what they
+would do is not known. XLA writes the assignment of buffers beside the program; it is read where it lies there.
 
 >>> text = "HloModule jit_f, num_partitions=4\\nENTRY main {\\n  ROOT p = f32[8]{0:T(128)} parameter(0)\\n}\\n"
 >>> (dump,) = read_dumps(text)
@@ -74,7 +74,8 @@ def read_dump_file(path: Path) -> list[HloDump]:
 
 
 def read_dump_folder(folder: Path, name: str = "") -> tuple[list[HloDump], int]:
-    """The modules of the largest file of a folder of dumps, or of those whose module has a name; and how many files there are."""
+    """The modules of the largest file of a folder of dumps, or of those whose module has a name; and how many files
+    there are."""
     found = hlo_files(folder)
     if not found:
         raise InputError(
@@ -118,7 +119,8 @@ def _as_module(text: str) -> str:
     """Computations without the module's first line; where none is marked, the last is the entry, as XLA orders them."""
     if re.search(r"^\s*module (?:@|attributes|\{)", text[:_SIGNS], re.MULTILINE):
         raise InputError(
-            'This is MLIR (StableHLO), which is what JAX hands to XLA; give HLO, such as `lowered.as_text("hlo")` or `compiled.as_text()`.'
+            "This is MLIR (StableHLO), which is what JAX hands to XLA; give HLO, such as "
+            '`lowered.as_text("hlo")` or `compiled.as_text()`.'
         )
     plain = textwrap.dedent(text) if text[:1].isspace() else text
     if re.search(r"^ENTRY ", plain, re.MULTILINE):
@@ -143,9 +145,15 @@ def _read(text: str, file: str, buffers: Buffers | None) -> HloDump:
     fused = any(each.opcode == "fusion" for each in module.entry.instructions)
     optimized = "is_scheduled=true" in module.header or "after_optimizations" in file or fused
     return HloDump(
-        name[1] if name else "", module, text, _platform(text, file), optimized, counts.get("num_partitions", 1) or 1,
-        counts.get("replica_count", 1) or 1, buffers,
-    )  # fmt: skip
+        name[1] if name else "",
+        module,
+        text,
+        _platform(text, file),
+        optimized,
+        counts.get("num_partitions", 1) or 1,
+        counts.get("replica_count", 1) or 1,
+        buffers,
+    )
 
 
 def _platform(text: str, file: str) -> str:

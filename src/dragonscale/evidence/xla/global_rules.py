@@ -14,9 +14,18 @@ Ways = tuple[int | None, ...]
 Dims = tuple[int, ...]
 Product = tuple[int | None, int | None, int | None, int | None]
 _KEEPS = ELEMENTWISE | {
-    "copy", "reverse", "all-reduce", "all-reduce-start", "collective-permute", "opt-barrier", "optimization-barrier", "sort", "scatter",
-    "dynamic-update-slice", "reduce-window",
-}  # fmt: skip
+    "copy",
+    "reverse",
+    "all-reduce",
+    "all-reduce-start",
+    "collective-permute",
+    "opt-barrier",
+    "optimization-barrier",
+    "sort",
+    "scatter",
+    "dynamic-update-slice",
+    "reduce-window",
+}
 """Instructions whose result is split as the operands of as many dims are."""
 _CUTS = ("slice", "dynamic-slice", "pad", "concatenate")
 _MARKS = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint", "MoveToDevice", "MoveToHost")
@@ -166,7 +175,8 @@ def _scaled(computation: Computation, each: Instruction, ways: Sequence[Ways]) -
 
 
 def _reshaped(computation: Computation, each: Instruction, ways: Ways) -> Ways:
-    """Dims that are split or joined, group by group of equal size. A bitcast changes the order of dims, not of memory."""
+    """Dims that are split or joined, group by group of equal size. A bitcast changes the order of dims, not of memory.
+    Dims that are split or joined, group by group of equal size. A bitcast changes the order of dims, not of memory."""
     before = [
         one
         for name in each.operands

@@ -1,9 +1,10 @@
-"""Global sizes inside a partitioned program: how many ways each dim of each value is split, followed from the arguments.
+"""Global sizes inside a partitioned program: how many ways each dim of each value is split, followed from the
+arguments.
 
-Only arguments keep their shardings once a program is partitioned. From there the ways go forward: an elementwise op keeps them, a matmul's
-result has those of its operands' free dims, an all-gather undoes as many ways as its group has devices, a reduce-scatter adds them; loops hand
-their state round. Where nothing says (a constant, a broadcast, an exchange), the ways of that dim are None, and a matmul with such a
-dim has no global size there.
+Only arguments keep their shardings once a program is partitioned. From there the ways go forward: an elementwise op
+keeps them, a matmul's result has those of its operands' free dims, an all-gather undoes as many ways as its group has
+devices, a reduce-scatter adds them; loops hand their state round. Where nothing says (a constant, a broadcast, an
+exchange), the ways of that dim are None, and a matmul with such a dim has no global size there.
 """
 
 from collections.abc import Sequence
@@ -166,7 +167,8 @@ def _finished(computation: Computation, each: Instruction, started: Values) -> V
 def whole_matmul(
     spread: ModuleWays, where: str, instruction: Instruction, local: MatmulSizes
 ) -> tuple[int | None, ...] | None:
-    """Global batch, rows, sum and columns of an op's matmul, None where nothing says; for an op that holds none, nothing."""
+    """Global batch, rows, sum and columns of an op's matmul, None where nothing says; for an op that holds none,
+    nothing."""
     inside = [(name, each.name) for _, name in instruction.callees for each in _instructions(spread.module, name)]
     found = [spread.matmuls[key] for key in [(where, instruction.name), *inside] if key in spread.matmuls]
     if len(found) != 1:

@@ -1,9 +1,9 @@
 """The GPU that XLA compiles for, described instead of present.
 
-The `jax-cuda12-plugin` wheel holds the whole compiler. It asks the driver what the GPU is like; given a *target config* it needs
-neither a GPU nor a driver. That text is made from the chip's own file (SMs, clock, memory) and from the limits that CUDA's
-programming guide lists for its compute capability. JAX reads its environment once, so a process that compiles starts with
-`ENVIRONMENT` and stays apart from others.
+The `jax-cuda12-plugin` wheel holds the whole compiler. It asks the driver what the GPU is like; given a *target config*
+it needs neither a GPU nor a driver. That text is made from the chip's own file (SMs, clock, memory) and from the limits
+that CUDA's programming guide lists for its compute capability. JAX reads its environment once, so a process that
+compiles starts with `ENVIRONMENT` and stays apart from others.
 """
 
 import math
@@ -23,10 +23,16 @@ ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(GPU), "TF_CPP_MIN_L
 CAPABILITIES = {"a100": (8, 0, 164 * 1024), "h100": (9, 0, 228 * 1024), "h200": (9, 0, 228 * 1024)}
 """The compute capability, major and minor, and the bytes of shared memory of an SM."""
 LIMITS = {
-    "threads_per_block_limit": 1024, "threads_per_warp": 32, "shared_memory_per_block": 48 * 1024,
-    "threads_per_core_limit": 2048, "block_dim_limit_x": 2**31 - 1, "block_dim_limit_y": 2**16 - 1,
-    "block_dim_limit_z": 2**16 - 1, "registers_per_core_limit": 64 * 1024, "registers_per_block_limit": 64 * 1024,
-}  # fmt: skip
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "shared_memory_per_block": 48 * 1024,
+    "threads_per_core_limit": 2048,
+    "block_dim_limit_x": 2**31 - 1,
+    "block_dim_limit_y": 2**16 - 1,
+    "block_dim_limit_z": 2**16 - 1,
+    "registers_per_core_limit": 64 * 1024,
+    "registers_per_block_limit": 64 * 1024,
+}
 """What is the same for all these capabilities."""
 RESERVED = 1024
 """Bytes that the runtime keeps of an SM's shared memory for each block."""
@@ -77,6 +83,7 @@ def devices(chip: Chip, count: int) -> list[Any]:
         found = topologies.get_topology_desc("", "cuda", target_config=target_config(chip), topology=shape)
     except Exception as error:
         raise InputError(
-            f"XLA's GPU compiler did not start ({error}); install dragonscale[gpu-compiler] and start with {ENVIRONMENT}."
+            f"XLA's GPU compiler did not start ({error}); install dragonscale[gpu-compiler] and start with "
+            f"{ENVIRONMENT}."
         ) from error
     return list(found.devices[:count])

@@ -1,8 +1,8 @@
 """HLO text as records: a module of computations, each a list of instructions.
 
-Only the structure is read here (shapes, opcodes, operands, attributes as text); what an instruction means is the business
-of its readers. A line that is neither an instruction, nor a computation's head, nor part of the module's own tables is
-an error, because a reader that skips what it does not know gives wrong sums without a word.
+Only the structure is read here (shapes, opcodes, operands, attributes as text); what an instruction means is the
+business of its readers. A line that is neither an instruction, nor a computation's head, nor part of the module's own
+tables is an error, because a reader that skips what it does not know gives wrong sums without a word.
 
 >>> module = read_module('''
 ... HloModule jit_f
@@ -30,13 +30,14 @@ from dragonscale.evidence.xla.shapes import Shape, read_shapes
 _INSTRUCTION = re.compile(r"\s*(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>(?:\(|[a-z]\w*\[).*)", re.DOTALL)
 _TYPE = re.compile(r"[a-z]\w*\[[^\]]*\]")
 _HEAD = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[A-Za-z_][\w.\-]*) (?:\(.*)?\{\s*")
-"""A computation's first line. Compilers write its parameters and result, JAX's `lowered.as_text("hlo")` only a brace."""
+"""A computation's first line. Compilers write its parameters and result, JAX's `lowered.as_text("hlo")` only a brace.
+A computation's first line. Compilers write its parameters and result, JAX's `lowered.as_text("hlo")` only a brace."""
 _TAIL = re.compile(r"\}(?:, execution_thread=\"\w+\")?\s*")
 _ATTRIBUTE = re.compile(r"([\w.\-]+)=(.*)", re.DOTALL)
 _TABLES = re.compile(r"(?:FileNames|FunctionNames|FileLocations|StackFrames|\d+ .*)\s*")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z)|\{\{\d+(?:,\d+)*(?:\},\{\d+(?:,\d+)*)*\}\}|[()\[\]{},]', re.DOTALL)
-"""What a walk over brackets has to stop at; the rest, long lists of devices too, is skipped at the regex engine's speed. No text makes
-it look at the same characters more than a few times: a quote that never closes goes to the end."""
+"""What a walk over brackets has to stop at; the rest, long lists of devices too, is skipped at the regex engine's
+speed. No text makes it look at the same characters more than a few times: a quote that never closes goes to the end."""
 _DEEPEST = 1000
 _LONG = 4000
 _CALL = re.compile(r"\s*([\w\-]+)\(")

@@ -1,10 +1,11 @@
 """Layouts and padding: what an array takes in memory, beside what it holds, and where each element lies.
 
-A TPU keeps arrays in tiles. `bf16[100,200]{1,0:T(8,128)(2,1)}` has its dims from minor to major (`1,0`), then tiles: the two minor
-dims are rounded up to whole tiles of 8 by 128, and inside a tile pairs of rows are interleaved (`(2,1)`). Tiles follow each other in the order
-of the dims, and so do the elements inside a tile, level by level. `*` in a tile joins a dim with the next minor one before it is
-cut. `S(1)` says which memory: none is the chip's main memory (HBM), 1 its fast vector memory, 5 the host's. `E(4)` are the bits of
-an element, `L(…)`, `SC(…)` and `M(…)` (splits over cores, dynamic sizes) do not change where elements lie in these terms.
+A TPU keeps arrays in tiles. `bf16[100,200]{1,0:T(8,128)(2,1)}` has its dims from minor to major (`1,0`), then tiles:
+the two minor dims are rounded up to whole tiles of 8 by 128, and inside a tile pairs of rows are interleaved (`(2,1)`).
+Tiles follow each other in the order of the dims, and so do the elements inside a tile, level by level. `*` in a tile
+joins a dim with the next minor one before it is cut. `S(1)` says which memory: none is the chip's main memory (HBM), 1
+its fast vector memory, 5 the host's. `E(4)` are the bits of an element, `L(…)`, `SC(…)` and `M(…)` (splits over cores,
+dynamic sizes) do not change where elements lie in these terms.
 
 >>> padded_bytes("bf16[100,200]{1,0:T(8,128)(2,1)}"), 104 * 256 * 2
 (53248, 53248)
@@ -96,7 +97,8 @@ class Placed:
         return math.prod(self.cut) / max(1, math.prod(self.shape.dims))
 
     def offset(self, index: Sequence[int]) -> int:
-        """Where the element of an index lies, counted in elements: tile by tile in the order of the dims, then inside the tile."""
+        """Where the element of an index lies, counted in elements: tile by tile in the order of the dims, then inside
+        the tile."""
         sizes: Sequence[int] = self.physical
         at: Sequence[int] = [index[dim] for dim in reversed(self.minor_to_major)]
         for tile in self.tiles:

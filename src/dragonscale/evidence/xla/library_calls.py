@@ -1,9 +1,11 @@
-"""FLOPs of the custom calls that multiply matrices: cuBLAS and cuDNN, as XLA's GPU compiler calls them, and a TPU kernel.
+"""FLOPs of the custom calls that multiply matrices: cuBLAS and cuDNN, as XLA's GPU compiler calls them, and a TPU
+kernel.
 
-A cuBLAS call says in its configuration which dims it sums over; its first operand and first result have the sizes. A cuDNN
-convolution has a convolution's labels, which name the forward convolution also where it computes a gradient. Fused attention
-says the shape of the scores `[batch, heads, queries, keys]`, masked or not: forward it is two matmuls, backward five, because the
-scores are computed again. XLA's TPU compiler makes one kernel of its own of a softmax and the matmul that follows it.
+A cuBLAS call says in its configuration which dims it sums over; its first operand and first result have the sizes. A
+cuDNN convolution has a convolution's labels, which name the forward convolution also where it computes a gradient.
+Fused attention says the shape of the scores `[batch, heads, queries, keys]`, masked or not: forward it is two matmuls,
+backward five, because the scores are computed again. XLA's TPU compiler makes one kernel of its own of a softmax and
+the matmul that follows it.
 """
 
 import math
@@ -33,7 +35,8 @@ HARMLESS = frozenset(
     )
 )
 """Custom calls that compute nothing: marks, casts and allocations."""
-_CUDNN_ROLES = {  # where the forward convolution's operand, kernel and result are: operand 0, operand 1 or the result (-1)
+# where the forward convolution's operand, kernel and result are: operand 0, operand 1 or the result (-1)
+_CUDNN_ROLES = {
     "__cudnn$convForward": (0, 1, -1),
     "__cudnn$convForwardGraph": (0, 1, -1),
     "__cudnn$convBiasActivationForward": (0, 1, -1),

@@ -107,7 +107,8 @@ def _convolved(out: Shape, labels: str) -> tuple[int, int, int]:
 def suspected_matmul(instruction: Instruction, types: Sequence[str]) -> MatmulSizes | None:
     """The matmul of the two largest operands that gives the result's dims, or None where none or several would.
 
-    Dims are matched by size: one that both operands have and the result lacks is summed over, one that all three have is a batch dim.
+    Dims are matched by size: one that both operands have and the result lacks is summed over, one that all three have
+    is a batch dim.
     """
     arrays = sorted((shape for text in types for shape in read_shapes(text)), key=lambda one: -math.prod(one.dims))
     results = instruction.shapes[:1]

@@ -1,8 +1,9 @@
 """The matmuls of a compiled module: where each stands in the user's program, its FLOPs and how often it runs.
 
-A matmul is a `dot`, a `convolution`, or a call of a library that multiplies (cuBLAS, cuDNN); it may stand inside a fusion. Of
-a conditional's branches the dearest is counted, each time. A custom call that is not known, and a matmul whose number of
-executions is not known, are listed as `Unknown`: work that is there and has no number is never counted as none.
+A matmul is a `dot`, a `convolution`, or a call of a library that multiplies (cuBLAS, cuDNN); it may stand inside a
+fusion. Of a conditional's branches the dearest is counted, each time. A custom call that is not known, and a matmul
+whose number of executions is not known, are listed as `Unknown`: work that is there and has no number is never counted
+as none.
 
 >>> text = '''
 ... HloModule jit_f
@@ -104,7 +105,8 @@ def whole_flops(module: Module) -> dict[str, float]:
 
 
 def instruction_flops(module: Module, computation: Computation, instruction: Instruction) -> float:
-    """FLOPs of one instruction with all that it runs: of a conditional the dearest branch, of an endless loop one turn."""
+    """FLOPs of one instruction with all that it runs: of a conditional the dearest branch, of an endless loop one turn.
+    FLOPs of one instruction with all that it runs: of a conditional the dearest branch, of an endless loop one turn."""
     return _flops(module, computation, instruction, whole_flops(module))
 
 

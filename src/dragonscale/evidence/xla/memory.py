@@ -3,8 +3,8 @@
 >>> ProgramMemory.of({"argument_size_in_bytes": 10, "peak_memory_in_bytes": 17}).peak_bytes
 17
 
-A TPU program that needs too much is not compiled; the message says how much was asked and names the largest buffers. If a single
-buffer is larger than the memory, only that buffer is named; if the temporaries alone are, only their sum.
+A TPU program that needs too much is not compiled; the message says how much was asked and names the largest buffers. If
+a single buffer is larger than the memory, only that buffer is named; if the temporaries alone are, only their sum.
 
 >>> oom = parse_oom("RESOURCE_EXHAUSTED: ... Used 18.22G of 15.75G hbm. Exceeded hbm capacity by 2.47G.")
 >>> [round(bytes / 2**30, 2) for bytes in (oom.asked_bytes, oom.capacity_bytes, oom.excess_bytes)]
@@ -19,9 +19,13 @@ from collections.abc import Mapping
 import msgspec
 
 DEVICE = (
-    "argument_size_in_bytes", "output_size_in_bytes", "alias_size_in_bytes", "temp_size_in_bytes", "peak_memory_in_bytes",
+    "argument_size_in_bytes",
+    "output_size_in_bytes",
+    "alias_size_in_bytes",
+    "temp_size_in_bytes",
+    "peak_memory_in_bytes",
     "generated_code_size_in_bytes",
-)  # fmt: skip
+)
 HOST = ("host_argument_size_in_bytes", "host_output_size_in_bytes", "host_temp_size_in_bytes")
 """JAX's names, in `memory_analysis()`, of the fields below."""
 

@@ -1,8 +1,9 @@
 """The shortest time an op can take on a chip: its busiest resource at datasheet rates.
 
-Matmuls go at the matrix unit's rate for their type, the rest of the arithmetic at the vector unit's where that is known (a
-transcendental function counts as one operation, so this is a bound from below), attention with a causal mask computes half of its scores, bytes of the main memory at its bandwidth with the padding that
-moves along, and a collective's bytes at everything a chip can send at once.
+Matmuls go at the matrix unit's rate for their type, the rest of the arithmetic at the vector unit's where that is known
+(a transcendental function counts as one operation, so this is a bound from below), attention with a causal mask
+computes half of its scores, bytes of the main memory at its bandwidth with the padding that moves along, and a
+collective's bytes at everything a chip can send at once.
 
 >>> from dragonscale.evidence.xla.op_work import work_of_text
 >>> from dragonscale.hardware import load_chip
@@ -21,9 +22,17 @@ from dragonscale.evidence.xla.op_work import OpWork
 from dragonscale.hardware.chip import Chip, Torus
 
 DTYPES = {
-    "f64": "fp64", "f32": "fp32", "tf32": "tf32", "bf16": "bf16", "f16": "fp16", "s8": "int8", "u8": "int8", "s4": "int4", "u4": "int4",
+    "f64": "fp64",
+    "f32": "fp32",
+    "tf32": "tf32",
+    "bf16": "bf16",
+    "f16": "fp16",
+    "s8": "int8",
+    "u8": "int8",
+    "s4": "int4",
+    "u4": "int4",
     "f4e2m1fn": "fp4",
-}  # fmt: skip
+}
 """HLO's element types as chips' rates are named; those of 8-bit floats all begin with f8."""
 
 
@@ -59,7 +68,8 @@ def matmul_rate(chip: Chip, dtype: str) -> float:
 
 
 def sending_rate(chip: Chip) -> float:
-    """Bytes per second that a chip can send over all its links at once: both ways along every axis of a torus, or to its switch."""
+    """Bytes per second that a chip can send over all its links at once: both ways along every axis of a torus, or to
+    its switch."""
     network = chip.network
     return 2 * network.axes * network.link if isinstance(network, Torus) else network.levels[0].bandwidth
 

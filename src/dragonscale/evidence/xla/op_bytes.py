@@ -1,9 +1,9 @@
 """Bytes that an instruction reads and writes, by memory.
 
-An instruction reads its operands and writes its results once, with what is read or written only in part counted in part: a
-slice reads what it returns, a gather the rows it picks, an update in place writes the update. A fusion is one kernel: what it
-moves are its operands and results, however much it computes between, and of an operand that its body only slices, the slice. Padding of tiled
-layouts moves too; it is counted apart.
+An instruction reads its operands and writes its results once, with what is read or written only in part counted in
+part: a slice reads what it returns, a gather the rows it picks, an update in place writes the update. A fusion is one
+kernel: what it moves are its operands and results, however much it computes between, and of an operand that its body
+only slices, the slice. Padding of tiled layouts moves too; it is counted apart.
 """
 
 import math

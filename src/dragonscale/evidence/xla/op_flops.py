@@ -1,8 +1,10 @@
-"""FLOPs of an instruction and of all that it runs, by the unit that does them: matmuls, the vector unit, transcendental functions.
+"""FLOPs of an instruction and of all that it runs, by the unit that does them: matmuls, the vector unit, transcendental
+functions.
 
-Counted as XLA's own cost analysis does: a matmul 2·m·n·k, an elementwise op one for each element of its result, a reduction one
-application of its function for each element that vanishes, a function like `exp` apart from the rest because a vector unit
-needs several operations for it. Moving data is no FLOP. Loops count as often as they run, of a conditional the dearest branch.
+Counted as XLA's own cost analysis does: a matmul 2·m·n·k, an elementwise op one for each element of its result, a
+reduction one application of its function for each element that vanishes, a function like `exp` apart from the rest
+because a vector unit needs several operations for it. Moving data is no FLOP. Loops count as often as they run, of a
+conditional the dearest branch.
 """
 
 import math
@@ -122,7 +124,8 @@ def _applications(computation: Computation | None, instruction: Instruction) -> 
 
 
 def _function(module: Module | None, instruction: Instruction, depth: int) -> Flops:
-    """What one application of an instruction's function costs: one operation where it cannot be seen (and for a comparison)."""
+    """What one application of an instruction's function costs: one operation where it cannot be seen (and for a
+    comparison)."""
     names = [name for role, name in instruction.callees if role == "to_apply"]
     if module is None or not names or instruction.opcode == "sort" or names[0] not in module.computations:
         return Flops(vector=1.0)

@@ -1,7 +1,9 @@
-"""What kind of work an instruction is: matmul, attention, elementwise, reduce, copy, gather, a collective, a host transfer, control.
+"""What kind of work an instruction is: matmul, attention, elementwise, reduce, copy, gather, a collective, a host
+transfer, control.
 
-A fusion is what its body does that is dearest. Where the body is not at hand (one line of a profile), its names are what is
-left: compilers name a fusion, and the computation it calls, after what they fused, and keep the name of the user's operation.
+A fusion is what its body does that is dearest. Where the body is not at hand (one line of a profile), its names are
+what is left: compilers name a fusion, and the computation it calls, after what they fused, and keep the name of the
+user's operation.
 
 >>> from dragonscale.evidence.xla.hlo_text import read_instruction
 >>> kind_of(
@@ -26,26 +28,75 @@ from dragonscale.evidence.xla.operand_types import operand_arrays, operand_types
 from dragonscale.evidence.xla.transfers import read_transfer
 
 COLLECTIVE_KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "broadcast")
-KINDS = ("matmul", "attention", "elementwise", "reduce", "sort", "copy", "gather", "scatter", *COLLECTIVE_KINDS, "host", "control",
-         "nothing", "unknown")  # fmt: skip
+KINDS = (
+    "matmul",
+    "attention",
+    "elementwise",
+    "reduce",
+    "sort",
+    "copy",
+    "gather",
+    "scatter",
+    *COLLECTIVE_KINDS,
+    "host",
+    "control",
+    "nothing",
+    "unknown",
+)
 """`copy` moves data and computes nothing, `control` runs other instructions, `nothing` is only a name for a value."""
 
 _OPCODES = {
-    "dot": "matmul", "convolution": "matmul", "ragged-dot": "matmul", "scaled-dot": "matmul", "triangular-solve": "matmul",
-    "cholesky": "matmul", "fft": "elementwise",
-    "all-gather": "all_gather", "all-reduce": "all_reduce", "reduce-scatter": "reduce_scatter", "all-to-all": "all_to_all",
-    "ragged-all-to-all": "all_to_all", "collective-permute": "permute", "collective-broadcast": "broadcast",
-    "infeed": "host", "outfeed": "host", "send": "permute", "recv": "permute",
-    "while": "control", "conditional": "control", "call": "control",
-    "reduce": "reduce", "reduce-window": "reduce", "select-and-scatter": "reduce", "topk": "sort", "sort": "sort",
-    "gather": "gather", "scatter": "scatter", "batch-norm-training": "reduce", "batch-norm-inference": "elementwise",
-    "map": "elementwise", "iota": "elementwise", "rng-bit-generator": "elementwise", "rng-get-and-update-state": "elementwise",
-}  # fmt: skip
+    "dot": "matmul",
+    "convolution": "matmul",
+    "ragged-dot": "matmul",
+    "scaled-dot": "matmul",
+    "triangular-solve": "matmul",
+    "cholesky": "matmul",
+    "fft": "elementwise",
+    "all-gather": "all_gather",
+    "all-reduce": "all_reduce",
+    "reduce-scatter": "reduce_scatter",
+    "all-to-all": "all_to_all",
+    "ragged-all-to-all": "all_to_all",
+    "collective-permute": "permute",
+    "collective-broadcast": "broadcast",
+    "infeed": "host",
+    "outfeed": "host",
+    "send": "permute",
+    "recv": "permute",
+    "while": "control",
+    "conditional": "control",
+    "call": "control",
+    "reduce": "reduce",
+    "reduce-window": "reduce",
+    "select-and-scatter": "reduce",
+    "topk": "sort",
+    "sort": "sort",
+    "gather": "gather",
+    "scatter": "scatter",
+    "batch-norm-training": "reduce",
+    "batch-norm-inference": "elementwise",
+    "map": "elementwise",
+    "iota": "elementwise",
+    "rng-bit-generator": "elementwise",
+    "rng-get-and-update-state": "elementwise",
+}
 _COPIES = {
-    "copy": "copy", "transpose": "transpose", "reshape": "layout change", "slice": "slice", "dynamic-slice": "slice",
-    "dynamic-update-slice": "update in place", "pad": "pad", "concatenate": "concatenate", "reverse": "reverse", "broadcast": "broadcast",
-    "bitcast-convert": "copy", "dynamic-reshape": "layout change", "set-dimension-size": "copy", "stack": "concatenate",
-}  # fmt: skip
+    "copy": "copy",
+    "transpose": "transpose",
+    "reshape": "layout change",
+    "slice": "slice",
+    "dynamic-slice": "slice",
+    "dynamic-update-slice": "update in place",
+    "pad": "pad",
+    "concatenate": "concatenate",
+    "reverse": "reverse",
+    "broadcast": "broadcast",
+    "bitcast-convert": "copy",
+    "dynamic-reshape": "layout change",
+    "set-dimension-size": "copy",
+    "stack": "concatenate",
+}
 _RANK = (
     "attention",
     "matmul",
@@ -63,19 +114,30 @@ _RANK = (
 _HALF = re.compile(r"(?P<opcode>[a-z\-]+?)-(?P<half>start|done|update)")
 _ATTENTION = re.compile(r"flash|splash|attention|fmha|\bmha\b|mqa|softmax", re.IGNORECASE)
 _NAMED = (
-    (r"all[-_]reduce[-_]scatter|reduce[-_]scatter|psum_scatter", "reduce_scatter"), (r"all[-_]gather", "all_gather"),
-    (r"all[-_]reduce|psum", "all_reduce"), (r"all[-_]to[-_]all", "all_to_all"), (r"collective[-_]permute|ppermute", "permute"),
-    (r"flash|splash|attention|fmha", "attention"), (r"convolution|gemm|(?<![a-z])dot(?![a-z])|dot_general|matmul|einsum", "matmul"),
-    (r"sort|top[-_]?k", "sort"), (r"scatter", "scatter"), (r"gather", "gather"), (r"reduce|softmax|argmax|argmin|cumsum", "reduce"),
+    (r"all[-_]reduce[-_]scatter|reduce[-_]scatter|psum_scatter", "reduce_scatter"),
+    (r"all[-_]gather", "all_gather"),
+    (r"all[-_]reduce|psum", "all_reduce"),
+    (r"all[-_]to[-_]all", "all_to_all"),
+    (r"collective[-_]permute|ppermute", "permute"),
+    (r"flash|splash|attention|fmha", "attention"),
+    (r"convolution|gemm|(?<![a-z])dot(?![a-z])|dot_general|matmul|einsum", "matmul"),
+    (r"sort|top[-_]?k", "sort"),
+    (r"scatter", "scatter"),
+    (r"gather", "gather"),
+    (r"reduce|softmax|argmax|argmin|cumsum", "reduce"),
     (r"dynamic[-_]update[-_]slice|copy|transpose|concatenate|(?<![a-z])pad(?![a-z])|slice|reshape|bitcast", "copy"),
-    (r"add|sub|mul|div|exp|log|tanh|select|convert|compare|max|min|neg|sqrt|broadcast|iota|rng|logistic|power|clamp", "elementwise"),
-)  # fmt: skip
+    (
+        r"add|sub|mul|div|exp|log|tanh|select|convert|compare|max|min|neg|sqrt|broadcast|iota|rng|logistic|power|clamp",
+        "elementwise",
+    ),
+)
 _FUSION_KINDS = {"kOutput": "matmul", "kInput": "reduce", "kLoop": "elementwise"}
 _TRITON = {"__triton_gemm": "matmul", "__triton_nested_gemm_fusion": "matmul", "__cudnn$fusion": "matmul"}
 _SHALLOW = 8
 _SIZED = ("elementwise", "reduce", "copy", "gather", "scatter")
 _SMALL = 16
-"""An op of these kinds that handles this many times fewer elements than the largest of its fusion does not name the fusion."""
+"""An op of these kinds that handles this many times fewer elements than the largest of its fusion does not name the
+fusion."""
 
 
 def kind_of(

@@ -1,4 +1,5 @@
-"""What a collective sends: its groups and bytes, from its own line or from the instruction inside the fusion or start around it."""
+"""What a collective sends: its groups and bytes, from its own line or from the instruction inside the fusion or start
+around it."""
 
 import re
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """What one instruction does: its kind, FLOPs, bytes by memory, and what it sends to other devices.
 
-`work_of` reads an instruction in its module; `work_of_text` one line on its own, as a profile has it, where shapes must be in the line
-and what is inside a fusion can only be guessed from names and sizes. Numbers are those of one execution on one device, and
-whatever could not be known is said in `unknown`, never counted as nothing without a word.
+`work_of` reads an instruction in its module; `work_of_text` one line on its own, as a profile has it, where shapes must
+be in the line and what is inside a fusion can only be guessed from names and sizes. Numbers are those of one execution
+on one device, and whatever could not be known is said in `unknown`, never counted as nothing without a word.
 
 >>> work = work_of_text(
 ...     "%dot.4 = bf16[64,512]{1,0} dot(bf16[64,256]{1,0} %x, bf16[256,512]{1,0} %w), "
@@ -33,15 +33,16 @@ _MAIN = MEMORIES[0]
 
 
 class OpWork(msgspec.Struct, frozen=True):
-    """The work of one execution of an instruction on one device, a loop's in all its turns. Bytes are those of the elements;
-    `padding_bytes` are apart."""
+    """The work of one execution of an instruction on one device, a loop's in all its turns. Bytes are those of the
+    elements; `padding_bytes` are apart."""
 
     name: str
     opcode: str
     kind: str
     """One of `op_kinds.KINDS`."""
     detail: str = ""
-    """A word more about the kind: what a copy is for, a library's name, or `from its name` where the kind is a guess."""
+    """A word more about the kind: what a copy is for, a library's name, or `from its name` where the kind is a guess.
+    A word more about the kind: what a copy is for, a library's name, or `from its name` where the kind is a guess."""
     matmul_flops: float = 0.0
     vector_flops: float = 0.0
     transcendentals: float = 0.0
@@ -63,7 +64,8 @@ class OpWork(msgspec.Struct, frozen=True):
     """Element type of the first matmul's operands, else of the result."""
     unknown: tuple[str, ...] = ()
     causal: bool = False
-    """Whether it is attention with a causal mask: of its FLOPs, which count all scores as XLA does, half are computed."""
+    """Whether it is attention with a causal mask: of its FLOPs, which count all scores as XLA does, half are computed.
+    Whether it is attention with a causal mask: of its FLOPs, which count all scores as XLA does, half are computed."""
 
     @property
     def flops(self) -> float:
@@ -87,7 +89,8 @@ class OpWork(msgspec.Struct, frozen=True):
 
 
 def work_of_text(text: str, on: str = "") -> OpWork:
-    """The work of one instruction by its line alone; `on` is `tpu`, `gpu`, `cpu` or not known. A line that is none is an `InputError`."""
+    """The work of one instruction by its line alone; `on` is `tpu`, `gpu`, `cpu` or not known. A line that is none is
+    an `InputError`."""
     return _checked(None, None, read_instruction(text), on)
 
 
@@ -131,10 +134,26 @@ def _work(module: Module | None, where: Computation | None, instruction: Instruc
         trips = None
         unknown.append("how often the loop runs")
     return OpWork(
-        instruction.name, instruction.opcode, kind, detail, matmul, flops.vector, flops.transcendental, moved.read, moved.written,
-        moved.padding, wire.bytes, wire.size, wire.groups, half, trips, sizes, _dtype(instruction, sizes),
-        (*unknown, *wire.unknown), kind == "attention" and '"CAUSAL"' in instruction.text,
-    )  # fmt: skip
+        instruction.name,
+        instruction.opcode,
+        kind,
+        detail,
+        matmul,
+        flops.vector,
+        flops.transcendental,
+        moved.read,
+        moved.written,
+        moved.padding,
+        wire.bytes,
+        wire.size,
+        wire.groups,
+        half,
+        trips,
+        sizes,
+        _dtype(instruction, sizes),
+        (*unknown, *wire.unknown),
+        kind == "attention" and '"CAUSAL"' in instruction.text,
+    )
 
 
 def _dtype(instruction: Instruction, sizes: tuple[MatmulSizes, ...]) -> str:

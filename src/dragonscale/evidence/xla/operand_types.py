@@ -1,7 +1,8 @@
-"""The types of an instruction's operands: from the computation it stands in, or from its own line where that names them.
+"""The types of an instruction's operands: from the computation it stands in, or from its own line where that names
+them.
 
-Compilers write operands short (`dot(%p, %q)`) or with their shapes (`dot(bf16[8,4]{1,0} %p, bf16[4,2]{1,0} %q)`). In a module the
-shapes are those of the instructions named; an instruction on its own has only the second form.
+Compilers write operands short (`dot(%p, %q)`) or with their shapes (`dot(bf16[8,4]{1,0} %p, bf16[4,2]{1,0} %q)`). In a
+module the shapes are those of the instructions named; an instruction on its own has only the second form.
 
 >>> from dragonscale.evidence.xla.hlo_text import read_instruction
 >>> operand_types(None, read_instruction("%d = f32[8] add(f32[8]{0} %p, f32[] /*index=1*/%q)"))

@@ -1,8 +1,10 @@
-"""What several instructions are together: a matmul whose collective is cut into permutes, an all-reduce that is a reduce-scatter.
+"""What several instructions are together: a matmul whose collective is cut into permutes, an all-reduce that is a
+reduce-scatter.
 
-A **windowed einsum** (a collective matmul) is a loop that multiplies one shard while a collective-permute brings the next, or the
-same unrolled. An **all-reduce** of which every device keeps only the slice that its `partition-id` picks is a reduce-scatter, and where the
-compiler sees that, it makes one fusion of the two (`kind=kCustom, calls=%all-reduce-scatter`).
+A **windowed einsum** (a collective matmul) is a loop that multiplies one shard while a collective-permute brings the
+next, or the same unrolled. An **all-reduce** of which every device keeps only the slice that its `partition-id` picks
+is a reduce-scatter, and where the compiler sees that, it makes one fusion of the two (`kind=kCustom,
+calls=%all-reduce-scatter`).
 """
 
 from collections.abc import Iterator
@@ -18,8 +20,21 @@ from dragonscale.evidence.xla.op_flops import op_flops
 from dragonscale.evidence.xla.replica_groups import source_target_pairs
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
-_PASSES = ("bitcast", "reshape", "copy", "convert", "get-tuple-element", "transpose", "tuple", "all-reduce-done", "async-done",
-           "collective-permute-done", "copy-start", "copy-done", "opt-barrier")  # fmt: skip
+_PASSES = (
+    "bitcast",
+    "reshape",
+    "copy",
+    "convert",
+    "get-tuple-element",
+    "transpose",
+    "tuple",
+    "all-reduce-done",
+    "async-done",
+    "collective-permute-done",
+    "copy-start",
+    "copy-done",
+    "opt-barrier",
+)
 _NEAR, _FAR = 4, 12
 
 
@@ -77,7 +92,8 @@ def _loops(module: Module) -> Iterator[tuple[WindowedEinsum, str]]:
 
 
 def _carries(body: Computation) -> bool:
-    """Whether a loop hands a permuted value from turn to turn: comes from its state, or goes into it, with nothing computed between."""
+    """Whether a loop hands a permuted value from turn to turn: comes from its state, or goes into it, with nothing
+    computed between."""
     for each in filter(_is_permute, body.instructions):
         source = body.named.get(each.operands[0]) if each.operands else None
         for _ in range(_FAR):
@@ -109,7 +125,8 @@ def _unrolled(module: Module, computation: Computation) -> Iterator[WindowedEins
 
 
 def _near(computation: Computation, permute: Instruction, after: bool = False) -> Iterator[Instruction]:
-    """What a permute's value is computed from and used by (only `after`: used by), through instructions that only hand it on."""
+    """What a permute's value is computed from and used by (only `after`: used by), through instructions that only hand
+    it on."""
     waiting, seen = [(permute, 0)], {permute.name}
     while waiting:
         each, steps = waiting.pop(0)
@@ -167,7 +184,8 @@ def scheduled_computations(module: Module) -> tuple[str, ...]:
 
 
 def hidden_scatters(module: Module) -> list[HiddenScatter]:
-    """All-reduces whose only use is a slice picked by the device's own number, outside the fusions that do both at once."""
+    """All-reduces whose only use is a slice picked by the device's own number, outside the fusions that do both at
+    once."""
     found: list[HiddenScatter] = []
     for name in _scheduled(module):
         computation = module.computations[name]

@@ -1,7 +1,8 @@
 """The work of a whole program on one device: every op that runs, how often, and the sums.
 
-A fusion is one op, what an asynchronous start wraps belongs to the start, a loop's body counts as often as the loop runs (once, and said so,
-where nothing tells). FLOPs of matmuls are those of `read_matmuls`; a conditional counts its dearest branch.
+A fusion is one op, what an asynchronous start wraps belongs to the start, a loop's body counts as often as the loop
+runs (once, and said so, where nothing tells). FLOPs of matmuls are those of `read_matmuls`; a conditional counts its
+dearest branch.
 """
 
 import msgspec
@@ -28,7 +29,8 @@ class RunningOp(msgspec.Struct, frozen=True):
 
 
 def execution_counts(module: Module) -> dict[str, int]:
-    """How often each computation runs, of a conditional the branch with the most FLOPs; where those cannot be counted, branches are unknown."""
+    """How often each computation runs, of a conditional the branch with the most FLOPs; where those cannot be counted,
+    branches are unknown."""
     try:
         return upper_executions(module)
     except InputError:

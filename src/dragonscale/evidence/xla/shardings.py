@@ -1,7 +1,8 @@
 """Local shapes back to global: how many ways each dim of an array is split, from the sharding written beside it.
 
-A compiled program shows what one device holds; its parameters keep the annotation that the partitioner read. `devices=[4,2]<=[8]` cuts
-the first dim in 4 and the second in 2; with `last_tile_dim_replicate` the last number counts the devices that hold the same piece.
+A compiled program shows what one device holds; its parameters keep the annotation that the partitioner read.
+`devices=[4,2]<=[8]` cuts the first dim in 4 and the second in 2; with `last_tile_dim_replicate` the last number counts
+the devices that hold the same piece.
 
 >>> split = read_sharding("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}")
 >>> split.ways, split.copies, split.whole((1024, 8192))
@@ -30,7 +31,8 @@ class DimSplit:
     copies: int = 1
 
     def whole(self, local: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The global sizes of what one device holds (a little larger where the last piece is padded), or None if nothing says."""
+        """The global sizes of what one device holds (a little larger where the last piece is padded), or None if
+        nothing says."""
         if self.what == "replicated":
             return local
         if self.what != "tiled" or len(self.ways) != len(local):

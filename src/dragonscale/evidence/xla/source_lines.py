@@ -1,7 +1,7 @@
 """Where in the user's program an instruction comes from.
 
-Older compilers write the file and line into each instruction's metadata. Newer ones write a number: the stack frame, to be
-looked up in four tables at the top of the module (file names, function names, locations and frames).
+Older compilers write the file and line into each instruction's metadata. Newer ones write a number: the stack frame, to
+be looked up in four tables at the top of the module (file names, function names, locations and frames).
 
 >>> tables = '''FileNames
 ... 1 "model.py"

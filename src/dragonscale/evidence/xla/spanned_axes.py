@@ -1,8 +1,8 @@
 """Which mesh axes a collective's groups run along.
 
 HLO numbers devices by their position in the mesh, last axis fastest. A group that varies along some axes and is fixed
-along all others *spans* those axes. The compiler may also cut an axis: over `X=8` it can form groups of two. So the axes
-asked about may be parts: with `X=8` cut into `X1=2, X2=2, X3=2` (major first) such a group spans one of them.
+along all others *spans* those axes. The compiler may also cut an axis: over `X=8` it can form groups of two. So the
+axes asked about may be parts: with `X=8` cut into `X1=2, X2=2, X3=2` (major first) such a group spans one of them.
 
 >>> spanned_axes(((0, 1), (2, 3)), {"X": 2, "Y": 2})
 ('Y',)
@@ -51,7 +51,8 @@ def spanned_axes(groups: Groups, axes: dict[str, int]) -> tuple[str, ...] | None
     table = coordinates(groups, axes)
     varies = [bool((each != each[:, :1]).any()) for each in table]
     spanned = tuple(name for name, moving in zip(axes, varies, strict=True) if moving)
-    # Groups with distinct members that are fixed along all other axes hold at most this many: full if they hold them all.
+    # Groups with distinct members that are fixed along all other axes hold at most this many: full if they hold them
+    # all.
     full = math.prod(axes[name] for name in spanned) == len(groups[0])
     still = [each for each, moving in zip(table, varies, strict=True) if not moving]
     return spanned if full and all((each == each[:, :1]).all() for each in still) else None

@@ -1,9 +1,9 @@
 """The TPU slice that XLA compiles for, described instead of present.
 
-The `libtpu` wheel holds the whole compiler and takes any topology by name. It is made for x86-64 Linux only, and its licence is
-not an open one, so it is an optional extra. Three things have to be said that a real slice would know: which axes close
-into rings (the compiler assumes none), that a v4 chip is one device (it would see two cores), and the order of the
-devices (they come host by host).
+The `libtpu` wheel holds the whole compiler and takes any topology by name. It is made for x86-64 Linux only, and its
+licence is not an open one, so it is an optional extra. Three things have to be said that a real slice would know: which
+axes close into rings (the compiler assumes none), that a v4 chip is one device (it would see two cores), and the order
+of the devices (they come host by host).
 """
 
 from typing import Any

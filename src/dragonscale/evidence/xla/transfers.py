@@ -1,9 +1,9 @@
 """Collectives written as a pair of `send` and `recv`.
 
-Between slices of TPUs, the network's own runtime does the collective: the compiler hands the array over with a `send` and takes
-the result with a `recv`, and says in attributes what kind it is and who takes part (`{1,2}x{0:3}`: devices 0 to 3 of slices 1 and 2,
-each with its namesakes). On GPUs a permute may be cut into a `send` and a `recv` that carry its source-target pairs. A transfer
-to the host is no collective.
+Between slices of TPUs, the network's own runtime does the collective: the compiler hands the array over with a `send`
+and takes the result with a `recv`, and says in attributes what kind it is and who takes part (`{1,2}x{0:3}`: devices 0
+to 3 of slices 1 and 2, each with its namesakes). On GPUs a permute may be cut into a `send` and a `recv` that carry its
+source-target pairs. A transfer to the host is no collective.
 
 >>> slice_groups("{1,2}x{0:1}")
 ((0, 2), (1, 3))
@@ -59,7 +59,8 @@ def read_transfer(half: Instruction) -> Transfer | None:
 
 
 def slice_groups(target: str) -> Groups:
-    """Who exchanges with whom: each device with those of the same number in the other slices, slices counted in order."""
+    """Who exchanges with whom: each device with those of the same number in the other slices, slices counted in order.
+    Who exchanges with whom: each device with those of the same number in the other slices, slices counted in order."""
     match = _TARGET.fullmatch(target)
     if match is None:
         raise InputError(f"The slices {shorten(target)} of a transfer are in no form this reader knows.")

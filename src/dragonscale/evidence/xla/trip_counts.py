@@ -1,12 +1,13 @@
 """How often each computation of a compiled module runs, and each loop, worked out from the loop itself.
 
-XLA's GPU compiler writes a loop's trip count beside it; its TPU compiler does not. But loops that come from a scan count: the
-condition compares one element of the loop's state with a constant, the body adds a constant to that element, and it starts
-from a constant. Each of the three is followed through the copies, tuples, fusions and calls that the compiler wraps around
-it. A loop whose end depends on data has no trip count to find: `UNKNOWN`.
+XLA's GPU compiler writes a loop's trip count beside it; its TPU compiler does not. But loops that come from a scan
+count: the condition compares one element of the loop's state with a constant, the body adds a constant to that element,
+and it starts from a constant. Each of the three is followed through the copies, tuples, fusions and calls that the
+compiler wraps around it. A loop whose end depends on data has no trip count to find: `UNKNOWN`.
 
-The entry runs once; a fusion, a call or an asynchronous start runs what it calls each time it runs itself. Which branch of a
-conditional runs is known only when it runs: its branches are `UNKNOWN`, unless the caller picks the branch to be counted.
+The entry runs once; a fusion, a call or an asynchronous start runs what it calls each time it runs itself. Which branch
+of a conditional runs is known only when it runs: its branches are `UNKNOWN`, unless the caller picks the branch to be
+counted.
 
 >>> trips("LT", start=0, step=1, bound=80), trips("LE", 1, 1, 80), trips("LT", 0, 2, 15), trips("GT", 7, -1, 0)
 (80, 80, 8, 7)
@@ -53,7 +54,8 @@ Value = int | Element | None
 
 @dataclass(frozen=True)
 class Frame:
-    """A computation, and the call that its parameters come from (none in a loop's body or condition, or at the entry)."""
+    """A computation, and the call that its parameters come from (none in a loop's body or condition, or at the entry).
+    A computation, and the call that its parameters come from (none in a loop's body or condition, or at the entry)."""
 
     module: Module
     computation: Computation

@@ -1,4 +1,5 @@
-"""Limits that commands of engines say (sequences, tokens, lengths, shares of memory), and the notes that all engines have in common."""
+"""Limits that commands of engines say (sequences, tokens, lengths, shares of memory), and the notes that all engines
+have in common."""
 
 from dataclasses import replace
 
@@ -22,17 +23,18 @@ def of_chips(given: Given, chips: int) -> Given:
 def launch_read(
     source: Source, given: Given, engine: str, plan: ServingPlan, model: str, **limits: float | None
 ) -> dict[str, float]:
-    """The limits that a command says (`max_seqs`, `token_budget`, `memory_fraction`), as a plan file holds them: what the
-    engine would have taken on that chip anyway, or what the planned batch asks for, is not said."""
+    """The limits that a command says (`max_seqs`, `token_budget`, `memory_fraction`), as a plan file holds them: what
+    the engine would have taken on that chip anyway, or what the planned batch asks for, is not said."""
     kept = source.kept.get("launch", {})
     usual: dict[str, float] = {}
     piece = slice_given(source, given, plan.chips)
     if piece is not None and model:
         launched = engine_on(engine, piece.chip, load_model(model), None, plan.chips, plan)
         usual = {
-            "max_seqs": launched.scheduling.max_sequences, "token_budget": launched.scheduling.max_tokens,
+            "max_seqs": launched.scheduling.max_sequences,
+            "token_budget": launched.scheduling.max_tokens,
             "memory_fraction": launched.memory.share,
-        }  # fmt: skip
+        }
     if batch := source.kept.get("batch"):
         usual["max_seqs"] = max(-(-int(batch) // plan.data), 1)
     said = {name: value for name, value in limits.items() if value is not None}
@@ -45,8 +47,9 @@ PAGE = 256
 
 
 def request_length(run: ServingRun) -> int | None:
-    """Tokens of the longest request that an engine is to take: those of the traffic and a tenth more, for chat templates and for a tokeniser
-    that does not cut as the planned lengths do; no more than the model was made for. None where the traffic is not said."""
+    """Tokens of the longest request that an engine is to take: those of the traffic and a tenth more, for chat
+    templates and for a tokeniser that does not cut as the planned lengths do; no more than the model was made for. None
+    where the traffic is not said."""
     if not run.longest:
         return None
     wanted = -(-(run.longest + max(run.longest // 10, ROOM)) // PAGE) * PAGE
@@ -83,4 +86,7 @@ def half_of_pair(role: str, source: Source) -> list[str]:
 def drafted_note(count: int, draft: str) -> str:
     """That a command drafts, and that it cannot say how well."""
     by = f" by {draft}" if draft else ""
-    return f"Drafts {count} token{'s' if count != 1 else ''}{by}: say how often they are accepted by --drafts {count} --accept."
+    return (
+        f"Drafts {count} token{'s' if count != 1 else ''}{by}: say how often they are accepted by --drafts {count} "
+        "--accept."
+    )

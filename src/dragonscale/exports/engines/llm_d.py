@@ -1,8 +1,9 @@
 """llm-d: pods of plain `vllm serve` that its router finds by their labels, on Kubernetes.
 
-As in llm-d's guides, a pool that prefills answers on port 8000; one that decodes answers on 8200 behind a sidecar on 8000, which fetches the
-prompt's cache from the pod that prefilled it (NIXL, the same role on both sides). A replica of one host is a pod of a Deployment, one of several
-is a group of a LeaderWorkerSet. The router itself (gateway, endpoint picker, its InferencePool) is installed once by llm-d's own chart.
+As in llm-d's guides, a pool that prefills answers on port 8000; one that decodes answers on 8200 behind a sidecar on
+8000, which fetches the prompt's cache from the pod that prefilled it (NIXL, the same role on both sides). A replica of
+one host is a pod of a Deployment, one of several is a group of a LeaderWorkerSet. The router itself (gateway, endpoint
+picker, its InferencePool) is installed once by llm-d's own chart.
 """
 
 from dataclasses import replace
@@ -43,7 +44,9 @@ def write(run: ServingRun) -> WrittenFiles:
     name = job_name(run, target_named("llm-d"))
     pools = [program for program in made.programs if program.chips]
     title = f"llm-d with vLLM {load_keys('vllm').version}"
-    where = comments([f"Install llm-d's router with an InferencePool that selects app={name} and llm-d.ai/inference-serving=true."])  # fmt: skip
+    where = comments(
+        [f"Install llm-d's router with an InferencePool that selects app={name} and llm-d.ai/inference-serving=true."]
+    )
     text = (
         header(run, title, made.differences) + where + "---\n".join(yaml_text(_pool(run, one, name)) for one in pools)
     )
@@ -55,9 +58,15 @@ def _pool(run: ServingRun, program: LaunchProgram, name: str) -> dict[str, Any]:
     port = PORTS.get(role, 8000)
     labels = {"app": name, **SERVES, ROLE: role}
     program = replace(program, port=port, words=tuple(with_port(both_roles(program.words), str(port))))
-    ports = [{"name": "modelserver", "containerPort": port}, *([{"name": "nixl", "containerPort": 5600}] if role != "both" else [])]  # fmt: skip
+    ports = [
+        {"name": "modelserver", "containerPort": port},
+        *([{"name": "nixl", "containerPort": 5600}] if role != "both" else []),
+    ]
     check = {"httpGet": {"path": "/v1/models", "port": "modelserver"}}
-    probes: dict[str, Any] = {"startupProbe": {**check, "periodSeconds": 30, "failureThreshold": 120}, "readinessProbe": {**check, "periodSeconds": 5}}  # fmt: skip
+    probes: dict[str, Any] = {
+        "startupProbe": {**check, "periodSeconds": 30, "failureThreshold": 120},
+        "readinessProbe": {**check, "periodSeconds": 5},
+    }
     own, several = run_of(program, run), program.hosts > 1
     ranks = group_place() if several else ("0", "127.0.0.1")
     spec = pod(own, target_named("vllm"), program, script(program, *ranks), ports=ports, **probes)
@@ -67,22 +76,38 @@ def _pool(run: ServingRun, program: LaunchProgram, name: str) -> dict[str, Any]:
     template = {"metadata": {"labels": labels}, "spec": spec}
     if not several:
         body: dict[str, Any] = {"replicas": program.copies, "selector": {"matchLabels": labels}, "template": template}
-        return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": f"{name}-{role}", "labels": labels}, "spec": body}  # fmt: skip
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": f"{name}-{role}", "labels": labels},
+            "spec": body,
+        }
     worker = pod(own, target_named("vllm"), program, script(program, *ranks), ports=ports)
     worker["containers"][0]["name"] = "modelserver"
     group = {
-        "size": program.hosts, "restartPolicy": "RecreateGroupOnPodRestart", "leaderTemplate": template, "workerTemplate": {"spec": worker},
-    }  # fmt: skip
+        "size": program.hosts,
+        "restartPolicy": "RecreateGroupOnPodRestart",
+        "leaderTemplate": template,
+        "workerTemplate": {"spec": worker},
+    }
     return {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": f"{name}-{role}", "labels": labels},
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": f"{name}-{role}", "labels": labels},
         "spec": {"replicas": program.copies, "leaderWorkerTemplate": group},
-    }  # fmt: skip
+    }
 
 
 def _sidecar() -> dict[str, Any]:
     """What stands before a pod that decodes, and asks for the prompt's cache first."""
     args = ["--port=8000", "--kv-connector=nixlv2", "--secure-serving=false"]
-    return {"name": "routing-proxy", "image": SIDECAR, "args": args, "restartPolicy": "Always", "ports": [{"name": "sidecar", "containerPort": 8000}]}  # fmt: skip
+    return {
+        "name": "routing-proxy",
+        "image": SIDECAR,
+        "args": args,
+        "restartPolicy": "Always",
+        "ports": [{"name": "sidecar", "containerPort": 8000}],
+    }
 
 
 def recognises(source: Source) -> bool:

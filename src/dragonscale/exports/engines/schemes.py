@@ -1,8 +1,9 @@
 """Which checkpoint serves a model in a plan's formats, and what an engine is told about it.
 
 Three ways lead to narrow weights: the checkpoint has them already, and the engine reads how from its config; the engine
-quantises a 16-bit checkpoint while it loads it; or somebody has quantised it before, and that checkpoint is needed. Names of such
-checkpoints end in their scheme, in the words of llm-compressor (`W4A16`, `W8A8`, `FP8`, `NVFP4`), as on the Hub.
+quantises a 16-bit checkpoint while it loads it; or somebody has quantised it before, and that checkpoint is needed.
+Names of such checkpoints end in their scheme, in the words of llm-compressor (`W4A16`, `W8A8`, `FP8`, `NVFP4`), as on
+the Hub.
 
 >>> scheme_of("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16"), scheme_of("nvidia/Llama-3.3-70B-Instruct-FP4")
 ('W4A16', 'NVFP4')
@@ -26,16 +27,42 @@ from dragonscale.serving.legality import WIDE, pairs
 from dragonscale.serving.plan import ServingPlan
 
 SCHEMES: Mapping[str, tuple[str, str]] = {
-    "W4A16": ("int4", "bf16"), "W4AFP8": ("int4", "fp8"), "W8A16": ("int8", "bf16"), "W8A8": ("int8", "int8"),
-    "FP8-DYNAMIC": ("fp8", "fp8"), "FP8": ("fp8", "fp8"), "FP8-BLOCK": ("fp8", "fp8_block"), "FP8A16": ("fp8", "bf16"), "MXFP8": ("mxfp8", "mxfp8"),
-    "NVFP4": ("nvfp4", "nvfp4"), "NVFP4A16": ("nvfp4", "bf16"), "MXFP4": ("mxfp4", "mxfp4"), "MXFP4A8": ("mxfp4", "mxfp8"),
-    "MXFP4A16": ("mxfp4", "bf16"), "BF16": ("bf16", "bf16"), "FP16": ("fp16", "fp16"),
-}  # fmt: skip
+    "W4A16": ("int4", "bf16"),
+    "W4AFP8": ("int4", "fp8"),
+    "W8A16": ("int8", "bf16"),
+    "W8A8": ("int8", "int8"),
+    "FP8-DYNAMIC": ("fp8", "fp8"),
+    "FP8": ("fp8", "fp8"),
+    "FP8-BLOCK": ("fp8", "fp8_block"),
+    "FP8A16": ("fp8", "bf16"),
+    "MXFP8": ("mxfp8", "mxfp8"),
+    "NVFP4": ("nvfp4", "nvfp4"),
+    "NVFP4A16": ("nvfp4", "bf16"),
+    "MXFP4": ("mxfp4", "mxfp4"),
+    "MXFP4A8": ("mxfp4", "mxfp8"),
+    "MXFP4A16": ("mxfp4", "bf16"),
+    "BF16": ("bf16", "bf16"),
+    "FP16": ("fp16", "fp16"),
+}
 _SPELT = {
-    "AWQ": "W4A16", "GPTQ": "W4A16", "INT4": "W4A16", "4BIT": "W4A16", "GPTQ-INT4": "W4A16", "GPTQ-INT8": "W8A16", "INT8": "W8A8", "FP4": "NVFP4",
-    "FP8_DYNAMIC": "FP8-DYNAMIC", "QUANTIZED.W4A16": "W4A16", "QUANTIZED.W8A8": "W8A8", "QUANTIZED.W8A16": "W8A16",
-    "W4A16-G128": "W4A16", "AWQ-INT4": "W4A16", "FP8-KV": "FP8", "FP8_BLOCK": "FP8-BLOCK", "AUTOAWQ": "W4A16",
-}  # fmt: skip
+    "AWQ": "W4A16",
+    "GPTQ": "W4A16",
+    "INT4": "W4A16",
+    "4BIT": "W4A16",
+    "GPTQ-INT4": "W4A16",
+    "GPTQ-INT8": "W8A16",
+    "INT8": "W8A8",
+    "FP4": "NVFP4",
+    "FP8_DYNAMIC": "FP8-DYNAMIC",
+    "QUANTIZED.W4A16": "W4A16",
+    "QUANTIZED.W8A8": "W8A8",
+    "QUANTIZED.W8A16": "W8A16",
+    "W4A16-G128": "W4A16",
+    "AWQ-INT4": "W4A16",
+    "FP8-KV": "FP8",
+    "FP8_BLOCK": "FP8-BLOCK",
+    "AUTOAWQ": "W4A16",
+}
 _ENDING = re.compile(
     r"-(?P<scheme>"
     + "|".join(sorted(map(re.escape, (*SCHEMES, *_SPELT)), key=len, reverse=True))
@@ -64,8 +91,9 @@ def plain_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class ServedCheckpoint:
-    """What an engine is given for a model: the word for it, the name that clients use, the word for quantising it on loading (empty:
-    the checkpoint says itself), the plan with the formats that come of it, and what is to be said about that."""
+    """What an engine is given for a model: the word for it, the name that clients use, the word for quantising it on
+    loading (empty: the checkpoint says itself), the plan with the formats that come of it, and what is to be said about
+    that."""
 
     word: str
     served: str = ""
@@ -79,10 +107,16 @@ class ServedCheckpoint:
 
 
 def checkpoint_for(
-    engine: str, chip: Chip, model: Transformer, name: str, plan: ServingPlan, online: Mapping[tuple[str, str], str], only: str = ""
-) -> ServedCheckpoint:  # fmt: skip
-    """The checkpoint for a plan. `online` says which pairs of formats the engine can make of 16 bits, and its words for them; `only` is
-    the one 16-bit format that it runs the model in, where there is one."""
+    engine: str,
+    chip: Chip,
+    model: Transformer,
+    name: str,
+    plan: ServingPlan,
+    online: Mapping[tuple[str, str], str],
+    only: str = "",
+) -> ServedCheckpoint:
+    """The checkpoint for a plan. `online` says which pairs of formats the engine can make of 16 bits, and its words for
+    them; `only` is the one 16-bit format that it runs the model in, where there is one."""
     repo, stored = hub_id(name), stored_in(model)
     plan, dtype, differences = _settled(engine, chip, model, plan, only)
     own = own_formats(engine, chip, model)
@@ -112,7 +146,8 @@ def _quantised_before(
     word = f"./{repo.rstrip('/').rsplit('/', 1)[-1]}-{ending}"
     kept = f", its attention in {plan.attention}" if plan.attention else ""
     note = (
-        f"{word} stands for a checkpoint of {repo} with weights in {plan.weights} for matmuls in {plan.compute}{kept} (scheme {scheme} of "
+        f"{word} stands for a checkpoint of {repo} with weights in {plan.weights} for matmuls in "
+        f"{plan.compute}{kept} (scheme {scheme} of "
         "llm-compressor, or one from the Hub): put its path or repository there."
     )
     return ServedCheckpoint(word, repo, dtype=dtype, plan=plan, differences=differences, notes=(note,))
@@ -126,7 +161,8 @@ def _scheme(weights: str, compute: str) -> str:
 def _settled(
     engine: str, chip: Chip, model: Transformer, plan: ServingPlan, only: str
 ) -> tuple[ServingPlan, str, tuple[PlanDifference, ...]]:
-    """A plan whose 16-bit formats agree, as engines have one dtype for activations and a cache that is not quantised; and which dtype."""
+    """A plan whose 16-bit formats agree, as engines have one dtype for activations and a cache that is not quantised;
+    and which dtype."""
     said: list[PlanDifference] = []
     chosen = plan.compute if plan.compute in WIDE else plan.kv if plan.kv in WIDE else wide_format(engine, chip, model)
     wide = only or chosen
@@ -170,7 +206,8 @@ def formats_read(
     words: Mapping[tuple[str, str], str],
     wide_attention: bool,
 ) -> dict[str, Any]:
-    """Weights, compute, attention and the cache's format of a checkpoint by its name and what it is quantised to on loading."""
+    """Weights, compute, attention and the cache's format of a checkpoint by its name and what it is quantised to on
+    loading."""
     scheme, stored = scheme_of(name), stored_in(model)
     if chip is None:
         from dragonscale.hardware import load_chip

@@ -1,9 +1,11 @@
-"""vLLM on TPUs (tpu-inference): the same `vllm serve`, with its mesh in `--additional-config` and its switches in the environment.
+"""vLLM on TPUs (tpu-inference): the same `vllm serve`, with its mesh in `--additional-config` and its switches in the
+environment.
 
-Sizes count devices, and a TPU7x chip is two of them. Attention data parallelism is no `--data-parallel-size` (that is copies of the
-whole model): `--tensor-parallel-size` is all devices, of which `attn_dp_size` ways split the batch in attention. Experts are dealt over
-all devices or sliced. A 16-bit checkpoint of a model that tpu-inference has in JAX is quantised on loading by rules for Qwix. Over
-several hosts Ray starts the workers; the first host's script starts Ray's head and serves, the others join.
+Sizes count devices, and a TPU7x chip is two of them. Attention data parallelism is no `--data-parallel-size` (that is
+copies of the whole model): `--tensor-parallel-size` is all devices, of which `attn_dp_size` ways split the batch in
+attention. Experts are dealt over all devices or sliced. A 16-bit checkpoint of a model that tpu-inference has in JAX is
+quantised on loading by rules for Qwix. Over several hosts Ray starts the workers; the first host's script starts Ray's
+head and serves, the others join.
 """
 
 from collections.abc import Mapping
@@ -51,11 +53,14 @@ from dragonscale.serving.plan import ServingPlan
 
 ENGINE = "vllm-tpu"
 ONLINE: Mapping[tuple[str, str], str] = {
-    ("fp8", "fp8"): "float8_e4m3fn float8_e4m3fn", ("fp8", "bf16"): "float8_e4m3fn", ("int8", "int8"): "int8 int8",
-}  # fmt: skip
+    ("fp8", "fp8"): "float8_e4m3fn float8_e4m3fn",
+    ("fp8", "bf16"): "float8_e4m3fn",
+    ("int8", "int8"): "int8 int8",
+}
 """What Qwix makes of 16 bits: the types of weights and of activations."""
 IN_JAX = frozenset({"llama", "llama4", "llama4_text", "qwen3", "gemma4", "gemma4_text"})
-"""Types of models that tpu-inference has in JAX and quantises on loading (tpu_inference/models/common/model_loader.py)."""
+"""Types of models that tpu-inference has in JAX and quantises on loading (tpu_inference/models/common/model_loader.py).
+Types of models that tpu-inference has in JAX and quantises on loading (tpu_inference/models/common/model_loader.py)."""
 EVERYWHERE, NOT_ATTENTION = ".*", ".*mlp.*"
 """Modules that a rule is for."""
 CONNECTOR = {"kv_connector": "TPUConnector", "kv_connector_module_path": "tpu_inference.distributed.tpu_connector"}
@@ -76,7 +81,10 @@ def write(run: ServingRun) -> WrittenFiles:
         files |= made[1][1]
         notes += first.notes
         routing = (
-            "Requests go through a proxy that sends a prompt to a prefill host first (examples/disagg of tpu-inference).",
+            (
+                "Requests go through a proxy that sends a prompt to a prefill host first (examples/disagg of "
+                "tpu-inference)."
+            ),
         )
     elif (run.file.replicas or 1) > 1:
         routing = (f"Start {run.file.replicas} such replicas behind a router.",)
@@ -120,7 +128,8 @@ def _flags(run: ServingRun) -> EngineFlags:
 
 
 def _ranks(plan: ServingPlan, devices: int) -> int:
-    """Ways that attention splits the batch over devices: a chip's devices split heads, or the batch where a chip has all of them."""
+    """Ways that attention splits the batch over devices: a chip's devices split heads, or the batch where a chip has
+    all of them."""
     return plan.data * devices if plan.data > 1 and plan.tensor == 1 else plan.data
 
 
@@ -168,11 +177,14 @@ def _program(run: ServingRun, own: EngineFlags) -> tuple[LaunchProgram, dict[str
         "#!/usr/bin/env bash",
         header(run, f"vLLM on TPUs {table.version}", own.differences)
         + "# On each host: bash this script, the host's number, the first host's address.",
-        "set -euo pipefail", *(f"export {key}={quoted(value)}" for key, value in env.items()),
+        "set -euo pipefail",
+        *(f"export {key}={quoted(value)}" for key, value in env.items()),
         'if [ "$1" != 0 ]; then',
         f'    exec ray start --address="$2:{RAY_PORT}" --block',
-        "fi", f"ray start --head --port={RAY_PORT}", f"exec {shell_lines(words)}",
-    ]  # fmt: skip
+        "fi",
+        f"ray start --head --port={RAY_PORT}",
+        f"exec {shell_lines(words)}",
+    ]
     return LaunchProgram(
         run.role or "serve", ("bash", config_file(name), RANK, LEADER), hosts, chips, env=env, **shown
     ), {name: "\n".join(script) + "\n"}
@@ -244,7 +256,8 @@ def _plan(read: ReadFlags, model: Transformer, checkpoint: str, chip: Chip | Non
     ranks = _attention_ranks(_table(_table(said.get("sharding")).get("sharding_strategy")), total, model, found["kv"])
     if (total > 1 and total % devices) or total % ranks:
         raise InputError(
-            f"--tensor-parallel-size is {total}; with {devices} devices a chip and {ranks} ranks of attention it is a multiple of both."
+            f"--tensor-parallel-size is {total}; with {devices} devices a chip and {ranks} ranks of attention it "
+            "is a multiple of both."
         )
     each = total // ranks
     tensor, data = (each // devices, ranks) if each % devices == 0 else (1, max(ranks * each // devices, 1))

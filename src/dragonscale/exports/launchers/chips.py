@@ -21,7 +21,8 @@ GKE_TPUS = {
     "v6e": "tpu-v6e-slice",
     "tpu7x": "tpu7x",
 }
-"""Values of `cloud.google.com/gke-tpu-accelerator` (GKE documentation, plan TPUs in GKE; xpk 1.16, system characteristics)."""
+"""Values of `cloud.google.com/gke-tpu-accelerator` (GKE documentation, plan TPUs in GKE; xpk 1.16, system
+characteristics)."""
 
 GKE_GPUS = {
     "v100": "nvidia-tesla-v100",
@@ -53,11 +54,29 @@ SKY = {
 """Accelerators of SkyPilot (0.14, list of canonical names)."""
 
 _OTHERS = {
-    "tpu-v3-device": "v3", "tpu-v5-lite-device": "v5e", "nvidia-h100-mega-80gb": "h100", "nvidia-gb300": "gb300",
-    "p4d": "a100-40gb", "p4de": "a100", "p5": "h100", "p5e": "h200", "p5en": "h200", "p6-b200": "b200", "p6e-gb200": "gb200",
-    "a2-highgpu": "a100-40gb", "a2-ultragpu": "a100", "a3-highgpu": "h100", "a3-megagpu": "h100", "a3-ultragpu": "h200",
-    "a4-highgpu": "b200", "a4x-highgpu": "gb200", "nd96isr_h100": "h100", "nd96isr_h200": "h200", "nd96asr": "a100-40gb", "nd96amsr": "a100",
-}  # fmt: skip
+    "tpu-v3-device": "v3",
+    "tpu-v5-lite-device": "v5e",
+    "nvidia-h100-mega-80gb": "h100",
+    "nvidia-gb300": "gb300",
+    "p4d": "a100-40gb",
+    "p4de": "a100",
+    "p5": "h100",
+    "p5e": "h200",
+    "p5en": "h200",
+    "p6-b200": "b200",
+    "p6e-gb200": "gb200",
+    "a2-highgpu": "a100-40gb",
+    "a2-ultragpu": "a100",
+    "a3-highgpu": "h100",
+    "a3-megagpu": "h100",
+    "a3-ultragpu": "h200",
+    "a4-highgpu": "b200",
+    "a4x-highgpu": "gb200",
+    "nd96isr_h100": "h100",
+    "nd96isr_h200": "h200",
+    "nd96asr": "a100-40gb",
+    "nd96amsr": "a100",
+}
 """Other labels and the first words of machine types (AWS, Google Cloud and Azure documentation)."""
 _BACK = {label.lower(): chip for table in (SKY, GKE_TPUS, GKE_GPUS) for chip, label in table.items()} | _OTHERS
 

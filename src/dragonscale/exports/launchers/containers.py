@@ -13,7 +13,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Contained:
-    """A container's command as a script. `pods` are those that run it together, `copies` how many times, in an object of some `kind`."""
+    """A container's command as a script. `pods` are those that run it together, `copies` how many times, in an object
+    of some `kind`."""
 
     name: str
     script: str
@@ -74,7 +75,11 @@ def containers(table: Mapping[str, Any]) -> list[Contained]:
     kind, spec = str(table.get("kind", "")), _table(table.get("spec"))
     if kind == "JobSet":
         jobs = [_table(one) for one in _list(spec.get("replicatedJobs"))]
-        return [found for job in jobs for found in _job(_table(_table(job.get("template")).get("spec")), kind, _count(job.get("replicas")))]  # fmt: skip
+        return [
+            found
+            for job in jobs
+            for found in _job(_table(_table(job.get("template")).get("spec")), kind, _count(job.get("replicas")))
+        ]
     if kind == "Job":
         return _job(spec, kind, 1)
     if kind == "LeaderWorkerSet":
@@ -82,7 +87,10 @@ def containers(table: Mapping[str, Any]) -> list[Contained]:
         size, copies = _count(group.get("size")), _count(spec.get("replicas"))
         pods = _table(group.get("leaderTemplate") or group.get("workerTemplate"))
         names = {"LWS_GROUP_SIZE": size}
-        return [replace(one, names={**names, **one.names}, pods=size, copies=copies) for one in pod_containers(_table(pods.get("spec")), kind)]  # fmt: skip
+        return [
+            replace(one, names={**names, **one.names}, pods=size, copies=copies)
+            for one in pod_containers(_table(pods.get("spec")), kind)
+        ]
     if kind in ("PyTorchJob", "MPIJob", "JAXJob"):
         return _operator(spec, kind)
     if kind == "Pod":

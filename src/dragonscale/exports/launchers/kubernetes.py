@@ -1,9 +1,9 @@
 """Manifests for Kubernetes.
 
-Training is a JobSet: a Job for each TPU slice (pinned to a node pool of its own), or one Job over all GPU hosts, a pod on each
-host. Processes find each other by the names that a JobSet gives its pods. Serving is a Deployment where a replica
-is one host, and a LeaderWorkerSet where it is several, with a Service in front of those that answer. Config files travel in a
-ConfigMap, so one file is all there is to apply.
+Training is a JobSet: a Job for each TPU slice (pinned to a node pool of its own), or one Job over all GPU hosts, a pod
+on each host. Processes find each other by the names that a JobSet gives its pods. Serving is a Deployment where a
+replica is one host, and a LeaderWorkerSet where it is several, with a Service in front of those that answer. Config
+files travel in a ConfigMap, so one file is all there is to apply.
 """
 
 import re
@@ -48,7 +48,11 @@ def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     documents = [config_map(config, written.files)] if config else []
     for program in programs:
         own = name if len(programs) == 1 else f"{name}-{program.name}"
-        documents += _served(run, target, program, own, config) if isinstance(run, ServingRun) else [_trained(run, target, program, own, config)]  # fmt: skip
+        documents += (
+            _served(run, target, program, own, config)
+            if isinstance(run, ServingRun)
+            else [_trained(run, target, program, own, config)]
+        )
     top = header(run, f"{target.title} {target.version}", written.differences) + comments(
         _remarks(run, target, programs)
     )
@@ -105,11 +109,22 @@ def _trained(run: Run, target: Target, program: LaunchProgram, name: str, config
     metadata: dict[str, Any] = {"name": name}
     if run.slice.chip.kind == "tpu":  # a slice is a node pool, and a Job its own
         metadata["annotations"] = {"alpha.jobset.sigs.k8s.io/exclusive-topology": NODEPOOL}
-    one = {"parallelism": hosts, "completions": hosts, "completionMode": "Indexed", "backoffLimit": 0, "template": {"spec": spec}}  # fmt: skip
+    one = {
+        "parallelism": hosts,
+        "completions": hosts,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "template": {"spec": spec},
+    }
     return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata,
-        "spec": {"failurePolicy": {"maxRestarts": RESTARTS}, "replicatedJobs": [{"name": job, "replicas": jobs, "template": {"spec": one}}]},
-    }  # fmt: skip
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": metadata,
+        "spec": {
+            "failurePolicy": {"maxRestarts": RESTARTS},
+            "replicatedJobs": [{"name": job, "replicas": jobs, "template": {"spec": one}}],
+        },
+    }
 
 
 def script(program: LaunchProgram, rank: Word, leader: Word) -> str:
@@ -135,9 +150,16 @@ def _served(run: Run, target: Target, program: LaunchProgram, name: str, config:
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     template = {"metadata": {"labels": labels}, "spec": spec}
     deployment = {
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
-        "spec": {"replicas": program.copies, "selector": {"matchLabels": labels}, "strategy": rolling, "template": template},
-    }  # fmt: skip
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": program.copies,
+            "selector": {"matchLabels": labels},
+            "strategy": rolling,
+            "template": template,
+        },
+    }
     return [deployment, service(name, program.port, labels)]
 
 
@@ -155,11 +177,15 @@ def _groups(run: Run, target: Target, program: LaunchProgram, name: str, config:
     if run.slice.chip.kind == "tpu":
         metadata["annotations"] = {"leaderworkerset.sigs.k8s.io/exclusive-topology": NODEPOOL}
     group = {
-        "size": program.hosts, "restartPolicy": "RecreateGroupOnPodRestart",
-        "leaderTemplate": {"metadata": {"labels": {"role": "leader"}}, "spec": leader}, "workerTemplate": {"spec": worker},
-    }  # fmt: skip
+        "size": program.hosts,
+        "restartPolicy": "RecreateGroupOnPodRestart",
+        "leaderTemplate": {"metadata": {"labels": {"role": "leader"}}, "spec": leader},
+        "workerTemplate": {"spec": worker},
+    }
     sets = {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": metadata,
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": metadata,
         "spec": {"replicas": program.copies, "leaderWorkerTemplate": group},
-    }  # fmt: skip
+    }
     return [sets, service(name, program.port, {"leaderworkerset.sigs.k8s.io/name": name, "role": "leader"})]

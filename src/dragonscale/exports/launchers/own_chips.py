@@ -39,14 +39,19 @@ def own_chips(chip: Chip, chips: int, place: str) -> list[str]:
         legal = ", ".join(str(count) for count in BOUNDS if count <= chip.host_chips and chip.host_chips % count == 0)
         raise Infeasible(
             f"libtpu splits the {chip.host_chips} chips of a {chip.title} host into blocks of {legal}, and a replica "
-            f"here has {chips}; take a slice of one of these sizes, or export it for kubernetes, where each replica has "
+            f"here has {chips}; take a slice of one of these sizes, or export it for kubernetes, where each "
+            "replica has "
             "a host of its own."
         )
     port = f"$(({LIBTPU_PORT} + {place}))"
     said = {
-        "TPU_VISIBLE_CHIPS": listed, "TPU_CHIPS_PER_PROCESS_BOUNDS": BOUNDS[chips], "TPU_PROCESS_BOUNDS": "1,1,1",
-        "TPU_PROCESS_PORT": port, "TPU_PROCESS_ADDRESSES": f"localhost:{port}", "CLOUD_TPU_TASK_ID": "0",
-    }  # fmt: skip
+        "TPU_VISIBLE_CHIPS": listed,
+        "TPU_CHIPS_PER_PROCESS_BOUNDS": BOUNDS[chips],
+        "TPU_PROCESS_BOUNDS": "1,1,1",
+        "TPU_PROCESS_PORT": port,
+        "TPU_PROCESS_ADDRESSES": f"localhost:{port}",
+        "CLOUD_TPU_TASK_ID": "0",
+    }
     return [f"export {name}={value}" for name, value in said.items()]
 
 

@@ -61,7 +61,8 @@ class OnHosts:
 
 def placed(programs: Sequence[LaunchProgram], host_chips: int) -> list[OnHosts]:
     """Programs one after the other on hosts; copies that need only a part of a host share one, and a program without
-    chips (a router) is on the first. Pools that hand caches over have more ports than one, so their copies do not share."""
+    chips (a router) is on the first. Pools that hand caches over have more ports than one, so their copies do not
+    share."""
     several = sum(1 for program in programs if program.chips) > 1
     found: list[OnHosts] = []
     first = 0
@@ -92,8 +93,9 @@ def addresses(text: str, places: Sequence[OnHosts]) -> dict[str, tuple[int, int]
 def started(
     program: LaunchProgram, rank: Word, leader: Word, port: Word = "", worker: bool = False, meet: Sequence[Word] = ()
 ) -> list[Word]:
-    """A program's words as one host starts them. `port` stands for its own where copies share a host; a `worker` is a host
-    after the first; `meet` are words that tell torchrun where its processes meet, without the number of the host."""
+    """A program's words as one host starts them. `port` stands for its own where copies share a host; a `worker` is a
+    host after the first; `meet` are words that tell torchrun where its processes meet, without the number of the host.
+    """
     fill = {RANK: rank, LEADER: leader, HOSTS: str(program.hosts)}
     words = [filled(word, fill) for word in (*program.words, *(program.others if worker else ()))]
     words = with_port(words, port) if port else words
@@ -217,7 +219,10 @@ def image_remark(program: LaunchProgram, run: Run, target: Target) -> str:
     if needs_image(program, run, target):
         return f"Put an image that has {software} in place of registry.example/…."
     if image == PYTORCH:
-        return f"{image} has PyTorch alone: put an image in its place that has {software} in it, or install it before the command."
+        return (
+            f"{image} has PyTorch alone: put an image in its place that has {software} in it, or install it before "
+            "the command."
+        )
     return (
         f"{image} has its own {target.title}; the settings are those of {target.version}."
         if image.startswith("nvcr.io/nvidia/nemo")

@@ -1,7 +1,8 @@
 """Pods: what the kinds of Kubernetes that start programs have in common.
 
-A pod is one host's part of a program: its container, the chips it asks for, the nodes it goes to, shared memory for the processes
-inside (NCCL and PyTorch pass tensors through `/dev/shm`, of which a container has 64 MB otherwise), and the config files.
+A pod is one host's part of a program: its container, the chips it asks for, the nodes it goes to, shared memory for the
+processes inside (NCCL and PyTorch pass tensors through `/dev/shm`, of which a container has 64 MB otherwise), and the
+config files.
 """
 
 import re
@@ -29,13 +30,17 @@ POD_IP = {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fie
 def pod(
     run: Run, target: Target, program: LaunchProgram, script: str, config: str = "", **container: Any
 ) -> dict[str, Any]:
-    """The spec of a pod that runs a script; `config` names the ConfigMap of its files, `container` has further entries (env, ports, probes)."""
+    """The spec of a pod that runs a script; `config` names the ConfigMap of its files, `container` has further entries
+    (env, ports, probes)."""
     env = [{"name": name, "value": verbatim(value)} for name, value in program.env.items()]
     more = [*container.pop("env", []), *([POD_IP] if "VLLM_NIXL_SIDE_CHANNEL_PORT" in program.env else [])]
     one: dict[str, Any] = {
-        "name": program.name, "image": image_of(program, run, target), "command": ["bash", "-c", verbatim(script)],
-        "env": [*env, *more, _TOKEN], **container,
-    }  # fmt: skip
+        "name": program.name,
+        "image": image_of(program, run, target),
+        "command": ["bash", "-c", verbatim(script)],
+        "env": [*env, *more, _TOKEN],
+        **container,
+    }
     spec: dict[str, Any] = {"containers": [one]}
     mounts, volumes = [], []
     if program.chips:
@@ -81,7 +86,12 @@ def config_map(name: str, files: Mapping[str, str]) -> dict[str, Any]:
 def service(name: str, port: int, labels: Mapping[str, str]) -> dict[str, Any]:
     """A Service in front of what answers requests."""
     ports = [{"name": "http", "port": port, "targetPort": port}]
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"selector": dict(labels), "ports": ports}}  # fmt: skip
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name},
+        "spec": {"selector": dict(labels), "ports": ports},
+    }
 
 
 def probes(port: int) -> dict[str, Any]:

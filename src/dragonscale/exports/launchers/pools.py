@@ -1,4 +1,5 @@
-"""Pools of workers that manifests start, read by the module of their engine: the first is the plan's, a second one prefills for it."""
+"""Pools of workers that manifests start, read by the module of their engine: the first is the plan's, a second one
+prefills for it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

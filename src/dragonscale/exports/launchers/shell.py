@@ -1,8 +1,8 @@
 """A shell script that starts the programs of an export on one host, or on each of several.
 
-On several hosts the same script is started on each, with `NODE_RANK` and `MASTER_ADDR` set; torchrun starts a process for
-each chip where the software wants one. Replicas that need only a part of a host are started beside each other, each with
-its own chips and its own port.
+On several hosts the same script is started on each, with `NODE_RANK` and `MASTER_ADDR` set; torchrun starts a process
+for each chip where the software wants one. Replicas that need only a part of a host are started beside each other, each
+with its own chips and its own port.
 """
 
 from dragonscale.exports.header import header
@@ -77,7 +77,9 @@ def beside(one: OnHosts, chip: Chip) -> list[str]:
     lines = []
     if one.hosts > 1:
         rest = program.copies - (one.hosts - 1) * one.sharing
-        lines.append(f"# {program.copies} replicas: start this on each of {one.hosts} hosts, on the last with COPIES={rest}.")  # fmt: skip
+        lines.append(
+            f"# {program.copies} replicas: start this on each of {one.hosts} hosts, on the last with COPIES={rest}."
+        )
     lines += [f"COPIES=${{COPIES:-{one.sharing}}}", "for ((copy = 0; copy < COPIES; copy++)); do"]
     lines += own_chips(chip, program.chips, "copy")
     port = expansion(f"$(({program.port or SERVED} + copy))")

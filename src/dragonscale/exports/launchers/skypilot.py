@@ -1,7 +1,8 @@
 """Tasks for SkyPilot: `sky launch` starts them on a cloud or on Kubernetes, `sky serve up` keeps replicas of an engine.
 
-SkyPilot runs the same commands on each node and says which one it is (`SKYPILOT_NODE_RANK`, `SKYPILOT_NODE_IPS`). A TPU slice is one
-node with several hosts, on each of which the commands run. The folder of the task is copied to the nodes, so config files are found beside it.
+SkyPilot runs the same commands on each node and says which one it is (`SKYPILOT_NODE_RANK`, `SKYPILOT_NODE_IPS`). A TPU
+slice is one node with several hosts, on each of which the commands run. The folder of the task is copied to the nodes,
+so config files are found beside it.
 """
 
 from typing import Any
@@ -62,7 +63,11 @@ def _task(run: Run, target: Target, program: LaunchProgram, files: bool) -> dict
         resources["image_id"] = f"docker:{image_of(program, run, target)}"
     if serves:
         resources["ports"] = program.port
-    task: dict[str, Any] = {"name": f"{job_name(run, target)}", "resources": resources, "num_nodes": nodes(piece, program)}  # fmt: skip
+    task: dict[str, Any] = {
+        "name": f"{job_name(run, target)}",
+        "resources": resources,
+        "num_nodes": nodes(piece, program),
+    }
     if files or not serves:  # a trainer's own scripts lie there too
         task["workdir"] = "."
     if serves and program.chips:

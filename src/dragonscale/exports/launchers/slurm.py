@@ -1,10 +1,10 @@
 """A batch script for Slurm: one job that holds all hosts, a task on each of them.
 
 torchrun's processes meet on the first host of the allocation. Several programs (the pools of disaggregated serving) and
-replicas are steps of the same job, each on hosts of its own; replicas that need only a part of a host share one, each with its own
-chips and port. `--cpu-bind=none` leaves a host's cores to the one task that is there, which starts all others. In racks that are one
-NVLink domain, `--segment` keeps as many trays together as the plan counts on (where Slurm knows its blocks).
-The time is asked for where the steps of the run are known: the expected time and a fifth more.
+replicas are steps of the same job, each on hosts of its own; replicas that need only a part of a host share one, each
+with its own chips and port. `--cpu-bind=none` leaves a host's cores to the one task that is there, which starts all
+others. In racks that are one NVLink domain, `--segment` keeps as many trays together as the plan counts on (where Slurm
+knows its blocks). The time is asked for where the steps of the run are known: the expected time and a fifth more.
 """
 
 import math
@@ -43,7 +43,10 @@ def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     chip = run.slice.chip
     for program in written.programs:
         if (other := run_of(program, run).slice.chip.name) != chip.name:
-            raise Infeasible(f"A job of Slurm has hosts of one kind, and this plan has {chip.name} and {other}; export it for kubernetes.")  # fmt: skip
+            raise Infeasible(
+                f"A job of Slurm has hosts of one kind, and this plan has {chip.name} and {other}; export it for "
+                "kubernetes."
+            )
     places = placed(written.programs, chip.host_chips)
     lines = ["#!/usr/bin/env bash", *_asked(run, target, places)]
     lines.append(header(run, f"{target.title} {target.version}", written.differences) + "set -euo pipefail")
@@ -94,7 +97,9 @@ def _asked(run: Run, target: Target, places: list[OnHosts]) -> list[str]:
         asked["segment"] = trays
     whole = {"exclusive": "", "mem": 0} if most == chip.host_chips else {}
     said = {**asked, **whole, "time": _time(run), "output": "%x-%j.log"}
-    return [f"#SBATCH --{name}" + (f"={value}" if value != "" else "") for name, value in said.items() if value is not None]  # fmt: skip
+    return [
+        f"#SBATCH --{name}" + (f"={value}" if value != "" else "") for name, value in said.items() if value is not None
+    ]
 
 
 def _together(run: Run) -> int:
@@ -152,8 +157,8 @@ def _tasks(program: LaunchProgram) -> int:
 
 
 def _step(program: LaunchProgram, options: list[str], port: Word = "", own: Sequence[str] = ()) -> str:
-    """The step: a task on each host. torchrun needs no number of the host, a program with its own ranks does, and only the
-    task knows it: then a shell fills it in there. `own` are lines that the task runs first."""
+    """The step: a task on each host. torchrun needs no number of the host, a program with its own ranks does, and only
+    the task knows it: then a shell fills it in there. `own` are lines that the task runs first."""
     each = _tasks(program)
     srun = ["srun", f"--nodes={program.hosts}", f"--ntasks={program.hosts * each}", f"--ntasks-per-node={each}"]
     lead = " ".join([*srun, "--cpu-bind=none", *(["--mpi=pmix"] if program.per == "rank" else []), *options])

@@ -1,8 +1,9 @@
-"""The command inside what launches it: the containers of a Kubernetes file, the `run` of a SkyPilot task, a batch script.
+"""The command inside what launches it: the containers of a Kubernetes file, the `run` of a SkyPilot task, a batch
+script.
 
-Around a command a launcher says things that a plan needs: which chips, how many of them, how many replicas. They are handed over
-with the command (`Source.launch`), and count more than the comment of an export, so that an edited manifest is read as it
-stands. Config files in a ConfigMap are found as if they lay beside the command.
+Around a command a launcher says things that a plan needs: which chips, how many of them, how many replicas. They are
+handed over with the command (`Source.launch`), and count more than the comment of an export, so that an edited manifest
+is read as it stands. Config files in a ConfigMap are found as if they lay beside the command.
 
 >>> task = (
 ...     "resources: {accelerators: 'H100:8'}\\nnum_nodes: 2\\nrun: |\\n  vllm serve m -tp 8 -pp $SKYPILOT_NUM_NODES\\n"
@@ -39,7 +40,8 @@ def unwrapped(source: Source) -> Source:
 
 
 def _batch(source: Source) -> dict[str, Any]:
-    """The chips of a batch script that names them: `--gpus-per-node=h100:8`, `--gres=gpu:h100:8`, `--constraint=h100`."""
+    """The chips of a batch script that names them: `--gpus-per-node=h100:8`, `--gres=gpu:h100:8`, `--constraint=h100`.
+    The chips of a batch script that names them: `--gpus-per-node=h100:8`, `--gres=gpu:h100:8`, `--constraint=h100`."""
     flags = batch_flags(source.text)
     each = flags.get("gpus-per-node") or flags.get("gres", "").removeprefix("gpu:") or flags.get("gpus-per-task", "")
     name, _, count = each.rpartition(":")
@@ -128,9 +130,13 @@ def _pods(source: Source, one: Contained) -> dict[str, Any]:
 
 
 _LABELS = (
-    "cloud.google.com/gke-accelerator", "nvidia.com/gpu.product", "amd.com/gpu.product-name", "node.kubernetes.io/instance-type",
-    "beta.kubernetes.io/instance-type", "gpu.nvidia.com/class",
-)  # fmt: skip
+    "cloud.google.com/gke-accelerator",
+    "nvidia.com/gpu.product",
+    "amd.com/gpu.product-name",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    "gpu.nvidia.com/class",
+)
 
 
 def _slice(source: Source, chip: str, chips: int) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""The planned traffic as a load test: `aiperf profile`, NVIDIA's, which replaced GenAI-Perf (`genai-perf profile`) and has its options.
+"""The planned traffic as a load test: `aiperf profile`, NVIDIA's, which replaced GenAI-Perf (`genai-perf profile`) and
+has its options.
 
-Prompts are synthetic, of the planned lengths without spread, and answers go on to their planned end (`ignore_eos`). With a rate requests
-come at random times of that rate; without one as many clients as the plan has sequences send one request after the other. The
-part of a prompt that is expected in the prefix cache is one prefix that all prompts share.
+Prompts are synthetic, of the planned lengths without spread, and answers go on to their planned end (`ignore_eos`).
+With a rate requests come at random times of that rate; without one as many clients as the plan has sequences send one
+request after the other. The part of a prompt that is expected in the prefix cache is one prefix that all prompts share.
 """
 
 from typing import Any
@@ -40,16 +41,27 @@ def flags(run: ServingRun) -> dict[str, Any]:
     shared = round(traffic.prompt * traffic.cached)
     count = round(rate * SECONDS) if rate else ROUNDS * clients
     return {
-        "--model-names": [hub_id(run.file.model)], "--tokenizer": hub_id(run.file.model), "--url": ["http://127.0.0.1:8000"],
-        "--endpoint-type": "completions", "--streaming": True,
-        "--prompt-input-tokens-mean": max(traffic.prompt - shared, 1), "--prompt-input-tokens-stddev": 0,
-        "--prompt-output-tokens-mean": traffic.output, "--prompt-output-tokens-stddev": 0,
-        "--prompt-prefix-pool-size": 1 if shared else None, "--prompt-prefix-length": shared or None,
+        "--model-names": [hub_id(run.file.model)],
+        "--tokenizer": hub_id(run.file.model),
+        "--url": ["http://127.0.0.1:8000"],
+        "--endpoint-type": "completions",
+        "--streaming": True,
+        "--prompt-input-tokens-mean": max(traffic.prompt - shared, 1),
+        "--prompt-input-tokens-stddev": 0,
+        "--prompt-output-tokens-mean": traffic.output,
+        "--prompt-output-tokens-stddev": 0,
+        "--prompt-prefix-pool-size": 1 if shared else None,
+        "--prompt-prefix-length": shared or None,
         "--extra-inputs": ["ignore_eos:true", f"min_tokens:{traffic.output}"],
-        "--request-rate": rate or None, "--arrival-pattern": "poisson" if rate else None, "--concurrency": None if rate else clients,
-        "--request-count": min(max(count, LEAST), MOST), "--warmup-request-count": min(clients, 32), "--random-seed": 0,
-        "--goodput": _goodput(run), "--output-artifact-dir": "aiperf",
-    }  # fmt: skip
+        "--request-rate": rate or None,
+        "--arrival-pattern": "poisson" if rate else None,
+        "--concurrency": None if rate else clients,
+        "--request-count": min(max(count, LEAST), MOST),
+        "--warmup-request-count": min(clients, 32),
+        "--random-seed": 0,
+        "--goodput": _goodput(run),
+        "--output-artifact-dir": "aiperf",
+    }
 
 
 def _goodput(run: ServingRun) -> str | None:

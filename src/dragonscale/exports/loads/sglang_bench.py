@@ -1,9 +1,9 @@
 """The planned traffic as a load test: `python -m sglang.bench_serving`, which comes with SGLang.
 
-Prompts are random tokens of the planned lengths (`--random-range-ratio 1`; without it they are anything up to them) and answers go on to
-their planned end, so that what is measured is what was planned. With a rate requests come at random times of that rate; without
-one as many clients as the plan has sequences send one request after the other. Where a part of each prompt is expected in the
-prefix cache, prompts are groups that share so long a beginning.
+Prompts are random tokens of the planned lengths (`--random-range-ratio 1`; without it they are anything up to them) and
+answers go on to their planned end, so that what is measured is what was planned. With a rate requests come at random
+times of that rate; without one as many clients as the plan has sequences send one request after the other. Where a part
+of each prompt is expected in the prefix cache, prompts are groups that share so long a beginning.
 """
 
 from typing import Any
@@ -45,12 +45,21 @@ def flags(run: ServingRun, software: Target) -> dict[str, Any]:
     clients = max(run.file.batch, 1) * (run.file.replicas or 1)
     count = min(max(round(rate * LASTING) if rate else EACH * clients, FEWEST), MOST)
     return {
-        "--backend": "sglang" if software.name in PORTS else "vllm", "--base-url": f"http://127.0.0.1:{PORTS.get(software.name, OTHERS)}",
-        "--model": hub_id(run.file.model), **_prompts(run, count), "--num-prompts": count,
-        "--request-rate": rate or "inf", "--max-concurrency": None if rate else clients, "--warmup-requests": min(clients, 32),
-        "--flush-cache": True if software.name in PORTS else None, "--pd-separated": True if run.prefill is not None else None, "--seed": 1,
-        "--goodput": _goodput(run), "--output-file": "sglang-bench.jsonl", "--output-details": True,
-    }  # fmt: skip
+        "--backend": "sglang" if software.name in PORTS else "vllm",
+        "--base-url": f"http://127.0.0.1:{PORTS.get(software.name, OTHERS)}",
+        "--model": hub_id(run.file.model),
+        **_prompts(run, count),
+        "--num-prompts": count,
+        "--request-rate": rate or "inf",
+        "--max-concurrency": None if rate else clients,
+        "--warmup-requests": min(clients, 32),
+        "--flush-cache": True if software.name in PORTS else None,
+        "--pd-separated": True if run.prefill is not None else None,
+        "--seed": 1,
+        "--goodput": _goodput(run),
+        "--output-file": "sglang-bench.jsonl",
+        "--output-details": True,
+    }
 
 
 def _prompts(run: ServingRun, count: int) -> dict[str, Any]:
@@ -58,13 +67,20 @@ def _prompts(run: ServingRun, count: int) -> dict[str, Any]:
     shared = round(traffic.prompt * traffic.cached)
     if not shared:
         return {
-            "--dataset-name": "random-ids", "--random-input-len": traffic.prompt, "--random-output-len": traffic.output, "--random-range-ratio": 1.0,
-        }  # fmt: skip
+            "--dataset-name": "random-ids",
+            "--random-input-len": traffic.prompt,
+            "--random-output-len": traffic.output,
+            "--random-range-ratio": 1.0,
+        }
     return {
-        "--dataset-name": "generated-shared-prefix", "--gsp-num-groups": -(-count // SHARING), "--gsp-prompts-per-group": SHARING,
-        "--gsp-system-prompt-len": shared, "--gsp-question-len": traffic.prompt - shared, "--gsp-output-len": traffic.output,
+        "--dataset-name": "generated-shared-prefix",
+        "--gsp-num-groups": -(-count // SHARING),
+        "--gsp-prompts-per-group": SHARING,
+        "--gsp-system-prompt-len": shared,
+        "--gsp-question-len": traffic.prompt - shared,
+        "--gsp-output-len": traffic.output,
         "--gsp-range-ratio": 1.0,
-    }  # fmt: skip
+    }
 
 
 def _goodput(run: ServingRun) -> list[str] | None:

@@ -1,8 +1,9 @@
 """The planned traffic as a load test: `vllm bench serve`, which measures any server with OpenAI's API.
 
-Prompts are random tokens of the planned lengths and answers go on to their planned end (`--ignore-eos`), so that what is measured is what
-was planned. With a rate requests come at random times of that rate; without one as many clients as the plan has sequences send
-one request after the other. The part of a prompt that is expected in the prefix cache is one prefix that all prompts share.
+Prompts are random tokens of the planned lengths and answers go on to their planned end (`--ignore-eos`), so that what
+is measured is what was planned. With a rate requests come at random times of that rate; without one as many clients as
+the plan has sequences send one request after the other. The part of a prompt that is expected in the prefix cache is
+one prefix that all prompts share.
 """
 
 from typing import Any
@@ -41,14 +42,27 @@ def flags(run: ServingRun) -> dict[str, Any]:
     shared = round(traffic.prompt * traffic.cached)
     prompts = round(rate * SECONDS) if rate else ROUNDS * clients
     return {
-        "--base-url": "http://127.0.0.1:8000", "--backend": "openai", "--endpoint": "/v1/completions",
-        "--model": hub_id(run.file.model), "--dataset-name": "random", "--random-input-len": traffic.prompt - shared,
-        "--random-prefix-len": shared or None, "--random-output-len": traffic.output, "--random-range-ratio": 0.0,
-        "--ignore-eos": True, "--request-rate": rate or "inf", "--max-concurrency": None if rate else clients,
-        "--num-prompts": min(max(prompts, LEAST), MOST), "--num-warmups": min(clients, 32), "--seed": 0,
-        "--percentile-metrics": "ttft,tpot,itl,e2el", "--metric-percentiles": PERCENTILES, "--goodput": _goodput(run),
-        "--save-result": True, "--result-filename": "vllm-bench.json",
-    }  # fmt: skip
+        "--base-url": "http://127.0.0.1:8000",
+        "--backend": "openai",
+        "--endpoint": "/v1/completions",
+        "--model": hub_id(run.file.model),
+        "--dataset-name": "random",
+        "--random-input-len": traffic.prompt - shared,
+        "--random-prefix-len": shared or None,
+        "--random-output-len": traffic.output,
+        "--random-range-ratio": 0.0,
+        "--ignore-eos": True,
+        "--request-rate": rate or "inf",
+        "--max-concurrency": None if rate else clients,
+        "--num-prompts": min(max(prompts, LEAST), MOST),
+        "--num-warmups": min(clients, 32),
+        "--seed": 0,
+        "--percentile-metrics": "ttft,tpot,itl,e2el",
+        "--metric-percentiles": PERCENTILES,
+        "--goodput": _goodput(run),
+        "--save-result": True,
+        "--result-filename": "vllm-bench.json",
+    }
 
 
 def _goodput(run: ServingRun) -> list[str] | None:

@@ -1,4 +1,5 @@
-"""What a launch of Hugging Face's software says: the config of accelerate with its tables laid flat, and the script's arguments."""
+"""What a launch of Hugging Face's software says: the config of accelerate with its tables laid flat, and the script's
+arguments."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,8 @@ USUAL = {"learning_rate": 3e-4, "weight_decay": 0.1, "clip": 1.0, "warmup": 2000
 
 @dataclass
 class HubRun:
-    """What a launch says: the config's entries with the tables laid flat, the script's arguments, the processes and hosts."""
+    """What a launch says: the config's entries with the tables laid flat, the script's arguments, the processes and
+    hosts."""
 
     config: dict[str, Any] = field(default_factory=dict)
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -22,8 +24,8 @@ class HubRun:
     notes: list[str] = field(default_factory=list)
 
     def number(self, name: str, default: int = 0, least: int = 1) -> int:
-        """A whole number of the config or the arguments; nothing and "auto" leave it unsaid. The Trainer takes its own steps of
-        accumulation before those of the config."""
+        """A whole number of the config or the arguments; nothing and "auto" leave it unsaid. The Trainer takes its own
+        steps of accumulation before those of the config."""
         places = (
             (self.arguments, self.config) if name == "gradient_accumulation_steps" else (self.config, self.arguments)
         )

@@ -19,18 +19,41 @@ MOST = 10_000_000
 """Entries of a header, its arrays' together: the largest vocabularies have a quarter of a million."""
 
 TYPES: dict[int, tuple[str, int, int, str]] = {
-    0: ("F32", 1, 4, "fp32"), 1: ("F16", 1, 2, "fp16"), 2: ("Q4_0", 32, 18, "int4"), 3: ("Q4_1", 32, 20, "int4"),
-    6: ("Q5_0", 32, 22, "int8"), 7: ("Q5_1", 32, 24, "int8"), 8: ("Q8_0", 32, 34, "int8"), 9: ("Q8_1", 32, 36, "int8"),
-    10: ("Q2_K", 256, 84, "int4"), 11: ("Q3_K", 256, 110, "int4"), 12: ("Q4_K", 256, 144, "int4"),
-    13: ("Q5_K", 256, 176, "int8"), 14: ("Q6_K", 256, 210, "int8"), 15: ("Q8_K", 256, 292, "int8"),
-    16: ("IQ2_XXS", 256, 66, "int4"), 17: ("IQ2_XS", 256, 74, "int4"), 18: ("IQ3_XXS", 256, 98, "int4"),
-    19: ("IQ1_S", 256, 50, "int4"), 20: ("IQ4_NL", 32, 18, "int4"), 21: ("IQ3_S", 256, 110, "int4"),
-    22: ("IQ2_S", 256, 82, "int4"), 23: ("IQ4_XS", 256, 136, "int4"), 24: ("I8", 1, 1, "int8"),
-    25: ("I16", 1, 2, ""), 26: ("I32", 1, 4, ""), 27: ("I64", 1, 8, ""), 28: ("F64", 1, 8, ""),
-    29: ("IQ1_M", 256, 56, "int4"), 30: ("BF16", 1, 2, "bf16"), 34: ("TQ1_0", 256, 54, "int4"),
-    35: ("TQ2_0", 256, 66, "int4"), 39: ("MXFP4", 32, 17, "mxfp4"), 40: ("NVFP4", 64, 36, "nvfp4"),
+    0: ("F32", 1, 4, "fp32"),
+    1: ("F16", 1, 2, "fp16"),
+    2: ("Q4_0", 32, 18, "int4"),
+    3: ("Q4_1", 32, 20, "int4"),
+    6: ("Q5_0", 32, 22, "int8"),
+    7: ("Q5_1", 32, 24, "int8"),
+    8: ("Q8_0", 32, 34, "int8"),
+    9: ("Q8_1", 32, 36, "int8"),
+    10: ("Q2_K", 256, 84, "int4"),
+    11: ("Q3_K", 256, 110, "int4"),
+    12: ("Q4_K", 256, 144, "int4"),
+    13: ("Q5_K", 256, 176, "int8"),
+    14: ("Q6_K", 256, 210, "int8"),
+    15: ("Q8_K", 256, 292, "int8"),
+    16: ("IQ2_XXS", 256, 66, "int4"),
+    17: ("IQ2_XS", 256, 74, "int4"),
+    18: ("IQ3_XXS", 256, 98, "int4"),
+    19: ("IQ1_S", 256, 50, "int4"),
+    20: ("IQ4_NL", 32, 18, "int4"),
+    21: ("IQ3_S", 256, 110, "int4"),
+    22: ("IQ2_S", 256, 82, "int4"),
+    23: ("IQ4_XS", 256, 136, "int4"),
+    24: ("I8", 1, 1, "int8"),
+    25: ("I16", 1, 2, ""),
+    26: ("I32", 1, 4, ""),
+    27: ("I64", 1, 8, ""),
+    28: ("F64", 1, 8, ""),
+    29: ("IQ1_M", 256, 56, "int4"),
+    30: ("BF16", 1, 2, "bf16"),
+    34: ("TQ1_0", 256, 54, "int4"),
+    35: ("TQ2_0", 256, 66, "int4"),
+    39: ("MXFP4", 32, 17, "mxfp4"),
+    40: ("NVFP4", 64, 36, "nvfp4"),
     41: ("Q1_0", 128, 18, "int4"),
-}  # fmt: skip
+}
 """A type's number: its name, elements and bytes of a block (ggml's gguf-py/gguf/constants.py), and the dtype that comes
 nearest without being narrower; below four bits that is int4."""
 
@@ -38,14 +61,19 @@ DTYPES = {name: dtype for name, _, _, dtype in TYPES.values() if dtype}
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _PARTS = (
-    ("_exps", "experts"), ("_shexp", "shared"), ("ffn_gate_inp", "router"), ("attn_", "attention"), ("ssm_", "mamba"),
+    ("_exps", "experts"),
+    ("_shexp", "shared"),
+    ("ffn_gate_inp", "router"),
+    ("attn_", "attention"),
+    ("ssm_", "mamba"),
     ("ffn_", "mlp"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
 class Gguf:
-    """A header: keys with their values (arrays as lists; of strings, only how many), and the tensors with their shapes."""
+    """A header: keys with their values (arrays as lists; of strings, only how many), and the tensors with their shapes.
+    A header: keys with their values (arrays as lists; of strings, only how many), and the tensors with their shapes."""
 
     keys: dict[str, Any]
     tensors: tuple[StoredTensor, ...]

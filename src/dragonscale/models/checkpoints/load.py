@@ -35,7 +35,8 @@ def load_checkpoint(path: Path, assume: Assumed | None = None, family: str = "",
     folder = path.parent
     if not (folder / "config.json").exists():
         raise InputError(
-            f"{shorten(str(path))} holds weights; what model they are stands in a config.json, and there is none beside it."
+            f"{shorten(str(path))} holds weights; what model they are stands in a config.json, and there is none "
+            "beside it."
         )
     files = sorted(folder.glob("*.safetensors")) if path.suffix == ".json" else _shards(path)
     return _with_files(folder, files, assume, family, name)

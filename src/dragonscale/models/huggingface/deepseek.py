@@ -14,7 +14,8 @@ from dragonscale.models.transformer import Transformer
 
 
 def glm_dsa(f: Fields) -> Transformer:
-    """GLM 5: an indexer, which some layers share with the one before, and a multi-token module without tables of its own."""
+    """GLM 5: an indexer, which some layers share with the one before, and a multi-token module without tables of its
+    own."""
     heads, dim, top = (f.count(name) for name in ("index_n_heads", "index_head_dim", "index_topk"))
     own = latent_attention(f, index_heads=heads, index_dim=dim, index_top=top)
     reused, moe = replace(own, index_own=False), with_shared(f, score_bias=True)

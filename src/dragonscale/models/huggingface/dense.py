@@ -18,8 +18,8 @@ def helium(f: Fields) -> Transformer:
 
 
 def gemma4(f: Fields) -> Transformer:
-    """Gemma 4: wider heads in the full layers, the last layers on earlier ones' keys, an input for every layer, and in one
-    model experts beside the MLP."""
+    """Gemma 4: wider heads in the full layers, the last layers on earlier ones' keys, an input for every layer, and in
+    one model experts beside the MLP."""
     n_layers, borrowed = f.n_layers(), f.natural("num_kv_shared_layers")
     width = f.natural("hidden_size_per_layer_input")
     spans = windows(f, n_layers, all_but_every(6))
@@ -121,7 +121,8 @@ def opt(f: Fields) -> Transformer:
 
 
 def falcon(f: Fields) -> Transformer:
-    """Falcon: one KV head (7B) or groups of them (40B, 180B), side by side with one norm or two, or in sequence (RW)."""
+    """Falcon: one KV head (7B) or groups of them (40B, 180B), side by side with one norm or two, or in sequence (RW).
+    Falcon: one KV head (7B) or groups of them (40B, 180B), side by side with one norm or two, or in sequence (RW)."""
     n_layers = f.n_layers("num_hidden_layers", "n_layer")
     new, parallel, bias = f.flag("new_decoder_architecture"), f.flag("parallel_attn"), f.flag("bias")
     n_heads = f.count("num_attention_heads", "n_head")

@@ -1,7 +1,7 @@
 """Every model type that can be read, and the function that reads it.
 
-Most families differ in a few fields: they are rows of `families.toml`, which says what a row may hold. Those with a form
-of their own are functions, by kind of model in a file each.
+Most families differ in a few fields: they are rows of `families.toml`, which says what a row may hold. Those with a
+form of their own are functions, by kind of model in a file each.
 """
 
 import tomllib

@@ -167,7 +167,8 @@ class Fields:
         for entry in value:
             if not isinstance(entry, str) or entry not in allowed:
                 raise InputError(
-                    f"{self.what} has a layer of kind {shorten(entry)} in {name}; understood here: {', '.join(sorted(allowed))}."
+                    f"{self.what} has a layer of kind {shorten(entry)} in {name}; understood here: "
+                    f"{', '.join(sorted(allowed))}."
                 )
         return value
 

@@ -1,4 +1,5 @@
-"""Gemma 3n's language model: alternating updates, keys and values of earlier layers in the last ones, an input for each layer."""
+"""Gemma 3n's language model: alternating updates, keys and values of earlier layers in the last ones, an input for each
+layer."""
 
 from dragonscale.errors import InputError
 from dragonscale.models.altup import AltUp

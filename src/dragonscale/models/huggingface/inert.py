@@ -1,4 +1,5 @@
-"""Fields of a `config.json` that change neither parameters, FLOPs nor the cache, in any family: the lists of `inert.toml`."""
+"""Fields of a `config.json` that change neither parameters, FLOPs nor the cache, in any family: the lists of
+`inert.toml`."""
 
 import tomllib
 from pathlib import Path

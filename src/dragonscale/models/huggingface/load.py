@@ -11,7 +11,8 @@ Nothing that could change the model is ignored, unless that is asked for:
 >>> load_config({"model_type": "llama", "kv_borrowed_from": 2} | sizes | heads)
 Traceback (most recent call last):
     ...
-dragonscale.errors.InputError: The llama config has the field kv_borrowed_from = 2, which Dragonscale does not understand ...
+dragonscale.errors.InputError: The llama config has the field kv_borrowed_from = 2, which Dragonscale does not
+understand ...
 >>> odd = {"model_type": "llama", "kv_borrowed_from": 2, "swa_rope_theta": 1e4} | sizes | heads
 >>> for note in load_config(odd, assume={"kv_borrowed_from": "ignore"}).notes:
 ...     print(note)
@@ -48,8 +49,15 @@ MOST_BYTES = 4_000_000
 """A config is a few kilobytes; anything much larger is not one."""
 
 SIZES = (
-    "hidden_size", "n_embd", "d_model", "num_hidden_layers", "n_layer", "n_layers", "num_layers", "vocab_size",
-)  # fmt: skip
+    "hidden_size",
+    "n_embd",
+    "d_model",
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+    "vocab_size",
+)
 WRAPPERS = vision.WRAPPERS | towers.WRAPPERS
 INSIDE = ("text_config", "llm_config", "language_config", "thinker_config")
 """Under which names a model that sees or hears keeps its language model."""
@@ -85,8 +93,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
 def load_config(
     source: str | Path | Mapping[str, Any], name: str = "", assume: Assumed | None = None, family: str = ""
 ) -> Transformer:
-    """The model that a `config.json` describes. `assume` overrides fields of it ("ignore" leaves one out), `family` says
-    as which model type it is read. See the module's examples."""
+    """The model that a `config.json` describes. `assume` overrides fields of it ("ignore" leaves one out), `family`
+    says as which model type it is read. See the module's examples."""
     if isinstance(source, Mapping):
         given = source
     else:
@@ -121,14 +129,18 @@ def load_config(
     stored = weight_dtypes(model, quantization, given.get("expert_dtype"), dtype)
     label = safe_name(name or str(given.get("_name_or_path") or "") or model_type)
     return replace(
-        model, name=label, dtype=dtype, weight_dtypes=stored, quantization=read_quantization(quantization),
+        model,
+        name=label,
+        dtype=dtype,
+        weight_dtypes=stored,
+        quantization=read_quantization(quantization),
         notes=tuple(findings.told()),
-    )  # fmt: skip
+    )
 
 
 def _read(given: Mapping[str, Any], model_type: str, findings: Findings, nested: bool = False) -> Transformer:
-    """A text model, as its type says or, of an unknown type, as its kin. At the top level its sizes must be given; inside
-    another config they may be left to defaults."""
+    """A text model, as its type says or, of an unknown type, as its kin. At the top level its sizes must be given;
+    inside another config they may be left to defaults."""
     if model_type in FAMILIES:
         defaults = _defaults().get(model_type, {})
         if not nested:
@@ -144,8 +156,10 @@ def _read(given: Mapping[str, Any], model_type: str, findings: Findings, nested:
     best = found[0]
     if best.findings.refused:
         raise InputError(
-            f"There is no model type {shorten(model_type)}; its fields are nearest to those of {best.family}, except for "
-            f"{', '.join(few(best.findings.refused))}: `--as {best.family}` with `--assume key=ignore` for each of them "
+            f"There is no model type {shorten(model_type)}; its fields are nearest to those of {best.family}, "
+            "except for "
+            f"{', '.join(few(best.findings.refused))}: `--as {best.family}` with `--assume key=ignore` for each "
+            "of them "
             "counts without."
         )
     findings.notes.append(told(model_type, found))
@@ -219,7 +233,8 @@ def _read_unknown_outer(
     """A model of an unknown type that has a language model inside: that alone is counted."""
     model = _read_inner(inner, "", findings)
     findings.notes.append(
-        f"The model type {model_type!r} is not known; its language model alone is counted, not what it sees or hears with."
+        f"The model type {model_type!r} is not known; its language model alone is counted, not what it sees or "
+        "hears with."
     )
     if "tie_word_embeddings" in given:
         outer = Fields(given, {}, f"The {model_type} config", findings)

@@ -9,10 +9,11 @@ from dragonscale.models.transformer import Transformer
 
 
 def longcat(f: Fields) -> Transformer:
-    """Each of its layers is two of ours: the experts start from the first half's input and join at the end of the second.
+    """Each of its layers is two of ours: the experts start from the first half's input and join at the end of the
+    second.
 
-    Of the `moe_topk` experts that a token is sent to, as many are real as are of all experts: LongCat's report keeps it so
-    by a bias (27B of 560B parameters are used on average).
+    Of the `moe_topk` experts that a token is sent to, as many are real as are of all experts: LongCat's report keeps it
+    so by a bias (27B of 560B parameters are used on average).
     """
     chosen, zero = f.count("moe_topk", "num_experts_per_tok"), f.natural("zero_expert_num")
     experts = f.count("n_routed_experts")

@@ -11,9 +11,11 @@ from dragonscale.models.transformer import Transformer
 
 KINDS = ("full_attention", "minimax_m3_sparse")
 INDEX = {
-    "sparse_num_index_heads": "index_n_heads", "sparse_index_dim": "index_head_dim", "sparse_block_size": "index_block_size",
+    "sparse_num_index_heads": "index_n_heads",
+    "sparse_index_dim": "index_head_dim",
+    "sparse_block_size": "index_block_size",
     "sparse_topk_blocks": "index_topk_blocks",
-}  # fmt: skip
+}
 """The released file's names, inside `sparse_attention_config`, and those of transformers."""
 
 

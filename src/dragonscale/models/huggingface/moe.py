@@ -15,7 +15,8 @@ SPARSE = ("dense", "sparse")
 
 
 def routed(f: Fields, d_ff: int | None = None, **options: Any) -> Moe:
-    """The experts, of `moe_intermediate_size` unless said otherwise, their counts under whichever names the family uses.
+    """The experts, of `moe_intermediate_size` unless said otherwise, their counts under whichever names the family
+    uses.
 
     `intermediate_size` beside it is that of dense layers, of which there may be none.
     """

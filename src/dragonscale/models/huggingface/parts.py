@@ -75,8 +75,8 @@ def latent_attention(f: Fields, **options: Any) -> LatentAttention:
 
 
 def _stretched(stated: int | None, scaling: object) -> int | None:
-    """The context with YaRN's stretch of the original one, where a config states the shorter (vllm/config/model.py does the same;
-    most state the stretched length)."""
+    """The context with YaRN's stretch of the original one, where a config states the shorter (vllm/config/model.py does
+    the same; most state the stretched length)."""
     if stated is None or not isinstance(scaling, Mapping):
         return stated
     kind = scaling.get("rope_type") or scaling.get("type")

@@ -12,8 +12,13 @@ from dragonscale.models.count import parameters
 from dragonscale.models.transformer import Quantization, Transformer
 
 _PLAIN = {
-    "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32", "float8_e4m3fn": "fp8",
-}  # fmt: skip
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "float8_e4m3fn": "fp8",
+}
 _QUANTISED = ("attention", "indexer", "mlp", "experts", "shared", "linear", "mamba", "conv")
 _EXCEPTIONS = {
     "self_attn": ("attention", "indexer"),
@@ -23,9 +28,16 @@ _EXCEPTIONS = {
     "mamba": ("mamba",),
 }
 _METHODS = {
-    "fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "gptq": "int4", "awq": "int4",
-    "bitnet": "int8", "bitsandbytes": "int8",
-}  # fmt: skip
+    "fp8": "fp8",
+    "fbgemm_fp8": "fp8",
+    "mxfp4": "mxfp4",
+    "mxfp8": "mxfp8",
+    "nvfp4": "nvfp4",
+    "gptq": "int4",
+    "awq": "int4",
+    "bitnet": "int8",
+    "bitsandbytes": "int8",
+}
 _EXPERTS = {"fp4": "mxfp4", "fp8": "fp8", "mxfp4": "mxfp4", "nvfp4": "nvfp4", "bf16": "bf16"}
 
 

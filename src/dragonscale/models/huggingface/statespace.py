@@ -1,4 +1,5 @@
-"""Readers of state-space models, alone (Mamba) or mixed with softmax attention (Jamba, Nemotron-H, Granite 4, Falcon-H1)."""
+"""Readers of state-space models, alone (Mamba) or mixed with softmax attention (Jamba, Nemotron-H, Granite 4,
+Falcon-H1)."""
 
 from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp, Moe

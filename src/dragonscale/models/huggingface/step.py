@@ -1,4 +1,5 @@
-"""StepFun's models: Step 3, whose queries pass through a narrow shared projection, and Step 3.5 and 3.7, with windows and gates."""
+"""StepFun's models: Step 3, whose queries pass through a narrow shared projection, and Step 3.5 and 3.7, with windows
+and gates."""
 
 from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention
@@ -38,7 +39,8 @@ def _experts(f: Fields, **options: object):
 
 
 def step35(f: Fields) -> Transformer:
-    """Step 3.5 and 3.7 Flash: three windowed layers of four, with more heads; a gate per head; norms of queries and keys."""
+    """Step 3.5 and 3.7 Flash: three windowed layers of four, with more heads; a gate per head; norms of queries and
+    keys."""
     n_layers = f.n_layers()
     kinds, more = f.value("layer_types"), f.natural("num_nextn_predict_layers", "num_mtp_layers")
     if isinstance(kinds, list) and len(kinds) == n_layers + more:  # the released file lists its multi-token modules too

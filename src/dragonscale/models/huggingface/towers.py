@@ -1,4 +1,5 @@
-"""Towers of models that see, beyond those of the families in `vision.py`: LLaVA, InternVL, GLM-V, mllama, MiniMax, Step."""
+"""Towers of models that see, beyond those of the families in `vision.py`: LLaVA, InternVL, GLM-V, mllama, MiniMax,
+Step."""
 
 from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention
@@ -78,14 +79,30 @@ def internvl_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     v.skip("layer_scale_init_value")
     outer.must_be("downsample_ratio", 0.5)
     outer.skip(
-        "dynamic_image_size", "force_image_size", "max_dynamic_patch", "min_dynamic_patch", "pad2square", "ps_version",
-        "select_layer", "template", "use_thumbnail", "hidden_size", "vision_feature_layer", "vision_feature_select_strategy",
-        "system_message", "image_fold", "output_attentions",
-    )  # fmt: skip
+        "dynamic_image_size",
+        "force_image_size",
+        "max_dynamic_patch",
+        "min_dynamic_patch",
+        "pad2square",
+        "ps_version",
+        "select_layer",
+        "template",
+        "use_thumbnail",
+        "hidden_size",
+        "vision_feature_layer",
+        "vision_feature_select_strategy",
+        "system_message",
+        "image_fold",
+        "output_attentions",
+    )
     mixer = Attention(
-        heads, heads, split_evenly(v, d, heads, "a tower"), qkv_bias=v.flag("attention_bias", "qkv_bias"), out_bias=True,
+        heads,
+        heads,
+        split_evenly(v, d, heads, "a tower"),
+        qkv_bias=v.flag("attention_bias", "qkv_bias"),
+        out_bias=True,
         qk_norm="all" if v.flag("use_qk_norm", "qk_normalization") else "",
-    )  # fmt: skip
+    )
     layered = v.value("norm_type") in (None, "layer_norm")
     layer = Layer(mixer, Mlp(v.count("intermediate_size"), gated=False, bias=True), norm_bias=layered)
     depth, pooled = v.count("num_hidden_layers"), v.value("use_mean_pooling") in (None, True)
@@ -116,7 +133,8 @@ def glm4v_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
 
 
 def mllama_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
-    """Llama 3.2 Vision: learnt positions of patches, of tiles and of tiles' shapes, layers of a tile and of all tiles."""
+    """Llama 3.2 Vision: learnt positions of patches, of tiles and of tiles' shapes, layers of a tile and of all tiles.
+    Llama 3.2 Vision: learnt positions of patches, of tiles and of tiles' shapes, layers of a tile and of all tiles."""
     d, tiles, (patch, side) = v.count("hidden_size"), v.count("max_num_tiles"), _side(v)
     shapes = v.value("supported_aspect_ratios")
     count = (len(shapes) if isinstance(shapes, list) else 8) + 1

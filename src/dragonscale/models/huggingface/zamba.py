@@ -28,10 +28,15 @@ def zamba2(f: Fields) -> Transformer:
     queries = f.count("num_attention_heads")
     size = split_evenly(f, 2 * d, queries, "twice the width")
     frame = {
-        "d_model": d, "n_heads": queries, "n_kv_heads": f.optional("num_key_value_heads") or queries, "head_dim": size,
-        "d_ff": f.optional("intermediate_size", "ffn_hidden_size") or 4 * d, "rank": f.count("adapter_rank"),
-        "adapters": f.flag("use_shared_attention_adapter"), "bias": bias,
-    }  # fmt: skip
+        "d_model": d,
+        "n_heads": queries,
+        "n_kv_heads": f.optional("num_key_value_heads") or queries,
+        "head_dim": size,
+        "d_ff": f.optional("intermediate_size", "ffn_hidden_size") or 4 * d,
+        "rank": f.count("adapter_rank"),
+        "adapters": f.flag("use_shared_attention_adapter"),
+        "bias": bias,
+    }
     f.skip("attention_hidden_size", "attention_head_dim", "kv_channels", "num_query_groups", "hybrid_layer_ids")
     f.skip(
         "mamba_headdim",

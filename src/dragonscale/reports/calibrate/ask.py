@@ -25,10 +25,14 @@ from dragonscale.tables import read_table
 STEP_SECONDS = 12.0
 """Of a whole step with its compiling."""
 KINDS = {
-    "matmul": ("matmul", "matmul_dx", "matmul_dw"), "attention": ("attention", "attention_both"), "decode": ("decode",),
-    "experts": ("experts",), "memory": ("copy", "read", "product"), "collective": ("collective",),
+    "matmul": ("matmul", "matmul_dx", "matmul_dw"),
+    "attention": ("attention", "attention_both"),
+    "decode": ("decode",),
+    "experts": ("experts",),
+    "memory": ("copy", "read", "product"),
+    "collective": ("collective",),
     "host": ("dispatch", "round_trip"),
-}  # fmt: skip
+}
 SECONDS_EACH = 1.2
 """Of a case with its compiling, for the estimate of --dry-run."""
 MOST_MINUTES = 600
@@ -141,12 +145,17 @@ def _fitted(found: Measurements, chip: Chip, question: CalibrateQuestion, listen
     own = {one.name: one for one in fitted.fits}
     report.tables = [
         ProfileTable(
-            name, own[name].rows, own[name].before, own[name].after, _known(own[name].held_out), _known(own[name].unseen)
+            name,
+            own[name].rows,
+            own[name].before,
+            own[name].after,
+            _known(own[name].held_out),
+            _known(own[name].unseen),
         )
         if name in own
         else ProfileTable(name, 0)
         for name in tables_of(fitted.file)
-    ]  # fmt: skip
+    ]
     report.profile = question.profile or f"{Path(chip.name).stem}-profile.toml"
     write_file(report.profile, fitted.text, "The profile")
     if question.install:
@@ -201,12 +210,26 @@ def _report(found: Measurements, chip: Chip, question: CalibrateQuestion) -> Cal
     named = written(question.on).strip()
     shown = named if named.endswith(".toml") else chip.name  # a chip of one's own is known by its file
     return CalibrationReport(
-        device=machine.device, devices=machine.devices, chip=shown, timed_with=machine.timed_with,
-        software=machine.software, measured=len(found.good), failed=len(found.rows) - len(found.good), planned=[],
-        planned_s=0.0, tables=[], checked=[], checked_tables=[], checked_profile="",
-        host_dispatch_s=host.get("dispatch"), host_round_trip_s=host.get("round_trip"),
-        collectives=_collectives(found, chip), records=records_of(question, chip, machine), profile="", installed="",
-    )  # fmt: skip
+        device=machine.device,
+        devices=machine.devices,
+        chip=shown,
+        timed_with=machine.timed_with,
+        software=machine.software,
+        measured=len(found.good),
+        failed=len(found.rows) - len(found.good),
+        planned=[],
+        planned_s=0.0,
+        tables=[],
+        checked=[],
+        checked_tables=[],
+        checked_profile="",
+        host_dispatch_s=host.get("dispatch"),
+        host_round_trip_s=host.get("round_trip"),
+        collectives=_collectives(found, chip),
+        records=records_of(question, chip, machine),
+        profile="",
+        installed="",
+    )
 
 
 def _collectives(found: Measurements, chip: Chip) -> list[MeasuredCollective]:
@@ -241,12 +264,14 @@ def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
         near = nearest_chip(machine.device)
         nearest = f" (the nearest is {near})" if near else ""
         raise InputError(
-            f"The device here is {machine.device!r}, no chip of the catalogue{nearest}; name the chip that it is with --on: one of "
+            f"The device here is {machine.device!r}, no chip of the catalogue{nearest}; name the chip that it is "
+            "with --on: one of "
             "`dscale chips`, or a TOML file of your own with its datasheet's rates."
         )
     if machine.device.strip().lower() == "cpu" and not named.endswith(".toml"):
         raise InputError(
-            f"The device here is a CPU, and --on says {named}; its times would be told as those of {found.title}. Run it where that chip is, or "
+            f"The device here is a CPU, and --on says {named}; its times would be told as those of {found.title}. "
+            "Run it where that chip is, or "
             "write a chip file with the CPU's rates and name that (--on laptop.toml)."
         )
     return found

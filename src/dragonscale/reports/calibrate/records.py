@@ -10,8 +10,9 @@ from dragonscale.sheets.sheet import Sheet
 
 
 class ProfileTable(msgspec.Struct):
-    """A table of the profile: how many measurements settle it (none: it was taken over), and the median errors of the built-in
-    constants, of the fitted ones, of fits that left out half of the rows, and of fits that left out whole shapes."""
+    """A table of the profile: how many measurements settle it (none: it was taken over), and the median errors of the
+    built-in constants, of the fitted ones, of fits that left out half of the rows, and of fits that left out whole
+    shapes."""
 
     table: str
     rows: int
@@ -31,7 +32,8 @@ class CheckedCase(msgspec.Struct):
 
 
 class CheckedTable(msgspec.Struct):
-    """The median error of fresh measurements of a table, beside the error that it states of shapes it was not fitted on."""
+    """The median error of fresh measurements of a table, beside the error that it states of shapes it was not fitted
+    on."""
 
     table: str
     cases: int

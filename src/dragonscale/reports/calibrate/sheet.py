@@ -49,25 +49,36 @@ def _settled(report: CalibrationReport, detail: bool) -> list[Block | None]:
     constants = [(f"{one.of} {one.name}", f"{one.before:.4g}", f"{one.after:.4g}") for one in report.constants]
     steps = sorted(report.steps, key=lambda one: (one.use == "fit", one.case))
     rows = [
-        (one.case, one.use, render(one.measured_s, "s"), f"{one.before_s / one.measured_s - 1:+.1%}", f"{one.expected_s / one.measured_s - 1:+.1%}")
+        (
+            one.case,
+            one.use,
+            render(one.measured_s, "s"),
+            f"{one.before_s / one.measured_s - 1:+.1%}",
+            f"{one.expected_s / one.measured_s - 1:+.1%}",
+        )
         for one in steps
         if detail or one.use != "fit"
-    ]  # fmt: skip
+    ]
     right = [Column("before", right=True), Column("after", right=True)]
     measured = f"{report.measured} steps, in {report.records}"
     if report.unknown_rows:
         measured += f" (not used, of no case there is: {', '.join(shorten(one) for one in report.unknown_rows[:5])})"
     return [
         facts(("measured", measured), ("stack", report.profile)),
-        table(["step", "fitted", "left out", Column("median error", right=True), Column("worst", right=True)], errors, title="models left out")
+        table(
+            ["step", "fitted", "left out", Column("median error", right=True), Column("worst", right=True)],
+            errors,
+            title="models left out",
+        )
         if errors
         else None,
         table(["constant", *right], constants, title="constants"),
         table(["step", "use", "measured", *right], rows, title="expected over measured") if rows else None,
         NextStep(
-            f"dscale train llama3.2-1b --on {report.chip}:1 --batch 16seq --seq 4096 --stack {report.profile}", "plan with this stack"
+            f"dscale train llama3.2-1b --on {report.chip}:1 --batch 16seq --seq 4096 --stack {report.profile}",
+            "plan with this stack",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _fitted(report: CalibrationReport) -> list[Block | None]:
@@ -97,7 +108,10 @@ def _fitted(report: CalibrationReport) -> list[Block | None]:
 def _host(report: CalibrationReport) -> str:
     if report.host_dispatch_s is None or report.host_round_trip_s is None:
         return ""
-    return f"{render(report.host_dispatch_s, 's')} a call, {render(report.host_round_trip_s, 's')} with the wait for its result"
+    return (
+        f"{render(report.host_dispatch_s, 's')} a call, {render(report.host_round_trip_s, 's')} with the wait for its "
+        "result"
+    )
 
 
 def _tables(report: CalibrationReport) -> Grid:
@@ -111,18 +125,27 @@ def _tables(report: CalibrationReport) -> Grid:
         if one.error is not None
     ]
     columns = [
-        "table", "rows", Column("built-in", right=True), Column("fitted", right=True), Column("half left out", right=True),
+        "table",
+        "rows",
+        Column("built-in", right=True),
+        Column("fitted", right=True),
+        Column("half left out", right=True),
         Column("shapes left out", right=True),
-    ]  # fmt: skip
+    ]
     return table(columns, rows, title="median errors")
 
 
 def _collectives(report: CalibrationReport) -> Grid | None:
     rows = [
-        (one.collective, render(one.bytes, "bytes"), one.devices, render(one.measured_s, "s"),
-         "" if one.expected_s is None else render(one.expected_s, "s"))
+        (
+            one.collective,
+            render(one.bytes, "bytes"),
+            one.devices,
+            render(one.measured_s, "s"),
+            "" if one.expected_s is None else render(one.expected_s, "s"),
+        )
         for one in report.collectives
-    ]  # fmt: skip
+    ]
     columns = ["collective", "bytes", "devices", "measured", "expected"]
     foot = "expected: by the built-in profile of the network, which these measurements do not change"
     return table(columns, rows, title="collectives", foot=foot) if rows else None
@@ -141,9 +164,13 @@ def _checked(report: CalibrationReport, detail: bool) -> list[Block | None]:
     return [
         facts(("profile", report.checked_profile), ("verdict", says, "bad" if missed else "good")),
         table(columns, rows, title="median errors"),
-        table(["case", "measured", "expected", Column("error", right=True)], cases if detail else cases[:8], title="farthest off"),
+        table(
+            ["case", "measured", "expected", Column("error", right=True)],
+            cases if detail else cases[:8],
+            title="farthest off",
+        ),
         NextStep("dscale calibrate", "measure and fit anew") if missed else None,
-    ]  # fmt: skip
+    ]
 
 
 def _part(value: float | None) -> str:

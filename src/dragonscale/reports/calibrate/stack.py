@@ -1,4 +1,5 @@
-"""The answer to `dscale calibrate --stack`: whole steps of our own program timed, the constants of its stack and engine settled."""
+"""The answer to `dscale calibrate --stack`: whole steps of our own program timed, the constants of its stack and engine
+settled."""
 
 import datetime
 from pathlib import Path
@@ -88,14 +89,21 @@ def fill_stack(
     report.constants = [
         SettledConstant(kind, path, constant(before, path), constant(after, path))
         for kind, before, after, free in (
-            ("stack", stack, settled.stack, FREE_STACK), ("engine", engine, settled.engine, FREE_ENGINE),
+            ("stack", stack, settled.stack, FREE_STACK),
+            ("engine", engine, settled.engine, FREE_ENGINE),
         )
         for path in free
-    ]  # fmt: skip
+    ]
     report.steps = [
-        TimedStep(case.key, case.use, row.seconds, expected_case(case, piece, stack, engine).seconds, row.seconds / settled.ratios[case])
+        TimedStep(
+            case.key,
+            case.use,
+            row.seconds,
+            expected_case(case, piece, stack, engine).seconds,
+            row.seconds / settled.ratios[case],
+        )
         for case, row in rows.items()
-    ]  # fmt: skip
+    ]
     report.left_out = [LeftOutSteps(one.what, one.rows, one.left_out, one.median, one.worst) for one in found.values()]
     tpu = {"stack": start.tpu, "engine": served.tpu} if chip.kind == "tpu" else None
     report.measured, report.records = len(rows), str(path)

@@ -23,9 +23,10 @@ def draw(kind: str, asked: object, report: ChipReport | ChipsReport) -> Chart:  
     if wanted == "roofs":
         return roofs_chart(chips)
     fields = {
-        "flops": ("bf16 peak", "bf16_flops_per_s", "FLOP/s"), "hbm": ("HBM", "hbm_bytes", "bytes"),
+        "flops": ("bf16 peak", "bf16_flops_per_s", "FLOP/s"),
+        "hbm": ("HBM", "hbm_bytes", "bytes"),
         "bandwidth": ("HBM bandwidth", "hbm_bytes_per_s", "bytes/s"),
-    }  # fmt: skip
+    }
     title, field, dimension = fields[wanted]
     role = "compute" if wanted == "flops" else "hbm"
     rows = [Bar(one.title, getattr(one, field), role) for one in chips]

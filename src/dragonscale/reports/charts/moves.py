@@ -8,16 +8,22 @@ from dragonscale.plan.ledger import LedgerLine
 ORDER = ("pipe", "data", "fsdp", "expert", "context", "width", "tensor")
 """From the outermost axis of a mesh to the innermost, whose chips are nearest."""
 SPLITS = {
-    "pipe": "layers", "data": "the batch", "fsdp": "the batch; weights, gradients, optimizer", "expert": "experts",
-    "context": "the sequence", "width": "hidden dims", "tensor": "heads, hidden dims, vocabulary",
-}  # fmt: skip
+    "pipe": "layers",
+    "data": "the batch",
+    "fsdp": "the batch; weights, gradients, optimizer",
+    "expert": "experts",
+    "context": "the sequence",
+    "width": "hidden dims",
+    "tensor": "heads, hidden dims, vocabulary",
+}
 SMALLEST = 1e-4
 """What is less of the largest move is not told: a few statistics of norms."""
 _CARRIED = {"weight": "weights", "activation": "activations", "gradient": "gradients", "statistic": "statistics"}
 
 
 def mesh_axes(degrees: dict[str, int], lines: Iterable[LedgerLine]) -> list[MeshAxis]:
-    """The axes of a plan with what goes over each in a step. What goes over several is told at the outermost of them."""
+    """The axes of a plan with what goes over each in a step. What goes over several is told at the outermost of them.
+    The axes of a plan with what goes over each in a step. What goes over several is told at the outermost of them."""
     order = [name for name in ORDER if degrees.get(name, 1) > 1]
     sums: dict[tuple[str, str], list[float]] = {}
     for line in lines:

@@ -1,4 +1,5 @@
-"""Charts of `dscale shard`: what each way of computing an einsum asks of compute, HBM and network; the mesh it runs on."""
+"""Charts of `dscale shard`: what each way of computing an einsum asks of compute, HBM and network; the mesh it runs on.
+Charts of `dscale shard`: what each way of computing an einsum asks of compute, HBM and network; the mesh it runs on."""
 
 from dragonscale.charts import AxisMove, Bar, Chart, MeshAxis, bars, mesh_chart
 from dragonscale.charts.theme import SERIES

@@ -44,7 +44,8 @@ def slice_wiring(piece: Slice) -> str:
 
 
 def axis_wiring(degrees: Mapping[str, int], piece: Slice) -> dict[str, str]:
-    """What each axis runs over, axes given from the outermost to the innermost; empty where the mesh does not fit the slice."""
+    """What each axis runs over, axes given from the outermost to the innermost; empty where the mesh does not fit the
+    slice."""
     axes = {name: degree for name, degree in degrees.items() if degree > 1}
     if not isinstance(piece.chip.network, Torus):
         return _switched(axes, piece)

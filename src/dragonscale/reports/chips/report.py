@@ -167,12 +167,24 @@ def chip_report(chip: Chip) -> ChipReport:
         words = fact.dimension, fact.per, fact.direction, fact.source, fact.note
         facts.append(ChipFact(path, _plain(fact.value), *words, others))
     return ChipReport(
-        name=chip.name, title=chip.title, kind=chip.kind, released=chip.released, bf16_flops_per_s=chip.peak("bf16"),
-        hbm_bytes=chip.hbm.capacity, hbm_bytes_per_s=chip.bandwidth("hbm"),
-        critical_intensity_flops_per_byte=chip.intensity("bf16"), network=network, largest=largest,
-        price_usd_per_h=chip.price, list_price_usd_per_h=chip.list_price, price=_price(chip), parts=_parts(chip),
-        facts=facts, sources=chip.sources, pod=_pod(chip),
-    )  # fmt: skip
+        name=chip.name,
+        title=chip.title,
+        kind=chip.kind,
+        released=chip.released,
+        bf16_flops_per_s=chip.peak("bf16"),
+        hbm_bytes=chip.hbm.capacity,
+        hbm_bytes_per_s=chip.bandwidth("hbm"),
+        critical_intensity_flops_per_byte=chip.intensity("bf16"),
+        network=network,
+        largest=largest,
+        price_usd_per_h=chip.price,
+        list_price_usd_per_h=chip.list_price,
+        price=_price(chip),
+        parts=_parts(chip),
+        facts=facts,
+        sources=chip.sources,
+        pod=_pod(chip),
+    )
 
 
 def chips_report() -> ChipsReport:

@@ -86,16 +86,28 @@ def slice_report(piece: Slice) -> SliceReport:
     if piece.pods > 1 and dcn is not None:
         weakest = dcn / 2
     return SliceReport(
-        slice=str(piece), chip=chip.title, chips=count, pods=piece.pods, hosts=piece.hosts,
-        host_chips=chip.host_chips, host_shape=list(chip.host_shape), vms=piece.vms,
-        cores=piece.cores if chip.kind == "tpu" and "cores" in chip.structure else None, axes=axes, tiers=tiers,
-        full_bisection=tree.full_bisection if tree else None, bf16_flops_per_s=piece.flops, hbm_bytes=piece.hbm,
-        hbm_bytes_per_s=count * chip.bandwidth("hbm"), pcie_bytes_per_s=chip.pcie * count if chip.pcie else None,
-        dcn_bytes_per_s=dcn, bisection_bytes_per_s=weakest,
+        slice=str(piece),
+        chip=chip.title,
+        chips=count,
+        pods=piece.pods,
+        hosts=piece.hosts,
+        host_chips=chip.host_chips,
+        host_shape=list(chip.host_shape),
+        vms=piece.vms,
+        cores=piece.cores if chip.kind == "tpu" and "cores" in chip.structure else None,
+        axes=axes,
+        tiers=tiers,
+        full_bisection=tree.full_bisection if tree else None,
+        bf16_flops_per_s=piece.flops,
+        hbm_bytes=piece.hbm,
+        hbm_bytes_per_s=count * chip.bandwidth("hbm"),
+        pcie_bytes_per_s=chip.pcie * count if chip.pcie else None,
+        dcn_bytes_per_s=dcn,
+        bisection_bytes_per_s=weakest,
         price_usd_per_h=chip.price * count if chip.price else None,
         power_w=chip.power * count if chip.power else None,
         farthest_hops=eccentricity(piece) if isinstance(chip.network, Torus) else None,
-    )  # fmt: skip
+    )
 
 
 def _axes(piece: Slice) -> list[AxisRow]:

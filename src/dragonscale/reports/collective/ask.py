@@ -18,7 +18,7 @@ from dragonscale.reports.collective.report import (
     collective_report,
     find_kind,
     read_options,
-)  # fmt: skip
+)
 from dragonscale.reports.collective.transfer import TransferReport, transfer_report
 from dragonscale.reports.given import axes_of, target_of, written_target
 from dragonscale.sharding.mesh import Mesh

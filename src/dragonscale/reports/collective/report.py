@@ -24,9 +24,13 @@ from dragonscale.sheets.sheet import Sheet
 from dragonscale.units import render
 
 SHORT = {
-    "ag": "all_gather", "rs": "reduce_scatter", "ar": "all_reduce", "psum": "all_reduce",
-    "a2a": "all_to_all", "collectivepermute": "permute",
-}  # fmt: skip
+    "ag": "all_gather",
+    "rs": "reduce_scatter",
+    "ar": "all_reduce",
+    "psum": "all_reduce",
+    "a2a": "all_to_all",
+    "collectivepermute": "permute",
+}
 
 ONE_CHIP = "One chip: nothing travels."
 
@@ -159,19 +163,31 @@ def collective_report(
     true = collective_time(kind, volume, group, replace(options, exact=True))
     lower, tiers = float(true.lower), _tier_facts(kind, volume, group, options)
     report = CollectiveReport(
-        collective=kind, on=on, mesh={name: int(length) for name, length in mesh.axes.items()}, axes=list(axes),
-        chips=int(size), bytes=volume, filled=float(options.filled), in_network=options.in_network,
-        wire_bytes_per_chip=float(sent_bytes(kind, volume, group, options)), bandwidth_s=float(true.bandwidth),
-        latency_s=float(true.latency), lower_s=lower, upper_s=float(true.upper),
-        book_s=float(collective_time(kind, volume, group, replace(options, exact=False)).lower), regime=true.regime,
+        collective=kind,
+        on=on,
+        mesh={name: int(length) for name, length in mesh.axes.items()},
+        axes=list(axes),
+        chips=int(size),
+        bytes=volume,
+        filled=float(options.filled),
+        in_network=options.in_network,
+        wire_bytes_per_chip=float(sent_bytes(kind, volume, group, options)),
+        bandwidth_s=float(true.bandwidth),
+        latency_s=float(true.latency),
+        lower_s=lower,
+        upper_s=float(true.upper),
+        book_s=float(collective_time(kind, volume, group, replace(options, exact=False)).lower),
+        regime=true.regime,
         algorithm_bandwidth_bytes_per_s=volume / lower if lower else 0.0,
         link_bytes_per_s=_link_rate(group, tiers, options),
         bus_bandwidth_bytes_per_s=float(bus_bandwidth(kind, volume, size, lower)) if lower else 0.0,
         # The bandwidth term grows with the bytes and the latency does not: here both are equal.
         latency_bound_below_bytes=float(true.latency * volume / true.bandwidth) if true.bandwidth else 0.0,
         expected_s=float(expected_time(kind, volume, group, profile_for(mesh.chip), options)),
-        ring=_ring_facts(kind, volume, group, true, options), tiers=tiers, advice="",
-    )  # fmt: skip
+        ring=_ring_facts(kind, volume, group, true, options),
+        tiers=tiers,
+        advice="",
+    )
     report.advice = _advice(report)
     return report
 

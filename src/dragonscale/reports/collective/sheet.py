@@ -83,11 +83,15 @@ def transfer_sheet(sent: TransferReport) -> Sheet:
     head = f"gather of {size} to {target}" if gathers else f"send of {size} from {source} to {target}"
     paths = f"over the {sent.paths} links of {target}" if gathers else f"over {sent.paths} paths that share no link"
     total = amount(sent.total_s, "s")
-    return Sheet((
-        Title(f"{head} of {sent.on}"),
-        facts(
-            ("bandwidth", f"{amount(sent.bandwidth_s, 's')} {paths}"),
-            ("latency", f"{amount(sent.latency_s, 's')} for {sent.hops} hops"),
-        ),
-        Prose(f"{total}, the larger of the two." if gathers else f"{total} in all: the two follow each other.", "key"),
-    ))  # fmt: skip
+    return Sheet(
+        (
+            Title(f"{head} of {sent.on}"),
+            facts(
+                ("bandwidth", f"{amount(sent.bandwidth_s, 's')} {paths}"),
+                ("latency", f"{amount(sent.latency_s, 's')} for {sent.hops} hops"),
+            ),
+            Prose(
+                f"{total}, the larger of the two." if gathers else f"{total} in all: the two follow each other.", "key"
+            ),
+        )
+    )

@@ -96,9 +96,14 @@ def compared(answers: list[Any], serving: bool) -> CompareReport:
         sides = [made(one) for one in answers]
     sides, kind = keyed(sides), "serving" if serving else "training"
     report = CompareReport(
-        kind, " and ".join(dict.fromkeys(one.model for one in answers)), _workload(first, serving), sides,
-        [difference(sides[0], side, kind) for side in sides[1:]], _winner(sides, kind), [],
-    )  # fmt: skip
+        kind,
+        " and ".join(dict.fromkeys(one.model for one in answers)),
+        _workload(first, serving),
+        sides,
+        [difference(sides[0], side, kind) for side in sides[1:]],
+        _winner(sides, kind),
+        [],
+    )
     works = {_workload(one, serving) for one in answers}
     report.notes += ["The sides are asked about different work."] if len(works) > 1 else []
     if any(side.terms and not side.feasible for side in sides):
@@ -115,7 +120,8 @@ def _measured(sides: list[Side]) -> list[str]:
         first, own = known[0]
         expected = seconds_of(side) / seconds_of(first)
         said.append(
-            f"Measured, the step of {side.key} is {seconds / own:.2f}x that of {first.key}; {expected:.2f}x was expected."
+            f"Measured, the step of {side.key} is {seconds / own:.2f}x that of {first.key}; {expected:.2f}x was "
+            "expected."
         )
     return said
 

@@ -1,4 +1,5 @@
-"""One side against another: the terms of time that differ, what explains most of it, and whether bands can tell them apart."""
+"""One side against another: the terms of time that differ, what explains most of it, and whether bands can tell them
+apart."""
 
 from dragonscale.reports.compare.records import Difference, SettingDifference, Side, TermDifference
 from dragonscale.reports.compare.sides import STEP, TOKENS

@@ -1,4 +1,5 @@
-"""What `dscale compare` was asked, read at the edge: every combination of plans, slices and software that is to be looked at."""
+"""What `dscale compare` was asked, read at the edge: every combination of plans, slices and software that is to be
+looked at."""
 
 import re
 from dataclasses import dataclass, field, replace

@@ -28,14 +28,25 @@ def training_side(report: TrainReport, place: int = 0) -> Side:
         Figure("cost", one.cost_usd, "USD"),
     ]
     return Side(
-        "", "", plan_text(one.plan), report.slice, one.stack, one.chips, one.feasible, work.batch_tokens,
+        "",
+        "",
+        plan_text(one.plan),
+        report.slice,
+        one.stack,
+        one.chips,
+        one.feasible,
+        work.batch_tokens,
         [figure for figure in figures if figure.value is not None],
         [SideTerm(row.name, row.exposed_s, max(row.expected_s - row.exposed_s, 0.0)) for row in one.terms],
         [HeldPart(row.name, row.bytes) for row in one.memory],
-        one.hbm_bytes, one.hbm_limit_bytes, one.bound_by, dict(one.plan), list(one.problems),
+        one.hbm_bytes,
+        one.hbm_limit_bytes,
+        one.bound_by,
+        dict(one.plan),
+        list(one.problems),
         report.measured.step_s if report.measured and not place else None,
         report.measured.text if report.measured and not place else "",
-    )  # fmt: skip
+    )
 
 
 def _dollars(report: TrainReport, one: PlanReport) -> float | None:
@@ -59,11 +70,23 @@ def serving_side(report: ServeReport, place: int = 0) -> Side:
         Figure(DOLLARS, one.cost_usd_per_mtok, "USD"),
     ]
     return Side(
-        "", "", one.plan, one.copy_slice, one.engine or report.workload.engine, one.chips, True, one.batch,
+        "",
+        "",
+        one.plan,
+        one.copy_slice,
+        one.engine or report.workload.engine,
+        one.chips,
+        True,
+        one.batch,
         [figure for figure in figures if figure.value is not None],
-        [SideTerm(row.name, row.expected_s, 0.0) for row in one.terms], _held(one), one.hbm_bytes, one.hbm_limit_bytes,
-        one.bound_by, _degrees(one), list(one.violations),
-    )  # fmt: skip
+        [SideTerm(row.name, row.expected_s, 0.0) for row in one.terms],
+        _held(one),
+        one.hbm_bytes,
+        one.hbm_limit_bytes,
+        one.bound_by,
+        _degrees(one),
+        list(one.violations),
+    )
 
 
 def _held(one: ConfigReport) -> list[HeldPart]:
@@ -71,9 +94,13 @@ def _held(one: ConfigReport) -> list[HeldPart]:
     if use is None:
         return []
     rows = {
-        "weights": use.weights_bytes, "KV cache": use.cache_bytes, "workspace": use.working_bytes,
-        "reserve": use.reserve_bytes, "free for KV cache": use.free_bytes, "unused": use.left_alone_bytes,
-    }  # fmt: skip
+        "weights": use.weights_bytes,
+        "KV cache": use.cache_bytes,
+        "workspace": use.working_bytes,
+        "reserve": use.reserve_bytes,
+        "free for KV cache": use.free_bytes,
+        "unused": use.left_alone_bytes,
+    }
     return [HeldPart(name, size) for name, size in rows.items()]
 
 

@@ -36,9 +36,19 @@ def answer(asked: EstimateAsked) -> EstimateReport:
         write_finetuning(asked, paper)
     where = str(asked.piece) if asked.piece is not None else asked.chip.name if asked.chip is not None else ""
     report = EstimateReport(
-        asked.name, where, asked.total, asked.active, asked.tokens, asked.seq, asked.context, asked.mfu, paper.lines,
-        dict(paper.letters.values), [], asked.question.weights,
-    )  # fmt: skip
+        asked.name,
+        where,
+        asked.total,
+        asked.active,
+        asked.tokens,
+        asked.seq,
+        asked.context,
+        asked.mfu,
+        paper.lines,
+        dict(paper.letters.values),
+        [],
+        asked.question.weights,
+    )
     report.notes = _notes(asked, report)
     return report
 

@@ -29,9 +29,12 @@ def write_finetuning(asked: EstimateAsked, paper: Paper) -> None:
     weights, more = STATES[STATE]
     held = {"full": paper.write("full: 16 bytes a parameter", state_bytes(total, weights, MOMENTS, *more), "bytes")}
     paper.count(
-        "LoRA parameters, attention only", blocks,
-        lambda every: {"attention": adapter_parameters(every, rank).get("attention", 0)}, "count", "lora",
-    )  # fmt: skip
+        "LoRA parameters, attention only",
+        blocks,
+        lambda every: {"attention": adapter_parameters(every, rank).get("attention", 0)},
+        "count",
+        "lora",
+    )
     many = paper.count(
         "LoRA parameters, all matmuls", blocks, lambda every: adapter_parameters(every, rank), "count", "lora"
     )

@@ -68,9 +68,23 @@ def read_question(question: EstimateQuestion) -> EstimateAsked:
     run, decode = bool(question.tokens.strip()), any((question.batch, question.context, question.prompt))
     notes += [] if model else ["Without an architecture there is no attention term, KV cache or activation."]
     return EstimateAsked(
-        question, name, model, total, active, chip, piece, _tokens(question.tokens, total), seq, _mfu(question.mfu),
-        batch, context, prompt, training=run or not decode, serving=decode or not run, notes=notes,
-    )  # fmt: skip
+        question,
+        name,
+        model,
+        total,
+        active,
+        chip,
+        piece,
+        _tokens(question.tokens, total),
+        seq,
+        _mfu(question.mfu),
+        batch,
+        context,
+        prompt,
+        training=run or not decode,
+        serving=decode or not run,
+        notes=notes,
+    )
 
 
 def _sizes(question: EstimateQuestion) -> tuple[Transformer | None, str, float, float]:

@@ -1,4 +1,5 @@
-"""The lines of serving: weights and KV bytes, the floor of a decode step, prefill, and where decode turns compute-bound.
+"""The lines of serving: weights and KV bytes, the floor of a decode step, prefill, and where decode turns
+compute-bound.
 
 Everything is split evenly over the chips and nothing is spent on communication, workspace or launch
 gaps: `dscale serve` puts these in.
@@ -51,9 +52,12 @@ def write_weights(asked: EstimateAsked, paper: Paper) -> None:
         paper.count("parameters", sections, parameters, "count", "P")
         if asked.active != asked.total:
             paper.count(
-                "parameters that a token uses", sections,
-                lambda every: parameters(every, active=True), "count", "P_active",
-            )  # fmt: skip
+                "parameters that a token uses",
+                sections,
+                lambda every: parameters(every, active=True),
+                "count",
+                "P_active",
+            )
         total, _ = letters_of(asked, paper)
     every = (*FORMATS, *(one for one in [asked.question.weights] if one not in FORMATS))
     for dtype in every:
@@ -177,8 +181,11 @@ def _write_prefill(asked: EstimateAsked, paper: Paper, active: Any, chips: Any) 
     flops = paper.write("prefill FLOPs", model_flops(active, prompt, training=False), "FLOP")
     if asked.model is not None:
         flops += paper.count(
-            "prefill attention FLOPs", asked.model.program().sections,
-            lambda every: scores(forward_flops(every, Workload(1, prompt, prompt)), 1), "FLOP", "F",
-        )  # fmt: skip
+            "prefill attention FLOPs",
+            asked.model.program().sections,
+            lambda every: scores(forward_flops(every, Workload(1, prompt, prompt)), 1),
+            "FLOP",
+            "F",
+        )
     work, mfu = paper.let("F_prefill", flops), paper.let("mfu", asked.mfu)
     paper.write("prefill time", run_seconds(work, chips, peak_of(asked, paper), mfu), "s")

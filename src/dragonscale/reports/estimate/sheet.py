@@ -10,29 +10,51 @@ from dragonscale.reports.estimate.training import SAID, TRAINING_MEMORY
 from dragonscale.sheets.sheet import Block, Column, Facts, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
 
 NAMES = {
-    "P": "parameters", "P_active": "those that a token uses (an embedding of its own is looked up, not read)", "tokens": "tokens of the run", "T": "tokens of a sequence",
-    "C": "peak FLOP/s of a chip", "W_hbm": "HBM bytes/s of a chip", "HBM": "bytes of a chip",
-    "FLOPs": "6ND and attention", "L": "layers", "D": "model width", "F": "MLP width", "N": "query heads",
-    "K": "KV heads", "H": "head dim", "V": "vocabulary", "E": "experts", "k": "experts of a token",
+    "P": "parameters",
+    "P_active": "those that a token uses (an embedding of its own is looked up, not read)",
+    "tokens": "tokens of the run",
+    "T": "tokens of a sequence",
+    "C": "peak FLOP/s of a chip",
+    "W_hbm": "HBM bytes/s of a chip",
+    "HBM": "bytes of a chip",
+    "FLOPs": "6ND and attention",
+    "L": "layers",
+    "D": "model width",
+    "F": "MLP width",
+    "N": "query heads",
+    "K": "KV heads",
+    "H": "head dim",
+    "V": "vocabulary",
+    "E": "experts",
+    "k": "experts of a token",
     "P_read": "those that a decode step reads (of an embedding of its own, only rows)",
-    "P_all": "those that a large batch reads", "cache": "KV bytes of a sequence", "kv": "KV bytes of a token", "rank": "that of the adapters",
-    "P_lora": "those of the adapters, all matmuls", "P_4bit": "those that QLoRA stores in 4 bits",
-    "held_full": "bytes of full fine-tuning", "held_LoRA": "bytes of LoRA", "held_QLoRA": "bytes of QLoRA",
-}  # fmt: skip
+    "P_all": "those that a large batch reads",
+    "cache": "KV bytes of a sequence",
+    "kv": "KV bytes of a token",
+    "rank": "that of the adapters",
+    "P_lora": "those of the adapters, all matmuls",
+    "P_4bit": "those that QLoRA stores in 4 bits",
+    "held_full": "bytes of full fine-tuning",
+    "held_LoRA": "bytes of LoRA",
+    "held_QLoRA": "bytes of QLoRA",
+}
 
 
 STEP = "4Mi"
 """Tokens of a step where nobody has said how many, as `dscale explain train` takes them."""
 DECODE = (
-    ("fewest chips", "{} chips or more"), ("decode step", "{} a step at best"), ("output tokens/s", "{} tokens/s"),
+    ("fewest chips", "{} chips or more"),
+    ("decode step", "{} a step at best"),
+    ("output tokens/s", "{} tokens/s"),
     ("largest batch", "a batch of {} at most"),
-)  # fmt: skip
+)
 
 
 TUNED = (
-    ("LoRA: bf16 weights, adapters", "LoRA {}"), ("QLoRA: 4-bit weights, adapters", "QLoRA {}"),
+    ("LoRA: bf16 weights, adapters", "LoRA {}"),
+    ("QLoRA: 4-bit weights, adapters", "QLoRA {}"),
     ("full: 16 bytes a parameter", "full {}"),
-)  # fmt: skip
+)
 
 
 def headline(report: EstimateReport) -> str:
@@ -103,14 +125,18 @@ def _summary(report: EstimateReport) -> Facts:
 
     state, chips = "state, 16 bytes a parameter", "fewest chips for 16 bytes a parameter"
     return facts(
-        ("run", ", ".join(filter(None, (_run_flops(report), told(("run time", "{}"), ("cost of the run", "{}"))))), "key"),
+        (
+            "run",
+            ", ".join(filter(None, (_run_flops(report), told(("run time", "{}"), ("cost of the run", "{}"))))),
+            "key",
+        ),
         ("fine-tuning", told(*TUNED), "key"),
         ("state", told((state, "{}"), (chips, "{} chips or more"))),
         ("weights", told(*((f"weights in {dtype}", f"{{}} in {dtype}") for dtype in ("bf16", "fp8", "int4")))),
         ("KV cache", told(("KV bytes a token", "{} a token"), ("KV bytes a sequence", "{} a sequence"))),
         ("decode", told(*DECODE), "key"),
         ("prefill", told(("prefill time", "{} a prompt"))),
-    )  # fmt: skip
+    )
 
 
 def _run_flops(report: EstimateReport) -> str:

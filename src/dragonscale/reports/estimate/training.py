@@ -26,8 +26,10 @@ from dragonscale.training.budget import chinchilla_tokens
 TRAINING_MEMORY = "training memory"
 MOMENTS = ("fp32", "fp32")
 STATES: dict[int, tuple[str, tuple[str, ...]]] = {
-    10: ("bf16", ()), 16: ("bf16", ("fp32", "bf16")), 18: ("bf16", ("fp32", "fp32")),
-}  # fmt: skip
+    10: ("bf16", ()),
+    16: ("bf16", ("fp32", "bf16")),
+    18: ("bf16", ("fp32", "fp32")),
+}
 """By bytes a parameter: the format of the weights, and of what there is beside two fp32 moments
 (master weights, gradients)."""
 SAID = (
@@ -50,9 +52,12 @@ def write_run(asked: EstimateAsked, paper: Paper) -> None:
     if asked.model is not None:
         seq = paper.let("T", asked.seq)
         attention = paper.count(
-            "attention FLOPs", asked.model.program().sections,
-            lambda every: scores(training_flops(every, Workload(1, seq, seq)), tokens / seq), "FLOP", "F",
-        )  # fmt: skip
+            "attention FLOPs",
+            asked.model.program().sections,
+            lambda every: scores(training_flops(every, Workload(1, seq, seq)), tokens / seq),
+            "FLOP",
+            "F",
+        )
     if asked.chip is None:
         return
     flops, chips, peak = paper.let("FLOPs", dense + attention), chips_of(asked, paper), peak_of(asked, paper)
@@ -78,9 +83,12 @@ def write_state(asked: EstimateAsked, paper: Paper) -> None:
         blocks = asked.model.program().sections[1:-1]
         for name, policy in KEPT.items():
             paper.count(
-                f"activations a token, {name}", blocks,
-                lambda every, policy=policy: activation_bytes(every, Workload(1, 1, 1), policy), "bytes", policy,
-            )  # fmt: skip
+                f"activations a token, {name}",
+                blocks,
+                lambda every, policy=policy: activation_bytes(every, Workload(1, 1, 1), policy),
+                "bytes",
+                policy,
+            )
     if asked.chip is not None:
         state = paper.let("state", held[STATE])
         paper.write(

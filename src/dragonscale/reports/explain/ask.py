@@ -14,7 +14,7 @@ from dragonscale.questions.explain import (
     ExplainServeQuestion,
     ExplainShardQuestion,
     ExplainTrainQuestion,
-)  # fmt: skip
+)
 from dragonscale.questions.flag import written
 from dragonscale.reports.asked_chips import asked_chips, profile_notes
 from dragonscale.reports.collective.ask import read_question as read_collective

@@ -199,9 +199,14 @@ def _binding(lines: list[FormulaLine]) -> list[str]:
 
 
 def _pass_lines(
-    way: str, planned: list[PlannedEinsum], letters: dict[str, Number], axis_letters: dict[str, Any], mesh: Mesh,
-    values: Values, notes: list[str],
-) -> tuple[list[FormulaLine], dict[str, Any]]:  # fmt: skip
+    way: str,
+    planned: list[PlannedEinsum],
+    letters: dict[str, Number],
+    axis_letters: dict[str, Any],
+    mesh: Mesh,
+    values: Values,
+    notes: list[str],
+) -> tuple[list[FormulaLine], dict[str, Any]]:
     """The lines of one pass, and its times by resource (empty without a chip)."""
     open_mesh = Mesh(dict(axis_letters))
     lines: list[FormulaLine] = []

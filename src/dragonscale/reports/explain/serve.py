@@ -1,8 +1,9 @@
-"""Where the numbers of a serving configuration come from: every line of the real iteration as a formula, and crossovers solved.
+"""Where the numbers of a serving configuration come from: every line of the real iteration as a formula, and crossovers
+solved.
 
-The formulas are the lines of the iteration's own ledger over letters (`dragonscale.serving.formulas`): the kernels, moves and
-tensors of this model under this plan, not a simplified layer. What is expected of the deployment, through profiles of kernels
-and the engine's constants, is told beside them.
+The formulas are the lines of the iteration's own ledger over letters (`dragonscale.serving.formulas`): the kernels,
+moves and tensors of this model under this plan, not a simplified layer. What is expected of the deployment, through
+profiles of kernels and the engine's constants, is told beside them.
 """
 
 import re
@@ -43,7 +44,8 @@ QUANTITIES = (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes")
 
 @dataclass(frozen=True)
 class LetteredPhase:
-    """A decode step or a prefill of a configuration; `found` and `asked` are its deployment and iteration on letters."""
+    """A decode step or a prefill of a configuration; `found` and `asked` are its deployment and iteration on letters.
+    A decode step or a prefill of a configuration; `found` and `asked` are its deployment and iteration on letters."""
 
     name: str
     deployment: Deployment
@@ -79,8 +81,8 @@ def lettered_phase(name: str, deployment: Deployment, step: Iteration) -> Letter
 
 
 def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explanation:
-    """Explain the plan and batch that were given, or the best ones: all of an iteration, or the lines, terms and tensors that a
-    name says; with `solve`, where two resources take equally long."""
+    """Explain the plan and batch that were given, or the best ones: all of an iteration, or the lines, terms and
+    tensors that a name says; with `solve`, where two resources take equally long."""
     refused = asked_refusal(asked) or chip_refusal(asked, asked.targets[0][0])
     configs = search(asked)
     if not configs and refused:
@@ -155,7 +157,8 @@ def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iter
 
 
 def _named(phases: list[LetteredPhase], name: str) -> Iterator[FormulaLine]:
-    """Lines of the ledgers by the name of what they make, their kind, term, part or axis; tensors in memory by theirs."""
+    """Lines of the ledgers by the name of what they make, their kind, term, part or axis; tensors in memory by theirs.
+    Lines of the ledgers by the name of what they make, their kind, term, part or axis; tensors in memory by theirs."""
     seen: dict[str, None] = {}
     count = 0
     for phase in phases:

@@ -1,8 +1,8 @@
-"""Where the numbers of a training plan come from: every term, line and part of memory of the real plan of the real model as a
-formula, with the numbers put in, and the sizes at which a kind of move takes as long as compute.
+"""Where the numbers of a training plan come from: every term, line and part of memory of the real plan of the real
+model as a formula, with the numbers put in, and the sizes at which a kind of move takes as long as compute.
 
-The formulas are the lines of the plan's own ledger over letters (`dragonscale.training.formulas`). Times are at datasheet rates; what is
-expected of the step is told beside them.
+The formulas are the lines of the plan's own ledger over letters (`dragonscale.training.formulas`). Times are at
+datasheet rates; what is expected of the step is told beside them.
 """
 
 from collections.abc import Iterator
@@ -26,8 +26,14 @@ from dragonscale.training.step_ledger import WIRES
 from dragonscale.units import render
 
 SCHEMES = {
-    "dp": "data", "ddp": "data", "fsdp": "fsdp", "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipe",
-}  # fmt: skip
+    "dp": "data",
+    "ddp": "data",
+    "fsdp": "fsdp",
+    "tp": "tensor",
+    "cp": "context",
+    "ep": "expert",
+    "pp": "pipe",
+}
 INNER = (8, 4, 2)
 """Chips that each further scheme gets beside the first: the most that leave it two."""
 QUANTITIES = (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes"), ("wire_bytes", "bytes sent", "bytes"))
@@ -39,8 +45,8 @@ def is_scheme(text: str) -> bool:
 
 
 def read_scheme(text: str, piece: Slice) -> Plan:
-    """A plan, or the name of a scheme (`fsdp`, `dp+tp`, `fsdp+ep+tp`) spread over a slice: the first takes what the others, of at most
-    eight chips each, leave.
+    """A plan, or the name of a scheme (`fsdp`, `dp+tp`, `fsdp+ep+tp`) spread over a slice: the first takes what the
+    others, of at most eight chips each, leave.
 
     >>> from dragonscale.hardware import parse_slice
     >>> print(read_scheme("fsdp+tp", parse_slice("h100:512")), "|", read_scheme("dp", parse_slice("v5p:4x4x4")))
@@ -94,8 +100,8 @@ class StepFormulas:
 
 
 def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: str = "") -> Explanation:
-    """All terms of a step and parts of its memory, or the lines, terms and tensors of a name; with `solve`, where wires and compute take
-    equally long. `wire` is the format of activations between chips, where it is not the stack's."""
+    """All terms of a step and parts of its memory, or the lines, terms and tensors of a name; with `solve`, where wires
+    and compute take equally long. `wire` is the format of activations between chips, where it is not the stack's."""
     if wire:
         job = replace(job, stack=change(job.stack, "state", activation_bytes=float(dtype_bytes(wire))))
     found = StepFormulas.of(job, plan)
@@ -125,7 +131,8 @@ def _overview(found: StepFormulas) -> Iterator[FormulaLine]:
 
 
 def _named(found: StepFormulas, name: str) -> Iterator[FormulaLine]:
-    """Lines by the name of what they make or move, their kind, term, part, phase or axes; tensors in memory by theirs."""
+    """Lines by the name of what they make or move, their kind, term, part, phase or axes; tensors in memory by theirs.
+    Lines by the name of what they make or move, their kind, term, part, phase or axes; tensors in memory by theirs."""
     ledger = found.verdict.ledger
     seen: dict[str, None] = {}
     count = 0
@@ -142,7 +149,10 @@ def _named(found: StepFormulas, name: str) -> Iterator[FormulaLine]:
         if name not in names:
             continue
         count += 1
-        label = f"{line.section}, {line.phase}: {line.what} ({line.kind}{' over ' + '+'.join(line.axes) if line.axes else ''})"
+        label = (
+            f"{line.section}, {line.phase}: {line.what} "
+            f"({line.kind}{' over ' + '+'.join(line.axes) if line.axes else ''})"
+        )
         for key, words, unit in QUANTITIES:
             if float(getattr(line, key)):
                 yield found.say(f"{label}, {words}", getattr(line, key), unit)
@@ -191,10 +201,14 @@ def crossing_sentence(one: Crossing, exposed: float, stack: str) -> str:
 
 def _notes(found: StepFormulas, real: Verdict) -> list[str]:
     held, limit = float(real.hbm_bytes), found.job.slice.chip.visible
-    full = f"This plan does not fit: it needs {render(held, 'bytes')} on the fullest chip, which has {render(limit, 'bytes')}."
+    full = (
+        f"This plan does not fit: it needs {render(held, 'bytes')} on the fullest chip, which has "
+        f"{render(limit, 'bytes')}."
+    )
     job, share = found.job, found.plan.replicas * found.plan.microbatch
     uneven = (
-        f"This plan cannot run: {job.batch} sequences do not divide into {found.plan.replicas:,} replicas x microbatches of "
+        f"This plan cannot run: {job.batch} sequences do not divide into {found.plan.replicas:,} replicas x "
+        "microbatches of "
         f"{found.plan.microbatch}; what a microbatch sends is counted for {job.batch / share:.3g} of them."
     )
     compute = float(real.compute_s)
@@ -215,7 +229,8 @@ def _notes(found: StepFormulas, real: Verdict) -> list[str]:
         *([full] if held > limit else []),
         f"At datasheet rates the step takes {lower} if everything overlaps ({overlapped}), {upper} if nothing does; "
         f"expected {expected}.",
-        "B sequences of T tokens a step in microbatches of mb on each replica; D, F, N, K, H, V, E, k are the model's dims, "
+        "B sequences of T tokens a step in microbatches of mb on each replica; D, F, N, K, H, V, E, k are the "
+        "model's dims, "
         f"L its layers; mesh axes by their names; {', '.join(rates)}.",
         *_formats(found),
         f"Bound by {bound} at datasheet rates.",

@@ -57,8 +57,8 @@ def _written(run: Run, software: Target, launcher: Target | None) -> WrittenFile
 
 
 def launched(run: Run, software: Target, launcher: Target | None, made: WrittenFiles) -> WrittenFiles:
-    """What was written with what starts it: a shell script unless another launcher was named. A target that starts its programs itself
-    has none to launch."""
+    """What was written with what starts it: a shell script unless another launcher was named. A target that starts its
+    programs itself has none to launch."""
     if not made.programs:
         if launcher is not None:
             raise InputError(f"{software.title} starts its own pods; leave {launcher.name} out.")
@@ -78,9 +78,18 @@ def _report(
     named = load or software
     plan = {name: getattr(run.file.plan, name) for name in run.file.plan.__dataclass_fields__}
     return ExportReport(
-        named.name, named.version, launcher.name if launcher else "shell" if made.programs and not load else "", run.model.name, str(run.slice),
-        msgspec.to_builtins(plan), dict(made.files), list(run.expected), rows, list(made.notes), **judged.numbers,
-    )  # fmt: skip
+        named.name,
+        named.version,
+        launcher.name if launcher else "shell" if made.programs and not load else "",
+        run.model.name,
+        str(run.slice),
+        msgspec.to_builtins(plan),
+        dict(made.files),
+        list(run.expected),
+        rows,
+        list(made.notes),
+        **judged.numbers,
+    )
 
 
 def targets(text: str) -> tuple[Target | None, Target | None, Target | None]:
@@ -110,7 +119,8 @@ def _kind(software: Target | None, load: Target | None) -> str:
 
 
 def _own_software(plan: GivenPlan, load: Target | None) -> Target:
-    """The software that a plan is for, where only a launcher or a load test was named; a load test of an engine means that engine."""
+    """The software that a plan is for, where only a launcher or a load test was named; a load test of an engine means
+    that engine."""
     name = plan.file.stack if plan.kind == "training" else plan.file.engine  # pyright: ignore[reportAttributeAccessIssue]
     found = software_for(name, plan.kind) if name else None
     if found is None and load is not None and not name:

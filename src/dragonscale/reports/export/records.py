@@ -20,8 +20,9 @@ class DifferenceRow(msgspec.Struct):
 
 
 class ExportReport(Record):
-    """The files, by name; the first is what to start. `step_s`, `ttft_s` and `tpot_s` are what is expected of the plan as the target
-    runs it; `planned_s` is the step, or the TPOT, of the plan as it was asked for, where the target runs another."""
+    """The files, by name; the first is what to start. `step_s`, `ttft_s` and `tpot_s` are what is expected of the plan
+    as the target runs it; `planned_s` is the step, or the TPOT, of the plan as it was asked for, where the target runs
+    another."""
 
     target: str
     version: str

@@ -63,18 +63,31 @@ def _pool(question: ExportQuestion, file: SavedPlan, engine: str) -> tuple[Servi
     pool = file.prefill
     plan = read_serving_plan(pool.plan)
     own = replace(
-        plan, model=file.model, slice=pool.slice, engine=engine, batch=plan.plan.data, replicas=pool.replicas, launch=file.launch,
-        traffic=SavedTraffic(file.traffic.prompt, 1, file.traffic.cached), prefill=SavedPrefill(),
-    )  # fmt: skip
+        plan,
+        model=file.model,
+        slice=pool.slice,
+        engine=engine,
+        batch=plan.plan.data,
+        replicas=pool.replicas,
+        launch=file.launch,
+        traffic=SavedTraffic(file.traffic.prompt, 1, file.traffic.cached),
+        prefill=SavedPrefill(),
+    )
     asked, best = _judged(question, own, engine, apart=False)
     run = _run(question, asked, own, best, engine, "prefill", [expectation(best, "prefill")], None)
     return run, best.ttft_s
 
 
 def _run(
-    question: ExportQuestion, asked: ServeAsked, file: SavedPlan, best: ConfigReport, engine: str, role: str, expected: list[str],
+    question: ExportQuestion,
+    asked: ServeAsked,
+    file: SavedPlan,
+    best: ConfigReport,
+    engine: str,
+    role: str,
+    expected: list[str],
     prefill: ServingRun | None,
-) -> ServingRun:  # fmt: skip
+) -> ServingRun:
     from dragonscale.hardware import parse_slice
 
     assert asked.saved is not None
@@ -85,9 +98,14 @@ def _run(
     if not traffic.prompt:
         traffic = SavedTraffic(asked.ask.prompt, asked.ask.output, traffic.cached, traffic.rate, traffic.ramp)
     file = replace(
-        file, plan=asked.saved.plan, model=written(asked.question.model), slice=best.copy_slice, engine=engine, batch=file.batch or best.batch,
+        file,
+        plan=asked.saved.plan,
+        model=written(asked.question.model),
+        slice=best.copy_slice,
+        engine=engine,
+        batch=file.batch or best.batch,
         traffic=traffic,
-    )  # fmt: skip
+    )
     return ServingRun(
         file,
         asked.model,
@@ -128,7 +146,10 @@ def overload(best: ConfigReport, file: SavedPlan, rate: float | None) -> list[st
     if rate is None or file.prefill.slice or rate <= best.requests_per_s * replicas:
         return []
     needed = math.ceil(rate / best.requests_per_s)
-    served = f"{replicas} replica{'s' if replicas > 1 else ''} of it serve{'' if replicas > 1 else 's'} {best.requests_per_s * replicas:.3g}/s"
+    served = (
+        f"{replicas} replica{'s' if replicas > 1 else ''} of it serve{'' if replicas > 1 else 's'} "
+        f"{best.requests_per_s * replicas:.3g}/s"
+    )
     return [f"{rate:g} requests/s come and {served}: the queue grows without end; {needed} replicas hold."]
 
 
@@ -158,15 +179,30 @@ def _question(question: ExportQuestion, file: SavedPlan, engine: str) -> ServeQu
     text = ",".join(f"{name}={value}" for name, value in values.items() if value != "")
     traffic, drafts, limits = file.traffic, file.speculation, file.launch
     said = {
-        "prompt": str(traffic.prompt or ""), "output": str(traffic.output or ""), "rate": traffic.rate, "ttft": file.targets.ttft,
-        "tpot": file.targets.tpot, "max_seqs": limits.max_seqs, "token_budget": limits.token_budget, "memory_fraction": limits.memory_fraction,
-        "accept": drafts.acceptance, "drafts": drafts.drafts or None, "draft": drafts.draft, "batch": str(file.batch or ""),
-    }  # fmt: skip
+        "prompt": str(traffic.prompt or ""),
+        "output": str(traffic.output or ""),
+        "rate": traffic.rate,
+        "ttft": file.targets.ttft,
+        "tpot": file.targets.tpot,
+        "max_seqs": limits.max_seqs,
+        "token_budget": limits.token_budget,
+        "memory_fraction": limits.memory_fraction,
+        "accept": drafts.acceptance,
+        "drafts": drafts.drafts or None,
+        "draft": drafts.draft,
+        "batch": str(file.batch or ""),
+    }
     kept = {name: value for name, value in said.items() if value}
     return ServeQuestion(
-        model=file.model, on=file.slice, plan=text or f"tensor={file.plan.tensor}", engine=engine, price=question.price, force=question.force,
-        cached=traffic.cached, **kept,
-    )  # fmt: skip
+        model=file.model,
+        on=file.slice,
+        plan=text or f"tensor={file.plan.tensor}",
+        engine=engine,
+        price=question.price,
+        force=question.force,
+        cached=traffic.cached,
+        **kept,
+    )
 
 
 def _with_flags(file: SavedPlan, question: ExportQuestion) -> SavedPlan:
@@ -187,8 +223,9 @@ def _with_flags(file: SavedPlan, question: ExportQuestion) -> SavedPlan:
 
 
 def engine_for(target: Target, named: str, plan: ServingPlan) -> str:
-    """The engine that judges: the plan's own where the target runs it, the target's otherwise. That of wide expert parallelism is one
-    for plans that go beyond a server, as `--engine auto` has it, or that were made for such an engine."""
+    """The engine that judges: the plan's own where the target runs it, the target's otherwise. That of wide expert
+    parallelism is one for plans that go beyond a server, as `--engine auto` has it, or that were made for such an
+    engine."""
     first = named.partition(",")[0].strip()
     if first in target.runs:
         return named
@@ -204,8 +241,10 @@ def expectation(best: ConfigReport, role: str) -> str:
     first = "" if role else f"TTFT {_band(best.ttft_s, best.ttft_low_s, best.ttft_high_s)}, "
     pool = "decode pool: " if role else ""
     return (
-        f"{pool}{first}TPOT {_band(best.tpot_s, best.tpot_low_s, best.tpot_high_s)}, {best.output_tokens_per_s_per_chip:,.0f} output tokens/s a chip "
-        f"with {best.batch} requests in flight, {render(best.hbm_bytes, 'bytes')} of {render(best.hbm_limit_bytes, 'bytes')} of HBM needed, with engine {best.engine}."
+        f"{pool}{first}TPOT {_band(best.tpot_s, best.tpot_low_s, best.tpot_high_s)}, "
+        f"{best.output_tokens_per_s_per_chip:,.0f} output tokens/s a chip "
+        f"with {best.batch} requests in flight, {render(best.hbm_bytes, 'bytes')} of "
+        f"{render(best.hbm_limit_bytes, 'bytes')} of HBM needed, with engine {best.engine}."
     )
 
 

@@ -61,8 +61,14 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
         expected += instead(found, other)
         numbers = {**_numbers(other), "planned_s": found.step_s}
     run = TrainingRun(
-        file, asked.model, model_fields(asked.question.model), asked.piece, tuple(expected), command(question), numbers["step_s"] or 0.0
-    )  # fmt: skip
+        file,
+        asked.model,
+        model_fields(asked.question.model),
+        asked.piece,
+        tuple(expected),
+        command(question),
+        numbers["step_s"] or 0.0,
+    )
     return JudgedTraining(run, numbers)
 
 
@@ -73,10 +79,20 @@ def _question(question: ExportQuestion, file: TrainingFile, stack: str) -> Train
         f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in values.items()
     )
     return TrainQuestion(
-        model=file.model, on=file.slice, batch=question.batch or (f"{file.batch}seq" if file.batch else ""),
-        seq=question.seq or (str(file.seq) if file.seq else ""), tokens=file.tokens, documents=file.documents,
-        skew=file.skew or 1.0, capacity=file.capacity, price=file.price, plan=text, alone=True, stack=stack, force=question.force,
-    )  # fmt: skip
+        model=file.model,
+        on=file.slice,
+        batch=question.batch or (f"{file.batch}seq" if file.batch else ""),
+        seq=question.seq or (str(file.seq) if file.seq else ""),
+        tokens=file.tokens,
+        documents=file.documents,
+        skew=file.skew or 1.0,
+        capacity=file.capacity,
+        price=file.price,
+        plan=text,
+        alone=True,
+        stack=stack,
+        force=question.force,
+    )
 
 
 def stack_for(target: Target, named: str) -> str:
@@ -99,7 +115,8 @@ def runs_stack(target: Target, name: str) -> bool:
 
 
 def _refused(asked: TrainAsked, plan: Plan, target: Target, found: PlanReport, question: TrainQuestion) -> Infeasible:
-    """Why a plan does not run, with the nearest that does: another batch, one change of the plan, or what is recommended."""
+    """Why a plan does not run, with the nearest that does: another batch, one change of the plan, or what is
+    recommended."""
     who = f"{target.title} cannot run" if found.illegal else f"{asked.piece} does not run"
     why = "; ".join(found.illegal or found.problems).removesuffix("; take --stack auto")
     ways = plan.replicas * plan.microbatch
@@ -112,7 +129,8 @@ def _refused(asked: TrainAsked, plan: Plan, target: Target, found: PlanReport, q
 
 
 def _neighbours(asked: TrainAsked, plan: Plan) -> Iterator[Plan]:
-    """Plans one change away, the least of them first: the stack's own words, smaller microbatches, more recomputation."""
+    """Plans one change away, the least of them first: the stack's own words, smaller microbatches, more recomputation.
+    Plans one change away, the least of them first: the stack's own words, smaller microbatches, more recomputation."""
     job = asked.job()
     near = settled(job, plan, frozenset())
     row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)

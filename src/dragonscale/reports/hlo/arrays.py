@@ -15,8 +15,8 @@ FEW = 4096
 
 
 class ArrayFacts(msgspec.Struct):
-    """`physical` are the sizes in the order of memory, major first; `padded` the same in whole tiles. `*` in a tile joins a dim
-    with the next minor one. `expansion` is how much more memory it takes than its elements."""
+    """`physical` are the sizes in the order of memory, major first; `padded` the same in whole tiles. `*` in a tile
+    joins a dim with the next minor one. `expansion` is how much more memory it takes than its elements."""
 
     text: str
     dtype: str
@@ -34,7 +34,8 @@ class ArrayFacts(msgspec.Struct):
 
 
 class LayoutFacts(Record):
-    """One array; `offsets` is nested as its shape is, for small ones: the place of each element in memory, counted in elements."""
+    """One array; `offsets` is nested as its shape is, for small ones: the place of each element in memory, counted in
+    elements."""
 
     array: ArrayFacts
     offsets: Any = None
@@ -51,10 +52,20 @@ class LayoutFacts(Record):
 def array_facts(array: Placed, text: str = "") -> ArrayFacts:
     """The facts of one array."""
     return ArrayFacts(
-        text or written_shape(array.shape), array.shape.dtype, list(array.shape.dims), list(array.minor_to_major), list(array.physical),
-        [["*" if part == JOINED else part for part in tile] for tile in array.tiles], list(array.padded), math.prod(array.shape.dims),
-        array.shape.bytes, array.padded_bytes, array.expansion, array.space, array.memory,
-    )  # fmt: skip
+        text or written_shape(array.shape),
+        array.shape.dtype,
+        list(array.shape.dims),
+        list(array.minor_to_major),
+        list(array.physical),
+        [["*" if part == JOINED else part for part in tile] for tile in array.tiles],
+        list(array.padded),
+        math.prod(array.shape.dims),
+        array.shape.bytes,
+        array.padded_bytes,
+        array.expansion,
+        array.space,
+        array.memory,
+    )
 
 
 def written_shape(shape: Shape) -> str:

@@ -31,7 +31,8 @@ def _answer(question: HloQuestion, listener: Listener) -> HloAnswer:
     text = question.text
     if not text.strip():
         raise InputError(
-            "TEXT|FILE is empty; give HLO text, a file of it, a shape such as 'bf16[8,128]{1,0:T(8,128)(2,1)}' or a topic."
+            "TEXT|FILE is empty; give HLO text, a file of it, a shape such as 'bf16[8,128]{1,0:T(8,128)(2,1)}' "
+            "or a topic."
         )
     chip, piece = maybe_target(with_changes(question.on, question.set), listener)
     if piece is not None and piece.chips > 1:
@@ -62,7 +63,8 @@ def _dumps(text: str, module: str, listener: Listener) -> list[HloDump]:
         dumps, count = read_dump_folder(path, module)
         if count > 1 and not module:
             listener.note(
-                f"{count} modules in {path.name}: reading the largest; --module NAME or the file's own path takes another."
+                f"{count} modules in {path.name}: reading the largest; --module NAME or the file's own path takes "
+                "another."
             )
         return dumps
     if "\n" in text or "HloModule" in text or "{" in text:
@@ -80,6 +82,7 @@ def _chosen(dumps: list[HloDump], question: HloQuestion, listener: Listener) -> 
         return named[-1]
     if len(dumps) > 1:
         listener.note(
-            f"The text has {len(dumps)} modules; this is the largest. --module takes another: {', '.join(one.name for one in dumps[:8])}."
+            f"The text has {len(dumps)} modules; this is the largest. --module takes another: "
+            f"{', '.join(one.name for one in dumps[:8])}."
         )
     return max(dumps, key=lambda one: len(one.text))

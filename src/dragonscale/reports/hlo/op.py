@@ -1,4 +1,5 @@
-"""One instruction decoded: what it is called, makes, reads and runs; its FLOPs and bytes; on a chip, its shortest time."""
+"""One instruction decoded: what it is called, makes, reads and runs; its FLOPs and bytes; on a chip, its shortest time.
+One instruction decoded: what it is called, makes, reads and runs; its FLOPs and bytes; on a chip, its shortest time."""
 
 import msgspec
 
@@ -97,14 +98,36 @@ def decoded(place: tuple[Module, str] | None, instruction: Instruction, work: Op
     whole = split.whole(instruction.shapes[0].dims) if split and len(instruction.shapes) == 1 else None
     bound: OpBound | None = op_bound(work, chip) if chip else None
     return HloOp(
-        instruction.name, instruction.opcode, work.kind, work.detail, [array_facts(each) for each in read_arrays(instruction.result)], operands,
-        instruction.attribute("kind") if instruction.opcode == "fusion" else "", [name for _, name in instruction.callees],
-        list(work.matmuls), work.matmul_flops, work.vector_flops, work.transcendentals, work.read_bytes, work.written_bytes, work.padding_bytes,
-        work.hbm_bytes, work.flops / work.hbm_bytes if work.hbm_bytes else None, work.wire_bytes,
-        group_shape(work.groups) if work.groups else None, work.half, work.trips, list(whole) if whole else None, instruction.op_name,
-        source_line(instruction.text, {}), list(work.unknown), chip.title if chip else None, bound.seconds if bound else None,
-        bound.by if bound else None, bound.parts if bound else {},
-    )  # fmt: skip
+        instruction.name,
+        instruction.opcode,
+        work.kind,
+        work.detail,
+        [array_facts(each) for each in read_arrays(instruction.result)],
+        operands,
+        instruction.attribute("kind") if instruction.opcode == "fusion" else "",
+        [name for _, name in instruction.callees],
+        list(work.matmuls),
+        work.matmul_flops,
+        work.vector_flops,
+        work.transcendentals,
+        work.read_bytes,
+        work.written_bytes,
+        work.padding_bytes,
+        work.hbm_bytes,
+        work.flops / work.hbm_bytes if work.hbm_bytes else None,
+        work.wire_bytes,
+        group_shape(work.groups) if work.groups else None,
+        work.half,
+        work.trips,
+        list(whole) if whole else None,
+        instruction.op_name,
+        source_line(instruction.text, {}),
+        list(work.unknown),
+        chip.title if chip else None,
+        bound.seconds if bound else None,
+        bound.by if bound else None,
+        bound.parts if bound else {},
+    )
 
 
 def _platform(chip: Chip | None) -> str:

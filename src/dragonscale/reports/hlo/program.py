@@ -1,4 +1,5 @@
-"""A program's text as an answer: the ops that matter, sums by kind, collectives by group, loops, patterns, shapes back to global."""
+"""A program's text as an answer: the ops that matter, sums by kind, collectives by group, loops, patterns, shapes back
+to global."""
 
 import math
 from typing import ClassVar
@@ -30,7 +31,8 @@ class HloOpRow(msgspec.Struct):
     times: int
     shape: str
     whole: list[int | None]
-    """Of a matmul: global batch, rows, sum and columns, where the program is split and the text tells how; else empty."""
+    """Of a matmul: global batch, rows, sum and columns, where the program is split and the text tells how; else empty.
+    Of a matmul: global batch, rows, sum and columns, where the program is split and the text tells how; else empty."""
     matmul_flops: float
     vector_flops: float
     hbm_bytes: float
@@ -57,7 +59,8 @@ class KindRow(msgspec.Struct):
 
 
 class GroupRow(msgspec.Struct):
-    """Collectives of one kind over groups of one shape: how many devices, how far apart, and the bytes each device sends in all."""
+    """Collectives of one kind over groups of one shape: how many devices, how far apart, and the bytes each device
+    sends in all."""
 
     kind: str
     degree: int | None
@@ -154,20 +157,45 @@ def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleRe
         rows = sorted((_row(each, chip, spread) for each in ops), key=lambda row: _weight(row, chip), reverse=True)
         partitioned = dump.optimized
         return HloModuleReport(
-            dump.name, dump.platform, dump.optimized, dump.partitions, dump.replicas,
-            max(dump.devices, least_devices([each.work.groups for each in ops if each.work.is_collective])), len(module.computations),
-            sum(len(each.instructions) for each in module.computations.values()), sum(each.work.opcode == "fusion" for each in ops),
+            dump.name,
+            dump.platform,
+            dump.optimized,
+            dump.partitions,
+            dump.replicas,
+            max(dump.devices, least_devices([each.work.groups for each in ops if each.work.is_collective])),
+            len(module.computations),
+            sum(len(each.instructions) for each in module.computations.values()),
+            sum(each.work.opcode == "fusion" for each in ops),
             max((len(each.work.matmuls) for each in ops if each.work.opcode == "fusion"), default=0),
-            _total(ops, "matmul_flops"), _total(ops, "vector_flops"), _total(ops, "transcendentals"), _total(ops, "hbm_bytes"),
-            sum(row.padding_bytes for row in rows), _total(ops, "wire_bytes"), _kinds(rows), rows, _groups(ops), _loops(dump),
-            windowed_einsums(module), hidden_scatters(module),
+            _total(ops, "matmul_flops"),
+            _total(ops, "vector_flops"),
+            _total(ops, "transcendentals"),
+            _total(ops, "hbm_bytes"),
+            sum(row.padding_bytes for row in rows),
+            _total(ops, "wire_bytes"),
+            _kinds(rows),
+            rows,
+            _groups(ops),
+            _loops(dump),
+            windowed_einsums(module),
+            hidden_scatters(module),
             [
-                ParameterRow(one.name, one.dtype, list(one.local), list(one.whole) if one.whole else None, list(one.ways), one.copies)
+                ParameterRow(
+                    one.name,
+                    one.dtype,
+                    list(one.local),
+                    list(one.whole) if one.whole else None,
+                    list(one.ways),
+                    one.copies,
+                )
                 for one in global_parameters(module, partitioned)
             ],
-            _memory(dump.buffers), _unknown(dump, ops), chip.title if chip else None,
-            sum(row.bound_s or 0.0 for row in rows) if chip else None, listed,
-        )  # fmt: skip
+            _memory(dump.buffers),
+            _unknown(dump, ops),
+            chip.title if chip else None,
+            sum(row.bound_s or 0.0 for row in rows) if chip else None,
+            listed,
+        )
     except (ValueError, KeyError, IndexError, OverflowError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
@@ -182,10 +210,24 @@ def _row(each: RunningOp, chip: Chip | None, spread: ModuleWays | None) -> HloOp
     work, bound = each.work, op_bound(each.work, chip) if chip else None
     shape = next((f"{one.batch}x{one.m}x{one.k}x{one.n}".removeprefix("1x") for one in work.matmuls), "")
     return HloOpRow(
-        work.name, each.where, work.kind, work.detail, each.times, shape, _whole(each, spread), work.matmul_flops * each.times, work.vector_flops * each.times,
-        work.hbm_bytes * each.times, work.padding_bytes.get("HBM", 0.0) * each.times, work.wire_bytes * each.times, each.scope, each.source,
-        bound.seconds * each.times if bound else None, bound.by if bound else None, list(work.unknown),
-    )  # fmt: skip
+        work.name,
+        each.where,
+        work.kind,
+        work.detail,
+        each.times,
+        shape,
+        _whole(each, spread),
+        work.matmul_flops * each.times,
+        work.vector_flops * each.times,
+        work.hbm_bytes * each.times,
+        work.padding_bytes.get("HBM", 0.0) * each.times,
+        work.wire_bytes * each.times,
+        each.scope,
+        each.source,
+        bound.seconds * each.times if bound else None,
+        bound.by if bound else None,
+        list(work.unknown),
+    )
 
 
 def _whole(each: RunningOp, spread: ModuleWays | None) -> list[int | None]:

@@ -34,11 +34,22 @@ def _totals(report: HloModuleReport) -> Block:
         ("other FLOPs", f"{amount(report.vector_flops, 'FLOPs')}, and {report.transcendentals:.3g} functions"),
         ("HBM", f"{amount(report.hbm_bytes, 'bytes')} read and written{padding}"),
         ("sends", f"{amount(report.wire_bytes, 'bytes')} from each device") if report.wire_bytes else None,
-        ("memory", f"{amount(memory.arguments_bytes, 'bytes')} of arguments, {amount(memory.outputs_bytes, 'bytes')} of outputs, "
-         f"{amount(memory.temp_bytes, 'bytes')} of temporaries") if memory else None,
-        ("at best", f"{amount(report.bound_s, 's')} on {report.chip}, each op at its bound and none beside another", "key")
-        if report.bound_s else None,
-    )  # fmt: skip
+        (
+            "memory",
+            f"{amount(memory.arguments_bytes, 'bytes')} of arguments, {amount(memory.outputs_bytes, 'bytes')} of "
+            "outputs, "
+            f"{amount(memory.temp_bytes, 'bytes')} of temporaries",
+        )
+        if memory
+        else None,
+        (
+            "at best",
+            f"{amount(report.bound_s, 's')} on {report.chip}, each op at its bound and none beside another",
+            "key",
+        )
+        if report.bound_s
+        else None,
+    )
 
 
 def _ops(report: HloModuleReport) -> Grid:
@@ -122,7 +133,10 @@ def _patterns(report: HloModuleReport) -> list[Block]:
         ]
         blocks.append(table(columns, rows, "Matmuls whose collective goes round a ring while they compute"))
     for one in report.hidden_reduce_scatters[:_FEW]:
-        told = f"`{one.all_reduce}` and `{one.slice}` are a reduce-scatter written as an all-reduce and a slice: half the bytes would do."
+        told = (
+            f"`{one.all_reduce}` and `{one.slice}` are a reduce-scatter written as an all-reduce and a slice: half "
+            "the bytes would do."
+        )
         blocks.append(Prose(told, "warn"))
     return blocks
 

@@ -1,6 +1,7 @@
 """How to read HLO: short notes that `dscale hlo TOPIC` shows, each with a line to try.
 
-What a note says of memories and of the cost of a pattern is taken from the code that reads them, so that the two cannot drift apart.
+What a note says of memories and of the cost of a pattern is taken from the code that reads them, so that the two cannot
+drift apart.
 """
 
 import msgspec
@@ -47,14 +48,26 @@ _PIPELINE = (
 )
 _GRAMMAR = (
     ("%fusion.3 =", "the name, unique in its computation"),
-    ("bf16[32,32,4096]", "element type and sizes of the result, as one device holds it; in parentheses where there are several"),
+    (
+        "bf16[32,32,4096]",
+        "element type and sizes of the result, as one device holds it; in parentheses where there are several",
+    ),
     ("{2,1,0:T(8,128)(2,1)S(1)}", "dims from minor to major, then tiles (T), then the memory (S)"),
     ("fusion(bf16[…] %x, …)", "the opcode and its operands, with or without their types"),
-    ("kind=kLoop", "of a fusion: kLoop elementwise, kInput around a reduction, kOutput around a matmul, kCustom the compiler's own kernel"),
+    (
+        "kind=kLoop",
+        (
+            "of a fusion: kLoop elementwise, kInput around a reduction, kOutput around a matmul, kCustom the "
+            "compiler's own kernel"
+        ),
+    ),
     ("calls=%fused_computation", "what it runs inside; loops have condition= and body=, reductions to_apply="),
-    ("replica_groups={{0,16},…}", "of a collective, which devices exchange with which; also [8,2]<=[16] and mesh forms"),
+    (
+        "replica_groups={{0,16},…}",
+        "of a collective, which devices exchange with which; also [8,2]<=[16] and mesh forms",
+    ),
     ("metadata={op_name=…}", "the line of the user's program, with named scopes"),
-)  # fmt: skip
+)
 _TILES = (
     ("order", "{1,0} is row-major, {0,1} column-major: the most minor dim is written first"),
     ("T(8,128)", "the two minor dims are rounded up to whole tiles of 8 by 128; tiles follow each other row by row"),
@@ -96,8 +109,14 @@ def _scatter() -> list[NotePoint]:
     return [
         NotePoint("all-reduce", "every device gets the whole sum"),
         NotePoint("dynamic-slice by partition-id", "and keeps only its own piece of it"),
-        NotePoint("reduce-scatter", f"is the same for {1 / ratio:.0%} of the bytes; XLA makes one fusion of the two: kind=kCustom, calls=%all-reduce-scatter"),
-    ]  # fmt: skip
+        NotePoint(
+            "reduce-scatter",
+            (
+                f"is the same for {1 / ratio:.0%} of the bytes; XLA makes one fusion of the two: kind=kCustom, "
+                "calls=%all-reduce-scatter"
+            ),
+        ),
+    ]
 
 
 def _points(rows: tuple[tuple[str, str], ...]) -> list[NotePoint]:

@@ -60,11 +60,21 @@ def report_of(found: Imported) -> ImportReport:
     file, target = found.file, target_named(found.target)
     training = isinstance(file, TrainingFile)
     report = ImportReport(
-        "training" if training else "serving", target.title, found.version, file.model, file.slice, plan_dict(file.plan),
-        short_plan(file.plan) if isinstance(file, TrainingFile) else str(file.plan), _workload(file),
-        file.stack if isinstance(file, TrainingFile) else "", "" if isinstance(file, TrainingFile) else file.engine,
-        list(found.notes), list(found.ignored), list(found.unplanned), list(found.unknown),
-    )  # fmt: skip
+        "training" if training else "serving",
+        target.title,
+        found.version,
+        file.model,
+        file.slice,
+        plan_dict(file.plan),
+        short_plan(file.plan) if isinstance(file, TrainingFile) else str(file.plan),
+        _workload(file),
+        file.stack if isinstance(file, TrainingFile) else "",
+        "" if isinstance(file, TrainingFile) else file.engine,
+        list(found.notes),
+        list(found.ignored),
+        list(found.unplanned),
+        list(found.unknown),
+    )
     vars(report)["file"] = file
     return report
 

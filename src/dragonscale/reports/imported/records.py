@@ -11,9 +11,9 @@ from dragonscale.training.plan_file import TrainingFile, save_training_file
 
 
 class ImportReport(Record):
-    """A plan as it was read. `ignored` are options that change nothing that is planned, `unplanned` those that would and that the planner
-    has no word for, `unknown` names that the software's version does not have. `workload` is the batch and sequence of a step, or the traffic, limits and
-    drafts of an engine."""
+    """A plan as it was read. `ignored` are options that change nothing that is planned, `unplanned` those that would
+    and that the planner has no word for, `unknown` names that the software's version does not have. `workload` is the
+    batch and sequence of a step, or the traffic, limits and drafts of an engine."""
 
     kind: str
     software: str
@@ -36,18 +36,23 @@ class ImportReport(Record):
         return vars(self)["file"]
 
     def headline(self) -> str:
-        return f"{self.software}: {self.model or 'a model'} on {self.slice or 'chips that it does not name'}, {self.plan_text}"
+        return (
+            f"{self.software}: {self.model or 'a model'} on {self.slice or 'chips that it does not name'}, "
+            f"{self.plan_text}"
+        )
 
     def sheet(self, detail: bool = False) -> Sheet:
         runs = self.stack or self.engine
         blocks: list[Block] = [
             Title(f"A {self.kind} plan of {self.software}", f"read with the names of version {self.version}"),
             facts(
-                ("model", self.model or "not said"), ("slice", self.slice or "not said: give --on"), ("plan", self.plan_text),
+                ("model", self.model or "not said"),
+                ("slice", self.slice or "not said: give --on"),
+                ("plan", self.plan_text),
                 *((name, _shown(value)) for name, value in self.workload.items() if value),
                 ("stack" if self.stack else "engine", runs),
             ),
-        ]  # fmt: skip
+        ]
         blocks += [Prose(text) for text in self.notes]
         if self.unplanned:
             blocks.append(Prose(f"Not planned: {', '.join(self.unplanned)}.", "warn"))

@@ -1,8 +1,9 @@
-"""A model over the length of its sequences: FLOPs of a token, bytes of the cache, and where attention overtakes the matmuls.
+"""A model over the length of its sequences: FLOPs of a token, bytes of the cache, and where attention overtakes the
+matmuls.
 
-The matmuls of a token cost the same at any length; the dot products of attention grow with it. For a dense model whose MLP
-is four times as wide as the model (F = 4D, no KV sharing) and attention that is not causal the two meet near T = 8D, the
-rule of the book; a causal model needs twice that, and a window may keep them from meeting at all.
+The matmuls of a token cost the same at any length; the dot products of attention grow with it. For a dense model whose
+MLP is four times as wide as the model (F = 4D, no KV sharing) and attention that is not causal the two meet near T =
+8D, the rule of the book; a causal model needs twice that, and a window may keep them from meeting at all.
 
 >>> from dragonscale.models import simple
 >>> model = simple("m", d_model=4096, d_ff=16384, n_layers=32, n_heads=32, vocab=1)

@@ -26,23 +26,37 @@ def model_report(
     cached = sum(cache_bytes(program, sequence, kv_dtype).values())
     reserved = sum(cache_bytes(program, sequence, kv_dtype, page=page, hybrid=False).values())
     report = ModelReport(
-        name=model.name, n_layers=model.n_layers, d_model=model.d_model, vocab=model.vocab, parameters=counts.total,
-        active_parameters=counts.active, checkpoint_parameters=counts.checkpoint, parameters_by_part=counts.by_part,
-        active_parameters_by_part=counts.active_by_part, extra_parameters=counts.extras_by_part, sequence=sequence,
-        causal=causal, forward_flops_per_token=sum(forward.values()), training_flops_per_token=training,
+        name=model.name,
+        n_layers=model.n_layers,
+        d_model=model.d_model,
+        vocab=model.vocab,
+        parameters=counts.total,
+        active_parameters=counts.active,
+        checkpoint_parameters=counts.checkpoint,
+        parameters_by_part=counts.by_part,
+        active_parameters_by_part=counts.active_by_part,
+        extra_parameters=counts.extras_by_part,
+        sequence=sequence,
+        causal=causal,
+        forward_flops_per_token=sum(forward.values()),
+        training_flops_per_token=training,
         six_n_flops_per_token=float(model_flops(counts.active, 1)),
         six_n_with_embedding_flops_per_token=float(model_flops(counts.active + looked_up, 1)),
         forward_flops_per_token_by_part=forward,
         weight_bytes={dtype: counts.total * dtype_bytes(dtype) for dtype in WEIGHT_DTYPES},
-        stored_bytes=model.stored, kv_dtype=kv_dtype,
-        kv_bytes_per_token=float(kv_bytes_per_token(model, kv_dtype)), cache_bytes_per_sequence=float(cached),
+        stored_bytes=model.stored,
+        kv_dtype=kv_dtype,
+        kv_bytes_per_token=float(kv_bytes_per_token(model, kv_dtype)),
+        cache_bytes_per_sequence=float(cached),
         cache_bytes_reserved=float(reserved),
         activation_bytes_per_token={
             policy: float(sum(activation_bytes(program.sections[1:-1], work, policy).values())) / sequence
             for policy in REMAT
         },
-        program=str(program), notes=list(model.notes), advice="",
-    )  # fmt: skip
+        program=str(program),
+        notes=list(model.notes),
+        advice="",
+    )
     report.advice = _advice(report)
     return report
 
@@ -51,7 +65,8 @@ def _advice(report: ModelReport) -> str:
     largest, size = max(report.parameters_by_part.items(), key=lambda item: item[1])
     scores = report.forward_flops_per_token_by_part.get("scores", 0.0) / report.forward_flops_per_token
     return (
-        f"{size / report.parameters:.0%} of the parameters are {largest}; at {report.sequence:,} tokens the attention's "
+        f"{size / report.parameters:.0%} of the parameters are {largest}; at {report.sequence:,} tokens the "
+        "attention's "
         f"dot products are {scores:.0%} of the FLOPs."
     )
 

@@ -19,7 +19,7 @@ from dragonscale.sheets.sheet import (
     facts,
     records,
     table,
-)  # fmt: skip
+)
 
 
 def models_sheet(report: ModelsReport) -> Sheet:
@@ -74,14 +74,30 @@ def summary(report: ModelReport) -> Facts:
         ("also held", f"{extra} parameters in the checkpoint") if extra else None,
         ("weights", _by_name(report.weight_bytes)),
         ("files", files),
-        ("KV cache", f"{amount(report.kv_bytes_per_token, 'bytes')} per token in {report.kv_dtype}, "
-         f"{amount(report.cache_bytes_per_sequence, 'bytes')} per sequence of {report.sequence:,} (an engine reserves {reserved})"),
-        ("FLOPs", f"per token at {report.sequence:,} tokens ({what} attention): forward {forward}, training {training}"),
-        ("6N", f"{six_n} per token with N = {report.active_parameters:,} (no embedding lookup), "
-         f"{six_n_embedded} with the embedding counted"),
-        ("activations", "kept per token of training, by recompute: "
-         + ", ".join(f"{RECOMPUTED.get(policy, policy)} {amount(size, 'bytes')}" for policy, size in report.activation_bytes_per_token.items())),
-    )  # fmt: skip
+        (
+            "KV cache",
+            f"{amount(report.kv_bytes_per_token, 'bytes')} per token in {report.kv_dtype}, "
+            f"{amount(report.cache_bytes_per_sequence, 'bytes')} per sequence of {report.sequence:,} (an engine "
+            f"reserves {reserved})",
+        ),
+        (
+            "FLOPs",
+            f"per token at {report.sequence:,} tokens ({what} attention): forward {forward}, training {training}",
+        ),
+        (
+            "6N",
+            f"{six_n} per token with N = {report.active_parameters:,} (no embedding lookup), "
+            f"{six_n_embedded} with the embedding counted",
+        ),
+        (
+            "activations",
+            "kept per token of training, by recompute: "
+            + ", ".join(
+                f"{RECOMPUTED.get(policy, policy)} {amount(size, 'bytes')}"
+                for policy, size in report.activation_bytes_per_token.items()
+            ),
+        ),
+    )
 
 
 def _by_name(sizes: dict[str, float] | dict[str, int]) -> str:
@@ -98,7 +114,10 @@ def parts_table(report: ModelReport) -> Grid:
     if flops.get("scores"):
         rows.append(("attention (QK, PV)", 0, "", 0.0, amount(flops["scores"], "FLOP")))
     columns = [
-        "part", Column("parameters", right=True), Column("share", right=True), Column("", bar=True, keep=2),
+        "part",
+        Column("parameters", right=True),
+        Column("share", right=True),
+        Column("", bar=True, keep=2),
         Column("forward/token", right=True),
-    ]  # fmt: skip
+    ]
     return table(columns, rows)

@@ -65,9 +65,12 @@ def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> An
     own = () if reading.static else _savings(found)
     if planned is None:
         return with_reading(
-            found, savings=own, unknown=tuple(filter(None, [*told, *sizes.unknown])), sizes=sizes.sizes,
+            found,
+            savings=own,
+            unknown=tuple(filter(None, [*told, *sizes.unknown])),
+            sizes=sizes.sizes,
             notes=tuple(filter(None, [*reading.notes, sizes.note])),
-        )  # fmt: skip
+        )
     idle = sum(part.seconds for part in reading.parts if part.name == "idle")
     lines = beside(planned, found.totals, found.roles, reading.groups, idle)
     # what a plan of something else expects is no yardstick
@@ -86,9 +89,18 @@ def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> An
         )
     asked = planned.request
     return with_reading(
-        found, notes=reading.notes, savings=savings, unknown=tuple(filter(None, told)), beside=lines, plan=asked.plan, model=asked.model,
-        planned_step_s=planned.seconds, mfu=None if differs else mfu, differs=differs, sizes=sizes.sizes,
-    )  # fmt: skip
+        found,
+        notes=reading.notes,
+        savings=savings,
+        unknown=tuple(filter(None, told)),
+        beside=lines,
+        plan=asked.plan,
+        model=asked.model,
+        planned_step_s=planned.seconds,
+        mfu=None if differs else mfu,
+        differs=differs,
+        sizes=sizes.sizes,
+    )
 
 
 def _savings(found: Analysis, lines: tuple[BesideLine, ...] = ()) -> tuple[Saving, ...]:
@@ -105,7 +117,8 @@ def _expanded(found: Analysis) -> list[str]:
     useful = sum(flops / experts[one] for one, flops in ran.items())
     every, needed = render(sum(ran.values()), "FLOPs"), render(useful, "FLOPs")
     return [
-        f"Grouped matmuls ran over all {max(experts.values())} experts for every token: {every} where {needed} are needed; HFU and the "
+        f"Grouped matmuls ran over all {max(experts.values())} experts for every token: {every} where {needed} "
+        "are needed; HFU and the "
         "rate of their rows count all of them."
     ]
 
@@ -115,7 +128,8 @@ def _unknown(found: Analysis) -> list[str]:
     reading, told = found.reading, []
     if reading.hfu and reading.hfu > 1:
         told.append(
-            f"HFU is above 100%: {reading.chip} cannot do that. The recorded times are not those of its kernels, or it ran elsewhere."
+            f"HFU is above 100%: {reading.chip} cannot do that. The recorded times are not those of its kernels, "
+            "or it ran elsewhere."
         )
     if reading.attributed_kind < 0.97:
         told.append(f"{1 - reading.attributed_kind:.0%} of the device's time is in ops whose kind is not known.")

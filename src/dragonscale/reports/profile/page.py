@@ -1,7 +1,8 @@
 """A profile as one page of HTML: where the step went, its timeline, its ops under the roofline, tables that sort.
 
-Everything is in the file: no network, no library, and a policy in its head that forbids both. Names from the profile are escaped where they
-are markup and text where the script puts them. The timeline is of one step, the numbers are means over all that were kept.
+Everything is in the file: no network, no library, and a policy in its head that forbids both. Names from the profile
+are escaped where they are markup and text where the script puts them. The timeline is of one step, the numbers are
+means over all that were kept.
 """
 
 import json
@@ -55,11 +56,15 @@ def page(report: "ProfileReport", step: ShownStep | None) -> str:
     data = json.dumps(_data(report, step, ops), separators=(",", ":")).replace("<", "\\u003c")
     title = escape(f"{report.source}: {report.headline()}")
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n<style>{LOOK}</style></head>\n'
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n<meta '
+        f'http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, '
+        f'initial-scale=1">\n<title>{title}</title>\n<style>{LOOK}</style></head>\n'
         f"<body><main>\n{_head(report)}{told}"
-        f"<footer>Made by <code>dscale profile --html</code>; <code>--json</code> has the same numbers.</footer>\n</main>\n"
-        f'<div id="tip" hidden></div>\n<script type="application/json" id="data">{data}</script>\n<script>{SCRIPT}</script></body></html>\n'
+        "<footer>Made by <code>dscale profile --html</code>; <code>--json</code> has the same "
+        "numbers.</footer>\n</main>\n"
+        '<div id="tip" hidden></div>\n<script type="application/json" '
+        f'id="data">{data}</script>\n<script>{SCRIPT}</script></body></html>\n'
     )
 
 
@@ -68,13 +73,17 @@ def _head(report: "ProfileReport") -> str:
         filter(None, (report.software, report.device, f"{report.devices} devices" if report.devices > 1 else ""))
     )
     steps = report.steps
-    found = f"{steps.count} steps found by {steps.found_by}, {steps.kept} kept, {render(steps.fastest_s, 's')} to {render(steps.slowest_s, 's')}"
+    found = (
+        f"{steps.count} steps found by {steps.found_by}, {steps.kept} kept, {render(steps.fastest_s, 's')} to "
+        f"{render(steps.slowest_s, 's')}"
+    )
     planned = f"; planned {render(report.planned_step_s, 's')}" if report.planned_step_s else ""
     differs = "".join(f"<p><b>{escape(one)}</b></p>" for one in report.differs)
     plan = f"<p><code>{escape(report.plan)}</code> {escape(report.model)}</p>" if report.plan else ""
     return (
         f"<h1>{escape(report.headline()[:1].upper() + report.headline()[1:])}{escape(planned)}</h1>\n"
-        f'<p class="soft">{escape(report.source)}: {escape(where)}</p>{plan}{differs}<p class="soft">{escape(found)}</p>\n'
+        f'<p class="soft">{escape(report.source)}: {escape(where)}</p>{plan}{differs}<p '
+        f'class="soft">{escape(found)}</p>\n'
     )
 
 
@@ -95,7 +104,8 @@ def _parts(report: "ProfileReport") -> str:
 
 def _savings(report: "ProfileReport") -> str:
     lines = "".join(
-        f'<li><div class="top"><span>{escape(one.what[:1].upper() + one.what[1:])}</span><b>{render(one.seconds, "s")}</b></div>'
+        "<li><div "
+        f'class="top"><span>{escape(one.what[:1].upper() + one.what[1:])}</span><b>{render(one.seconds, "s")}</b></div>'
         f'<div class="soft">{escape(one.why)}</div></li>'
         for one in report.savings
     )
@@ -105,7 +115,8 @@ def _savings(report: "ProfileReport") -> str:
 def _timeline(step: ShownStep) -> str:
     left = f" The {step.left_out:,} shortest events are left out." if step.left_out else ""
     return (
-        f'<p class="soft">One step of {render(step.seconds, "s")}, the nearest to the median.{left} Drag to move; click it and turn the wheel, '
+        f'<p class="soft">One step of {render(step.seconds, "s")}, the nearest to the median.{left} Drag to move; '
+        "click it and turn the wheel, "
         "or hold Shift, to zoom; double-click shows all.</p>"
         '<p><button id="in">+</button> <button id="out">−</button> <button id="all">all</button></p>'
         '<div class="drawn"><canvas id="lines" tabindex="0" aria-label="timeline of a step"></canvas></div>'
@@ -132,7 +143,8 @@ def _legend() -> str:
 def _roof(report: "ProfileReport") -> str:
     chip = f" The line is what {escape(report.chip)} can do at best." if report.chip else ""
     return (
-        f'<p class="soft">Each op with known FLOPs and bytes; the larger the point, the more of the step it takes.{chip}</p>'
+        '<p class="soft">Each op with known FLOPs and bytes; the larger the point, the more of the step it '
+        f"takes.{chip}</p>"
         '<div class="drawn"><canvas id="roof" aria-label="roofline of ops"></canvas></div>'
     )
 
@@ -152,9 +164,14 @@ def _data(report: "ProfileReport", step: ShownStep | None, ops: list[dict[str, A
         slices.sort(key=lambda each: (each[0], -each[1]))
     told = {op: known.get(op) or _op(report, op) for op in sorted(shown | {each["op"] for each in points})}
     return {
-        "seconds": step.seconds if step else 0.0, "tracks": list(tracks.items()), "ops": told, "points": points, "chip": report.chip,
-        "peak": analysis.roof.peak(analysis.dtype), "bandwidth": analysis.chip.bandwidth("hbm") if analysis.chip else None,
-    }  # fmt: skip
+        "seconds": step.seconds if step else 0.0,
+        "tracks": list(tracks.items()),
+        "ops": told,
+        "points": points,
+        "chip": report.chip,
+        "peak": analysis.roof.peak(analysis.dtype),
+        "bandwidth": analysis.chip.bandwidth("hbm") if analysis.chip else None,
+    }
 
 
 def _short(value: float) -> float:
@@ -173,13 +190,24 @@ def _op(report: "ProfileReport", op: int) -> dict[str, Any]:
         facts[name] * runs / seconds if facts.get(name) and seconds else None for name in ("flops", "hbm_bytes")
     )
     return {
-        "op": op, "name": analysis.recording.ops[op].name[:200], "kind": facts.get("kind", ""), "section": facts.get("section", ""),
-        "phase": facts.get("phase", ""), "what": facts.get("tensor", ""), "seconds": seconds, "share": seconds / report.step_s if report.step_s else 0.0,
-        "times": float(totals.times[op]), "flops": facts.get("flops"), "bytes": facts.get("hbm_bytes"),
-        "rate": rate, "achieved": rate_of(facts.get("kind", ""), facts.get("bound_by", ""), rate, moved),
-        "fraction": facts.get("roofline_fraction"), "by": facts.get("bound_by", ""), "scope": facts.get("scope", "")[:300],
+        "op": op,
+        "name": analysis.recording.ops[op].name[:200],
+        "kind": facts.get("kind", ""),
+        "section": facts.get("section", ""),
+        "phase": facts.get("phase", ""),
+        "what": facts.get("tensor", ""),
+        "seconds": seconds,
+        "share": seconds / report.step_s if report.step_s else 0.0,
+        "times": float(totals.times[op]),
+        "flops": facts.get("flops"),
+        "bytes": facts.get("hbm_bytes"),
+        "rate": rate,
+        "achieved": rate_of(facts.get("kind", ""), facts.get("bound_by", ""), rate, moved),
+        "fraction": facts.get("roofline_fraction"),
+        "by": facts.get("bound_by", ""),
+        "scope": facts.get("scope", "")[:300],
         "colour": colour_of(facts.get("kind", "")),
-    }  # fmt: skip
+    }
 
 
 def _ops(report: "ProfileReport") -> list[dict[str, Any]]:
@@ -224,7 +252,10 @@ def _table(heads: dict[str, str], rows: list[list[Any]], name: str = "") -> str:
         for row in rows
     )
     mark = f' id="{name}"' if name else ""
-    return f'<div class="scroll"><table class="sorts"{mark}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    return (
+        '<div class="scroll"><table '
+        f'class="sorts"{mark}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
 
 
 def _groups(report: "ProfileReport") -> str:
@@ -293,13 +324,25 @@ def _gaps(report: "ProfileReport") -> str:
 
 def _table_of_ops(ops: list[dict[str, Any]]) -> str:
     heads = {
-        "op": "-", "kind": "-", "section": "-", "phase": "-", "tensor": "-", "time": "s", "of the step": "%", "times": "", "achieved": "",
-        "of its roofline": "%", "bound by": "-",
-    }  # fmt: skip
+        "op": "-",
+        "kind": "-",
+        "section": "-",
+        "phase": "-",
+        "tensor": "-",
+        "time": "s",
+        "of the step": "%",
+        "times": "",
+        "achieved": "",
+        "of its roofline": "%",
+        "bound by": "-",
+    }
     names = ("name", "kind", "section", "phase", "what", "seconds", "share", "times", "achieved", "fraction", "by")
     made = _table(heads, [[one[name] for name in names] for one in ops], "ops")
     return (
-        f'<p><input id="find" type="search" placeholder="rows with this word" aria-label="rows with this word"></p>{made}'
+        (
+            '<p><input id="find" type="search" placeholder="rows with this word" aria-label="rows with this '
+            f'word"></p>{made}'
+        )
         if made
         else ""
     )
@@ -312,7 +355,8 @@ def _memory(one: "MemoryTime") -> str:
     path = " ".join(f"{900 * when / last:.1f},{140 - 130 * size / top:.1f}" for when, size in one.series)
     room = f" of {render(one.capacity_bytes, 'bytes')}" if one.capacity_bytes else ""
     return (
-        f'<p class="soft">Device {one.device}: at most {render(one.peak_bytes, "bytes")}{room}, {render(one.peak_at_s, "s")} after the beginning.</p>'
+        f'<p class="soft">Device {one.device}: at most {render(one.peak_bytes, "bytes")}{room}, '
+        f"{render(one.peak_at_s, 's')} after the beginning.</p>"
         f'<svg viewBox="0 0 900 144" role="img" aria-label="memory over time"><polyline points="{path}" fill="none" '
         'stroke="var(--cache)" stroke-width="2"/></svg>'
     )

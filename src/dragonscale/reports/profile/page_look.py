@@ -5,18 +5,56 @@ from dragonscale.plan.ledger import COLLECTIVES
 from dragonscale.reports.verify.page_style import STYLE
 
 ROLES = (
-    "compute", "compute:1", "compute:-1", "hbm", "hbm:1", "hbm:-1", "tensor", "fsdp", "data", "recompute", "context", "expert", "pipe",
-    "overhead", "overhead:1", "optimizer", "cache", "limit",
-)  # fmt: skip
+    "compute",
+    "compute:1",
+    "compute:-1",
+    "hbm",
+    "hbm:1",
+    "hbm:-1",
+    "tensor",
+    "fsdp",
+    "data",
+    "recompute",
+    "context",
+    "expert",
+    "pipe",
+    "overhead",
+    "overhead:1",
+    "optimizer",
+    "cache",
+    "limit",
+)
 _KINDS = {
-    "matmul": "compute", "grouped matmul": "compute:1", "attention": "compute:-1", "convolution": "compute",
-    "elementwise": "hbm", "reduction": "hbm:-1", "copy": "hbm:1", "gather": "hbm:1", "memory": "hbm:1", "host": "overhead", "control": "overhead:1",
-} | dict.fromkeys((*COLLECTIVES, "broadcast", "send", "recv", "communication"), "tensor")  # fmt: skip
+    "matmul": "compute",
+    "grouped matmul": "compute:1",
+    "attention": "compute:-1",
+    "convolution": "compute",
+    "elementwise": "hbm",
+    "reduction": "hbm:-1",
+    "copy": "hbm:1",
+    "gather": "hbm:1",
+    "memory": "hbm:1",
+    "host": "overhead",
+    "control": "overhead:1",
+} | dict.fromkeys((*COLLECTIVES, "broadcast", "send", "recv", "communication"), "tensor")
 _WORDS = {
-    "attention": "compute:-1", "mlp": "compute", "experts": "expert", "router": "expert", "embedding": "fsdp", "head": "recompute",
-    "loss": "context", "norm": "hbm", "optimizer": "optimizer", "forward": "compute", "backward": "recompute", "recompute": "compute:1",
-    "gradient": "data", "update": "optimizer", "prefill": "compute", "decode": "hbm",
-}  # fmt: skip
+    "attention": "compute:-1",
+    "mlp": "compute",
+    "experts": "expert",
+    "router": "expert",
+    "embedding": "fsdp",
+    "head": "recompute",
+    "loss": "context",
+    "norm": "hbm",
+    "optimizer": "optimizer",
+    "forward": "compute",
+    "backward": "recompute",
+    "recompute": "compute:1",
+    "gradient": "data",
+    "update": "optimizer",
+    "prefill": "compute",
+    "decode": "hbm",
+}
 
 
 def colour_of(kind: str) -> str:

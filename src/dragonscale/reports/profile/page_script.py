@@ -1,4 +1,5 @@
-"""What moves on a profile's page: the timeline, the roofline and the tables that sort. Plain JavaScript, nothing from elsewhere.
+"""What moves on a profile's page: the timeline, the roofline and the tables that sort. Plain JavaScript, nothing from
+elsewhere.
 
 All text from the profile reaches the page as text (`textContent`, `fillText`), never as markup.
 """

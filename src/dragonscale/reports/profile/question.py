@@ -1,6 +1,7 @@
 """What `dscale profile` was asked, read at the edge: the file, the chip it ran on, and the plan to lay beside it.
 
-A plan is read as `dscale verify` reads it: written out or from a file, with model, slice, batch and length from flags or the file.
+A plan is read as `dscale verify` reads it: written out or from a file, with model, slice, batch and length from flags
+or the file.
 """
 
 from dataclasses import dataclass
@@ -55,10 +56,17 @@ def read_question(question: ProfileQuestion) -> ProfileAsked:
     where = f"{written(on)}:1" if isinstance(on, str) and is_chip(on) else on
     plan = read_plan(
         VerifyQuestion(
-            question.plan, model=question.model, on=where, batch=question.batch, seq=question.seq, program=question.program,
-            stack=question.stack, assume=question.assume, family=question.family,
+            question.plan,
+            model=question.model,
+            on=where,
+            batch=question.batch,
+            seq=question.seq,
+            program=question.program,
+            stack=question.stack,
+            assume=question.assume,
+            family=question.family,
         )
-    )  # fmt: skip
+    )
     request = structs.replace(plan.request, slice=asked_chips(plan.request.slice, "", question.profile))
     planned = parse_slice(request.slice).chip
     chip = chip if chip is not None and not planned.kernels else planned
@@ -84,7 +92,8 @@ def _chip(on: Any) -> Chip | None:
 
 
 def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, str]:
-    """The chip that rooflines are of, and what is not known about it; a profile of another chip than was said is refused."""
+    """The chip that rooflines are of, and what is not known about it; a profile of another chip than was said is
+    refused."""
     devices = [device for device in recording.devices if device.kind != "cpu"] or list(recording.devices)
     device = devices[0] if devices else DeviceText("", "")
     if NO_KERNELS in recording.notes:
@@ -93,12 +102,14 @@ def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, st
     if asked.chip is not None:
         if told and asked.chip.kin != told and load_chip(told).title != asked.chip.title:
             raise InputError(
-                f"The profile was recorded on {shorten(device.name)} ({told}), and --on or the plan says {asked.chip.name}; "
+                f"The profile was recorded on {shorten(device.name)} ({told}), and --on or the plan says "
+                f"{asked.chip.name}; "
                 f"leave out --on, or give --on {told}."
             )
         if device.kind == "cpu" and asked.chip.kind in ("gpu", "tpu") and is_chip(asked.chip.name.split("+")[0]):
             raise InputError(
-                f"The profile was recorded on a CPU ({shorten(device.name)}), and --on or the plan says {asked.chip.name}; leave out --on, "
+                f"The profile was recorded on a CPU ({shorten(device.name)}), and --on or the plan says "
+                f"{asked.chip.name}; leave out --on, "
                 "or give a chip file of that CPU."
             )
         return asked.chip, ""
@@ -111,7 +122,8 @@ def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, st
     if nearest:
         return (
             None,
-            f"{shorten(device.name)} is not in the catalogue; the nearest chip is {nearest}: give --on {nearest} to have its rooflines, or a "
+            f"{shorten(device.name)} is not in the catalogue; the nearest chip is {nearest}: give --on {nearest} "
+            "to have its rooflines, or a "
             "TOML file with the device's own rates.",
         )
     return None, f"The chip is not known from {name}: give --on to have rooflines."

@@ -1,4 +1,5 @@
-"""`dscale profile` laid out: the step and what it is made of, what would save most, the groups; ops, devices and gaps behind `--explain`."""
+"""`dscale profile` laid out: the step and what it is made of, what would save most, the groups; ops, devices and gaps
+behind `--explain`."""
 
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,10 @@ def _summary(report: "ProfileReport") -> Facts:
     if steps.chosen is not None:
         middle += f", step {steps.chosen} of 0 to {steps.count - 1}"
     elif steps.count > 1:
-        middle += f", mean of {steps.kept} of {steps.count} steps ({render(steps.fastest_s, 's')} to {render(steps.slowest_s, 's')})"
+        middle += (
+            f", mean of {steps.kept} of {steps.count} steps ({render(steps.fastest_s, 's')} to "
+            f"{render(steps.slowest_s, 's')})"
+        )
     between = ""
     if steps.between_s > 0.005 * report.step_s or steps.between:
         others = f"; {', '.join(steps.between[:4])}" if steps.between else ""
@@ -80,10 +84,22 @@ def _summary(report: "ProfileReport") -> Facts:
         took = "which is not what was recorded" if report.differs else f"the step took {ratio:.2f} times that"
         planned = f"{render(report.planned_step_s, 's')} expected of {report.plan}: {took}"
     return facts(
-        ("step", middle, "key"), ("steps by", steps.found_by), ("between", between), ("planned", planned), _flops(report),
-        ("bound", _bounded(report)), _sizes(report), _memory(report),
-        ("known", f"{report.attributed_kind:.1%} of device time by kind, {report.attributed_section:.1%} by part of the model"),
-    )  # fmt: skip
+        ("step", middle, "key"),
+        ("steps by", steps.found_by),
+        ("between", between),
+        ("planned", planned),
+        _flops(report),
+        ("bound", _bounded(report)),
+        _sizes(report),
+        _memory(report),
+        (
+            "known",
+            (
+                f"{report.attributed_kind:.1%} of device time by kind, {report.attributed_section:.1%} by part of the "
+                "model"
+            ),
+        ),
+    )
 
 
 def _flops(report: "ProfileReport") -> tuple[str, str]:
@@ -108,9 +124,14 @@ def _bounded(report: "ProfileReport") -> str:
         word = group.bound_by or "not known"
         time[word] = time.get(word, 0.0) + group.exposed_s
     names = {
-        "compute": "compute", "memory": "HBM bandwidth", "network": "exposed communication", "launch": "short kernels",
-        "idle": "an idle device", "host link": "transfers to and from the host", "not known": "ops without a known roofline",
-    }  # fmt: skip
+        "compute": "compute",
+        "memory": "HBM bandwidth",
+        "network": "exposed communication",
+        "launch": "short kernels",
+        "idle": "an idle device",
+        "host link": "transfers to and from the host",
+        "not known": "ops without a known roofline",
+    }
     order = sorted((word for word in time if time[word] > 0.02 * report.step_s), key=lambda word: -time[word])
     told = [f"{time[word] / report.step_s:.0%} {names.get(word, word)}" for word in order if report.step_s]
     return ", ".join(told)

@@ -1,7 +1,9 @@
-"""One step of a profile, chosen to be drawn: its events on their tracks, and what we say about them on tracks of our own.
+"""One step of a profile, chosen to be drawn: its events on their tracks, and what we say about them on tracks of our
+own.
 
-A profile may hold millions of events; a page and a trace show the step whose length is nearest to the median, and of that at most
-`MOST` events: where there are more, the shortest are left out and counted. Times are seconds from the start of the step.
+A profile may hold millions of events; a page and a trace show the step whose length is nearest to the median, and of
+that at most `MOST` events: where there are more, the shortest are left out and counted. Times are seconds from the
+start of the step.
 """
 
 from collections.abc import Iterator

@@ -18,15 +18,29 @@ def groups(report: "ProfileReport", detail: bool) -> Grid | None:
     shown = [one for one in report.groups if detail or one.share > 0.003][: None if detail else GROUPS]
     rows = [
         (
-            one.section or "–", one.phase or "–", one.kind.replace("_", "-") or "–", amount(one.exposed_s, "s"), f"{one.share:.1%}",
-            _often(one.times), achieved(one), _percent(one.fraction), one.bound_by or "–",
+            one.section or "–",
+            one.phase or "–",
+            one.kind.replace("_", "-") or "–",
+            amount(one.exposed_s, "s"),
+            f"{one.share:.1%}",
+            _often(one.times),
+            achieved(one),
+            _percent(one.fraction),
+            one.bound_by or "–",
         )
         for one in shown
-    ]  # fmt: skip
+    ]
     columns = [
-        "part", Column("phase", keep=5), "kind", Column("bound" if report.static else "time", right=True), Column("of step", right=True, keep=7),
-        Column("times", right=True, keep=2), Column("achieved", right=True, keep=4), Column("of roof", right=True), Column("bound by", keep=6),
-    ]  # fmt: skip
+        "part",
+        Column("phase", keep=5),
+        "kind",
+        Column("bound" if report.static else "time", right=True),
+        Column("of step", right=True, keep=7),
+        Column("times", right=True, keep=2),
+        Column("achieved", right=True, keep=4),
+        Column("of roof", right=True),
+        Column("bound by", keep=6),
+    ]
     rest = len(report.groups) - len(shown)
     foot = f"and {rest} more (--explain shows all)" if rest and not detail else ""
     return table(columns, rows, "where the time goes", foot) if rows else None
@@ -38,15 +52,29 @@ def ops(report: "ProfileReport", detail: bool) -> Grid | None:
     overlaps = any(one.seconds > 1.01 * one.exposed_s for one in shown)
     rows = [
         (
-            short_name(one.name), " ".join(filter(None, (one.section, one.phase))) or "–", amount(one.seconds, "s"),
-            *([amount(one.exposed_s, "s")] if overlaps else []), f"{one.share:.1%}", _often(one.times), achieved(one), _percent(one.fraction), one.bound_by or "–",
+            short_name(one.name),
+            " ".join(filter(None, (one.section, one.phase))) or "–",
+            amount(one.seconds, "s"),
+            *([amount(one.exposed_s, "s")] if overlaps else []),
+            f"{one.share:.1%}",
+            _often(one.times),
+            achieved(one),
+            _percent(one.fraction),
+            one.bound_by or "–",
         )
         for one in shown
-    ]  # fmt: skip
+    ]
     columns = [
-        "op", Column("part", keep=6), Column("time", right=True), *([Column("exposed", right=True)] if overlaps else []), Column("of step", right=True), Column("times", right=True, keep=3),
-        Column("achieved", right=True, keep=4), Column("of roof", right=True, keep=7), Column("bound by", keep=2),
-    ]  # fmt: skip
+        "op",
+        Column("part", keep=6),
+        Column("time", right=True),
+        *([Column("exposed", right=True)] if overlaps else []),
+        Column("of step", right=True),
+        Column("times", right=True, keep=3),
+        Column("achieved", right=True, keep=4),
+        Column("of roof", right=True, keep=7),
+        Column("bound by", keep=2),
+    ]
     return table(columns, rows, "longest ops") if rows else None
 
 
@@ -57,15 +85,27 @@ def communication(report: "ProfileReport", detail: bool) -> Grid | None:
     ]
     rows = [
         (
-            one.kind.replace("_", "-"), one.over, amount(one.exposed_s, "s"), amount(one.overlapped_s, "s"), _often(one.times),
-            amount(one.sent_bytes, "bytes"), amount(one.bus_bytes_per_s, "bytes/s"), _percent(one.fraction),
+            one.kind.replace("_", "-"),
+            one.over,
+            amount(one.exposed_s, "s"),
+            amount(one.overlapped_s, "s"),
+            _often(one.times),
+            amount(one.sent_bytes, "bytes"),
+            amount(one.bus_bytes_per_s, "bytes/s"),
+            _percent(one.fraction),
         )
         for one in shown
-    ]  # fmt: skip
+    ]
     columns = [
-        "communication", "over", Column("exposed", right=True), Column("overlapped", right=True), Column("times", right=True, keep=3),
-        Column("sent", right=True, keep=4), Column("rate", right=True, keep=5), Column("of wires", right=True),
-    ]  # fmt: skip
+        "communication",
+        "over",
+        Column("exposed", right=True),
+        Column("overlapped", right=True),
+        Column("times", right=True, keep=3),
+        Column("sent", right=True, keep=4),
+        Column("rate", right=True, keep=5),
+        Column("of wires", right=True),
+    ]
     return table(columns, rows) if rows else None
 
 
@@ -82,8 +122,12 @@ def gaps(report: "ProfileReport") -> Grid | None:
         for one in report.gaps
     ]
     columns = [
-        "idle", Column("time", right=True), Column("times", right=True), Column("longest", right=True), Column("the host meanwhile", wrap=True, keep=5),
-    ]  # fmt: skip
+        "idle",
+        Column("time", right=True),
+        Column("times", right=True),
+        Column("longest", right=True),
+        Column("the host meanwhile", wrap=True, keep=5),
+    ]
     return table(columns, rows) if rows else None
 
 
@@ -108,13 +152,21 @@ def beside(report: "ProfileReport", detail: bool) -> Grid | None:
     shown = report.beside if detail else report.beside[:LINES]
     rows = [
         (
-            _line_name(one), amount(one.measured_s, "s"), amount(one.expected_s, "s"), _signed(one.difference_s), one.why,
+            _line_name(one),
+            amount(one.measured_s, "s"),
+            amount(one.expected_s, "s"),
+            _signed(one.difference_s),
+            one.why,
         )
         for one in shown
-    ]  # fmt: skip
+    ]
     columns = [
-        "beside the plan", Column("measured", right=True), Column("expected", right=True), Column("more", right=True), Column("", wrap=True),
-    ]  # fmt: skip
+        "beside the plan",
+        Column("measured", right=True),
+        Column("expected", right=True),
+        Column("more", right=True),
+        Column("", wrap=True),
+    ]
     rest = len(report.beside) - len(shown)
     return table(columns, rows, "", f"and {rest} more (--explain shows all)" if rest else "") if rows else None
 
@@ -167,7 +219,8 @@ def achieved(one: "WorkGroup | WorkOp") -> str:
 
 
 def rate_of(kind: str, bound_by: str, flops_per_s: float | None, bytes_per_s: float | None) -> tuple[float | None, str]:
-    """The rate that says how well work was done, and its unit: FLOP/s of what multiplies, bytes/s of what memory bounds and of the rest."""
+    """The rate that says how well work was done, and its unit: FLOP/s of what multiplies, bytes/s of what memory bounds
+    and of the rest."""
     multiplies = kind in ("matmul", "grouped matmul", "attention") and bound_by != "memory"
     return (flops_per_s, "FLOP/s") if multiplies and flops_per_s else (bytes_per_s or None, "bytes/s")
 

@@ -1,8 +1,8 @@
 """A profile as a trace for Perfetto, with what we know written beside what was measured.
 
-Three processes: the step as it was recorded, each op with its kind, section, phase, FLOPs and part of its roofline; our reading of
-it (sections, phases, exposed communication, idle gaps with causes); and, where a plan was given, the step as it is predicted, from the
-same beginning. One step is shown, and at most some 20,000 events.
+Three processes: the step as it was recorded, each op with its kind, section, phase, FLOPs and part of its roofline; our
+reading of it (sections, phases, exposed communication, idle gaps with causes); and, where a plan was given, the step as
+it is predicted, from the same beginning. One step is shown, and at most some 20,000 events.
 """
 
 import gzip
@@ -72,11 +72,16 @@ def _process(number: int, title: str, slices: tuple[ShownSlice, ...], analysis: 
     names += [_meta("thread_sort_index", number, place, place, "sort_index") for place in tracks.values()]
     made = [
         {
-            "name": one.name or analysis.recording.ops[one.op].name, "ph": "X", "pid": number, "tid": tracks[one.track],
-            "ts": one.start_s * MICRO, "dur": one.seconds * MICRO, "args": facts.get(one.op, {}),
+            "name": one.name or analysis.recording.ops[one.op].name,
+            "ph": "X",
+            "pid": number,
+            "tid": tracks[one.track],
+            "ts": one.start_s * MICRO,
+            "dur": one.seconds * MICRO,
+            "args": facts.get(one.op, {}),
         }
         for one in slices
-    ]  # fmt: skip
+    ]
     return [*names, *sorted(made, key=lambda event: (event["ts"], -event["dur"]))]
 
 
@@ -88,11 +93,22 @@ def op_facts(analysis: "Analysis", op: int) -> dict[str, Any]:
     runs, seconds = float(analysis.totals.times[op]), float(analysis.totals.seconds[op])
     each = seconds / runs if runs else 0.0
     found = {
-        "kind": role.kind, "section": role.section, "phase": role.phase, "tensor": role.what, "flops": role.flops and done * role.flops,
-        "hbm_bytes": role.hbm_bytes, "sent_bytes": role.wire_bytes, "dtype": role.dtype,
-        "roofline_s": bound, "roofline_fraction": round(bound / each, 4) if bound and each else None, "bound_by": by,
-        "known_by": role.why, "scope": text.scope[:400], "caller": text.caller[:200], "source": text.source[:200],
-    }  # fmt: skip
+        "kind": role.kind,
+        "section": role.section,
+        "phase": role.phase,
+        "tensor": role.what,
+        "flops": role.flops and done * role.flops,
+        "hbm_bytes": role.hbm_bytes,
+        "sent_bytes": role.wire_bytes,
+        "dtype": role.dtype,
+        "roofline_s": bound,
+        "roofline_fraction": round(bound / each, 4) if bound and each else None,
+        "bound_by": by,
+        "known_by": role.why,
+        "scope": text.scope[:400],
+        "caller": text.caller[:200],
+        "source": text.source[:200],
+    }
     return {name: value for name, value in found.items() if value not in (None, "")}
 
 

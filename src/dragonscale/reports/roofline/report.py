@@ -208,12 +208,19 @@ def _counted(
     unit, dtype = next(iter(cost.flops), ("matrix", "bf16"))
     moved = cost.bytes.get(level, 0)
     return RooflineReport(
-        expression=str(asked), chip=None, compute_dtype=dtype, unit=unit, memory=level,
-        sizes={name: int(size) for name, size in sizes.items() if name not in free}, free=free,
-        flops_formula=_formula(letters.total_flops), bytes_formula=_formula(letters.bytes.get(level, 0)),
-        flops=float(cost.total_flops) if whole else None, bytes=float(moved) if whole else None,
+        expression=str(asked),
+        chip=None,
+        compute_dtype=dtype,
+        unit=unit,
+        memory=level,
+        sizes={name: int(size) for name, size in sizes.items() if name not in free},
+        free=free,
+        flops_formula=_formula(letters.total_flops),
+        bytes_formula=_formula(letters.bytes.get(level, 0)),
+        flops=float(cost.total_flops) if whole else None,
+        bytes=float(moved) if whole else None,
         intensity_flops_per_byte=float(cost.total_flops / moved) if whole and moved else None,
-    )  # fmt: skip
+    )
 
 
 def _formula(amount: Number) -> str:
@@ -271,7 +278,10 @@ def advice(report: RooflineReport) -> str:
     if not report.sizes and not report.free:  # amounts alone
         return _more(report)
     for first in report.crossovers[:1]:
-        change = f"{first.variable} = {first.value:,.4g} is where {spelled(first.above)} takes over from {spelled(first.below)}"
+        change = (
+            f"{first.variable} = {first.value:,.4g} is where {spelled(first.above)} takes over from "
+            f"{spelled(first.below)}"
+        )
     if report.bound_by is not None:
         return f"Bound by {spelled(report.bound_by)}; {change or _unchanged(report)}."
     if change:

@@ -21,9 +21,20 @@ from dragonscale.reports.run.records import TrainRun
 NEEDED = ("jax", "optax")
 KEEPS = "orbax.checkpoint"
 SETTINGS = (
-    "steps", "batch", "seq", "seed", "capacity", "learning_rate", "warmup", "checkpoints", "every", "keep", "metrics",
-    "dtype", "weights",
-)  # fmt: skip
+    "steps",
+    "batch",
+    "seq",
+    "seed",
+    "capacity",
+    "learning_rate",
+    "warmup",
+    "checkpoints",
+    "every",
+    "keep",
+    "metrics",
+    "dtype",
+    "weights",
+)
 
 
 def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None:
@@ -81,7 +92,8 @@ def _check_extra(needed: tuple[str, ...]) -> None:
 
 
 def _prepare(cpu: int) -> bool:
-    """JAX with its devices and, where a scheduler says so, the other processes; whether this process is the one to talk."""
+    """JAX with its devices and, where a scheduler says so, the other processes; whether this process is the one to
+    talk."""
     if cpu and not 1 <= cpu <= 4096:
         raise InputError(f"--cpu is {cpu}; write a number of virtual devices from 1 to 4096.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the runtime's own remarks on start-up

@@ -1,7 +1,7 @@
 """The steps that a run recorded, read as `dscale profile` reads them, with the run's own plan beside them.
 
-The plan is laid beside the profile where the devices are chips that we know: on the slice that was named, or on as many such chips as ran.
-On a CPU the planned seconds would be of another machine, and are left out.
+The plan is laid beside the profile where the devices are chips that we know: on the slice that was named, or on as many
+such chips as ran. On a CPU the planned seconds would be of another machine, and are left out.
 """
 
 from pathlib import Path
@@ -39,14 +39,21 @@ def read_profile(order: Any, result: Any, profiler: Any, listener: Listener) -> 
         return None
     first, last = profiler.recorded
     listener.note(
-        f"Steps {first} to {last} are recorded in {profiler.folder}: `dscale profile {profiler.folder}` reads them again."
+        f"Steps {first} to {last} are recorded in {profiler.folder}: `dscale profile {profiler.folder}` reads "
+        "them again."
     )
     chip = chip_of(result.device_kind)
     if chip is None:
         return ask(ProfileQuestion(profiler.folder), listener)
     run, slice_ = order.run, order.slice or f"{chip.name}:{result.devices}"
     question = ProfileQuestion(
-        profiler.folder, plan=str(order.plan), model=order.model, on=slice_, batch=f"{run.batch}seq", seq=str(run.seq), program="train",
+        profiler.folder,
+        plan=str(order.plan),
+        model=order.model,
+        on=slice_,
+        batch=f"{run.batch}seq",
+        seq=str(run.seq),
+        program="train",
         stack="dragonscale",
-    )  # fmt: skip
+    )
     return ask(question, listener)

@@ -27,7 +27,8 @@ from dragonscale.reports.run.serve_traffic import TrafficRecord
 
 NEEDED = ("jax", "starlette", "uvicorn", "tokenizers", "jinja2", "llguidance", "prometheus_client")
 LOCAL = ("127.0.0.1", "localhost", "::1", "[::1]")
-"""Names of this machine: a server that listens to it alone answers to no other, so that no web page can call it under its own."""
+"""Names of this machine: a server that listens to it alone answers to no other, so that no web page can call it under
+its own."""
 PORTIONS = 1000
 """Parts of the bar that a worker's start is."""
 
@@ -103,7 +104,8 @@ async def _serve(order: ServeOrder, question: RunServeQuestion, listener: Listen
 
 
 def _recorded(order: ServeOrder, ready: Any) -> dict[str, Any]:
-    """What a record says of the devices that served, which need not be the plan's, and of what one replica had room for."""
+    """What a record says of the devices that served, which need not be the plan's, and of what one replica had room
+    for."""
     room = {"pages": ready.pages, "kv_tokens": (ready.pages - 1) * ready.page * ready.ranks}
     return {"device": ready.device_kind, "devices": ready.devices, "length": order.first.length, **room}
 
@@ -152,13 +154,27 @@ class ServedSoFar:
         order, record, facts, front = self.order, self.front.record, self.facts, self.front
         span = record.until - record.began
         return ServeRun(
-            order.name, str(order.plan), sum(one.role != "prefill" for one in order.workers),
-            sum(one.role == "prefill" for one in order.workers), sum(one.facts.devices for one in front.workers if one.facts),
-            facts.device_kind, facts.parameters, (facts.pages - 1) * facts.page * facts.ranks, facts.page_bytes,
-            planned_page_bytes(order, facts.page), round(self.start_s, 2), record.requests, record.failed,
-            sum(one.restarts for one in front.workers), record.prompt_tokens, record.tokens,
-            record.tokens / span if span > 0 else None, served_times(record.ttft), served_times(record.tpot), self.planned,
-        )  # fmt: skip
+            order.name,
+            str(order.plan),
+            sum(one.role != "prefill" for one in order.workers),
+            sum(one.role == "prefill" for one in order.workers),
+            sum(one.facts.devices for one in front.workers if one.facts),
+            facts.device_kind,
+            facts.parameters,
+            (facts.pages - 1) * facts.page * facts.ranks,
+            facts.page_bytes,
+            planned_page_bytes(order, facts.page),
+            round(self.start_s, 2),
+            record.requests,
+            record.failed,
+            sum(one.restarts for one in front.workers),
+            record.prompt_tokens,
+            record.tokens,
+            record.tokens / span if span > 0 else None,
+            served_times(record.ttft),
+            served_times(record.tpot),
+            self.planned,
+        )
 
 
 def _listening(order: ServeOrder) -> socket.socket:
@@ -170,7 +186,8 @@ def _listening(order: ServeOrder) -> socket.socket:
         taken = isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES)
         other = "another --port, or 0" if taken else "an address of this machine as --host"
         raise InputError(
-            f"{order.host}:{order.port} cannot be listened on ({getattr(error, 'strerror', None) or error}); give {other}."
+            f"{order.host}:{order.port} cannot be listened on ({getattr(error, 'strerror', None) or error}); give "
+            f"{other}."
         ) from None
 
 

@@ -1,4 +1,5 @@
-"""Which devices each worker of `dscale run serve` sees, and how much of their memory: said in its environment, before JAX is loaded."""
+"""Which devices each worker of `dscale run serve` sees, and how much of their memory: said in its environment, before
+JAX is loaded."""
 
 import glob
 import os
@@ -22,13 +23,15 @@ def environments(workers: list[WorkerOrder]) -> list[dict[str, str]]:
         return [shared]
     if glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"):
         raise InputError(
-            f"{len(workers)} workers are asked for, and the TPUs of a host belong to one process; take --replicas 1 with data "
+            f"{len(workers)} workers are asked for, and the TPUs of a host belong to one process; take --replicas "
+            "1 with data "
             "parallelism in the plan (dp2)."
         )
     devices, needed = _gpus(), [parse_serving_plan(one.plan).chips for one in workers]
     if len(devices) < sum(needed):
         raise InputError(
-            f"{len(workers)} workers need {sum(needed)} devices, and there are {len(devices)}; take fewer replicas, or --cpu N."
+            f"{len(workers)} workers need {sum(needed)} devices, and there are {len(devices)}; take fewer "
+            "replicas, or --cpu N."
         )
     ends = [sum(needed[: place + 1]) for place in range(len(needed))]
     return [
@@ -38,7 +41,8 @@ def environments(workers: list[WorkerOrder]) -> list[dict[str, str]]:
 
 
 def _fraction(memory: float) -> str:
-    """The part of a GPU's memory that XLA takes, which pages are counted in: what its own variable says, or a little more than asked for."""
+    """The part of a GPU's memory that XLA takes, which pages are counted in: what its own variable says, or a little
+    more than asked for."""
     said = os.environ.get(FRACTION, "") or f"{max(memory, 0.95):g}"
     if not re.fullmatch(r"0?\.\d+|1(\.0*)?", said) or not float(said):
         raise InputError(f"{FRACTION} is {shorten(said)} in the environment; write a number above 0 and up to 1.")

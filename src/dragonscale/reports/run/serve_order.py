@@ -1,4 +1,5 @@
-"""What `dscale run serve` is asked, understood: the model and its weights, the plan, the workers. All of it before JAX is loaded."""
+"""What `dscale run serve` is asked, understood: the model and its weights, the plan, the workers. All of it before JAX
+is loaded."""
 
 import glob
 import os
@@ -23,7 +24,8 @@ from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
 from dragonscale.units import parse, parse_length
 
 SEQUENCES, TOKENS, LENGTH, PAGES = 64, 2048, 4096, 2048
-"""What an engine is built for where nobody says: sequences of a data rank, tokens of a step, of a sequence, pages on a CPU."""
+"""What an engine is built for where nobody says: sequences of a data rank, tokens of a step, of a sequence, pages on a
+CPU."""
 FORMATS = {"weights": ("bf16", "fp32", "int8"), "kv": ("bf16", "fp32", "int8"), "compute": ("bf16", "fp32")}
 PLAN_WORDS = re.compile(r"(?i)\s*([a-z]+\d+|[a-z]+\s*=\s*\S+)([,\s]+([a-z]+\d+|[a-z]+\s*=\s*\S+))*\s*")
 DRAFTS = 4
@@ -32,7 +34,8 @@ NGRAM = "ngram"
 
 @dataclass(frozen=True)
 class ServeOrder:
-    """A server in full. `name` is what clients call the model, `folder` where its tokenizer is (none: numbers for text)."""
+    """A server in full. `name` is what clients call the model, `folder` where its tokenizer is (none: numbers for
+    text)."""
 
     model: Transformer
     saved: SavedPlan
@@ -77,34 +80,57 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
         if getattr(question, name) == 0:
             raise InputError(f"--{name.replace('_', '-')} is 0; write a number from 1, or leave it out.")
     launch = LaunchLimits(
-        question.max_seqs or saved.launch.max_seqs, question.token_budget or saved.launch.token_budget,
+        question.max_seqs or saved.launch.max_seqs,
+        question.token_budget or saved.launch.token_budget,
         question.memory_fraction or saved.launch.memory_fraction,
-    )  # fmt: skip
+    )
     draft, drafts = _draft(question, saved, model)
     if draft not in ("", NGRAM) and len(pools) > 1:
         raise InputError(
-            f"{shorten(draft)} cannot draft behind workers that prefill, whose pages are the model's own alone; take --draft ngram, "
+            f"{shorten(draft)} cannot draft behind workers that prefill, whose pages are the model's own alone; "
+            "take --draft ngram, "
             "or --prefill-replicas 0."
         )
     sequences = launch.max_seqs or -(-saved.batch // saved.plan.data) or SEQUENCES
     length = _length(question, model)
     shared = WorkerOrder(
-        model=named, weights=weights, sequences=sequences, tokens=launch.token_budget or max(TOKENS, sequences * (drafts + 1)),
-        length=length, memory=launch.memory_fraction or 0.9, draft=draft,
-        draft_weights=question.draft_weights or _own_weights(draft), draft_tokens=drafts,
-        prefix_cache=bool(question.prefix_cache), lazy=bool(question.lazy), tokenizer=folder, seed=question.seed, cpu=question.cpu,
+        model=named,
+        weights=weights,
+        sequences=sequences,
+        tokens=launch.token_budget or max(TOKENS, sequences * (drafts + 1)),
+        length=length,
+        memory=launch.memory_fraction or 0.9,
+        draft=draft,
+        draft_weights=question.draft_weights or _own_weights(draft),
+        draft_tokens=drafts,
+        prefix_cache=bool(question.prefix_cache),
+        lazy=bool(question.lazy),
+        tokenizer=folder,
+        seed=question.seed,
+        cpu=question.cpu,
         pages=_pages(question, length),
-    )  # fmt: skip
+    )
     if not 0 <= question.port <= 65535:
         raise InputError(f"--port is {question.port}; ports go from 0 to 65535.")
     if question.queue_limit < 0:
         raise InputError(f"--queue-limit is {question.queue_limit}; write a number of requests from 0.")
     workers = [_worker(shared, plan, role) for role, plan, count in pools for _ in range(count)]
     return ServeOrder(
-        model, saved, question.name or _called(named), folder, tuple(workers), tuple(environments(workers)), question.router,
-        question.queue_limit, question.host, question.port, question.api_key or os.environ.get("DSCALE_API_KEY", ""),
-        parse(question.grace, "s", "--grace"), parse(question.log, "s", "--log"), written(question.on) or saved.slice,
-    )  # fmt: skip
+        model,
+        saved,
+        question.name or _called(named),
+        folder,
+        tuple(workers),
+        tuple(environments(workers)),
+        question.router,
+        question.queue_limit,
+        question.host,
+        question.port,
+        question.api_key or os.environ.get("DSCALE_API_KEY", ""),
+        parse(question.grace, "s", "--grace"),
+        parse(question.log, "s", "--log"),
+        written(question.on) or saved.slice,
+    )
 
 
 def _saved(question: RunServeQuestion) -> tuple[SavedPlan, Any]:
@@ -120,7 +146,8 @@ def _saved(question: RunServeQuestion) -> tuple[SavedPlan, Any]:
             return saved, question.model or saved.model
     if question.model:
         raise InputError(
-            f"{shorten(word)} is no plan; write a plan file of `dscale serve --save`, or how to split the model, such as tp1."
+            f"{shorten(word)} is no plan; write a plan file of `dscale serve --save`, or how to split the model, "
+            "such as tp1."
         )
     return SavedPlan(ServingPlan()), question.plan
 
@@ -139,7 +166,8 @@ def _formats(question: RunServeQuestion, saved: SavedPlan) -> ServingPlan:
 
 
 def _check_split(plan: ServingPlan, model: Transformer) -> None:
-    """That the engine has a mesh for a plan: experts are dealt over the data x tensor chips, whole data ranks at a time."""
+    """That the engine has a mesh for a plan: experts are dealt over the data x tensor chips, whole data ranks at a
+    time."""
     for name, why in (
         ("pipe", "pipeline stages"),
         ("context", "context parallelism"),
@@ -161,7 +189,8 @@ def _check_split(plan: ServingPlan, model: Transformer) -> None:
         )
     if data * plan.tensor % ways or (ways % data and data % ways):
         raise InputError(
-            f"In the plan {plan} experts are dealt over its data x tensor = {data * plan.tensor} chips, which expert={ways} does not "
+            f"In the plan {plan} experts are dealt over its data x tensor = {data * plan.tensor} chips, which "
+            f"expert={ways} does not "
             f"split evenly; write tp{ways},ep{ways} or dp{ways},ep{ways}."
         )
 
@@ -228,8 +257,10 @@ def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> 
     _check_split(plan, model)
     if plan != saved.plan and (ours := _kept_heads(model, plan)) != (theirs := _kept_heads(model, saved.plan)):
         raise InputError(
-            f"The plan {plan} prefills into {max(ours)} KV heads of a layer, copies counted, and {saved.plan} decodes from "
-            f"{max(theirs)}; pages can be handed over where both keep as many: take --prefill-plan tp{saved.plan.tensor}."
+            f"The plan {plan} prefills into {max(ours)} KV heads of a layer, copies counted, and {saved.plan} "
+            "decodes from "
+            f"{max(theirs)}; pages can be handed over where both keep as many: take --prefill-plan "
+            f"tp{saved.plan.tensor}."
         )
     return [("prefill", plan, prefill), ("decode", saved.plan, replicas)]
 
@@ -267,7 +298,8 @@ def _pages(question: RunServeQuestion, length: int) -> int:
         return max(PAGES, least) if question.cpu else 0
     if question.pages < least:
         raise InputError(
-            f"--pages is {question.pages}; a sequence of {length:,} tokens (--length) takes {least}, one of which is reserved."
+            f"--pages is {question.pages}; a sequence of {length:,} tokens (--length) takes {least}, one of which "
+            "is reserved."
         )
     return question.pages
 
@@ -285,11 +317,13 @@ def _draft(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> 
         words, own_words = (one.program().sections[0].dims["v"] for one in (load_model(draft), model))
         if words != own_words:
             raise InputError(
-                f"{shorten(draft)} has a vocabulary of {words:,} tokens and {model.name} one of {own_words:,}; a draft has the same."
+                f"{shorten(draft)} has a vocabulary of {words:,} tokens and {model.name} one of {own_words:,}; a "
+                "draft has the same."
             )
         if not (question.random or question.draft_weights or _own_weights(draft)):
             raise InputError(
-                f"Say where the weights of the draft {shorten(draft)} are: --draft-weights FOLDER of its .safetensors files."
+                f"Say where the weights of the draft {shorten(draft)} are: --draft-weights FOLDER of its "
+                ".safetensors files."
             )
     elif question.draft_weights:
         raise InputError("--draft-weights is for a model that drafts; name it with --draft.")

@@ -1,4 +1,5 @@
-"""What the planner expects of a server: room for KV pages, TTFT, TPOT and tokens per second in a steady state of its batch."""
+"""What the planner expects of a server: room for KV pages, TTFT, TPOT and tokens per second in a steady state of its
+batch."""
 
 from dataclasses import dataclass, replace
 
@@ -20,8 +21,8 @@ PROMPT, OUTPUT = 1024, 256
 
 @dataclass(frozen=True)
 class PlannedServing:
-    """The planner's numbers of one replica, on a slice; `page_bytes` are those of one chip, `tokens` what its KV cache has room for,
-    times are of `batch` requests under way, of `prompt` and `output` tokens."""
+    """The planner's numbers of one replica, on a slice; `page_bytes` are those of one chip, `tokens` what its KV cache
+    has room for, times are of `batch` requests under way, of `prompt` and `output` tokens."""
 
     slice: str
     page_bytes: float
@@ -49,13 +50,15 @@ def uneven_heads(order: ServeOrder) -> list[str]:
         return []
     many = " and ".join(map(str, heads))
     return [
-        f"{order.model.name} has {many} heads, which tensor={tensor} does not divide: every chip keeps all KV heads and computes all of "
+        f"{order.model.name} has {many} heads, which tensor={tensor} does not divide: every chip keeps all KV "
+        "heads and computes all of "
         "their attention."
     ]
 
 
 def planned_serving(order: ServeOrder, device_kind: str) -> PlannedServing | None:
-    """On the slice that was named or that the plan was made for, or on as many of the devices there are, where that chip is known."""
+    """On the slice that was named or that the plan was made for, or on as many of the devices there are, where that
+    chip is known."""
     chip = chip_named(device_kind)
     on = order.slice or (f"{chip}:{order.plan.chips}" if chip else "")
     if not on:
@@ -74,6 +77,13 @@ def planned_serving(order: ServeOrder, device_kind: str) -> PlannedServing | Non
         return None
     state = found[0].state if found else None
     return PlannedServing(
-        on, float(room.per_token * first.page * deployment.axes.get("data", 1)), float(room.tokens // first.page * first.page), batch, ask.prompt, ask.output,
-        state and float(state.ttft), state and float(state.tpot), state and float(state.tokens),
-    )  # fmt: skip
+        on,
+        float(room.per_token * first.page * deployment.axes.get("data", 1)),
+        float(room.tokens // first.page * first.page),
+        batch,
+        ask.prompt,
+        ask.output,
+        state and float(state.ttft),
+        state and float(state.tpot),
+        state and float(state.tokens),
+    )

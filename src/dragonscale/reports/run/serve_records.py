@@ -18,8 +18,9 @@ class ServedTimes(msgspec.Struct):
 
 
 class ServeRun(Record):
-    """What a server did. `kv_tokens` is the room of one replica's KV cache, `page_bytes` are of one chip; `tokens_per_s` are output
-    tokens from the first request to the last token. `planned` is the planner's steady state, none where the chip is not known."""
+    """What a server did. `kv_tokens` is the room of one replica's KV cache, `page_bytes` are of one chip;
+    `tokens_per_s` are output tokens from the first request to the last token. `planned` is the planner's steady state,
+    none where the chip is not known."""
 
     model: str
     plan: str

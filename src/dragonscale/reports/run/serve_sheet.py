@@ -60,7 +60,8 @@ def run_sheet(result: Any) -> Sheet:
     said = []
     if planned is not None:
         said.append(
-            f"Planned is a steady state: {planned.batch} requests of {planned.prompt:,} + {planned.output:,} tokens under way "
+            f"Planned is a steady state: {planned.batch} requests of {planned.prompt:,} + {planned.output:,} "
+            "tokens under way "
             f"in one replica on {planned.slice}."
         )
     if result.restarts:

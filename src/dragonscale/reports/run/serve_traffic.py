@@ -1,8 +1,9 @@
 """What a server did, as a trace: a line of JSON for each request, in the order in which they came.
 
-The lines are those of a Mooncake trace (`timestamp` in ms, `input_length`, `output_length`, `hash_ids` of the prompt's blocks) with what
-was measured beside it, so that `dscale simulate --trace` replays them and `dscale validate serving` scores the replay. A line is written
-when its request ends, and held back by nobody's; the file is put in order when it is closed.
+The lines are those of a Mooncake trace (`timestamp` in ms, `input_length`, `output_length`, `hash_ids` of the prompt's
+blocks) with what was measured beside it, so that `dscale simulate --trace` replays them and `dscale validate serving`
+scores the replay. A line is written when its request ends, and held back by nobody's; the file is put in order when it
+is closed.
 """
 
 import contextlib
@@ -61,10 +62,16 @@ class TrafficRecord:
         if count:
             size = self.facts.get("block_tokens")
             line = {
-                "timestamp": round(1e3 * stamp, 3), "input_length": len(prompt), "output_length": count,
-                "hash_ids": block_names(prompt, size) if size else [], "ttft_s": round(first, 6), "tpot_s": round(between, 7),
-                "cached_tokens": flight.cached, "finish": finish, **self.facts,
-            }  # fmt: skip
+                "timestamp": round(1e3 * stamp, 3),
+                "input_length": len(prompt),
+                "output_length": count,
+                "hash_ids": block_names(prompt, size) if size else [],
+                "ttft_s": round(first, 6),
+                "tpot_s": round(between, 7),
+                "cached_tokens": flight.cached,
+                "finish": finish,
+                **self.facts,
+            }
             self._write(msgspec.json.encode(line) + b"\n")
             self.mixed, self.written = self.mixed or stamp < self.written, stamp
 

@@ -51,7 +51,8 @@ def _remarks(result: Any) -> list[str]:
         said.append(f"A step took {result.step_s / planned.step_s:.2f} times what was planned.")
     if result.capacity:
         said.append(
-            f"Each expert had room for {result.capacity:g} of its even share of tokens; the tokens beyond it were dropped (--capacity)."
+            f"Each expert had room for {result.capacity:g} of its even share of tokens; the tokens beyond it were "
+            "dropped (--capacity)."
         )
     if result.stopped != "finished":
         said.append(f"Stopped by {result.stopped} after step {result.last_step}; run it again to go on.")

@@ -27,7 +27,8 @@ from dragonscale.units import render
 
 LATENCY = "latency: small kernels, launches and collectives' latency"
 NOTICEABLE = 1.25
-"""A batch that is so much larger is another choice; those between are only looked at to find where a target is just met."""
+"""A batch that is so much larger is another choice; those between are only looked at to find where a target is just
+met."""
 
 
 def advice(
@@ -46,7 +47,11 @@ def advice(
     if asked.ask.output == 1:
         longest = report.prefill_terms[0]
         whole = sum(row.expected_s for row in report.prefill_terms)
-        return f"Requests for one output token are all prefill, of which {longest.name} takes {longest.expected_s / whole:.0%}: faster chips, narrower matmuls or cached prefixes (--cached) shorten it."
+        return (
+            f"Requests for one output token are all prefill, of which {longest.name} takes "
+            f"{longest.expected_s / whole:.0%}: faster chips, narrower matmuls or cached prefixes (--cached) shorten "
+            "it."
+        )
     over = (
         f" ({render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')} at datasheet rates)"
     )
@@ -145,8 +150,8 @@ DIVISION = "Bound by how the model divides: take a number of chips that divides 
 
 
 def unfit(asked: ServeAsked, brief: bool = False) -> tuple[list[str], str]:
-    """Why nothing fits at all, with the bytes that are missing and the smallest slice that holds the model; and what to change. In
-    brief the bytes that a given plan misses alone, without looking for what holds it."""
+    """Why nothing fits at all, with the bytes that are missing and the smallest slice that holds the model; and what to
+    change. In brief the bytes that a given plan misses alone, without looking for what holds it."""
     chip, piece = asked.targets[0]
     if brief and asked.saved is not None:
         return [_shortage(asked, chip, piece, asked.formats(chip)[-1])], MEMORY
@@ -203,8 +208,10 @@ def _shortage(asked: ServeAsked, chip: Chip, piece: Slice | None, formats: Forma
     if need <= usable:
         return f"No batch of {asked.batch or 1} can be split as {plan} on {where}."
     return (
-        f"{asked.model.name} does not fit on {where}: {plan} needs {need / 1e9:.1f} GB per chip for the weights and {sequences} of "
-        f"{length:,} tokens, {(need - usable) / 1e9:.1f} GB more than the {usable / 1e9:.1f} GB that {engine.name} uses "
+        f"{asked.model.name} does not fit on {where}: {plan} needs {need / 1e9:.1f} GB per chip for the weights "
+        f"and {sequences} of "
+        f"{length:,} tokens, {(need - usable) / 1e9:.1f} GB more than the {usable / 1e9:.1f} GB that "
+        f"{engine.name} uses "
         f"of {room.hbm / 1e9:.0f} GB."
     )
 
@@ -246,7 +253,10 @@ def _narrower_fit(asked: ServeAsked) -> str:
         return ""
     one = max(found, key=lambda config: (bits(config.plan.weights), config.tokens_per_chip))
     narrow = one.plan.weights
-    return f"Quantised to {narrow} it fits: {one.plan} on {one.piece} (--quantize {narrow}; {quality_of(asked.model, narrow)})."
+    return (
+        f"Quantised to {narrow} it fits: {one.plan} on {one.piece} (--quantize {narrow}; "
+        f"{quality_of(asked.model, narrow)})."
+    )
 
 
 def _by_batch_fit(asked: ServeAsked) -> str:

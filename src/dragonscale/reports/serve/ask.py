@@ -18,7 +18,8 @@ from dragonscale.serving.ledger import iteration_ledger
 
 
 def ask(question: ServeQuestion, listener: Listener, brief: bool = False) -> ServeReport:
-    """Read a question, tell how it was read, and answer it; briefly, without what is solved or searched beside the answer."""
+    """Read a question, tell how it was read, and answer it; briefly, without what is solved or searched beside the
+    answer."""
     asked = read_question(question)
     for text in asked.notes:
         listener.note(text)
@@ -65,7 +66,8 @@ def _as_asked(asked: ServeAsked) -> list[str]:
 
 
 def iteration_ledgers(asked: ServeAsked, report: ServeReport) -> dict[str, Ledger]:
-    """The ledgers of a prefill and of a decode step of the first configuration of a report, which keeps them beside its fields."""
+    """The ledgers of a prefill and of a decode step of the first configuration of a report, which keeps them beside its
+    fields."""
     kept = vars(report)
     if "ledgers" not in kept:
         kept["ledgers"] = _iteration_ledgers(asked, report.configs[0])

@@ -1,7 +1,9 @@
-"""The ledgers behind a configuration's bars: every kernel, move and wait of a decode step and of a prompt, and every tensor held.
+"""The ledgers behind a configuration's bars: every kernel, move and wait of a decode step and of a prompt, and every
+tensor held.
 
-Lines carry the names of the terms that `dscale serve` shows (`term_rows` of `config.py`), so that the lines of a term add up to
-it. A prompt is the whole of one that runs alone, all its chunks together; `phase` then says which chunk a line is of.
+Lines carry the names of the terms that `dscale serve` shows (`term_rows` of `config.py`), so that the lines of a term
+add up to it. A prompt is the whole of one that runs alone, all its chunks together; `phase` then says which chunk a
+line is of.
 """
 
 from collections.abc import Iterator
@@ -37,7 +39,8 @@ def keep_costs(report: ServeReport, costed: CostedConfig) -> None:
 
 
 def bills_of(report: ServeReport) -> dict[str, Ledger]:
-    """The bills of a report's first configuration, `decode` (where more than one token is asked for) and `prefill`; made once."""
+    """The bills of a report's first configuration, `decode` (where more than one token is asked for) and `prefill`;
+    made once."""
     known = vars(report)
     if "bills" not in known:
         asked, one = report.asked, report.configs[0]

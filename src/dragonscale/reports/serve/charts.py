@@ -1,4 +1,5 @@
-"""Charts of `dscale serve`: what a user gets against what a chip yields, where a step and a prompt go, memory and mesh."""
+"""Charts of `dscale serve`: what a user gets against what a chip yields, where a step and a prompt go, memory and mesh.
+Charts of `dscale serve`: what a user gets against what a chip yields, where a step and a prompt go, memory and mesh."""
 
 from dragonscale.charts import (
     AxisMove,
@@ -22,18 +23,24 @@ from dragonscale.reports.serve.records import ConfigReport, ServeReport, StepTer
 KINDS = ("frontier", "decode", "prefill", "memory", "mesh")
 """What can be drawn; all but the frontier are of the best configuration."""
 _WIRES = {
-    "tensor": "tensor collectives", "width": "width collectives", "context": "context collectives", "data": "expert exchange",
+    "tensor": "tensor collectives",
+    "width": "width collectives",
+    "context": "context collectives",
+    "data": "expert exchange",
     "pipe": "pipeline hops",
-}  # fmt: skip
+}
 _SHORT = {"pipe": "pp", "data": "dp", "expert": "ep", "context": "cp", "width": "width", "tensor": "tp"}
 
 
 def draw(kind: str, asked: object, report: ServeReport) -> Chart:  # noqa: ARG001  the record says it all
     """The chart that was asked for."""
     makers = {
-        "frontier": frontier_chart, "decode": decode_chart, "prefill": prefill_chart, "memory": memory_chart,
+        "frontier": frontier_chart,
+        "decode": decode_chart,
+        "prefill": prefill_chart,
+        "memory": memory_chart,
         "mesh": mesh_picture,
-    }  # fmt: skip
+    }
     wanted = chosen_kind(kind, KINDS)
     if not report.configs:
         raise nothing_to_draw("no configuration fits")
@@ -112,9 +119,13 @@ def memory_chart(report: ServeReport) -> Chart:
             continue
         use = one.memory
         rows = {
-            "weights": use.weights_bytes, "KV cache": use.cache_bytes, "workspace": use.working_bytes,
-            "reserve": use.reserve_bytes, "free for KV cache": use.free_bytes, "unused": use.left_alone_bytes,
-        }  # fmt: skip
+            "weights": use.weights_bytes,
+            "KV cache": use.cache_bytes,
+            "workspace": use.working_bytes,
+            "reserve": use.reserve_bytes,
+            "free for KV cache": use.free_bytes,
+            "unused": use.left_alone_bytes,
+        }
         told = f"{amount(one.hbm_bytes, 'bytes')} of {amount(one.hbm_limit_bytes, 'bytes')}"
         stacks.append(PartStack(_named(one), memory_parts(rows.items()), told))
     if not stacks:

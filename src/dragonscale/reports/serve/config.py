@@ -52,8 +52,8 @@ def asked_slice(asked: ServeAsked, config: Config) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class CostedConfig:
-    """One replica of a configuration with its iterations costed: a decode step, and the chunks of a prompt that runs alone with how
-    many there are of each."""
+    """One replica of a configuration with its iterations costed: a decode step, and the chunks of a prompt that runs
+    alone with how many there are of each."""
 
     deployment: Deployment
     step: IterationCost
@@ -81,22 +81,42 @@ def config_report(
     price = config.piece.chip.price
     tpot = float(state.tpot) if ask.output > 1 else 0.0
     report = ConfigReport(
-        slice=where, batch=config.batch, prefill_s=config.prefill_s, decode_step_s=config.decode_s,
-        ttft_s=float(state.ttft), tpot_s=tpot, output_tokens_per_s_per_chip=config.tokens_per_chip,
-        hbm_bytes=config.hbm_bytes, kv_bytes_per_token=config.kv_bytes_per_token, bound_by=config.bound_by,
-        cost_usd_per_mtok=config.usd_per_mtok, meets_slo=config.meets, plan=str(plan),
+        slice=where,
+        batch=config.batch,
+        prefill_s=config.prefill_s,
+        decode_step_s=config.decode_s,
+        ttft_s=float(state.ttft),
+        tpot_s=tpot,
+        output_tokens_per_s_per_chip=config.tokens_per_chip,
+        hbm_bytes=config.hbm_bytes,
+        kv_bytes_per_token=config.kv_bytes_per_token,
+        bound_by=config.bound_by,
+        cost_usd_per_mtok=config.usd_per_mtok,
+        meets_slo=config.meets,
+        plan=str(plan),
         **{name: getattr(plan, name) for name in (*DEGREES, "spread")},
-        dtypes=dtypes_of(config), copy_slice=str(config.piece), copies=copies, chips=config.chips,
-        max_batch=config.most, lower_s=config.lower_s, latency_s=float(state.latency),
-        requests_per_s=float(state.requests), tokens_per_s_per_user=1 / tpot if tpot else 0.0,
+        dtypes=dtypes_of(config),
+        copy_slice=str(config.piece),
+        copies=copies,
+        chips=config.chips,
+        max_batch=config.most,
+        lower_s=config.lower_s,
+        latency_s=float(state.latency),
+        requests_per_s=float(state.requests),
+        tokens_per_s_per_user=1 / tpot if tpot else 0.0,
         hbm_limit_bytes=config.piece.chip.visible,
         cost_usd_per_mtok_input=None if split is None else float(split[0]),
-        cost_usd_per_mtok_output=None if split is None else float(split[1]), drafts=config.drafts, replicas=replicas,
-        fleet_chips=chips, fleet_usd_per_h=None if chips is None or price is None else chips * float(price),
-        prefill_chunks=config.chunks, chunk_tokens=config.chunk_tokens,
-        violations=violations(asked, config), quantized=is_quantized(plan.weights, asked.model),
+        cost_usd_per_mtok_output=None if split is None else float(split[1]),
+        drafts=config.drafts,
+        replicas=replicas,
+        fleet_chips=chips,
+        fleet_usd_per_h=None if chips is None or price is None else chips * float(price),
+        prefill_chunks=config.chunks,
+        chunk_tokens=config.chunk_tokens,
+        violations=violations(asked, config),
+        quantized=is_quantized(plan.weights, asked.model),
         engine=asked.engine_words(config.engine),
-    )  # fmt: skip
+    )
     add_bands(report, kind_of(asked, config))
     if full:
         found = costed_config(asked, deployed(asked, config), config.batch)
@@ -139,7 +159,8 @@ def _add_details(report: ConfigReport, asked: ServeAsked, config: Config, costed
 
 
 def prompt_chunks(asked: ServeAsked, deployment: Deployment) -> list[tuple[float, float, float]]:
-    """The iterations of a prompt that runs by itself: how many alike, their tokens, and the tokens that are cached before."""
+    """The iterations of a prompt that runs by itself: how many alike, their tokens, and the tokens that are cached
+    before."""
     cut = chunks_of(deployment, asked.ask.new, asked.ask.past, numpy.zeros(1))
     count, size, last = (first(value) for value in (cut.count, cut.size, cut.last))
     chunks = [(1.0, last, asked.ask.past + (count - 1) * size)]

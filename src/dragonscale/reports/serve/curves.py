@@ -1,7 +1,8 @@
 """What a configuration would be with other batches, and what every other configuration of the same question would be.
 
-`batch_curves` follows one plan over its batch: the expected step, the time per token, and the seconds of each resource at datasheet rates,
-whose crossings are the ones that `limits.py` solves. `plan_curves` are all plans that were judged, each over its batches.
+`batch_curves` follows one plan over its batch: the expected step, the time per token, and the seconds of each resource
+at datasheet rates, whose crossings are the ones that `limits.py` solves. `plan_curves` are all plans that were judged,
+each over its batches.
 """
 
 import math
@@ -29,7 +30,8 @@ PLANS = 8
 
 @dataclass(frozen=True)
 class BatchCurves:
-    """One plan over its batch: a decode step as expected, seconds at datasheet rates by resource, and the configurations that fit."""
+    """One plan over its batch: a decode step as expected, seconds at datasheet rates by resource, and the
+    configurations that fit."""
 
     batches: tuple[float, ...]
     expected: tuple[float, ...]
@@ -71,7 +73,8 @@ def meeting_batch(configs: tuple[Config, ...]) -> int | None:
 
 @dataclass(frozen=True)
 class PlanCurves:
-    """Every judged configuration by plan, each plan's by batch; those that nothing beats; and how many plans are left out."""
+    """Every judged configuration by plan, each plan's by batch; those that nothing beats; and how many plans are left
+    out."""
 
     plans: tuple[tuple[Config, ...], ...]
     frontier: tuple[Config, ...]
@@ -79,7 +82,8 @@ class PlanCurves:
 
 
 def plan_curves(asked: ServeAsked, one: ConfigReport) -> PlanCurves:
-    """The plans of a question with every batch, whatever plan and batch it names: those on the frontier and the given one first."""
+    """The plans of a question with every batch, whatever plan and batch it names: those on the frontier and the given
+    one first."""
     free = replace(asked, saved=None, batch=None, question=replace(asked.question, plan="", batch="", better=False))
     given = search(replace(asked, batch=None)) if asked.saved is not None else []
     every = search(free)

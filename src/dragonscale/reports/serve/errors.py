@@ -1,5 +1,5 @@
-"""How far expectations have been from measurements, for servers of one kind: the bands around an answer, and in a sentence what
-they rest on (`dragonscale.serving.bands`)."""
+"""How far expectations have been from measurements, for servers of one kind: the bands around an answer, and in a
+sentence what they rest on (`dragonscale.serving.bands`)."""
 
 import functools
 

@@ -1,4 +1,5 @@
-"""In which formats a question wants a model served: the checkpoint's own, those that flags say, or those that it may be quantised to."""
+"""In which formats a question wants a model served: the checkpoint's own, those that flags say, or those that it may be
+quantised to."""
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.hardware import Chip
@@ -21,7 +22,8 @@ def is_pinned(words: ServeQuestion) -> bool:
 
 
 def check_formats(words: ServeQuestion, model: Transformer) -> None:
-    """Refuse dtypes that there are not, pairs that have no kernels anywhere, and formats wider than the checkpoint's."""
+    """Refuse dtypes that there are not, pairs that have no kernels anywhere, and formats wider than the checkpoint's.
+    Refuse dtypes that there are not, pairs that have no kernels anywhere, and formats wider than the checkpoint's."""
     known = [*DTYPE_BYTES, "fp8_block"]
     for name in (*WORDS.values(), "dtype"):
         value, allowed = getattr(words, name), [*FORMATS] if name == "attention" else known
@@ -33,7 +35,8 @@ def check_formats(words: ServeQuestion, model: Transformer) -> None:
     stored = stored_in(model)
     if words.quantize not in ("", "any") and bits(words.quantize) > bits(stored):
         raise InputError(
-            f"{model.name} is stored in {stored} already, which is narrower than {words.quantize}; leave --quantize out."
+            f"{model.name} is stored in {stored} already, which is narrower than {words.quantize}; leave "
+            "--quantize out."
         )
     if words.compute:
         product_format(words.weights or words.dtype or words.compute, words.compute)
@@ -45,7 +48,8 @@ def known_engine(engine: str, chip: Chip) -> str:
 
 
 def said_formats(words: ServeQuestion, engine: str, chip: Chip, model: Transformer) -> Formats:
-    """The formats that the flags say; what they leave open follows from what they do not, or is the checkpoint's own."""
+    """The formats that the flags say; what they leave open follows from what they do not, or is the checkpoint's own.
+    The formats that the flags say; what they leave open follows from what they do not, or is the checkpoint's own."""
     engine = known_engine(engine, chip)
     wide = wide_format(engine, chip, model)
     own = own_formats(engine, chip, model) or Formats(wide, wide, wide)
@@ -61,7 +65,8 @@ def said_formats(words: ServeQuestion, engine: str, chip: Chip, model: Transform
 
 
 def formats_for(words: ServeQuestion, engine: str, chip: Chip, model: Transformer) -> list[Formats]:
-    """The formats to look at on a chip, the checkpoint's own first; none where the engine has none of those that are asked for."""
+    """The formats to look at on a chip, the checkpoint's own first; none where the engine has none of those that are
+    asked for."""
     if words.quantize:
         engine = known_engine(engine, chip)
         narrow = narrower_formats(engine, chip, model, words.quantize)
@@ -92,7 +97,8 @@ def planned_formats(
         narrow = narrower_formats(known_engine(engine, chip), chip, model, words.quantize)
         if words.quantize == "any" or named - {"kv"} or not narrow:
             raise InputError(
-                f"--quantize {words.quantize} chooses formats and --plan is judged as it is; write weights=, compute= and kv= into the plan."
+                f"--quantize {words.quantize} chooses formats and --plan is judged as it is; write weights=, "
+                "compute= and kv= into the plan."
             )
         return {name: getattr(narrow[0], name) for name in WORDS} | found
     if not {*found, *named} & {"weights", "compute", "attention"}:

@@ -1,4 +1,5 @@
-"""The best configuration as a plan file that `dscale simulate` takes as it is: the replica, how many, and what they are for."""
+"""The best configuration as a plan file that `dscale simulate` takes as it is: the replica, how many, and what they are
+for."""
 
 from dragonscale.hardware import parse_target
 from dragonscale.questions.flag import written

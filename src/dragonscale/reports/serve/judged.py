@@ -1,7 +1,8 @@
 """A given serving plan against the best configuration of the same chips, engine and formats.
 
-Better means more output tokens a second of each chip while requests wait no longer: under the targets where there are some, under the
-plan's own TTFT or TPOT where one is not said. With targets that the plan misses, meeting them is better.
+Better means more output tokens a second of each chip while requests wait no longer: under the targets where there are
+some, under the plan's own TTFT or TPOT where one is not said. With targets that the plan misses, meeting them is
+better.
 """
 
 import math
@@ -31,8 +32,12 @@ def against_best(asked: ServeAsked, report: ServeReport, progress: Progress | No
     assert plan is not None
     words = {"weights": plan.weights, "compute": plan.compute, "kv_dtype": plan.kv, "attention": plan.attention}
     free = replace(
-        asked, ask=replace(ask, **targets), saved=None, batch=None, question=replace(asked.question, plan="", batch="", **words)
-    )  # fmt: skip
+        asked,
+        ask=replace(ask, **targets),
+        saved=None,
+        batch=None,
+        question=replace(asked.question, plan="", batch="", **words),
+    )
     configs = search(free, progress)
     chosen = ranked_apart(free, configs)[0] if configs else []
     if not chosen:

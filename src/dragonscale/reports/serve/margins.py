@@ -1,5 +1,6 @@
-"""How surely a configuration meets its targets: an expected TTFT or TPOT is the middle of a band, and the search takes batches up to
-the very target, so that the band's slow end is often beyond it. And what was aimed at where no target was given."""
+"""How surely a configuration meets its targets: an expected TTFT or TPOT is the middle of a band, and the search takes
+batches up to the very target, so that the band's slow end is often beyond it. And what was aimed at where no target was
+given."""
 
 from dragonscale.reports.serve.records import ConfigReport, ServeRequest
 from dragonscale.units import render
@@ -20,7 +21,8 @@ def beyond(expected: float, high: float | None, target: float | None) -> bool:
 
 
 def near_misses(work: ServeRequest, one: ConfigReport) -> list[tuple[str, float, float, float]]:
-    """The targets that are met in the middle of a band alone: name, what is expected, the band's slow end and the target."""
+    """The targets that are met in the middle of a band alone: name, what is expected, the band's slow end and the
+    target."""
     rows = [("TTFT", one.ttft_s, one.ttft_high_s, work.ttft_s)]
     rows += [("TPOT", one.tpot_s, one.tpot_high_s, work.tpot_s)] if work.output > 1 else []
     return [
@@ -43,6 +45,7 @@ def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
     lower = " ".join(f"--{name.lower()} {render(target * value / high, 's')}" for name, value, high, target in near)
     held = "" if one.estimated else "; the band holds 4 of 5 published runs of this kind"
     return [
-        f"The target is met at the middle of the band and missed at its slow end ({ends}{held}); TTFT and TPOT are means of requests, "
+        f"The target is met at the middle of the band and missed at its slow end ({ends}{held}); TTFT and TPOT "
+        "are means of requests, "
         f"not percentiles. {lower} would leave room."
     ]

@@ -37,9 +37,9 @@ MOST_DRAFTS = 32
 
 @dataclass(frozen=True)
 class ServeAsked:
-    """The flags understood. `targets` are chips, each with a slice where one was named; `everywhere` says that all chips of
-    the catalogue are meant; `apart` that prompts are prefilled by replicas of their own; `against_best` that something better
-    than the given plan is looked for."""
+    """The flags understood. `targets` are chips, each with a slice where one was named; `everywhere` says that all
+    chips of the catalogue are meant; `apart` that prompts are prefilled by replicas of their own; `against_best` that
+    something better than the given plan is looked for."""
 
     question: ServeQuestion
     model: Transformer
@@ -61,8 +61,8 @@ class ServeAsked:
         return self.engine.partition(",")[0].strip() == AUTO
 
     def engine_on(self, chip: Chip, name: str = "", chips: int | None = None) -> Engine:
-        """The engine as it is launched on a chip: the one of that name of those that `auto` takes, or what it takes for a replica on
-        so many chips (for the plan that was given, for the slice that was asked for)."""
+        """The engine as it is launched on a chip: the one of that name of those that `auto` takes, or what it takes for
+        a replica on so many chips (for the plan that was given, for the slice that was asked for)."""
         plan = None if self.saved is None else self.saved.plan
         size = chips or (self._chips(chip) if plan is None else plan.chips)
         engine = engine_on(self.engine_words(name), chip, self.model, self.limits, size, plan)
@@ -164,10 +164,27 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         rented=tuple((chip.name, piece.chips) for chip, piece in targets if piece is not None),
     )
     return ServeAsked(
-        question, model, targets, ask, engine, limits, saved, _batch(question, saved), _draft(question, model), everywhere,
+        question,
+        model,
+        targets,
+        ask,
+        engine,
+        limits,
+        saved,
+        _batch(question, saved),
+        _draft(question, model),
+        everywhere,
         against_best=question.better or foreign is not None,
-        notes=(*(told(foreign) if foreign else ()), *model.notes, *read, *_notes(question, saved, model), *shorter, *strange, *profile_notes(chip for chip, _ in targets)),
-    )  # fmt: skip
+        notes=(
+            *(told(foreign) if foreign else ()),
+            *model.notes,
+            *read,
+            *_notes(question, saved, model),
+            *shorter,
+            *strange,
+            *profile_notes(chip for chip, _ in targets),
+        ),
+    )
 
 
 def _given(plan: str, foreign: Imported | None) -> SavedPlan | None:
@@ -226,7 +243,10 @@ def _within(question: ServeQuestion, model: Transformer) -> tuple[ServeQuestion,
         return question, ()
     output = min(int(question.output), model.context // 4)
     prompt = model.context - output
-    note = f"{model.name} has a context of {model.context:,} tokens: prompts of {prompt:,} and outputs of {output:,} are taken."
+    note = (
+        f"{model.name} has a context of {model.context:,} tokens: prompts of {prompt:,} and outputs of {output:,} are "
+        "taken."
+    )
     return replace(question, prompt=str(prompt), output=str(output)), (note,)
 
 

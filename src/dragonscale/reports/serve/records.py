@@ -33,7 +33,8 @@ class ServeRequest(msgspec.Struct):
 
 
 class StepTerm(msgspec.Struct):
-    """A line of an iteration's bill; `roofline_s` is its bound at datasheet rates. Expected seconds add up to the step."""
+    """A line of an iteration's bill; `roofline_s` is its bound at datasheet rates. Expected seconds add up to the step.
+    A line of an iteration's bill; `roofline_s` is its bound at datasheet rates. Expected seconds add up to the step."""
 
     name: str
     roofline_s: float
@@ -43,10 +44,11 @@ class StepTerm(msgspec.Struct):
 
 
 class MemoryUse(msgspec.Struct):
-    """What fills a chip. `left_alone_bytes` is what the engine does not touch; `sequence_bytes` is what a sequence of full length takes
-    of a chip (the mean over data ranks), `token_bytes` that for each of its tokens: windows that are full and fixed states are in
-    it. `pages` and `tokens` count those of the whole replica, for sequences of this length, with the ones in use; `wasted` is the part of
-    the pages in use that holds nothing (half a page of each sequence)."""
+    """What fills a chip. `left_alone_bytes` is what the engine does not touch; `sequence_bytes` is what a sequence of
+    full length takes of a chip (the mean over data ranks), `token_bytes` that for each of its tokens: windows that are
+    full and fixed states are in it. `pages` and `tokens` count those of the whole replica, for sequences of this
+    length, with the ones in use; `wasted` is the part of the pages in use that holds nothing (half a page of each
+    sequence)."""
 
     weights_bytes: float
     cache_bytes: float
@@ -64,11 +66,11 @@ class MemoryUse(msgspec.Struct):
 
 class ConfigReport(msgspec.Struct):
     """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how
-    many fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's prefill beside
-    the others, in `prefill_chunks` of up to `chunk_tokens`. `lower_s` and `roofline_s` bound a decode step: everything
-    overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included, and for a million
-    input and output tokens where each pays for its own time. `replicas` of them serve the rate that was asked for, in whole slices where
-    one was named. An answer of one token has a `tpot_s` of 0. `quantized` says
+    many fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's
+    prefill beside the others, in `prefill_chunks` of up to `chunk_tokens`. `lower_s` and `roofline_s` bound a decode
+    step: everything overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included,
+    and for a million input and output tokens where each pays for its own time. `replicas` of them serve the rate that
+    was asked for, in whole slices where one was named. An answer of one token has a `tpot_s` of 0. `quantized` says
     that the weights are narrower than the checkpoint's: such configurations come after those in its own formats."""
 
     slice: str
@@ -116,8 +118,8 @@ class ConfigReport(msgspec.Struct):
     ttft_high_s: float | None = None
     tokens_low: float | None = None
     tokens_high: float | None = None
-    """Between the low and high of each, TPOT, TTFT and output tokens per second per chip were in four of five published runs of
-    this kind."""
+    """Between the low and high of each, TPOT, TTFT and output tokens per second per chip were in four of five published
+    runs of this kind."""
     estimated: list[str] = []
     """Which of tpot, ttft and tokens are estimated, not fitted: nothing like them was measured on such chips."""
     quantized: bool = False
@@ -156,8 +158,8 @@ class DraftRow(msgspec.Struct):
 
 
 class Speculation(msgspec.Struct):
-    """Drafting in the best configuration. `hurts_from_batch` is the batch from which no draft pays, if there is one up to
-    `most_batch`, the largest that fits."""
+    """Drafting in the best configuration. `hurts_from_batch` is the batch from which no draft pays, if there is one up
+    to `most_batch`, the largest that fits."""
 
     acceptance: list[float]
     drafter: str
@@ -169,9 +171,10 @@ class Speculation(msgspec.Struct):
 
 
 class PoolReport(msgspec.Struct):
-    """Prefill and decode apart, at `requests_per_s`: there prefill replicas are busy `prefill_load` of the time, and the mean TTFT
-    has the wait behind other prompts in it; one request of twenty takes `ttft_p95_s` or more. `transfer_bytes_per_s` is what the caches of all requests need of the network,
-    `port_bytes_per_s` what the prefill pool's chips can send."""
+    """Prefill and decode apart, at `requests_per_s`: there prefill replicas are busy `prefill_load` of the time, and
+    the mean TTFT has the wait behind other prompts in it; one request of twenty takes `ttft_p95_s` or more.
+    `transfer_bytes_per_s` is what the caches of all requests need of the network, `port_bytes_per_s` what the prefill
+    pool's chips can send."""
 
     prefill: ConfigReport
     decode: ConfigReport
@@ -204,8 +207,8 @@ class Disaggregation(msgspec.Struct):
 
 
 class PrefixCache(msgspec.Struct):
-    """What a cached prefix saves in the best configuration, and where it could live: `prefixes_hbm` fit beside the batch in
-    HBM, `prefixes_host` in each 100 GB of a chip's share of host memory."""
+    """What a cached prefix saves in the best configuration, and where it could live: `prefixes_hbm` fit beside the
+    batch in HBM, `prefixes_host` in each 100 GB of a chip's share of host memory."""
 
     shared_tokens: int
     prefill_computed_s: float
@@ -233,9 +236,10 @@ class FrontierPoint(msgspec.Struct):
 
 
 class ExpectedError(msgspec.Struct):
-    """How far expectations of such servers (chip, engine, dense or MoE) have been from measurements, as medians of the relative
-    error: latencies of static batches and single steps, throughputs of servers, and mean TPOT and TTFT of servers under load; null
-    where nothing was measured. `source` says which runs the bands of the configurations rest on."""
+    """How far expectations of such servers (chip, engine, dense or MoE) have been from measurements, as medians of the
+    relative error: latencies of static batches and single steps, throughputs of servers, and mean TPOT and TTFT of
+    servers under load; null where nothing was measured. `source` says which runs the bands of the configurations rest
+    on."""
 
     latency: float | None
     throughput: float | None

@@ -133,7 +133,10 @@ def quality_of(model: Transformer, dtype: str) -> str:
 
 def _quality_note(asked: ServeAsked, plan: ServingPlan) -> str:
     alone = f" (weights only, multiplied in {plan.compute})" if plan.compute in WIDE else ""
-    return f"{plan.weights}{alone} is narrower than the checkpoint's {stored_in(asked.model)}: {quality_of(asked.model, plan.weights)}."
+    return (
+        f"{plan.weights}{alone} is narrower than the checkpoint's {stored_in(asked.model)}: "
+        f"{quality_of(asked.model, plan.weights)}."
+    )
 
 
 def _cache_note(asked: ServeAsked, engine: str, plan: ServingPlan) -> list[str]:

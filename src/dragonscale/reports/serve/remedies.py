@@ -1,4 +1,5 @@
-"""Why nothing meets the targets, and what would: another batch, more chips, narrower formats, drafts, other chips; each computed."""
+"""Why nothing meets the targets, and what would: another batch, more chips, narrower formats, drafts, other chips; each
+computed."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -72,7 +73,8 @@ def _cheapest(met: Sequence[Config]) -> Config | None:
 
 
 def _changes(asked: ServeAsked, config: Config) -> Iterator[str]:
-    """What else on the same chips would do: another batch, another plan, a larger slice, other formats, narrower ones."""
+    """What else on the same chips would do: another batch, another plan, a larger slice, other formats, narrower ones.
+    What else on the same chips would do: another batch, another plan, a larger slice, other formats, narrower ones."""
     chip, piece = asked.targets[0]
     given = asked.saved is not None
     if asked.batch is not None:
@@ -112,10 +114,14 @@ def _drafted(asked: ServeAsked, config: Config) -> str:
     if not met:
         least = min(found, key=lambda one: excess(ask, one))
         seconds = render(float(least.state.tpot), "s")
-        return f"{NOT_EVEN} (--accept {ACCEPTED}): TPOT {seconds} with {least.plan} on {least.piece}, batch {least.batch:,}."
+        return (
+            f"{NOT_EVEN} (--accept {ACCEPTED}): TPOT {seconds} with {least.plan} on {least.piece}, batch "
+            f"{least.batch:,}."
+        )
     one = max(met, key=lambda one: one.tokens_per_chip)
     return (
-        f"With speculative decoding (--accept {ACCEPTED}) it would: {render(float(one.state.tpot), 's')} with {one.plan} on "
+        f"With speculative decoding (--accept {ACCEPTED}) it would: {render(float(one.state.tpot), 's')} with "
+        f"{one.plan} on "
         f"{one.piece}, batch {one.batch:,}, drafts of {one.drafts} by {drafter(asked)}."
     )
 

@@ -33,8 +33,8 @@ from dragonscale.serving.timed_shapes import untimed_experts
 
 
 def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = False) -> ServeReport:
-    """The report that answers a question. In brief without what is solved and tried around the best configuration: limits,
-    speculation, prefixes, remedies, advice, and what would be better than a given plan."""
+    """The report that answers a question. In brief without what is solved and tried around the best configuration:
+    limits, speculation, prefixes, remedies, advice, and what would be better than a given plan."""
     start = time.perf_counter()
     if asked.saved is not None:
         _check(asked, asked.saved.plan)
@@ -119,7 +119,8 @@ def _device_notes(chosen: Sequence[Config]) -> list[str]:
     # other engines have flags of their own, or (the generic one) none
     firsts = {name: one for name, one in firsts.items() if one.engine.startswith("vllm")}
     return [
-        f"On {name} tensor counts chips, and engines count devices, {one.piece.chip.devices} a chip: for tensor={one.plan.tensor} give "
+        f"On {name} tensor counts chips, and engines count devices, {one.piece.chip.devices} a chip: for "
+        f"tensor={one.plan.tensor} give "
         f"vLLM --tensor-parallel-size {one.plan.tensor * one.piece.chip.devices}."
         for name, one in firsts.items()
     ]
@@ -137,9 +138,15 @@ def _by_chip(asked: ServeAsked, configs: Sequence[Config]) -> dict[str, list[Fro
 def _point(asked: ServeAsked, one: Config) -> FrontierPoint:
     tpot = float(one.state.tpot) if asked.ask.output > 1 else 0.0
     return FrontierPoint(
-        str(one.piece), str(one.plan), one.batch, tpot, float(one.state.ttft), 1 / tpot if tpot else 0.0, one.tokens_per_chip,
+        str(one.piece),
+        str(one.plan),
+        one.batch,
+        tpot,
+        float(one.state.ttft),
+        1 / tpot if tpot else 0.0,
+        one.tokens_per_chip,
         one.usd_per_mtok,
-    )  # fmt: skip
+    )
 
 
 def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> ServeRequest:
@@ -148,7 +155,14 @@ def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> ServeRequest:
     names = {own.name: asked.engine_on(own).name for own, _ in asked.targets}
     names |= {one.piece.chip.name: one.engine for one in reversed(chosen)}
     return ServeRequest(
-        ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked),
-        asked.engine_words(names[chip.name]), asked.why_engine(chip, names[chip.name]),
+        ask.prompt,
+        ask.output,
+        ask.cached,
+        ask.ttft,
+        ask.tpot,
+        ask.rate,
+        parameter_count(asked),
+        asked.engine_words(names[chip.name]),
+        asked.why_engine(chip, names[chip.name]),
         {name: asked.engine_words(engine) for name, engine in names.items()},
-    )  # fmt: skip
+    )

@@ -37,7 +37,8 @@ def search(asked: ServeAsked, progress: Progress | None = None) -> list[Config]:
 
 
 def _on(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice]) -> list[Config]:
-    """Each size of a replica by the engines that are taken for it; where replicas fit in no other way, by that of one server."""
+    """Each size of a replica by the engines that are taken for it; where replicas fit in no other way, by that of one
+    server."""
     names = asked.engine_names(chip, (piece.chips for piece in pieces))
     found = [
         one
@@ -55,7 +56,7 @@ def _by_engine(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice], name: str
     formats, engine = asked.formats(chip, name), asked.engine_on(chip, name)
     return explore(
         asked.model, pieces, lambda _: formats, engine, asked.ask, (asked.spread,), None, batches, asked.draft
-    )  # fmt: skip
+    )
 
 
 def _wider(asked: ServeAsked, chip: Chip) -> list[Config]:
@@ -91,7 +92,8 @@ def pieces_for(asked: ServeAsked, plan: ServingPlan) -> list[Slice]:
     if not found:
         where = f"slices of {chip.name} have" if piece is None else f"{piece} can be cut into parts of"
         raise InputError(
-            f"The plan {plan} is for {plan.chips} chips; {where} {', '.join(str(n) for n in sorted({p.chips for p in pieces})[-8:])}."
+            f"The plan {plan} is for {plan.chips} chips; {where} "
+            f"{', '.join(str(n) for n in sorted({p.chips for p in pieces})[-8:])}."
         )
     return found
 
@@ -105,11 +107,13 @@ def check_plan(asked: ServeAsked, plan: ServingPlan) -> None:
         raise InputError(f"The plan has expert={plan.expert}, and {asked.model.name} has no experts.")
     if plan.expert > plan.data * plan.tensor:
         raise InputError(
-            f"The plan deals experts out expert={plan.expert} ways, and data x tensor are {plan.data * plan.tensor} chips."
+            f"The plan deals experts out expert={plan.expert} ways, and data x tensor are "
+            f"{plan.data * plan.tensor} chips."
         )
     if plan.data > 1 and not experts:
         raise InputError(
-            f"The plan has data={plan.data}, and {asked.model.name} has no experts to share between replicas of its attention; "
+            f"The plan has data={plan.data}, and {asked.model.name} has no experts to share between replicas of "
+            "its attention; "
             "serve separate replicas instead."
         )
     heads = divisible(asked.model).heads
@@ -125,8 +129,8 @@ def check_plan(asked: ServeAsked, plan: ServingPlan) -> None:
 
 
 def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
-    """The best that meet the targets, cheapest first; where none does, those that miss them least. Of several chips the best
-    one each."""
+    """The best that meet the targets, cheapest first; where none does, those that miss them least. Of several chips the
+    best one each."""
     met = [one for one in configs if one.meets]
     if asked.several:
         chips = {chip.name for chip, _ in asked.targets}
@@ -136,8 +140,8 @@ def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
 
 
 def ranked_apart(asked: ServeAsked, configs: Sequence[Config]) -> tuple[list[Config], list[Config]]:
-    """The best in the checkpoint's own formats, and apart from them the best in narrower ones. Where nothing meets the targets in
-    its own and something narrower does, that alone is told; so it is where nothing else was looked at."""
+    """The best in the checkpoint's own formats, and apart from them the best in narrower ones. Where nothing meets the
+    targets in its own and something narrower does, that alone is told; so it is where nothing else was looked at."""
     own = [one for one in configs if not is_quantized(one.plan.weights, asked.model)]
     narrow = [one for one in configs if is_quantized(one.plan.weights, asked.model)]
     if not narrow or not own:

@@ -1,4 +1,5 @@
-"""`dscale serve` laid out: what to run, how fast and at what cost, what bounds it and what to change; then where time goes, others."""
+"""`dscale serve` laid out: what to run, how fast and at what cost, what bounds it and what to change; then where time
+goes, others."""
 
 import re
 from typing import Any
@@ -109,7 +110,11 @@ def summary(report: ServeReport, first: ConfigReport) -> Facts:
     return facts(
         ("serve as" if first.meets_slo else "nearest", f"{config_text(first)}, by {first.engine}", "key"),
         ("replica", f"{first.plan} on {first.copy_slice}{_copies(first)}"),
-        ("TTFT", _timed(first.ttft_s, first.ttft_low_s, first.ttft_high_s, work.ttft_s), missed if "TTFT" in over else met),
+        (
+            "TTFT",
+            _timed(first.ttft_s, first.ttft_low_s, first.ttft_high_s, work.ttft_s),
+            missed if "TTFT" in over else met,
+        ),
         ("TPOT", tpot_text(report, first), missed if "TPOT" in over else met) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
         ("error", error_text(report, first)),
@@ -121,7 +126,7 @@ def summary(report: ServeReport, first: ConfigReport) -> Facts:
         ("better", report.comparison, "key"),
         ("at best", bounds_text(first) if work.output > 1 else ""),
         ("prefill", prefill_text(report, first)),
-    )  # fmt: skip
+    )
 
 
 def bound_and_change(advice: str) -> tuple[str, str]:
@@ -201,8 +206,10 @@ def memory_text(first: ConfigReport, length: int) -> str:
         return used
     pages = f"{use.pages:,} pages of {use.page_tokens}" if use.page_tokens > 1 else f"{use.tokens:,.0f} tokens"
     return (
-        f"{used}; {use.free_bytes / 1e9:.1f}GB free for KV cache, {use.left_alone_bytes / 1e9:.1f}GB unused by the engine; "
-        f"largest batch {first.max_batch:,} ({pages}; {amount(use.sequence_bytes, 'bytes')} of KV cache for {length:,} tokens, "
+        f"{used}; {use.free_bytes / 1e9:.1f}GB free for KV cache, {use.left_alone_bytes / 1e9:.1f}GB unused by "
+        "the engine; "
+        f"largest batch {first.max_batch:,} ({pages}; {amount(use.sequence_bytes, 'bytes')} of KV cache for "
+        f"{length:,} tokens, "
         f"{amount(use.token_bytes, 'bytes')} a token)"
     )
 

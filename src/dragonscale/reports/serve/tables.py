@@ -67,16 +67,24 @@ def configs_table(report: Any, configs: Sequence[Any], title: str, foot: str = "
 
     rows = [row(number, one) for number, one in enumerate(configs, 1)]
     columns = [
-        "#", Column("slice"), Column("plan", wrap=True), Column("formats", keep=4), Column("batch", right=True, keep=6),
-        Column("TTFT", right=True), Column("TPOT", right=True), Column("tok/s/chip", right=True),
-        Column("chips", right=True, keep=5 if fleet else 2), Column("$/h" if fleet else "$/Mtok", right=True),
+        "#",
+        Column("slice"),
+        Column("plan", wrap=True),
+        Column("formats", keep=4),
+        Column("batch", right=True, keep=6),
+        Column("TTFT", right=True),
+        Column("TPOT", right=True),
+        Column("tok/s/chip", right=True),
+        Column("chips", right=True, keep=5 if fleet else 2),
+        Column("$/h" if fleet else "$/Mtok", right=True),
         Column("meets SLO"),
-    ]  # fmt: skip
+    ]
     return table(columns[: len(rows[0])], rows, title, foot)
 
 
 def configs_foot(report: Any) -> str:
-    """What the table leaves open: other engines than the best's, numbers that rest on no run, whose prices were taken."""
+    """What the table leaves open: other engines than the best's, numbers that rest on no run, whose prices were taken.
+    What the table leaves open: other engines than the best's, numbers that rest on no run, whose prices were taken."""
     configs, chips = report.configs, list(dict.fromkeys(chip_of(one) for one in report.configs))
     own = [one.engine for one in configs if one.quantized == configs[0].quantized]
     rows = {
@@ -115,9 +123,14 @@ def frontier_table(frontier: Sequence[Any]) -> Grid:
         for one in shown
     ]
     columns = [
-        Column("tok/s/user", right=True), Column("tok/s/chip", right=True), Column("", bar=True, keep=2),
-        Column("slice"), Column("plan", wrap=True), Column("formats", keep=4), Column("batch", right=True),
-    ]  # fmt: skip
+        Column("tok/s/user", right=True),
+        Column("tok/s/chip", right=True),
+        Column("", bar=True, keep=2),
+        Column("slice"),
+        Column("plan", wrap=True),
+        Column("formats", keep=4),
+        Column("batch", right=True),
+    ]
     return table(columns, rows, f"frontier: {len(frontier)} configurations that no other beats in both")
 
 

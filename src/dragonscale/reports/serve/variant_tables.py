@@ -34,10 +34,15 @@ def disaggregation_blocks(found: Any, rate: float | None = None) -> list[Block]:
     if not found.pools:
         return [Prose(f"{title}. {found.advice}")]
     columns = [
-        Column("prefill", wrap=True), Column("decode", wrap=True), Column("batch", right=True, keep=5),
-        Column("TTFT", right=True), Column("TPOT", right=True), Column("tok/s/chip", right=True),
-        Column("chips", right=True, keep=4), Column("$/h" if rate else "$/Mtok", right=True),
-    ]  # fmt: skip
+        Column("prefill", wrap=True),
+        Column("decode", wrap=True),
+        Column("batch", right=True, keep=5),
+        Column("TTFT", right=True),
+        Column("TPOT", right=True),
+        Column("tok/s/chip", right=True),
+        Column("chips", right=True, keep=4),
+        Column("$/h" if rate else "$/Mtok", right=True),
+    ]
     rows = [
         [
             f"{pair.prefills} x {pair.prefill.copy_slice} {degrees_text(pair.prefill)}",
@@ -71,7 +76,8 @@ def prefix_blocks(found: Any) -> list[Block]:
         f"HBM, {amount(found.prefill_from_host_s, 's')} loaded from the host"
     )
     room = (
-        f"{max(1, int(found.prefixes_hbm)):,} in HBM, {found.prefixes_host:,.0f} in each 100GB of host memory per chip; "
+        f"{max(1, int(found.prefixes_hbm)):,} in HBM, {found.prefixes_host:,.0f} in each 100GB of host memory per "
+        "chip; "
         "all requests share one, which every data rank holds once"
     )
     size = f"{found.shared_tokens:,} tokens of each prompt, {amount(found.prefix_bytes, 'bytes')} on each chip"

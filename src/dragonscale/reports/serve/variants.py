@@ -1,4 +1,5 @@
-"""Other ways to serve the same requests, beside the best configuration: drafting, disaggregated prefill and decode, prefix caching."""
+"""Other ways to serve the same requests, beside the best configuration: drafting, disaggregated prefill and decode,
+prefix caching."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,7 +50,8 @@ def disaggregation_report(asked: ServeAsked, best: Config | None) -> Disaggregat
 
 
 def _pools(configs: Sequence[Config], asked: ServeAsked) -> list[Pools]:
-    """The best pairs of pools under one engine that have their KV cache in the same format: a cache is sent as it was written."""
+    """The best pairs of pools under one engine that have their KV cache in the same format: a cache is sent as it was
+    written."""
     same: dict[tuple[str, str], list[Config]] = {}
     for one in configs:
         same.setdefault((one.plan.kv, server_of(one.engine)), []).append(one)
@@ -58,8 +60,8 @@ def _pools(configs: Sequence[Config], asked: ServeAsked) -> list[Pools]:
 
 
 def _gain(pair: Pools, best: Config, ask: Ask) -> float:
-    """Tokens for a dollar over those of a configuration that does both; for a chip where prices are not known. With a rate, those
-    of the fleets that it takes."""
+    """Tokens for a dollar over those of a configuration that does both; for a chip where prices are not known. With a
+    rate, those of the fleets that it takes."""
     if ask.rate is not None:
         chips, price = replicas_for(best, ask) * best.chips, best.piece.chip.price
         return chips / pair.chips if pair.usd_per_h is None or price is None else chips * price / pair.usd_per_h
@@ -71,12 +73,19 @@ def _gain(pair: Pools, best: Config, ask: Ask) -> float:
 def _pool_report(asked: ServeAsked, pair: Pools) -> PoolReport:
     same = ("prefills", "decodes", "chips", "transfer_s", "transfer_bytes", "port_bytes_per_s", "usd_per_h")
     return PoolReport(
-        prefill=config_report(asked, pair.prefill), decode=config_report(asked, pair.decode), ttft_s=pair.ttft,
-        tpot_s=pair.tpot, requests_per_s=pair.requests, output_tokens_per_s_per_chip=pair.tokens_per_chip,
-        transfer_bytes_per_s=pair.requests * pair.transfer_bytes, cost_usd_per_mtok=pair.usd_per_mtok,
-        meets_slo=pair.meets, ttft_p95_s=pair.ttft_p95, prefill_load=pair.prefill_load,
+        prefill=config_report(asked, pair.prefill),
+        decode=config_report(asked, pair.decode),
+        ttft_s=pair.ttft,
+        tpot_s=pair.tpot,
+        requests_per_s=pair.requests,
+        output_tokens_per_s_per_chip=pair.tokens_per_chip,
+        transfer_bytes_per_s=pair.requests * pair.transfer_bytes,
+        cost_usd_per_mtok=pair.usd_per_mtok,
+        meets_slo=pair.meets,
+        ttft_p95_s=pair.ttft_p95,
+        prefill_load=pair.prefill_load,
         **{name: getattr(pair, name) for name in same},
-    )  # fmt: skip
+    )
 
 
 def _pool_advice(found: Sequence[Pools], gain: float | None, pays: bool) -> str:
@@ -123,4 +132,7 @@ def _prefix_advice(saved: float, fits: float, host_pays: bool, loaded: float, co
     else:
         text += "; the batch shares one, and no other fits in HBM beside it (a smaller batch makes room)"
     verb = "still beats" if host_pays else "takes longer than"
-    return f"{text}, and loading one from the host ({render(loaded, 's')} in all) {verb} computing it ({render(computed, 's')})."
+    return (
+        f"{text}, and loading one from the host ({render(loaded, 's')} in all) {verb} computing it "
+        f"({render(computed, 's')})."
+    )

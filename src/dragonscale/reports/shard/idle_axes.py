@@ -34,7 +34,8 @@ def spread(
 
 
 def repeated(ways: list[tuple[float | str, list[str]]], mesh: Mesh) -> str:
-    """A sentence that chips repeat the work of others, from the FLOPs of all chips and the axes that split nothing; else empty.
+    """A sentence that chips repeat the work of others, from the FLOPs of all chips and the axes that split nothing;
+    else empty.
 
     >>> repeated([(8e9, ["Y"])], Mesh({"X": 2, "Y": 4}))
     'Y splits nothing: all chips do 8GFLOP together, 4x what the einsum takes.'

@@ -142,7 +142,8 @@ def shown(value: Number) -> Value:
 def shard_report(
     expression: str, mesh: Mesh, on: str, sizes: dict[str, int] | None = None, most: int = 6, both: bool = True
 ) -> ShardReport:
-    """Everything about `A[I_X, J] @ B[J_X, K] -> C[I, K]` on a mesh; the backward pass too where `both` are asked for."""
+    """Everything about `A[I_X, J] @ B[J_X, K] -> C[I, K]` on a mesh; the backward pass too where `both` are asked for.
+    Everything about `A[I_X, J] @ B[J_X, K] -> C[I, K]` on a mesh; the backward pass too where `both` are asked for."""
     line, all_sizes, free = prepare(expression, sizes or {})
     missing = next((axis for axis in line.axes if axis not in mesh.axes), None)
     if missing is not None:
@@ -153,12 +154,18 @@ def shard_report(
     back = back if both else []
     forward = [line_report(planned, all_sizes, mesh, most) for planned in there]
     report = ShardReport(
-        expression=str(line), mesh={name: int(size) for name, size in mesh.axes.items()}, on=on,
-        sizes={name: int(size) for name, size in all_sizes.items() if name not in free}, free=free, forward=forward,
+        expression=str(line),
+        mesh={name: int(size) for name, size in mesh.axes.items()},
+        on=on,
+        sizes={name: int(size) for name, size in all_sizes.items() if name not in free},
+        free=free,
+        forward=forward,
         backward=[line_report(planned, all_sizes, mesh, most) for planned in back],
-        forward_collectives=_pass(there, all_sizes, mesh), backward_collectives=_pass(back, all_sizes, mesh),
-        advice="", repeats=_repeats(forward, mesh),
-    )  # fmt: skip
+        forward_collectives=_pass(there, all_sizes, mesh),
+        backward_collectives=_pass(back, all_sizes, mesh),
+        advice="",
+        repeats=_repeats(forward, mesh),
+    )
     report.advice = _advice(report)
     if len(line.operands) == 1 and not re.search("->|→", expression):
         _lay_out(report, line.operands[0], all_sizes, mesh)
@@ -197,22 +204,28 @@ def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> S
     before = [step for step in strategy.before if not step.free]
     return StrategyRow(
         collectives=_rows(list(strategy.collectives), sizes, mesh, before),
-        free_slices=[str(step) for step in strategy.steps if step.free], local=str(strategy.local),
-        computes=not strategy.is_reshard, flops_per_chip=shown(strategy.flops(sizes, mesh)),
+        free_slices=[str(step) for step in strategy.steps if step.free],
+        local=str(strategy.local),
+        computes=not strategy.is_reshard,
+        flops_per_chip=shown(strategy.flops(sizes, mesh)),
         hbm_read_bytes_per_chip=shown(strategy.hbm_read(sizes, mesh)),
         hbm_written_bytes_per_chip=shown(strategy.hbm_written(sizes, mesh)),
-        hbm_bytes_per_chip=shown(strategy.hbm_bytes(sizes, mesh)), repeated_over=list(strategy.replicated),
-        wire_bytes_per_chip=shown(strategy.wire_bytes(sizes, mesh)), math_s=each.get("compute"),
-        hbm_s=each.get("HBM"), comms_s=each.get("network"),
+        hbm_bytes_per_chip=shown(strategy.hbm_bytes(sizes, mesh)),
+        repeated_over=list(strategy.replicated),
+        wire_bytes_per_chip=shown(strategy.wire_bytes(sizes, mesh)),
+        math_s=each.get("compute"),
+        hbm_s=each.get("HBM"),
+        comms_s=each.get("network"),
         lower_s=shown(strategy.lower_seconds(sizes, mesh, EXACT)) if times else None,
         upper_s=shown(sum(times.values())) if times else None,
         bound_by=_slowest(times) if known else None,
         flops_all_chips=shown(strategy.flops(sizes, mesh) * mesh.size(*mesh.axes)),
-    )  # fmt: skip
+    )
 
 
 def _slowest(times: dict[str, Number]) -> str | None:
-    """The resource that takes longest; none where nothing takes any time, as for a reshard that keeps parts of what is there."""
+    """The resource that takes longest; none where nothing takes any time, as for a reshard that keeps parts of what is
+    there."""
     return max(times, key=lambda name: times[name]) if any(times.values()) else None
 
 

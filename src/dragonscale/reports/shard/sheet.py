@@ -88,7 +88,10 @@ def _way(way: StrategyRow, number: int) -> Grid:
 
 def _spread(row: MoveRow) -> str:
     name = row.array.split("[")[0].split(":")[0] or row.array
-    return f"Sliced over {', '.join(row.spread_over)} first (free), the gather of {name} takes {amount(row.spread_s, 's')}."
+    return (
+        f"Sliced over {', '.join(row.spread_over)} first (free), the gather of {name} takes "
+        f"{amount(row.spread_s, 's')}."
+    )
 
 
 def _longer(way: StrategyRow) -> float:

@@ -1,7 +1,8 @@
 """What would hold: the largest rate of a fleet and the replicas for an asked rate, found by running them.
 
-The same fleet gets the same requests at other rates (a trace at other speeds), without failures and with all replicas that
-it may grow to. A rate is held if the backlog does not grow and, where there are targets, their percentile meets them.
+The same fleet gets the same requests at other rates (a trace at other speeds), without failures and with all replicas
+that it may grow to. A rate is held if the backlog does not grow and, where there are targets, their percentile meets
+them.
 """
 
 import math
@@ -22,8 +23,8 @@ BELOW = 0.96
 """What a fleet serves while requests wait is believed if so much of it holds."""
 MOST_RUNS = 9
 SMALLEST, ALONE, FEW = 1 / 200, 1 / 50, 300
-"""Part of the asked rate at which requests are nearly alone, requests that are under way at once then at most, and how many of
-them show what they take."""
+"""Part of the asked rate at which requests are nearly alone, requests that are under way at once then at most, and how
+many of them show what they take."""
 SLOWEST = 1 / 20
 """Part of the asked rate that a search begins at, at least."""
 HEADROOM = 0.85
@@ -49,8 +50,8 @@ class Trial:
 
 @dataclass(frozen=True)
 class FleetCapacity:
-    """The largest rate that holds (None: none does), the run that showed it, what stops larger ones, and the replicas (those of
-    the prefill pool apart) that hold the asked rate, with their run."""
+    """The largest rate that holds (None: none does), the run that showed it, what stops larger ones, and the replicas
+    (those of the prefill pool apart) that hold the asked rate, with their run."""
 
     rate: float | None
     trial: Trial | None
@@ -63,8 +64,9 @@ class FleetCapacity:
 
 
 def missed_targets(result: SimulationResult, targets: dict[str, float], percentile: int) -> dict[str, float]:
-    """Latencies whose target fewer requests meet than the percentile asks for, with that percentile over the target; the worst
-    first. Requests are counted: percentiles are right to half a percent only, and many may lie that near to a target."""
+    """Latencies whose target fewer requests meet than the percentile asks for, with that percentile over the target;
+    the worst first. Requests are counted: percentiles are right to half a percent only, and many may lie that near to a
+    target."""
     if not result.latency["e2e_s"].count:
         return {}
     missed = [name for name in targets if result.met[name] < percentile / 100]
@@ -97,8 +99,11 @@ class Trials:
         requests = requests or int(max(self.requests, TURNS * self.each * held))
         source = faster(asked.traffic.source, rate * held / size / self.rate, requests)
         options = SimulationOptions(
-            seed=asked.options.seed, warmup=asked.options.warmup, ttft_s=asked.options.ttft_s, tpot_s=asked.options.tpot_s
-        )  # fmt: skip
+            seed=asked.options.seed,
+            warmup=asked.options.warmup,
+            ttft_s=asked.options.ttft_s,
+            tpot_s=asked.options.tpot_s,
+        )
         result = simulate(sized(asked.fleet, held, self.replicas), source, options)
         self.runs += 1
         if self.progress is not None:

@@ -13,17 +13,28 @@ from dragonscale.units import parse
 ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
 PERCENTILES = (50, 90, 95, 99)
 LIMITS = {
-    "cv": (0.0, 100.0), "burst": (0.01, 100.0), "swing": (0.0, 1.0), "speed": (1e-6, 1e6),
-    "warmup": (0.0, 0.9), "memory_fraction": (0.01, 1.0), "replicas": (0, 10_000),
-    "prefill_replicas": (1, 10_000), "clients": (1, 1_000_000), "drafts": (0, 32),
-    "queue_limit": (0, 100_000_000), "seed": (0, 2**32), "max_seqs": (1, 1_000_000),
+    "cv": (0.0, 100.0),
+    "burst": (0.01, 100.0),
+    "swing": (0.0, 1.0),
+    "speed": (1e-6, 1e6),
+    "warmup": (0.0, 0.9),
+    "memory_fraction": (0.01, 1.0),
+    "replicas": (0, 10_000),
+    "prefill_replicas": (1, 10_000),
+    "clients": (1, 1_000_000),
+    "drafts": (0, 32),
+    "queue_limit": (0, 100_000_000),
+    "seed": (0, 2**32),
+    "max_seqs": (1, 1_000_000),
     "token_budget": (1, 10_000_000),
-}  # fmt: skip
+}
 """The least and the most of every number; a fleet of ten thousand replicas is simulated in minutes."""
 _WHAT_FOR = {
-    "burst": ("arrivals", "gamma"), "swing": ("arrivals", "diurnal"), "period": ("arrivals", "diurnal"),
+    "burst": ("arrivals", "gamma"),
+    "swing": ("arrivals", "diurnal"),
+    "period": ("arrivals", "diurnal"),
     "cv": ("lengths", "lognormal"),
-}  # fmt: skip
+}
 _USUAL = {field.name: field.default for field in fields_of(SimulateQuestion)}
 
 

@@ -126,15 +126,17 @@ def _as_recorded(pool: sim.Pool, room: int) -> tuple[sim.Pool, tuple[str, ...]]:
     if room == pool.kv_tokens:
         return pool, ()
     note = (
-        f"The trace was recorded with {room:,} tokens of KV cache in a replica, which are taken; the plan has {pool.kv_tokens:,} "
+        f"The trace was recorded with {room:,} tokens of KV cache in a replica, which are taken; the plan has "
+        f"{pool.kv_tokens:,} "
         "(--memory-fraction takes those)."
     )
     return replace(pool, kv_tokens=room), (note,)
 
 
 def _spread(traffic: AskedTraffic, clients: sim.ClosedLoop, fleet: sim.Fleet) -> sim.ClosedLoop:
-    """Clients that begin one after another over the time of one request, so that requests are in every phase at any time, as they
-    are on a server that has been up for long. The first and last of them, while it fills and empties, are not measured."""
+    """Clients that begin one after another over the time of one request, so that requests are in every phase at any
+    time, as they are on a server that has been up for long. The first and last of them, while it fills and empties, are
+    not measured."""
     each = max(round(clients.clients / max(fleet.pool.replicas, 1)), 1)
     step = fleet.pool.times.step(each, each * (traffic.prompt + traffic.output / 2))
     prompts = (fleet.prefill or fleet.pool).times.step(0, 0.0, [(traffic.prompt, 0)])
@@ -176,12 +178,14 @@ def _refused(question: SimulateQuestion, deployment: Deployment, prefill: Deploy
     names = [server_of(one.engine.name) for one in pools]
     if prefill is not None and names[0] != names[1]:
         found.append(
-            f"prefill replicas run {names[1]} and decode replicas {names[0]}, and a cache passes between replicas of one engine; "
+            f"prefill replicas run {names[1]} and decode replicas {names[0]}, and a cache passes between replicas "
+            "of one engine; "
             f"take a chip for prefill that {names[0]} runs on"
         )
     if prefill is not None and prefill.plan.kv != deployment.plan.kv:
         found.append(
-            f"prefill replicas write a KV cache in {prefill.plan.kv} and decode replicas read one in {deployment.plan.kv}; "
+            f"prefill replicas write a KV cache in {prefill.plan.kv} and decode replicas read one in "
+            f"{deployment.plan.kv}; "
             f"give both kv={deployment.plan.kv}"
         )
     found = [text for text in dict.fromkeys(found) if text]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class Latency(msgspec.Struct):
-    """A distribution. `mean_low` and `mean_high` are a 95% interval, as are those of the 99th percentile; null where the run
-    is too short to say."""
+    """A distribution. `mean_low` and `mean_high` are a 95% interval, as are those of the 99th percentile; null where
+    the run is too short to say."""
 
     mean: float
     p50: float
@@ -64,8 +64,8 @@ class Analytic(msgspec.Struct):
 
 
 class LoadReport(msgspec.Struct):
-    """The second half of the arrivals: what came, what ended, by how much the backlog grew each second, whether that is more
-    than chance, and how many requests waited when the last came."""
+    """The second half of the arrivals: what came, what ended, by how much the backlog grew each second, whether that is
+    more than chance, and how many requests waited when the last came."""
 
     arrived_per_s: float
     served_per_s: float
@@ -75,9 +75,9 @@ class LoadReport(msgspec.Struct):
 
 
 class CapacityReport(msgspec.Struct):
-    """What was found by running: the largest rate that the fleet holds, with its goodput and what stops larger ones (`queue`,
-    `ttft_s` or `tpot_s`); and the replicas that hold the asked rate, with the chips, dollars and latencies of their run. Null
-    where none does."""
+    """What was found by running: the largest rate that the fleet holds, with its goodput and what stops larger ones
+    (`queue`, `ttft_s` or `tpot_s`); and the replicas that hold the asked rate, with the chips, dollars and latencies of
+    their run. Null where none does."""
 
     requests_per_s: float | None
     goodput_requests_per_s: float | None

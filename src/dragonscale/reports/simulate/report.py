@@ -1,4 +1,5 @@
-"""The answer to `dscale simulate`: the run's numbers, the planner's beside them, what would hold, and what to change."""
+"""The answer to `dscale simulate`: the run's numbers, the planner's beside them, what would hold, and what to change.
+The answer to `dscale simulate`: the run's numbers, the planner's beside them, what would hold, and what to change."""
 
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +54,7 @@ def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bo
 
 def _report(
     asked: SimulateAsked, result: SimulationResult, load: Backlog | None, found: FleetCapacity | None
-) -> SimulateReport:  # fmt: skip
+) -> SimulateReport:
     chips, hourly = _chips(asked, result), _hourly(asked, result)
     missed = missed_targets(result, asked.targets, asked.percentile)
     bound, advice = verdict(asked, result, load, missed, found)
@@ -94,9 +95,14 @@ def _report(
 
 
 _SAME = (
-    "utilisation", "kv_occupancy", "mean_batch", "mean_waiting", "cache_hit_rate", "host_hit_rate",
+    "utilisation",
+    "kv_occupancy",
+    "mean_batch",
+    "mean_waiting",
+    "cache_hit_rate",
+    "host_hit_rate",
     "tokens_per_verify_step",
-)  # fmt: skip
+)
 """What a report says as the simulator has it."""
 
 
@@ -113,10 +119,17 @@ def _described(question: SimulateQuestion) -> dict[str, Any]:
 def _pools(asked: SimulateAsked) -> list[PoolRow]:
     def row(name: str, deployment: Deployment, pool: Pool) -> PoolRow:
         return PoolRow(
-            name, str(deployment.piece), str(deployment.plan), deployment.engine.name, pool.scheduler.kind, pool.replicas,
-            pool.replicas * deployment.piece.chips, pool.kv_tokens, pool.router,
+            name,
+            str(deployment.piece),
+            str(deployment.plan),
+            deployment.engine.name,
+            pool.scheduler.kind,
+            pool.replicas,
+            pool.replicas * deployment.piece.chips,
+            pool.kv_tokens,
+            pool.router,
             None if pool.autoscale is None else pool.autoscale.most,
-        )  # fmt: skip
+        )
 
     rows = [row("serve" if asked.prefill is None else "decode", asked.deployment, asked.fleet.pool)]
     if asked.prefill is not None and asked.fleet.prefill is not None:
@@ -174,9 +187,20 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> CapacityReport:
         for name in ("ttft_s", "tpot_s")
     }
     return CapacityReport(
-        found.rate, rates and rates.goodput_requests_per_s, rates and rates.good_share, found.limit, asked.percentile,
-        replicas, prefills, chips, hourly, cost, **times, runs=found.runs, requests_per_run=found.requests,
-    )  # fmt: skip
+        found.rate,
+        rates and rates.goodput_requests_per_s,
+        rates and rates.good_share,
+        found.limit,
+        asked.percentile,
+        replicas,
+        prefills,
+        chips,
+        hourly,
+        cost,
+        **times,
+        runs=found.runs,
+        requests_per_run=found.requests,
+    )
 
 
 def _latency(summary: Summary) -> Latency:
@@ -184,9 +208,15 @@ def _latency(summary: Summary) -> Latency:
         return (estimate.low, estimate.high) if estimate.known else (None, None)
 
     return Latency(
-        summary.mean.value, summary.p50.value, summary.p90.value, summary.p95.value, summary.p99.value, summary.most,
-        *interval(summary.mean), *interval(summary.p99),
-    )  # fmt: skip
+        summary.mean.value,
+        summary.p50.value,
+        summary.p90.value,
+        summary.p95.value,
+        summary.p99.value,
+        summary.most,
+        *interval(summary.mean),
+        *interval(summary.p99),
+    )
 
 
 def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None:

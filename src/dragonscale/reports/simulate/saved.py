@@ -43,8 +43,8 @@ def read_saved(question: SimulateQuestion) -> tuple[Any, SavedPlan]:
 def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     """The question with what its flags leave open as the plan file has it, or as it usually is.
 
-    A replica takes no more sequences at once than the planned batch. Where the plan has no rate, as many clients as keep its
-    batches full send requests: the steady state that was planned.
+    A replica takes no more sequences at once than the planned batch. Where the plan has no rate, as many clients as
+    keep its batches full send requests: the steady state that was planned.
     """
     traffic, drafts, pool, launch = saved.traffic, saved.speculation, saved.prefill, saved.launch
     replicas = question.replicas if question.replicas is not None else saved.replicas or 1

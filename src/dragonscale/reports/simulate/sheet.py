@@ -1,4 +1,5 @@
-"""A simulated run laid out: whether it holds, what bounds it and what to change; percentiles, the fleet, what became of requests."""
+"""A simulated run laid out: whether it holds, what bounds it and what to change; percentiles, the fleet, what became of
+requests."""
 
 import math
 from typing import Any
@@ -85,7 +86,8 @@ def _behind(report: SimulateReport) -> str:
     if rates.requests_per_s > NEARLY * rates.arrived_per_s:
         return ""
     return (
-        f" ({rates.requests_per_s:.3g}/s ended of {rates.arrived_per_s:.3g}/s that came while it was measured; the others "
+        f" ({rates.requests_per_s:.3g}/s ended of {rates.arrived_per_s:.3g}/s that came while it was measured; "
+        "the others "
         "were still running)"
     )
 

@@ -13,9 +13,9 @@ from dragonscale.simulation.trace_files import recorded_room
 from dragonscale.units import parse, parse_count, parse_length
 
 LENGTHS = {"fixed": 1, "uniform": 2, "varied": 2, "lognormal": 8}
-"""Kinds of lengths, and how many times the mean is the longest that step times are tabulated for. Requests whose outputs
-are all equally long, and came together, end together: clients fall into step and send their next prompts at once, and replicas empty
-at once. Of `varied` outputs they do not."""
+"""Kinds of lengths, and how many times the mean is the longest that step times are tabulated for. Requests whose
+outputs are all equally long, and came together, end together: clients fall into step and send their next prompts at
+once, and replicas empty at once. Of `varied` outputs they do not."""
 MOST_REQUESTS = 100_000_000
 
 
@@ -43,8 +43,8 @@ def _lengths(question: SimulateQuestion, tokens: int, spread: int) -> Lengths:
 
 
 def read_traffic(question: SimulateQuestion, context: int | None = None) -> AskedTraffic:
-    """The traffic that is asked for. `varied` outputs vary by half of their mean, and by less where the longest would not fit in the
-    model's `context` with its prompt."""
+    """The traffic that is asked for. `varied` outputs vary by half of their mean, and by less where the longest would
+    not fit in the model's `context` with its prompt."""
     (prompt, one), (output, other) = (
         parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output")
     )

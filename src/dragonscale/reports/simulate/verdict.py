@@ -13,8 +13,8 @@ BUSY = 0.97
 FULL = 0.9
 """Above this occupancy the KV cache is what limits batches."""
 SHORT = 3**0.5 - 1
-"""Above this load one request queues on average where they come at random (M/D/1: load^2 / 2(1 - load) = 1); a queue below it
-has another cause."""
+"""Above this load one request queues on average where they come at random (M/D/1: load^2 / 2(1 - load) = 1); a queue
+below it has another cause."""
 TRAFFIC = "the traffic"
 """What bounds a fleet that has room for more: there is nothing to change about it."""
 NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
@@ -45,7 +45,8 @@ def verdict(
     if result.kv_occupancy > FULL or outcome.preempted > 0.01 * outcome.arrived:
         return (
             "the KV cache",
-            f"The KV cache is full ({result.kv_occupancy:.0%} on average, {outcome.preempted} preemptions); a narrower --plan "
+            f"The KV cache is full ({result.kv_occupancy:.0%} on average, {outcome.preempted} preemptions); a "
+            "narrower --plan "
             f"kv=…, more chips per replica or more --replicas would make room. {more}".strip(),
         )
     if result.utilisation > BUSY and result.mean_waiting > len(result.replicas):
@@ -71,13 +72,15 @@ def _queueing(asked: SimulateAsked, result: SimulationResult) -> tuple[str, str]
     if share > SHORT:
         return (
             "prefill",
-            f"{queue} for their prefill: {share:.0%} of a replica's time are iterations with prompts; more --replicas or a "
+            f"{queue} for their prefill: {share:.0%} of a replica's time are iterations with prompts; more "
+            "--replicas or a "
             "prefill pool (--prefill-on) would shorten the queue.",
         )
     return (
         "bursts",
         f"{queue}, though iterations with prompts take {share:.0%} of a replica's time and {running:.3g} of {places:,} "
-        "places are taken: requests come to a replica together; another --router or more --replicas would shorten the queue.",
+        "places are taken: requests come to a replica together; another --router or more --replicas would "
+        "shorten the queue.",
     )
 
 
@@ -85,7 +88,10 @@ def _overloaded(load: Backlog, result: SimulationResult) -> str:
     full = f" The KV cache is {result.kv_occupancy:.0%} full." if result.kv_occupancy > FULL else ""
     away = result.outcome.refused.get("queue full", 0)
     grows = f"{away:,} were turned away" if away else f"the queue grows, to {load.waiting:,} when the last came"
-    return f"Overloaded: {load.arrived_per_s:.3g} requests/s come, {load.served_per_s:.3g}/s are served, and {grows}.{full}"
+    return (
+        f"Overloaded: {load.arrived_per_s:.3g} requests/s come, {load.served_per_s:.3g}/s are served, and "
+        f"{grows}.{full}"
+    )
 
 
 def _missing(
@@ -113,8 +119,10 @@ def _booting(asked: SimulateAsked, result: SimulationResult) -> str:
     if rule is None or most <= asked.fleet.pool.replicas:
         return ""
     return (
-        f" Requests waited while replicas started: the fleet grew from {asked.fleet.pool.replicas} to {most}, and one serves "
-        f"{render(rule.startup_s, 's')} after it is asked for; begin with more (--autoscale {most}..{rule.most},…) or a shorter startup."
+        f" Requests waited while replicas started: the fleet grew from {asked.fleet.pool.replicas} to {most}, and "
+        "one serves "
+        f"{render(rule.startup_s, 's')} after it is asked for; begin with more (--autoscale "
+        f"{most}..{rule.most},…) or a shorter startup."
     )
 
 
@@ -128,7 +136,8 @@ def capacity_text(asked: SimulateAsked, found: FleetCapacity | None) -> str:
             return "By running: no rate that was tried holds; more chips per replica, another plan or a looser target."
         value = render(percentile_of(found.trial.result, found.limit, asked.percentile), "s")
         return (
-            f"By running: {what} misses its target at any rate, since requests that are alone take {value} at p{asked.percentile}; "
+            f"By running: {what} misses its target at any rate, since requests that are alone take {value} at "
+            f"p{asked.percentile}; "
             "more chips per replica, another plan or a looser target."
         )
     slowed = ""

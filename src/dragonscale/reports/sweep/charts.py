@@ -1,4 +1,5 @@
-"""The chart of `dscale sweep`: one number of the answers against one parameter as lines, or against two as a heat map."""
+"""The chart of `dscale sweep`: one number of the answers against one parameter as lines, or against two as a heat map.
+The chart of `dscale sweep`: one number of the answers against one parameter as lines, or against two as a heat map."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,10 +16,16 @@ Row = dict[str, Any]
 VALUES = ("mfu", "output_tokens_per_s_per_chip", "step_s", "tpot_s", "peak_error")
 """What is drawn where nobody says: the first of these that the rows have."""
 _WORDS = {
-    "step_s": "time of a step", "mfu": "MFU", "tpot_s": "time per output token", "ttft_s": "time to the first token",
-    "output_tokens_per_s_per_chip": "output tokens/s per chip", "tokens_per_s_per_chip": "tokens/s per chip",
-    "hbm_bytes": "memory of a chip", "cost_usd": "cost", "cost_usd_per_mtok": "dollars per million tokens",
-}  # fmt: skip
+    "step_s": "time of a step",
+    "mfu": "MFU",
+    "tpot_s": "time per output token",
+    "ttft_s": "time to the first token",
+    "output_tokens_per_s_per_chip": "output tokens/s per chip",
+    "tokens_per_s_per_chip": "tokens/s per chip",
+    "hbm_bytes": "memory of a chip",
+    "cost_usd": "cost",
+    "cost_usd_per_mtok": "dollars per million tokens",
+}
 LONG = 12
 """Values of a parameter up to which a heat map has room for its columns."""
 

@@ -1,8 +1,8 @@
 """Entries answered by several processes of this machine at once.
 
-Each process answers one entry after another. One that dies (the kernel may end it when memory runs out) costs its entry an
-answer and is replaced. All of them, and the compilers they started, end with the sweep: each is the leader of a group of
-its own, which Ctrl-C in the terminal does not reach and which is ended as a whole.
+Each process answers one entry after another. One that dies (the kernel may end it when memory runs out) costs its entry
+an answer and is replaced. All of them, and the compilers they started, end with the sweep: each is the leader of a
+group of its own, which Ctrl-C in the terminal does not reach and which is ended as a whole.
 """
 
 import contextlib

@@ -26,7 +26,8 @@ def sweep(
     cached: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> SweepReport:
-    """Answer what is not in `out` yet, and with `retry` what failed before; Ctrl-C leaves what was answered until then."""
+    """Answer what is not in `out` yet, and with `retry` what failed before; Ctrl-C leaves what was answered until then.
+    Answer what is not in `out` yet, and with `retry` what failed before; Ctrl-C leaves what was answered until then."""
     if not 0 <= jobs <= MOST_JOBS:
         raise InputError(f"--jobs is {jobs}; write a number of processes from 1 to {MOST_JOBS}.")
     entries = read_grid(grid)
@@ -68,6 +69,13 @@ def _answered(
             stopped = True
     rows = flat_rows(entries, answers)
     return SweepReport(
-        grid, len(entries), before, done, sum(bool(row["failed"]) for row in rows), time.monotonic() - start, rows,
-        verify_score(answers[entry.key] for entry in entries if entry.key in answers), stopped,
-    )  # fmt: skip
+        grid,
+        len(entries),
+        before,
+        done,
+        sum(bool(row["failed"]) for row in rows),
+        time.monotonic() - start,
+        rows,
+        verify_score(answers[entry.key] for entry in entries if entry.key in answers),
+        stopped,
+    )

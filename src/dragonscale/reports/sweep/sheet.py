@@ -10,9 +10,18 @@ from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, t
 MOST = 40
 """Rows of a command, and reasons; `--explain` shows all, and so does `--table`."""
 _LESS = (
-    "wire", "compile_s", "mode", "arguments_error", "feasible", "bound_by", "program", "seq", "ttft_s", "batch",
+    "wire",
+    "compile_s",
+    "mode",
+    "arguments_error",
+    "feasible",
+    "bound_by",
+    "program",
+    "seq",
+    "ttft_s",
+    "batch",
     "cost_usd_per_mtok",
-)  # fmt: skip
+)
 """Columns that give way where the width is short, the first of them first."""
 _NUMBERS = ("_error", "_s", "mfu", "_chip", "_mtok")
 
@@ -27,9 +36,12 @@ def sweep_sheet(report: SweepReport, detail: bool) -> Sheet:
             blocks.append(_rows(command, rows, most))
     if report.verify is not None:
         columns = [
-            "error", Column("programs", right=True), Column("median", right=True), Column("worst", right=True),
+            "error",
+            Column("programs", right=True),
+            Column("median", right=True),
+            Column("worst", right=True),
             Column("where", wrap=True),
-        ]  # fmt: skip
+        ]
         blocks.append(table(columns, spread_rows(report.verify), "errors over all verifications"))
     failed = [
         (len(which), textwrap.shorten(reason, 300, placeholder=" …"))

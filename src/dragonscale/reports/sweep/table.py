@@ -18,9 +18,18 @@ from dragonscale.training.plan import Plan
 BEGIN, END = "<!-- sweep: begin -->", "<!-- sweep: end -->"
 _TRAIN = ("feasible", "step_s", "mfu", "tokens_per_s_per_chip", "hbm_bytes", "bound_by", "days", "cost_usd", "chips")
 _SERVE = (
-    "slice", "plan", "batch", "chips", "meets_slo", "ttft_s", "tpot_s", "output_tokens_per_s_per_chip",
-    "cost_usd_per_mtok", "hbm_bytes", "bound_by",
-)  # fmt: skip
+    "slice",
+    "plan",
+    "batch",
+    "chips",
+    "meets_slo",
+    "ttft_s",
+    "tpot_s",
+    "output_tokens_per_s_per_chip",
+    "cost_usd_per_mtok",
+    "hbm_bytes",
+    "bound_by",
+)
 ANSWERED: dict[str, tuple[str, ...]] = {
     "train": ("slice", "plan", *_TRAIN),
     "serve": _SERVE,
@@ -29,14 +38,32 @@ ANSWERED: dict[str, tuple[str, ...]] = {
 """The columns that each command's answers have, beside what was asked."""
 SHORT: dict[str, tuple[str, ...]] = {
     "verify": (
-        "program", "model", "slice", "plan", "batch", "seq", "mode", "arguments_error", "peak_error", "flops_error",
-        "wire", "verdict", "compile_s",
+        "program",
+        "model",
+        "slice",
+        "plan",
+        "batch",
+        "seq",
+        "mode",
+        "arguments_error",
+        "peak_error",
+        "flops_error",
+        "wire",
+        "verdict",
+        "compile_s",
     ),
     "train": ("model", "slice", "batch", "seq", "plan", "feasible", "step_s", "mfu", "bound_by"),
     "serve": (
-        "model", "slice", "plan", "batch", "ttft_s", "tpot_s", "output_tokens_per_s_per_chip", "cost_usd_per_mtok",
+        "model",
+        "slice",
+        "plan",
+        "batch",
+        "ttft_s",
+        "tpot_s",
+        "output_tokens_per_s_per_chip",
+        "cost_usd_per_mtok",
     ),
-}  # fmt: skip
+}
 """What is shown of each command's rows where there is not room for all."""
 
 
@@ -75,7 +102,8 @@ def check_table(path: str) -> None:
 
 
 def save_table(report: SweepReport, path: str) -> None:
-    """Write the rows as .csv or .md; of a page with the marks `BEGIN` and `END` only what lies between them is replaced."""
+    """Write the rows as .csv or .md; of a page with the marks `BEGIN` and `END` only what lies between them is
+    replaced."""
     check_table(path)
     text = csv_text(report.lines) if path.lower().endswith(".csv") else markdown(report)
     try:
@@ -138,10 +166,20 @@ def shown(name: str, value: Any) -> str:
 
 
 HEADS = {
-    "arguments_error": "arguments", "peak_error": "peak", "flops_error": "FLOPs", "wire": "bytes sent by mesh axes",
-    "step_s": "step", "compile_s": "compiled in", "mfu": "MFU", "bound_by": "bound by", "ttft_s": "TTFT", "tpot_s": "TPOT",
-    "output_tokens_per_s_per_chip": "tokens/s/chip", "feasible": "fits", "cost_usd_per_mtok": "$ per Mtok",
-}  # fmt: skip
+    "arguments_error": "arguments",
+    "peak_error": "peak",
+    "flops_error": "FLOPs",
+    "wire": "bytes sent by mesh axes",
+    "step_s": "step",
+    "compile_s": "compiled in",
+    "mfu": "MFU",
+    "bound_by": "bound by",
+    "ttft_s": "TTFT",
+    "tpot_s": "TPOT",
+    "output_tokens_per_s_per_chip": "tokens/s/chip",
+    "feasible": "fits",
+    "cost_usd_per_mtok": "$ per Mtok",
+}
 
 
 def markdown(report: SweepReport) -> str:
@@ -176,8 +214,10 @@ def score_markdown(found: SweepScore) -> str:
     rows = spread_rows(found)
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in found.verdicts.items())
     said = (
-        f"Of {found.rows} programs {found.compiled} compiled: {verdicts}. The bytes of every set of mesh axes agree, or the difference is explained, in "
-        f"{_share(found.wire_ok)} of them; {found.wrongly_accepted} plans that the planner accepts do not fit by the compiler."
+        f"Of {found.rows} programs {found.compiled} compiled: {verdicts}. The bytes of every set of mesh axes "
+        "agree, or the difference is explained, in "
+        f"{_share(found.wire_ok)} of them; {found.wrongly_accepted} plans that the planner accepts do not fit by "
+        "the compiler."
     )
     return f"{said}\n\n{_pipes(['', 'programs', 'median error', 'worst', 'where'], rows)}"
 

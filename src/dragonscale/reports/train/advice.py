@@ -58,7 +58,8 @@ def bound_text(job: Job, plan: Plan, terms: list[TermRow]) -> str:
 
 
 def _contended(job: Job, plan: Plan, row: TermRow) -> bool:
-    """Whether most of what a kind of move costs is contention, not waiting: it goes away when hidden transfers slow nothing."""
+    """Whether most of what a kind of move costs is contention, not waiting: it goes away when hidden transfers slow
+    nothing."""
     quiet = judge_one(replace(job, stack=change(job.stack, "overlap", contention=0.0)), plan)
     return quiet.ledger.by("term", "exposed_s").get(row.name, 0.0) < 0.5 * row.exposed_s
 

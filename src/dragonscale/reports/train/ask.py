@@ -34,8 +34,8 @@ def ask(question: TrainQuestion, listener: Listener) -> TrainReport:
 
 
 def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = False) -> TrainReport:
-    """The report that answers a question, with the prices that it reckons with. In brief a given plan is judged by itself: no advice, no
-    search for a better one."""
+    """The report that answers a question, with the prices that it reckons with. In brief a given plan is judged by
+    itself: no advice, no search for a better one."""
     if brief and asked.plan is not None and asked.piece is not None:
         report = single_report(asked.job(), asked.plan, asked.tokens, asked.question.force, brief=True)
     else:
@@ -80,7 +80,8 @@ def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainRep
 
 
 def next_command(asked: TrainAsked, report: TrainReport) -> str:
-    """What to ask next of the first plan: XLA's witness where there is one, its formulas otherwise; a search after a plan that fails."""
+    """What to ask next of the first plan: XLA's witness where there is one, its formulas otherwise; a search after a
+    plan that fails."""
     if not report.plans or asked.question.largest or unnamed(asked.question.model, asked.question.on):
         return ""
     best, work = report.plans[0], report.workload

@@ -40,9 +40,13 @@ KINDS = ("time", "memory", "mesh", "roofline", "scaling", "answer")
 def draw(kind: str, asked: TrainAsked, report: TrainReport) -> Chart:
     """The chart that was asked for."""
     makers = {
-        "time": time_chart, "memory": memory_chart, "mesh": mesh_picture, "roofline": layer_chart,
-        "scaling": scaling_chart, "answer": answer_chart,
-    }  # fmt: skip
+        "time": time_chart,
+        "memory": memory_chart,
+        "mesh": mesh_picture,
+        "roofline": layer_chart,
+        "scaling": scaling_chart,
+        "answer": answer_chart,
+    }
     wanted = chosen_kind(kind, KINDS)
     if not report.plans:
         raise nothing_to_draw("no plan is feasible")
@@ -51,7 +55,10 @@ def draw(kind: str, asked: TrainAsked, report: TrainReport) -> Chart:
 
 def _subtitle(report: TrainReport) -> str:
     work = report.workload
-    batch = f"{render(work.batch_tokens, 'count', binary=True)} tokens a step ({work.sequences:,} sequences of {work.seq:,})"
+    batch = (
+        f"{render(work.batch_tokens, 'count', binary=True)} tokens a step ({work.sequences:,} sequences of "
+        f"{work.seq:,})"
+    )
     return f"{batch}, {work.dtype}, stack {work.stack}"
 
 
@@ -92,7 +99,8 @@ def _axes(asked: TrainAsked, report: TrainReport) -> list[MeshAxis]:
 
 
 def scaling_chart(asked: TrainAsked, report: TrainReport) -> Chart:
-    """Seconds of a step against chips: the best plan of each slice, and as many chip-seconds as the most efficient of them.
+    """Seconds of a step against chips: the best plan of each slice, and as many chip-seconds as the most efficient of
+    them.
 
     Rules stand where a scheme alone would be bound by its wires.
     """

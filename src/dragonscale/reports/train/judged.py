@@ -23,7 +23,8 @@ SEEN = 0.002
 
 
 def space_around(job: Job, plan: Plan, space: Space) -> Space:
-    """The plans to compare a given one with: in its formats, and where there are too many of them, its own words and the usual ones."""
+    """The plans to compare a given one with: in its formats, and where there are too many of them, its own words and
+    the usual ones."""
     words = replace(
         space.words, dtype=plan.dtype, optimizer=plan.optimizer, offload=plan.offload, sequence=plan.sequence
     )
@@ -70,7 +71,10 @@ def comparison(given: PlanReport, best: PlanReport, changes: list[SettingChange]
     if given.plan == best.plan:
         return f"{given.mfu:.1%} MFU: it is the best of {found.searched:,} plans."
     if gain <= 0.005:
-        return f"{given.mfu:.1%} MFU, and nothing better among {found.searched:,} plans: {plan_line(best)} has {best.mfu:.1%}."
+        return (
+            f"{given.mfu:.1%} MFU, and nothing better among {found.searched:,} plans: {plan_line(best)} has "
+            f"{best.mfu:.1%}."
+        )
     text = f"{given.mfu:.1%} MFU; {best.mfu:.1%} is there ({gain:+.1%} tokens/s), with {plan_line(best)}"
     first = next((one for one in changes if one.gain > 0.005), None)
     if first is None:
@@ -97,13 +101,25 @@ def against_measured(job: Job, plan: Plan, given: PlanReport, seconds: float) ->
     band = f"{render(given.step_low_s, 's')} to {render(given.step_high_s, 's')}"
     start = f"Measured {render(seconds, 's')} is {ratio:.2f}x the {render(given.step_s, 's')} expected"
     if seconds < given.lower_s:
-        text = f"{start}, and below the {render(given.lower_s, 's')} that the datasheet allows: check what was timed, and the batch."
+        text = (
+            f"{start}, and below the {render(given.lower_s, 's')} that the datasheet allows: check what was timed, "
+            "and the batch."
+        )
     elif within:
         text = f"{start}, within the band of {band}: nothing has to be explained."
     elif rest < 0:
-        text = f"{start}, faster than the band of {band}: this software does something better than the stack {given.stack} is taken to."
+        text = (
+            f"{start}, faster than the band of {band}: this software does something better than the stack "
+            f"{given.stack} is taken to."
+        )
     else:
-        text = f"{start}, outside the band of {band}. Where the rest probably went is below, what comes nearest first; a profile decides."
+        text = (
+            f"{start}, outside the band of {band}. Where the rest probably went is below, what comes nearest first; a "
+            "profile decides."
+        )
         if job.slice.hosts > 1:
-            text += f" A slowest machine {slowest_behind(job, given.step_s, seconds):.0%} behind the others would do it as well."
+            text += (
+                f" A slowest machine {slowest_behind(job, given.step_s, seconds):.0%} behind the others would do it "
+                "as well."
+            )
     return Measured(seconds, given.step_s, ratio, within, given.mfu / ratio, rows, text)

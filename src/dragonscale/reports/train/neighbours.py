@@ -9,7 +9,8 @@ from dragonscale.training.plan import short_plan
 
 
 def add_neighbours(asked: TrainAsked, job: Job, report: TrainReport, nearest: Candidate | None) -> None:
-    """Add to a report the sizes near those asked for that would do better; `nearest` is the plan that misses the memory by least."""
+    """Add to a report the sizes near those asked for that would do better; `nearest` is the plan that misses the memory
+    by least."""
     if not report.plans:
         missing = max(1.0, nearest.hbm_bytes / job.slice.chip.visible) if nearest is not None else 1.0
         found = nearest_possible(job, asked.space, missing)

@@ -22,7 +22,8 @@ def stack_row(job: Job, best: Candidate) -> StackRow:
 
 
 def other_stacks(job: Job, space: Space, slack: float) -> list[StackRow]:
-    """The recommended plan of each other stack that people run there, of a smaller space; none where the stack was named."""
+    """The recommended plan of each other stack that people run there, of a smaller space; none where the stack was
+    named."""
     found = []
     for there in on_other_stacks(job, space.words.dtype):
         best = search(there, quick(space), 1, slack=slack).best
@@ -33,7 +34,10 @@ def other_stacks(job: Job, space: Space, slack: float) -> list[StackRow]:
 def other_plans_note(others: list[StackRow]) -> list[str]:
     """What is said where the usual stack has no plan and another one has."""
     return [
-        f"With --stack {one.stack} there is a plan: {one.plan}, {render(one.step_s, 's')} a step, MFU {one.mfu:.1%}{', which leaves little memory' if one.tight else ''}."
+        (
+            f"With --stack {one.stack} there is a plan: {one.plan}, {render(one.step_s, 's')} a step, MFU "
+            f"{one.mfu:.1%}{', which leaves little memory' if one.tight else ''}."
+        )
         for one in others
     ]
 

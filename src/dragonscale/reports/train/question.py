@@ -38,8 +38,8 @@ LARGEST = ("batch", "model")
 
 @dataclass(frozen=True)
 class TrainAsked:
-    """The flags understood. `piece` is None where the question is which slice to take; `targets` are all chips and slices that were
-    named, with their names as they were written."""
+    """The flags understood. `piece` is None where the question is which slice to take; `targets` are all chips and
+    slices that were named, with their names as they were written."""
 
     question: TrainQuestion
     model: Transformer
@@ -73,9 +73,13 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     question, told = filled(question)
     named = with_assumed(question.model, question.assume, question.family)
     question = replace(
-        question, stack=question.stack.strip().lower(), model=named, on=asked_chips(question.on, question.set, question.profile),
-        set="", profile="",
-    )  # fmt: skip
+        question,
+        stack=question.stack.strip().lower(),
+        model=named,
+        on=asked_chips(question.on, question.set, question.profile),
+        set="",
+        profile="",
+    )
     model = load_model(question.model)
     targets, everywhere = read_targets(question.on)
     priced, strange = priced_targets(question.price, targets.values())
@@ -100,10 +104,23 @@ def read_question(question: TrainQuestion) -> TrainAsked:
         if text
     ]
     asked = TrainAsked(
-        question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed, targets,
+        question,
+        model,
+        chip,
+        piece,
+        sequences,
+        sequence,
+        tokens,
+        plan,
+        space,
+        deadline,
+        notes,
+        packed,
+        targets,
         everywhere,
-        _slack(question.slack), _measured(question, plan),
-    )  # fmt: skip
+        _slack(question.slack),
+        _measured(question, plan),
+    )
     return asked if plan is None else _settled(asked, plan)
 
 
@@ -140,11 +157,13 @@ def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
             raise InputError(f"--on is {shorten(text)}; 'any' is every chip of the catalogue and stands alone.")
         return {name: (load_chip(name), None) for name in chip_names()}, True
     for part in parts:
-        # what follows a + is a change of the chip (h100+hbm=2x); another chip there is meant as a second half of the slice
+        # what follows a + is a change of the chip (h100+hbm=2x); another chip there is meant as a second half of the
+        # slice
         if any("=" not in one and is_chip(one.partition(":")[0].strip()) for one in part.split("+")[1:]):
             each = ",".join(one.strip() for one in part.split("+"))
             raise InputError(
-                f"--on is {shorten(part)}; a slice is of one kind of chip and mixed fleets are not planned: --on {each} compares them."
+                f"--on is {shorten(part)}; a slice is of one kind of chip and mixed fleets are not planned: --on "
+                f"{each} compares them."
             )
     return {part: parse_target(part) for part in parts or [text]}, False
 
@@ -158,7 +177,8 @@ def _slack(text: str) -> float:
         slack = math.nan
     if not 0 <= slack <= 0.5:
         raise InputError(
-            f"--slack is {shorten(text)}; write how much slower than the fastest a simpler plan may be, from 0 to 50%, such as 1%."
+            f"--slack is {shorten(text)}; write how much slower than the fastest a simpler plan may be, from 0 to "
+            "50%, such as 1%."
         )
     return slack
 
@@ -185,7 +205,8 @@ def _beyond(model: Transformer, sequence: int) -> str:
 
 
 def _documents(question: TrainQuestion, sequence: int) -> tuple[int | None, str]:
-    """Tokens of the documents that sequences are packed with, and a note on their reading; longer ones are cut at a sequence's end."""
+    """Tokens of the documents that sequences are packed with, and a note on their reading; longer ones are cut at a
+    sequence's end."""
     if not question.documents.strip():
         return None, ""
     length, note = parse_length(question.documents, "--documents")
@@ -214,7 +235,8 @@ def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
     notes += [read] if read else []
     if plan.zero and plan.data > 1 and plan.fsdp * plan.expert * plan.context == 1:
         notes.append(
-            f"zero={plan.zero} shards nothing over data={plan.data}: each replica holds all weights, gradients and the optimizer; "
+            f"zero={plan.zero} shards nothing over data={plan.data}: each replica holds all weights, gradients "
+            "and the optimizer; "
             f"write fsdp={plan.data} to shard them."
         )
     taken = settled(job, plan, given)
@@ -232,7 +254,8 @@ def _dropping(question: TrainQuestion, model: Transformer) -> str:
         raise InputError(f"--capacity is the room of an expert, and {model.name} has no experts.")
     lost = dropped_share(question.skew, question.capacity)
     return (
-        f"With a capacity of {question.capacity:g} and the busiest expert at {question.skew:g} times the mean about {lost:.1%} of "
+        f"With a capacity of {question.capacity:g} and the busiest expert at {question.skew:g} times the mean "
+        f"about {lost:.1%} of "
         "the rows routed to experts are dropped (loads between the busiest and the idlest taken to fall as a power)."
     )
 

@@ -32,7 +32,8 @@ class TrainWorkload(msgspec.Struct):
 
 
 class TermRow(msgspec.Struct):
-    """A line of the bill. `exposed_s` is the part of `expected_s` that the step waits for; exposed parts add up to it."""
+    """A line of the bill. `exposed_s` is the part of `expected_s` that the step waits for; exposed parts add up to it.
+    A line of the bill. `exposed_s` is the part of `expected_s` that the step waits for; exposed parts add up to it."""
 
     name: str
     lower_s: float
@@ -75,7 +76,8 @@ class PlanReport(msgspec.Struct, dict=True):
     step_low_s: float
     step_high_s: float
     band_runs: int
-    """Published runs of this kind that the band from `step_low_s` to `step_high_s` rests on; `band` says it in a sentence."""
+    """Published runs of this kind that the band from `step_low_s` to `step_high_s` rests on; `band` says it in a
+    sentence."""
     band: str
     flops: float
     """Matmul FLOPs of a chip in a step, recompute, head and attention included."""
@@ -199,7 +201,8 @@ class FrontRow(msgspec.Struct):
 
 
 class ScalingRow(msgspec.Struct):
-    """The best plan of one slice, or None where nothing fits. `efficiency` compares tokens/s per chip with the first."""
+    """The best plan of one slice, or None where nothing fits. `efficiency` compares tokens/s per chip with the first.
+    The best plan of one slice, or None where nothing fits. `efficiency` compares tokens/s per chip with the first."""
 
     slice: str
     chips: int

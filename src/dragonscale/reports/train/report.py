@@ -30,8 +30,10 @@ from dragonscale.training.simplicity import CONTEXT_GAIN, FULL, SHORT, leaves_ro
 from dragonscale.training.space import misfits
 
 HELD = {
-    "reducing": "gradients in flight", "placeholders": "autograd's empty gradients", "update": "optimizer workspace",
-}  # fmt: skip
+    "reducing": "gradients in flight",
+    "placeholders": "autograd's empty gradients",
+    "update": "optimizer workspace",
+}
 """Parts of memory whose names in the ledger are short for what engineers call them."""
 
 
@@ -42,9 +44,26 @@ def workload_of(job: Job, words: Plan, tokens: float | None) -> TrainWorkload:
 
 
 PLAN_KEYS = (
-    "data", "fsdp", "tensor", "context", "expert", "pipe", "microbatch", "virtual", "remat", "zero", "dtype", "schedule",
-    "sequence", "context_by", "layout", "etp", "fold", "optimizer", "offload",
-)  # fmt: skip
+    "data",
+    "fsdp",
+    "tensor",
+    "context",
+    "expert",
+    "pipe",
+    "microbatch",
+    "virtual",
+    "remat",
+    "zero",
+    "dtype",
+    "schedule",
+    "sequence",
+    "context_by",
+    "layout",
+    "etp",
+    "fold",
+    "optimizer",
+    "offload",
+)
 RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")
 """What is told of a run whose tokens are known."""
 
@@ -55,9 +74,13 @@ def plan_table(plan: Plan) -> dict[str, Any]:
 
 
 def plan_report(
-    job: Job, plan: Plan, tokens: float | None = None, force: bool = False, brief: bool = False,
+    job: Job,
+    plan: Plan,
+    tokens: float | None = None,
+    force: bool = False,
+    brief: bool = False,
     others: list[StackRow] | None = None,
-) -> PlanReport:  # fmt: skip
+) -> PlanReport:
     """One plan in full; in brief, without what would help, for which more plans have to be judged. What its stack
     cannot run is not feasible, unless it is forced. `others` are the same job with all other stacks that people run
     there; None: not tried."""
@@ -78,23 +101,42 @@ def plan_report(
     half = "bf16" if chip.format("bf16") == "native" else "fp16"
     told = "" if brief else advice_text(bound_text(job, plan, terms), useful, bool(others))
     return PlanReport(
-        plan=plan_table(plan), feasible=not broken, step_s=step, lower_s=first(verdict.lower),
-        upper_s=first(verdict.upper), mfu=job.model_flops / (step * job.slice.flops),
-        tokens_per_s_per_chip=job.tokens / step / job.slice.chips, hbm_bytes=first(verdict.hbm_bytes),
-        hbm_limit_bytes=chip.visible, bound_by=bound_by(terms), terms=terms, problems=broken,
-        illegal=refused, memory=memory,
-        chips=plan.chips, stack=job.stack.name, runnable=not unrunnable(plan), step_low_s=step * (1 + band.low),
-        step_high_s=slowest, band_runs=band.runs, band=known, flops=float(verdict.flops),
+        plan=plan_table(plan),
+        feasible=not broken,
+        step_s=step,
+        lower_s=first(verdict.lower),
+        upper_s=first(verdict.upper),
+        mfu=job.model_flops / (step * job.slice.flops),
+        tokens_per_s_per_chip=job.tokens / step / job.slice.chips,
+        hbm_bytes=first(verdict.hbm_bytes),
+        hbm_limit_bytes=chip.visible,
+        bound_by=bound_by(terms),
+        terms=terms,
+        problems=broken,
+        illegal=refused,
+        memory=memory,
+        chips=plan.chips,
+        stack=job.stack.name,
+        runnable=not unrunnable(plan),
+        step_low_s=step * (1 + band.low),
+        step_high_s=slowest,
+        band_runs=band.runs,
+        band=known,
+        flops=float(verdict.flops),
         sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
-        advice=memory_advice(job, plan, memory, verdict) if full and not brief else told, helps=useful,
-        verifiable=not unverifiable(plan), mfu_peak=f"{half} peak ({peak / 1e12:,.4g} TFLOP/s)", peak_flops=peak,
+        advice=memory_advice(job, plan, memory, verdict) if full and not brief else told,
+        helps=useful,
+        verifiable=not unverifiable(plan),
+        mfu_peak=f"{half} peak ({peak / 1e12:,.4g} TFLOP/s)",
+        peak_flops=peak,
         mfu_of_dtype=job.model_flops / (step * job.slice.chips * own) if own != peak else None,
         **{name: getattr(budget, name, None) for name in RUN_KEYS},
-    ).read_off(verdict)  # fmt: skip
+    ).read_off(verdict)
 
 
 def term_rows(verdict: Verdict) -> list[TermRow]:
-    """The terms of a step, longest exposed first: groups of the ledger's lines, whose exposed parts add up to the step."""
+    """The terms of a step, longest exposed first: groups of the ledger's lines, whose exposed parts add up to the step.
+    The terms of a step, longest exposed first: groups of the ledger's lines, whose exposed parts add up to the step."""
     ledger = verdict.ledger
     seconds, exposed, lower = (ledger.by("term", name) for name in ("expected_s", "exposed_s", "bound_s"))
     sent, flops = ledger.by("term", "wire_bytes"), ledger.by("term", "flops")
@@ -110,18 +152,27 @@ def search_report(
     stacks = [*(stack_row(job, one) for one in found.best[:1]), *(others or ())]
     plans = [plan_report(job, one.plan, tokens, brief=place > 0, others=others) for place, one in enumerate(found.best)]
     return TrainReport(
-        model=job.model.name, slice=str(job.slice), workload=workload_of(job, words, tokens), searched=found.searched,
-        search_s=found.seconds, plans=plans,
-        feasible=found.feasible, infeasible={reason: number for reason, number in found.misses.items() if number},
-        pareto=[FrontRow(plan_table(one.plan), chips, one.seconds, one.hbm_bytes) for one in found.front], notes=[],
+        model=job.model.name,
+        slice=str(job.slice),
+        workload=workload_of(job, words, tokens),
+        searched=found.searched,
+        search_s=found.seconds,
+        plans=plans,
+        feasible=found.feasible,
+        infeasible={reason: number for reason, number in found.misses.items() if number},
+        pareto=[FrontRow(plan_table(one.plan), chips, one.seconds, one.hbm_bytes) for one in found.front],
+        notes=[],
         stacks=stacks,
-    )  # fmt: skip
+    )
 
 
 def best_report(
-    asked: TrainAsked, job: Job, progress: Progress | None = None, near: bool = False,
+    asked: TrainAsked,
+    job: Job,
+    progress: Progress | None = None,
+    near: bool = False,
     others: list[StackRow] | None = None,
-) -> TrainReport:  # fmt: skip
+) -> TrainReport:
     """The best plans on one slice; without any, the notes say why. With `near`, sizes near those asked for are tried
     too. `others` are the other stacks that people run there, where they were tried already."""
     found, words = search(job, asked.space, asked.question.top, progress, asked.slack), offered(job, asked.space).words
@@ -195,8 +246,10 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     """Why nothing is feasible, and by how much the nearest plan misses."""
     if not found.searched:
         return (
-            f"No plan is possible: no mesh of the {job.slice.chips} chips of {job.slice} divides {job.batch} sequences of "
-            f"{job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change --batch, --seq, "
+            f"No plan is possible: no mesh of the {job.slice.chips} chips of {job.slice} divides {job.batch} "
+            "sequences of "
+            f"{job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change "
+            "--batch, --seq, "
             f"--fix or the number of chips."
         )
     counts = ", ".join(f"{number:,} {reason}" for reason, number in found.misses.items() if number)
@@ -206,6 +259,7 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     limit = job.slice.chip.visible
     over = nearest.hbm_bytes / limit - 1
     return (
-        f"{text} The nearest, {short_plan(nearest.plan)}, needs {nearest.hbm_bytes / 1e9:.1f} GB per chip, {over:.0%} more than the "
+        f"{text} The nearest, {short_plan(nearest.plan)}, needs {nearest.hbm_bytes / 1e9:.1f} GB per chip, "
+        f"{over:.0%} more than the "
         f"{limit / 1e9:.0f} GB there are: use more chips, a narrower optimizer state, or chips with more memory."
     )

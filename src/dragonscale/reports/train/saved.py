@@ -70,10 +70,17 @@ def _told(given: Any) -> str:
 def said_by(saved: TrainingFile) -> dict[str, Any]:
     """What a file says, by the names of flags."""
     values = {
-        "model": saved.model, "on": saved.slice, "batch": saved.batch and f"{saved.batch}seq",
-        "seq": saved.seq and str(saved.seq), "tokens": saved.tokens, "price": saved.price, "stack": saved.stack,
-        "documents": saved.documents, "skew": saved.skew, "capacity": saved.capacity,
-    }  # fmt: skip
+        "model": saved.model,
+        "on": saved.slice,
+        "batch": saved.batch and f"{saved.batch}seq",
+        "seq": saved.seq and str(saved.seq),
+        "tokens": saved.tokens,
+        "price": saved.price,
+        "stack": saved.stack,
+        "documents": saved.documents,
+        "skew": saved.skew,
+        "capacity": saved.capacity,
+    }
     return {name: value for name, value in values.items() if value}
 
 
@@ -113,5 +120,6 @@ def _check_fixed(plan: Plan, named: frozenset[str], space: Space, text: str, que
         if name in named and getattr(plan, name) not in values:
             said = "|".join(map(str, values))
             raise InputError(
-                f"The plan {shorten(text)} has {name}={getattr(plan, name)}, and --fix says {name}={said}; leave out either."
+                f"The plan {shorten(text)} has {name}={getattr(plan, name)}, and --fix says {name}={said}; leave "
+                "out either."
             )

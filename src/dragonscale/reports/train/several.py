@@ -53,10 +53,20 @@ def slice_row(one: Tried, tokens: float | None, others: list[StackRow]) -> Slice
     budget = run_budget(tokens, job.tokens, best.seconds, job.slice.chips, price) if tokens else None
     mfu = job.model_flops / (best.seconds * job.slice.flops)
     return SliceRow(
-        name, job.slice.chips, short_plan(best.plan), best.seconds, one.tokens_per_s, mfu, one.usd_per_mtok,
-        budget.days if budget else None, budget.cost_usd if budget else None,
-        "" if job.slice.chip.price is not None else "no price known", job.stack.name, others, not one.roomy,
-    )  # fmt: skip
+        name,
+        job.slice.chips,
+        short_plan(best.plan),
+        best.seconds,
+        one.tokens_per_s,
+        mfu,
+        one.usd_per_mtok,
+        budget.days if budget else None,
+        budget.cost_usd if budget else None,
+        "" if job.slice.chip.price is not None else "no price known",
+        job.stack.name,
+        others,
+        not one.roomy,
+    )
 
 
 def chosen_slice(asked: TrainAsked, report: TrainReport) -> Slice:

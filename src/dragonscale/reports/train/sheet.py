@@ -1,4 +1,5 @@
-"""`dscale train` laid out: what to run, how long it takes, what bounds it and what to change; then time, memory, other plans."""
+"""`dscale train` laid out: what to run, how long it takes, what bounds it and what to change; then time, memory, other
+plans."""
 
 from typing import Any
 
@@ -36,8 +37,11 @@ SEEN = 0.002
 MISMATCH = "the plan is for"
 """How the problem of a plan begins that is for another number of chips."""
 SHARDED = (
-    "batch split", "optimizer sharded", "optimizer and gradients sharded", "optimizer, gradients and weights sharded",
-)  # fmt: skip
+    "batch split",
+    "optimizer sharded",
+    "optimizer and gradients sharded",
+    "optimizer, gradients and weights sharded",
+)
 """What the fsdp axis shards, by ZeRO stage."""
 RECOMPUTED = {"none": "no recompute", "selective": "selective recompute", "block": "full recompute (block)"}
 """How much of the forward pass is computed again, by the word of a plan."""
@@ -121,9 +125,13 @@ def summary(report: TrainReport, first: Any) -> Facts:
 def split_text(plan: dict[str, Any]) -> str:
     """What each degree splits, in words."""
     words = {
-        "pipe": "layers in {} pipeline stages", "data": "{} replicas of the model", "fsdp": SHARDED[plan["zero"]] + " over {}",
-        "expert": "experts over {}", "context": "sequence over {}", "tensor": "heads and hidden dims over {}",
-    }  # fmt: skip
+        "pipe": "layers in {} pipeline stages",
+        "data": "{} replicas of the model",
+        "fsdp": SHARDED[plan["zero"]] + " over {}",
+        "expert": "experts over {}",
+        "context": "sequence over {}",
+        "tensor": "heads and hidden dims over {}",
+    }
     parts = [text.format(plan[name]) for name, text in words.items() if plan[name] > 1] or ["one chip"]
     parts += [CONTEXTS[plan["context_by"]]] if plan["context"] > 1 else []
     sequences = plan["microbatch"]

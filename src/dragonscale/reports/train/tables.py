@@ -120,9 +120,13 @@ def scaling_table(rows: list[Any]) -> Grid:
         for row in rows
     ]
     columns = [
-        "slice", Column("step", right=True), Column("scaling", right=True), Column("MFU", right=True, keep=4),
-        Column("bound by", keep=3), Column("tokens/s", bar=True, keep=2),
-    ]  # fmt: skip
+        "slice",
+        Column("step", right=True),
+        Column("scaling", right=True),
+        Column("MFU", right=True, keep=4),
+        Column("bound by", keep=3),
+        Column("tokens/s", bar=True, keep=2),
+    ]
     return table(columns, cells, "strong scaling: the same batch on fewer and more chips")
 
 

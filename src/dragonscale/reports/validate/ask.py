@@ -77,7 +77,8 @@ def _log(question: TrainingScoreQuestion | ServingScoreQuestion) -> "LogText | N
     table = question.file.strip().lower().endswith(TABLES)
     if table and given:
         raise InputError(
-            f"--{given[0]} is for the log of one run, and {shorten(question.file)} is a table of runs that each say their own."
+            f"--{given[0]} is for the log of one run, and {shorten(question.file)} is a table of runs that each "
+            "say their own."
         )
     if table:
         return None

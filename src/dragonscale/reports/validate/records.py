@@ -34,11 +34,15 @@ class Validation(Record):
         """A row for each one scored."""
         return [
             {
-                "id": row.id, "source": row.source, "group": row.group, "measured": row.measured,
-                "predicted": row.predicted, "ape": row.ape,
+                "id": row.id,
+                "source": row.source,
+                "group": row.group,
+                "measured": row.measured,
+                "predicted": row.predicted,
+                "ape": row.ape,
             }
             for row in self.scores.scored
-        ]  # fmt: skip
+        ]
 
     def sheet(self, detail: bool = False) -> Sheet:
         from dragonscale.reports.validate.sheet import score_sheet

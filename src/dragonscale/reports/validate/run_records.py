@@ -13,8 +13,8 @@ from dragonscale.sheets.sheet import Sheet, amount
 
 
 class MeasureRow(msgspec.Struct):
-    """One number of a run. `low` and `high` are the band around the expectation, in which four of five published runs of the kind
-    lie; null where none is known. `ratio` is measured over expected."""
+    """One number of a run. `low` and `high` are the band around the expectation, in which four of five published runs
+    of the kind lie; null where none is known. `ratio` is measured over expected."""
 
     name: str
     dimension: str
@@ -37,21 +37,32 @@ class MeasureRow(msgspec.Struct):
 
 
 def measure(
-    name: str, dimension: str, measured: float, expected: float, band: tuple[float, float] | None = None,
+    name: str,
+    dimension: str,
+    measured: float,
+    expected: float,
+    band: tuple[float, float] | None = None,
     spread: tuple[float, float] | None = None,
-) -> MeasureRow:  # fmt: skip
+) -> MeasureRow:
     """A row from both numbers and the band around the expected one."""
     low, high = band or (None, None)
     inside = None if low is None or high is None else low <= measured <= high
     return MeasureRow(
-        name, dimension, measured, expected, measured / expected if expected else 0.0, low, high, inside,
+        name,
+        dimension,
+        measured,
+        expected,
+        measured / expected if expected else 0.0,
+        low,
+        high,
+        inside,
         *(spread or (None, None)),
-    )  # fmt: skip
+    )
 
 
 class RunScore(Record):
-    """A run against its plan. `counted` steps (or requests) were measured, `skipped` ones were warm-up, after `starts` starts of
-    the run; `failed` requests are in no number."""
+    """A run against its plan. `counted` steps (or requests) were measured, `skipped` ones were warm-up, after `starts`
+    starts of the run; `failed` requests are in no number."""
 
     ROWS: ClassVar[str] = "measures"
 
@@ -80,7 +91,10 @@ class RunScore(Record):
     def headline(self) -> str:
         first = self.measures[0]
         told = {True: "inside the band", False: "outside the band", None: "no band"}[first.inside]
-        return f"{self.model} on {self.slice}: {first.name} {first.shown(first.measured)}, {first.ratio:.2f}x expected, {told}"
+        return (
+            f"{self.model} on {self.slice}: {first.name} {first.shown(first.measured)}, {first.ratio:.2f}x expected, "
+            f"{told}"
+        )
 
     def sheet(self, detail: bool = False) -> Sheet:
         from dragonscale.reports.validate.run_sheet import run_sheet

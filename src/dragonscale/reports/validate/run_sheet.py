@@ -55,7 +55,9 @@ def _measures(rows: list[MeasureRow]) -> Grid:
 def _suspects(report: RunScore) -> Grid:
     rows = [[one.cause, amount(one.step_s, "s"), f"{one.explains:.0%}", one.look] for one in report.suspects]
     columns = [
-        Column("where it may have gone", wrap=True), Column("gives", right=True), Column("explains", right=True),
+        Column("where it may have gone", wrap=True),
+        Column("gives", right=True),
+        Column("explains", right=True),
         Column("look at", wrap=True, keep=5),
-    ]  # fmt: skip
+    ]
     return table(columns, rows)

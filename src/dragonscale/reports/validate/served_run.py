@@ -1,7 +1,8 @@
-"""The result of a load test against its plan: TTFT, TPOT and throughput that were measured beside those of the same traffic simulated.
+"""The result of a load test against its plan: TTFT, TPOT and throughput that were measured beside those of the same
+traffic simulated.
 
-The load generator is simulated with the server: as many clients, who all start at once, or requests at the same rate; prompts and
-outputs of the measured lengths; as many requests. So a queue at the start is in both.
+The load generator is simulated with the server: as many clients, who all start at once, or requests at the same rate;
+prompts and outputs of the measured lengths; as many requests. So a queue at the start is in both.
 """
 
 from dataclasses import replace
@@ -28,7 +29,8 @@ from dragonscale.serving.bands import ServedBand, ServedKind, band_of, is_moe, k
 from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
 
 FULL = 0.8
-"""The part of the most requests at once that must be under way for that limit, not the rate, to be what makes the traffic."""
+"""The part of the most requests at once that must be under way for that limit, not the rate, to be what makes the
+traffic."""
 ALIKE, EVEN = 0.1, 0.4
 """Lengths that vary by less are taken as all the same; by less than the second, as even around their mean."""
 MOST = 20_000
@@ -53,25 +55,28 @@ def ask_served(question: ServingScoreQuestion, text: LogText, listener: Listener
 
 
 def _check_device(test: LoadTest, on: Any, text: LogText) -> None:
-    """Refuse times of other chips than those of the plan. A device that is no chip of the catalogue may be taken for one."""
+    """Refuse times of other chips than those of the plan. A device that is no chip of the catalogue may be taken for
+    one."""
     found, here = nearest_chip(test.device), test.device.lower() == "cpu"
     piece = on if isinstance(on, Slice) or not on else parse_slice(written(on))
     if here or (found and piece and found != piece.chip.kin):
         other = f", or give --on {found}:{piece.chips}" if found and piece else ""
         raise InputError(
-            f"{text.shown} was recorded on {shorten(test.device)} and the plan is of {piece or 'chips'}, so there is nothing to compare "
+            f"{text.shown} was recorded on {shorten(test.device)} and the plan is of {piece or 'chips'}, so there "
+            "is nothing to compare "
             f"it with; record a run on the plan's chips{other}."
         )
 
 
 def _simulate_question(
     question: ServingScoreQuestion, test: LoadTest, text: LogText, listener: Listener
-) -> SimulateQuestion:  # fmt: skip
+) -> SimulateQuestion:
     """The load test as a question to `dscale simulate`."""
     given = written(question.plan).strip() or test.plan
     if not given:
         raise InputError(
-            f"{text.shown} of {test.software} does not say how the model was served; give the plan that was tested: --plan "
+            f"{text.shown} of {test.software} does not say how the model was served; give the plan that was "
+            "tested: --plan "
             'serving.toml, --plan tp8, or the command that started the server ("vllm serve …").'
         )
     foreign = foreign_plan(given, question.model or preset_named(test.model), question.on)
@@ -88,9 +93,14 @@ def _simulate_question(
     if not saved.engine and not question.engine and test.engine:
         words["engine"] = "trtllm" if test.engine == "trt" else test.engine
     return SimulateQuestion(
-        named, on=slice_for(question.on or saved.slice or test.slice, test.device, saved.plan.chips), warmup=0.0, capacity=False,
-        **({"engine": question.engine} if question.engine else {}), **_traffic(test), **words,
-    )  # fmt: skip
+        named,
+        on=slice_for(question.on or saved.slice or test.slice, test.device, saved.plan.chips),
+        warmup=0.0,
+        capacity=False,
+        **({"engine": question.engine} if question.engine else {}),
+        **_traffic(test),
+        **words,
+    )
 
 
 def _foreign_words(saved: SavedPlan) -> dict[str, Any]:
@@ -110,9 +120,11 @@ def _traffic(test: LoadTest) -> dict[str, Any]:
     if test.trace:
         return {"trace": test.trace, **test.launch}
     words: dict[str, Any] = {
-        **test.launch, "requests": str(min(test.requests, MOST)), "prompt": str(max(round(test.prompt), 1)),
+        **test.launch,
+        "requests": str(min(test.requests, MOST)),
+        "prompt": str(max(round(test.prompt), 1)),
         "output": str(max(round(test.output), 1)),
-    }  # fmt: skip
+    }
     under_way = test.mean_clients
     closed = test.clients and (test.rate is None or (under_way is not None and under_way >= FULL * test.clients))
     if closed:
@@ -149,10 +161,21 @@ def _score(asked: SimulateAsked, report: SimulateReport, test: LoadTest) -> RunS
     known = [row.inside for row in rows if row.inside is not None]
     pool = report.fleet[0]
     return RunScore(
-        "serving", test.software, report.model, pool.slice + (f" x {pool.replicas}" if pool.replicas > 1 else ""), pool.plan,
-        f"the engine {pool.engine}", _workload(report, test), rows, all(known) if known else None, _text(rows),
-        test.requests, failed=test.failed, band=_rests(bands), notes=notes,
-    )  # fmt: skip
+        "serving",
+        test.software,
+        report.model,
+        pool.slice + (f" x {pool.replicas}" if pool.replicas > 1 else ""),
+        pool.plan,
+        f"the engine {pool.engine}",
+        _workload(report, test),
+        rows,
+        all(known) if known else None,
+        _text(rows),
+        test.requests,
+        failed=test.failed,
+        band=_rests(bands),
+        notes=notes,
+    )
 
 
 def _latencies(name: str, found: MeasuredTimes, expected: Latency, band: ServedBand) -> list[MeasureRow]:
@@ -181,7 +204,10 @@ def _text(rows: list[MeasureRow]) -> str:
     if not out:
         return "Every number with a band lies in it: nothing has to be explained."
     told = [
-        f"{row.name} is {row.ratio:.2f}x what is expected, and the band ends at {row.shown(row.high if row.ratio > 1 else row.low)}"
+        (
+            f"{row.name} is {row.ratio:.2f}x what is expected, and the band ends at "
+            f"{row.shown(row.high if row.ratio > 1 else row.low)}"
+        )
         for row in out
     ]
     return (

@@ -32,8 +32,8 @@ def _scores(heads: Sequence[str], rows: Sequence[Sequence[Any]], title: str = ""
 
 
 def _apart(found: dict[str, Any]) -> list[Block]:
-    """Kinds of numbers that are scored apart: latencies and rates, TPOT and TTFT, each for dense models and MoE, and for
-    recipes that were stated and inferred."""
+    """Kinds of numbers that are scored apart: latencies and rates, TPOT and TTFT, each for dense models and MoE, and
+    for recipes that were stated and inferred."""
     rows = []
     for name, shown in APART.items():
         whole = found.get(name, {})
@@ -49,8 +49,8 @@ def _said(lines: Sequence[str]) -> list[Block]:
 
 
 def _training(found: dict[str, Any]) -> list[Block]:
-    """Whether runs that ran fit, whether bands hold, whether alternatives are put in the right order, and whether what is
-    recommended can be believed."""
+    """Whether runs that ran fit, whether bands hold, whether alternatives are put in the right order, and whether what
+    is recommended can be believed."""
     if "fits" not in found:
         return []
     fits, choices = found["fits"], found["choices"]
@@ -86,7 +86,8 @@ def _served(found: dict[str, Any], parts: tuple[str, ...]) -> list[Block]:
     for name, band in found["band"].items():
         how = ", each model on each chip left out in turn" if band["pairs_left_out"] else ""
         lines.append(
-            f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%} around {BANDS[name]}{how}."
+            f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%} around "
+            f"{BANDS[name]}{how}."
         )
     return _said(lines)
 
@@ -114,8 +115,10 @@ def _searched(found: dict[str, Any]) -> str:
     if found["median_ratio"] is None:
         return "No job has a plan that fits."
     text = (
-        f"{found['jobs']} jobs: the recommended plan is expected to take {found['median_ratio']:.2f} of the time of the best "
-        f"measured one in the median, {found['p10_ratio']:.2f} at the tenth percentile ({found['median_gain']:.2f} of what the planner "
+        f"{found['jobs']} jobs: the recommended plan is expected to take {found['median_ratio']:.2f} of the time "
+        "of the best "
+        f"measured one in the median, {found['p10_ratio']:.2f} at the tenth percentile "
+        f"({found['median_gain']:.2f} of what the planner "
         "expects of the measured plan)"
     )
     simple = (

@@ -1,7 +1,8 @@
-"""The log of a training run against its plan: the step, MFU and memory that were measured beside those that were expected.
+"""The log of a training run against its plan: the step, MFU and memory that were measured beside those that were
+expected.
 
-The plan is read as `dscale train --plan` reads it. What the log says of the batch, the sequence and the chips is what ran: the plan
-is judged at that batch, and a log of another number of chips is no log of this plan.
+The plan is read as `dscale train --plan` reads it. What the log says of the batch, the sequence and the chips is what
+ran: the plan is judged at that batch, and a log of another number of chips is no log of this plan.
 """
 
 from typing import Any
@@ -36,7 +37,8 @@ def ask_trained(question: TrainingScoreQuestion, text: LogText, listener: Listen
     assert plan is not None
     if log.chips and log.chips != job.slice.chips:
         raise InputError(
-            f"{text.shown} is of a run on {log.chips:,} chips, and the plan is for {job.slice.chips:,} ({job.slice}); give the plan "
+            f"{text.shown} is of a run on {log.chips:,} chips, and the plan is for {job.slice.chips:,} "
+            f"({job.slice}); give the plan "
             "that ran."
         )
     step = settled(log, lambda one: _seconds(one, job))
@@ -50,7 +52,8 @@ def _train_question(question: TrainingScoreQuestion, log: TrainingLog, text: Log
     plan = question.plan if written(question.plan).strip() else log.plan
     if not plan:
         raise InputError(
-            f"{text.shown} of {log.software} does not say how the run was split; give the plan that ran: --plan plan.toml, "
+            f"{text.shown} of {log.software} does not say how the run was split; give the plan that ran: --plan "
+            "plan.toml, "
             '--plan "tp8 pp4 dp16", or the config or command that was run.'
         )
     batch = next((one.batch for one in reversed(log.steps) if one.batch), log.batch)
@@ -78,10 +81,23 @@ def _score(asked: TrainAsked, job: Job, plan: Plan, log: TrainingLog, step: Sett
     rows = [*_times(given, compared, step), *_memory(job, plan, log)]
     notes = [*log.notes, *step.notes, *_own(log, step, compared), *_unexpected(given)]
     return RunScore(
-        "training", log.software, job.model.name, str(job.slice), plan_line(given), f"the stack {given.stack}",
-        f"{job.batch:,} sequences of {job.sequence:,} tokens a step", rows, compared.within_band, compared.text,
-        step.counted, step.skipped, step.starts, band=given.band, suspects=compared.suspects, notes=notes,
-    )  # fmt: skip
+        "training",
+        log.software,
+        job.model.name,
+        str(job.slice),
+        plan_line(given),
+        f"the stack {given.stack}",
+        f"{job.batch:,} sequences of {job.sequence:,} tokens a step",
+        rows,
+        compared.within_band,
+        compared.text,
+        step.counted,
+        step.skipped,
+        step.starts,
+        band=given.band,
+        suspects=compared.suspects,
+        notes=notes,
+    )
 
 
 def _times(given: PlanReport, compared: Measured, step: SettledStep) -> list[MeasureRow]:
@@ -110,7 +126,10 @@ def _own(log: TrainingLog, step: SettledStep, compared: Measured) -> list[str]:
     if not said:
         return []
     return [
-        f"{log.software} itself says {' and '.join(said)}; by the planner's count of the model's FLOPs it is {compared.mfu:.1%} MFU."
+        (
+            f"{log.software} itself says {' and '.join(said)}; by the planner's count of the model's FLOPs it is "
+            f"{compared.mfu:.1%} MFU."
+        )
     ]
 
 

@@ -1,4 +1,5 @@
-"""The chart of `dscale verify`: memory, FLOPs and bytes sent, planned and compiled, each as a part of what was planned."""
+"""The chart of `dscale verify`: memory, FLOPs and bytes sent, planned and compiled, each as a part of what was planned.
+The chart of `dscale verify`: memory, FLOPs and bytes sent, planned and compiled, each as a part of what was planned."""
 
 from dragonscale.charts import Bar, Chart, bars
 from dragonscale.evidence.verify.records import VerifyLine, VerifyReport

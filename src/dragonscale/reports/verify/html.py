@@ -68,7 +68,8 @@ def _card(row: view.Row) -> str:
     pair = "".join(f'<span class="who">{who}</span>{_bar(part, who)}<span>{text}</span>' for who, part, text in sides)
     return (
         f'<div class="card tone-{escape(row.verdict)}"><div class="top"><b>{escape(row.name)}</b>'
-        f'<span class="{escape(row.verdict)}"><span class="ratio">{_times(row.ratio)}</span> {escape(row.verdict)}</span></div>'
+        f'<span class="{escape(row.verdict)}"><span class="ratio">{_times(row.ratio)}</span> '
+        f"{escape(row.verdict)}</span></div>"
         f'<div class="pair">{pair}</div>{why}{below}</div>\n'
     )
 

@@ -1,4 +1,5 @@
-"""How a report's page looks: one column that a phone can show, light or dark as the reader's device is, nothing from elsewhere."""
+"""How a report's page looks: one column that a phone can show, light or dark as the reader's device is, nothing from
+elsewhere."""
 
 STYLE = """
 :root {

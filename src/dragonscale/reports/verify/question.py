@@ -1,6 +1,7 @@
 """What `dscale verify` was asked, read at the edge: a plan, where it runs and what of it is to be compiled.
 
-The plan is written out, or a file as `dscale train --save` and `dscale serve --save` write them; flags come before the file.
+The plan is written out, or a file as `dscale train --save` and `dscale serve --save` write them; flags come before the
+file.
 
 >>> asked = read_question(
 ...     VerifyQuestion("fsdp=8,remat=block", model="llama3-8b", on="h100:8", batch="64Ki", seq="8192")
@@ -44,8 +45,8 @@ _LONGEST, _SMALLEST = 86400.0, 1e8
 
 @dataclass(frozen=True)
 class VerifyAsked:
-    """The flags understood: what to compile, the seconds and the bytes that may take, what the user should know, and the stack that the
-    plan was made for."""
+    """The flags understood: what to compile, the seconds and the bytes that may take, what the user should know, and
+    the stack that the plan was made for."""
 
     request: Request
     timeout: float
@@ -76,9 +77,16 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
     batch, sequence, notes = _sizes(question, table, program)
     notes = tuple(text for text in (slice_note(where), *notes) if text)
     request = Request(
-        program=cast(Any, program), model=model, slice=where if ".toml" in where else str(piece), plan=str(plan), batch=batch, sequence=sequence,
-        mode=cast(Any, question.mode), capacity=_capacity(table), options=_options(question.options),
-    )  # fmt: skip
+        program=cast(Any, program),
+        model=model,
+        slice=where if ".toml" in where else str(piece),
+        plan=str(plan),
+        batch=batch,
+        sequence=sequence,
+        mode=cast(Any, question.mode),
+        capacity=_capacity(table),
+        options=_options(question.options),
+    )
     stack = question.stack.strip().lower() or _word(table, "stack", question.plan) or "dragonscale"
     stack = auto_stack(piece, load_model(model)) if stack == AUTO else load_stack(stack).name
     seconds, size = parse(question.timeout, "s", "--timeout"), parse(question.memory, "bytes", "--memory")
@@ -146,7 +154,8 @@ def _check_chips(plan: Plan | ServingPlan, piece: Slice) -> None:
     devices = piece.chips * piece.chip.devices
     if plan.chips not in (piece.chips, devices):
         raise InputError(
-            f"The plan {shorten(str(plan), 90)} is for {plan.chips:,} chips and {piece} has {piece.chips:,}; make the product of its "
+            f"The plan {shorten(str(plan), 90)} is for {plan.chips:,} chips and {piece} has {piece.chips:,}; make "
+            "the product of its "
             f"axes {piece.chips:,}, or take another slice."
         )
 

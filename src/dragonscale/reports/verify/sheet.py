@@ -1,4 +1,5 @@
-"""`dscale verify` laid out: the verdict and what to do, planned and compiled side by side, what only one of them has."""
+"""`dscale verify` laid out: the verdict and what to do, planned and compiled side by side, what only one of them has.
+`dscale verify` laid out: the verdict and what to do, planned and compiled side by side, what only one of them has."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -51,9 +52,12 @@ def _comparison(report: VerifyReport) -> Grid | None:
             rows.append((before + row.name, row.planned, row.compiled, row.ratio, row.verdict))
             rows += [("  " + part.name, part.planned, part.compiled, part.ratio, "") for part in row.below]
     columns = [
-        "on each chip", Column("planned", right=True), Column("compiled", right=True), Column("ratio", right=True),
+        "on each chip",
+        Column("planned", right=True),
+        Column("compiled", right=True),
+        Column("ratio", right=True),
         "verdict",
-    ]  # fmt: skip
+    ]
     return table(columns, rows) if rows else None
 
 

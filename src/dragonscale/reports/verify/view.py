@@ -1,4 +1,5 @@
-"""A verification as rows ready to be shown: one reading of the record for the terminal, for HTML and for whatever comes next.
+"""A verification as rows ready to be shown: one reading of the record for the terminal, for HTML and for whatever comes
+next.
 
 Numbers become text here and nowhere else, so no two faces can disagree about one.
 """
@@ -14,8 +15,8 @@ DIGITS = 4
 
 @dataclass(frozen=True)
 class Row:
-    """A number planned and compiled. The shares (0 to 1) are lengths of bars: of a chip's memory for memory, of the busiest
-    mesh axes for bytes sent, of the larger of both for FLOPs. `below` are the parts of the number."""
+    """A number planned and compiled. The shares (0 to 1) are lengths of bars: of a chip's memory for memory, of the
+    busiest mesh axes for bytes sent, of the larger of both for FLOPs. `below` are the parts of the number."""
 
     name: str
     planned: str
@@ -121,9 +122,16 @@ def _unmatched(one: Unmatched) -> Item:
 def overlap_rows(found: tuple[OverlapLine, ...]) -> list[tuple[str, str, str, str, str, bool]]:
     """Collective, what travels, bytes, hidden or exposed as planned and as compiled, and whether that agrees."""
     return [
-        (f"{one.kind} over {over(one.axes)}", one.what, quantity(one.total_bytes, "bytes"), one.planned, one.compiled, one.agrees)
+        (
+            f"{one.kind} over {over(one.axes)}",
+            one.what,
+            quantity(one.total_bytes, "bytes"),
+            one.planned,
+            one.compiled,
+            one.agrees,
+        )
         for one in found
-    ]  # fmt: skip
+    ]
 
 
 def stack_items(report: VerifyReport) -> list[Item]:
@@ -132,7 +140,10 @@ def stack_items(report: VerifyReport) -> list[Item]:
     for switch in dict.fromkeys(one.switch for one in report.stack_differences):
         found = [one for one in report.stack_differences if one.switch == switch]
         lines = [
-            f"{one.section}, {one.phase}: {one.what} {_amount(one.ours, one.quantity)} -> {_amount(one.theirs, one.quantity)}"
+            (
+                f"{one.section}, {one.phase}: {one.what} {_amount(one.ours, one.quantity)} -> "
+                f"{_amount(one.theirs, one.quantity)}"
+            )
             for one in sorted(found, key=lambda one: -abs(one.theirs - one.ours))
         ]
         sums = []
@@ -160,7 +171,8 @@ def remarks(report: VerifyReport) -> list[str]:
     if report.limit_bytes and (report.compiled or not report.fits_compiled):
         fits = {True: "fits", False: "does not fit"}
         said.append(
-            f"A chip holds {quantity(report.limit_bytes, 'bytes')}: the plan {fits[report.fits_planned]} by the planner, "
+            f"A chip holds {quantity(report.limit_bytes, 'bytes')}: the plan {fits[report.fits_planned]} by the "
+            "planner, "
             f"{fits[report.fits_compiled]} by the compiler."
         )
     if report.padding_bytes > 0:

@@ -20,7 +20,8 @@ def outcome(report: VerifyReport) -> str:
 
 
 def exit_code(report: VerifyReport) -> int:
-    """0: agrees, or every difference is explained; 3: the compiler has no room for it; 4: it differs, or did not compile."""
+    """0: agrees, or every difference is explained; 3: the compiler has no room for it; 4: it differs, or did not
+    compile."""
     return {AGREES: OK, EXPLAINED: OK, NO_ROOM: INFEASIBLE}.get(outcome(report), MISSED)
 
 

@@ -1,7 +1,8 @@
 """Output held to a grammar: a JSON schema, a regular expression, a choice or a Lark grammar, through llguidance.
 
-llguidance says which tokens may come next, as bits over the vocabulary, in about 50 µs for a row; the sampler takes the others away
-(`sampling`). A row with a grammar needs its token on the host before the next one, so it has no drafts, and nothing is ever rolled back.
+llguidance says which tokens may come next, as bits over the vocabulary, in about 50 µs for a row; the sampler takes the
+others away (`sampling`). A row with a grammar needs its token on the host before the next one, so it has no drafts, and
+nothing is ever rolled back.
 """
 
 import json
@@ -34,7 +35,8 @@ def _grammar(kind: str, text: str) -> str:
 
 
 def check_grammar(kind: str, text: str, tokenizer: LLTokenizer | None = None) -> None:
-    """Refuse a grammar that cannot be used, in one sentence. Only a Lark grammar that names special tokens needs the tokenizer."""
+    """Refuse a grammar that cannot be used, in one sentence. Only a Lark grammar that names special tokens needs the
+    tokenizer."""
     if len(text) > LARGEST:
         raise InputError(f"The {kind} has {len(text):,} characters; {LARGEST:,} can be used as a grammar.")
     if why := LLMatcher.validate_grammar(_grammar(kind, text), tokenizer):
@@ -65,8 +67,8 @@ class OutputGrammar:
 
 
 class GrammarReader:
-    """Grammars over one vocabulary. `tokenizer` is a `tokenizers.Tokenizer`, `vocab` the model's logits (often more), `ends` the tokens that
-    end a text. Grammars that were read lately are kept: requests of one kind come in numbers."""
+    """Grammars over one vocabulary. `tokenizer` is a `tokenizers.Tokenizer`, `vocab` the model's logits (often more),
+    `ends` the tokens that end a text. Grammars that were read lately are kept: requests of one kind come in numbers."""
 
     def __init__(self, tokenizer: Any, vocab: int, ends: list[int]) -> None:
         self.vocab, self.tokenizer = vocab, LLTokenizer(tokenizer.to_str(), n_vocab=vocab, eos_token=ends)

@@ -1,12 +1,13 @@
 """The loop: plan a step, run it on the device, and read the tokens of the one before it meanwhile.
 
-`ServingEngine.step` puts step n+1 on the device's queue before it fetches what step n sampled, so that the host's work hides behind the
-device's: decoding rows take their token from the sampler's state on the device. A sequence that ends at step n then has a token of step n+1
-that nobody wants; it is dropped, and since steps run in order, its pages can be given away at once. Where the host has to see a token before
-the next step can be planned (grammars, drafts), the loop waits for it.
+`ServingEngine.step` puts step n+1 on the device's queue before it fetches what step n sampled, so that the host's work
+hides behind the device's: decoding rows take their token from the sampler's state on the device. A sequence that ends
+at step n then has a token of step n+1 that nobody wants; it is dropped, and since steps run in order, its pages can be
+given away at once. Where the host has to see a token before the next step can be planned (grammars, drafts), the loop
+waits for it.
 
-A step that fails on the device fails the requests that were in it. What the cache holds is in doubt then: everything else that ran is
-computed again, and after a few failures in a row the engine is dead and says so to everyone.
+A step that fails on the device fails the requests that were in it. What the cache holds is in doubt then: everything
+else that ran is computed again, and after a few failures in a row the engine is dead and says so to everyone.
 """
 
 import heapq
@@ -34,13 +35,23 @@ class EngineDead(RuntimeError):
 
 
 class ServingEngine:
-    """Requests in, tokens out. `role` is `both`, `prefill` (requests end with their first token and are handed over) or `decode`;
-    `grammars` reads the grammars of requests; where `limits` has drafts, `drafter` is the model that makes them (None: n-grams)."""
+    """Requests in, tokens out. `role` is `both`, `prefill` (requests end with their first token and are handed over) or
+    `decode`; `grammars` reads the grammars of requests; where `limits` has drafts, `drafter` is the model that makes
+    them (None: n-grams)."""
 
     def __init__(
-        self, runner: Any, sampler: Any, limits: EngineLimits, shapes: list[StepShape], *, grammars: Any = None, drafter: Any = None,
-        prefixes: bool = True, role: str = "both", clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+        self,
+        runner: Any,
+        sampler: Any,
+        limits: EngineLimits,
+        shapes: list[StepShape],
+        *,
+        grammars: Any = None,
+        drafter: Any = None,
+        prefixes: bool = True,
+        role: str = "both",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.runner, self.sampler, self.grammars, self.drafter = runner, sampler, grammars, drafter
         self.limits, self.role, self.clock = limits, role, clock
         self.scheduler = BatchScheduler(limits, shapes, prefixes)
@@ -58,7 +69,8 @@ class ServingEngine:
         return not self.live and not self.pending and not self.outbox
 
     def add(self, request: GenerateRequest, handed: HandedOver | None = None) -> None:
-        """Queues a request; `handed` is what another engine computed of it. Raises `InputError` for one that can never be served."""
+        """Queues a request; `handed` is what another engine computed of it. Raises `InputError` for one that can never
+        be served."""
         if self.dead:
             raise EngineDead(self.dead)
         if request.id in self.live:
@@ -82,7 +94,8 @@ class ServingEngine:
             heapq.heappush(self.deadlines, (request.deadline, request.id))
 
     def cancel(self, id: str, why: str = "cancelled") -> None:
-        """Ends a request wherever it is; its pages and its slot are free at once. One that is over already is left alone."""
+        """Ends a request wherever it is; its pages and its slot are free at once. One that is over already is left
+        alone."""
         if id in self.live:
             self.finish(self.live[id], why)
 
@@ -126,7 +139,8 @@ class ServingEngine:
         return guesses
 
     def admit(self) -> bool:
-        """Tells the device about sequences that got a slot: how they are sampled, and keys that another engine computed."""
+        """Tells the device about sequences that got a slot: how they are sampled, and keys that another engine
+        computed."""
         entered, self.scheduler.entered = self.scheduler.entered, []
         try:
             for sequence in entered:
@@ -285,10 +299,19 @@ class ServingEngine:
         """Numbers for metrics and reports: gauges of now, counters since the start, seconds by step shape."""
         scheduler, free = self.scheduler, sum(pool.available for pool in self.scheduler.pools)
         return {
-            "running": sum(map(len, scheduler.running)), "waiting": sum(map(len, scheduler.waiting)),
-            "pages_used": self.limits.ranks * (self.limits.pages - 1) - free, "pages_free": free,
-            "prefix_hits": scheduler.hits, "prefix_queries": scheduler.asked, "preemptions": scheduler.preemptions,
-            "evictions": sum(pool.evictions for pool in scheduler.pools), "drafted": self.drafted, "accepted": self.accepted,
-            "tokens_in": self.tokens_in, "tokens_out": self.tokens_out,
-            "steps": sum(taken.steps for taken in self.times.values()), "times": self.times, "dead": self.dead,
-        }  # fmt: skip
+            "running": sum(map(len, scheduler.running)),
+            "waiting": sum(map(len, scheduler.waiting)),
+            "pages_used": self.limits.ranks * (self.limits.pages - 1) - free,
+            "pages_free": free,
+            "prefix_hits": scheduler.hits,
+            "prefix_queries": scheduler.asked,
+            "preemptions": scheduler.preemptions,
+            "evictions": sum(pool.evictions for pool in scheduler.pools),
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "tokens_in": self.tokens_in,
+            "tokens_out": self.tokens_out,
+            "steps": sum(taken.steps for taken in self.times.values()),
+            "times": self.times,
+            "dead": self.dead,
+        }

@@ -1,11 +1,13 @@
-"""From logits to a distribution and from a distribution to a token, on the device: pure functions over rows of logits [n, v].
+"""From logits to a distribution and from a distribution to a token, on the device: pure functions over rows of logits
+[n, v].
 
-Every filter keeps the tokens above some value, so none of them sorts: top-k keeps those with fewer than k tokens above them, top-p those
-whose betters have less than p of the probability. That value is searched for in the bits of the number, two at a time, which is exact:
-for 64 rows of 128k logits on an H200 0.16 ms each, where the largest 1,024 take 1.1 ms. Tokens that are equally likely stay or go together.
+Every filter keeps the tokens above some value, so none of them sorts: top-k keeps those with fewer than k tokens above
+them, top-p those whose betters have less than p of the probability. That value is searched for in the bits of the
+number, two at a time, which is exact: for 64 rows of 128k logits on an H200 0.16 ms each, where the largest 1,024 take
+1.1 ms. Tokens that are equally likely stay or go together.
 
-A token is drawn by adding Gumbel noise to its logit and taking the largest. The noise depends on the request's seed and on the token's
-position and on nothing else.
+A token is drawn by adding Gumbel noise to its logit and taking the largest. The noise depends on the request's seed and
+on the token's position and on nothing else.
 """
 
 from typing import Any, NamedTuple
@@ -21,8 +23,8 @@ EDITS = 320
 STATE = numpy.dtype(
     [("settings", "f4", 7), ("seed", "u4", 2), ("ids", "i4", EDITS), ("added", "f4", EDITS), ("until", "i4", EDITS)]
 )
-"""What a slot holds: temperature, top-k, top-p, min-p, presence, frequency and repetition; the seed; tokens whose logits get something
-added while the sequence is shorter than `until`."""
+"""What a slot holds: temperature, top-k, top-p, min-p, presence, frequency and repetition; the seed; tokens whose
+logits get something added while the sequence is shorter than `until`."""
 DIGIT = 2
 """Bits that a pass of a search finds: more are fewer passes with more sums in each, and slower."""
 
@@ -58,8 +60,8 @@ class SlotState(NamedTuple):
 
 
 def shaped(x: Array, state: SlotState, positions: Array, counts: Array, bits: Array) -> Array:
-    """Logits after penalties, additions and a grammar's mask, in this order. `counts` [n, v] are twice how often a token was generated,
-    plus one if the prompt has it; `bits` [n, w] are 32 allowed tokens each."""
+    """Logits after penalties, additions and a grammar's mask, in this order. `counts` [n, v] are twice how often a
+    token was generated, plus one if the prompt has it; `bits` [n, w] are 32 allowed tokens each."""
     presence, frequency, repetition = (state.settings[:, i, None] for i in (4, 5, 6))
     x = jnp.where(counts > 0, jnp.where(x > 0, x / repetition, x * repetition), x)
     x = x - frequency * (counts >> 1) - presence * (counts > 1)
@@ -70,8 +72,8 @@ def shaped(x: Array, state: SlotState, positions: Array, counts: Array, bits: Ar
 
 
 def tempered(x: Array, state: SlotState, filters: bool) -> Array:
-    """Logits divided by the temperature (of a greedy row as they are) and, with `filters`, with what min-p, then top-k, then top-p
-    take away at -inf; top-p is of the probability that the others leave."""
+    """Logits divided by the temperature (of a greedy row as they are) and, with `filters`, with what min-p, then top-k,
+    then top-p take away at -inf; top-p is of the probability that the others leave."""
     temperature, top_k, top_p, min_p = (state.settings[:, i] for i in range(4))
     x = x / jnp.where(temperature > 0, temperature, 1)[:, None]
     if not filters:
@@ -88,7 +90,8 @@ def tempered(x: Array, state: SlotState, filters: bool) -> Array:
 
 
 def _lowest_kept(keys: Array, weights: Array, target: Array) -> Array:
-    """For each row the least number that has less than `target` of the weight strictly above it, from its highest bits down."""
+    """For each row the least number that has less than `target` of the weight strictly above it, from its highest bits
+    down."""
 
     def digit(step: Array, found: Array) -> Array:
         shift = (32 - DIGIT - DIGIT * step).astype(jnp.uint32)
@@ -106,7 +109,8 @@ def distribution(x: Array, state: SlotState) -> Array:
 
 
 def likeliest(x: Array, count: int) -> tuple[Array, Array]:
-    """The `count` largest of each row and where they are. One pass for each: XLA's top-k on a GPU is a sort beyond sixteen."""
+    """The `count` largest of each row and where they are. One pass for each: XLA's top-k on a GPU is a sort beyond
+    sixteen."""
     rows = jnp.arange(x.shape[0])
 
     def one(rest: Array, _: Any) -> tuple[Array, tuple[Array, Array]]:

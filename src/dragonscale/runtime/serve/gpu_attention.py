@@ -1,14 +1,14 @@
 """Attention over paged caches on NVIDIA GPUs: one kernel, in Pallas, for decoding rows and for chunks of prompts.
 
-A program of the kernel has a block of query rows (some tokens of one sequence, times the query heads that share a KV head) and walks over
-the keys of that sequence, a block at a time, with a running softmax; scores never leave the chip. Where a key lies is read from
-the page table inside the loop, so a block of keys may be spread over any pages. Blocks outside the window (or chunk) are not visited.
-Rows of no tokens end at once.
+A program of the kernel has a block of query rows (some tokens of one sequence, times the query heads that share a KV
+head) and walks over the keys of that sequence, a block at a time, with a running softmax; scores never leave the chip.
+Where a key lies is read from the page table inside the loop, so a block of keys may be spread over any pages. Blocks
+outside the window (or chunk) are not visited. Rows of no tokens end at once.
 
-Decoding has few query rows and would leave most of the GPU idle: its keys are split over programs (flash-decoding), each leaves its
-part and the logarithm of its sum, and a second small kernel adds the parts up. Caches are bf16, or int8 with a scale for each token
-and head: scores are multiplied by the keys' scales and weights by the values', so nothing is unpacked to memory. Latent attention has
-keys whose leading channels are the values too: they are loaded once.
+Decoding has few query rows and would leave most of the GPU idle: its keys are split over programs (flash-decoding),
+each leaves its part and the logarithm of its sum, and a second small kernel adds the parts up. Caches are bf16, or int8
+with a scale for each token and head: scores are multiplied by the keys' scales and weights by the values', so nothing
+is unpacked to memory. Latent attention has keys whose leading channels are the values too: they are loaded once.
 """
 
 import functools
@@ -34,7 +34,8 @@ PROGRAMS, PARTS = 512, 16
 
 @dataclass(frozen=True)
 class Tile:
-    """How the kernel is cut: query rows and keys in a block, parts that the keys are split into; warps, pipeline stages."""
+    """How the kernel is cut: query rows and keys in a block, parts that the keys are split into; warps, pipeline
+    stages."""
 
     rows: int
     keys: int
@@ -44,11 +45,16 @@ class Tile:
 
 
 def attend_rows(
-    query: jax.Array, key: jax.Array, value: jax.Array, cache: PagedKeys, rows: StepRows, how: Scoring,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    cache: PagedKeys,
+    rows: StepRows,
+    how: Scoring,
     interpret: bool = False,
-) -> jax.Array:  # fmt: skip
-    """What `attend_paged` computes, on a GPU; of a fresh prompt cuDNN's flash attention where it can. Decoding rows and prompts write
-    their own tokens of one array."""
+) -> jax.Array:
+    """What `attend_paged` computes, on a GPU; of a fresh prompt cuDNN's flash attention where it can. Decoding rows and
+    prompts write their own tokens of one array."""
     shape, size, count = rows.shape, value.shape[-1], rows.shape.decodes
     if shape.fresh and not count and flash_possible(query, value, how.reach, how.cap, how.sinks):
         at = jnp.arange(shape.tokens)[None]
@@ -66,22 +72,39 @@ def attend_rows(
 
 
 def decode_rows(
-    query: jax.Array, cache: PagedKeys, tables: jax.Array, lengths: jax.Array, page: int, how: Scoring, size: int,
-    queries: int = 1, tile: Tile | None = None, interpret: bool = False,
-) -> jax.Array:  # fmt: skip
-    """[N, n, g] of queries [N, n, h], of which the first are those of D decoding rows, their newest `queries` tokens each; nothing is
-    written of the others. Page tables are [D, W], lengths [D]; `size` is g."""
+    query: jax.Array,
+    cache: PagedKeys,
+    tables: jax.Array,
+    lengths: jax.Array,
+    page: int,
+    how: Scoring,
+    size: int,
+    queries: int = 1,
+    tile: Tile | None = None,
+    interpret: bool = False,
+) -> jax.Array:
+    """[N, n, g] of queries [N, n, h], of which the first are those of D decoding rows, their newest `queries` tokens
+    each; nothing is written of the others. Page tables are [D, W], lengths [D]; `size` is g."""
     tile = tile or decode_tile(tables.shape[0], queries, query.shape[1] // cache.keys.shape[1], cache)
     made = _attend(query, cache, tables, lengths, None, how, queries, page, size, tile, None, interpret)
     return made[0] if tile.splits == 1 else _combined(made[0], made[1], how.sinks, query, interpret)
 
 
 def prompt_rows(
-    query: jax.Array, cache: PagedKeys, tables: jax.Array, lengths: jax.Array, starts: jax.Array, page: int, how: Scoring,
-    size: int, tile: Tile | None = None, into: jax.Array | None = None, interpret: bool = False,
-) -> jax.Array:  # fmt: skip
-    """[N, n, g] of chunks of P prompts, packed one after the other in queries [N, n, h] from `starts` [P+1]; the keys of the chunks
-    are in the cache already. What is behind them is zero, what is before them is that of `into`."""
+    query: jax.Array,
+    cache: PagedKeys,
+    tables: jax.Array,
+    lengths: jax.Array,
+    starts: jax.Array,
+    page: int,
+    how: Scoring,
+    size: int,
+    tile: Tile | None = None,
+    into: jax.Array | None = None,
+    interpret: bool = False,
+) -> jax.Array:
+    """[N, n, g] of chunks of P prompts, packed one after the other in queries [N, n, h] from `starts` [P+1]; the keys
+    of the chunks are in the cache already. What is behind them is zero, what is before them is that of `into`."""
     tile = tile or prompt_tile(cache)
     per = max(1, tile.rows * cache.keys.shape[1] // query.shape[1])
     # What is left over is a row of no length behind the others. Each row may end in a block of its own.
@@ -91,8 +114,8 @@ def prompt_rows(
 
 
 def decode_tile(rows: int, queries: int, group: int, cache: PagedKeys) -> Tile:
-    """A good cut for decoding so many tokens of `rows` sequences, with a group of query heads for each KV head: as many parts as make
-    the GPU busy. A block has all tokens of a row, with as many of the heads as fit."""
+    """A good cut for decoding so many tokens of `rows` sequences, with a group of query heads for each KV head: as many
+    parts as make the GPU busy. A block has all tokens of a row, with as many of the heads as fit."""
     channels = cache.keys.shape[-1]
     block = min(max(64, pl.next_power_of_2(queries)), max(16, pl.next_power_of_2(queries * group)))
     programs = rows * cache.keys.shape[1] * pl.cdiv(group, block // queries)
@@ -111,8 +134,8 @@ def prompt_tile(cache: PagedKeys) -> Tile:
 
 
 def _spans(starts: jax.Array, per: int, blocks: int) -> jax.Array:
-    """[blocks, 3]: the row, first token and row's end of each block of queries; the longest (last of their rows) come first. Blocks
-    that are not needed begin at the end."""
+    """[blocks, 3]: the row, first token and row's end of each block of queries; the longest (last of their rows) come
+    first. Blocks that are not needed begin at the end."""
     counts = pl.cdiv(starts[1:] - starts[:-1], per)
     ends = jnp.cumsum(counts)
     block = jnp.arange(blocks)[::-1]
@@ -122,9 +145,19 @@ def _spans(starts: jax.Array, per: int, blocks: int) -> jax.Array:
 
 
 def _attend(
-    query: jax.Array, cache: PagedKeys, tables: jax.Array, lengths: jax.Array, spans: jax.Array | None, how: Scoring,
-    per: int, page: int, size: int, tile: Tile, into: jax.Array | None, interpret: bool,
-) -> Any:  # fmt: skip
+    query: jax.Array,
+    cache: PagedKeys,
+    tables: jax.Array,
+    lengths: jax.Array,
+    spans: jax.Array | None,
+    how: Scoring,
+    per: int,
+    page: int,
+    size: int,
+    tile: Tile,
+    into: jax.Array | None,
+    interpret: bool,
+) -> Any:
     """The whole result; or the parts [S, N, n, g] of split keys, and the logarithms [S, N, n] of their sums."""
     (tokens, n, _), k = query.shape, cache.keys.shape[1]
     together = min(
@@ -136,7 +169,8 @@ def _attend(
         tokens = len(tables) * per
         shapes = [((tile.splits, tokens, n, size), jnp.float32), ((tile.splits, tokens, n), jnp.float32)]
     plain = replace(how, sinks=None)
-    # Small blocks of queries read int8 as words of four channels (`bytes_of`); large ones have products that want their operands in
+    # Small blocks of queries read int8 as words of four channels (`bytes_of`); large ones have products that want their
+    # operands in
     # shared memory anyway.
     narrow = cache.keys.dtype == jnp.int8 and tile.rows < 64
     four = 4 if narrow and size % 64 == query.shape[2] % 64 == 0 else 1
@@ -164,9 +198,23 @@ def _attend(
 
 
 def _kernel(
-    _: Any, query: Any, cache: Any, tables: Any, lengths: Any, spans: Any, sinks: Any, *out: Any,
-    how: Scoring, page: int, per: int, together: int, tile: Tile, group: int, four: int, interpret: bool,
-) -> None:  # fmt: skip
+    _: Any,
+    query: Any,
+    cache: Any,
+    tables: Any,
+    lengths: Any,
+    spans: Any,
+    sinks: Any,
+    *out: Any,
+    how: Scoring,
+    page: int,
+    per: int,
+    together: int,
+    tile: Tile,
+    group: int,
+    four: int,
+    interpret: bool,
+) -> None:
     block, head, part = (pl.program_id(axis) for axis in range(3))
     row, first, end = (block, block * per, block * per + per) if spans is None else (spans[block, i] for i in range(3))
     length = lengths[row]
@@ -219,7 +267,8 @@ def _kernel(
             scores = how.cap - 2 * how.cap / (1 + jnp.exp2(scores * (2 * LOG2E * how.scale / how.cap)))
         scores = jnp.where(_seen(how.reach, at[:, None], keys[None]), scores, UNSEEN)
         new = jnp.maximum(most, scores.max(1))
-        # Where nothing was seen yet all weights are one; the first key that is seen makes nothing of them, as does `_combined`.
+        # Where nothing was seen yet all weights are one; the first key that is seen makes nothing of them, as does
+        # `_combined`.
         weights = jnp.exp2(scores * unit - (new * unit)[:, None])
         old = jnp.exp2((most - new) * unit)
         total = total * old + weights.sum(1)
@@ -233,9 +282,10 @@ def _kernel(
 
     lanes, used = _lanes(0, size // four)
     carry = (
-        jnp.full((tile.rows,), UNSEEN, jnp.float32), jnp.zeros((tile.rows,), jnp.float32),
+        jnp.full((tile.rows,), UNSEEN, jnp.float32),
+        jnp.zeros((tile.rows,), jnp.float32),
         [jnp.zeros((tile.rows, lanes.size), jnp.float32)] * four,
-    )  # fmt: skip
+    )
     most, total, made = jax.lax.fori_loop(begin, stop, step, carry)
     most *= unit
 

@@ -1,8 +1,10 @@
-"""Matmuls of a few tokens on NVIDIA GPUs, as fast as the weights can be read: a Pallas kernel that keeps many loads under way.
+"""Matmuls of a few tokens on NVIDIA GPUs, as fast as the weights can be read: a Pallas kernel that keeps many loads
+under way.
 
-With up to 64 tokens a matmul does nothing but read its weights. Programs have a block of columns each, and where these are too few
-to fill the GPU also a part of the rows, whose sums are then added up by whatever XLA fuses with them. On an H200 LLaMA-3-8B's matmuls
-take 5% less time than XLA's with one token, and 11% less with 64. Weights in int8 are widened on the chip.
+With up to 64 tokens a matmul does nothing but read its weights. Programs have a block of columns each, and where these
+are too few to fill the GPU also a part of the rows, whose sums are then added up by whatever XLA fuses with them. On an
+H200 LLaMA-3-8B's matmuls take 5% less time than XLA's with one token, and 11% less with 64. Weights in int8 are widened
+on the chip.
 """
 
 import functools
@@ -19,8 +21,8 @@ from jax.experimental.pallas import triton as gpu
 MOST = 64
 """Tokens beyond which XLA's matmuls are as fast."""
 WORDS = 16
-"""Tokens up to which int8 is read as words of four: a block of more has products that want the widened numbers in shared memory, and
-with 64 tokens in blocks of 16 an H200 took 90 us for LLaMA-3-8B's largest matmul rather than 56."""
+"""Tokens up to which int8 is read as words of four: a block of more has products that want the widened numbers in
+shared memory, and with 64 tokens in blocks of 16 an H200 took 90 us for LLaMA-3-8B's largest matmul rather than 56."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ def few_tokens(text: str, x: jax.Array, weight: jax.Array) -> jax.Array | None:
 
 
 def tile_of(m: int, k: int, n: int, narrow: bool = False) -> MatmulTile:
-    """The cut that was fastest on an H200 for m tokens and weights [k, n]: one or two programs on each of its 132 SMs, and as many bytes
-    under way of `narrow` (int8) weights as of others."""
+    """The cut that was fastest on an H200 for m tokens and weights [k, n]: one or two programs on each of its 132 SMs,
+    and as many bytes under way of `narrow` (int8) weights as of others."""
     deep = narrow and m > WORDS and k > 8192
     if narrow:
         columns, rows, most = 128, 256 if deep else 128, 200
@@ -94,11 +96,13 @@ def words(narrow: jax.Array) -> jax.Array:
 
 
 def bytes_of(block: jax.Array, dtype: Any, interpret: bool = False) -> list[jax.Array]:
-    """A block in a kernel in the type of its partner; of words the first of their four bytes each, the second, third and last.
+    """A block in a kernel in the type of its partner; of words the first of their four bytes each, the second, third
+    and last.
 
-    A product wants numbers of a column side by side in a thread's registers, while bytes lie side by side in a row: a thread would
-    load them from shared memory one at a time. Of words it loads four. They become bf16 two at a time: the bits 0x4300 + u are those of
-    128 + u up to 127, and 0x4300 with the sign's bit those of 128 or 256, whose difference is the number."""
+    A product wants numbers of a column side by side in a thread's registers, while bytes lie side by side in a row: a
+    thread would load them from shared memory one at a time. Of words it loads four. They become bf16 two at a time: the
+    bits 0x4300 + u are those of 128 + u up to 127, and 0x4300 with the sign's bit those of 128 or 256, whose difference
+    is the number."""
     if block.dtype != jnp.int32:
         return [widened(block, dtype)]
     if interpret or dtype != jnp.bfloat16:
@@ -127,7 +131,8 @@ def dot(one: jax.Array, other: jax.Array, turned: bool = False) -> jax.Array:
 
 
 def widened(block: jax.Array, dtype: Any) -> jax.Array:
-    """A block in a kernel in the type of its partner. int8 becomes float by integer arithmetic (the bits of 1.5·2²³ + x are those of
+    """A block in a kernel in the type of its partner. int8 becomes float by integer arithmetic (the bits of 1.5·2²³ + x
+    are those of
     1.5·2²³ plus x): conversions run at an eighth of its rate, and would take longer than the loads."""
     if block.dtype != jnp.int8:
         return block.astype(dtype)
@@ -147,9 +152,14 @@ def _widened_ahead(weight: jax.Array, dtype: Any, block: int = 8192) -> jax.Arra
     shape = jax.ShapeDtypeStruct((weight.size,), dtype)
     params = gpu.CompilerParams(num_warps=4, num_stages=1)
     call = pl.pallas_call(
-        kernel, grid=(weight.size // block,), in_specs=[spec], out_specs=spec, out_shape=shape, compiler_params=params,
+        kernel,
+        grid=(weight.size // block,),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=shape,
+        compiler_params=params,
         name="widened",
-    )  # fmt: skip
+    )
     return call(weight.reshape(-1)).reshape(weight.shape)
 
 

@@ -1,4 +1,5 @@
-"""What comes of a step: the arrays on their way from the device, the seconds that shapes took, and log probabilities as they are told."""
+"""What comes of a step: the arrays on their way from the device, the seconds that shapes took, and log probabilities as
+they are told."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,8 @@ from dragonscale.runtime.serve.sampling import Sampled
 
 @dataclass
 class InFlight:
-    """A step on the device: what was planned and the arrays that will come of it. `extra` are hidden states where a row is to be embedded,
-    log probabilities of a prompt's own tokens where they are asked for."""
+    """A step on the device: what was planned and the arrays that will come of it. `extra` are hidden states where a row
+    is to be embedded, log probabilities of a prompt's own tokens where they are asked for."""
 
     step: ScheduledStep
     sampled: Sampled

@@ -1,8 +1,9 @@
 """A step's arrays, packed from the sequences that it computes.
 
-A step has one of a few compiled shapes, and all data ranks run the same one: `choose` finds the one that computes least padding. Positions,
-page tables and tokens to feed are kept in arrays by slot (a sequence's place in the sampler's state), with one slot more for padding, so
-that the rows of a step are gathered rather than built. New arrays are made for every step: those of the last one may still be on their way.
+A step has one of a few compiled shapes, and all data ranks run the same one: `choose` finds the one that computes least
+padding. Positions, page tables and tokens to feed are kept in arrays by slot (a sequence's place in the sampler's
+state), with one slot more for padding, so that the rows of a step are gathered rather than built. New arrays are made
+for every step: those of the last one may still be on their way.
 """
 
 from dataclasses import dataclass, field
@@ -20,10 +21,11 @@ KNEE = 256
 
 @dataclass(slots=True, eq=False)
 class LiveSequence:
-    """A request on its way. `tokens[:known]` are its prompt and output so far, `flying` more are being sampled, `limit` is where it ends;
-    keys of `computed` tokens are in `pages` (or will be when the steps under way have run), of which the first `shared` are in the
-    prefix tree. It decodes when `computed` has reached `target`, what was known when it got its slot. A prompt that is `scored` needs the
-    logits of all its tokens; they come in `scores`. `grammar` and `ngrams` are where its output is in its grammar, and its drafts."""
+    """A request on its way. `tokens[:known]` are its prompt and output so far, `flying` more are being sampled, `limit`
+    is where it ends; keys of `computed` tokens are in `pages` (or will be when the steps under way have run), of which
+    the first `shared` are in the prefix tree. It decodes when `computed` has reached `target`, what was known when it
+    got its slot. A prompt that is `scored` needs the logits of all its tokens; they come in `scores`. `grammar` and
+    `ngrams` are where its output is in its grammar, and its drafts."""
 
     request: GenerateRequest
     rank: int
@@ -57,9 +59,9 @@ class LiveSequence:
 
 @dataclass
 class ScheduledStep:
-    """A step's arrays and whose they are: `rows` are (rank, row, sequence) of those that get a token from it, `chunks` the sequences whose
-    known tokens it computes, `computed` all its tokens that are not padding. `scored` is set in a step of a single prompt with
-    its tokens from there on in rows of their own."""
+    """A step's arrays and whose they are: `rows` are (rank, row, sequence) of those that get a token from it, `chunks`
+    the sequences whose known tokens it computes, `computed` all its tokens that are not padding. `scored` is set in a
+    step of a single prompt with its tokens from there on in rows of their own."""
 
     batch: StepBatch
     rows: list[tuple[int, int, LiveSequence]] = field(default_factory=list)
@@ -91,8 +93,8 @@ class StepPacker:
         return ScheduledStep(empty_batch(shape, limits.ranks, limits.width, limits.sequences), scored=scored)
 
     def choose(self, decodes: int, queries: int, todo: tuple[tuple[int, ...], ...], fresh: bool) -> StepShape:
-        """The shape that gets most done for what it computes, what it leaves counted as computed in the smallest shape that holds it. `todo`
-        are the tokens left of the prompts of every rank."""
+        """The shape that gets most done for what it computes, what it leaves counted as computed in the smallest shape
+        that holds it. `todo` are the tokens left of the prompts of every rank."""
         sizes, wanted = sorted({shape.tokens for shape in self.shapes}), any(map(sum, todo))
 
         def cost(shape: StepShape) -> tuple[int, int, bool, int]:
@@ -159,7 +161,8 @@ class StepPacker:
                 step.rows.append((rank, row, sequence))
 
     def score(self, sequence: LiveSequence) -> ScheduledStep:
-        """A step of a prompt whose logits are all wanted: as logits are read of decoding rows, each of its tokens is one."""
+        """A step of a prompt whose logits are all wanted: as logits are read of decoding rows, each of its tokens is
+        one."""
         left, rank = sequence.target - sequence.computed, sequence.rank
         shapes = sorted(s for s in self.shapes if s.queries == 1 and not s.tokens)
         shape = next((s for s in shapes if s.decodes >= left), shapes[-1])

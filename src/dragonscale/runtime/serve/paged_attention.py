@@ -1,11 +1,13 @@
 """Attention of a packed step over a paged cache.
 
-Keys and values of a layer lie in flat arrays, a row for each place of each page; a sequence's table says which pages are its own.
-The step's tokens are written first, so that a query finds its own key in the cache like any other: at a place of its sequence that
-is not beyond its position. What is here runs anywhere, by gathering the pages of a row; where the platform has kernels that read
-pages in place they take over (`gpu_attention`). A `fresh` prompt has all its keys at hand and needs no page.
+Keys and values of a layer lie in flat arrays, a row for each place of each page; a sequence's table says which pages
+are its own. The step's tokens are written first, so that a query finds its own key in the cache like any other: at a
+place of its sequence that is not beyond its position. What is here runs anywhere, by gathering the pages of a row;
+where the platform has kernels that read pages in place they take over (`gpu_attention`). A `fresh` prompt has all its
+keys at hand and needs no page.
 
-Latents (`values` is None) are keys of one head whose leading channels are the values. An int8 cache has scales by token and head.
+Latents (`values` is None) are keys of one head whose leading channels are the values. An int8 cache has scales by token
+and head.
 """
 
 from dataclasses import dataclass, field, replace
@@ -25,7 +27,8 @@ GATHERED = 1 << 16
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PagedKeys:
-    """A layer's cache on a chip: keys [S, k, h] and values [S, k, g] of S = pages · page places, and scales [S, k] of int8 ones."""
+    """A layer's cache on a chip: keys [S, k, h] and values [S, k, g] of S = pages · page places, and scales [S, k] of
+    int8 ones."""
 
     keys: jax.Array
     values: jax.Array | None = None
@@ -33,8 +36,8 @@ class PagedKeys:
     value_scale: jax.Array | None = None
 
     def written(self, places: jax.Array, key: jax.Array, value: jax.Array) -> "PagedKeys":
-        """With the keys and values [N, k, h] of new tokens at their places. Padding shares a place that nobody reads, so that
-        places may be called unique."""
+        """With the keys and values [N, k, h] of new tokens at their places. Padding shares a place that nobody reads,
+        so that places may be called unique."""
 
         def put(stored: Any, new: jax.Array) -> jax.Array:
             new = new.astype(stored.dtype)
@@ -66,7 +69,8 @@ class PagedKeys:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class StepRows:
-    """A step's arrays as they are on a rank's chips: those of `StepBatch` without the dim of ranks. `platform` is where it runs."""
+    """A step's arrays as they are on a rank's chips: those of `StepBatch` without the dim of ranks. `platform` is where
+    it runs."""
 
     tokens: jax.Array
     from_last: jax.Array
@@ -84,7 +88,8 @@ class StepRows:
 
 @dataclass(frozen=True)
 class Scoring:
-    """How a layer scores keys: which a query sees, the scale, a soft cap (0: none), and a sink's logit for each query head."""
+    """How a layer scores keys: which a query sees, the scale, a soft cap (0: none), and a sink's logit for each query
+    head."""
 
     reach: Reach
     scale: float
@@ -95,8 +100,8 @@ class Scoring:
 def attend_paged(
     query: jax.Array, key: jax.Array, value: jax.Array, cache: PagedKeys, rows: StepRows, how: Scoring
 ) -> jax.Array:
-    """[N, n, g] of queries [N, n, h] at the rows' positions, against a cache in which this step's tokens are written; `key` [N, k, h]
-    and `value` [N, k, g] are this step's own, as the cache keeps them."""
+    """[N, n, g] of queries [N, n, h] at the rows' positions, against a cache in which this step's tokens are written;
+    `key` [N, k, h] and `value` [N, k, g] are this step's own, as the cache keeps them."""
     if rows.platform in ("gpu", "cuda"):
         from dragonscale.runtime.serve.gpu_attention import attend_rows  # it needs Pallas, which others need not load
 
@@ -138,7 +143,8 @@ def attend_decodes(query: jax.Array, cache: PagedKeys, rows: StepRows, how: Scor
 
 
 def attend_chunks(query: jax.Array, cache: PagedKeys, rows: StepRows, how: Scoring, size: int) -> jax.Array:
-    """[T, n, g] of the prompts' chunks, one row after the other: each computes as many queries as there are in all and keeps its own."""
+    """[T, n, g] of the prompts' chunks, one row after the other: each computes as many queries as there are in all and
+    keeps its own."""
     shape, t = rows.shape, query.shape[0]
     begins = rows.starts - shape.decodes * shape.queries
     padded = jnp.concatenate([query, jnp.zeros_like(query)])

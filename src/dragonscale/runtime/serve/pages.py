@@ -1,12 +1,13 @@
 """Who has which page of the KV cache, and which prompts' pages can be used again.
 
-A rank's cache is `pages` pages of `page` tokens. A page is free, or private to one sequence that is still writing it, or complete and
-in the prefix tree, where any number of sequences read it. The tree is a radix tree whose edges are whole pages of tokens: the path from the
-root to a page spells all the tokens up to its end, which is what its keys depend on. Page 0 is none of these: padding is written there.
+A rank's cache is `pages` pages of `page` tokens. A page is free, or private to one sequence that is still writing it,
+or complete and in the prefix tree, where any number of sequences read it. The tree is a radix tree whose edges are
+whole pages of tokens: the path from the root to a page spells all the tokens up to its end, which is what its keys
+depend on. Page 0 is none of these: padding is written there.
 
-A sequence that uses a page of the tree uses all pages above it too. So of a page and one below it, the upper one is let go last (`release`
-goes from the end), and the queue of unused pages in the order they were let go in always has a leaf in front: LRU eviction needs no search.
-Every operation takes time in proportion to the pages it is about.
+A sequence that uses a page of the tree uses all pages above it too. So of a page and one below it, the upper one is let
+go last (`release` goes from the end), and the queue of unused pages in the order they were let go in always has a leaf
+in front: LRU eviction needs no search. Every operation takes time in proportion to the pages it is about.
 """
 
 from collections import Counter, OrderedDict
@@ -49,8 +50,8 @@ class PagePool:
         return (data[at * size : (at + 1) * size] for at in range(first, last))
 
     def match(self, tokens: numpy.ndarray) -> list[int]:
-        """Pages of the tree that begin these tokens, to be held before anything is taken. The last token is never among them: somebody
-        has to compute what follows it."""
+        """Pages of the tree that begin these tokens, to be held before anything is taken. The last token is never among
+        them: somebody has to compute what follows it."""
         if not self.prefixes:
             return []
         node, found = self.root, []
@@ -87,8 +88,9 @@ class PagePool:
         self.evictions += 1
 
     def share(self, tokens: numpy.ndarray, pages: list[int], shared: int, whole: int) -> int:
-        """Puts a sequence's complete pages up to `whole` into the tree, the first `shared` being there already; it goes on reading them.
-        Where another sequence computed the same page first, that one takes its place in `pages`. Returns how many are there now."""
+        """Puts a sequence's complete pages up to `whole` into the tree, the first `shared` being there already; it goes
+        on reading them. Where another sequence computed the same page first, that one takes its place in `pages`.
+        Returns how many are there now."""
         if not self.prefixes or whole <= shared:
             return shared
         node = self.cached[pages[shared - 1]] if shared else self.root
@@ -106,7 +108,8 @@ class PagePool:
         return whole
 
     def release(self, pages: Sequence[int]) -> None:
-        """A sequence lets its pages go: private ones are free, those of the tree may be used again until they are evicted."""
+        """A sequence lets its pages go: private ones are free, those of the tree may be used again until they are
+        evicted."""
         for page in reversed(pages):
             if (node := self.cached.get(page)) is None:
                 self.private.remove(page)

@@ -1,8 +1,9 @@
 """The model on its devices: compiled steps, and the paged cache that they write.
 
-Every shape of a step is compiled before the first request; `run` calls what is there and nothing else, so that nothing compiles under
-load. The cache is given to each step and comes back written, in place. Programs that were compiled once are found again in the
-user's cache folder (`DRAGONSCALE_CACHE`, or `~/.cache/dragonscale`; `JAX_ENABLE_COMPILATION_CACHE=false` keeps none).
+Every shape of a step is compiled before the first request; `run` calls what is there and nothing else, so that nothing
+compiles under load. The cache is given to each step and comes back written, in place. Programs that were compiled once
+are found again in the user's cache folder (`DRAGONSCALE_CACHE`, or `~/.cache/dragonscale`;
+`JAX_ENABLE_COMPILATION_CACHE=false` keeps none).
 """
 
 import os
@@ -33,8 +34,8 @@ MOVED = 32
 """Pages that are read or written from outside at once."""
 
 PROMPT_OPTIONS = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_enable_cublaslt": True}
-"""On GPUs, for steps with prompts: cuBLASLt adds the residual stream within its matmuls, and has more of them to choose from; weights in
-int8 are widened apart, where a kernel that did it for every block of tokens would lose more."""
+"""On GPUs, for steps with prompts: cuBLASLt adds the residual stream within its matmuls, and has more of them to choose
+from; weights in int8 are widened apart, where a kernel that did it for every block of tokens would lose more."""
 
 
 def compiled_folder() -> Path:
@@ -51,13 +52,19 @@ def keep_compiled(folder: Path) -> None:
 
 class ModelRunner:
     """A model ready to compute steps. `weights` are a reader of a checkpoint's, a tree as `parameters.initialise` gives
-    it, or what `WeightPlacement.put` made of either; with None the runner can only compile. `dtype` is what it computes in; `plan.kv` and
-    `plan.weights` say what is in int8."""
+    it, or what `WeightPlacement.put` made of either; with None the runner can only compile. `dtype` is what it computes
+    in; `plan.kv` and `plan.weights` say what is in int8."""
 
     def __init__(
-        self, program: Program, numerics: Numerics, plan: ServingPlan, devices: list[Any] | Mesh, weights: Any,
-        limits: EngineLimits, dtype: Any = jnp.bfloat16,
-    ) -> None:  # fmt: skip
+        self,
+        program: Program,
+        numerics: Numerics,
+        plan: ServingPlan,
+        devices: list[Any] | Mesh,
+        weights: Any,
+        limits: EngineLimits,
+        dtype: Any = jnp.bfloat16,
+    ) -> None:
         check(plan, narrow=("weights", "kv"))
         if limits.ranks != plan.data:
             raise InputError(f"The engine has {limits.ranks} ranks and the plan data={plan.data}; they are the same.")
@@ -141,8 +148,8 @@ class ModelRunner:
         threads: int = 4,
         moves: bool = True,
     ) -> None:
-        """Compile steps of these shapes (all that the limits have) and, with `moves`, how pages are read and written, several at
-        once."""
+        """Compile steps of these shapes (all that the limits have) and, with `moves`, how pages are read and written,
+        several at once."""
         wanted: list[StepShape | str] = [*(shapes_for(self.limits) if shapes is None else shapes)]
         wanted += ["read", "write"] if moves else []
         missing = [each for each in dict.fromkeys(wanted) if each not in self._compiled]
@@ -160,8 +167,8 @@ class ModelRunner:
         return function.lower(*arguments).compile(compiler_options=options)
 
     def run(self, batch: StepBatch, last: jax.Array) -> jax.Array:
-        """Logits [R, read, V] in fp32 of a step, on the devices; `hidden` then holds the states [R, read, d] below them. `last`
-        [R, slots + 1] are the tokens that slots sampled last."""
+        """Logits [R, read, V] in fp32 of a step, on the devices; `hidden` then holds the states [R, read, d] below
+        them. `last` [R, slots + 1] are the tokens that slots sampled last."""
         step = self._compiled.get(batch.shape)
         assert step is not None, f"no step was compiled for {batch.shape}"
         logits, self.hidden, self.cache = step(self.weights, self.cache, packed_ints(batch), last)

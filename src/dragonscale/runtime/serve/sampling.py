@@ -1,15 +1,18 @@
 """Tokens from logits: one program a step, compiled ahead, with every sequence's settings in its slot on the device.
 
-What a step needs is chosen on the host from what its rows ask for, and nothing more is computed: `GREEDY` (the largest logit), `PLAIN`
-(temperature alone), `FILTERED` (min-p, top-k, top-p), `SHAPED` (penalties, bias, fewest tokens and grammars before those). Each exists with
-and without log probabilities. These are of the model's own distribution, before anything is done to it, as OpenAI and vLLM tell them.
+What a step needs is chosen on the host from what its rows ask for, and nothing more is computed: `GREEDY` (the largest
+logit), `PLAIN` (temperature alone), `FILTERED` (min-p, top-k, top-p), `SHAPED` (penalties, bias, fewest tokens and
+grammars before those). Each exists with and without log probabilities. These are of the model's own distribution,
+before anything is done to it, as OpenAI and vLLM tell them.
 
-The noise that chooses a token comes from its request's seed and its position in the sequence: the same seed gives the same tokens in
-any batch, slot or rank, and after a preemption. Drafts of n-grams, and of a greedy row, are accepted where they are the token that is
-chosen anyway, so they change nothing at all. Drafts of a model are accepted by rejection sampling (Leviathan et al., 2023; Chen et al.,
-2023), which leaves the distribution as it is; there the tokens of a seed depend on what was drafted.
+The noise that chooses a token comes from its request's seed and its position in the sequence: the same seed gives the
+same tokens in any batch, slot or rank, and after a preemption. Drafts of n-grams, and of a greedy row, are accepted
+where they are the token that is chosen anyway, so they change nothing at all. Drafts of a model are accepted by
+rejection sampling (Leviathan et al., 2023; Chen et al., 2023), which leaves the distribution as it is; there the tokens
+of a seed depend on what was drafted.
 
-Counts for penalties are 4 bytes for each slot and token of the vocabulary (33 MB for 64 slots of 128k), so they are there from the start.
+Counts for penalties are 4 bytes for each slot and token of the vocabulary (33 MB for 64 slots of 128k), so they are
+there from the start.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,8 +43,9 @@ COLD = 1e-5
 
 @dataclass(frozen=True)
 class Sampled:
-    """What a step chose, on the device: tokens [R, D·Q+P] in the order of the batch's `reads`, of which `counts` [R, D] are to be kept of each
-    decoding row (at least one). With log probabilities: of the tokens, and of the likeliest [R, D·Q+P, 20]."""
+    """What a step chose, on the device: tokens [R, D·Q+P] in the order of the batch's `reads`, of which `counts` [R, D]
+    are to be kept of each decoding row (at least one). With log probabilities: of the tokens, and of the likeliest [R,
+    D·Q+P, 20]."""
 
     tokens: Any
     counts: Any
@@ -55,7 +59,8 @@ class Sampled:
 
 
 class SamplingProgram(NamedTuple):
-    """Which program: rows as in the step's shape, what is computed, what is told, whether drafts come with probabilities."""
+    """Which program: rows as in the step's shape, what is computed, what is told, whether drafts come with
+    probabilities."""
 
     decodes: int
     queries: int
@@ -76,8 +81,11 @@ def check_sampling(request: GenerateRequest, vocab: int) -> None:
         )
 
 
-def _choose(key: SamplingProgram, held: Any, last: Any, logits: Any, words: Any, counts: Any, bits: Any, probs: Any) -> Any:  # fmt: skip
-    """One rank's step: of logits [read, v] the sampled, the new `last` [slots+1], the new counts [slots+1, v] (where they are used)."""
+def _choose(
+    key: SamplingProgram, held: Any, last: Any, logits: Any, words: Any, counts: Any, bits: Any, probs: Any
+) -> Any:
+    """One rank's step: of logits [read, v] the sampled, the new `last` [slots+1], the new counts [slots+1, v] (where
+    they are used)."""
     d, q, p = key[:3]
     slots, positions, drafted, drafts = jnp.split(words, numpy.cumsum([d + p, d * q + p, d]))
     row = numpy.concatenate([numpy.repeat(numpy.arange(d), q), d + numpy.arange(p)])
@@ -118,8 +126,9 @@ def _told(logits: Any, tokens: Any) -> tuple[Any, Any, Any]:
 
 
 def _weighed(x: Any, state: SlotState, positions: Any, noise: Any, drawn: Any, drafts: Any) -> tuple[Any, Any]:
-    """Rejection sampling: a draft drawn from q [d, k, v] stays with probability p/q; in place of the first that does not, a token is drawn
-    from what p has above q, and after the last that does, from p. Returns the tokens for all places and which drafts stay."""
+    """Rejection sampling: a draft drawn from q [d, k, v] stays with probability p/q; in place of the first that does
+    not, a token is drawn from what p has above q, and after the last that does, from p. Returns the tokens for all
+    places and which drafts stay."""
     d, k = drafts.shape
     p = filters.distribution(x, state)
     uniform = jax.vmap(jax.random.uniform)(state.keys(positions, filters.ACCEPT))
@@ -132,8 +141,8 @@ def _weighed(x: Any, state: SlotState, positions: Any, noise: Any, drawn: Any, d
 
 
 class Sampler:
-    """The settings of all slots, the token that each sampled last, and the programs. `mesh` has the ranks on its `data` axis; `weighed` says
-    that drafts come from a model, with their probabilities."""
+    """The settings of all slots, the token that each sampled last, and the programs. `mesh` has the ranks on its `data`
+    axis; `weighed` says that drafts come from a model, with their probabilities."""
 
     def __init__(
         self, limits: EngineLimits, vocab: int, mesh: Mesh | None = None, seed: int = 0, weighed: bool = False
@@ -187,7 +196,8 @@ class Sampler:
             self._counts = self._set_counts(self._counts, at, row)
 
     def state(self) -> Any:
-        """The settings on the device, brought there where they changed; a copy, because steps under way still read the old ones."""
+        """The settings on the device, brought there where they changed; a copy, because steps under way still read the
+        old ones."""
         if self._stale:
             words = self._host.copy()[..., None].view(numpy.uint32)
             self._state, self._stale = jax.device_put(words, self.sharding), False
@@ -198,8 +208,9 @@ class Sampler:
         return int(numpy.take_along_axis(self._need, batch.slots, 1).max(initial=GREEDY))
 
     def sample(self, logits: Any, batch: StepBatch, masks: Any = None, probs: tuple[Any, ...] = ()) -> Sampled:
-        """Choose a step's tokens and remember the last of each slot; a prompt's chunk that is not its last one has the slot of padding.
-        `masks` [R, D+P, ⌈v/32⌉] are allowed tokens as bits (`constraints`); `probs` are what drafts were drawn from (`speculation`)."""
+        """Choose a step's tokens and remember the last of each slot; a prompt's chunk that is not its last one has the
+        slot of padding. `masks` [R, D+P, ⌈v/32⌉] are allowed tokens as bits (`constraints`); `probs` are what drafts
+        were drawn from (`speculation`)."""
         told = bool(numpy.take_along_axis(self._told, batch.slots, 1).any())
         key = self._key(batch.shape, SHAPED if masks is not None else self.level(batch), told)
         d, q, shaped, ranks = key.decodes, key.queries, key.level == SHAPED, len(batch.tokens)

@@ -1,10 +1,11 @@
 """Which sequences the next step computes: continuous batching with chunked prefill over a paged cache.
 
-Every sequence that decodes has its row in every step; what is left of the step's token budget goes to prompts, first come first served, in
-chunks where they do not fit. When a sequence needs a page and there is none, the youngest one of its rank loses its place: its pages go to
-the prefix tree, it waits in front of the queue and is computed again. The oldest one therefore always goes on, and since a request that does
-not fit into the cache alone is refused on arrival, every request ends. The scheduler runs ahead of the device: `flying` counts tokens of a
-sequence that are being sampled and that nobody has seen yet.
+Every sequence that decodes has its row in every step; what is left of the step's token budget goes to prompts, first
+come first served, in chunks where they do not fit. When a sequence needs a page and there is none, the youngest one of
+its rank loses its place: its pages go to the prefix tree, it waits in front of the queue and is computed again. The
+oldest one therefore always goes on, and since a request that does not fit into the cache alone is refused on arrival,
+every request ends. The scheduler runs ahead of the device: `flying` counts tokens of a sequence that are being sampled
+and that nobody has seen yet.
 """
 
 import time
@@ -48,7 +49,8 @@ class BatchScheduler:
             raise InputError(f"{total} tokens do not fit into the cache of {room}; ask for fewer.")
 
     def add(self, request: GenerateRequest, handed: HandedOver | None = None, once: bool = False) -> LiveSequence:
-        """Queues a request on the rank with the least to do, what it has cached of the prompt taken off; `once` ends it after a token."""
+        """Queues a request on the rank with the least to do, what it has cached of the prompt taken off; `once` ends it
+        after a token."""
         self.refuse(request)
         so_far = request.prompt + (handed.tokens if handed else [])
         tokens = numpy.zeros(len(request.prompt) + (1 if request.embed else request.length), numpy.int32)
@@ -68,7 +70,8 @@ class BatchScheduler:
         return sequence
 
     def enter(self, sequence: LiveSequence) -> bool:
-        """Gives a sequence its slot and pages for all that is known of it, leaving a page to each that runs: False if it has to wait."""
+        """Gives a sequence its slot and pages for all that is known of it, leaving a page to each that runs: False if
+        it has to wait."""
         rank, page = sequence.rank, self.limits.page
         pool, running, known = self.pools[rank], self.running[rank], sequence.tokens[: sequence.known]
         found = []
@@ -136,7 +139,8 @@ class BatchScheduler:
             self.packer.positions[sequence.rank, sequence.slot] += count - 1
 
     def decoding(self, rank: int) -> list[LiveSequence]:
-        """The rows of a rank that decode, with pages for what they write; the youngest make room where there is none."""
+        """The rows of a rank that decode, with pages for what they write; the youngest make room where there is none.
+        The rows of a rank that decode, with pages for what they write; the youngest make room where there is none."""
         rows, page, running = [], self.limits.page, self.running[rank]
         for sequence in list(running.values()):
             if (
@@ -171,8 +175,8 @@ class BatchScheduler:
         return prompts
 
     def plan(self, drafting: bool = False) -> ScheduledStep | None:
-        """The next step, its sequences advanced as if it had run; None if there is nothing to compute. With `drafting` there are drafts
-        for rows that decode (beside prompts there is always room for them)."""
+        """The next step, its sequences advanced as if it had run; None if there is nothing to compute. With `drafting`
+        there are drafts for rows that decode (beside prompts there is always room for them)."""
         limits = self.limits
         decodes = [self.decoding(rank) for rank in range(limits.ranks)]
         asked = [self.prompting(rank) for rank in range(limits.ranks)]

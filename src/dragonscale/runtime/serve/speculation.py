@@ -1,13 +1,14 @@
 """Drafts: tokens guessed cheaply that the model then checks in one step, several at once.
 
-Two ways to guess. `NgramIndex` looks on the host for the longest piece of text (up to 4 tokens) that the sequence ends with and has had
-before, and proposes what followed; it costs nothing and helps where output repeats the prompt. `DraftModel` runs a smaller model of the
-same vocabulary ahead, a token at a time, on the device: its keys are in a cache of its own under the same page numbers, so that the
-prefix cache, the tables and the freeing of pages are the target's.
+Two ways to guess. `NgramIndex` looks on the host for the longest piece of text (up to 4 tokens) that the sequence ends
+with and has had before, and proposes what followed; it costs nothing and helps where output repeats the prompt.
+`DraftModel` runs a smaller model of the same vocabulary ahead, a token at a time, on the device: its keys are in a
+cache of its own under the same page numbers, so that the prefix cache, the tables and the freeing of pages are the
+target's.
 
-The target's step has Q = k + 1 tokens in a decoding row, the last sampled one and k drafts; the sampler says how many to keep
-(`Sampled.counts`). Keys of rejected drafts lie beyond the sequence's length and are written over by the next step. Rows may have fewer
-drafts (`StepBatch.drafted`), none where a grammar holds them.
+The target's step has Q = k + 1 tokens in a decoding row, the last sampled one and k drafts; the sampler says how many
+to keep (`Sampled.counts`). Keys of rejected drafts lie beyond the sequence's length and are written over by the next
+step. Rows may have fewer drafts (`StepBatch.drafted`), none where a grammar holds them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +32,8 @@ MIX, MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 
 class NgramIndex:
-    """The n-grams of one sequence, by hash (a collision is a bad guess, not an error), and where the text after the latest of each begins."""
+    """The n-grams of one sequence, by hash (a collision is a bad guess, not an error), and where the text after the
+    latest of each begins."""
 
     def __init__(self, tokens: Sequence[int] | numpy.ndarray) -> None:
         text = numpy.asarray(tokens[-RECENT:], numpy.uint64)
@@ -76,23 +78,25 @@ def _draft(level: int, held: Any, last: Any, logits: Any, words: Any) -> Any:
 
 
 class DraftModel:
-    """A smaller model that drafts. `runner` is its ModelRunner, with the target's limits; `sampler` is the target's (its settings and seeds
-    are read). After the target, `runner` runs each of its steps too, to see prompts and the last draft, after which nothing was drafted;
-    nobody waits for that."""
+    """A smaller model that drafts. `runner` is its ModelRunner, with the target's limits; `sampler` is the target's
+    (its settings and seeds are read). After the target, `runner` runs each of its steps too, to see prompts and the
+    last draft, after which nothing was drafted; nobody waits for that."""
 
     def __init__(self, runner: Any, sampler: Sampler) -> None:
         self.runner, self.sampler = runner, sampler
 
     def compile(self, shapes: list[StepShape]) -> None:
-        """Build what goes with a target's steps of these shapes: the same steps, and the decoding rows alone with one token each."""
+        """Build what goes with a target's steps of these shapes: the same steps, and the decoding rows alone with one
+        token each."""
         decodes = sorted({shape.decodes for shape in shapes} - {0})
         self.runner.compile([*shapes, *map(StepShape, decodes)])
         for rows, level in product(decodes, (GREEDY, PLAIN, FILTERED)):
             self._program(rows, level)
 
     def propose(self, batch: StepBatch) -> tuple[Any, ...]:
-        """Write Q - 1 drafts for every decoding row into a batch's tokens. Returns what each was drawn from, [R, D, v] on the device (nothing
-        where no row is random). The tokens go from step to step on the device and are fetched once."""
+        """Write Q - 1 drafts for every decoding row into a batch's tokens. Returns what each was drawn from, [R, D, v]
+        on the device (nothing where no row is random). The tokens go from step to step on the device and are fetched
+        once."""
         d, q = batch.shape.decodes, batch.shape.queries
         level, last, drafted = min(self.sampler.level(batch), FILTERED), self.sampler.last, []
         for ahead in range(q - 1 if d else 0):
@@ -114,7 +118,8 @@ class DraftModel:
 
 
 def single_batch(batch: StepBatch, ahead: int) -> StepBatch:
-    """The decoding rows of a step alone, each with the token that is `ahead` of its first; later ones were sampled just now."""
+    """The decoding rows of a step alone, each with the token that is `ahead` of its first; later ones were sampled just
+    now."""
     d, at = batch.shape.decodes, slice(ahead, batch.shape.decodes * batch.shape.queries, batch.shape.queries)
     single = empty_batch(StepShape(d), len(batch.tokens), 0, 0)
     single.tokens, single.positions, single.writes = batch.tokens[:, at], batch.positions[:, at], batch.writes[:, at]

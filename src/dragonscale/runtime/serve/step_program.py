@@ -1,8 +1,8 @@
 """The program of one packed step, as every chip of the plan's mesh runs it.
 
-The model's own lines run as they do everywhere (`runtime.lines`), with the tokens of a rank as one sequence b=1, t=N; what is special
-is the cache, whose `attend` writes the step's keys into their pages and reads each row's own (`paged_attention`). A step's integers
-come as one array, so that they are one transfer.
+The model's own lines run as they do everywhere (`runtime.lines`), with the tokens of a rank as one sequence b=1, t=N;
+what is special is the cache, whose `attend` writes the step's keys into their pages and reads each row's own
+(`paged_attention`). A step's integers come as one array, so that they are one transfer.
 """
 
 from collections.abc import Iterator
@@ -27,13 +27,14 @@ from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, 
 ARRAYS = tuple(field.name for field in fields(StepRows) if not field.metadata.get("static"))
 """The arrays of a batch that the model wants."""
 FEWEST = 8
-"""Rows through the head of a step with prompts: of a single one XLA's GPU compiler makes a product in fp32, of a widened copy of the
-whole table."""
+"""Rows through the head of a step with prompts: of a single one XLA's GPU compiler makes a product in fp32, of a
+widened copy of the whole table."""
 
 
 @dataclass
 class PagedLayer:
-    """A layer's cache during a step: what is new is kept at hand, and goes to its pages when attention wants all of it."""
+    """A layer's cache during a step: what is new is kept at hand, and goes to its pages when attention wants all of it.
+    A layer's cache during a step: what is new is kept at hand, and goes to its pages when attention wants all of it."""
 
     paged: PagedKeys
     rows: StepRows
@@ -42,9 +43,15 @@ class PagedLayer:
         return value
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, reach: Reach, scale: float, cap: float,
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        reach: Reach,
+        scale: float,
+        cap: float,
         sinks: jax.Array | None,
-    ) -> jax.Array:  # fmt: skip
+    ) -> jax.Array:
         key, value = key[0], value[0]
         with jax.named_scope("cache"):
             self.paged = self.paged.written(self.rows.writes, key, value)
@@ -117,8 +124,8 @@ def _layer(
 
 
 def cached_sizes(section: Section, place: Place) -> tuple[int, int, int | None, tuple[str, ...]]:
-    """Of a layer's cache: heads of all chips, channels of a key and of a value (None: latents, which have no values of their own), and
-    the axes that split the heads. A chip has the KV heads that its query heads use."""
+    """Of a layer's cache: heads of all chips, channels of a key and of a value (None: latents, which have no values of
+    their own), and the axes that split the heads. A chip has the KV heads that its query heads use."""
     arrays, dims = cached(section), section.dims
     if arrays[0].names[-1] == "c":
         return 1, dims["c"] + dims["r"], None, ()

@@ -1,12 +1,12 @@
 """One step of the model: a packed batch of decoding rows and of prompts' chunks, in one of a few shapes compiled ahead.
 
-A step computes `N` tokens, packed: first the decoding rows, `queries` tokens each (one, or one and what was drafted), then the
-chunks of prompts one after the other. Matmuls see N tokens and nothing of the rest; attention sees rows. Every row has a table
-of the pages that hold its keys. Arrays have a leading dim of ranks: the places of the plan's `data` axis, each with sequences and
-pages of its own, in lockstep.
+A step computes `N` tokens, packed: first the decoding rows, `queries` tokens each (one, or one and what was drafted),
+then the chunks of prompts one after the other. Matmuls see N tokens and nothing of the rest; attention sees rows. Every
+row has a table of the pages that hold its keys. Arrays have a leading dim of ranks: the places of the plan's `data`
+axis, each with sequences and pages of its own, in lockstep.
 
-Padding: rows beyond the real ones have length 0 and slot `slots`; tokens beyond the real ones have position 0 and are written to
-page 0, which belongs to nobody.
+Padding: rows beyond the real ones have length 0 and slot `slots`; tokens beyond the real ones have position 0 and are
+written to page 0, which belongs to nobody.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ import numpy
 
 @dataclass(frozen=True, order=True)
 class StepShape:
-    """Of a rank: `decodes` rows of `queries` tokens, and `prompts` rows with `tokens` tokens in all. In a `fresh` step there is one
-    prompt, computed from its first token: its attention needs no cached key."""
+    """Of a rank: `decodes` rows of `queries` tokens, and `prompts` rows with `tokens` tokens in all. In a `fresh` step
+    there is one prompt, computed from its first token: its attention needs no cached key."""
 
     decodes: int = 0
     queries: int = 1
@@ -44,12 +44,13 @@ class StepShape:
 class StepBatch:
     """The arrays of a step, in numpy, with ranks R in front; N, D, Q, P as in its shape, W pages in a table.
 
-    tokens [R, N], positions [R, N]: of a decoding row whose `from_last` [R, D] is set, the first token is the one that its slot sampled
-    last, which may still be on the device. `writes` [R, N] is where a token's keys go: page · page size + place in the page.
-    `tables` [R, D+P, W] are pages of rows, `lengths` [R, D+P] their tokens with those of this step, `slots` [R, D+P] their places in
-    the sampler's state. `starts` [R, P+1] is where each prompt's chunk begins among the N tokens (the last: where the last one ends).
-    `reads` [R, D·Q+P] are the tokens of N whose logits are wanted. `drafted` [R, D] are how many of a decoding row's tokens after the
-    first are drafts; the rest of its Q is padding."""
+    tokens [R, N], positions [R, N]: of a decoding row whose `from_last` [R, D] is set, the first token is the one that
+    its slot sampled last, which may still be on the device. `writes` [R, N] is where a token's keys go: page · page
+    size + place in the page. `tables` [R, D+P, W] are pages of rows, `lengths` [R, D+P] their tokens with those of this
+    step, `slots` [R, D+P] their places in the sampler's state. `starts` [R, P+1] is where each prompt's chunk begins
+    among the N tokens (the last: where the last one ends). `reads` [R, D·Q+P] are the tokens of N whose logits are
+    wanted. `drafted` [R, D] are how many of a decoding row's tokens after the first are drafts; the rest of its Q is
+    padding."""
 
     shape: StepShape
     tokens: numpy.ndarray
@@ -76,16 +77,25 @@ def empty_batch(shape: StepShape, ranks: int, width: int, slots: int) -> StepBat
     reads = zeros(shape.read)
     reads[:, : shape.decodes * shape.queries] = numpy.arange(shape.decodes * shape.queries)
     return StepBatch(
-        shape, zeros(n), numpy.zeros((ranks, shape.decodes), bool), zeros(n), zeros(n), zeros(rows, width), zeros(rows),
-        numpy.full((ranks, rows), slots, numpy.int32), starts, reads,
+        shape,
+        zeros(n),
+        numpy.zeros((ranks, shape.decodes), bool),
+        zeros(n),
+        zeros(n),
+        zeros(rows, width),
+        zeros(rows),
+        numpy.full((ranks, rows), slots, numpy.int32),
+        starts,
+        reads,
         zeros(shape.decodes),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """What an engine is built for: `pages` of `page` tokens in each rank (page 0 is padding's), at most `sequences` at once in a rank,
-    `tokens` in a step, `length` tokens in a sequence; `draft` tokens are proposed to every sequence in a step."""
+    """What an engine is built for: `pages` of `page` tokens in each rank (page 0 is padding's), at most `sequences` at
+    once in a rank, `tokens` in a step, `length` tokens in a sequence; `draft` tokens are proposed to every sequence in
+    a step."""
 
     pages: int
     page: int = 16
@@ -102,9 +112,10 @@ class EngineLimits:
 
 
 def shapes_for(limits: EngineLimits) -> list[StepShape]:
-    """The steps that an engine is compiled for. Decoding rows alone come in powers of two; beside chunks of prompts they are none or
-    as many as there may be, since a row that is padding costs next to nothing there. Chunks come in powers of two up to the
-    budget (matmuls of many tokens take their time: a chunk in a shape of twice its size costs twice), of up to eight prompts, or of one whose keys are all its own.
+    """The steps that an engine is compiled for. Decoding rows alone come in powers of two; beside chunks of prompts
+    they are none or as many as there may be, since a row that is padding costs next to nothing there. Chunks come in
+    powers of two up to the budget (matmuls of many tokens take their time: a chunk in a shape of twice its size costs
+    twice), of up to eight prompts, or of one whose keys are all its own.
 
     >>> [shape.decodes for shape in shapes_for(EngineLimits(pages=64, sequences=6, tokens=64)) if not shape.tokens]
     [1, 2, 4, 6]

@@ -1,9 +1,11 @@
-"""An answer while it is generated: what engines emit becomes text, and the text becomes one JSON answer or a stream of events.
+"""An answer while it is generated: what engines emit becomes text, and the text becomes one JSON answer or a stream of
+events.
 
-Of each choice a task reads what the engine emits, and one writer sends what has come together since it last sent: a client that
-reads slowly gets fewer, longer events, and one that leaves more than a bound unread is cut off. Whatever ends an answer early (the
-client has gone, its time is over, it does not read, the engine failed, the server stops) goes through `fail`, which interrupts
-the writer wherever it waits; leaving `running` closes the engine's iterators, and so cancels what is still generated.
+Of each choice a task reads what the engine emits, and one writer sends what has come together since it last sent: a
+client that reads slowly gets fewer, longer events, and one that leaves more than a bound unread is cut off. Whatever
+ends an answer early (the client has gone, its time is over, it does not read, the engine failed, the server stops) goes
+through `fail`, which interrupts the writer wherever it waits; leaving `running` closes the engine's iterators, and so
+cancels what is still generated.
 
 An event is put together from bytes that were encoded once for its stream; only the new text is encoded.
 """
@@ -28,15 +30,19 @@ from dragonscale.runtime.server.text import ModelText, TextStream
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _FAILED = {
-    "refused": (400, ""), "error": (500, "The engine failed: "), "cancelled": (503, "The server cancelled the request."),
+    "refused": (400, ""),
+    "error": (500, "The engine failed: "),
+    "cancelled": (503, "The server cancelled the request."),
     "deadline": (408, "The request took longer than its time limit."),
-}  # fmt: skip
+}
 _AT_ONCE = 64
-"""Of one request's choices, those that are asked of the engines at once: the others wait without a place in the queue."""
+"""Of one request's choices, those that are asked of the engines at once: the others wait without a place in the queue.
+Of one request's choices, those that are asked of the engines at once: the others wait without a place in the queue."""
 _LEAST_UNREAD = 1 << 15
 """Bytes that a choice may always leave unread: a few tokens with their log probabilities come at once."""
 _START_AFTER_S = 5.0
-"""A stream's headers go out with its first token, so that a refusal has its own status; a longer wait begins without."""
+"""A stream's headers go out with its first token, so that a refusal has its own status; a longer wait begins without.
+A stream's headers go out with its first token, so that a refusal has its own status; a longer wait begins without."""
 
 
 class ChoiceAnswer:
@@ -113,8 +119,8 @@ class ChoiceAnswer:
         return self._likely(row.token, row.logprob) | {"top_logprobs": [self._likely(*one) for one in top]}
 
     def _plain_rows(self, rows: list[TokenLogprob | None]) -> dict[str, Any]:
-        """OpenAI's older form, as columns. The first token of a prompt has no probability. The chosen token is always among the
-        likeliest, as clients compare the two."""
+        """OpenAI's older form, as columns. The first token of a prompt has no probability. The chosen token is always
+        among the likeliest, as clients compare the two."""
         told: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for row in rows:
             chosen = self._likely(row.token if row else self.request.prompt[0], row.logprob if row else 0.0)
@@ -130,7 +136,8 @@ class ChoiceAnswer:
 
 
 class Generation:
-    """The choices of one HTTP request while they are generated. `until` is the event loop's time at which they have to be done."""
+    """The choices of one HTTP request while they are generated. `until` is the event loop's time at which they have to
+    be done."""
 
     def __init__(self, front: Any, choices: list[ChoiceAnswer], metrics: ServerMetrics, until: float) -> None:
         self.front, self.choices, self.metrics, self._until = front, choices, metrics, until
@@ -174,9 +181,10 @@ class Generation:
         metrics, unfinished = self.metrics, "error" if self._failure and self._failure.status == 500 else "abort"
         spans = [(one.last - one.first) / (one.tokens - 1) for one in self.choices if one.tokens > 1]
         told: dict[str, Any] = {
-            "prompt_tokens": sum(len(one.request.prompt) for one in self.choices), "output_tokens": sum(one.tokens for one in self.choices),
+            "prompt_tokens": sum(len(one.request.prompt) for one in self.choices),
+            "output_tokens": sum(one.tokens for one in self.choices),
             "finish": ",".join(sorted({one.finish or unfinished for one in self.choices})),
-        }  # fmt: skip
+        }
         metrics.prompt_tokens.inc(told["prompt_tokens"])
         metrics.output_tokens.inc(told["output_tokens"])
         metrics.whole.observe(seconds)
@@ -218,7 +226,8 @@ class Generation:
 
 
 class AnswerStream(Response):
-    """A generation as server-sent events: `head` opens each, `usage` makes the last one before the end, if it is wanted."""
+    """A generation as server-sent events: `head` opens each, `usage` makes the last one before the end, if it is
+    wanted."""
 
     media_type = "text/event-stream"
 

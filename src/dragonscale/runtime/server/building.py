@@ -67,20 +67,34 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
         raise Infeasible(no_room_to_compile(devices[0], order, pages, pages * page_bytes, str(error))) from None
     grammars = grammar_reader(loaded.text, vocab)
     engine = ServingEngine(
-        runner, sampler, limits, shapes, grammars=grammars, drafter=drafter, prefixes=order.prefix_cache, role=order.role,
-    )  # fmt: skip
+        runner,
+        sampler,
+        limits,
+        shapes,
+        grammars=grammars,
+        drafter=drafter,
+        prefixes=order.prefix_cache,
+        role=order.role,
+    )
     known = weights_of(loaded.program).values()
     facts = {
-        "pages": pages, "page_bytes": models[0].page_bytes, "page": limits.page, "ranks": limits.ranks, "devices": plan.chips,
-        "device_kind": devices[0].device_kind, "parameters": sum(math.prod(one.shape) for of in known for one in of.values()),
-        "load_s": placed - begun, "compile_s": time.perf_counter() - placed, "programs": len(shapes),
-    }  # fmt: skip
+        "pages": pages,
+        "page_bytes": models[0].page_bytes,
+        "page": limits.page,
+        "ranks": limits.ranks,
+        "devices": plan.chips,
+        "device_kind": devices[0].device_kind,
+        "parameters": sum(math.prod(one.shape) for of in known for one in of.values()),
+        "load_s": placed - begun,
+        "compile_s": time.perf_counter() - placed,
+        "programs": len(shapes),
+    }
     return engine, facts
 
 
 def grammar_reader(text: Any, vocab: int) -> GrammarReader | None:
-    """None where a text has no end, or the tokenizer does not say which bytes a token stands for (no decoder): requests with a grammar
-    are then refused, others served."""
+    """None where a text has no end, or the tokenizer does not say which bytes a token stands for (no decoder): requests
+    with a grammar are then refused, others served."""
     try:
         return GrammarReader(text.tokenizer, vocab, text.ends) if text.ends else None
     except ValueError:
@@ -118,8 +132,10 @@ def no_room_to_compile(device: Any, order: WorkerOrder, pages: int, cached: floa
     stats = device.memory_stats() or {}
     beside = stats.get("bytes_in_use", 0) - cached
     return (
-        f"{device.device_kind} has no memory left to compile and run steps of {order.tokens:,} tokens{asked_words(text)}: weights and what "
-        f"samples take {beside / 1e9:.1f} GB, {pages:,} pages of KV cache {cached / 1e9:.1f} GB; give a smaller --memory-fraction (it is "
+        f"{device.device_kind} has no memory left to compile and run steps of {order.tokens:,} "
+        f"tokens{asked_words(text)}: weights and what "
+        f"samples take {beside / 1e9:.1f} GB, {pages:,} pages of KV cache {cached / 1e9:.1f} GB; give a smaller "
+        "--memory-fraction (it is "
         f"{order.memory:g}) or --pages, a smaller --token-budget, or split the model over more devices."
     )
 
@@ -135,7 +151,8 @@ def _pages_that_fit(device: Any, order: WorkerOrder, page_bytes: int, sampler: i
     pages = int(free // page_bytes)
     if pages * order.page < order.length:
         raise Infeasible(
-            f"Beside the weights there is room for {max(pages, 0) * order.page:,} tokens of KV cache on a device, fewer than one "
+            f"Beside the weights there is room for {max(pages, 0) * order.page:,} tokens of KV cache on a device, "
+            "fewer than one "
             f"sequence of {order.length:,} has; split the model over more devices, or give a shorter --length."
         )
     return pages

@@ -1,11 +1,11 @@
 """The front: requests to workers, tokens back, and what happens when a worker dies.
 
-Workers are processes with an engine each: replicas behind the router of the simulator, or pools that prefill and decode. A request
-goes to one of them as soon as there is one; the engines have the queues. What is under way is bounded: beyond that a request is
-refused with the time after which to come again.
+Workers are processes with an engine each: replicas behind the router of the simulator, or pools that prefill and
+decode. A request goes to one of them as soon as there is one; the engines have the queues. What is under way is
+bounded: beyond that a request is refused with the time after which to come again.
 
-A worker that dies is started again, after longer and longer waits. A request that it had is given to another one if no token was
-sent yet, once; or ends with an error. Nothing here blocks: all of it runs in one event loop.
+A worker that dies is started again, after longer and longer waits. A request that it had is given to another one if no
+token was sent yet, once; or ends with an error. Nothing here blocks: all of it runs in one event loop.
 """
 
 import asyncio
@@ -57,14 +57,20 @@ class Overfull(Exception):
 
 
 class ServingFront:
-    """The workers and what is under way. `queue` requests may wait beyond those that the engines run at once; `record` is told of every
-    flight that came and ended, `say` how far workers are at their start."""
+    """The workers and what is under way. `queue` requests may wait beyond those that the engines run at once; `record`
+    is told of every flight that came and ended, `say` how far workers are at their start."""
 
     def __init__(
-        self, orders: Sequence[wire.WorkerOrder], environments: Sequence[dict[str, str]] = (), *, router: str = "least_loaded",
-        queue: int = 1024, record: Any = None, say: Say = lambda _index, _message: None,
+        self,
+        orders: Sequence[wire.WorkerOrder],
+        environments: Sequence[dict[str, str]] = (),
+        *,
+        router: str = "least_loaded",
+        queue: int = 1024,
+        record: Any = None,
+        say: Say = lambda _index, _message: None,
         module: str = "dragonscale.runtime.server.worker",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.module = module
         self.room = HandoverRoom() if any(one.role == "prefill" for one in orders) else None
         if self.room is not None:

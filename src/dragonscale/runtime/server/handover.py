@@ -1,8 +1,8 @@
 """KV pages on their way from a prefill worker to a decode worker: files in shared memory, of bounded size.
 
-The front owns the folder. It takes room for a request before a prefill worker computes it, names the file, and frees both when the
-decode worker has read it or the request is over, whatever ended it. A worker that finds the front gone removes the folder; what a
-machine's fall left there is removed by the next server.
+The front owns the folder. It takes room for a request before a prefill worker computes it, names the file, and frees
+both when the decode worker has read it or the request is over, whatever ended it. A worker that finds the front gone
+removes the folder; what a machine's fall left there is removed by the next server.
 """
 
 import os

@@ -1,12 +1,12 @@
 """The OpenAI-compatible server: routes, what is refused at the door, and how it stops.
 
-One process, one event loop. A request is read within bounds (its size, its time), checked, turned into sequences of tokens and
-handed to the front; `answers` makes its answer. Around every request, one piece of middleware gives it an id, checks the key and
-the host, turns every error into OpenAI's envelope, counts it, and writes one line of JSON to the log, which never has a word of
-what was asked or answered.
+One process, one event loop. A request is read within bounds (its size, its time), checked, turned into sequences of
+tokens and handed to the front; `answers` makes its answer. Around every request, one piece of middleware gives it an
+id, checks the key and the host, turns every error into OpenAI's envelope, counts it, and writes one line of JSON to the
+log, which never has a word of what was asked or answered.
 
-It listens on this machine only unless it is told otherwise. On SIGTERM it says that it is not ready, takes no new request, lets
-those under way end within a time of grace, and ends the rest; the second signal does not wait.
+It listens on this machine only unless it is told otherwise. On SIGTERM it says that it is not ready, takes no new
+request, lets those under way end within a time of grace, and ends the rest; the second signal does not wait.
 """
 
 import asyncio
@@ -128,7 +128,8 @@ def build_app(front: Any, text: ModelText, settings: HttpSettings) -> Starlette:
 
 
 class PromptProtocol(H11Protocol):
-    """HTTP whose client has to send the headers of every request in time; uvicorn itself waits for ever once they have begun."""
+    """HTTP whose client has to send the headers of every request in time; uvicorn itself waits for ever once they have
+    begun."""
 
     late: asyncio.TimerHandle | None = None
 
@@ -188,8 +189,16 @@ async def serve_http(app: Starlette, listener: socket.socket | None = None) -> N
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # whoever takes no byte for so long is gone
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.idle_s * 1000))
     config = uvicorn.Config(
-        app, http=PromptProtocol, ws="none", lifespan="off", log_level="warning", access_log=False, server_header=False,
-        timeout_keep_alive=int(settings.idle_s), timeout_graceful_shutdown=5, h11_max_incomplete_event_size=64 << 10,
-    )  # fmt: skip
+        app,
+        http=PromptProtocol,
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=int(settings.idle_s),
+        timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=64 << 10,
+    )
     app.state.server = DrainingServer(config, service)
     await app.state.server.serve(sockets=[listener])

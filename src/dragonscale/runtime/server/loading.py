@@ -1,8 +1,9 @@
 """A model to serve: what it computes, where its weights are read from, and its text.
 
-A model is a folder in Hugging Face's format (`config.json`, `*.safetensors`, `tokenizer.json`), or a name with weights from elsewhere: another
-folder, checkpoints of our own trainer, or random ones made on the device, for benchmarks. Weights are read one at a time when
-they are placed, so the host never holds the model: files are mapped, and a training checkpoint is read weight by weight.
+A model is a folder in Hugging Face's format (`config.json`, `*.safetensors`, `tokenizer.json`), or a name with weights
+from elsewhere: another folder, checkpoints of our own trainer, or random ones made on the device, for benchmarks.
+Weights are read one at a time when they are placed, so the host never holds the model: files are mapped, and a training
+checkpoint is read weight by weight.
 """
 
 import itertools
@@ -34,10 +35,15 @@ class LoadedModel:
 
 
 def open_model(
-    name: str, weights: str = "", random: bool = False, tokenizer: str = "", listener: Listener | None = None, seed: int = 0
-) -> LoadedModel:  # fmt: skip
-    """A model by its folder or name. `weights` and `tokenizer` are folders that replace its own. Nothing large is read yet; as it is,
-    `listener` hears of every weight."""
+    name: str,
+    weights: str = "",
+    random: bool = False,
+    tokenizer: str = "",
+    listener: Listener | None = None,
+    seed: int = 0,
+) -> LoadedModel:
+    """A model by its folder or name. `weights` and `tokenizer` are folders that replace its own. Nothing large is read
+    yet; as it is, `listener` hears of every weight."""
     model, own = load_model(name), _folder(name)
     program = model.program()
     read = random_reader(program, seed=seed) if random else _reader(name, Path(weights) if weights else own, program)

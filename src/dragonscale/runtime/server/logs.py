@@ -1,7 +1,7 @@
 """The log: a line of JSON for each request, on stderr, written beside the event loop.
 
-A pipe that nobody reads is full after 64 kB, and whoever writes to it then waits. Here that is a thread: streams go on, lines wait up to
-a bound, and those beyond it are lost and counted in the next line that is written.
+A pipe that nobody reads is full after 64 kB, and whoever writes to it then waits. Here that is a thread: streams go on,
+lines wait up to a bound, and those beyond it are lost and counted in the next line that is written.
 """
 
 import atexit

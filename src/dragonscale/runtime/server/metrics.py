@@ -1,7 +1,8 @@
-"""The server's numbers for Prometheus: under vLLM's names, with its buckets, where they mean the same; others are `dragonscale:`.
+"""The server's numbers for Prometheus: under vLLM's names, with its buckets, where they mean the same; others are
+`dragonscale:`.
 
-Dashboards, autoscalers and routers that are made for vLLM read these as they are. What only engines know (how full the cache is,
-how many requests wait) is asked of them when somebody looks.
+Dashboards, autoscalers and routers that are made for vLLM read these as they are. What only engines know (how full the
+cache is, how many requests wait) is asked of them when somebody looks.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,8 +13,29 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 _FIRST = (
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
-)  # fmt: skip
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+    20,
+    40,
+    80,
+    160,
+    640,
+    2560,
+)
 _EACH = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
 _WHOLE = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 _GAUGES = {

@@ -1,4 +1,5 @@
-"""The server's paths, and their description as OpenAPI: made from the records that are read, so that it cannot be another.
+"""The server's paths, and their description as OpenAPI: made from the records that are read, so that it cannot be
+another.
 
 Of answers it says which keys they have; OpenAI's own description has the rest.
 """

@@ -1,4 +1,5 @@
-"""A worker as the front sees it: its process, started again where it dies, the socket to it, and the requests that it has.
+"""A worker as the front sees it: its process, started again where it dies, the socket to it, and the requests that it
+has.
 
 What a worker says goes to the front, which decides; here is only how to reach it and what becomes of its process.
 """
@@ -33,8 +34,8 @@ def _tell(line: str) -> None:
 
 
 class Flight:
-    """A request under way: what of it is not read yet, who has it, what was measured. As an iterator it gives what is new; closing
-    it before its end cancels it."""
+    """A request under way: what of it is not read yet, who has it, what was measured. As an iterator it gives what is
+    new; closing it before its end cancels it."""
 
     def __init__(self, front: "ServingFront", request: GenerateRequest, name: str, blocks: Sequence[int]) -> None:
         self.front, self.request, self.name = front, request, name
@@ -117,7 +118,8 @@ class WorkerProcess:
                 code = self.process.returncode
                 how = f"of signal {-code}" if code < 0 else f"with exit code {code}"
                 _tell(
-                    f"Worker {self.index} (process {self.process.pid}) died {how}; it is started again in {self.wait:g} s."
+                    f"Worker {self.index} (process {self.process.pid}) died {how}; it is started again in "
+                    f"{self.wait:g} s."
                 )
             await asyncio.sleep(self.wait)
             self.wait = min(2 * self.wait, WAITS[1])

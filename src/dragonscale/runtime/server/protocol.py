@@ -1,9 +1,10 @@
 """What clients may ask and what they are told: OpenAI's shapes, with vLLM's extra fields where they mean the same.
 
-A request is read by `msgspec` straight into a typed record, so a wrong type, a number out of its range, a missing field, broken
-JSON or broken UTF-8 never reaches the engine, and the OpenAPI schema is made from the same records. Fields that nobody knows are
-ignored: OpenAI's own clients send new ones all the time. What is known and not offered (`suffix`, a forced tool) is refused.
-`null` stands for a field that was not given. Every refusal is one sentence, in OpenAI's envelope.
+A request is read by `msgspec` straight into a typed record, so a wrong type, a number out of its range, a missing
+field, broken JSON or broken UTF-8 never reaches the engine, and the OpenAPI schema is made from the same records.
+Fields that nobody knows are ignored: OpenAI's own clients send new ones all the time. What is known and not offered
+(`suffix`, a forced tool) is refused. `null` stands for a field that was not given. Every refusal is one sentence, in
+OpenAI's envelope.
 """
 
 import math
@@ -224,10 +225,12 @@ def grammar_of(request: GenerationFields) -> tuple[str, str] | None:
     if kind == "json_schema" and schema is None:
         raise ApiError(400, "`response_format` of type `json_schema` needs `json_schema.schema`.", "response_format")
     asked = {
-        "json_schema": (schema, request.guided_json, outputs.json), "regex": (request.guided_regex, outputs.regex),
+        "json_schema": (schema, request.guided_json, outputs.json),
+        "regex": (request.guided_regex, outputs.regex),
         "json_object": ("" if kind == "json_object" or outputs.json_object else None,),
-        "choice": (request.guided_choice, outputs.choice), "lark": (request.guided_grammar, outputs.grammar),
-    }  # fmt: skip
+        "choice": (request.guided_choice, outputs.choice),
+        "lark": (request.guided_grammar, outputs.grammar),
+    }
     given = [(kind, one) for kind, every in asked.items() for one in every if one is not None]
     if len(given) > 1:
         raise ApiError(400, "The output can be held to one constraint only: one schema, regex, choice or grammar.")
@@ -237,15 +240,23 @@ def grammar_of(request: GenerationFields) -> tuple[str, str] | None:
 
 
 def sampling_of(request: GenerationFields, logprobs: int | None, recommended: Mapping[str, float]) -> Sampling:
-    """How a request wants its tokens chosen; what it does not say is as the model's makers recommend, or OpenAI's default."""
+    """How a request wants its tokens chosen; what it does not say is as the model's makers recommend, or OpenAI's
+    default."""
 
     def said(name: str, default: float) -> float:
         given = getattr(request, name)
         return recommended.get(name, default) if given is None else given
 
     return Sampling(
-        temperature=said("temperature", 1.0), top_k=max(0, int(said("top_k", 0))), top_p=said("top_p", 1.0),
-        min_p=said("min_p", 0.0), presence=request.presence_penalty or 0.0, frequency=request.frequency_penalty or 0.0,
-        repetition=said("repetition_penalty", 1.0), seed=request.seed, logprobs=logprobs,
-        bias=request.logit_bias or {}, grammar=grammar_of(request),
-    )  # fmt: skip
+        temperature=said("temperature", 1.0),
+        top_k=max(0, int(said("top_k", 0))),
+        top_p=said("top_p", 1.0),
+        min_p=said("min_p", 0.0),
+        presence=request.presence_penalty or 0.0,
+        frequency=request.frequency_penalty or 0.0,
+        repetition=said("repetition_penalty", 1.0),
+        seed=request.seed,
+        logprobs=logprobs,
+        bias=request.logit_bias or {},
+        grammar=grammar_of(request),
+    )

@@ -1,7 +1,8 @@
-"""The routes of the OpenAI-compatible server: what is asked is read and checked, made into sequences of tokens, and answered.
+"""The routes of the OpenAI-compatible server: what is asked is read and checked, made into sequences of tokens, and
+answered.
 
-A body is read piece by piece within bounds (its size, its time). What an engine would refuse is refused here, before anything is
-queued: a prompt too long, token ids beyond the vocabulary, a constraint that cannot be read.
+A body is read piece by piece within bounds (its size, its time). What an engine would refuse is refused here, before
+anything is queued: a prompt too long, token ids beyond the vocabulary, a constraint that cannot be read.
 """
 
 import asyncio
@@ -34,8 +35,9 @@ from dragonscale.runtime.server.text import ModelText, TextStream
 
 @dataclass(frozen=True)
 class HttpSettings:
-    """What is served, to whom, and the bounds: `length` tokens in a sequence, `vocabulary` token ids, `choices` in a request;
-    bytes of a body and of an answer that is not read; seconds of a request, of its headers and body, of idle connections, of grace."""
+    """What is served, to whom, and the bounds: `length` tokens in a sequence, `vocabulary` token ids, `choices` in a
+    request; bytes of a body and of an answer that is not read; seconds of a request, of its headers and body, of idle
+    connections, of grace."""
 
     model: str
     length: int
@@ -56,7 +58,8 @@ class HttpSettings:
 
 
 class OpenAIService:
-    """The routes, over a front and a model's text. `under_way` are generations that run, `draining` refuses new ones."""
+    """The routes, over a front and a model's text. `under_way` are generations that run, `draining` refuses new ones.
+    The routes, over a front and a model's text. `under_way` are generations that run, `draining` refuses new ones."""
 
     def __init__(self, front: Any, text: ModelText, settings: HttpSettings) -> None:
         self.front, self.text, self.settings = front, text, settings
@@ -134,7 +137,10 @@ class OpenAIService:
         """The choices that are asked of one prompt."""
         room, least = self.settings.length - len(prompt), asked.min_tokens or 0
         if most is not None and most > room:
-            said = f"The prompt has {len(prompt)} tokens and {most} are asked for: the model takes {self.settings.length} together."
+            said = (
+                f"The prompt has {len(prompt)} tokens and {most} are asked for: the model takes "
+                f"{self.settings.length} together."
+            )
             raise ApiError(400, said, "max_tokens", "context_length_exceeded")
         if least > (most or room):
             raise ApiError(400, "`min_tokens` is more than `max_tokens`.", "min_tokens")

@@ -1,12 +1,12 @@
 """Text to tokens and back: a model folder's tokenizer, its chat template, and text that grows with its tokens.
 
-A token stands for bytes, and a character may lie across tokens. So a sequence's text is made of its tokens' bytes, by a decoder
-that gives a character when it is whole: each token costs what it adds, whatever came before. Byte-level vocabularies write bytes
-as letters; sentencepiece's write spaces as ▁ and rare bytes as <0xE2>. Of any other, a token's bytes are what it adds to the text
-of a token before it.
+A token stands for bytes, and a character may lie across tokens. So a sequence's text is made of its tokens' bytes, by a
+decoder that gives a character when it is whole: each token costs what it adds, whatever came before. Byte-level
+vocabularies write bytes as letters; sentencepiece's write spaces as ▁ and rare bytes as <0xE2>. Of any other, a token's
+bytes are what it adds to the text of a token before it.
 
-A stop string may lie across tokens too. Text that may be the beginning of one is held back until it is one or cannot be any more;
-which characters come out does not depend on how they were cut into tokens.
+A stop string may lie across tokens too. Text that may be the beginning of one is held back until it is one or cannot be
+any more; which characters come out does not depend on how they were cut into tokens.
 """
 
 import codecs
@@ -25,12 +25,16 @@ from tokenizers.models import BPE
 from dragonscale.errors import InputError, shorten
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-PLAIN_CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+PLAIN_CHAT = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% "
+    "endif %}"
+)
 """The template of models that have no text of their own (random weights)."""
 
 
 def _byte_letters() -> dict[str, int]:
-    """The letters by which byte-level vocabularies write bytes: printable ones as themselves, the others from U+0100 on."""
+    """The letters by which byte-level vocabularies write bytes: printable ones as themselves, the others from U+0100
+    on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(0x100 + at): byte for at, byte in enumerate(others)}
@@ -41,8 +45,9 @@ _BYTES = _byte_letters()
 
 @dataclass
 class ModelText:
-    """A tokenizer with what its folder says: `ends` are the tokens that end a sequence, `named` the special tokens by role (`bos_token`),
-    `templates` the chat templates by name, `sampling` the settings that the model's makers recommend."""
+    """A tokenizer with what its folder says: `ends` are the tokens that end a sequence, `named` the special tokens by
+    role (`bos_token`), `templates` the chat templates by name, `sampling` the settings that the model's makers
+    recommend."""
 
     tokenizer: Any
     ends: list[int] = field(default_factory=list)
@@ -59,7 +64,8 @@ class ModelText:
         self._pieces: dict[int, bytes] = {}
 
     def encode(self, text: str, special: bool = True) -> list[int]:
-        """Tokens of a text; `special` adds what the tokenizer puts around it (a BOS token), which chat templates write themselves."""
+        """Tokens of a text; `special` adds what the tokenizer puts around it (a BOS token), which chat templates write
+        themselves."""
         try:
             return self.tokenizer.encode(text, add_special_tokens=special).ids
         except (UnicodeEncodeError, TypeError):  # half a surrogate pair, which JSON can write
@@ -100,10 +106,14 @@ class ModelText:
         return raw.decode("utf-8", "replace"), list(raw)
 
     def chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None,
-        generate: bool = True, **more: Any,
-    ) -> list[int]:  # fmt: skip
-        """The prompt of a conversation by the model's chat template; `generate` ends it where the assistant's answer begins."""
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        generate: bool = True,
+        **more: Any,
+    ) -> list[int]:
+        """The prompt of a conversation by the model's chat template; `generate` ends it where the assistant's answer
+        begins."""
         if not self.templates:
             raise InputError("This model has no chat template; ask it for plain completions.")
         use = "tool_use" if tools and "tool_use" in self.templates else "default"
@@ -119,13 +129,19 @@ class ModelText:
 
 
 class TextStream:
-    """The text of one sequence as its tokens come. `add` gives what is new and sure; once a stop string was found, `stopped` names it
-    and the rest is dropped. `used` counts the tokens up to there. Special tokens and those that end the sequence have no text."""
+    """The text of one sequence as its tokens come. `add` gives what is new and sure; once a stop string was found,
+    `stopped` names it and the rest is dropped. `used` counts the tokens up to there. Special tokens and those that end
+    the sequence have no text."""
 
     def __init__(
-        self, text: ModelText, prompt: Sequence[int], stops: Sequence[str] = (), ends: Sequence[int] = (),
-        include_stop: bool = False, skip_special: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        text: ModelText,
+        prompt: Sequence[int],
+        stops: Sequence[str] = (),
+        ends: Sequence[int] = (),
+        include_stop: bool = False,
+        skip_special: bool = True,
+    ) -> None:
         self._text, self._include = text, include_stop
         self._hidden = frozenset(ends) | (text.special if skip_special else frozenset())
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
@@ -164,8 +180,8 @@ class TextStream:
         return raw
 
     def _until_stop(self, text: str) -> str:
-        """What is sure of the text held back and some more: up to the stop string that is complete first, or all of it but what may
-        begin one."""
+        """What is sure of the text held back and some more: up to the stop string that is complete first, or all of it
+        but what may begin one."""
         if not self._stops:
             return text
         whole = self._held + text
@@ -180,7 +196,8 @@ class TextStream:
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as templates want it: text parts joined, the arguments of tool calls as the values that their JSON says."""
+    """A message as templates want it: text parts joined, the arguments of tool calls as the values that their JSON
+    says."""
     made = dict(message)
     content = made.get("content")
     if isinstance(content, list):
@@ -247,7 +264,8 @@ def load_text(folder: str | Path) -> ModelText:
 
 
 def plain_text(vocabulary: int) -> ModelText:
-    """For a model of random weights, which has no tokenizer: a token for each byte, and a word for each number above."""
+    """For a model of random weights, which has no tokenizer: a token for each byte, and a word for each number above.
+    For a model of random weights, which has no tokenizer: a token for each byte, and a word for each number above."""
     letters = {byte: letter for letter, byte in _BYTES.items()}
     names = [letters.get(number, f"Ġt{number}") for number in range(vocabulary)]
     tokenizer: Any = Tokenizer(BPE({name: number for number, name in enumerate(names)}, []))

@@ -1,7 +1,8 @@
-"""What the front and its workers say to each other: msgpack messages over a socket, framed as `multiprocessing.connection` does.
+"""What the front and its workers say to each other: msgpack messages over a socket, framed as
+`multiprocessing.connection` does.
 
-The front says first what a worker is to run (`WorkerOrder`), then requests and who left. A worker tells how far it is, that it is
-ready, and after each step one message with all that is new.
+The front says first what a worker is to run (`WorkerOrder`), then requests and who left. A worker tells how far it is,
+that it is ready, and after each step one message with all that is new.
 """
 
 import struct
@@ -17,10 +18,10 @@ BUFFER = 4 << 20
 
 
 class WorkerOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker runs. `weights` is a folder of Hugging Face files (none: random weights by `seed`). `pages` 0 takes those that fit
-    into `memory`, the part of a device's memory that may be used. `role` is `both`, or `prefill` or `decode` of a disaggregated pair,
-    whose pages go through files in `folder`. On a CPU there are `cpu` virtual devices.
-    A `lazy` one compiles how tokens are sampled when it is first asked for."""
+    """What a worker runs. `weights` is a folder of Hugging Face files (none: random weights by `seed`). `pages` 0 takes
+    those that fit into `memory`, the part of a device's memory that may be used. `role` is `both`, or `prefill` or
+    `decode` of a disaggregated pair, whose pages go through files in `folder`. On a CPU there are `cpu` virtual
+    devices. A `lazy` one compiles how tokens are sampled when it is first asked for."""
 
     model: str
     weights: str = ""
@@ -44,8 +45,8 @@ class WorkerOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
-    """A request; a prefill worker writes its pages to the file `into`, a decode worker takes them `out_of` it, after the `first`
-    tokens that it was given there."""
+    """A request; a prefill worker writes its pages to the file `into`, a decode worker takes them `out_of` it, after
+    the `first` tokens that it was given there."""
 
     request: GenerateRequest
     into: str = ""
@@ -83,7 +84,8 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=True):
 
 
 class StepOutput(msgspec.Struct, frozen=True, tag=True):
-    """All that is new after a step. The pages of a request that ends with `handover` lie in its file; those of `taken` ones were read."""
+    """All that is new after a step. The pages of a request that ends with `handover` lie in its file; those of `taken`
+    ones were read."""
 
     emitted: list[Emitted] = []
     taken: list[str] = []

@@ -1,8 +1,9 @@
 """The state on disk: written in the background, seen only when whole, read back onto any mesh.
 
-Orbax writes a checkpoint into a folder with another name and renames it when everything is there, so a process may die at
-any moment and the one before is still the newest. Just before, in the background, the checksums of its files are kept; a
-restore compares them. Two runs in one folder would delete each other's files, so it is locked as long as it is open. Beside the state lies what must be the same to go on exactly: seed, data, batch, model, optimizer.
+Orbax writes a checkpoint into a folder with another name and renames it when everything is there, so a process may die
+at any moment and the one before is still the newest. Just before, in the background, the checksums of its files are
+kept; a restore compares them. Two runs in one folder would delete each other's files, so it is locked as long as it is
+open. Beside the state lies what must be the same to go on exactly: seed, data, batch, model, optimizer.
 """
 
 import contextlib
@@ -48,7 +49,8 @@ class Checkpoints:
         except HeldError as error:
             which = f" ({error})" if str(error) else ""
             raise InputError(
-                f"Another run{which} keeps its checkpoints in {self.name}; wait for it, or give --checkpoints another folder."
+                f"Another run{which} keeps its checkpoints in {self.name}; wait for it, or give --checkpoints "
+                "another folder."
             ) from None
         try:
             self.manager = ocp.CheckpointManager(self.folder, options=options)
@@ -189,7 +191,8 @@ def trained_reader(folder: Path, program: Program) -> WeightReader:
             raise InputError(f"The weight {name} of {section} cannot be read from {where} ({_short(error)}).") from None
         if found.shape != shape:
             raise InputError(
-                f"The weight {name} of {section} in {where} has the shape {found.shape}, not that of this model: {shape}."
+                f"The weight {name} of {section} in {where} has the shape {found.shape}, not that of this model: "
+                f"{shape}."
             )
         return found
 

@@ -1,13 +1,13 @@
 """The loss and gradients of a plan's step, as every chip computes its part of them inside one `jax.shard_map`.
 
-Weights come as their master copies in fp32, split as the plan splits optimizer state, and the gradients go back the same way.
-Under ZeRO-3 each layer casts and gathers its weights where it uses them; else the compute copy is made once a step.
-Gradients are added up over microbatches in fp32. ZeRO-3 scatters them in the compute type as they are found (the
-gathers' own transposes); the rest of their sum, over replicas, is made once a step in fp32, and so is all of it
-below ZeRO-2.
+Weights come as their master copies in fp32, split as the plan splits optimizer state, and the gradients go back the
+same way. Under ZeRO-3 each layer casts and gathers its weights where it uses them; else the compute copy is made once a
+step. Gradients are added up over microbatches in fp32. ZeRO-3 scatters them in the compute type as they are found (the
+gathers' own transposes); the rest of their sum, over replicas, is made once a step in fp32, and so is all of it below
+ZeRO-2.
 
-What is differentiated is the sum over all chips (`runtime.place`), so a gradient is whole once it is added up over every
-axis along which chips hold the same block of its weight.
+What is differentiated is the sum over all chips (`runtime.place`), so a gradient is whole once it is added up over
+every axis along which chips hold the same block of its weight.
 """
 
 from collections.abc import Callable
@@ -41,8 +41,9 @@ DTYPES = {"bf16": jnp.bfloat16, "fp32": jnp.float32}
 
 @dataclass(frozen=True)
 class Leaf:
-    """A weight's layouts on one chip: its `state`, as it lies between uses (`rest`), and its gradient before it is reduced.
-    Stacks of layers have leading dims; a pipeline's are split over its axis. `scope` is where profiles have the work on it."""
+    """A weight's layouts on one chip: its `state`, as it lies between uses (`rest`), and its gradient before it is
+    reduced. Stacks of layers have leading dims; a pipeline's are split over its axis. `scope` is where profiles have
+    the work on it."""
 
     state: Array
     rest: Array
@@ -116,8 +117,8 @@ def _leaves(program: Program, place: Place, pipeline: Pipeline | None) -> Any:
 
 
 def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeline | None) -> Callable[..., jax.Array]:
-    """One chip's share of the mean loss of a pass: of (weights, tokens [b, t], targets), such that the sum over all chips
-    is the mean."""
+    """One chip's share of the mean loss of a pass: of (weights, tokens [b, t], targets), such that the sum over all
+    chips is the mean."""
     place, run = setting.place, order.run
     remat = remat_of(program, order.plan.remat)
     split = place.vocabulary(program)
@@ -143,9 +144,14 @@ def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeli
 
 
 def _summed(
-    order: Order, place: Place, leaves: Any, cost: Callable[..., jax.Array], tree: Any, tokens: jax.Array,
+    order: Order,
+    place: Place,
+    leaves: Any,
+    cost: Callable[..., jax.Array],
+    tree: Any,
+    tokens: jax.Array,
     targets: jax.Array,
-) -> tuple[jax.Array, Any]:  # fmt: skip
+) -> tuple[jax.Array, Any]:
     """The mean over passes, with gradients in the layout of the state."""
     dtype = DTYPES[order.run.dtype]
     sharded, early = order.plan.zero == 3, order.plan.zero >= 2

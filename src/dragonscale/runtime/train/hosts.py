@@ -1,8 +1,8 @@
 """Several processes as one run: who else is there, by what the scheduler put into the environment.
 
-`found_host` is a pure function of an environment; `join` tells JAX. Looked for, in this order: JAX's own variables, Slurm,
-Kubernetes (a JobSet, an indexed Job, Kubeflow's JAXJob, a GKE TPU slice), and the variables of torchrun, which many
-schedulers set too. A single process needs none of them.
+`found_host` is a pure function of an environment; `join` tells JAX. Looked for, in this order: JAX's own variables,
+Slurm, Kubernetes (a JobSet, an indexed Job, Kubeflow's JAXJob, a GKE TPU slice), and the variables of torchrun, which
+many schedulers set too. A single process needs none of them.
 """
 
 import re
@@ -17,8 +17,8 @@ PORT = 8476
 
 @dataclass(frozen=True)
 class Host:
-    """One of `count` processes that meet at `address`. `local` is its place among those of one machine, where each is to
-    use one device only; None: it uses all it sees."""
+    """One of `count` processes that meet at `address`. `local` is its place among those of one machine, where each is
+    to use one device only; None: it uses all it sees."""
 
     address: str
     count: int
@@ -46,7 +46,8 @@ def _checked(host: Host) -> Host:
     if not 0 <= host.index < host.count:
         last = host.count - 1
         raise InputError(
-            f"The environment ({host.source}) says that this is process {host.index} of {host.count}; they count from 0 "
+            f"The environment ({host.source}) says that this is process {host.index} of {host.count}; they count "
+            "from 0 "
             f"to {last}."
         )
     return host
@@ -111,8 +112,8 @@ def _jobset(environ: Mapping[str, str]) -> Host | None:
 
 
 def _coordinated(environ: Mapping[str, str]) -> Host | None:
-    """Kubeflow's JAXJob and any pod that is told its process; or an indexed Job, which knows its pod's number, and whose author
-    must say how many there are and where they meet."""
+    """Kubeflow's JAXJob and any pod that is told its process; or an indexed Job, which knows its pod's number, and
+    whose author must say how many there are and where they meet."""
     if not _has(environ, "COORDINATOR_ADDRESS", "NUM_PROCESSES"):
         return None
     indexed = _has(environ, "KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX")

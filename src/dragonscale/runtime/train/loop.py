@@ -1,8 +1,8 @@
 """A run from its first step, or from where it stopped, to its last.
 
-While the devices compute a step, the host prepares the next one's tokens. Then it looks at the loss: if it is no number,
-the run ends with the last checkpoint untouched. A termination signal is raised as a flag that goes through the step with
-the data, so that all hosts agree after which step they save and leave.
+While the devices compute a step, the host prepares the next one's tokens. Then it looks at the loss: if it is no
+number, the run ends with the last checkpoint untouched. A termination signal is raised as a flag that goes through the
+step with the data, so that all hosts agree after which step they save and leave.
 """
 
 import hashlib
@@ -40,7 +40,8 @@ Watch = Callable[[dict[str, Any]], None]
 
 
 def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | None = None) -> TrainResult:
-    """Run an order to its last step; `watch` is called with the metrics of every step, `profiler` records some of them."""
+    """Run an order to its last step; `watch` is called with the metrics of every step, `profiler` records some of them.
+    Run an order to its last step; `watch` is called with the metrics of every step, `profiler` records some of them."""
     order = settle_capacity(order, jax.default_backend())
     model = load_model(order.model)
     program, numerics = model.program(), numerics_of(order.model)
@@ -59,7 +60,8 @@ def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | Non
 
 
 def last_state(order: Order) -> State:
-    """The newest state of an order's checkpoints, laid out for its plan: not necessarily the plan that it was trained with."""
+    """The newest state of an order's checkpoints, laid out for its plan: not necessarily the plan that it was trained
+    with."""
     program = load_model(order.model).program()
     trainer = make_trainer(order, program, numerics_of(order.model), _mesh(order))
     from dragonscale.runtime.train.checkpoints import Checkpoints
@@ -78,7 +80,8 @@ def _mesh(order: Order) -> Mesh:
     mesh = mesh_of(order.plan)
     if jax.process_count() > 1 and mesh.size != jax.device_count():
         raise InputError(
-            f"The plan {order.plan} uses {mesh.size} of the {jax.device_count()} devices that {jax.process_count()} processes "
+            f"The plan {order.plan} uses {mesh.size} of the {jax.device_count()} devices that "
+            f"{jax.process_count()} processes "
             "have; with several processes it must use all."
         )
     return mesh
@@ -101,14 +104,21 @@ def _checkpoints(order: Order, tokens: Tokens, program: str) -> "Checkpoints | N
 
 
 def _run(
-    order: Order, model: Transformer, tokens: Tokens, trainer: Trainer, kept: "Checkpoints | None",
-    stop: Stop, watch: Watch, profiler: StepProfiler | None,
-) -> TrainResult:  # fmt: skip
+    order: Order,
+    model: Transformer,
+    tokens: Tokens,
+    trainer: Trainer,
+    kept: "Checkpoints | None",
+    stop: Stop,
+    watch: Watch,
+    profiler: StepProfiler | None,
+) -> TrainResult:
     begun = kept.newest if kept is not None else None
     done = first = begun or 0
     if profiler is not None and order.run.steps - done < WARM + profiler.steps:
         raise InputError(
-            f"--profile {profiler.steps} records after {WARM} steps that warm up, and the run has {order.run.steps - done} left; "
+            f"--profile {profiler.steps} records after {WARM} steps that warm up, and the run has "
+            f"{order.run.steps - done} left; "
             f"give --steps {done + WARM + profiler.steps} or more."
         )
     state = _first_state(order, model, trainer) if begun is None or kept is None else kept.restore(trainer.shape)

@@ -1,9 +1,10 @@
 """Muon over many chips: every matrix is made whole on one of the chips that hold its pieces, and orthogonalized there.
 
-The momentum of a stack of layers (and experts) lies split as the plan splits its weights' state. The chips of a group share the stack out:
-an AllToAll brings each of them whole matrices, in bf16, five Newton-Schulz iterations orthogonalize them, and another AllToAll takes
-the pieces back. The planner counts the same (`dragonscale.training.muon`). Left to the compiler's partitioner, each product of the
-iteration would gather its matrices anew. What is no matrix of a layer (embedding, head, vectors) is AdamW's.
+The momentum of a stack of layers (and experts) lies split as the plan splits its weights' state. The chips of a group
+share the stack out: an AllToAll brings each of them whole matrices, in bf16, five Newton-Schulz iterations
+orthogonalize them, and another AllToAll takes the pieces back. The planner counts the same
+(`dragonscale.training.muon`). Left to the compiler's partitioner, each product of the iteration would gather its
+matrices anew. What is no matrix of a layer (embedding, head, vectors) is AdamW's.
 """
 
 import functools
@@ -28,7 +29,8 @@ RMS = 0.2
 
 
 class MatrixStack(NamedTuple):
-    """How a stack of matrices lies: the places of the dims that are rows and columns, the mesh axes of every dim, and the mesh."""
+    """How a stack of matrices lies: the places of the dims that are rows and columns, the mesh axes of every dim, and
+    the mesh."""
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
@@ -104,7 +106,8 @@ def _stacks(program: Program, states: dict[str, dict[str, NamedSharding]]) -> di
 
 
 def orthogonalized(slope: jax.Array, stack: MatrixStack) -> jax.Array:
-    """A stack of matrices, each with singular values near one, scaled to AdamW's root mean square; laid out as it came."""
+    """A stack of matrices, each with singular values near one, scaled to AdamW's root mean square; laid out as it came.
+    A stack of matrices, each with singular values near one, scaled to AdamW's root mean square; laid out as it came."""
     spec = PartitionSpec(*(part or None for part in stack.axes))
     local = jax.shard_map(
         lambda block: _on_chip(block, stack), mesh=stack.mesh, in_specs=spec, out_specs=spec, check_vma=False
@@ -128,8 +131,8 @@ def _ways(stack: MatrixStack) -> tuple[int, ...]:
 
 
 def _apart(stack: MatrixStack) -> list[int]:
-    """The order that puts every axis of the group in front of the dim it splits; after it, dims of matrices are whole. Dims are the
-    group's axes, the matrices, then their rows and columns."""
+    """The order that puts every axis of the group in front of the dim it splits; after it, dims of matrices are whole.
+    Dims are the group's axes, the matrices, then their rows and columns."""
     count, order, axis = len(stack.group), [len(stack.group)], 0
     for number, place in enumerate((*stack.rows, *stack.columns)):
         split = len(stack.axes[place])

@@ -19,8 +19,8 @@ from dragonscale.training.stack import change, load_stack
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """The expectation, with its lower bound, for one chip of a slice; `state_bytes` are those of the master weights and the
-    optimizer; `problems` says why the planner would refuse it, `remarks` what the run does otherwise."""
+    """The expectation, with its lower bound, for one chip of a slice; `state_bytes` are those of the master weights and
+    the optimizer; `problems` says why the planner would refuse it, `remarks` what the run does otherwise."""
 
     slice: str
     step_s: float
@@ -33,15 +33,16 @@ class PlannedStep:
 
 
 def judged_here(order: Order, model: Transformer, kind: str) -> PlannedStep | None:
-    """The planner's verdict on the slice that the order names, else on as many GPUs of the kind there are (a count of them is a slice)."""
+    """The planner's verdict on the slice that the order names, else on as many GPUs of the kind there are (a count of
+    them is a slice)."""
     chip = chip_of(kind)
     here = f"{chip.name}:{order.plan.chips}" if chip is not None and chip.kind == "gpu" else ""
     return planned(order if order.slice or not here else replace(order, slice=here), model)
 
 
 def planned(order: Order, model: Transformer) -> PlannedStep | None:
-    """The planner's verdict, if the order names a slice whose chips have a rate for what the run multiplies in. Experts have the room that
-    the run gives them."""
+    """The planner's verdict, if the order names a slice whose chips have a rate for what the run multiplies in. Experts
+    have the room that the run gives them."""
     if not order.slice or lacks_rate(order):
         return None
     stack = load_stack("dragonscale")
@@ -68,7 +69,8 @@ def _expanded(job: Job) -> tuple[str, ...]:
     if not is_moe(job) or job.stack.experts.capacity or job.slice.chip.kind != "gpu":
         return ()
     return (
-        "With --capacity 0 no token is dropped, and XLA on a GPU multiplies every row by all experts; the planned step is of rows "
+        "With --capacity 0 no token is dropped, and XLA on a GPU multiplies every row by all experts; the "
+        "planned step is of rows "
         "times their own experts, as with --capacity 1.",
     )
 

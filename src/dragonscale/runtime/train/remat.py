@@ -2,8 +2,8 @@
 
 Every tensor of a program has a name, and the planner says which of them a policy keeps (`models.activations`). The same
 names mark the values in JAX where they rest, so that what is kept is what was counted (a name that two lines make, such
-as a query before and after its norm, is kept twice). `none` too keeps just the tensors that some gradient reads: what lies
-between two of them is elementwise and cheap to compute again.
+as a query before and after its norm, is kept twice). `none` too keeps just the tensors that some gradient reads: what
+lies between two of them is elementwise and cheap to compute again.
 """
 
 from collections.abc import Callable

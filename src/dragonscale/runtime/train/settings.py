@@ -35,9 +35,12 @@ from dragonscale.units import parse_count, parse_length
 DTYPES = ("bf16", "fp32")
 """What matrices may be multiplied in; weights are kept in fp32 either way."""
 _FLOATS: dict[str, tuple[float, float]] = {
-    "learning_rate": (0.0, 1e3), "weight_decay": (0.0, 10.0), "clip": (0.0, 1e6), "final": (0.0, 1.0),
+    "learning_rate": (0.0, 1e3),
+    "weight_decay": (0.0, 10.0),
+    "clip": (0.0, 1e6),
+    "final": (0.0, 1.0),
     "capacity": (0.0, 1e3),
-}  # fmt: skip
+}
 _LEAST = {"warmup": 0, "seed": 0, "every": 0}
 _MOST = 2**40
 
@@ -45,11 +48,11 @@ _MOST = 2**40
 @dataclass(frozen=True)
 class RunSettings:
     """The `[run]` table. `batch` counts sequences of a step over all devices; `every` is how many steps lie between
-    checkpoints (0: only at the end), `keep` how many of them stay; the learning rate climbs for `warmup` steps and falls
-    along a cosine to `final` of itself at the last step; `clip` is the max gradient norm (0: no clipping).
-    `capacity` is the room of each expert on each chip over its even share, beyond which tokens are dropped (0: none ever is; None: as
-    `settle_capacity` says).
-    `weights` is a folder of Hugging Face `.safetensors` files to begin from (none: random weights)."""
+    checkpoints (0: only at the end), `keep` how many of them stay; the learning rate climbs for `warmup` steps and
+    falls along a cosine to `final` of itself at the last step; `clip` is the max gradient norm (0: no clipping).
+    `capacity` is the room of each expert on each chip over its even share, beyond which tokens are dropped (0: none
+    ever is; None: as `settle_capacity` says). `weights` is a folder of Hugging Face `.safetensors` files to begin from
+    (none: random weights)."""
 
     data: tuple[str, ...] = ()
     steps: int = 0
@@ -92,8 +95,9 @@ class Order:
 
 
 def settle_capacity(order: Order, backend: str) -> Order:
-    """An order that says what room experts have. Where nobody did, none of their tokens are dropped, but on GPUs they have what plans
-    of this program count on: XLA has no grouped matmul there and would multiply every row by all experts."""
+    """An order that says what room experts have. Where nobody did, none of their tokens are dropped, but on GPUs they
+    have what plans of this program count on: XLA has no grouped matmul there and would multiply every row by all
+    experts."""
     if order.run.capacity is not None:
         return order
     planned = load_stack("dragonscale").experts.capacity if backend == "gpu" else 0.0
@@ -178,7 +182,8 @@ def check(order: Order) -> Order:
     degree = plan.context * plan.tensor
     if run.seq % degree:
         raise InputError(
-            f"Sequences of {run.seq} tokens do not divide over context={plan.context} and tensor={plan.tensor}; make them "
+            f"Sequences of {run.seq} tokens do not divide over context={plan.context} and tensor={plan.tensor}; "
+            "make them "
             f"a multiple of {degree}."
         )
     if run.dtype not in DTYPES:

@@ -1,7 +1,7 @@
 """One step of training, compiled for a plan's mesh.
 
-Weights and optimizer state are kept split as the plan splits them. `train.gradients` computes the loss and the gradients, every
-chip its own part; the update is the same for every element, wherever it lies.
+Weights and optimizer state are kept split as the plan splits them. `train.gradients` computes the loss and the
+gradients, every chip its own part; the update is the same for every element, wherever it lies.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Trainer:
-    """A plan's compiled parts: `start` makes a state from a seed, `start_from` from weights in the host's memory; `step` takes a state, tokens and targets
-    [passes, b, t], a learning rate and a stop flag of every device, and gives the next state and its metrics;
-    `shape` is the state without values, with the sharding of every leaf."""
+    """A plan's compiled parts: `start` makes a state from a seed, `start_from` from weights in the host's memory;
+    `step` takes a state, tokens and targets [passes, b, t], a learning rate and a stop flag of every device, and gives
+    the next state and its metrics; `shape` is the state without values, with the sharding of every leaf."""
 
     mesh: Mesh
     start: Callable[[int], State]
@@ -44,7 +44,8 @@ class Trainer:
 def make_trainer(
     order: Order, program: Program, numerics: Numerics, mesh: Mesh, mixing: Mixing | None = None
 ) -> Trainer:
-    """Everything that the steps of an order need. `mixing` says how tokens reach experts (the order's capacity by default)."""
+    """Everything that the steps of an order need. `mixing` says how tokens reach experts (the order's capacity by
+    default)."""
     states = _states(order, program, mesh)
     transform = optimizer(order.plan.optimizer, order.run, program, states)
 
@@ -72,8 +73,11 @@ def make_trainer(
         mesh,
         lambda seed: make(jnp.uint32(seed % 2**32)),
         lambda params: take(jax.device_put(params, states)),
-        step, shape, batch, flags,
-    )  # fmt: skip
+        step,
+        shape,
+        batch,
+        flags,
+    )
 
 
 def _quick(mesh: Mesh) -> dict[str, Any] | None:

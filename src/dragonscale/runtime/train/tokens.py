@@ -1,10 +1,10 @@
 """Sequences out of token files, in an order that is a pure function of the seed and the step.
 
 A file is a long row of token numbers: `.bin` (plain little-endian `uint16` or `uint32`) or `.npy`. It is mapped into
-memory, never loaded. Every file is cut into windows of `seq` tokens (and the one after, for the targets); all windows of
-all files are numbered, and every epoch visits them once in an order of its own. Nothing is remembered between steps: the
-windows of step 10,000 are computed from the number 10,000, so a restart needs no position but the step, and a host reads
-only the rows that its devices hold.
+memory, never loaded. Every file is cut into windows of `seq` tokens (and the one after, for the targets); all windows
+of all files are numbered, and every epoch visits them once in an order of its own. Nothing is remembered between steps:
+the windows of step 10,000 are computed from the number 10,000, so a restart needs no position but the step, and a host
+reads only the rows that its devices hold.
 
 >>> [int(shuffled(place, 5, seed=0, epoch=0)) for place in range(5)]
 [3, 2, 0, 4, 1]
@@ -22,7 +22,8 @@ import numpy
 from dragonscale.errors import InputError, shorten
 
 ROUNDS = 6
-"""Of the Feistel network; four already make a permutation that cannot be told from a random one (Luby and Rackoff, 1988)."""
+"""Of the Feistel network; four already make a permutation that cannot be told from a random one (Luby and Rackoff,
+1988)."""
 _EDGE = 1 << 16
 """Bytes at each end of a file that its fingerprint reads."""
 
@@ -99,7 +100,8 @@ class Tokens:
         if found.min() < 0 or found.max() >= self.vocab:
             wrong = int(numpy.nonzero((found < 0) | (found >= self.vocab))[0][0])
             raise InputError(
-                f"{shorten(str(file.path), 200)} has the token {found[wrong]} at place {start + wrong:,}, and the model "
+                f"{shorten(str(file.path), 200)} has the token {found[wrong]} at place {start + wrong:,}, and the "
+                "model "
                 f"knows {self.vocab:,} (0 to {self.vocab - 1}); is it made with another vocabulary, or of another type?"
             )
         return found.astype(numpy.int32)

@@ -22,8 +22,17 @@ def line_table(lines: Sequence[LedgerLine], title: str = "Lines of the ledger") 
 def _line(line: LedgerLine) -> list[object]:
     over = f" over {'+'.join(line.axes)}" if line.axes else ""
     kind = line.kind.replace("_", "-")
-    work = [_shown(float(line.total(name)), unit) for name, unit in
-            (("flops", "FLOP"), ("hbm_bytes", "bytes"), ("wire_bytes", "bytes"), ("bound_s", "s"), ("expected_s", "s"), ("exposed_s", "s"))]  # fmt: skip
+    work = [
+        _shown(float(line.total(name)), unit)
+        for name, unit in (
+            ("flops", "FLOP"),
+            ("hbm_bytes", "bytes"),
+            ("wire_bytes", "bytes"),
+            ("bound_s", "s"),
+            ("expected_s", "s"),
+            ("exposed_s", "s"),
+        )
+    ]
     return [f"{line.what} ({kind}{over})", f"{line.section}, {line.phase}", f"{float(line.times):,.6g}", *work]
 
 

@@ -7,19 +7,33 @@ from dragonscale.units import render
 from dragonscale.web.derivations.pieces import Piece, fact_origin, letter
 
 MODEL = {
-    "D": "width of the residual stream", "F": "hidden width of the MLP (of an expert, where there are experts)",
-    "F_s": "hidden width of the shared experts", "N": "query heads", "K": "key and value heads", "H": "size of a head",
-    "V": "vocabulary", "E": "experts of a layer", "k": "experts that a token goes to", "L": "layers",
-}  # fmt: skip
+    "D": "width of the residual stream",
+    "F": "hidden width of the MLP (of an expert, where there are experts)",
+    "F_s": "hidden width of the shared experts",
+    "N": "query heads",
+    "K": "key and value heads",
+    "H": "size of a head",
+    "V": "vocabulary",
+    "E": "experts of a layer",
+    "k": "experts that a token goes to",
+    "L": "layers",
+}
 WORK = {
-    "B": "sequences of a step", "T": "tokens of a sequence", "mb": "sequences of a microbatch on each replica",
-    "S": "tokens that a sequence has in the cache", "virtual": "stages that a rank of the pipeline has",
-}  # fmt: skip
+    "B": "sequences of a step",
+    "T": "tokens of a sequence",
+    "mb": "sequences of a microbatch on each replica",
+    "S": "tokens that a sequence has in the cache",
+    "virtual": "stages that a rank of the pipeline has",
+}
 AXES = {
-    "data": "chips over which sequences are split, each with all weights", "fsdp": "chips over which sequences and weights are split",
-    "tensor": "chips over which heads and hidden widths are split", "context": "chips over which a sequence is split",
-    "expert": "chips over which experts are split", "pipe": "stages of the pipeline", "width": "chips over which the width is split",
-}  # fmt: skip
+    "data": "chips over which sequences are split, each with all weights",
+    "fsdp": "chips over which sequences and weights are split",
+    "tensor": "chips over which heads and hidden widths are split",
+    "context": "chips over which a sequence is split",
+    "expert": "chips over which experts are split",
+    "pipe": "stages of the pipeline",
+    "width": "chips over which the width is split",
+}
 ORIGIN = {"model": "the model's config", "work": "the workload that was asked", "plan": "the plan"}
 
 
@@ -58,10 +72,12 @@ def _rate(name: str, value: float, chip: Chip) -> Piece:
         )
     unit = "s" if kind == "t" else "bytes/s"
     paths = {
-        "hbm": ("memory.hbm.bandwidth", "bandwidth of HBM"), "ici": ("ici.link", "both directions of the ICI links of one axis"),
-        "dcn": ("dcn.egress", "what a chip sends over the data centre's network"), "hop": ("ici.hop_latency", "latency of a hop"),
+        "hbm": ("memory.hbm.bandwidth", "bandwidth of HBM"),
+        "ici": ("ici.link", "both directions of the ICI links of one axis"),
+        "dcn": ("dcn.egress", "what a chip sends over the data centre's network"),
+        "hop": ("ici.hop_latency", "latency of a hop"),
         "pcie": ("pcie", "bandwidth to the host"),
-    }  # fmt: skip
+    }
     if rest in paths:
         path, what = paths[rest]
     elif f"memory.{rest}.bandwidth" in chip.facts:

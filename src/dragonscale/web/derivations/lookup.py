@@ -14,13 +14,31 @@ from dragonscale.web.derivations.pieces import Piece, chip_source, chip_sources,
 from dragonscale.web.page_request import PageRequest
 
 _DERIVED: dict[str, tuple[str, str, Callable[[Chip], str], Callable[[Chip], float], str, tuple[str, ...]]] = {
-    "critical_intensity": ("Critical intensity", "C/W_hbm", lambda chip: f"{chip.peak('bf16'):.6g}/{chip.bandwidth('hbm'):.6g}",
-                           lambda chip: chip.peak("bf16") / chip.bandwidth("hbm"), "FLOP/byte", ("matrix.bf16", "memory.hbm.bandwidth")),
-    "usd_per_exaflop": ("Dollars for 10^18 FLOPs", "price/3600/C*1e18", lambda chip: f"{chip.price or 0:.6g}/3600/{chip.peak('bf16'):.6g}*1e18",
-                        lambda chip: (chip.price or 0.0) / 3600 / chip.peak("bf16") * 1e18, "USD", ("price", "matrix.bf16")),
-    "flops_per_watt": ("FLOP/s of a watt", "C/P", lambda chip: f"{chip.peak('bf16'):.6g}/{chip.power or 0:.6g}",
-                       lambda chip: chip.peak("bf16") / (chip.power or float("inf")), "FLOP/s", ("matrix.bf16", "power")),
-}  # fmt: skip
+    "critical_intensity": (
+        "Critical intensity",
+        "C/W_hbm",
+        lambda chip: f"{chip.peak('bf16'):.6g}/{chip.bandwidth('hbm'):.6g}",
+        lambda chip: chip.peak("bf16") / chip.bandwidth("hbm"),
+        "FLOP/byte",
+        ("matrix.bf16", "memory.hbm.bandwidth"),
+    ),
+    "usd_per_exaflop": (
+        "Dollars for 10^18 FLOPs",
+        "price/3600/C*1e18",
+        lambda chip: f"{chip.price or 0:.6g}/3600/{chip.peak('bf16'):.6g}*1e18",
+        lambda chip: (chip.price or 0.0) / 3600 / chip.peak("bf16") * 1e18,
+        "USD",
+        ("price", "matrix.bf16"),
+    ),
+    "flops_per_watt": (
+        "FLOP/s of a watt",
+        "C/P",
+        lambda chip: f"{chip.peak('bf16'):.6g}/{chip.power or 0:.6g}",
+        lambda chip: chip.peak("bf16") / (chip.power or float("inf")),
+        "FLOP/s",
+        ("matrix.bf16", "power"),
+    ),
+}
 """What follows from facts of a chip: title, formula, numbers, value, unit, the facts."""
 
 

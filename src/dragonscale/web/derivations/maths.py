@@ -1,10 +1,12 @@
 """Formulas as they are written in text, as a tree that the page draws in MathML.
 
-The tree is nested lists: the name of an element of MathML, then its children or its text. It is made from the text of a formula, as
-`formula_text` and `formula_line` print it, and not by evaluating it, so that whatever a mesh axis is called stays a name.
+The tree is nested lists: the name of an element of MathML, then its children or its text. It is made from the text of a
+formula, as `formula_text` and `formula_line` print it, and not by evaluating it, so that whatever a mesh axis is called
+stays a name.
 
 >>> math_tree("B*T^2/(C*n_x)")
-['mrow', ['mfrac', ['mrow', ['mi', 'B'], ['mo', '·'], ['msup', ['mi', 'T'], ['mn', '2']]], ['mrow', ['mi', 'C'], ['mo', '·'], ['msub', ['mi', 'n'], ['mi', 'x']]]]]
+['mrow', ['mfrac', ['mrow', ['mi', 'B'], ['mo', '·'], ['msup', ['mi', 'T'], ['mn', '2']]], ['mrow', ['mi', 'C'], ['mo',
+'·'], ['msub', ['mi', 'n'], ['mi', 'x']]]]]
 >>> math_tree("4.59e+14 - 1")
 ['mrow', ['mrow', ['mn', '4.59'], ['mo', '×'], ['msup', ['mn', '10'], ['mn', '14']]], ['mo', '−'], ['mn', '1']]
 >>> math_tree("a b ((") is None

@@ -16,16 +16,34 @@ if TYPE_CHECKING:
 
 _MODEL = {
     "parameters": ("Parameters", "All weights of the model, counted from the shapes of its config.", "count"),
-    "active_parameters": ("Parameters used per token", "Weights that one token is multiplied with: of experts, those it goes to.", "count"),
+    "active_parameters": (
+        "Parameters used per token",
+        "Weights that one token is multiplied with: of experts, those it goes to.",
+        "count",
+    ),
     "kv_bytes_per_token": ("KV cache of a token", "What all layers keep of one more token.", "bytes"),
-    "cache_bytes_per_sequence": ("KV cache of a sequence", "What all layers keep of a sequence of this length.", "bytes"),
-    "forward_flops_per_token": ("Forward FLOPs of a token", "Two for each weight it is multiplied with, and attention's dot products.", "FLOP"),
-    "training_flops_per_token": ("Training FLOPs of a token", "Three times the forward pass: forward, gradients of inputs, gradients of weights.", "FLOP"),
+    "cache_bytes_per_sequence": (
+        "KV cache of a sequence",
+        "What all layers keep of a sequence of this length.",
+        "bytes",
+    ),
+    "forward_flops_per_token": (
+        "Forward FLOPs of a token",
+        "Two for each weight it is multiplied with, and attention's dot products.",
+        "FLOP",
+    ),
+    "training_flops_per_token": (
+        "Training FLOPs of a token",
+        "Three times the forward pass: forward, gradients of inputs, gradients of weights.",
+        "FLOP",
+    ),
     "six_n_flops_per_token": ("6N", "The rule of thumb: six FLOPs for each parameter used.", "FLOP"),
-    "n_layers": ("Layers", "Layers of the model.", "count"), "d_model": ("Width", "Width of the residual stream.", "count"),
-    "heads": ("Query heads", "Query heads of a layer.", "count"), "kv_heads": ("KV heads", "Key and value heads of a layer.", "count"),
+    "n_layers": ("Layers", "Layers of the model.", "count"),
+    "d_model": ("Width", "Width of the residual stream.", "count"),
+    "heads": ("Query heads", "Query heads of a layer.", "count"),
+    "kv_heads": ("KV heads", "Key and value heads of a layer.", "count"),
     "context": ("Context", "The longest sequence that the config names.", "count"),
-}  # fmt: skip
+}
 _DOCS = ("models", "counting")
 
 
@@ -47,7 +65,10 @@ def _named(of: "LookedUp", name: str) -> tuple[Any, Any]:
 def model_facts(of: "LookedUp", path: str, name: str, number: str) -> Piece:
     model, report = _named(of, name)
     kind, _, part = path.partition(":")
-    read = f"The config of {report.name}, read by the planner's table of model families; every count is a reading of its einsums."
+    read = (
+        f"The config of {report.name}, read by the planner's table of model families; every count is a reading of its "
+        "einsums."
+    )
     where = [{"text": read, "url": ""}]
     if part and kind == "weight_bytes":
         return _weights(report, part, number, where)
@@ -78,8 +99,13 @@ def _weights(report: Any, dtype: str, number: str, where: list[Piece]) -> Piece:
 
 def _part(report: Any, kind: str, part: str, number: str, where: list[Piece]) -> Piece:
     """One part of a table, and its share of what the table adds up to."""
-    tables = {"parameters": report.parameters_by_part, "flops": report.forward_flops_per_token_by_part, "stored_bytes": report.stored_bytes,
-              "extra": report.extra_parameters, "activation_bytes_per_token": report.activation_bytes_per_token}  # fmt: skip
+    tables = {
+        "parameters": report.parameters_by_part,
+        "flops": report.forward_flops_per_token_by_part,
+        "stored_bytes": report.stored_bytes,
+        "extra": report.extra_parameters,
+        "activation_bytes_per_token": report.activation_bytes_per_token,
+    }
     parts = tables.get(kind, {})
     value = parts.get(part)
     if value is None:

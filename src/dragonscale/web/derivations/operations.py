@@ -1,4 +1,5 @@
-"""Numbers of one operation derived: a roofline, a collective, a sharded einsum. `dscale explain` has their formulas already."""
+"""Numbers of one operation derived: a roofline, a collective, a sharded einsum. `dscale explain` has their formulas
+already."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,22 +25,47 @@ _DOCS = {"roofline": ("rooflines", ""), "collective": ("collectives", "inside"),
 _SENTENCES = {
     "lower_s": ("At best", "The larger of its parts at datasheet rates: everything overlaps.", "s", "lower bound"),
     "upper_s": ("Without overlap", "Its parts one after the other.", "s", "upper bound"),
-    "attainable_flops_per_s": ("What it reaches", "FLOPs over the time at best: the roof at this intensity.", "FLOP/s", "lower bound"),
-    "intensity_flops_per_byte": ("Arithmetic intensity", "FLOPs for each byte that is moved.", "FLOP/byte", "intensity"),
-    "critical_intensity_flops_per_byte": ("Critical intensity", "Where compute and memory take equally long: peak over bandwidth.", "FLOP/byte", "critical intensity"),
+    "attainable_flops_per_s": (
+        "What it reaches",
+        "FLOPs over the time at best: the roof at this intensity.",
+        "FLOP/s",
+        "lower bound",
+    ),
+    "intensity_flops_per_byte": (
+        "Arithmetic intensity",
+        "FLOPs for each byte that is moved.",
+        "FLOP/byte",
+        "intensity",
+    ),
+    "critical_intensity_flops_per_byte": (
+        "Critical intensity",
+        "Where compute and memory take equally long: peak over bandwidth.",
+        "FLOP/byte",
+        "critical intensity",
+    ),
     "flops": ("FLOPs", "What the operation computes.", "FLOP", "FLOPs"),
     "bytes": ("Bytes", "What it moves.", "bytes", "bytes over"),
     "peak_flops_per_s": ("Peak", "The chip's rate in this format.", "FLOP/s", "T_math"),
     "bandwidth_bytes_per_s": ("Bandwidth", "The memory's rate.", "bytes/s", "T_comms"),
     "bandwidth_s": ("Bandwidth term", "Bytes over the links they go over.", "s", "bandwidth term"),
     "latency_s": ("Latency term", "Hops, one after the other.", "s", "latency term"),
-    "expected_s": ("Expected", "The same bytes through the measured efficiency profile of the network.", "s", "lower bound"),
+    "expected_s": (
+        "Expected",
+        "The same bytes through the measured efficiency profile of the network.",
+        "s",
+        "lower bound",
+    ),
     "book_s": ("To first order", "The book's form, without a ring's (N-1)/N.", "s", "the book's"),
     "wire_bytes_per_chip": ("Bytes that a chip sends", "What leaves one chip.", "bytes", "bytes each chip sends"),
     "algorithm_bandwidth_bytes_per_s": ("Algorithm bandwidth", "The array over the time.", "bytes/s", "lower bound"),
-    "latency_bound_below_bytes": ("Latency-bound below", "The size at which hops take as long as bytes.", "bytes", "latency = bandwidth"),
+    "latency_bound_below_bytes": (
+        "Latency-bound below",
+        "The size at which hops take as long as bytes.",
+        "bytes",
+        "latency = bandwidth",
+    ),
     "total_s": ("In all", "Latency and bandwidth of the transfer.", "s", ""),
-}  # fmt: skip
+}
 """Title, sentence, unit, and the beginning of the line of the explanation that gives it."""
 
 
@@ -60,7 +86,8 @@ class OperationNumbers:
     asks: Mapping[str, Any]
 
     def explained(self) -> Explanation | None:
-        """The formulas; None where the question has none (a transfer between two chips, sizes that explain does not take)."""
+        """The formulas; None where the question has none (a transfer between two chips, sizes that explain does not
+        take)."""
         try:
             return self.asked.ask(f"explain {self.of}", self.asks, brief=False)
         except InputError:
@@ -107,9 +134,13 @@ class OperationNumbers:
             )
         if path[0] == "tier":
             one = next(one for one in self.record.tiers if one.tier == path[1])
-            rows = [row("children", count(one.children)), row("a child's link", amount(one.link_bytes_per_s, "bytes/s")),
-                    row("seconds", amount(one.seconds, "s")), row("into", amount(one.ingress_bytes, "bytes")),
-                    row("out", amount(one.egress_bytes, "bytes"))]  # fmt: skip
+            rows = [
+                row("children", count(one.children)),
+                row("a child's link", amount(one.link_bytes_per_s, "bytes/s")),
+                row("seconds", amount(one.seconds, "s")),
+                row("into", amount(one.ingress_bytes, "bytes")),
+                row("out", amount(one.egress_bytes, "bytes")),
+            ]
             return (
                 f"Tier {one.tier}",
                 "What goes through one tier of switches.",
@@ -129,11 +160,15 @@ class OperationNumbers:
     def _beside(self, name: str) -> list[Piece]:
         """The other numbers that one is made of."""
         made = {
-            "attainable_flops_per_s": ("flops", "lower_s"), "intensity_flops_per_byte": ("flops", "bytes"),
+            "attainable_flops_per_s": ("flops", "lower_s"),
+            "intensity_flops_per_byte": ("flops", "bytes"),
             "critical_intensity_flops_per_byte": ("peak_flops_per_s", "bandwidth_bytes_per_s"),
-            "lower_s": ("bandwidth_s", "latency_s"), "upper_s": ("bandwidth_s", "latency_s"), "total_s": ("bandwidth_s", "latency_s"),
-            "algorithm_bandwidth_bytes_per_s": ("bytes", "lower_s"), "expected_s": ("lower_s",),
-        }.get(name, ())  # fmt: skip
+            "lower_s": ("bandwidth_s", "latency_s"),
+            "upper_s": ("bandwidth_s", "latency_s"),
+            "total_s": ("bandwidth_s", "latency_s"),
+            "algorithm_bandwidth_bytes_per_s": ("bytes", "lower_s"),
+            "expected_s": ("lower_s",),
+        }.get(name, ())
         found = [(one, getattr(self.record, one, None)) for one in made]
         return [
             row(
@@ -202,7 +237,10 @@ class OperationNumbers:
             for name, key in (("compute", "math_s"), ("HBM", "hbm_s"), ("network", "comms_s"))
             if getattr(way, key) is not None
         ]
-        said = f"{line.einsum}, computed as {way.local} on each chip{'; bound by ' + way.bound_by if way.bound_by else ''}."
+        said = (
+            f"{line.einsum}, computed as {way.local} on each "
+            f"chip{'; bound by ' + way.bound_by if way.bound_by else ''}."
+        )
         return path[3].replace("_", " "), said, _value(getattr(way, field), unit, number), rows, []
 
 

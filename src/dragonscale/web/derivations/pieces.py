@@ -39,25 +39,45 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], tex
 
 
 def facts(
-    title: str, sentence: str, number: Amount, *, steps: Iterable[Piece] = (), compared: Piece | None = None,
-    error: str = "", sources: Iterable[Piece] = (), docs: tuple[str, str] | None = None, more: bool = True,
-) -> Piece:  # fmt: skip
+    title: str,
+    sentence: str,
+    number: Amount,
+    *,
+    steps: Iterable[Piece] = (),
+    compared: Piece | None = None,
+    error: str = "",
+    sources: Iterable[Piece] = (),
+    docs: tuple[str, str] | None = None,
+    more: bool = True,
+) -> Piece:
     """The half of a derivation that is there at once; `more` where formulas follow."""
     found = list({(one["text"], one.get("url", "")): one for one in sources}.values())
     place = None if docs is None else {"page": docs[0], "anchor": docs[1]}
     return {
-        "title": title, "sentence": sentence, "number": number, "steps": list(steps), "compared": compared,
-        "error": error, "sources": found, "docs": place, "more": more,
-    }  # fmt: skip
+        "title": title,
+        "sentence": sentence,
+        "number": number,
+        "steps": list(steps),
+        "compared": compared,
+        "error": error,
+        "sources": found,
+        "docs": place,
+        "more": more,
+    }
 
 
 def formula(line: FormulaLine) -> Piece:
     """A formula, and the same with numbers in, as trees and as text."""
     drawn = None if line.numbers == line.formula else math_tree(line.numbers)
     return {
-        "name": line.name, "text": line.formula, "math": math_tree(line.formula), "value": line.value,
-        "value_si": line.value_si, "numbers": line.numbers if line.numbers != line.formula else "", "put_in": drawn,
-    }  # fmt: skip
+        "name": line.name,
+        "text": line.formula,
+        "math": math_tree(line.formula),
+        "value": line.value,
+        "value_si": line.value_si,
+        "numbers": line.numbers if line.numbers != line.formula else "",
+        "put_in": drawn,
+    }
 
 
 def letter(name: str, value: str, what: str, come_from: str) -> Piece:

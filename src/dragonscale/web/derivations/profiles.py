@@ -15,8 +15,12 @@ def kernel_sentence(chip: Chip, library: str, kinds: tuple[str, ...] = ()) -> tu
     """How the chip's kernels were measured, and the sources of that."""
     name = choose_kernels(chip, library)
     file = profile_files()[name]
-    tables = [(kind, one.get("rests_on", {})) for kind in ("matmul", "attention", "decode") if kind in (kinds or ("matmul",))
-              for one in list(getattr(file, kind).values())[:1]]  # fmt: skip
+    tables = [
+        (kind, one.get("rests_on", {}))
+        for kind in ("matmul", "attention", "decode")
+        if kind in (kinds or ("matmul",))
+        for one in list(getattr(file, kind).values())[:1]
+    ]
     measured = [
         f"{kind} on {rests['rows']:,} measured kernels (median error {rests['median_ape']:.1%})"
         for kind, rests in tables

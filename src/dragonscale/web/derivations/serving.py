@@ -1,4 +1,5 @@
-"""Numbers of a serving configuration derived: what a request waits for, an iteration from its terms, memory, rates and dollars."""
+"""Numbers of a serving configuration derived: what a request waits for, an iteration from its terms, memory, rates and
+dollars."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -139,16 +140,25 @@ class ServeNumbers:
         )
         compared, sources = self._differs(phase, seconds)
         title = "Decode step" if phase == "decode" else "A prompt alone"
-        return facts(title, f"How long {what} is expected to take, with {self.where}.", total,
-                     steps=[step("What it waits for", rows, total)], compared=compared, error=error_text(self.report, one),
-                     sources=[*sources, *chip_sources(self.chip, USED)], docs=DOCS)  # fmt: skip
+        return facts(
+            title,
+            f"How long {what} is expected to take, with {self.where}.",
+            total,
+            steps=[step("What it waits for", rows, total)],
+            compared=compared,
+            error=error_text(self.report, one),
+            sources=[*sources, *chip_sources(self.chip, USED)],
+            docs=DOCS,
+        )
 
     def _differs(self, phase: str, seconds: float) -> tuple[Piece, list[Piece]]:
         kernels, first = kernel_sentence(self.chip, "", ("matmul", "decode" if phase == "decode" else "attention"))
         networks, second = network_sentence(self.chip)
         bound = sum(term.roofline_s for term in self._terms(phase))
-        rows = [row("kernel by kernel at datasheet rates", amount(bound, "s", "roofline_s" if phase == "decode" else "")),
-                row("expected", amount(seconds, "s"), f"{seconds / bound:.2f} times that" if bound else "")]  # fmt: skip
+        rows = [
+            row("kernel by kernel at datasheet rates", amount(bound, "s", "roofline_s" if phase == "decode" else "")),
+            row("expected", amount(seconds, "s"), f"{seconds / bound:.2f} times that" if bound else ""),
+        ]
         if phase == "decode":
             rows.insert(0, row("at best (all overlaps)", amount(self.one.lower_s, "s", "lower_s")))
         moves = self.deployment.plan.chips > 1
@@ -168,8 +178,14 @@ class ServeNumbers:
         sentence = (
             "A decode step at datasheet rates, kernel after kernel: each takes as long as its FLOPs or its bytes do."
         )
-        return facts("Decode step by rooflines", sentence, total, steps=[step("Every term at datasheet rates", rows, total)],
-                     sources=chip_sources(self.chip, USED), docs=("rooflines", ""))  # fmt: skip
+        return facts(
+            "Decode step by rooflines",
+            sentence,
+            total,
+            steps=[step("Every term at datasheet rates", rows, total)],
+            sources=chip_sources(self.chip, USED),
+            docs=("rooflines", ""),
+        )
 
     def _lower(self) -> Piece:
         total = amount(self.one.lower_s, "s", "lower_s")
@@ -177,7 +193,10 @@ class ServeNumbers:
             row("kernel by kernel", amount(self.one.roofline_s, "s", "roofline_s")),
             row("expected", amount(self.one.decode_step_s, "s", "decode_step_s")),
         ]
-        sentence = "The shortest that a decode step can be: the busiest of compute, HBM and each network, everything else hidden under it."
+        sentence = (
+            "The shortest that a decode step can be: the busiest of compute, HBM and each network, everything else "
+            "hidden under it."
+        )
         return facts(
             "Decode step at best",
             sentence,
@@ -234,8 +253,11 @@ class ServeNumbers:
         return formulas(lines, letters)
 
     def lettered(self, found: LetteredPhase) -> list[Piece]:
-        work = {"B": "sequences that decode at once" if found.name == "decode" else "prompts at once",
-                "T": "new tokens of a prompt", "S": "tokens that a sequence holds, the new one included"}  # fmt: skip
+        work = {
+            "B": "sequences that decode at once" if found.name == "decode" else "prompts at once",
+            "T": "new tokens of a prompt",
+            "S": "tokens that a sequence holds, the new one included",
+        }
         return list(letters_of(found.letters.values, self.chip, self.report.model, work))
 
     def crossovers(self, number: str) -> list[str]:
@@ -257,14 +279,29 @@ class ServeNumbers:
         number = amount(exposed, "s", f"{kind}:{name}")
         moves = any(line.moves for line in lines)
         text, sources = network_sentence(self.chip) if moves else kernel_sentence(self.chip, "", ("matmul", "decode"))
-        rows = [row("at datasheet rates", amount(bound, "s")), row("expected", amount(expected, "s"), f"{expected / bound:.2f} times its bound" if bound and expected else ""),
-                row("exposed", number), row("hidden under other work", amount(max(expected - exposed, 0.0), "s"))]  # fmt: skip
+        rows = [
+            row("at datasheet rates", amount(bound, "s")),
+            row(
+                "expected",
+                amount(expected, "s"),
+                f"{expected / bound:.2f} times its bound" if bound and expected else "",
+            ),
+            row("exposed", number),
+            row("hidden under other work", amount(max(expected - exposed, 0.0), "s")),
+        ]
         of = "a decode step" if phase == "decode" else "a prompt"
         known = terms.get(name)
         told = f", {render(known.bytes, 'bytes')} and {render(known.flops, 'FLOP')}" if known is not None else ""
-        return facts(name.capitalize(), f"What is counted under “{name}” in {of}: {len(lines)} lines of the ledger{told}.", number,
-                     steps=[line_table(lines)], compared={"rows": rows, "text": text}, error=error_text(self.report, self.one),
-                     sources=[*sources, *chip_sources(self.chip, USED)], docs=DOCS)  # fmt: skip
+        return facts(
+            name.capitalize(),
+            f"What is counted under “{name}” in {of}: {len(lines)} lines of the ledger{told}.",
+            number,
+            steps=[line_table(lines)],
+            compared={"rows": rows, "text": text},
+            error=error_text(self.report, self.one),
+            sources=[*sources, *chip_sources(self.chip, USED)],
+            docs=DOCS,
+        )
 
     def _term_formulas(self, phase: str, name: str) -> Piece:
         lines, letters = list[FormulaLine](), list[Piece]()

@@ -55,8 +55,15 @@ def sent_facts(of: "ServeNumbers", name: str) -> Piece:
             if totals[phase]
         ),
     ]
-    return facts(f"Sent over {name}", f"What a chip sends over the mesh axis {name}.", number, steps=steps,
-                 compared={"rows": [], "text": text}, sources=sources, docs=("collectives", ""))  # fmt: skip
+    return facts(
+        f"Sent over {name}",
+        f"What a chip sends over the mesh axis {name}.",
+        number,
+        steps=steps,
+        compared={"rows": [], "text": text},
+        sources=sources,
+        docs=("collectives", ""),
+    )
 
 
 def sent_formulas(of: "ServeNumbers", name: str) -> Piece:
@@ -83,8 +90,13 @@ def limit_facts(of: "ServeNumbers", name: str) -> Piece:
         raise unknown("limit called", name, limits)
     one = limits[name]
     number = amount(one.value, "count", f"limit:{name}", f"{one.value:,.4g}")
-    return facts(name.capitalize(), f"Solved from the ledger of this configuration's own iterations: {one.counts or name}.", number,
-                 sources=chip_sources(of.chip, USED), docs=DOCS)  # fmt: skip
+    return facts(
+        name.capitalize(),
+        f"Solved from the ledger of this configuration's own iterations: {one.counts or name}.",
+        number,
+        sources=chip_sources(of.chip, USED),
+        docs=DOCS,
+    )
 
 
 def limit_formulas(of: "ServeNumbers", name: str) -> Piece:

@@ -23,20 +23,36 @@ def ttft_facts(of: "ServeNumbers") -> Piece:
         row("the iteration under way", amount(float(state.under_way), "s"), "it comes while another runs"),
         row("prompts before it", amount(float(state.waiting), "s"), "mean of a closed loop with this batch"),
         row("its own prefill", amount(float(state.prefill), "s", "prefill_s")),
-    ]  # fmt: skip
+    ]
     sentence = f"Mean seconds from a request's arrival to its first token, with {of.where}."
-    text = "A steady state: every request that ends is followed by another. `dscale simulate` gives percentiles under traffic."
+    text = (
+        "A steady state: every request that ends is followed by another. `dscale simulate` gives percentiles under "
+        "traffic."
+    )
     kernels, sources = kernel_sentence(of.chip, "", ("matmul", "attention"))
-    return facts("Time to first token", sentence, total, steps=[step("What it waits for", rows, total, text)],
-                 compared={"rows": [], "text": kernels}, error=of.banded(one.ttft_s, one.ttft_low_s, one.ttft_high_s),
-                 sources=[*sources, *chip_sources(of.chip, USED)], docs=TIME_DOCS)  # fmt: skip
+    return facts(
+        "Time to first token",
+        sentence,
+        total,
+        steps=[step("What it waits for", rows, total, text)],
+        compared={"rows": [], "text": kernels},
+        error=of.banded(one.ttft_s, one.ttft_low_s, one.ttft_high_s),
+        sources=[*sources, *chip_sources(of.chip, USED)],
+        docs=TIME_DOCS,
+    )
 
 
 def ttft_formulas(of: "ServeNumbers") -> Piece:
     state = of.state
     parts = [float(one) for one in (state.front, state.under_way, state.waiting, state.prefill)]
-    line = FormulaLine("TTFT", "t_front + t_iteration + t_queue + t_prefill", " + ".join(f"{one:.4g}" for one in parts),
-                       render(sum(parts), "s", 4), sum(parts), "s")  # fmt: skip
+    line = FormulaLine(
+        "TTFT",
+        "t_front + t_iteration + t_queue + t_prefill",
+        " + ".join(f"{one:.4g}" for one in parts),
+        render(sum(parts), "s", 4),
+        sum(parts),
+        "s",
+    )
     return formulas([line])
 
 
@@ -54,9 +70,15 @@ def tpot_facts(of: "ServeNumbers") -> Piece:
         ),
     ]
     sentence = f"Mean seconds between a request's output tokens, with {of.where}."
-    return facts("Time per output token", sentence, total, steps=[step("Put together from", rows, total)],
-                 error=of.banded(one.tpot_s, one.tpot_low_s, one.tpot_high_s), docs=DOCS,
-                 sources=[{"text": "Worked out by the planner's steady state from the iterations below.", "url": ""}])  # fmt: skip
+    return facts(
+        "Time per output token",
+        sentence,
+        total,
+        steps=[step("Put together from", rows, total)],
+        error=of.banded(one.tpot_s, one.tpot_low_s, one.tpot_high_s),
+        docs=DOCS,
+        sources=[{"text": "Worked out by the planner's steady state from the iterations below.", "url": ""}],
+    )
 
 
 def tpot_formulas(of: "ServeNumbers") -> Piece:
@@ -64,7 +86,10 @@ def tpot_formulas(of: "ServeNumbers") -> Piece:
     values = [float(one) for one in (state.decode, state.added, state.met, state.output)]
     put_in = "{:.4g} + {:.4g}*{:.4g}/({:.6g} - 1)".format(*values)
     line = FormulaLine("TPOT", "d + p*met/(O - 1)", put_in, render(of.one.tpot_s, "s", 4), of.one.tpot_s, "s")
-    note = "d: seconds of a decode step; p: what a prompt adds to the iterations; met: prompts of others that it meets; O: output tokens."
+    note = (
+        "d: seconds of a decode step; p: what a prompt adds to the iterations; met: prompts of others that it meets; "
+        "O: output tokens."
+    )
     return formulas([line], notes=[note])
 
 
@@ -72,9 +97,22 @@ def beside_facts(of: "ServeNumbers") -> Piece:
     one = of.one
     alone = sum(term.expected_s for term in one.prefill_terms)
     total = amount(one.prefill_s, "s", "prefill_s")
-    rows = [row("a prompt alone", amount(alone, "s", "prefill_alone_s")),
-            row("chunks", amount(one.prefill_chunks, "count", "", f"{one.prefill_chunks}"), f"of up to {one.chunk_tokens:,} tokens"),
-            row("beside the others", total)]  # fmt: skip
+    rows = [
+        row("a prompt alone", amount(alone, "s", "prefill_alone_s")),
+        row(
+            "chunks",
+            amount(one.prefill_chunks, "count", "", f"{one.prefill_chunks}"),
+            f"of up to {one.chunk_tokens:,} tokens",
+        ),
+        row("beside the others", total),
+    ]
     sentence = "A whole prompt's prefill while the others decode: its chunks share iterations with their steps."
-    return facts("Prefill beside others", sentence, total, steps=[step("Beside", rows)], docs=TIME_DOCS, error=error_text(of.report, one),
-                 sources=[{"text": "Worked out by the planner's steady state from the iterations of the engine.", "url": ""}])  # fmt: skip
+    return facts(
+        "Prefill beside others",
+        sentence,
+        total,
+        steps=[step("Beside", rows)],
+        docs=TIME_DOCS,
+        error=error_text(of.report, one),
+        sources=[{"text": "Worked out by the planner's steady state from the iterations of the engine.", "url": ""}],
+    )

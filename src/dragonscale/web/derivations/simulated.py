@@ -1,4 +1,5 @@
-"""Numbers of a simulated fleet: measured on the simulation, with how many requests they rest on and how sure that makes them."""
+"""Numbers of a simulated fleet: measured on the simulation, with how many requests they rest on and how sure that makes
+them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,16 +14,26 @@ from dragonscale.web.derivations.pieces import Piece, facts, formulas, row, step
 from dragonscale.web.page_request import PageRequest
 
 _NAMES = {
-    "ttft_s": "Time to first token", "tpot_s": "Time per output token", "e2e_s": "Time of a whole request",
+    "ttft_s": "Time to first token",
+    "tpot_s": "Time per output token",
+    "e2e_s": "Time of a whole request",
     "queue_s": "Time in the queue",
-}  # fmt: skip
+}
 _RATES = {
     "goodput_requests_per_s": ("Goodput", "Requests per second that end and meet the targets.", "count/s"),
     "utilisation": ("Busy", "The part of the time that replicas run an iteration.", "share"),
     "kv_occupancy": ("KV cache in use", "The part of the caches' room that holds tokens, on average.", "share"),
-    "output_tokens_per_s_per_chip": ("Output tokens per second of a chip", "Output tokens of the fleet over its chips.", "count"),
-    "cost_usd_per_mtok": ("Cost of a million output tokens", "What the fleet costs while it makes a million output tokens.", "USD"),
-}  # fmt: skip
+    "output_tokens_per_s_per_chip": (
+        "Output tokens per second of a chip",
+        "Output tokens of the fleet over its chips.",
+        "count",
+    ),
+    "cost_usd_per_mtok": (
+        "Cost of a million output tokens",
+        "What the fleet costs while it makes a million output tokens.",
+        "USD",
+    ),
+}
 _AT = ("mean", "p50", "p90", "p95", "p99", "max")
 Told = tuple[str, str, Amount, list[Piece], str]
 """Title, sentence, the number, what stands beside it, how sure it is."""
@@ -45,7 +56,10 @@ class SimulatedNumbers:
         title, sentence, shown, rows, error = self._told(number)
         fleet = "; ".join(f"{pool.replicas} x {pool.plan} on {pool.slice} by {pool.engine}" for pool in report.fleet)
         source = {
-            "text": f"Simulated: {report.requests.finished:,} requests in {render(report.simulated_s, 's')} of a fleet of {fleet}, seed {report.seed}; step times are those of `dscale serve`.",
+            "text": (
+                f"Simulated: {report.requests.finished:,} requests in {render(report.simulated_s, 's')} of a fleet of "
+                f"{fleet}, seed {report.seed}; step times are those of `dscale serve`."
+            ),
             "url": "",
         }
         return facts(

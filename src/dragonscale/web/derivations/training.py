@@ -1,4 +1,5 @@
-"""Numbers of a training plan derived: the step from its terms, a term from its lines, memory from its tensors, the run from the step."""
+"""Numbers of a training plan derived: the step from its terms, a term from its lines, memory from its tensors, the run
+from the step."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -103,8 +104,10 @@ class TrainNumbers:
         networks, second = network_sentence(self.chip, self.job.transport)
         overlap = self.job.stack.overlap
         hides = (
-            f"What the stack {self.job.stack.name} hides under compute: {overlap.weight:.0%} of weight gathers and scatters, "
-            f"{overlap.gradient:.0%} of the gradients' sum, {overlap.tensor:.0%} of tensor collectives; the rest is exposed."
+            f"What the stack {self.job.stack.name} hides under compute: {overlap.weight:.0%} of weight gathers "
+            "and scatters, "
+            f"{overlap.gradient:.0%} of the gradients' sum, {overlap.tensor:.0%} of tensor collectives; the rest "
+            "is exposed."
         )
         one = self.one
         rows = [
@@ -130,9 +133,15 @@ class TrainNumbers:
         total = amount(one.step_s, "s", "step_s")
         sentence = f"How long one step of {self._where()} is expected to take: what is exposed of each term, added up."
         return facts(
-            "Step time", sentence, total, steps=[step("What the step waits for", rows, total)], compared=compared,
-            error=self.band, sources=[*sources, *chip_sources(self.chip, self._facts_used())], docs=STEP_DOCS,
-        )  # fmt: skip
+            "Step time",
+            sentence,
+            total,
+            steps=[step("What the step waits for", rows, total)],
+            compared=compared,
+            error=self.band,
+            sources=[*sources, *chip_sources(self.chip, self._facts_used())],
+            docs=STEP_DOCS,
+        )
 
     def _facts_used(self) -> list[str]:
         return [f"matrix.{self.plan.dtype}", "memory.hbm.bandwidth", "ici.link", "levels.node.bandwidth"]
@@ -151,11 +160,22 @@ class TrainNumbers:
             if name in (*WIRES, "optimizer") and float(one) > 0
         ]
         total = amount(self.one.lower_s, "s", "lower_s")
-        sentence = "The shortest that the step can be at datasheet rates: the busiest resource, everything else hidden under it."
-        steps = [step("Compute at datasheet rates", rows, amount(sum(compute.values()), "s")),
-                 step("Each kind of move, and the update", wires, total, "The bound is the largest of compute and these.")]  # fmt: skip
-        return facts("Step at best", sentence, total, steps=steps, docs=STEP_DOCS,
-                     sources=chip_sources(self.chip, self._facts_used()))  # fmt: skip
+        sentence = (
+            "The shortest that the step can be at datasheet rates: the busiest resource, everything else hidden "
+            "under it."
+        )
+        steps = [
+            step("Compute at datasheet rates", rows, amount(sum(compute.values()), "s")),
+            step("Each kind of move, and the update", wires, total, "The bound is the largest of compute and these."),
+        ]
+        return facts(
+            "Step at best",
+            sentence,
+            total,
+            steps=steps,
+            docs=STEP_DOCS,
+            sources=chip_sources(self.chip, self._facts_used()),
+        )
 
     def _upper(self) -> Piece:
         rows = [
@@ -165,8 +185,14 @@ class TrainNumbers:
         ]
         total = amount(self.one.upper_s, "s", "upper_s")
         sentence = "How long the step takes at datasheet rates if nothing overlaps: all terms one after the other."
-        return facts("Step without overlap", sentence, total, steps=[step("Every term at datasheet rates", rows, total)],
-                     sources=chip_sources(self.chip, self._facts_used()), docs=STEP_DOCS)  # fmt: skip
+        return facts(
+            "Step without overlap",
+            sentence,
+            total,
+            steps=[step("Every term at datasheet rates", rows, total)],
+            sources=chip_sources(self.chip, self._facts_used()),
+            docs=STEP_DOCS,
+        )
 
     def _step_formulas(self) -> Piece:
         found = self.letters
@@ -179,8 +205,10 @@ class TrainNumbers:
             "step = what is exposed of each term",
             " + ".join(names),
             " + ".join(f"{term.exposed_s:.4g}" for term in exposed),
-            render(self.one.step_s, "s", 4), self.one.step_s, "s",
-        )  # fmt: skip
+            render(self.one.step_s, "s", 4),
+            self.one.step_s,
+            "s",
+        )
         return formulas([total, *lines], self._letters())
 
     def _letters(self) -> list[Piece]:
@@ -228,20 +256,32 @@ class TrainNumbers:
             row("hidden under compute", amount(hidden, "s", why)),
         ]
         what = "moves between chips" if moves else "kernels"
-        sentence = f"The {what} counted under “{name}” in a step of {self._where()}: {len(lines)} line{'s' * (len(lines) != 1)} of the plan's ledger."
+        sentence = (
+            f"The {what} counted under “{name}” in a step of {self._where()}: {len(lines)} "
+            f"line{'s' * (len(lines) != 1)} of the plan's ledger."
+        )
         text = networks if moves else kernels
         if hidden > 0:
             text += f" The stack {self.job.stack.name} runs {render(hidden, 's')} of it under compute."
         return facts(
-            titled(name), sentence, amount(one.exposed_s, "s", why), steps=[*constants_of(self.job, name), line_table(lines)],
-            compared={"rows": rows, "text": text}, error=self.band, sources=[*(second if moves else first),
-            *chip_sources(self.chip, self._facts_used())], docs=STEP_DOCS,
-        )  # fmt: skip
+            titled(name),
+            sentence,
+            amount(one.exposed_s, "s", why),
+            steps=[*constants_of(self.job, name), line_table(lines)],
+            compared={"rows": rows, "text": text},
+            error=self.band,
+            sources=[*(second if moves else first), *chip_sources(self.chip, self._facts_used())],
+            docs=STEP_DOCS,
+        )
 
     def _term_formulas(self, name: str) -> Piece:
         found, lines = self.letters, list[FormulaLine]()
-        for key, words, unit in (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes"),
-                                 ("wire_bytes", "bytes sent", "bytes"), ("bound_s", "seconds at datasheet rates", "s")):  # fmt: skip
+        for key, words, unit in (
+            ("flops", "FLOPs", "FLOP"),
+            ("hbm_bytes", "bytes of HBM", "bytes"),
+            ("wire_bytes", "bytes sent", "bytes"),
+            ("bound_s", "seconds at datasheet rates", "s"),
+        ):
             total = found.verdict.ledger.by("term", key).get(name)
             if total is not None and float(total):
                 lines.append(found.say(words, total, unit))
@@ -254,16 +294,30 @@ class TrainNumbers:
         one, job = self.one, self.job
         number = share(one.mfu, "mfu")
         rows = [
-            row("model FLOPs of a step", amount(job.model_flops, "FLOP"), "forward and backward, causal attention, no recomputation"),
+            row(
+                "model FLOPs of a step",
+                amount(job.model_flops, "FLOP"),
+                "forward and backward, causal attention, no recomputation",
+            ),
             row("step", amount(one.step_s, "s", "step_s")),
             row("chips", count(job.slice.chips)),
             row("peak of a chip", amount(one.peak_flops, "FLOP/s"), one.mfu_peak),
-        ]  # fmt: skip
+        ]
         done = amount(one.flops, "FLOP")
-        text = f"The chip itself computes {done['text']} a step, recomputation and padding included, which the MFU does not count."
+        text = (
+            f"The chip itself computes {done['text']} a step, recomputation and padding included, which the MFU does "
+            "not count."
+        )
         sentence = "Model FLOPs utilisation: the part of the chips' peak that goes into the model's own FLOPs."
-        return facts("MFU", sentence, number, steps=[step("Put together from", rows, number, text)], error=self.band,
-                     sources=chip_sources(self.chip, ["matrix.bf16"]), docs=STEP_DOCS)  # fmt: skip
+        return facts(
+            "MFU",
+            sentence,
+            number,
+            steps=[step("Put together from", rows, number, text)],
+            error=self.band,
+            sources=chip_sources(self.chip, ["matrix.bf16"]),
+            docs=STEP_DOCS,
+        )
 
     def _mfu_formulas(self) -> Piece:
         job, one = self.job, self.one
@@ -277,10 +331,20 @@ class TrainNumbers:
     def _tokens(self) -> Piece:
         one, job = self.one, self.job
         number = count(one.tokens_per_s_per_chip, "tokens_per_s_per_chip")
-        rows = [row("tokens of a step", count(job.tokens), f"{job.batch:,} sequences of {job.sequence:,}"),
-                row("step", amount(one.step_s, "s", "step_s")), row("chips", count(job.slice.chips))]  # fmt: skip
-        return facts("Tokens per second of a chip", "Tokens of a step over its time and its chips.", number,
-                     steps=[step("Put together from", rows, number)], error=self.band, docs=STEP_DOCS, sources=[JUDGED])  # fmt: skip
+        rows = [
+            row("tokens of a step", count(job.tokens), f"{job.batch:,} sequences of {job.sequence:,}"),
+            row("step", amount(one.step_s, "s", "step_s")),
+            row("chips", count(job.slice.chips)),
+        ]
+        return facts(
+            "Tokens per second of a chip",
+            "Tokens of a step over its time and its chips.",
+            number,
+            steps=[step("Put together from", rows, number)],
+            error=self.band,
+            docs=STEP_DOCS,
+            sources=[JUDGED],
+        )
 
     def _tokens_formulas(self) -> Piece:
         job, one = self.job, self.one
@@ -311,8 +375,15 @@ class TrainNumbers:
         sentence = f"What a program finds of the {self.chip.title}'s HBM, without what the runtime keeps."
         capacity = self.chip.memory["hbm"].capacity
         rows = [row("HBM of the chip", amount(capacity, "bytes")), row("a program finds", number)]
-        return facts("Memory of a chip", sentence, number, steps=[step("Beside its datasheet", rows)], more=False,
-                     sources=chip_sources(self.chip, [path, "memory.hbm.capacity"]), docs=("chips", ""))  # fmt: skip
+        return facts(
+            "Memory of a chip",
+            sentence,
+            number,
+            steps=[step("Beside its datasheet", rows)],
+            more=False,
+            sources=chip_sources(self.chip, [path, "memory.hbm.capacity"]),
+            docs=("chips", ""),
+        )
 
     def _sent(self, name: str) -> Piece:
         return sent_facts(self, name)

@@ -21,8 +21,15 @@ def efficiency_facts(of: "TrainNumbers", number: str, text: str) -> Piece:
     ]
     shown = share(value, number)
     sentence = f"Tokens per second of a chip on {of.job.slice} over those on the first slice of the curve."
-    return facts("Scaling efficiency", sentence, shown, steps=[step("Put together from", rows, shown)], error=of.band,
-                 sources=[JUDGED], docs=("training", "other-slices"))  # fmt: skip
+    return facts(
+        "Scaling efficiency",
+        sentence,
+        shown,
+        steps=[step("Put together from", rows, shown)],
+        error=of.band,
+        sources=[JUDGED],
+        docs=("training", "other-slices"),
+    )
 
 
 def helps_facts(of: "TrainNumbers") -> Piece:
@@ -31,8 +38,16 @@ def helps_facts(of: "TrainNumbers") -> Piece:
         raise InputError("Nothing was found that would help this plan.")
     rows = [row(one.change, share(one.gain, "helps") | {"text": f"{one.gain:+.0%}"}, one.needs) for one in helps]
     sentence = "Tokens per second with one thing changed, over what they are: each change judged as a plan of its own."
-    return facts("What would help", sentence, rows[0]["number"], steps=[step("Judged", rows)], more=False,
-                 error=of.band, sources=[JUDGED], docs=("training", "what-is-recommended"))  # fmt: skip
+    return facts(
+        "What would help",
+        sentence,
+        rows[0]["number"],
+        steps=[step("Judged", rows)],
+        more=False,
+        error=of.band,
+        sources=[JUDGED],
+        docs=("training", "what-is-recommended"),
+    )
 
 
 def measured_facts(of: "TrainNumbers") -> Piece:
@@ -41,5 +56,12 @@ def measured_facts(of: "TrainNumbers") -> Piece:
         raise InputError("No measured step was given.")
     rows = [row(one.cause, amount(one.step_s, "s", "measured"), one.look) for one in found.suspects]
     sentence = f"Steps that the planner expects if something was otherwise than planned. {found.text}"
-    return facts("Against the measured step", sentence, amount(found.step_s, "s", "measured"), more=False,
-                 steps=[step("Suspects", rows)], sources=[JUDGED], docs=("validation-training", "your-own-run"))  # fmt: skip
+    return facts(
+        "Against the measured step",
+        sentence,
+        amount(found.step_s, "s", "measured"),
+        more=False,
+        steps=[step("Suspects", rows)],
+        sources=[JUDGED],
+        docs=("validation-training", "your-own-run"),
+    )

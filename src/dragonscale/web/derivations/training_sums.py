@@ -1,4 +1,5 @@
-"""What a training plan adds up to: memory from its tensors, bytes sent from its moves, days and dollars from its step."""
+"""What a training plan adds up to: memory from its tensors, bytes sent from its moves, days and dollars from its step.
+What a training plan adds up to: memory from its tensors, bytes sent from its moves, days and dollars from its step."""
 
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,15 @@ def memory_facts(of: "TrainNumbers") -> Piece:
         f"{one.hbm_bytes / one.hbm_limit_bytes:.0%} of the {render(one.hbm_limit_bytes, 'bytes')} that a program finds."
     )
     sentence = f"What the fullest chip holds at its fullest moment: {used}"
-    return facts("Memory", sentence, total, steps=[step("What is held", rows, total)], docs=("validation-training", "memory"),
-                 error="Errors of memory against measured and compiled programs are listed in the docs.",
-                 sources=chip_sources(of.chip, ["memory.hbm.visible", "memory.hbm.capacity"]))  # fmt: skip
+    return facts(
+        "Memory",
+        sentence,
+        total,
+        steps=[step("What is held", rows, total)],
+        docs=("validation-training", "memory"),
+        error="Errors of memory against measured and compiled programs are listed in the docs.",
+        sources=chip_sources(of.chip, ["memory.hbm.visible", "memory.hbm.capacity"]),
+    )
 
 
 def held_facts(of: "TrainNumbers", name: str) -> Piece:
@@ -48,8 +55,14 @@ def held_facts(of: "TrainNumbers", name: str) -> Piece:
         "text": "Counted by the planner's ledger from the model's shapes, the plan's splits and the stack's formats.",
         "url": "",
     }
-    return facts(titled(name), sentence, number, steps=[held_table(lines, number)], docs=("validation-training", "memory"),
-                 sources=[where])  # fmt: skip
+    return facts(
+        titled(name),
+        sentence,
+        number,
+        steps=[held_table(lines, number)],
+        docs=("validation-training", "memory"),
+        sources=[where],
+    )
 
 
 def sent_facts(of: "TrainNumbers", name: str) -> Piece:
@@ -63,8 +76,15 @@ def sent_facts(of: "TrainNumbers", name: str) -> Piece:
     degrees = {axis: of.one.plan[axis] for axis in ORDER if axis in of.one.plan}
     moves = [move for axis in mesh_axes(degrees, of.ledger.lines) if axis.name == name for move in axis.moves]
     sums = [step(move.name, _move_rows(move)) for move in moves]
-    return facts(f"Sent over {name}", sentence, number, steps=[*sums, line_table(lines)], compared={"rows": [], "text": networks},
-                 sources=sources, docs=("collectives", ""))  # fmt: skip
+    return facts(
+        f"Sent over {name}",
+        sentence,
+        number,
+        steps=[*sums, line_table(lines)],
+        compared={"rows": [], "text": networks},
+        sources=sources,
+        docs=("collectives", ""),
+    )
 
 
 def _move_rows(move: AxisMove) -> list[Piece]:
@@ -82,9 +102,11 @@ def run_facts(of: "TrainNumbers", which: str) -> Piece:
     days = (one.days or 0.0) * 86400
     number: Amount = amount(days, "s", "days", f"{one.days or 0:.3g} days")
     rows = [
-        row("tokens of the run", amount(tokens, "count"), "as asked"), row("tokens of a step", count(job.tokens)),
-        row("steps", count(one.steps or 0)), row("step", amount(one.step_s, "s", "step_s")),
-    ]  # fmt: skip
+        row("tokens of the run", amount(tokens, "count"), "as asked"),
+        row("tokens of a step", count(job.tokens)),
+        row("steps", count(one.steps or 0)),
+        row("step", amount(one.step_s, "s", "step_s")),
+    ]
     title, sentence = (
         "Length of the run",
         "Steps that the tokens of the run take, each as long as a step; no failures or restarts.",
@@ -99,8 +121,15 @@ def run_facts(of: "TrainNumbers", which: str) -> Piece:
         title, sentence = "Cost of the run", "Chip-hours of the run at the price of an hour."
     low, high = (days * bound / one.step_s for bound in (one.step_low_s, one.step_high_s))
     error = f"{one.band}: {low / 86400:.3g} to {high / 86400:.3g} days here."
-    return facts(title, sentence, number, steps=[step("Put together from", rows, number)], error=error, docs=RUN_DOCS,
-                 sources=chip_sources(chip, ["price"]) if which == "cost_usd" else [WORKED])  # fmt: skip
+    return facts(
+        title,
+        sentence,
+        number,
+        steps=[step("Put together from", rows, number)],
+        error=error,
+        docs=RUN_DOCS,
+        sources=chip_sources(chip, ["price"]) if which == "cost_usd" else [WORKED],
+    )
 
 
 def run_formulas(of: "TrainNumbers") -> Piece:

@@ -21,10 +21,14 @@ def ask(question: WebQuestion, listener: Listener) -> None:
     if question.workers is not None and not 1 <= question.workers <= 256:
         raise InputError(f"--workers is {question.workers}; it takes 1 to 256.")
     settings = PageSettings(
-        host=question.host, port=question.port, workers=question.workers or default_workers(), offline=question.offline,
+        host=question.host,
+        port=question.port,
+        workers=question.workers or default_workers(),
+        offline=question.offline,
         names=tuple(name.strip().lower() for name in question.allow_host.split(",") if name.strip()),
-        proxy=question.proxy, log=question.log,
-    )  # fmt: skip
+        proxy=question.proxy,
+        log=question.log,
+    )
     with listen(settings) as own:
         address = url_of(settings.host, own.getsockname()[1])
         listener.log(f"The page is at {address} (Ctrl-C stops it); {settings.workers} workers are starting …")

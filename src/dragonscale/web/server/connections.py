@@ -1,8 +1,8 @@
 """Connections: how many there may be, and what becomes of those that send or read too slowly.
 
-uvicorn waits for ever for headers that have begun, and for a reader that does not read. Here both have a time. Where there
-are too many connections, the one that has been without a request for longest is closed for a new one, of the address that
-has the most: whoever holds thousands open takes them from itself.
+uvicorn waits for ever for headers that have begun, and for a reader that does not read. Here both have a time. Where
+there are too many connections, the one that has been without a request for longest is closed for a new one, of the
+address that has the most: whoever holds thousands open takes them from itself.
 """
 
 import asyncio
@@ -70,7 +70,8 @@ class PageProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=256 << 10)
-        # asyncio does this only for sockets that say TCP by their number: without it every answer waits 40 ms for an acknowledgement
+        # asyncio does this only for sockets that say TCP by their number: without it every answer waits 40 ms for an
+        # acknowledgement
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.address, self.idle_since = address_key(self.client[0] if self.client else ""), time.monotonic()
         if self.room.enter(self):

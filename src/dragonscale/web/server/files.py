@@ -1,7 +1,7 @@
 """The page's files: read and compressed once, sent with a tag, so that a reload asks but does not load.
 
-A file that changed on the disk is read anew, so that whoever works on the page only has to reload it. Paths are looked up in a table
-of what is there; nothing of a request is ever put together to a path.
+A file that changed on the disk is read anew, so that whoever works on the page only has to reload it. Paths are looked
+up in a table of what is there; nothing of a request is ever put together to a path.
 """
 
 import gzip
@@ -20,10 +20,18 @@ PAGE = Path(__file__).parents[1] / "page"
 DOCS = Path(__file__).parents[4] / "docs"
 """The pages of the documentation, as text, where the package runs from a checkout; derivations link to them."""
 _TYPES = {
-    ".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8", ".svg": "image/svg+xml", ".json": "application/json", ".woff2": "font/woff2",
-    ".txt": "text/plain; charset=utf-8", ".wasm": "application/wasm", ".png": "image/png", ".md": "text/plain; charset=utf-8",
-}  # fmt: skip
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+    ".woff2": "font/woff2",
+    ".txt": "text/plain; charset=utf-8",
+    ".wasm": "application/wasm",
+    ".png": "image/png",
+    ".md": "text/plain; charset=utf-8",
+}
 _SMALLEST = 512
 """Bytes below which compressing costs more than it saves."""
 RESCAN_S = 1.0

@@ -1,8 +1,8 @@
 """The gate: who may speak to the server, how fast, and what every response says to the browser.
 
-A page elsewhere on the web can make a browser send requests to this machine, in two ways. It can send them across sites,
-which `origin` and `sec-fetch-site` show; or it can let its own name point to this address (DNS rebinding), which `host`
-shows, because a browser sends the name. Both are refused here, before anything is read.
+A page elsewhere on the web can make a browser send requests to this machine, in two ways. It can send them across
+sites, which `origin` and `sec-fetch-site` show; or it can let its own name point to this address (DNS rebinding), which
+`host` shows, because a browser sends the name. Both are refused here, before anything is read.
 """
 
 import ipaddress
@@ -19,7 +19,8 @@ from dragonscale.web.server.settings import LOOPBACK_NAMES, PageSettings
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-    "font-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "font-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
 _OFF = "accelerometer camera display-capture geolocation gyroscope magnetometer microphone midi payment usb serial hid"
 HEADERS = (
@@ -140,7 +141,8 @@ class PageGate:
             raise too_fast()
 
     def allows_host(self, given: str) -> bool:
-        """Whether a `host` header names this server. A number cannot be rebound, so where others are let in, any will do."""
+        """Whether a `host` header names this server. A number cannot be rebound, so where others are let in, any will
+        do."""
         name, settings = host_name(given), self.settings
         if not name:
             return False

@@ -1,9 +1,9 @@
 """A job's process (`python -m …job`): a question that takes a compiler, answered by messages on stdout.
 
-It reads the request on stdin, one line of JSON, and ends itself with all its children where stdin closes: the server holds
-the other end, so nothing outlives it. What was typed becomes a question by `web/words.py`, as in every worker; it is
-never a word of a command line. A config that was dropped on the page is written under a fixed name in the process's own
-empty folder, because compilers are given models by their file.
+It reads the request on stdin, one line of JSON, and ends itself with all its children where stdin closes: the server
+holds the other end, so nothing outlives it. What was typed becomes a question by `web/words.py`, as in every worker; it
+is never a word of a command line. A config that was dropped on the page is written under a fixed name in the process's
+own empty folder, because compilers are given models by their file.
 """
 
 import contextlib

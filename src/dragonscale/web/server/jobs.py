@@ -1,8 +1,9 @@
 """Jobs: questions that take a compiler and most of a minute (`verify`), each in a process of its own.
 
-A job is begun by one request and heard by others, so that a page may be reloaded while it runs. Few run at a time, because a
-compiler takes every core and gigabytes; few wait; results are kept for a while. The name of a job is random: whoever has it
-may hear and cancel it. A job that is cancelled is killed with all its children, which share its process group.
+A job is begun by one request and heard by others, so that a page may be reloaded while it runs. Few run at a time,
+because a compiler takes every core and gigabytes; few wait; results are kept for a while. The name of a job is random:
+whoever has it may hear and cancel it. A job that is cancelled is killed with all its children, which share its process
+group.
 """
 
 import asyncio
@@ -167,9 +168,16 @@ class JobDesk:
     async def _hear(self, job: PageJob, folder: str) -> None:
         pipe = asyncio.subprocess.PIPE
         job.process = process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "dragonscale.web.server.job", stdin=pipe, stdout=pipe, cwd=folder,
-            env=job_environment(self.settings, folder), start_new_session=True, limit=LONGEST,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "dragonscale.web.server.job",
+            stdin=pipe,
+            stdout=pipe,
+            cwd=folder,
+            env=job_environment(self.settings, folder),
+            start_new_session=True,
+            limit=LONGEST,
+        )
         assert process.stdin is not None
         assert process.stdout is not None
         if job.state == "over":  # cancelled while it was started
@@ -207,8 +215,8 @@ class JobDesk:
 
 
 def job_environment(settings: PageSettings, folder: str) -> dict[str, str]:
-    """The variables of a job: those of the server, which compilers need, but where workers may not ask the Hub, jobs may not either,
-    and nothing of the owner's login is there."""
+    """The variables of a job: those of the server, which compilers need, but where workers may not ask the Hub, jobs
+    may not either, and nothing of the owner's login is there."""
     found = {**os.environ, "TMPDIR": folder}
     if "PYTHONPATH" in found:  # the job stands elsewhere
         found["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, found["PYTHONPATH"].split(os.pathsep)))

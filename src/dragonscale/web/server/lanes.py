@@ -1,8 +1,8 @@
 """Quick or slow: which questions are answered at once, and which need a search, a simulation or a sweep.
 
 Quick work must not wait for slow work, or a slider would stand still while a search runs; so a worker is always kept
-free of the slow. A question is quick where it judges what is given; it is slow where it looks for something. Which panels
-of a view take longer than a moment, the table of views says (`SLOW`).
+free of the slow. A question is quick where it judges what is given; it is slow where it looks for something. Which
+panels of a view take longer than a moment, the table of views says (`SLOW`).
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,8 @@
 `web/words.py` refuses every text that looks like a file before anything is opened. This is the second line: an audit
 hook, which Python calls before it opens a file, starts a program or makes a socket, and which nothing can remove again.
 A worker reads Python's own folders, the package and its private folder, and writes in that folder alone. It is no
-sandbox against code that runs in it (nothing typed on the page is run), but a guard against a path that slipped through.
+sandbox against code that runs in it (nothing typed on the page is run), but a guard against a path that slipped
+through.
 """
 
 import errno
@@ -20,12 +21,39 @@ PACKAGE = str(Path(__file__).resolve().parents[2])
 _PROGRAMS = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.startfile", "pty.")
 _NETWORK = ("socket.", "urllib.", "http.client.", "ftplib.", "smtplib.", "imaplib.", "poplib.", "telnetlib.")
 _CHANGES = (
-    "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod", "os.chown", "os.lchown", "os.link", "os.symlink",
-    "os.truncate", "os.utime", "os.setxattr", "os.removexattr", "os.mkfifo", "os.mknod", "os.chflags", "shutil.",
+    "os.remove",
+    "os.rename",
+    "os.mkdir",
+    "os.rmdir",
+    "os.chmod",
+    "os.chown",
+    "os.lchown",
+    "os.link",
+    "os.symlink",
+    "os.truncate",
+    "os.utime",
+    "os.setxattr",
+    "os.removexattr",
+    "os.mkfifo",
+    "os.mknod",
+    "os.chflags",
+    "shutil.",
     "tempfile.",
-)  # fmt: skip
+)
 _LOOKS = ("os.listdir", "os.scandir", "os.walk", "os.fwalk", "glob.", "pathlib.Path.", "os.getxattr", "os.listxattr")
-_NEVER = ("os.chdir", "os.fchdir", "os.chroot", "os.kill", "os.killpg", "sqlite3.", "ctypes.dlopen", "syslog.", "winreg.", "sys.setprofile", "sys.settrace")  # fmt: skip
+_NEVER = (
+    "os.chdir",
+    "os.fchdir",
+    "os.chroot",
+    "os.kill",
+    "os.killpg",
+    "sqlite3.",
+    "ctypes.dlopen",
+    "syslog.",
+    "winreg.",
+    "sys.setprofile",
+    "sys.settrace",
+)
 _DEVICES = frozenset({os.devnull, "/dev/urandom", "/dev/random"})
 _SYSTEM = (
     "/etc/localtime",

@@ -1,8 +1,9 @@
 """The workers: who answers what, and what becomes of one that takes too long, grows too large or dies.
 
-A question waits in the fair queue until a worker is free for it. A worker is always kept free of slow work. A tab's questions
-go to the worker that answered it last, where that is free: it remembers the record, and so the next panel costs little.
-Where a worker has the record of a search already, what is asked about it is no search any more and may begin at once.
+A question waits in the fair queue until a worker is free for it. A worker is always kept free of slow work. A tab's
+questions go to the worker that answered it last, where that is free: it remembers the record, and so the next panel
+costs little. Where a worker has the record of a search already, what is asked about it is no search any more and may
+begin at once.
 """
 
 import asyncio
@@ -190,7 +191,8 @@ class WorkerPool:
             worker.kill()
 
     def _contested(self, turn: Turn) -> float:
-        """How long a slow question goes on while others wait: the less, the more its address has had lately or still wants."""
+        """How long a slow question goes on while others wait: the less, the more its address has had lately or still
+        wants."""
         limits = self.settings
         if self.queue.backlog(turn, SLOW) > limits.greedy_waiting:
             return limits.contested_least_s
@@ -230,10 +232,14 @@ class WorkerPool:
         """How it is, for `/health`."""
         states = [one.state for one in self.workers]
         return {
-            "ready": states.count("ready"), "workers": len(states), "busy": sum(one.turn is not None for one in self.workers),
-            "waiting": self.queue.waiting, "answered": self.answered, "stopped": self.stopped,
+            "ready": states.count("ready"),
+            "workers": len(states),
+            "busy": sum(one.turn is not None for one in self.workers),
+            "waiting": self.queue.waiting,
+            "answered": self.answered,
+            "stopped": self.stopped,
             "restarts": sum(one.restarts for one in self.workers),
-        }  # fmt: skip
+        }
 
 
 def _may(turn: Turn, worker: PageWorker, room: bool) -> bool:

@@ -1,4 +1,5 @@
-"""A worker as the pool sees it: its process, the socket to it, the question that it has; started again where it dies."""
+"""A worker as the pool sees it: its process, the socket to it, the question that it has; started again where it dies.
+A worker as the pool sees it: its process, the socket to it, the question that it has; started again where it dies."""
 
 import asyncio
 import contextlib
@@ -99,9 +100,14 @@ class PageWorker:
         # a session of its own: Ctrl-C in a terminal is the server's to hear, which then ends it
         command = [sys.executable, "-m", "dragonscale.web.server.worker", str(end)]
         return subprocess.Popen(
-            command, pass_fds=(end,), cwd=folder, env=environment(self.pool.settings, folder),
-            stdin=subprocess.DEVNULL, stdout=2, start_new_session=True,
-        )  # fmt: skip
+            command,
+            pass_fds=(end,),
+            cwd=folder,
+            env=environment(self.pool.settings, folder),
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            start_new_session=True,
+        )
 
     def _start(self, folder: str) -> WorkerStart:
         settings = self.pool.settings

@@ -1,4 +1,5 @@
-"""The server as a whole: listens, starts its workers, says when it is ready, and stops without leaving anything behind."""
+"""The server as a whole: listens, starts its workers, says when it is ready, and stops without leaving anything behind.
+The server as a whole: listens, starts its workers, says when it is ready, and stops without leaving anything behind."""
 
 import asyncio
 import contextlib
@@ -58,10 +59,19 @@ async def serve_page(
     pool, jobs = WorkerPool(settings), JobDesk(settings)
     app = make_app(settings, pool, jobs, tell if settings.log else None)
     config = uvicorn.Config(
-        app, http=protocol_of(settings), ws="none", loop="asyncio", lifespan="off", log_level="critical", access_log=False,
-        server_header=False, timeout_keep_alive=int(settings.idle_s), timeout_graceful_shutdown=GRACE,
-        h11_max_incomplete_event_size=32 << 10, proxy_headers=False,
-    )  # fmt: skip
+        app,
+        http=protocol_of(settings),
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=int(settings.idle_s),
+        timeout_graceful_shutdown=GRACE,
+        h11_max_incomplete_event_size=32 << 10,
+        proxy_headers=False,
+    )
     server = PageServer(config)
     with _signals(stop):
         await pool.start()

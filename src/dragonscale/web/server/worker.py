@@ -1,10 +1,10 @@
 """A worker: a process that answers one question after another, started by the pool (`python -m …worker FD`).
 
-It speaks frames over a socket: a kind of one letter, a length, and JSON. It is sent its order, then questions (`a`), and
-`d` where nobody waits for the present one; it sends `r` when it is ready, `m` for each message of an answer, `e` at
-its end with the names of the records that it remembers. A thread reads, so that `d` is heard while the planner works: its next message then raises `Unwanted`, and where
-none comes soon, a signal does, between two of its steps. So a search that is given up costs no process. Where the other
-end closes, the process is of no use and ends at once.
+It speaks frames over a socket: a kind of one letter, a length, and JSON. It is sent its order, then questions (`a`),
+and `d` where nobody waits for the present one; it sends `r` when it is ready, `m` for each message of an answer, `e` at
+its end with the names of the records that it remembers. A thread reads, so that `d` is heard while the planner works:
+its next message then raises `Unwanted`, and where none comes soon, a signal does, between two of its steps. So a search
+that is given up costs no process. Where the other end closes, the process is of no use and ends at once.
 """
 
 import contextlib
@@ -27,10 +27,18 @@ from dragonscale.web.views import panels_of, view_names
 SOON = 0.3
 """Seconds that an unwanted answer has to send something, before it is interrupted."""
 WARM = (
-    {"view": "train", "fields": {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": 4096, "plan": "fsdp8",
-                                 "alone": True}, "panels": ["answer", "time", "memory", "mesh"], "brief": True},
-    {"view": "serve", "fields": {"model": "llama3-8b", "on": "h100:1", "plan": "tp1", "batch": 16}, "panels": ["record"]},
-)  # fmt: skip
+    {
+        "view": "train",
+        "fields": {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": 4096, "plan": "fsdp8", "alone": True},
+        "panels": ["answer", "time", "memory", "mesh"],
+        "brief": True,
+    },
+    {
+        "view": "serve",
+        "fields": {"model": "llama3-8b", "on": "h100:1", "plan": "tp1", "batch": 16},
+        "panels": ["record"],
+    },
+)
 """PageRequest before a worker counts as ready: most of the first answer's time is imports and tables."""
 
 

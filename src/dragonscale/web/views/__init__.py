@@ -1,7 +1,8 @@
-"""Views: what the page can ask for. A view is a module with a table `PANELS` of functions from what was asked to plain data.
+"""Views: what the page can ask for. A view is a module with a table `PANELS` of functions from what was asked to plain
+data.
 
-A view that stands for a command has its record (`record`: what `--json` prints) and its sheet (`sheet`: what the terminal
-shows, as blocks) as panels too, without a line of its own.
+A view that stands for a command has its record (`record`: what `--json` prints) and its sheet (`sheet`: what the
+terminal shows, as blocks) as panels too, without a line of its own.
 """
 
 from collections.abc import Callable

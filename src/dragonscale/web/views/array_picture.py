@@ -1,7 +1,8 @@
 """Arrays as grids cut by mesh axes: which block each chip holds, before and after every collective.
 
-Two dims of an array are drawn, the cut ones first; a dim that is cut into more than `MOST` blocks is drawn with so many. `held`
-gives for each chip of the mesh, in the mesh's order, the block that it has, so that a chip's blocks can be shown in all arrays.
+Two dims of an array are drawn, the cut ones first; a dim that is cut into more than `MOST` blocks is drawn with so
+many. `held` gives for each chip of the mesh, in the mesh's order, the block that it has, so that a chip's blocks can be
+shown in all arrays.
 
 >>> A = array_picture("A[I_X, J]", {"X": 2, "Y": 2}, {"I": 8, "J": 4}, {"X": "tensor", "Y": "fsdp"})
 >>> A["rows"]["cuts"], A["cols"]["cuts"], A["held"], A["copied"]
@@ -33,9 +34,11 @@ def mesh_picture(mesh: Mapping[str, int], roles: Sequence[str]) -> dict[str, Any
     ]
     shown = positions(mesh) if chips <= MOST_CHIPS else []
     return {
-        "axes": axes, "chips": chips, "rows": next(iter(mesh.values()), 1),
+        "axes": axes,
+        "chips": chips,
+        "rows": next(iter(mesh.values()), 1),
         "places": [", ".join(f"{name}={at}" for name, at in place.items()) or "the chip" for place in shown],
-    }  # fmt: skip
+    }
 
 
 def positions(mesh: Mapping[str, int]) -> list[dict[str, int]]:
@@ -60,14 +63,19 @@ def array_picture(
         [_block(rows, place, wires) * across + _block(cols, place, wires) for place in positions(mesh)] if small else []
     )
     return {
-        "text": text, "name": array.name or text, "rows": _side(rows, mesh, sizes, roles), "cols": _side(cols, mesh, sizes, roles),
+        "text": text,
+        "name": array.name or text,
+        "rows": _side(rows, mesh, sizes, roles),
+        "cols": _side(cols, mesh, sizes, roles),
         "others": [str(dim) for dim in array.dims if dim not in dims],
-        "copied": list(replicated_over(array, wires)), "copies": math.prod(mesh[axis] for axis in replicated_over(array, wires)),
-        "partial": list(array.partial), "summands": math.prod(mesh[axis] for axis in array.partial),
+        "copied": list(replicated_over(array, wires)),
+        "copies": math.prod(mesh[axis] for axis in replicated_over(array, wires)),
+        "partial": list(array.partial),
+        "summands": math.prod(mesh[axis] for axis in array.partial),
         "held": held,
         "shape": " × ".join(f"{size:,}" for size in local_shape(array, dict(sizes), wires)) if known else "",
         "bytes": value_of(float(local_bytes(array, dict(sizes), wires)) if known else "", "bytes", why),
-    }  # fmt: skip
+    }
 
 
 def _side(
@@ -78,9 +86,13 @@ def _side(
     cuts = math.prod(mesh[axis] for axis in dim.axes)
     size = sizes.get(dim.name)
     return {
-        "dim": dim.name, "axes": list(dim.axes), "cuts": cuts, "drawn": min(cuts, MOST),
-        "role": roles.get(dim.axes[0], "") if dim.axes else "", "size": "" if size is None else f"{size:,}",
-    }  # fmt: skip
+        "dim": dim.name,
+        "axes": list(dim.axes),
+        "cuts": cuts,
+        "drawn": min(cuts, MOST),
+        "role": roles.get(dim.axes[0], "") if dim.axes else "",
+        "size": "" if size is None else f"{size:,}",
+    }
 
 
 def _block(dim: Dim | None, place: dict[str, int], wires: Mesh) -> int:
@@ -97,10 +109,17 @@ def stages_of(
 
     def moved(when: str) -> list[dict[str, Any]]:
         return [
-            {"kind": "move", "title": f"{row.collective.replace('_', '-')} over {', '.join(row.axes)}", "axes": row.axes,
-             "role": roles.get(row.axes[0], ""), "move": at, "arrays": [drawn(row.array), drawn(row.result)]}
-            for at, row in enumerate(way.collectives) if row.when == when
-        ]  # fmt: skip
+            {
+                "kind": "move",
+                "title": f"{row.collective.replace('_', '-')} over {', '.join(row.axes)}",
+                "axes": row.axes,
+                "role": roles.get(row.axes[0], ""),
+                "move": at,
+                "arrays": [drawn(row.array), drawn(row.result)],
+            }
+            for at, row in enumerate(way.collectives)
+            if row.when == when
+        ]
 
     found = moved("before")
     if way.computes:

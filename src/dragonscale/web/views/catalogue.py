@@ -1,4 +1,5 @@
-"""What the page's form offers: models, chips, stacks, engines, the fields of each command, and the colours of every chart."""
+"""What the page's form offers: models, chips, stacks, engines, the fields of each command, and the colours of every
+chart."""
 
 import functools
 from importlib.metadata import version
@@ -38,20 +39,34 @@ def catalogue_panel(_: PageRequest) -> dict[str, Any]:
 def _catalogue() -> dict[str, Any]:
     known, every = known_lists(), tools()
     return {
-        "version": version("dragonscale"), "docs": (Path(__file__).parents[4] / "docs" / "web.md").is_file(),
-        "models": list(known["models"]), "presets": _presets(), "stacks": list(known["stacks"]), "engines": list(known["engines"]),
-        "dtypes": list(known["dtypes"]), "slices": list(known["slices"]),
+        "version": version("dragonscale"),
+        "docs": (Path(__file__).parents[4] / "docs" / "web.md").is_file(),
+        "models": list(known["models"]),
+        "presets": _presets(),
+        "stacks": list(known["stacks"]),
+        "engines": list(known["engines"]),
+        "dtypes": list(known["dtypes"]),
+        "slices": list(known["slices"]),
         "chips": [_chip(name) for name in chip_names()],
         "fields": {
             name: [
-                {"name": field.name, "flag": field.flag, "group": field.group, "place": field.place, "switch": field.switch,
-                 "needed": field.required or field.needed, "value": field.value, **property_of(field)}
+                {
+                    "name": field.name,
+                    "flag": field.flag,
+                    "group": field.group,
+                    "place": field.place,
+                    "switch": field.switch,
+                    "needed": field.required or field.needed,
+                    "value": field.value,
+                    **property_of(field),
+                }
                 for field in every[name].fields()
             ]
-            for name in COMMANDS if name in every
+            for name in COMMANDS
+            if name in every
         },
         "colours": {theme.name: _colours(theme) for theme in (LIGHT, DARK)},
-    }  # fmt: skip
+    }
 
 
 def _presets() -> list[dict[str, str]]:

@@ -12,12 +12,18 @@ MOST = 4
 HOUR = 3600.0
 EXA = 1e18
 COLUMNS = {
-    "bf16": ("bf16", "FLOP/s", "matrix.bf16"), "fp8": ("fp8", "FLOP/s", "matrix.fp8"), "hbm": ("HBM", "bytes", "memory.hbm.capacity"),
-    "bandwidth": ("HBM rate", "bytes/s", "memory.hbm.bandwidth"), "intensity": ("FLOP/B", "FLOP/byte", "critical_intensity"),
-    "link": ("one ICI link or all NVLink", "bytes/s", ""), "power": ("power", "W", "power"), "price": ("price", "USD/h", "price"),
-    "list": ("list price", "USD/h", "list_price"), "per_exaflop": ("$ per EFLOP", "USD", "usd_per_exaflop"),
+    "bf16": ("bf16", "FLOP/s", "matrix.bf16"),
+    "fp8": ("fp8", "FLOP/s", "matrix.fp8"),
+    "hbm": ("HBM", "bytes", "memory.hbm.capacity"),
+    "bandwidth": ("HBM rate", "bytes/s", "memory.hbm.bandwidth"),
+    "intensity": ("FLOP/B", "FLOP/byte", "critical_intensity"),
+    "link": ("one ICI link or all NVLink", "bytes/s", ""),
+    "power": ("power", "W", "power"),
+    "price": ("price", "USD/h", "price"),
+    "list": ("list price", "USD/h", "list_price"),
+    "per_exaflop": ("$ per EFLOP", "USD", "usd_per_exaflop"),
     "per_flop_watt": ("FLOP/s per W", "FLOP/s", "flops_per_watt"),
-}  # fmt: skip
+}
 
 
 def table_panel(asked: PageRequest) -> dict[str, Any]:
@@ -26,14 +32,19 @@ def table_panel(asked: PageRequest) -> dict[str, Any]:
     return {
         "columns": [{"name": name, "title": title, "unit": unit} for name, (title, unit, _) in COLUMNS.items()],
         "rows": [_row(one) for one in report.chips],
-    }  # fmt: skip
+    }
 
 
 def _row(one: ChipReport) -> dict[str, Any]:
     return {
-        "name": one.name, "title": one.title, "kind": one.kind, "released": one.released, "network": one.network, "largest": one.largest,
+        "name": one.name,
+        "title": one.title,
+        "kind": one.kind,
+        "released": one.released,
+        "network": one.network,
+        "largest": one.largest,
         "cells": cells(one),
-    }  # fmt: skip
+    }
 
 
 def cells(one: ChipReport) -> dict[str, Amount]:
@@ -47,12 +58,18 @@ def cells(one: ChipReport) -> dict[str, Amount]:
     price = one.price_usd_per_h
     power = facts.get("power")
     found = {
-        "bf16": one.bf16_flops_per_s, "fp8": facts.get("matrix.fp8"), "hbm": one.hbm_bytes, "bandwidth": one.hbm_bytes_per_s,
-        "intensity": one.critical_intensity_flops_per_byte, "link": facts.get(link), "power": power, "price": price,
+        "bf16": one.bf16_flops_per_s,
+        "fp8": facts.get("matrix.fp8"),
+        "hbm": one.hbm_bytes,
+        "bandwidth": one.hbm_bytes_per_s,
+        "intensity": one.critical_intensity_flops_per_byte,
+        "link": facts.get(link),
+        "power": power,
+        "price": price,
         "list": one.list_price_usd_per_h,
         "per_exaflop": price / HOUR / one.bf16_flops_per_s * EXA if price else None,
         "per_flop_watt": one.bf16_flops_per_s / power if isinstance(power, float) and power else None,
-    }  # fmt: skip
+    }
     made: dict[str, Amount] = {}
     for name, value in found.items():
         _, unit, path = COLUMNS[name]
@@ -69,25 +86,51 @@ def scatter_panel(asked: PageRequest) -> dict[str, Any]:
     def points(x: str, y: str) -> list[dict[str, Any]]:
         found = [(one, cells(one)) for one in report.chips]
         return [
-            {"x": row[x]["value"], "y": row[y]["value"], "name": one.name, "role": "compute" if one.kind == "tpu" else "tensor"}
-            for one, row in found if row[x]["value"] and row[y]["value"]
-        ]  # fmt: skip
+            {
+                "x": row[x]["value"],
+                "y": row[y]["value"],
+                "name": one.name,
+                "role": "compute" if one.kind == "tpu" else "tensor",
+            }
+            for one, row in found
+            if row[x]["value"] and row[y]["value"]
+        ]
 
     peak = {"label": "bf16 peak", "unit": "FLOP/s", "log": True}
     return {
         "pictures": [
-            {"title": "Peak against HBM bandwidth", "about": "A chip to the lower right needs more FLOPs per byte before compute binds.",
-             "x": peak, "y": {"label": "HBM bandwidth", "unit": "bytes/s", "log": True}, "points": points("bf16", "bandwidth")},
-            {"title": "What a peak costs", "about": "Dollars for 10^18 FLOPs in bf16 at the peak, at the price of an hour.",
-             "x": peak, "y": {"label": "$ per EFLOP", "unit": "USD", "log": True}, "points": points("bf16", "per_exaflop")},
-            {"title": "Intensity over time", "about": "FLOPs per byte of HBM from which on compute binds, by the year of release.",
-             "x": {"label": "released", "unit": "year", "log": False}, "y": {"label": "FLOP/B", "unit": "count", "log": True},
-             "points": [
-                 {"x": year(one), "y": one.critical_intensity_flops_per_byte, "name": one.name,
-                  "role": "compute" if one.kind == "tpu" else "tensor"} for one in report.chips if year(one)
-             ]},
+            {
+                "title": "Peak against HBM bandwidth",
+                "about": "A chip to the lower right needs more FLOPs per byte before compute binds.",
+                "x": peak,
+                "y": {"label": "HBM bandwidth", "unit": "bytes/s", "log": True},
+                "points": points("bf16", "bandwidth"),
+            },
+            {
+                "title": "What a peak costs",
+                "about": "Dollars for 10^18 FLOPs in bf16 at the peak, at the price of an hour.",
+                "x": peak,
+                "y": {"label": "$ per EFLOP", "unit": "USD", "log": True},
+                "points": points("bf16", "per_exaflop"),
+            },
+            {
+                "title": "Intensity over time",
+                "about": "FLOPs per byte of HBM from which on compute binds, by the year of release.",
+                "x": {"label": "released", "unit": "year", "log": False},
+                "y": {"label": "FLOP/B", "unit": "count", "log": True},
+                "points": [
+                    {
+                        "x": year(one),
+                        "y": one.critical_intensity_flops_per_byte,
+                        "name": one.name,
+                        "role": "compute" if one.kind == "tpu" else "tensor",
+                    }
+                    for one in report.chips
+                    if year(one)
+                ],
+            },
         ],
-    }  # fmt: skip
+    }
 
 
 def year(one: ChipReport) -> float:
@@ -107,17 +150,37 @@ def beside_panel(asked: PageRequest) -> dict[str, Any]:
         raise InputError(f"{len(names)} chips are to be compared; at most {MOST} stand side by side.")
     reports = [chip_report(chip_of(asked, name=name)) for name in names]
     return {
-        "chips": [{"name": one.name, "title": one.title, "kind": one.kind, "released": one.released} for one in reports],
+        "chips": [
+            {"name": one.name, "title": one.title, "kind": one.kind, "released": one.released} for one in reports
+        ],
         "rows": [
-            {"title": title, "cells": [_compared(cells(one)[name], cells(reports[0])[name], name != "link" or one.kind == reports[0].kind) for one in reports]}
+            {
+                "title": title,
+                "cells": [
+                    _compared(cells(one)[name], cells(reports[0])[name], name != "link" or one.kind == reports[0].kind)
+                    for one in reports
+                ],
+            }
             for name, (title, _, _) in COLUMNS.items()
-        ] + [
-            {"title": what, "cells": [{"number": {"text": getattr(one, field), "value": None, "why": ""}, "ratio": "",
-                                       "differs": getattr(one, field) != getattr(reports[0], field)} for one in reports]}
+        ]
+        + [
+            {
+                "title": what,
+                "cells": [
+                    {
+                        "number": {"text": getattr(one, field), "value": None, "why": ""},
+                        "ratio": "",
+                        "differs": getattr(one, field) != getattr(reports[0], field),
+                    }
+                    for one in reports
+                ],
+            }
             for what, field in (("network", "network"), ("largest", "largest"))
         ],
-        "roofs": [{"name": one.name, "peak": one.bf16_flops_per_s, "bandwidth": one.hbm_bytes_per_s} for one in reports],
-    }  # fmt: skip
+        "roofs": [
+            {"name": one.name, "peak": one.bf16_flops_per_s, "bandwidth": one.hbm_bytes_per_s} for one in reports
+        ],
+    }
 
 
 def _compared(one: Amount, first: Amount, alike: bool) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The view `chips`: every chip in a table, one with its facts and sources, a slice drawn, and what can be changed of a chip."""
+"""The view `chips`: every chip in a table, one with its facts and sources, a slice drawn, and what can be changed of a
+chip."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +14,19 @@ from dragonscale.web.views.chip_table import beside_panel, cells, scatter_panel,
 from dragonscale.web.views.knobs import chip_of, knobs_panel
 
 GROUPS = {
-    "matrix": "Matrix units", "vector": "Vector units", "memory": "Memory", "levels": "Network", "ici": "Network", "dcn": "Network",
-    "pcie": "Network", "structure": "Parts", "host": "Host", "price": "Price and power", "list_price": "Price and power", "power": "Price and power",
-}  # fmt: skip
+    "matrix": "Matrix units",
+    "vector": "Vector units",
+    "memory": "Memory",
+    "levels": "Network",
+    "ici": "Network",
+    "dcn": "Network",
+    "pcie": "Network",
+    "structure": "Parts",
+    "host": "Host",
+    "price": "Price and power",
+    "list_price": "Price and power",
+    "power": "Price and power",
+}
 """Under which heading a fact stands, by the first word of its path."""
 
 
@@ -24,25 +35,49 @@ def chip_panel(asked: PageRequest) -> dict[str, Any]:
     chip = chip_of(asked, asked.text("set"))
     report, own = chip_report(chip), cells(chip_report(chip_of(asked)))
     now = cells(report)
-    labels = {"bf16": "bf16 peak", "fp8": "fp8 peak", "hbm": "HBM", "bandwidth": "HBM bandwidth", "intensity": "compute binds above",
-              "link": "one ICI link, or all NVLink, one way", "price": "an hour", "list": "list price", "power": "power"}  # fmt: skip
+    labels = {
+        "bf16": "bf16 peak",
+        "fp8": "fp8 peak",
+        "hbm": "HBM",
+        "bandwidth": "HBM bandwidth",
+        "intensity": "compute binds above",
+        "link": "one ICI link, or all NVLink, one way",
+        "price": "an hour",
+        "list": "list price",
+        "power": "power",
+    }
     groups: dict[str, list[dict[str, Any]]] = {}
     for fact in report.facts:
         groups.setdefault(_group(fact), []).append(_fact(fact, report.sources))
     return {
-        "name": report.name, "title": report.title, "kind": report.kind, "released": report.released,
-        "network": report.network, "largest": report.largest, "price": report.price, "sentence": f"{report.headline()}.",
+        "name": report.name,
+        "title": report.title,
+        "kind": report.kind,
+        "released": report.released,
+        "network": report.network,
+        "largest": report.largest,
+        "price": report.price,
+        "sentence": f"{report.headline()}.",
         "figures": [
-            {"label": label, "number": now[name], "about": "" if now[name]["text"] == own[name]["text"] else f"{own[name]['text']} as it is"}
-            for name, label in labels.items() if now[name]["value"] is not None
+            {
+                "label": label,
+                "number": now[name],
+                "about": "" if now[name]["text"] == own[name]["text"] else f"{own[name]['text']} as it is",
+            }
+            for name, label in labels.items()
+            if now[name]["value"] is not None
         ],
         "parts": [
-            {"part": row.part, "count": count(row.count, f"chip:part:{row.part}"), "rate": amount(row.flops_per_s, "FLOP/s", f"chip:part:{row.part}")}
+            {
+                "part": row.part,
+                "count": count(row.count, f"chip:part:{row.part}"),
+                "rate": amount(row.flops_per_s, "FLOP/s", f"chip:part:{row.part}"),
+            }
             for row in report.parts
         ],
         "groups": [{"title": title, "facts": facts} for title, facts in groups.items()],
         "sources": [{"name": name, "text": text} for name, text in report.sources.items()],
-    }  # fmt: skip
+    }
 
 
 def _group(fact: ChipFact) -> str:
@@ -52,11 +87,13 @@ def _group(fact: ChipFact) -> str:
 def _fact(fact: ChipFact, sources: dict[str, str]) -> dict[str, Any]:
     per = f"per {fact.per}" if fact.per not in ("", "chip") else ""
     return {
-        "path": fact.path, "number": _value(fact.value, fact.unit, f"chip:{fact.path}"),
+        "path": fact.path,
+        "number": _value(fact.value, fact.unit, f"chip:{fact.path}"),
         "about": ", ".join(part for part in (per, fact.direction, fact.note) if part),
-        "source": fact.source, "source_text": sources.get(fact.source, ""),
+        "source": fact.source,
+        "source_text": sources.get(fact.source, ""),
         "also": [_other(other, fact.unit, sources) for other in fact.also],
-    }  # fmt: skip
+    }
 
 
 def _other(other: OtherReading, unit: str, sources: dict[str, str]) -> dict[str, Any]:
@@ -104,37 +141,59 @@ def slice_panel(asked: PageRequest) -> dict[str, Any]:
     if not isinstance(report, SliceReport):
         return {"slice": "", "axes": [], "tiers": []}
     totals = [
-        ("chips", count(report.chips, "slice:chips")), ("hosts", count(report.hosts, "slice:hosts")),
+        ("chips", count(report.chips, "slice:chips")),
+        ("hosts", count(report.hosts, "slice:hosts")),
         ("bf16 in all", amount(report.bf16_flops_per_s, "FLOP/s", "slice:bf16_flops_per_s")),
         ("HBM in all", amount(report.hbm_bytes, "bytes", "slice:hbm_bytes")),
         ("HBM rate in all", amount(report.hbm_bytes_per_s, "bytes/s", "slice:hbm_bytes_per_s")),
         ("bisection, one way", amount(report.bisection_bytes_per_s, "bytes/s", "slice:bisection_bytes_per_s")),
         ("price", amount(report.price_usd_per_h, "USD/h", "slice:price_usd_per_h")),
         ("power", amount(report.power_w, "W", "slice:power_w")),
-    ]  # fmt: skip
+    ]
     return {
-        "slice": report.slice, "chip": report.chip, "chips": report.chips, "pods": report.pods, "host_chips": report.host_chips,
-        "host_shape": report.host_shape, "sentence": f"{report.headline()}.",
+        "slice": report.slice,
+        "chip": report.chip,
+        "chips": report.chips,
+        "pods": report.pods,
+        "host_chips": report.host_chips,
+        "host_shape": report.host_shape,
+        "sentence": f"{report.headline()}.",
         "figures": [{"label": label, "number": number, "about": ""} for label, number in totals if number["value"]],
         "axes": [
-            {"axis": row.axis, "size": row.size, "wraps": row.wraps, "out": amount(row.chip_bytes_per_s, "bytes/s", f"slice:axis:{row.axis}"),
-             "hops": count(row.farthest_hops, f"slice:axis:{row.axis}"),
-             "bisection": amount(row.bisection_bytes_per_s, "bytes/s", f"slice:axis:{row.axis}")}
+            {
+                "axis": row.axis,
+                "size": row.size,
+                "wraps": row.wraps,
+                "out": amount(row.chip_bytes_per_s, "bytes/s", f"slice:axis:{row.axis}"),
+                "hops": count(row.farthest_hops, f"slice:axis:{row.axis}"),
+                "bisection": amount(row.bisection_bytes_per_s, "bytes/s", f"slice:axis:{row.axis}"),
+            }
             for row in report.axes
         ],
         "tiers": [
-            {"tier": row.tier, "groups": row.groups, "children": row.children,
-             "child": amount(row.child_bytes_per_s, "bytes/s", f"slice:tier:{row.tier}"),
-             "chip": amount(row.chip_bytes_per_s, "bytes/s", f"slice:tier:{row.tier}"),
-             "bisection": amount(row.bisection_bytes_per_s, "bytes/s", f"slice:tier:{row.tier}"),
-             "switches": amount(row.switches, "count", f"slice:tier:{row.tier}", "" if row.switches is None else f"{row.switches:,}")}
+            {
+                "tier": row.tier,
+                "groups": row.groups,
+                "children": row.children,
+                "child": amount(row.child_bytes_per_s, "bytes/s", f"slice:tier:{row.tier}"),
+                "chip": amount(row.chip_bytes_per_s, "bytes/s", f"slice:tier:{row.tier}"),
+                "bisection": amount(row.bisection_bytes_per_s, "bytes/s", f"slice:tier:{row.tier}"),
+                "switches": amount(
+                    row.switches, "count", f"slice:tier:{row.tier}", "" if row.switches is None else f"{row.switches:,}"
+                ),
+            }
             for row in report.tiers
         ],
         "notes": list(report.notes_beside),
-    }  # fmt: skip
+    }
 
 
 PANELS: dict[str, Callable[[Any], Any]] = {
-    "table": table_panel, "scatter": scatter_panel, "chip": chip_panel, "roof": roof_panel, "slice": slice_panel,
-    "beside": beside_panel, "knobs": knobs_panel,
-}  # fmt: skip
+    "table": table_panel,
+    "scatter": scatter_panel,
+    "chip": chip_panel,
+    "roof": roof_panel,
+    "slice": slice_panel,
+    "beside": beside_panel,
+    "knobs": knobs_panel,
+}

@@ -1,8 +1,9 @@
-"""Up to four answers side by side: figures with what is better and by how much, time and memory on one scale, settings that differ.
+"""Up to four answers side by side: figures with what is better and by how much, time and memory on one scale, settings
+that differ.
 
-The columns are questions of one kind (`of`: train or serve), each with its own fields (`columns`). They are asked as the tabs ask
-them and compared as `dscale compare` compares answers. A number in a column is derived as it is in its tab: its id is the column's
-place, a colon, and the id there.
+The columns are questions of one kind (`of`: train or serve), each with its own fields (`columns`). They are asked as
+the tabs ask them and compared as `dscale compare` compares answers. A number in a column is derived as it is in its
+tab: its id is the column's place, a colon, and the id there.
 """
 
 from collections.abc import Mapping
@@ -24,10 +25,23 @@ MOST = 4
 LESS = {STEP, "TTFT", "TPOT", DOLLARS, "days", "cost", "memory"}
 """Figures of which less is better; of "batch" neither is."""
 WHY = {
-    "train": {STEP: "step_s", "MFU": "mfu", TOKENS: "tokens_per_s_per_chip", "days": "days", "cost": "cost_usd", "memory": "hbm_bytes"},
-    "serve": {STEP: "decode_step_s", "TTFT": "ttft_s", "TPOT": "tpot_s", TOKENS: "output_tokens_per_s_per_chip",
-              DOLLARS: "cost_usd_per_mtok", "memory": "hbm_bytes"},
-}  # fmt: skip
+    "train": {
+        STEP: "step_s",
+        "MFU": "mfu",
+        TOKENS: "tokens_per_s_per_chip",
+        "days": "days",
+        "cost": "cost_usd",
+        "memory": "hbm_bytes",
+    },
+    "serve": {
+        STEP: "decode_step_s",
+        "TTFT": "ttft_s",
+        "TPOT": "tpot_s",
+        TOKENS: "output_tokens_per_s_per_chip",
+        DOLLARS: "cost_usd_per_mtok",
+        "memory": "hbm_bytes",
+    },
+}
 """Derivations of the figures, by the ids of their tabs."""
 OTHERS = ("h100", "b200", "h200", "v5p", "v6e", "tpu7x", "mi300x", "a100", "gb200")
 """Chips that are suggested, those that most people know first."""
@@ -55,20 +69,33 @@ def sides_panel(asked: PageRequest) -> dict[str, Any]:
     report = compared(answers, of == "serve")
     names = list(dict.fromkeys(one.name for side in report.sides for one in side.figures))
     return {
-        "kind": of, "model": report.model, "workload": report.workload, "winner": report.winner, "notes": report.notes,
+        "kind": of,
+        "model": report.model,
+        "workload": report.workload,
+        "winner": report.winner,
+        "notes": report.notes,
         "sides": [_head(side, fields) for side, fields in zip(report.sides, columns, strict=True)],
         "rows": [_row(report, of, name) for name in names] + [_memory_row(report)],
-        "time": _time(report), "memory": _memory(report),
-        "settings": _settings(report), "sentences": [one.text for one in report.differences],
-    }  # fmt: skip
+        "time": _time(report),
+        "memory": _memory(report),
+        "settings": _settings(report),
+        "sentences": [one.text for one in report.differences],
+    }
 
 
 def _head(side: Side, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "key": side.key, "label": side.label, "plan": side.plan or "none fits", "slice": side.slice, "software": side.software,
-        "chips": side.chips, "feasible": side.feasible, "bound_by": side.bound_by, "problems": side.problems,
+        "key": side.key,
+        "label": side.label,
+        "plan": side.plan or "none fits",
+        "slice": side.slice,
+        "software": side.software,
+        "chips": side.chips,
+        "feasible": side.feasible,
+        "bound_by": side.bound_by,
+        "problems": side.problems,
         "fields": dict(fields),
-    }  # fmt: skip
+    }
 
 
 def _row(report: CompareReport, of: str, name: str) -> dict[str, Any]:
@@ -167,11 +194,22 @@ def _time(report: CompareReport) -> dict[str, Any]:
     bars = []
     for place, side in enumerate(report.sides):
         parts = time_parts((term.name, term.exposed_s, term.hidden_s) for term in side.terms)
-        bars.append({
-            "key": side.key, "label": side.label, "total": amount(seconds_of(side) or None, "s"),
-            "parts": [{"name": one.name, "role": one.role, "shown": amount(one.value, "s", f"{place}:term:{one.name}"),
-                       "hidden": amount(one.hidden, "s")} for one in parts],
-        })  # fmt: skip
+        bars.append(
+            {
+                "key": side.key,
+                "label": side.label,
+                "total": amount(seconds_of(side) or None, "s"),
+                "parts": [
+                    {
+                        "name": one.name,
+                        "role": one.role,
+                        "shown": amount(one.value, "s", f"{place}:term:{one.name}"),
+                        "hidden": amount(one.hidden, "s"),
+                    }
+                    for one in parts
+                ],
+            }
+        )
     longest = max((sum(part["shown"]["value"] for part in bar["parts"]) for bar in bars), default=0.0)
     return {
         "bars": bars,
@@ -185,10 +223,22 @@ def _memory(report: CompareReport) -> dict[str, Any]:
     bars = []
     for place, side in enumerate(report.sides):
         parts = memory_parts((part.name, part.bytes) for part in side.memory)
-        bars.append({
-            "key": side.key, "label": side.label, "total": amount(side.hbm_bytes or None, "bytes"), "limit": side.hbm_limit_bytes,
-            "parts": [{"name": one.name, "role": one.role, "shown": amount(one.value, "bytes", f"{place}:memory:{one.name}")} for one in parts],
-        })  # fmt: skip
+        bars.append(
+            {
+                "key": side.key,
+                "label": side.label,
+                "total": amount(side.hbm_bytes or None, "bytes"),
+                "limit": side.hbm_limit_bytes,
+                "parts": [
+                    {
+                        "name": one.name,
+                        "role": one.role,
+                        "shown": amount(one.value, "bytes", f"{place}:memory:{one.name}"),
+                    }
+                    for one in parts
+                ],
+            }
+        )
     largest = max(
         (max(side.hbm_limit_bytes, sum(part.bytes for part in side.memory)) for side in report.sides), default=0.0
     )

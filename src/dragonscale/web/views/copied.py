@@ -1,7 +1,7 @@
 """A question as it is asked elsewhere: on the command line, in Python, in TOML, so that nobody has to type it again.
 
-Every text says the same question and no more: what is as it would be without saying is left out. A config that was dropped
-on the page becomes the name of a file, and the file itself comes along to be kept beside the command.
+Every text says the same question and no more: what is as it would be without saying is left out. A config that was
+dropped on the page becomes the name of a file, and the file itself comes along to be kept beside the command.
 
 >>> given = {"model": "llama3-70b", "on": "h100:64", "batch": "4Mi", "seq": "8192", "top": 5, "plan": "tp8 pp4"}
 >>> command_line("train", given)
@@ -110,7 +110,8 @@ def _asked(asked: PageRequest) -> tuple[str, dict[str, Any], dict[str, str] | No
 
 
 def said(tool: PlannerTool, given: Mapping[str, Any]) -> list[tuple[Field[Any, Any], Any]]:
-    """The fields that are not as they would be without saying, in the order of the help, checked and as they are kept."""
+    """The fields that are not as they would be without saying, in the order of the help, checked and as they are kept.
+    The fields that are not as they would be without saying, in the order of the help, checked and as they are kept."""
     fields = {field.name: field for field in tool.fields()}
     for name in given:
         if name not in fields:

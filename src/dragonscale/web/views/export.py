@@ -1,7 +1,7 @@
 """The plan of an answer written down for the software that runs it: names and texts of files, nothing on a disk.
 
-`targets` says what there is; `files` (with `to`: megatron, or megatron,slurm) what is written. What a target cannot say stands beside
-the files; what it cannot run is refused in a sentence.
+`targets` says what there is; `files` (with `to`: megatron, or megatron,slurm) what is written. What a target cannot say
+stands beside the files; what it cannot run is refused in a sentence.
 """
 
 from typing import Any
@@ -41,11 +41,16 @@ def files_panel(asked: PageRequest) -> dict[str, Any]:
     with without_files():
         report = ask(question, Listener())
     return {
-        "target": report.target, "version": report.version, "launcher": report.launcher, "expected": report.expected,
+        "target": report.target,
+        "version": report.version,
+        "launcher": report.launcher,
+        "expected": report.expected,
         "files": [{"name": name, "text": text} for name, text in report.files.items()],
         "differences": [f"{row.planned} cannot be said there; {row.instead}: {row.why}" for row in report.differences],
-        "notes": report.notes, "bundle": report.text(), "cli": command_line("export", fields),
-    }  # fmt: skip
+        "notes": report.notes,
+        "bundle": report.text(),
+        "cli": command_line("export", fields),
+    }
 
 
 def export_fields(asked: PageRequest) -> dict[str, Any]:
@@ -74,8 +79,14 @@ def export_fields(asked: PageRequest) -> dict[str, Any]:
             raise InputError("There is no configuration to export.")
         best, work = record.configs[0], record.workload
         words.pop("tokens", None)
-        words |= {"plan": best.plan, "on": best.copy_slice, "batch": str(best.batch), "engine": best.engine,
-                  "prompt": str(work.prompt), "output": str(work.output)}  # fmt: skip
+        words |= {
+            "plan": best.plan,
+            "on": best.copy_slice,
+            "batch": str(best.batch),
+            "engine": best.engine,
+            "prompt": str(work.prompt),
+            "output": str(work.output),
+        }
         words |= {"rate": asked.fields["rate"]} if asked.fields.get("rate") else {}
     return {"to": to, **words}
 

@@ -1,7 +1,8 @@
 """A pasted command or config of another software, read as a plan and made a question of the page's own.
 
-What is pasted is anyone's text: it is read and never run, and while it is read no word of it names a file (`without_files`). What was
-understood comes back with the fields that ask for its judgement, so that the page judges it as it judges what is typed.
+What is pasted is anyone's text: it is read and never run, and while it is read no word of it names a file
+(`without_files`). What was understood comes back with the fields that ask for its judgement, so that the page judges it
+as it judges what is typed.
 
 >>> from dragonscale.web.page_request import PageRequest
 >>> asked = PageRequest.read(
@@ -49,11 +50,19 @@ def read_panel(asked: PageRequest) -> dict[str, Any]:
         view, fields = _question(found)
     fields |= {name: word for name, word in beside.items() if word and not fields.get(name)}
     return {
-        "view": view, "fields": fields, "software": report.software, "version": report.version, "plan": report.plan_text,
-        "settings": report.plan, "headline": report.headline(),
+        "view": view,
+        "fields": fields,
+        "software": report.software,
+        "version": report.version,
+        "plan": report.plan_text,
+        "settings": report.plan,
+        "headline": report.headline(),
         "missing": [name for name in _NEEDED[view] if not fields.get(name)],
-        "notes": report.notes, "ignored": report.ignored, "unplanned": report.unplanned, "unknown": report.unknown,
-    }  # fmt: skip
+        "notes": report.notes,
+        "ignored": report.ignored,
+        "unplanned": report.unplanned,
+        "unknown": report.unknown,
+    }
 
 
 def _question(found: Imported) -> tuple[str, dict[str, Any]]:
@@ -85,13 +94,24 @@ def _served(file: SavedPlan) -> dict[str, Any]:
     )
     drafts, limits, traffic = file.speculation, file.launch, file.traffic
     return {
-        "model": file.model, "on": file.slice, "engine": file.engine, "plan": text or f"tensor={file.plan.tensor}",
-        "batch": str(file.batch or ""), "prompt": str(traffic.prompt or ""), "output": str(traffic.output or ""),
-        "cached": traffic.cached, "rate": traffic.rate, "ttft": file.targets.ttft, "tpot": file.targets.tpot,
-        "max_seqs": limits.max_seqs, "token_budget": limits.token_budget, "memory_fraction": limits.memory_fraction,
-        "accept": drafts.acceptance, "drafts": drafts.drafts if drafts.acceptance else None,
+        "model": file.model,
+        "on": file.slice,
+        "engine": file.engine,
+        "plan": text or f"tensor={file.plan.tensor}",
+        "batch": str(file.batch or ""),
+        "prompt": str(traffic.prompt or ""),
+        "output": str(traffic.output or ""),
+        "cached": traffic.cached,
+        "rate": traffic.rate,
+        "ttft": file.targets.ttft,
+        "tpot": file.targets.tpot,
+        "max_seqs": limits.max_seqs,
+        "token_budget": limits.token_budget,
+        "memory_fraction": limits.memory_fraction,
+        "accept": drafts.acceptance,
+        "drafts": drafts.drafts if drafts.acceptance else None,
         "draft": drafts.draft if drafts.acceptance else "",
-    }  # fmt: skip
+    }
 
 
 _FORMATS = ("weights", "compute", "kv", "wire", "attention")

@@ -1,4 +1,5 @@
-"""What can be changed of a chip, for the page's "what if" sliders: each with its own value and what each stop makes of it."""
+"""What can be changed of a chip, for the page's "what if" sliders: each with its own value and what each stop makes of
+it."""
 
 from typing import Any
 
@@ -31,9 +32,15 @@ STOPS = (
     "4",
 )
 TITLES = {
-    "hbm": "HBM bandwidth", "hbm_capacity": "HBM capacity", "flops": "FLOPs", "ici": "ICI link", "nvlink": "NVLink",
-    "network": "network", "dcn": "data-centre network", "price": "price",
-}  # fmt: skip
+    "hbm": "HBM bandwidth",
+    "hbm_capacity": "HBM capacity",
+    "flops": "FLOPs",
+    "ici": "ICI link",
+    "nvlink": "NVLink",
+    "network": "network",
+    "dcn": "data-centre network",
+    "price": "price",
+}
 """The knobs that have a slider, in their order."""
 
 
@@ -49,7 +56,8 @@ def chip_of(asked: PageRequest, set_: str = "", name: str = "") -> Chip:
 
 
 def knobs_panel(asked: PageRequest) -> dict[str, Any]:
-    """A slider for each number of the chip that `--set` can change; `set` of the request says what is changed already."""
+    """A slider for each number of the chip that `--set` can change; `set` of the request says what is changed already.
+    A slider for each number of the chip that `--set` can change; `set` of the request says what is changed already."""
     given = asked.text("set")
     chip = chip_of(asked)
     chip_of(asked, given)  # refuses what cannot be changed
@@ -74,8 +82,18 @@ def _knob(chip: Chip, name: str, title: str, path: str, value: str) -> dict[str,
     own = float(fact.value)
     factor = factor_of(chip, name, value) if value else 1.0
     return {
-        "name": name, "title": title, "value": value, "factor": factor,
+        "name": name,
+        "title": title,
+        "value": value,
+        "factor": factor,
         "own": amount(own, fact.dimension, f"chip:{path}"),
         "now": amount(own * factor, fact.dimension, f"chip:{path}"),
-        "stops": [{"value": f"{stop}x" if stop != "1" else "", "factor": float(stop), "text": render(own * float(stop), fact.dimension)} for stop in STOPS],
-    }  # fmt: skip
+        "stops": [
+            {
+                "value": f"{stop}x" if stop != "1" else "",
+                "factor": float(stop),
+                "text": render(own * float(stop), fact.dimension),
+            }
+            for stop in STOPS
+        ],
+    }

@@ -29,12 +29,15 @@ def course_panel(_: PageRequest) -> dict[str, Any]:
     return {
         "chapters": [
             {
-                "chapter": one.slug, "title": one.title, "about": one.about, "page": _page(one.page),
+                "chapter": one.slug,
+                "title": one.title,
+                "about": one.about,
+                "page": _page(one.page),
                 "problems": [{"id": problem.id, "title": problem.title} for problem in problems_of(one.slug)],
             }
             for one in CHAPTERS
         ]
-    }  # fmt: skip
+    }
 
 
 def problem_panel(asked: PageRequest) -> dict[str, Any]:

@@ -12,12 +12,19 @@ def line_rows(ledger: Ledger) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for line in sorted(ledger.lines, key=lambda one: -float(one.total("expected_s"))):
         row = {
-            "what": line.what, "section": line.section, "phase": line.phase, "kind": line.kind.replace("_", "-"),
-            "axes": list(line.axes), "times": float(line.times),
-            "flops": amount(float(line.total("flops")), "FLOP"), "hbm": amount(float(line.total("hbm_bytes")), "bytes"),
-            "sent": amount(float(line.total("wire_bytes")), "bytes"), "bound": amount(float(line.total("bound_s")), "s"),
-            "expected": amount(float(line.total("expected_s")), "s"), "exposed": amount(float(line.total("exposed_s")), "s"),
-        }  # fmt: skip
+            "what": line.what,
+            "section": line.section,
+            "phase": line.phase,
+            "kind": line.kind.replace("_", "-"),
+            "axes": list(line.axes),
+            "times": float(line.times),
+            "flops": amount(float(line.total("flops")), "FLOP"),
+            "hbm": amount(float(line.total("hbm_bytes")), "bytes"),
+            "sent": amount(float(line.total("wire_bytes")), "bytes"),
+            "bound": amount(float(line.total("bound_s")), "s"),
+            "expected": amount(float(line.total("expected_s")), "s"),
+            "exposed": amount(float(line.total("exposed_s")), "s"),
+        }
         found.setdefault(line.term, []).append(row)
     return found
 

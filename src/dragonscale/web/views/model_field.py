@@ -1,7 +1,9 @@
-"""What the page's field for a model asks: a line about the model that it names, and a config that was dropped, made small.
+"""What the page's field for a model asks: a line about the model that it names, and a config that was dropped, made
+small.
 
-A dropped `config.json` stands in the page's address, so that a link to it works for others too. Most of a config is about
-tokens, training and file names and changes nothing that is counted: those fields are left out where the model stays the same.
+A dropped `config.json` stands in the page's address, so that a link to it works for others too. Most of a config is
+about tokens, training and file names and changes nothing that is counted: those fields are left out where the model
+stays the same.
 """
 
 import json
@@ -41,7 +43,8 @@ def line_panel(asked: PageRequest) -> dict[str, Any]:
 
 
 def config_panel(asked: PageRequest) -> dict[str, Any]:
-    """The config under `dropped`: the name that the field gives it, its text made small, and whether an address can hold it."""
+    """The config under `dropped`: the name that the field gives it, its text made small, and whether an address can
+    hold it."""
     if len(asked.dropped) != 1:
         raise InputError("One config.json at a time is read; drop it on the page.")
     [(given, text)] = asked.dropped.items()

@@ -20,13 +20,27 @@ from dragonscale.web.views.model_field import config_panel, line_panel
 from dragonscale.web.words import question_of
 
 COLUMNS = {
-    "parameters": "parameters", "active": "active", "layers": "layers", "d_model": "d_model", "heads": "heads", "kv_heads": "KV heads",
-    "kv": "KV/token", "context": "context",
-}  # fmt: skip
+    "parameters": "parameters",
+    "active": "active",
+    "layers": "layers",
+    "d_model": "d_model",
+    "heads": "heads",
+    "kv_heads": "KV heads",
+    "kv": "KV/token",
+    "context": "context",
+}
 ROLES = {
-    "mlp": "compute", "moe": "compute", "attention": "tensor", "embed": "hbm", "head": "data", "norm": "overhead", "router": "expert",
-    "scores": "context", "shared": "recompute", "experts": "expert",
-}  # fmt: skip
+    "mlp": "compute",
+    "moe": "compute",
+    "attention": "tensor",
+    "embed": "hbm",
+    "head": "data",
+    "norm": "overhead",
+    "router": "expert",
+    "scores": "context",
+    "shared": "recompute",
+    "experts": "expert",
+}
 FORMATS = ("fp32", "bf16", "fp8", "int8", "int4")
 SPARE = ("fsdp", "pipe", "recompute", "gathered", "optimizer", "gradients")
 
@@ -44,17 +58,23 @@ def _rows() -> list[dict[str, Any]]:
     for one in report.models:
         model, at = load_model(one.name), f"@{one.name}"
         heads, kv_heads = _heads(model)
-        rows.append({
-            "name": one.name, "family": families.get(one.name, ""), "moe": one.active_parameters < 0.8 * one.parameters,
-            "cells": {
-                "parameters": amount(one.parameters, "count", f"model:parameters{at}"),
-                "active": amount(one.active_parameters, "count", f"model:active_parameters{at}"),
-                "layers": count(one.n_layers, f"model:n_layers{at}"), "d_model": count(one.d_model, f"model:d_model{at}"),
-                "heads": _maybe(heads, f"model:heads{at}"), "kv_heads": _maybe(kv_heads, f"model:kv_heads{at}"),
-                "kv": amount(one.kv_bytes_per_token, "bytes", f"model:kv_bytes_per_token{at}"),
-                "context": _maybe(model.context, f"model:context{at}"),
-            },
-        })  # fmt: skip
+        rows.append(
+            {
+                "name": one.name,
+                "family": families.get(one.name, ""),
+                "moe": one.active_parameters < 0.8 * one.parameters,
+                "cells": {
+                    "parameters": amount(one.parameters, "count", f"model:parameters{at}"),
+                    "active": amount(one.active_parameters, "count", f"model:active_parameters{at}"),
+                    "layers": count(one.n_layers, f"model:n_layers{at}"),
+                    "d_model": count(one.d_model, f"model:d_model{at}"),
+                    "heads": _maybe(heads, f"model:heads{at}"),
+                    "kv_heads": _maybe(kv_heads, f"model:kv_heads{at}"),
+                    "kv": amount(one.kv_bytes_per_token, "bytes", f"model:kv_bytes_per_token{at}"),
+                    "context": _maybe(model.context, f"model:context{at}"),
+                },
+            }
+        )
     return rows
 
 
@@ -82,28 +102,63 @@ def model_panel(asked: PageRequest) -> dict[str, Any]:
     seq = f"at {report.sequence:,} tokens"
     rows = [
         ("parameters", amount(report.parameters, "count", "model:parameters"), f"{report.parameters:,}"),
-        ("used per token", amount(report.active_parameters, "count", "model:active_parameters"), "without the embedding lookup"),
-        ("KV cache of a token", amount(report.kv_bytes_per_token, "bytes", "model:kv_bytes_per_token"), report.kv_dtype),
-        ("KV cache of a sequence", amount(report.cache_bytes_per_sequence, "bytes", "model:cache_bytes_per_sequence"), seq),
+        (
+            "used per token",
+            amount(report.active_parameters, "count", "model:active_parameters"),
+            "without the embedding lookup",
+        ),
+        (
+            "KV cache of a token",
+            amount(report.kv_bytes_per_token, "bytes", "model:kv_bytes_per_token"),
+            report.kv_dtype,
+        ),
+        (
+            "KV cache of a sequence",
+            amount(report.cache_bytes_per_sequence, "bytes", "model:cache_bytes_per_sequence"),
+            seq,
+        ),
         ("forward of a token", amount(report.forward_flops_per_token, "FLOP", "model:forward_flops_per_token"), seq),
         ("training of a token", amount(report.training_flops_per_token, "FLOP", "model:training_flops_per_token"), seq),
-        ("6N", amount(report.six_n_flops_per_token, "FLOP", "model:six_n_flops_per_token"), "per token, the rule of thumb"),
-    ]  # fmt: skip
+        (
+            "6N",
+            amount(report.six_n_flops_per_token, "FLOP", "model:six_n_flops_per_token"),
+            "per token, the rule of thumb",
+        ),
+    ]
     shape = f"{report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,}"
     return {
-        "name": report.name, "shape": shape, "sentence": f"{report.headline()}.", "advice": report.advice, "sequence": report.sequence,
+        "name": report.name,
+        "shape": shape,
+        "sentence": f"{report.headline()}.",
+        "advice": report.advice,
+        "sequence": report.sequence,
         "figures": [{"label": label, "number": number, "about": about} for label, number, about in rows],
         "parameters": _parts(report.parameters_by_part, report.parameters, "count", "model:parameters:"),
         "flops": _parts(report.forward_flops_per_token_by_part, report.forward_flops_per_token, "FLOP", "model:flops:"),
-        "weights": [{"format": name, "bytes": amount(report.parameters * dtype_bytes(name), "bytes", f"model:weight_bytes:{name}")} for name in FORMATS],
-        "stored": [{"format": name, "bytes": amount(size, "bytes", f"model:stored_bytes:{name}")} for name, size in report.stored_bytes.items()],
-        "extra": [{"part": name, "count": amount(size, "count", f"model:extra:{name}")} for name, size in report.extra_parameters.items()],
+        "weights": [
+            {
+                "format": name,
+                "bytes": amount(report.parameters * dtype_bytes(name), "bytes", f"model:weight_bytes:{name}"),
+            }
+            for name in FORMATS
+        ],
+        "stored": [
+            {"format": name, "bytes": amount(size, "bytes", f"model:stored_bytes:{name}")}
+            for name, size in report.stored_bytes.items()
+        ],
+        "extra": [
+            {"part": name, "count": amount(size, "count", f"model:extra:{name}")}
+            for name, size in report.extra_parameters.items()
+        ],
         "activations": [
-            {"policy": RECOMPUTED.get(name, name), "bytes": amount(size, "bytes", f"model:activation_bytes_per_token:{name}")}
+            {
+                "policy": RECOMPUTED.get(name, name),
+                "bytes": amount(size, "bytes", f"model:activation_bytes_per_token:{name}"),
+            }
             for name, size in report.activation_bytes_per_token.items()
         ],
         "notes": [*report.notes, *(note for note in report.notes_beside if note not in report.notes)],
-    }  # fmt: skip
+    }
 
 
 def _parts(parts: dict[str, Any], total: float, unit: str, why: str) -> dict[str, Any]:
@@ -114,11 +169,15 @@ def _parts(parts: dict[str, Any], total: float, unit: str, why: str) -> dict[str
     return {
         "total": amount(total, unit, why.rstrip(":")),
         "parts": [
-            {"name": names.get(name, name), "role": ROLES.get(name) or next(spare, "overhead"), "shown": amount(value, unit, f"{why}{name}"),
-             "share": share(value / total if total else 0.0, f"{why}{name}")}
+            {
+                "name": names.get(name, name),
+                "role": ROLES.get(name) or next(spare, "overhead"),
+                "shown": amount(value, unit, f"{why}{name}"),
+                "share": share(value / total if total else 0.0, f"{why}{name}"),
+            }
             for name, value in rows
         ],
-    }  # fmt: skip
+    }
 
 
 def _lengths(model: Transformer, causal: bool) -> tuple[list[float], float | None]:
@@ -128,7 +187,8 @@ def _lengths(model: Transformer, causal: bool) -> tuple[list[float], float | Non
 
 
 def lengths_panel(asked: PageRequest) -> dict[str, Any]:
-    """The KV cache and the FLOPs of a token over the length of the sequence, with where attention overtakes the matmuls."""
+    """The KV cache and the FLOPs of a token over the length of the sequence, with where attention overtakes the
+    matmuls."""
     question = question_of("models", asked.fields, asked.dropped)
     report = _one(asked)
     if question.assume or question.family:
@@ -166,9 +226,12 @@ def _cache_chart(model: Transformer, report: ModelReport, lengths: list[float]) 
         rules = [{"at": float(model.context), "text": longest, "role": "muted"}]
     size = report.cache_bytes_per_sequence
     return {
-        "x": _TOKENS, "y": {"label": "KV cache of a sequence", "unit": "bytes", "log": True}, "series": series, "rules": rules,
+        "x": _TOKENS,
+        "y": {"label": "KV cache of a sequence", "unit": "bytes", "log": True},
+        "series": series,
+        "rules": rules,
         "marks": [{"x": float(report.sequence), "y": size, "text": render(size, "bytes")}],
-    }  # fmt: skip
+    }
 
 
 def _flops_chart(model: Transformer, causal: bool, lengths: list[float], meet: float | None) -> dict[str, Any]:
@@ -185,14 +248,15 @@ def _flops_chart(model: Transformer, causal: bool, lengths: list[float], meet: f
         crossing = f"attention overtakes the matmuls ({kind}): T = {render(meet, 'count')}"
         rules = [{"at": meet, "text": crossing, "role": "limit"}, *rules]
     return {
-        "x": _TOKENS, "y": {"label": "forward FLOPs of a token", "unit": "FLOP", "log": True},
+        "x": _TOKENS,
+        "y": {"label": "forward FLOPs of a token", "unit": "FLOP", "log": True},
         "series": [
             {"name": "attention (QK, PV)", "role": "context", "points": _points(lengths, scores)},
             {"name": "all matmuls", "role": "compute", "points": _points(lengths, matmuls)},
             {"name": "MLP", "role": "recompute", "dashed": True, "points": _points(lengths, mlp)},
         ],
         "rules": rules,
-    }  # fmt: skip
+    }
 
 
 def _points(lengths: Sequence[float], values: Sequence[float]) -> list[list[float]]:
@@ -206,5 +270,10 @@ def program_panel(asked: PageRequest) -> dict[str, Any]:
 
 
 PANELS: dict[str, Callable[[Any], Any]] = {
-    "table": table_panel, "model": model_panel, "lengths": lengths_panel, "program": program_panel, "line": line_panel, "config": config_panel,
-}  # fmt: skip
+    "table": table_panel,
+    "model": model_panel,
+    "lengths": lengths_panel,
+    "program": program_panel,
+    "line": line_panel,
+    "config": config_panel,
+}

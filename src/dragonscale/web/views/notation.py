@@ -1,4 +1,5 @@
-"""An expression as it is typed: its letters, each with a slider, or the planner's sentence with the place that it is about.
+"""An expression as it is typed: its letters, each with a slider, or the planner's sentence with the place that it is
+about.
 
 >>> marked("A[I_X, J] @ B[J_Q, K]", "The expression uses the mesh axis Q, but the mesh has X=4; add Q=… to --mesh.")
 [16, 17]
@@ -36,10 +37,15 @@ def letters(
     """A slider for each letter that the expression leaves open: powers of two, and those halfway between."""
     stops = sorted({step << power for power in range(most) for step in (1, 2, 3)})
     return [
-        {"name": name, "size": sizes.get(name), "text": _text(sizes.get(name)),
-         "stops": [{"size": stop, "text": _text(stop)} for stop in stops if stop <= 1 << most]}
-        for name in names if name not in fixed
-    ]  # fmt: skip
+        {
+            "name": name,
+            "size": sizes.get(name),
+            "text": _text(sizes.get(name)),
+            "stops": [{"size": stop, "text": _text(stop)} for stop in stops if stop <= 1 << most],
+        }
+        for name in names
+        if name not in fixed
+    ]
 
 
 def _text(size: int | None) -> str:

@@ -48,29 +48,75 @@ def answer_panel(asked: PageRequest) -> dict[str, Any]:
     figures = [
         ("at best", amount(report.lower_s, "s", "roofline:lower_s"), "compute and memory overlap"),
         ("without overlap", amount(report.upper_s, "s", "roofline:upper_s"), "one after the other"),
-        ("reaches", amount(report.attainable_flops_per_s, "FLOP/s", "roofline:attainable_flops_per_s"), _of_peak(report)),
-        ("intensity", amount(report.intensity_flops_per_byte, "FLOP/byte", "roofline:intensity_flops_per_byte",
-                             _per_byte(report.intensity_flops_per_byte)), "FLOPs per byte"),
-        ("FLOPs", amount(report.flops, "FLOP", "roofline:flops", "" if report.flops is not None else report.flops_formula), report.flops_formula),
-        ("bytes", amount(report.bytes, "bytes", "roofline:bytes", "" if report.bytes is not None else report.bytes_formula), report.bytes_formula),
-        ("peak", amount(report.peak_flops_per_s, "FLOP/s", "roofline:peak_flops_per_s"), f"{report.compute_dtype}, {report.unit} unit"),
-        ("bandwidth", amount(report.bandwidth_bytes_per_s, "bytes/s", "roofline:bandwidth_bytes_per_s"), spelled(report.memory)),
-    ]  # fmt: skip
+        (
+            "reaches",
+            amount(report.attainable_flops_per_s, "FLOP/s", "roofline:attainable_flops_per_s"),
+            _of_peak(report),
+        ),
+        (
+            "intensity",
+            amount(
+                report.intensity_flops_per_byte,
+                "FLOP/byte",
+                "roofline:intensity_flops_per_byte",
+                _per_byte(report.intensity_flops_per_byte),
+            ),
+            "FLOPs per byte",
+        ),
+        (
+            "FLOPs",
+            amount(report.flops, "FLOP", "roofline:flops", "" if report.flops is not None else report.flops_formula),
+            report.flops_formula,
+        ),
+        (
+            "bytes",
+            amount(report.bytes, "bytes", "roofline:bytes", "" if report.bytes is not None else report.bytes_formula),
+            report.bytes_formula,
+        ),
+        (
+            "peak",
+            amount(report.peak_flops_per_s, "FLOP/s", "roofline:peak_flops_per_s"),
+            f"{report.compute_dtype}, {report.unit} unit",
+        ),
+        (
+            "bandwidth",
+            amount(report.bandwidth_bytes_per_s, "bytes/s", "roofline:bandwidth_bytes_per_s"),
+            spelled(report.memory),
+        ),
+    ]
     return {
-        "sentence": _sentence(report), "advice": report.advice, "expression": report.expression, "chip": report.chip,
-        "chip_title": report.chip_title, "bound_by": report.bound_by, "notes": list(report.notes_beside),
-        "figures": [{"label": label, "number": number, "about": about} for label, number, about in figures if number["text"] != "–"],
+        "sentence": _sentence(report),
+        "advice": report.advice,
+        "expression": report.expression,
+        "chip": report.chip,
+        "chip_title": report.chip_title,
+        "bound_by": report.bound_by,
+        "notes": list(report.notes_beside),
+        "figures": [
+            {"label": label, "number": number, "about": about}
+            for label, number, about in figures
+            if number["text"] != "–"
+        ],
         "resources": [
-            {"name": spelled(row.name), "formula": row.formula, "role": "compute" if row.name in ("compute", "vector unit") else "hbm",
-             "seconds": amount(row.seconds, "s", f"roofline:resource:{row.name}")}
+            {
+                "name": spelled(row.name),
+                "formula": row.formula,
+                "role": "compute" if row.name in ("compute", "vector unit") else "hbm",
+                "seconds": amount(row.seconds, "s", f"roofline:resource:{row.name}"),
+            }
             for row in report.resources
         ],
         "crossovers": [
-            {"variable": row.variable, "value": row.value, "below": spelled(row.below), "above": spelled(row.above),
-             "number": amount(row.value, "count", f"roofline:crossover:{row.variable}", f"{row.value:,.4g}")}
+            {
+                "variable": row.variable,
+                "value": row.value,
+                "below": spelled(row.below),
+                "above": spelled(row.above),
+                "number": amount(row.value, "count", f"roofline:crossover:{row.variable}", f"{row.value:,.4g}"),
+            }
             for row in report.crossovers
         ],
-    }  # fmt: skip
+    }
 
 
 def _sentence(report: RooflineReport) -> str:
@@ -108,7 +154,7 @@ def roof_panel(asked: PageRequest) -> dict[str, Any]:
         "roofs": [{"name": name, "peak": report.peak_flops_per_s, "bandwidth": report.bandwidth_bytes_per_s}],
         "points": points,
         "ridge": amount(critical, "FLOP/byte", "roofline:critical_intensity_flops_per_byte", _per_byte(critical)),
-    }  # fmt: skip
+    }
 
 
 def _trail(asked: PageRequest) -> list[dict[str, Any]]:
@@ -191,20 +237,35 @@ def curve_panel(asked: PageRequest) -> dict[str, Any]:
             {"x": float(here), "y": now.lower_s, "text": f"{render(now.lower_s, 's')}, bound by {now.bound_by}"}
         )
     return {
-        "letter": letter, "letters": varied.letters,
-        "x": {"label": letter, "unit": "count", "log": True}, "y": {"label": "time", "unit": "s", "log": True},
+        "letter": letter,
+        "letters": varied.letters,
+        "x": {"label": letter, "unit": "count", "log": True},
+        "y": {"label": "time", "unit": "s", "log": True},
         "series": [
             {"name": "at best", "role": "compute", "points": [[one.value, one.lower_s] for one in samples]},
-            {"name": "without overlap", "role": "overhead", "dashed": True, "points": [[one.value, one.upper_s] for one in samples]},
+            {
+                "name": "without overlap",
+                "role": "overhead",
+                "dashed": True,
+                "points": [[one.value, one.upper_s] for one in samples],
+            },
         ],
         "rules": [
-            {"at": row.value, "text": f"{letter} = {row.value:,.4g}: {row.above} takes over from {row.below}", "role": "limit"}
-            for row in solved.crossovers if row.variable == letter
+            {
+                "at": row.value,
+                "text": f"{letter} = {row.value:,.4g}: {row.above} takes over from {row.below}",
+                "role": "limit",
+            }
+            for row in solved.crossovers
+            if row.variable == letter
         ],
         "marks": marks,
-    }  # fmt: skip
+    }
 
 
 PANELS: dict[str, Callable[[Any], Any]] = {
-    "notation": notation_panel, "answer": answer_panel, "roof": roof_panel, "curve": curve_panel,
-}  # fmt: skip
+    "notation": notation_panel,
+    "answer": answer_panel,
+    "roof": roof_panel,
+    "curve": curve_panel,
+}

@@ -1,6 +1,8 @@
-"""A serving configuration as panels: the answer in a sentence with its bands, where a decode step and a prompt go, memory.
+"""A serving configuration as panels: the answer in a sentence with its bands, where a decode step and a prompt go,
+memory.
 
-The panels of its shape (mesh, roofline, timeline) and of what else could be (frontier, batches) are in modules of their own.
+The panels of its shape (mesh, roofline, timeline) and of what else could be (frontier, batches) are in modules of their
+own.
 """
 
 from typing import Any
@@ -35,10 +37,14 @@ def _step_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> dict[st
     work = report.workload
     context = f"{work.prompt + work.output // 2:,} tokens of context"
     return {
-        "name": "decode", "title": "A decode step", "about": f"{one.batch:,} sequences of {context}, on each chip of a replica{_beside_prompts(one)}",
-        "total": amount(one.decode_step_s, "s", "decode_step_s"), "lower": amount(one.lower_s, "s", "lower_s"),
-        "roofline": amount(one.roofline_s, "s", "roofline_s"), "parts": _time_rows(ledger, "term"),
-    }  # fmt: skip
+        "name": "decode",
+        "title": "A decode step",
+        "about": f"{one.batch:,} sequences of {context}, on each chip of a replica{_beside_prompts(one)}",
+        "total": amount(one.decode_step_s, "s", "decode_step_s"),
+        "lower": amount(one.lower_s, "s", "lower_s"),
+        "roofline": amount(one.roofline_s, "s", "roofline_s"),
+        "parts": _time_rows(ledger, "term"),
+    }
 
 
 def _beside_prompts(one: ConfigReport) -> str:
@@ -54,11 +60,14 @@ def _prompt_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> dict[
     new = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
     alone = sum(row.expected_s for row in one.prefill_terms)
     return {
-        "name": "prefill", "title": "A prompt", "about": f"{new:,} tokens with no other request running{chunks}",
-        "total": amount(alone, "s", "prefill_alone_s"), "beside": amount(one.prefill_s, "s", "prefill_s"),
+        "name": "prefill",
+        "title": "A prompt",
+        "about": f"{new:,} tokens with no other request running{chunks}",
+        "total": amount(alone, "s", "prefill_alone_s"),
+        "beside": amount(one.prefill_s, "s", "prefill_s"),
         "lower": amount(sum(row.roofline_s for row in one.prefill_terms), "s", ""),
         "parts": _time_rows(ledger, "prefill"),
-    }  # fmt: skip
+    }
 
 
 def _time_rows(ledger: Ledger, why: str) -> list[dict[str, Any]]:
@@ -66,11 +75,16 @@ def _time_rows(ledger: Ledger, why: str) -> list[dict[str, Any]]:
     rows = [(name, float(shown[name]), max(float(expected[name] - shown[name]), 0.0)) for name in shown]
     lines = line_rows(ledger)
     return [
-        {"name": part.name, "role": part.role, "shown": amount(part.value, "s", f"{why}:{part.name}"),
-         "hidden": amount(part.hidden, "s", f"{why}:{part.name}"),
-         "bound": amount(float(bound[part.name]), "s", f"{why}:{part.name}"), "lines": lines.get(part.name, [])}
+        {
+            "name": part.name,
+            "role": part.role,
+            "shown": amount(part.value, "s", f"{why}:{part.name}"),
+            "hidden": amount(part.hidden, "s", f"{why}:{part.name}"),
+            "bound": amount(float(bound[part.name]), "s", f"{why}:{part.name}"),
+            "lines": lines.get(part.name, []),
+        }
         for part in time_parts(rows)
-    ]  # fmt: skip
+    ]
 
 
 def memory_panel(asked: PageRequest) -> dict[str, Any]:
@@ -83,15 +97,20 @@ def memory_panel(asked: PageRequest) -> dict[str, Any]:
     lines = _held_rows(held_bill(read, one, deployment_of(read, one)), _held_parts(use))
     free = [("free for KV cache", use.free_bytes), ("left by the engine", use.left_alone_bytes)]
     return {
-        "used": amount(one.hbm_bytes, "bytes", "hbm_bytes"), "limit": amount(one.hbm_limit_bytes, "bytes", "hbm_limit_bytes"),
+        "used": amount(one.hbm_bytes, "bytes", "hbm_bytes"),
+        "limit": amount(one.hbm_limit_bytes, "bytes", "hbm_limit_bytes"),
         "parts": [
-            {"name": part.name, "role": part.role, "shown": amount(part.value, "bytes", f"memory:{part.name}"),
-             "lines": lines.get(part.name, [])}
+            {
+                "name": part.name,
+                "role": part.role,
+                "shown": amount(part.value, "bytes", f"memory:{part.name}"),
+                "lines": lines.get(part.name, []),
+            }
             for part in memory_parts(_held_parts(use).items())
         ],
         "rest": [{"name": name, "shown": amount(size, "bytes", f"memory:{name}")} for name, size in free if size > 0],
         "fits": _fits(one, use, length),
-    }  # fmt: skip
+    }
 
 
 def _held_parts(use: MemoryUse) -> dict[str, float]:
@@ -104,7 +123,8 @@ def _held_parts(use: MemoryUse) -> dict[str, float]:
 
 
 def _held_rows(ledger: Ledger, parts: dict[str, float]) -> dict[str, list[dict[str, Any]]]:
-    """Tensors by part, the largest first; a part that they do not add up to (a cache whose prefix is shared) has none."""
+    """Tensors by part, the largest first; a part that they do not add up to (a cache whose prefix is shared) has none.
+    Tensors by part, the largest first; a part that they do not add up to (a cache whose prefix is shared) has none."""
     found: dict[str, list[dict[str, Any]]] = {}
     for name, size in parts.items():
         own = sorted((line for line in ledger.held if line.part == name), key=lambda line: -float(line.bytes))
@@ -121,12 +141,32 @@ def _fits(one: ConfigReport, use: MemoryUse, length: int) -> list[dict[str, Any]
     """How much room the cache has, as figures."""
     pages = f"{use.pages:,} pages of {use.page_tokens} tokens" if use.page_tokens > 1 else f"{use.tokens:,.0f} tokens"
     return [
-        {"label": "sequences that fit", "number": count(one.max_batch, "max_batch"), "about": f"of {length:,} tokens each"},
-        {"label": "in flight", "number": count(one.batch, "batch"), "about": f"{one.batch / max(one.max_batch, 1):.0%} of them"},
-        {"label": "KV cache of a sequence", "number": amount(use.sequence_bytes, "bytes", "sequence_bytes"), "about": "on a chip"},
-        {"label": "KV cache of a token", "number": amount(use.token_bytes, "bytes", "kv_bytes_per_token"), "about": "on a chip"},
-        {"label": "room", "number": count(use.tokens, "kv_tokens"), "about": f"tokens of a replica: {pages}; {render(use.free_bytes, 'bytes')} a chip free"},
-    ]  # fmt: skip
+        {
+            "label": "sequences that fit",
+            "number": count(one.max_batch, "max_batch"),
+            "about": f"of {length:,} tokens each",
+        },
+        {
+            "label": "in flight",
+            "number": count(one.batch, "batch"),
+            "about": f"{one.batch / max(one.max_batch, 1):.0%} of them",
+        },
+        {
+            "label": "KV cache of a sequence",
+            "number": amount(use.sequence_bytes, "bytes", "sequence_bytes"),
+            "about": "on a chip",
+        },
+        {
+            "label": "KV cache of a token",
+            "number": amount(use.token_bytes, "bytes", "kv_bytes_per_token"),
+            "about": "on a chip",
+        },
+        {
+            "label": "room",
+            "number": count(use.tokens, "kv_tokens"),
+            "about": f"tokens of a replica: {pages}; {render(use.free_bytes, 'bytes')} a chip free",
+        },
+    ]
 
 
 PANELS = {

@@ -1,4 +1,5 @@
-"""What to serve with, in a sentence with its bands; the figures under it; every other configuration as a link; what to ask next."""
+"""What to serve with, in a sentence with its bands; the figures under it; every other configuration as a link; what to
+ask next."""
 
 from typing import Any
 
@@ -37,22 +38,35 @@ def answer_panel(asked: PageRequest) -> dict[str, Any]:
     bound, change = bound_and_change(report.advice)
     beside = [text for text in report.notes_beside if text not in report.notes]
     return {
-        "feasible": True, "meets": one.meets_slo, "sentence": _sentence(report, one),
-        "plan": plan_text(one), "settings": _fields(asked, report, one), "slice": one.slice, "copy_slice": one.copy_slice,
-        "engine": one.engine, "engine_why": report.workload.engine_why, "formats": formats_text(one),
-        "bound_by": bound or one.bound_by, "advice": change, "violations": one.violations,
-        "error": error_text(report, one), "fleet": fleet_text(report, one), "better": report.comparison,
+        "feasible": True,
+        "meets": one.meets_slo,
+        "sentence": _sentence(report, one),
+        "plan": plan_text(one),
+        "settings": _fields(asked, report, one),
+        "slice": one.slice,
+        "copy_slice": one.copy_slice,
+        "engine": one.engine,
+        "engine_why": report.workload.engine_why,
+        "formats": formats_text(one),
+        "bound_by": bound or one.bound_by,
+        "advice": change,
+        "violations": one.violations,
+        "error": error_text(report, one),
+        "fleet": fleet_text(report, one),
+        "better": report.comparison,
         "notes": [*report.notes, *beside, *_variants(report)],
         "figures": _figures(report, one),
         "configs": [_row(asked, report, other) for other in report.configs],
-        "searched": report.searched, "sizes": _sizes(report, one),
+        "searched": report.searched,
+        "sizes": _sizes(report, one),
         "point": {"x": one.tokens_per_s_per_user, "y": one.output_tokens_per_s_per_chip},
         "simulate": fields_of_command(next_command(report.asked, report)) or None if not asked.brief else None,
-    }  # fmt: skip
+    }
 
 
 def _sentence(report: ServeReport, one: ConfigReport) -> str:
-    """What to run and what it gives; where nothing meets the targets, what is nearest and by how much it misses them."""
+    """What to run and what it gives; where nothing meets the targets, what is nearest and by how much it misses them.
+    What to run and what it gives; where nothing meets the targets, what is nearest and by how much it misses them."""
     tokens = _band(
         f"{one.output_tokens_per_s_per_chip:,.0f}", one.tokens_low, one.tokens_high, lambda value: f"{value:,.0f}"
     )
@@ -87,8 +101,13 @@ def _figures(report: ServeReport, one: ConfigReport) -> list[dict[str, Any]]:
     """The headline numbers, each with its target or its band."""
     work = report.workload
     rows: list[tuple[str, Amount, str, bool | None]] = [
-        ("TTFT", amount(one.ttft_s, "s", "ttft_s"), _about(work.ttft_s, one.ttft_low_s, one.ttft_high_s), _met(one.ttft_s, one.ttft_high_s, work.ttft_s)),
-    ]  # fmt: skip
+        (
+            "TTFT",
+            amount(one.ttft_s, "s", "ttft_s"),
+            _about(work.ttft_s, one.ttft_low_s, one.ttft_high_s),
+            _met(one.ttft_s, one.ttft_high_s, work.ttft_s),
+        ),
+    ]
     if work.output > 1:
         about = _about(work.tpot_s, one.tpot_low_s, one.tpot_high_s)
         rows.append(("TPOT", amount(one.tpot_s, "s", "tpot_s"), about, _met(one.tpot_s, one.tpot_high_s, work.tpot_s)))
@@ -101,8 +120,16 @@ def _figures(report: ServeReport, one: ConfigReport) -> list[dict[str, Any]]:
             None,
         )
     )
-    rows.append(("requests/s", amount(one.requests_per_s * one.copies, "count/s", "requests_per_s",
-                 f"{one.requests_per_s * one.copies:,.3g}"), f"on {one.slice}", None))  # fmt: skip
+    rows.append(
+        (
+            "requests/s",
+            amount(
+                one.requests_per_s * one.copies, "count/s", "requests_per_s", f"{one.requests_per_s * one.copies:,.3g}"
+            ),
+            f"on {one.slice}",
+            None,
+        )
+    )
     if one.cost_usd_per_mtok is not None:
         each = f"${one.cost_usd_per_mtok_input or 0:,.2f} input, ${one.cost_usd_per_mtok_output or 0:,.2f} output alone"
         cost = amount(one.cost_usd_per_mtok, "USD", "cost_usd_per_mtok", f"${one.cost_usd_per_mtok:,.2f}")
@@ -146,13 +173,25 @@ def _fields(asked: PageRequest, report: ServeReport, one: ConfigReport) -> dict[
 def _row(asked: PageRequest, report: ServeReport, one: ConfigReport) -> dict[str, Any]:
     there = _fields(asked, report, one)
     return {
-        "plan": plan_text(one), "slice": one.slice, "formats": formats_text(one), "engine": one.engine, "batch": count(one.batch),
-        "ttft": amount(one.ttft_s, "s", elsewhere(there, "ttft_s")), "tpot": amount(one.tpot_s or None, "s", elsewhere(there, "tpot_s")),
+        "plan": plan_text(one),
+        "slice": one.slice,
+        "formats": formats_text(one),
+        "engine": one.engine,
+        "batch": count(one.batch),
+        "ttft": amount(one.ttft_s, "s", elsewhere(there, "ttft_s")),
+        "tpot": amount(one.tpot_s or None, "s", elsewhere(there, "tpot_s")),
         "tokens": count(one.output_tokens_per_s_per_chip, elsewhere(there, "output_tokens_per_s_per_chip")),
-        "cost": amount(one.cost_usd_per_mtok, "USD", elsewhere(there, "cost_usd_per_mtok"), text="" if one.cost_usd_per_mtok is None else f"${one.cost_usd_per_mtok:,.2f}"),
-        "chips": count(one.fleet_chips or one.copies * one.chips), "meets": one.meets_slo, "bound_by": one.bound_by,
+        "cost": amount(
+            one.cost_usd_per_mtok,
+            "USD",
+            elsewhere(there, "cost_usd_per_mtok"),
+            text="" if one.cost_usd_per_mtok is None else f"${one.cost_usd_per_mtok:,.2f}",
+        ),
+        "chips": count(one.fleet_chips or one.copies * one.chips),
+        "meets": one.meets_slo,
+        "bound_by": one.bound_by,
         "fields": there,
-    }  # fmt: skip
+    }
 
 
 def _sizes(report: ServeReport, one: ConfigReport | None) -> dict[str, Any]:
@@ -164,12 +203,18 @@ def _sizes(report: ServeReport, one: ConfigReport | None) -> dict[str, Any]:
     )
     slices = {piece.chips: str(piece) for piece in reversed(slices_of(chip, MOST_CHIPS))}
     return {
-        "batch": one.batch if one else None, "max_batch": one.max_batch if one else None, "prompt": work.prompt,
-        "output": work.output, "chips": asked_chips or (one.copies * one.chips if one else None), "chip": chip.name,
-        "slices": [[chips, name] for chips, name in sorted(slices.items())], "several": len(read.targets) > 1,
-        "context": read.model.context or None, "rate": work.rate_per_s,
+        "batch": one.batch if one else None,
+        "max_batch": one.max_batch if one else None,
+        "prompt": work.prompt,
+        "output": work.output,
+        "chips": asked_chips or (one.copies * one.chips if one else None),
+        "chip": chip.name,
+        "slices": [[chips, name] for chips, name in sorted(slices.items())],
+        "several": len(read.targets) > 1,
+        "context": read.model.context or None,
+        "rate": work.rate_per_s,
         "caches": list(dict.fromkeys(caches(known_engine(read.engine_on(chip).name, chip), chip))),
-    }  # fmt: skip
+    }
 
 
 def _variants(report: ServeReport) -> list[str]:

@@ -1,4 +1,5 @@
-"""What else a serving question could be answered with: every configuration by latency and throughput, and one plan over its batch."""
+"""What else a serving question could be answered with: every configuration by latency and throughput, and one plan over
+its batch."""
 
 from typing import Any
 
@@ -15,12 +16,16 @@ ROLES = ("compute", "hbm", "tensor", "data", "expert", "pipe", "context", "fsdp"
 LOWEST = 0.03
 """The part of the shortest step below which a resource's seconds are not drawn."""
 _RESOURCES = {
-    "matmul FLOPs": "compute", "weight reads": "hbm", "attention FLOPs": "compute:2", "KV cache reads": "hbm:2",
-}  # fmt: skip
+    "matmul FLOPs": "compute",
+    "weight reads": "hbm",
+    "attention FLOPs": "compute:2",
+    "KV cache reads": "hbm:2",
+}
 
 
 def frontier_panel(asked: PageRequest) -> dict[str, Any]:
-    """Tokens a second of a user against those of a chip, for every plan over its batches; the chosen one, and the targets."""
+    """Tokens a second of a user against those of a chip, for every plan over its batches; the chosen one, and the
+    targets."""
     report: ServeReport = asked.record
     x = {"label": "output tokens/s of one user", "unit": "count", "log": True}
     y = {"label": "output tokens/s per chip", "unit": "count", "log": True}
@@ -39,11 +44,13 @@ def frontier_panel(asked: PageRequest) -> dict[str, Any]:
         points.append(_chosen(asked, one))
     left = f"; {curves.left_out} more plans are not drawn" if curves.left_out else ""
     return {
-        "points": points, "x": x, "y": y,
+        "points": points,
+        "x": x,
+        "y": y,
         "frontier": [[1 / float(own.state.tpot), own.tokens_per_chip] for own in curves.frontier],
         "rules": [{"at": 1 / tpot, "text": f"TPOT {render(tpot, 's')}", "role": "limit"}] if tpot else [],
         "about": f"Each point is a batch of a plan{left}. Right is faster for each user, up is more from each chip.",
-    }  # fmt: skip
+    }
 
 
 def _point(asked: PageRequest, config: Config, role: str, one: ConfigReport) -> dict[str, Any]:
@@ -54,11 +61,16 @@ def _point(asked: PageRequest, config: Config, role: str, one: ConfigReport) -> 
     chosen = (str(config.piece), str(config.plan), config.batch) == (one.copy_slice, one.plan, one.batch)
     name = f"{config.piece} {degrees_text(config.plan)}"
     return {
-        "x": 1 / tpot, "y": config.tokens_per_chip, "name": f"{name}, batch {config.batch:,}", "group": name, "role": role,
-        "chosen": chosen, "meets": config.meets,
+        "x": 1 / tpot,
+        "y": config.tokens_per_chip,
+        "name": f"{name}, batch {config.batch:,}",
+        "group": name,
+        "role": role,
+        "chosen": chosen,
+        "meets": config.meets,
         "about": f"TTFT {render(float(config.state.ttft), 's')}, TPOT {render(tpot, 's')}{money}{misses}",
         "fields": {"on": _where(asked, config), "plan": str(config.plan), "batch": str(config.batch)},
-    }  # fmt: skip
+    }
 
 
 def _where(asked: PageRequest, config: Config) -> str:
@@ -69,16 +81,21 @@ def _where(asked: PageRequest, config: Config) -> str:
 
 def _chosen(asked: PageRequest, one: ConfigReport) -> dict[str, Any]:
     return {
-        "x": one.tokens_per_s_per_user, "y": one.output_tokens_per_s_per_chip, "role": ROLES[0], "chosen": True, "meets": one.meets_slo,
-        "name": f"{one.copy_slice} {degrees_text(one)}, batch {one.batch:,}", "group": f"{one.copy_slice} {degrees_text(one)}",
+        "x": one.tokens_per_s_per_user,
+        "y": one.output_tokens_per_s_per_chip,
+        "role": ROLES[0],
+        "chosen": True,
+        "meets": one.meets_slo,
+        "name": f"{one.copy_slice} {degrees_text(one)}, batch {one.batch:,}",
+        "group": f"{one.copy_slice} {degrees_text(one)}",
         "about": f"TTFT {render(one.ttft_s, 's')}, TPOT {render(one.tpot_s, 's')}",
         "fields": {"on": str(asked.fields.get("on", "") or one.slice), "plan": one.plan, "batch": str(one.batch)},
-    }  # fmt: skip
+    }
 
 
 def batches_panel(asked: PageRequest) -> dict[str, Any]:
-    """A decode step over its batch: as expected, and by resource at datasheet rates; where compute takes over, where the targets
-    break, and where memory is full."""
+    """A decode step over its batch: as expected, and by resource at datasheet rates; where compute takes over, where
+    the targets break, and where memory is full."""
     report: ServeReport = asked.record
     x = {"label": "sequences that decode at once", "unit": "count", "log": True}
     y: dict[str, Any] = {"label": "time", "unit": "s", "log": True}
@@ -104,14 +121,20 @@ def batches_panel(asked: PageRequest) -> dict[str, Any]:
     y["from"] = LOWEST * min(curves.expected)
     rules = _rules(report, one, curves)
     return {
-        "series": series, "x": x, "y": y, "rules": rules,
+        "series": series,
+        "x": x,
+        "y": y,
+        "rules": rules,
         "marks": [
             {"x": one.batch, "y": curves.at(curves.expected, one.batch), "text": f"batch {one.batch:,}"},
             *_crossed(critical.value if critical else None, curves),
         ],
         "crossings": _crossings(report, one, curves),
-        "about": "Solid: as expected. Dashed: each resource alone at datasheet rates; a step cannot be shorter than the highest.",
-    }  # fmt: skip
+        "about": (
+            "Solid: as expected. Dashed: each resource alone at datasheet rates; a step cannot be shorter than the "
+            "highest."
+        ),
+    }
 
 
 def _points(curves: BatchCurves, values: tuple[float, ...]) -> list[list[float]]:
@@ -159,8 +182,13 @@ def _crossings(report: ServeReport, one: ConfigReport, curves: BatchCurves) -> l
         for row in found
     ]
     limits = [
-        {"text": f"{row.name}: {row.counts}", "formula": row.formula,
-         "number": count(row.value, f"limit:{row.name}"), "here": False}
-        for row in report.limits if row.name in ("critical batch", "largest batch")
-    ]  # fmt: skip
+        {
+            "text": f"{row.name}: {row.counts}",
+            "formula": row.formula,
+            "number": count(row.value, f"limit:{row.name}"),
+            "here": False,
+        }
+        for row in report.limits
+        if row.name in ("critical batch", "largest batch")
+    ]
     return [*spans, *limits]

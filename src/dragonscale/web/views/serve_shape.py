@@ -1,4 +1,5 @@
-"""The shape of a serving configuration: its mesh with what runs over each axis, its operations under the roof, its iterations in time."""
+"""The shape of a serving configuration: its mesh with what runs over each axis, its operations under the roof, its
+iterations in time."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -34,7 +35,8 @@ def _bills(asked: PageRequest) -> tuple[ServeReport, ConfigReport, dict[str, Led
 
 
 def mesh_panel(asked: PageRequest) -> dict[str, Any]:
-    """The mesh of one replica, outermost axis first, with the collectives of a decode step and of a prompt over each axis."""
+    """The mesh of one replica, outermost axis first, with the collectives of a decode step and of a prompt over each
+    axis."""
     found = _bills(asked)
     if found is None:
         return {"axes": [], "frames": [], "dots": []}
@@ -62,10 +64,15 @@ def mesh_panel(asked: PageRequest) -> dict[str, Any]:
             row["moves"] += [_move(move, axis.name, phase) for move in axis.moves]
     frames, dots = mesh_frames([(axis["name"], axis["degree"]) for axis in rows.values()])
     return {
-        "slice": one.copy_slice, "copies": one.copies, "axes": list(rows.values()), "wiring": slice_wiring(piece),
-        "chip": piece.chip.title, "chips": count(one.chips),
-        "frames": [[each.left, each.top, each.right, each.bottom, each.axis] for each in frames], "dots": [list(dot) for dot in dots],
-    }  # fmt: skip
+        "slice": one.copy_slice,
+        "copies": one.copies,
+        "axes": list(rows.values()),
+        "wiring": slice_wiring(piece),
+        "chip": piece.chip.title,
+        "chips": count(one.chips),
+        "frames": [[each.left, each.top, each.right, each.bottom, each.axis] for each in frames],
+        "dots": [list(dot) for dot in dots],
+    }
 
 
 def _move(move: AxisMove, axis: str, phase: str) -> dict[str, Any]:
@@ -73,17 +80,21 @@ def _move(move: AxisMove, axis: str, phase: str) -> dict[str, Any]:
     seconds, exposed = move.seconds or 0.0, move.exposed or 0.0
     words = {"decode": "in a decode step", "prefill": "in a prompt"}
     return {
-        "name": f"{move.name} {words[phase]}", "phase": phase, "bytes": amount(move.bytes, "bytes", f"sent:{axis}"),
-        "seconds": amount(seconds, "s", f"sent:{axis}"), "exposed": amount(exposed, "s", f"sent:{axis}"),
+        "name": f"{move.name} {words[phase]}",
+        "phase": phase,
+        "bytes": amount(move.bytes, "bytes", f"sent:{axis}"),
+        "seconds": amount(seconds, "s", f"sent:{axis}"),
+        "exposed": amount(exposed, "s", f"sent:{axis}"),
         "hidden": exposed < 0.005 * seconds,
-    }  # fmt: skip
+    }
 
 
 _SPLITS = {"data": "requests"}
 
 
 def roofline_panel(asked: PageRequest) -> dict[str, Any]:
-    """The kernels of a decode step and of a prompt under the chip's roof: FLOPs a byte, and FLOP/s as they are expected to run."""
+    """The kernels of a decode step and of a prompt under the chip's roof: FLOPs a byte, and FLOP/s as they are expected
+    to run."""
     found = _bills(asked)
     if found is None:
         return {"roofs": [], "points": []}
@@ -121,10 +132,16 @@ def _points(ledger: Ledger, phase: str, batch: int) -> Iterable[dict[str, Any]]:
             continue
         told = f"{'batch ' + format(batch, ',') if phase == 'decode' else 'a prompt'}, {render(seconds, 's')}"
         yield {
-            "name": f"{phase} {what}", "phase": phase, "section": section, "intensity": flops / moved, "rate": flops / seconds,
-            "bound": "compute" if compute > memory else "memory", "role": "compute" if phase == "prefill" else "hbm",
-            "text": f"{terms[section, what]}; {told}", "why": f"{'term' if phase == 'decode' else 'prefill'}:{terms[section, what]}",
-        }  # fmt: skip
+            "name": f"{phase} {what}",
+            "phase": phase,
+            "section": section,
+            "intensity": flops / moved,
+            "rate": flops / seconds,
+            "bound": "compute" if compute > memory else "memory",
+            "role": "compute" if phase == "prefill" else "hbm",
+            "text": f"{terms[section, what]}; {told}",
+            "why": f"{'term' if phase == 'decode' else 'prefill'}:{terms[section, what]}",
+        }
 
 
 def _measures(line: LedgerLine) -> tuple[float, float, float, float, float]:
@@ -147,5 +164,8 @@ def timeline_panel(asked: PageRequest) -> dict[str, Any]:
     return {
         "tracks": tracks_of(timeline(passes, "")),
         "total": amount(total, "s"),
-        "about": f"A chip of {one.copy_slice}: a prompt that runs alone, then a decode step; layers of a kind are drawn together.",
+        "about": (
+            f"A chip of {one.copy_slice}: a prompt that runs alone, then a decode step; layers of a kind are drawn "
+            "together."
+        ),
     }

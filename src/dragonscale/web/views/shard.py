@@ -1,4 +1,5 @@
-"""The view `shard`: a sharded einsum as typed, the collectives that it needs, every way to do it, and which chip holds what."""
+"""The view `shard`: a sharded einsum as typed, the collectives that it needs, every way to do it, and which chip holds
+what."""
 
 from collections.abc import Callable
 from typing import Any
@@ -60,11 +61,14 @@ def answer_panel(asked: PageRequest) -> dict[str, Any]:
     if report.backward:
         rows.append(("collectives", count(len(report.backward_collectives), "shard:backward_collectives"), "backward"))
     return {
-        "sentence": lead + report.advice, "on": report.on, "expression": report.expression,
+        "sentence": lead + report.advice,
+        "on": report.on,
+        "expression": report.expression,
         "figures": [{"label": label, "number": number, "about": about} for label, number, about in rows],
-        "bound_by": one.bound_by, "notes": list(report.notes_beside),
+        "bound_by": one.bound_by,
+        "notes": list(report.notes_beside),
         "mesh": mesh_picture(report.mesh, AXES),
-    }  # fmt: skip
+    }
 
 
 def passes_panel(asked: PageRequest) -> dict[str, Any]:
@@ -76,54 +80,72 @@ def passes_panel(asked: PageRequest) -> dict[str, Any]:
         "mesh": mesh_picture(report.mesh, AXES),
         "passes": [
             {"name": name, "lines": [_line(line, f"shard:{name}:{at}", report, roles) for at, line in enumerate(lines)]}
-            for name, lines in passes.items() if lines
+            for name, lines in passes.items()
+            if lines
         ],
-    }  # fmt: skip
+    }
 
 
 def _line(line: LineReport, why: str, report: ShardReport, roles: dict[str, str]) -> dict[str, Any]:
     computes = any(way.computes for way in line.strategies)
     return {
-        "einsum": line.einsum, "case": line.book_case if computes else 0,
+        "einsum": line.einsum,
+        "case": line.book_case if computes else 0,
         "arrays": [
-            {"array": row.array, "shape": " × ".join(f"{size:,}" if isinstance(size, int) else str(size) for size in row.local_shape),
-             "bytes": value_of(row.local_bytes, "bytes", f"{why}:array:{at}:local_bytes"),
-             "total": value_of(row.total_bytes, "bytes", f"{why}:array:{at}:total_bytes"),
-             "replicas": count(row.replicas, f"{why}:array:{at}:replicas")}
+            {
+                "array": row.array,
+                "shape": " × ".join(f"{size:,}" if isinstance(size, int) else str(size) for size in row.local_shape),
+                "bytes": value_of(row.local_bytes, "bytes", f"{why}:array:{at}:local_bytes"),
+                "total": value_of(row.total_bytes, "bytes", f"{why}:array:{at}:total_bytes"),
+                "replicas": count(row.replicas, f"{why}:array:{at}:replicas"),
+            }
             for at, row in enumerate(line.arrays)
         ],
         "ways": [_way(way, f"{why}:{at}", report, roles) for at, way in enumerate(line.strategies)],
-    }  # fmt: skip
+    }
 
 
 def _way(way: StrategyRow, why: str, report: ShardReport, roles: dict[str, str]) -> dict[str, Any]:
     """One way: its times and its steps, in the order in which they run."""
     seconds = {"compute": way.math_s, "HBM": way.hbm_s, "network": way.comms_s}
     return {
-        "local": way.local, "computes": way.computes, "bound_by": way.bound_by, "repeated_over": way.repeated_over,
+        "local": way.local,
+        "computes": way.computes,
+        "bound_by": way.bound_by,
+        "repeated_over": way.repeated_over,
         "free_slices": way.free_slices,
-        "lower": value_of(way.lower_s, "s", f"{why}:lower_s"), "upper": value_of(way.upper_s, "s", f"{why}:upper_s"),
+        "lower": value_of(way.lower_s, "s", f"{why}:lower_s"),
+        "upper": value_of(way.upper_s, "s", f"{why}:upper_s"),
         "sent": value_of(way.wire_bytes_per_chip, "bytes", f"{why}:wire_bytes_per_chip"),
         "flops": value_of(way.flops_per_chip, "FLOP", f"{why}:flops_per_chip"),
         "read": value_of(way.hbm_read_bytes_per_chip, "bytes", f"{why}:hbm_read_bytes_per_chip"),
         "written": value_of(way.hbm_written_bytes_per_chip, "bytes", f"{why}:hbm_written_bytes_per_chip"),
         "times": [
-            {"name": name, "role": {"compute": "compute", "HBM": "hbm", "network": "fsdp"}[name],
-             "shown": value_of(value, "s", f"{why}:{name}")}
-            for name, value in seconds.items() if value is not None
+            {
+                "name": name,
+                "role": {"compute": "compute", "HBM": "hbm", "network": "fsdp"}[name],
+                "shown": value_of(value, "s", f"{why}:{name}"),
+            }
+            for name, value in seconds.items()
+            if value is not None
         ],
         "moves": [_move(row, f"{why}:move:{at}") for at, row in enumerate(way.collectives)],
         "stages": stages_of(way, report.mesh, report.sizes, roles, why),
-    }  # fmt: skip
+    }
 
 
 def _move(row: MoveRow, why: str) -> dict[str, Any]:
     return {
-        "when": row.when, "collective": row.collective.replace("_", "-"), "axes": row.axes, "array": row.array,
-        "result": row.result, "bytes": value_of(row.bytes, "bytes", f"{why}:bytes"),
+        "when": row.when,
+        "collective": row.collective.replace("_", "-"),
+        "axes": row.axes,
+        "array": row.array,
+        "result": row.result,
+        "bytes": value_of(row.bytes, "bytes", f"{why}:bytes"),
         "sent": value_of(row.wire_bytes_per_chip, "bytes", f"{why}:wire_bytes_per_chip"),
-        "seconds": value_of(row.seconds, "s", f"{why}:seconds"), "book": value_of(row.book_s, "s", f"{why}:book_s"),
-    }  # fmt: skip
+        "seconds": value_of(row.seconds, "s", f"{why}:seconds"),
+        "book": value_of(row.book_s, "s", f"{why}:book_s"),
+    }
 
 
 PANELS: dict[str, Callable[[Any], Any]] = {"notation": notation_panel, "answer": answer_panel, "passes": passes_panel}

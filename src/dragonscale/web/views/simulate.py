@@ -1,6 +1,8 @@
-"""A simulated fleet as panels: whether it holds, latencies as distributions, the fleet over time, and the load of each replica.
+"""A simulated fleet as panels: whether it holds, latencies as distributions, the fleet over time, and the load of each
+replica.
 
-The page's runs look for no capacity of their own accord, which takes many runs; they do where the field `capacity` asks for it.
+The page's runs look for no capacity of their own accord, which takes many runs; they do where the field `capacity` asks
+for it.
 """
 
 import itertools
@@ -21,8 +23,11 @@ from dragonscale.web.views.commands import fields_of_command
 SHORTEST = 1e-4
 """Seconds below which nobody cares how short a wait was."""
 LATENCIES = {
-    "ttft_s": ("TTFT", "compute"), "tpot_s": ("TPOT", "hbm"), "e2e_s": ("end to end", "data"), "queue_s": ("queueing", "tensor"),
-}  # fmt: skip
+    "ttft_s": ("TTFT", "compute"),
+    "tpot_s": ("TPOT", "hbm"),
+    "e2e_s": ("end to end", "data"),
+    "queue_s": ("queueing", "tensor"),
+}
 PERCENTILES = ("p50", "p90", "p95", "p99")
 _FLEET = ("running", "waiting", "pages", "busy", "replicas")
 
@@ -37,16 +42,25 @@ def answer_panel(asked: PageRequest) -> dict[str, Any]:
     command, why = next_command(report)
     found = report.capacity
     return {
-        "feasible": bool(report.requests.finished), "meets": report.meets_slo, "holds": not grows and report.meets_slo is not False,
-        "sentence": f"{pools} under {rate} of {report.model}{_said(report, verdict)}.", "tone": tone,
-        "bound_by": report.bound_by, "advice": report.advice if report.bound_by != TRAFFIC else "",
-        "requests": requests_text(report), "notes": [*report.notes, *report.notes_beside],
+        "feasible": bool(report.requests.finished),
+        "meets": report.meets_slo,
+        "holds": not grows and report.meets_slo is not False,
+        "sentence": f"{pools} under {rate} of {report.model}{_said(report, verdict)}.",
+        "tone": tone,
+        "bound_by": report.bound_by,
+        "advice": report.advice if report.bound_by != TRAFFIC else "",
+        "requests": requests_text(report),
+        "notes": [*report.notes, *report.notes_beside],
         "capacity": capacity_text(report, found) if found is not None and found.requests_per_s is not None else "",
         "figures": _figures(report),
         "next": {"text": why, "command": command, "fields": fields_of_command(command)} if command else None,
-        "sizes": {"replicas": report.fleet[0].replicas, "rate": report.rates.arrived_per_s, "seconds": report.simulated_s,
-                  "kv_tokens": report.fleet[0].kv_tokens},
-    }  # fmt: skip
+        "sizes": {
+            "replicas": report.fleet[0].replicas,
+            "rate": report.rates.arrived_per_s,
+            "seconds": report.simulated_s,
+            "kv_tokens": report.fleet[0].kv_tokens,
+        },
+    }
 
 
 def _said(report: SimulateReport, verdict: str) -> str:
@@ -87,13 +101,29 @@ def _figures(report: SimulateReport) -> list[dict[str, Any]]:
             )
     rates = report.rates
     goodput = f"{rates.goodput_requests_per_s:,.3g}"
-    rows.append(("goodput", amount(rates.goodput_requests_per_s, "count/s", "goodput_requests_per_s", f"{goodput} requests/s"),
-                 f"{rates.good_share:.1%} of requests" + (" meet the targets" if report.slo else ", without targets"), None))  # fmt: skip
+    rows.append(
+        (
+            "goodput",
+            amount(rates.goodput_requests_per_s, "count/s", "goodput_requests_per_s", f"{goodput} requests/s"),
+            f"{rates.good_share:.1%} of requests" + (" meet the targets" if report.slo else ", without targets"),
+            None,
+        )
+    )
     rows += [
-        ("output tokens/s per chip", count(rates.output_tokens_per_s_per_chip, "output_tokens_per_s_per_chip"), f"{rates.output_tokens_per_s:,.0f} of the fleet", None),
+        (
+            "output tokens/s per chip",
+            count(rates.output_tokens_per_s_per_chip, "output_tokens_per_s_per_chip"),
+            f"{rates.output_tokens_per_s:,.0f} of the fleet",
+            None,
+        ),
         ("busy", share(report.utilisation, "utilisation"), f"batches of {report.mean_batch:,.3g} on average", None),
-        ("KV cache in use", share(report.kv_occupancy, "kv_occupancy"), f"{report.mean_waiting:,.3g} requests wait on average", None),
-    ]  # fmt: skip
+        (
+            "KV cache in use",
+            share(report.kv_occupancy, "kv_occupancy"),
+            f"{report.mean_waiting:,.3g} requests wait on average",
+            None,
+        ),
+    ]
     if rates.cost_usd_per_mtok is not None:
         cost = amount(rates.cost_usd_per_mtok, "USD", "cost_usd_per_mtok", f"${rates.cost_usd_per_mtok:,.2f}")
         rows.append(
@@ -106,20 +136,29 @@ def percentiles_panel(asked: PageRequest) -> dict[str, Any]:
     """Distribution functions of the latencies, targets as rules, and the percentiles as a table."""
     report: SimulateReport = asked.record
     series = [
-        {"name": title, "role": role,
-         "points": [[seconds, part] for seconds, part in report.result.curves.get(name, []) if seconds > SHORTEST]}
+        {
+            "name": title,
+            "role": role,
+            "points": [[seconds, part] for seconds, part in report.result.curves.get(name, []) if seconds > SHORTEST],
+        }
         for name, (title, role) in LATENCIES.items()
-    ]  # fmt: skip
+    ]
     rules = [
         {"at": limit, "text": f"{LATENCIES[name][0]} target {render(limit, 's')}", "role": LATENCIES[name][1]}
         for name, limit in report.slo.items()
     ]
     return {
-        "series": [one for one in series if one["points"]], "rules": rules,
-        "x": {"label": "time", "unit": "s", "log": True}, "y": {"label": "share of requests", "unit": "share", "from": 0, "upto": 1},
+        "series": [one for one in series if one["points"]],
+        "rules": rules,
+        "x": {"label": "time", "unit": "s", "log": True},
+        "y": {"label": "share of requests", "unit": "share", "from": 0, "upto": 1},
         "columns": ["", "mean", *PERCENTILES, "max"],
-        "rows": [_latency_row(name, report.latency[name]) for name in LATENCIES if name in report.latency and report.requests.finished],
-    }  # fmt: skip
+        "rows": [
+            _latency_row(name, report.latency[name])
+            for name in LATENCIES
+            if name in report.latency and report.requests.finished
+        ],
+    }
 
 
 def _latency_row(name: str, one: Latency) -> dict[str, Any]:
@@ -133,7 +172,8 @@ def _latency_row(name: str, one: Latency) -> dict[str, Any]:
 
 
 def over_time_panel(asked: PageRequest) -> dict[str, Any]:
-    """The fleet at equal times: sums of requests and shares of the cache, and each replica, for a player to step through."""
+    """The fleet at equal times: sums of requests and shares of the cache, and each replica, for a player to step
+    through."""
     report: SimulateReport = asked.record
     result = report.result
     if result.seconds <= 0:
@@ -148,11 +188,15 @@ def over_time_panel(asked: PageRequest) -> dict[str, Any]:
     tokens = [sum(row["tokens"][place] for row in rows) for place in range(MOMENTS)] if rows else []
     all_seen = len(rows) == len(report.replicas)
     return {
-        "seconds": amount(result.seconds, "s"), "moments": [_short(moment) for moment in moments],
-        "texts": [render(moment, "s") for moment in moments], "fleet": fleet | {"tokens": tokens}, "replicas": rows,
-        "arrivals": _rates(result), "about": "" if all_seen else f"{len(rows)} of {len(report.replicas)} replicas are shown.",
+        "seconds": amount(result.seconds, "s"),
+        "moments": [_short(moment) for moment in moments],
+        "texts": [render(moment, "s") for moment in moments],
+        "fleet": fleet | {"tokens": tokens},
+        "replicas": rows,
+        "arrivals": _rates(result),
+        "about": "" if all_seen else f"{len(rows)} of {len(report.replicas)} replicas are shown.",
         "room": report.fleet[0].kv_tokens,
-    }  # fmt: skip
+    }
 
 
 def _replica_track(result: SimulationResult, index: int, pool: str) -> dict[str, Any]:
@@ -161,10 +205,14 @@ def _replica_track(result: SimulationResult, index: int, pool: str) -> dict[str,
         for name in ("running", "waiting", "pages", "tokens")
     }
     return {
-        "index": index, "pool": pool, "name": f"replica {index}" + (" (prefill)" if pool == "prefill" else ""),
-        "running": [int(value) for value in tracks["running"]], "waiting": [int(value) for value in tracks["waiting"]],
-        "pages": [round(value, 3) for value in tracks["pages"]], "tokens": [round(value) for value in tracks["tokens"]],
-    }  # fmt: skip
+        "index": index,
+        "pool": pool,
+        "name": f"replica {index}" + (" (prefill)" if pool == "prefill" else ""),
+        "running": [int(value) for value in tracks["running"]],
+        "waiting": [int(value) for value in tracks["waiting"]],
+        "pages": [round(value, 3) for value in tracks["pages"]],
+        "tokens": [round(value) for value in tracks["tokens"]],
+    }
 
 
 def _at(points: list[tuple[float, float]], moments: list[float]) -> list[float]:
@@ -185,9 +233,12 @@ def _rates(result: SimulationResult) -> dict[str, list[list[float]]]:
     for name, (looks, key) in books.items():
         pairs = [(early, late) for early, late in itertools.pairwise(looks) if late.seconds > early.seconds]
         found[name] = [
-            [_short((early.seconds + late.seconds) / 2), _short((getattr(late, key) - getattr(early, key)) / (late.seconds - early.seconds))]
+            [
+                _short((early.seconds + late.seconds) / 2),
+                _short((getattr(late, key) - getattr(early, key)) / (late.seconds - early.seconds)),
+            ]
             for early, late in pairs
-        ]  # fmt: skip
+        ]
     return found
 
 
@@ -197,12 +248,16 @@ def replicas_panel(asked: PageRequest) -> dict[str, Any]:
     return {
         "columns": ["replica", "busy", "mean batch", "output tokens"],
         "rows": [
-            {"name": str(one.index), "pool": one.pool, "busy": share(one.busy_share, "replica:busy_share"),
-             "batch": amount(one.mean_batch, "count", "replica:mean_batch", f"{one.mean_batch:,.3g}"),
-             "tokens": count(one.output_tokens, "replica:output_tokens")}
+            {
+                "name": str(one.index),
+                "pool": one.pool,
+                "busy": share(one.busy_share, "replica:busy_share"),
+                "batch": amount(one.mean_batch, "count", "replica:mean_batch", f"{one.mean_batch:,.3g}"),
+                "tokens": count(one.output_tokens, "replica:output_tokens"),
+            }
             for one in report.replicas
         ],
-    }  # fmt: skip
+    }
 
 
 PANELS = {

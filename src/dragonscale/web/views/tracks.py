@@ -1,4 +1,5 @@
-"""A trace in Perfetto's format as tracks that the page draws: what a chip does after what, and what travels beside it."""
+"""A trace in Perfetto's format as tracks that the page draws: what a chip does after what, and what travels beside it.
+A trace in Perfetto's format as tracks that the page draws: what a chip does after what, and what travels beside it."""
 
 from typing import Any
 
@@ -27,6 +28,7 @@ def tracks_of(trace: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _outermost(one: tuple[int, dict[str, Any]]) -> tuple[float, bool, float, int]:
-    """Of slices that begin together lines come last, and of those that end together too, the one that was closed last comes first."""
+    """Of slices that begin together lines come last, and of those that end together too, the one that was closed last
+    comes first."""
     place, event = one
     return round(event["ts"], 6), bool(event["args"]), -round(event["dur"], 6), -place

@@ -1,7 +1,7 @@
 """A training plan as panels: the answer in a sentence, where the time goes, memory, and what hangs on them.
 
-The first four (`answer`, `time`, `memory`, `mesh`) are asked while a slider moves; the others when it rests, those that search
-(`best_batches`, `scaling`, `against`) by themselves.
+The first four (`answer`, `time`, `memory`, `mesh`) are asked while a slider moves; the others when it rests, those that
+search (`best_batches`, `scaling`, `against`) by themselves.
 """
 
 from typing import Any
@@ -28,29 +28,56 @@ def answer_panel(asked: PageRequest) -> dict[str, Any]:
     report, one = first_plan(asked)
     work = report.workload
     common = {
-        "model": report.model, "slice": report.slice, "on": typed_slice(asked, report.slice), "stack": work.stack, "stack_why": work.stack_why, "dtype": work.dtype,
-        "parameters": count(work.parameters, "model:parameters", binary=False) | {"text": f"{render(work.parameters, 'count')} parameters"},
+        "model": report.model,
+        "slice": report.slice,
+        "on": typed_slice(asked, report.slice),
+        "stack": work.stack,
+        "stack_why": work.stack_why,
+        "dtype": work.dtype,
+        "parameters": count(work.parameters, "model:parameters", binary=False)
+        | {"text": f"{render(work.parameters, 'count')} parameters"},
         "batch": {"tokens": work.batch_tokens, "sequences": work.sequences, "seq": work.seq},
-        "searched": _searched(report), "slices": [_slice_row(row) | {"on": typed_slice(asked, row.slice)} for row in report.slices],
+        "searched": _searched(report),
+        "slices": [_slice_row(row) | {"on": typed_slice(asked, row.slice)} for row in report.slices],
         "neighbours": [
-            {"on": typed_slice(asked, near.slice), "batch": f"{near.sequences}seq", "plan": near.plan,
-             "mfu": share(near.mfu, elsewhere(_near(asked, near), "mfu")), "step": amount(near.step_s, "s", elsewhere(_near(asked, near), "step_s"))}
+            {
+                "on": typed_slice(asked, near.slice),
+                "batch": f"{near.sequences}seq",
+                "plan": near.plan,
+                "mfu": share(near.mfu, elsewhere(_near(asked, near), "mfu")),
+                "step": amount(near.step_s, "s", elsewhere(_near(asked, near), "step_s")),
+            }
             for near in report.neighbours
         ],
         "notes": list(dict.fromkeys([*report.notes, *report.notes_beside])),
-    }  # fmt: skip
+    }
     if one is None:
         return common | {"feasible": False, "sentence": _no_plan(report), "problems": [], "figures": [], "plans": []}
     plan = typed_plan(Plan(**one.plan))
     return common | {
-        "feasible": one.feasible, "sentence": _sentence(report, one, plan), "plan": plan, "settings": one.plan,
+        "feasible": one.feasible,
+        "sentence": _sentence(report, one, plan),
+        "plan": plan,
+        "settings": one.plan,
         "divides": Plan(**one.plan).replicas * one.plan["microbatch"],
-        "chips": one.chips, "stack": one.stack, "band": f"{one.band.rstrip('.')}.", "bound_by": one.bound_by, "region": region_of(one) if one.feasible else None,
-        "advice": one.advice, "problems": one.problems,
-        "helps": [{"change": help.change, "gain": share(help.gain, "helps") | {"text": f"{help.gain:+.0%}"}, "needs": help.needs} for help in one.helps],
+        "chips": one.chips,
+        "stack": one.stack,
+        "band": f"{one.band.rstrip('.')}.",
+        "bound_by": one.bound_by,
+        "region": region_of(one) if one.feasible else None,
+        "advice": one.advice,
+        "problems": one.problems,
+        "helps": [
+            {
+                "change": help.change,
+                "gain": share(help.gain, "helps") | {"text": f"{help.gain:+.0%}"},
+                "needs": help.needs,
+            }
+            for help in one.helps
+        ],
         "figures": _figures(one),
         "plans": [_other(other, one) for other in report.plans],
-    }  # fmt: skip
+    }
 
 
 def _sentence(report: TrainReport, one: PlanReport, plan: str) -> str:
@@ -83,11 +110,15 @@ def _other(other: PlanReport, first: PlanReport) -> dict[str, Any]:
     why = {name: name if other is first else elsewhere({"plan": plan}, name) for name in ("step_s", "mfu", "hbm_bytes")}
     memory = amount(other.hbm_bytes, "bytes", why["hbm_bytes"])
     return {
-        "plan": plan, "step": amount(other.step_s if other.feasible else None, "s", why["step_s"]),
-        "slower": f"{slower:+.1%}", "mfu": share(other.mfu, why["mfu"]) if other.feasible else amount(None, "share"),
+        "plan": plan,
+        "step": amount(other.step_s if other.feasible else None, "s", why["step_s"]),
+        "slower": f"{slower:+.1%}",
+        "mfu": share(other.mfu, why["mfu"]) if other.feasible else amount(None, "share"),
         "memory": memory | {"text": f"{memory['text']}{_tight(other)}"},
-        "runnable": other.runnable, "verifiable": other.verifiable, "bound_by": other.bound_by,
-    }  # fmt: skip
+        "runnable": other.runnable,
+        "verifiable": other.verifiable,
+        "bound_by": other.bound_by,
+    }
 
 
 def _near(asked: PageRequest, near: Neighbour) -> dict[str, str]:
@@ -97,11 +128,17 @@ def _near(asked: PageRequest, near: Neighbour) -> dict[str, str]:
 def _slice_row(row: SliceRow) -> dict[str, Any]:
     there = {"on": row.slice, "plan": row.plan or ""}
     return {
-        "on": row.slice, "chips": count(row.chips), "stack": row.stack, "plan": row.plan, "note": row.note,
+        "on": row.slice,
+        "chips": count(row.chips),
+        "stack": row.stack,
+        "plan": row.plan,
+        "note": row.note,
         "step": amount(row.step_s, "s", elsewhere(there, "step_s")),
-        "mfu": share(row.mfu, elsewhere(there, "mfu")) if row.mfu is not None else amount(None, "share"), "usd_per_mtok": amount(row.usd_per_mtok, "USD"),
-        "days": amount(row.days, "count", text="" if row.days is None else f"{row.days:.3g}"), "cost": amount(row.cost_usd, "USD"),
-    }  # fmt: skip
+        "mfu": share(row.mfu, elsewhere(there, "mfu")) if row.mfu is not None else amount(None, "share"),
+        "usd_per_mtok": amount(row.usd_per_mtok, "USD"),
+        "days": amount(row.days, "count", text="" if row.days is None else f"{row.days:.3g}"),
+        "cost": amount(row.cost_usd, "USD"),
+    }
 
 
 def _figures(one: PlanReport) -> list[dict[str, Any]]:
@@ -110,19 +147,28 @@ def _figures(one: PlanReport) -> list[dict[str, Any]]:
     memory = amount(one.hbm_bytes, "bytes", "hbm_bytes")
     of = f"of {render(one.hbm_limit_bytes, 'bytes')} on the fullest chip{_tight(one)}"
     if not one.feasible:
-        rows = [("step", amount(None, "s"), ""), ("MFU", amount(None, "share"), ""), ("tokens/s per chip", amount(None, "count"), ""),
-                ("memory", memory if only_too_large(one) else amount(None, "bytes"), of)]  # fmt: skip
+        rows = [
+            ("step", amount(None, "s"), ""),
+            ("MFU", amount(None, "share"), ""),
+            ("tokens/s per chip", amount(None, "count"), ""),
+            ("memory", memory if only_too_large(one) else amount(None, "bytes"), of),
+        ]
         return [{"label": label, "number": number, "about": about, "more": []} for label, number, about in rows]
     bounds = [
         {"text": "with perfect overlap", "number": amount(one.lower_s, "s", "lower_s")},
         {"text": "with none", "number": amount(one.upper_s, "s", "upper_s")},
     ]
     rows = [
-        ("step", amount(one.step_s, "s", "step_s"), f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}", bounds),
+        (
+            "step",
+            amount(one.step_s, "s", "step_s"),
+            f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}",
+            bounds,
+        ),
         ("MFU", share(one.mfu, "mfu"), f"of the {one.mfu_peak}", []),
         ("tokens/s per chip", count(one.tokens_per_s_per_chip, "tokens_per_s_per_chip"), f"on {one.chips:,} chips", []),
         ("memory", memory, of, []),
-    ]  # fmt: skip
+    ]
     if one.days is not None:
         steps = f"{one.steps:,} steps" if one.steps else ""
         rows.append(("run", amount(one.days * DAY, "s", "days", f"{one.days:,.3g} days"), steps, []))
@@ -142,15 +188,22 @@ def time_panel(asked: PageRequest) -> dict[str, Any]:
     lines = {} if asked.brief else line_rows(report.ledger)
     return {
         "total": amount(one.step_s, "s", "step_s"),
-        "lower": amount(one.lower_s, "s", "lower_s"), "upper": amount(one.upper_s, "s", "upper_s"),
+        "lower": amount(one.lower_s, "s", "lower_s"),
+        "upper": amount(one.upper_s, "s", "upper_s"),
         "hidden": amount(sum(hidden for _, _, hidden in rows), "s"),
         "parts": [
-            {"name": part.name, "role": part.role, "shown": amount(part.value, "s", f"term:{part.name}"),
-             "hidden": amount(part.hidden, "s", f"term:{part.name}"), "share": share(part.value / one.step_s),
-             "bound": amount(bounds.get(part.name, 0.0), "s", f"term:{part.name}"), "lines": lines.get(part.name, [])}
+            {
+                "name": part.name,
+                "role": part.role,
+                "shown": amount(part.value, "s", f"term:{part.name}"),
+                "hidden": amount(part.hidden, "s", f"term:{part.name}"),
+                "share": share(part.value / one.step_s),
+                "bound": amount(bounds.get(part.name, 0.0), "s", f"term:{part.name}"),
+                "lines": lines.get(part.name, []),
+            }
             for part in time_parts(rows)
         ],
-    }  # fmt: skip
+    }
 
 
 def memory_panel(asked: PageRequest) -> dict[str, Any]:
@@ -160,17 +213,31 @@ def memory_panel(asked: PageRequest) -> dict[str, Any]:
         return {"parts": []}
     held = {} if asked.brief else held_rows(report.ledger)
     return {
-        "used": amount(one.hbm_bytes, "bytes", "hbm_bytes"), "limit": amount(one.hbm_limit_bytes, "bytes", "hbm_limit_bytes"),
+        "used": amount(one.hbm_bytes, "bytes", "hbm_bytes"),
+        "limit": amount(one.hbm_limit_bytes, "bytes", "hbm_limit_bytes"),
         "parts": [
-            {"name": part.name, "role": part.role, "shown": amount(part.value, "bytes", f"memory:{part.name}"),
-             "lines": held.get(part.name, [])}
+            {
+                "name": part.name,
+                "role": part.role,
+                "shown": amount(part.value, "bytes", f"memory:{part.name}"),
+                "lines": held.get(part.name, []),
+            }
             for part in memory_parts((row.name, row.bytes) for row in one.memory)
         ],
-    }  # fmt: skip
+    }
 
 
 PANELS = {
-    "answer": answer_panel, "time": time_panel, "memory": memory_panel, "mesh": mesh_panel, "sliders": sliders_panel,
-    "roofline": roofline_panel, "timeline": timeline_panel, "trace": trace_panel, "batches": batches_panel,
-    "best_batches": best_batches_panel, "scaling": scaling_panel, "against": against_panel,
-}  # fmt: skip
+    "answer": answer_panel,
+    "time": time_panel,
+    "memory": memory_panel,
+    "mesh": mesh_panel,
+    "sliders": sliders_panel,
+    "roofline": roofline_panel,
+    "timeline": timeline_panel,
+    "trace": trace_panel,
+    "batches": batches_panel,
+    "best_batches": best_batches_panel,
+    "scaling": scaling_panel,
+    "against": against_panel,
+}

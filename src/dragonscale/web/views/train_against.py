@@ -18,20 +18,37 @@ def against_panel(asked: PageRequest) -> dict[str, Any]:
     best = report.better
     return {
         "text": report.comparison or f"None of {report.searched:,} plans is feasible.",
-        "best": None if best is None else {
-            "plan": typed_plan(Plan(**best.plan)), "step": amount(best.step_s, "s", elsewhere({"plan": typed_plan(Plan(**best.plan))}, "step_s")),
+        "best": None
+        if best is None
+        else {
+            "plan": typed_plan(Plan(**best.plan)),
+            "step": amount(best.step_s, "s", elsewhere({"plan": typed_plan(Plan(**best.plan))}, "step_s")),
             "mfu": share(best.mfu, elsewhere({"plan": typed_plan(Plan(**best.plan))}, "mfu")),
         },
         "changes": [
-            {"setting": one.setting, "from": str(one.old), "to": str(one.new), "step": amount(one.step_s, "s", elsewhere({"plan": one.plan}, "step_s")),
-             "gain": f"{one.gain:+.1%}", "better": one.gain > 0, "plan": one.plan}
+            {
+                "setting": one.setting,
+                "from": str(one.old),
+                "to": str(one.new),
+                "step": amount(one.step_s, "s", elsewhere({"plan": one.plan}, "step_s")),
+                "gain": f"{one.gain:+.1%}",
+                "better": one.gain > 0,
+                "plan": one.plan,
+            }
             for one in report.changes
         ],
-        "measured": None if report.measured is None else {
+        "measured": None
+        if report.measured is None
+        else {
             "text": report.measured.text,
             "suspects": [
-                {"cause": one.cause, "look": one.look, "step": amount(one.step_s, "s", "measured"), "explains": f"{one.explains:.0%}"}
+                {
+                    "cause": one.cause,
+                    "look": one.look,
+                    "step": amount(one.step_s, "s", "measured"),
+                    "explains": f"{one.explains:.0%}",
+                }
                 for one in report.measured.suspects
             ],
         },
-    }  # fmt: skip
+    }

@@ -1,7 +1,8 @@
-"""Curves of a training job: a plan over sizes of the batch, the best plan over sizes of the batch, the best plan over slices.
+"""Curves of a training job: a plan over sizes of the batch, the best plan over sizes of the batch, the best plan over
+slices.
 
-The last two search once for every point, so they send what they have after each. Where the page knows the best plan already, it gives
-it along, so that the slice is known without another search.
+The last two search once for every point, so they send what they have after each. Where the page knows the best plan
+already, it gives it along, so that the slice is known without another search.
 """
 
 import itertools
@@ -31,7 +32,8 @@ REACH = (4, 3)
 
 
 def batches_panel(asked: PageRequest) -> dict[str, Any]:
-    """Seconds of a step against its tokens: expected, and at datasheet rates compute and each kind of move, with the crossovers."""
+    """Seconds of a step against its tokens: expected, and at datasheet rates compute and each kind of move, with the
+    crossovers."""
     _, one = first_plan(asked)
     if one is None:
         return {"series": [], "rules": [], "marks": []}
@@ -48,21 +50,36 @@ def batches_panel(asked: PageRequest) -> dict[str, Any]:
     most = max(float(curve.compute_s[-1]), *(float(seconds[-1]) for seconds in curve.wires_s.values()), one.step_s)
     return {
         # room above the lines for what the rules say
-        "x": TOKENS, "y": {"label": "time of a step", "unit": "s", "log": True, "upto": 8 * most},
-        "series": [line("compute", "compute", curve.compute_s, True), *wires, line("expected step", "ink", curve.expected_s, False)],
-        "rules": [{"at": cross.sequences * job.sequence, "text": crossover_text(cross, job.sequence), "role": time_role(cross.term)} for cross in crossed],
+        "x": TOKENS,
+        "y": {"label": "time of a step", "unit": "s", "log": True, "upto": 8 * most},
+        "series": [
+            line("compute", "compute", curve.compute_s, True),
+            *wires,
+            line("expected step", "ink", curve.expected_s, False),
+        ],
+        "rules": [
+            {
+                "at": cross.sequences * job.sequence,
+                "text": crossover_text(cross, job.sequence),
+                "role": time_role(cross.term),
+            }
+            for cross in crossed
+        ],
         "marks": [{"x": float(job.tokens), "y": one.step_s, "text": render(one.step_s, "s")}],
         "words": [crossover_text(cross, job.sequence) for cross in crossed] + _ever(curve, crossed),
         "plan": typed_plan(plan),
         "about": _held(job, plan),
-    }  # fmt: skip
+    }
 
 
 def crossover_text(cross: BatchCrossover, sequence: int) -> str:
     """A crossover in words."""
     tokens = render(cross.sequences * sequence, "count")
     hides = "hide" if cross.term.endswith("s") else "hides"
-    return f"{cross.term} {hides} {'from' if cross.hides == 'above' else 'up to'} {tokens} tokens{' on' * (cross.hides == 'above')}"
+    return (
+        f"{cross.term} {hides} {'from' if cross.hides == 'above' else 'up to'} {tokens} "
+        f"tokens{' on' * (cross.hides == 'above')}"
+    )
 
 
 def _ever(curve: BatchCurve, crossed: list[BatchCrossover]) -> list[str]:
@@ -81,7 +98,8 @@ def _held(job: Job, plan: Plan) -> str:
     many = job.batch / (plan.replicas * plan.microbatch)
     rounds = "one microbatch" if many == 1 else f"{many:,.4g} microbatches"
     return (
-        f"The same mesh with smaller and larger microbatches, {rounds} a step as now. Dashed: at datasheet rates, each by itself. "
+        f"The same mesh with smaller and larger microbatches, {rounds} a step as now. Dashed: at datasheet rates, "
+        "each by itself. "
         f"The expected step begins where a microbatch is one sequence."
     )
 
@@ -103,10 +121,17 @@ class BatchPoint:
         plan, region = Plan(**self.one.plan), region_of(self.one)
         there = {"batch": f"{self.job.batch}seq", "plan": typed_plan(plan)}
         return {
-            "sequences": self.job.batch, "tokens": float(self.job.tokens), **there, "mfu": self.one.mfu,
-            "part": share(self.one.mfu, elsewhere(there, "mfu")), "step": amount(self.one.step_s, "s", elsewhere(there, "step_s")),
-            "divides": plan.replicas * plan.microbatch, "bound": region["bound"], "role": bound_role(self.one), "why": region["text"],
-        }  # fmt: skip
+            "sequences": self.job.batch,
+            "tokens": float(self.job.tokens),
+            **there,
+            "mfu": self.one.mfu,
+            "part": share(self.one.mfu, elsewhere(there, "mfu")),
+            "step": amount(self.one.step_s, "s", elsewhere(there, "step_s")),
+            "divides": plan.replicas * plan.microbatch,
+            "bound": region["bound"],
+            "role": bound_role(self.one),
+            "why": region["text"],
+        }
 
 
 def bound_role(one: PlanReport) -> str:
@@ -135,8 +160,8 @@ def best_batches_panel(asked: PageRequest) -> dict[str, Any]:
 
 
 def nearby(batch: int) -> list[int]:
-    """The batch itself, powers of two around it, and one and a half times those: where the form's slider stops. Powers of two come
-    first, and of each kind the nearest.
+    """The batch itself, powers of two around it, and one and a half times those: where the form's slider stops. Powers
+    of two come first, and of each kind the nearest.
 
     >>> nearby(96)[:6]
     [96, 128, 64, 256, 32, 512]
@@ -168,14 +193,20 @@ def _best_data(found: dict[int, BatchPoint], missing: list[int], whole: int) -> 
         for at, side in best_crossovers(points)[-1:]
     ]
     return {
-        "x": TOKENS, "y": {"label": "MFU", "unit": "share", "zero": False}, "series": series, "rules": rules, "points": rows,
+        "x": TOKENS,
+        "y": {"label": "MFU", "unit": "share", "zero": False},
+        "series": series,
+        "rules": rules,
+        "points": rows,
         "missing": [f"{size:,} sequences: no plan is feasible" for size in sorted(missing)],
-        "done": len(found) + len(missing), "whole": whole,
-    }  # fmt: skip
+        "done": len(found) + len(missing),
+        "whole": whole,
+    }
 
 
 def best_crossovers(points: list[BatchPoint]) -> list[tuple[float, str]]:
-    """Tokens at which the busiest wires of the best plan take as long as its compute, interpolated between the points; and on which side."""
+    """Tokens at which the busiest wires of the best plan take as long as its compute, interpolated between the points;
+    and on which side."""
     found = []
     for left, right in itertools.pairwise(points):
         low, high = left.ratio, right.ratio
@@ -187,7 +218,8 @@ def best_crossovers(points: list[BatchPoint]) -> list[tuple[float, str]]:
 
 
 def scaling_panel(asked: PageRequest) -> dict[str, Any]:
-    """Seconds of a step against chips: the best plan of each slice as it is found, the ideal, and the crossovers of schemes alone."""
+    """Seconds of a step against chips: the best plan of each slice as it is found, the ideal, and the crossovers of
+    schemes alone."""
     report, _ = first_plan(asked, brief=True)
     understood, job, _ = job_of(asked, brief=True)
     rows: list[ScalingRow] = []
@@ -204,23 +236,40 @@ def _scaling_data(rows: list[ScalingRow], crossings: list[tuple[float, str]], ch
     most = max((seconds for _, seconds in known), default=1.0)
     inside = [one for one in crossings if known and known[0][0] < one[0] < known[-1][0]]
     return {
-        "x": {"label": "chips", "unit": "count", "log": True}, "y": {"label": "time of a step", "unit": "s", "log": True, "upto": 2.5 * most},
+        "x": {"label": "chips", "unit": "count", "log": True},
+        "y": {"label": "time of a step", "unit": "s", "log": True, "upto": 2.5 * most},
         "series": [
             {"name": f"ideal, from {at:,} chips", "role": "overhead", "points": ideal, "dashed": True},
-            {"name": "best plan", "role": "compute", "points": [[float(number), seconds] for number, seconds in known], "dots": True},
+            {
+                "name": "best plan",
+                "role": "compute",
+                "points": [[float(number), seconds] for number, seconds in known],
+                "dots": True,
+            },
         ],
         "rules": [{"at": value, "text": text, "role": "muted"} for value, text in inside],
         "words": [text for _, text in crossings],
-        "marks": [{"x": float(row.chips), "y": row.step_s, "text": f"{row.mfu:.0%} MFU"} for row in rows if row.step_s is not None and row.mfu is not None],
+        "marks": [
+            {"x": float(row.chips), "y": row.step_s, "text": f"{row.mfu:.0%} MFU"}
+            for row in rows
+            if row.step_s is not None and row.mfu is not None
+        ],
         "rows": [_scaling_row(row, chips) for row in rows],
-    }  # fmt: skip
+    }
 
 
 def _scaling_row(row: ScalingRow, chips: int) -> dict[str, Any]:
     none, plan = amount(None, "share"), typed_plan(parse_plan(row.plan)) if row.plan else ""
     there = {"on": row.slice, "plan": plan}
     return {
-        "on": row.slice, "chips": row.chips, "here": row.chips == chips, "plan": plan,
-        "step": amount(row.step_s, "s", elsewhere(there, "step_s")), "mfu": share(row.mfu, elsewhere(there, "mfu")) if row.mfu is not None else none,
-        "efficiency": share(row.efficiency, elsewhere(there, f"efficiency:{row.efficiency:.6g}")) if row.efficiency is not None else none, "bound_by": row.bound_by or "no plan fits",
-    }  # fmt: skip
+        "on": row.slice,
+        "chips": row.chips,
+        "here": row.chips == chips,
+        "plan": plan,
+        "step": amount(row.step_s, "s", elsewhere(there, "step_s")),
+        "mfu": share(row.mfu, elsewhere(there, "mfu")) if row.mfu is not None else none,
+        "efficiency": share(row.efficiency, elsewhere(there, f"efficiency:{row.efficiency:.6g}"))
+        if row.efficiency is not None
+        else none,
+        "bound_by": row.bound_by or "no plan fits",
+    }

@@ -1,4 +1,5 @@
-"""A plan on its chips: the mesh with what goes over each axis, the roofline with the plan's own operations, one step over time."""
+"""A plan on its chips: the mesh with what goes over each axis, the roofline with the plan's own operations, one step
+over time."""
 
 from typing import Any
 
@@ -39,22 +40,32 @@ def mesh_of(ledger: Ledger, degrees: dict[str, int], where: str) -> dict[str, An
     return {
         "slice": where,
         "axes": [
-            {"name": axis.name, "degree": axis.degree, "role": axis.role, "splits": axis.splits,
-             "moves": [
-                 {"name": move.name, "bytes": amount(move.bytes, "bytes", f"sent:{axis.name}"),
-                  "seconds": amount(move.seconds, "s", f"sent:{axis.name}"), "exposed": amount(move.exposed, "s", f"sent:{axis.name}"),
-                  "hidden": (move.exposed or 0.0) <= 0.005 * (move.seconds or 0.0)}
-                 for move in axis.moves
-             ]}
+            {
+                "name": axis.name,
+                "degree": axis.degree,
+                "role": axis.role,
+                "splits": axis.splits,
+                "moves": [
+                    {
+                        "name": move.name,
+                        "bytes": amount(move.bytes, "bytes", f"sent:{axis.name}"),
+                        "seconds": amount(move.seconds, "s", f"sent:{axis.name}"),
+                        "exposed": amount(move.exposed, "s", f"sent:{axis.name}"),
+                        "hidden": (move.exposed or 0.0) <= 0.005 * (move.seconds or 0.0),
+                    }
+                    for move in axis.moves
+                ],
+            }
             for axis in axes
         ],
         "frames": [[one.left, one.top, one.right, one.bottom, one.axis] for one in frames],
         "dots": [list(dot) for dot in dots],
-    }  # fmt: skip
+    }
 
 
 def roofline_panel(asked: PageRequest) -> dict[str, Any]:
-    """The forward matmuls of a layer under the roof of the chip's memory; the whole step under the roof of each set of wires."""
+    """The forward matmuls of a layer under the roof of the chip's memory; the whole step under the roof of each set of
+    wires."""
     report, one = first_plan(asked)
     if one is None or not one.feasible:
         return {"roofs": [], "points": []}
@@ -63,17 +74,24 @@ def roofline_panel(asked: PageRequest) -> dict[str, Any]:
     peak, memory = chip.peak(plan.dtype), chip.bandwidth("hbm")
     top = f"{plan.dtype} peak"
     points = [
-        {"name": name, "intensity": intensity, "rate": rate, "bound": "HBM" if intensity * memory < peak else "compute", "why": "",
-         "roof": "HBM" if intensity * memory < peak else top}
+        {
+            "name": name,
+            "intensity": intensity,
+            "rate": rate,
+            "bound": "HBM" if intensity * memory < peak else "compute",
+            "why": "",
+            "roof": "HBM" if intensity * memory < peak else top,
+        }
         for name, intensity, rate in layer_points(job, ledger)
-    ]  # fmt: skip
+    ]
     roofs, wired = _network(ledger, one.flops, one.step_s, peak)
     roofs = [{"name": top, "peak": peak, "bandwidth": memory, "role": "hbm"}, *roofs]
     return {"roofs": roofs, "points": points + wired, "about": f"{typed_plan(plan)} on {chip.title}, {plan.dtype}"}
 
 
 def _network(ledger: Ledger, flops: float, step_s: float, peak: float) -> tuple[list[Any], list[Any]]:
-    """For each set of axes the bytes a second that its moves get at datasheet rates as a roof, and the step's FLOPs per byte sent."""
+    """For each set of axes the bytes a second that its moves get at datasheet rates as a roof, and the step's FLOPs per
+    byte sent."""
     seconds: dict[tuple[str, ...], float] = {}
     for line in ledger.lines:
         if line.moves and line.axes:
@@ -87,8 +105,16 @@ def _network(ledger: Ledger, flops: float, step_s: float, peak: float) -> tuple[
         bandwidth = size / took
         roofs.append({"name": f"wires of {name}", "peak": peak, "bandwidth": bandwidth, "role": axes[0]})
         bound = f"wires of {name}" if flops / size * bandwidth < peak else "compute"
-        points.append({"name": f"step over {name}", "intensity": flops / size, "rate": flops / step_s,
-                       "bound": bound, "why": f"sent:{name}", "roof": f"wires of {name}"})  # fmt: skip
+        points.append(
+            {
+                "name": f"step over {name}",
+                "intensity": flops / size,
+                "rate": flops / step_s,
+                "bound": bound,
+                "why": f"sent:{name}",
+                "roof": f"wires of {name}",
+            }
+        )
     return roofs, points
 
 
@@ -105,7 +131,8 @@ def trace_panel(asked: PageRequest) -> dict[str, Any]:
 
 
 def timeline_panel(asked: PageRequest) -> dict[str, Any]:
-    """One step by tracks (compute, and one for each set of mesh axes): [name, start, seconds, depth, role, term] of each slice."""
+    """One step by tracks (compute, and one for each set of mesh axes): [name, start, seconds, depth, role, term] of
+    each slice."""
     report, one = first_plan(asked)
     if one is None or not one.feasible:
         return {"total": amount(None, "s"), "tracks": []}

@@ -21,7 +21,8 @@ def first_plan(asked: PageRequest, brief: bool | None = None) -> tuple[TrainRepo
 
 
 def only_too_large(one: PlanReport) -> bool:
-    """Whether a chip's memory is all that a plan lacks: what it would hold is then known, how long it takes does not matter."""
+    """Whether a chip's memory is all that a plan lacks: what it would hold is then known, how long it takes does not
+    matter."""
     return one.hbm_bytes > one.hbm_limit_bytes and len(one.problems) == 1
 
 
@@ -65,7 +66,8 @@ def busiest(one: PlanReport) -> tuple[float, str, float]:
 
 
 def region_of(one: PlanReport) -> dict[str, Any]:
-    """Whether compute or the network bounds a step at datasheet rates, in words, and what the expected step waits for."""
+    """Whether compute or the network bounds a step at datasheet rates, in words, and what the expected step waits for.
+    Whether compute or the network bounds a step at datasheet rates, in words, and what the expected step waits for."""
     compute, name, seconds = busiest(one)
     if not name or not seconds:
         return {"bound": "compute", "title": "Compute-bound", "text": "Nothing travels between chips."}

@@ -1,6 +1,7 @@
 """The stops of the form's sliders: batches, sequence lengths and slices that can be had.
 
-Stops do not move with what is chosen, so that a slider stays where the hand left it; what was typed in between becomes a stop.
+Stops do not move with what is chosen, so that a slider stays where the hand left it; what was typed in between becomes
+a stop.
 """
 
 import bisect
@@ -21,8 +22,13 @@ SEQUENCES = tuple(2**power * step // 2 for power in range(1, 15) for step in (2,
 LENGTHS = tuple(2**power for power in range(9, 21))
 SHARES = (*range(1, 9), *(2**power * step // 4 for power in range(3, 9) for step in (4, 5, 6, 7)))
 CHOICES = {
-    "remat": POLICIES, "zero": (0, 1, 2, 3), "schedule": SCHEDULES, "context_by": CONTEXTS, "optimizer": OPTIMIZERS, "offload": OFFLOADS,
-}  # fmt: skip
+    "remat": POLICIES,
+    "zero": (0, 1, 2, 3),
+    "schedule": SCHEDULES,
+    "context_by": CONTEXTS,
+    "optimizer": OPTIMIZERS,
+    "offload": OFFLOADS,
+}
 """Words of a plan, for its editor."""
 
 
@@ -40,12 +46,16 @@ def sliders_panel(asked: PageRequest) -> dict[str, Any]:
         share, slices = 0, {}
     batches = _with(work.sequences, [share * many for many in SHARES] if share else SEQUENCES)
     return {
-        "batch": [{"value": many, "text": _batch(many, work.seq), "typed": typed_batch(many, work.seq)} for many in batches],
+        "batch": [
+            {"value": many, "text": _batch(many, work.seq), "typed": typed_batch(many, work.seq)} for many in batches
+        ],
         "seq": [{"value": many, "text": f"{many:,} tokens"} for many in _with(work.seq, LENGTHS)],
-        "chips": [{"value": many, "on": slices[many], "text": f"{slices[many]}, {many:,} chips"} for many in sorted(slices)],
+        "chips": [
+            {"value": many, "on": slices[many], "text": f"{slices[many]}, {many:,} chips"} for many in sorted(slices)
+        ],
         "plan": {"usual": plan_table(Plan()), "choices": CHOICES},
         "at": {"batch": work.sequences, "seq": work.seq, "chips": own},
-    }  # fmt: skip
+    }
 
 
 def _with(own: int, stops: Iterable[int]) -> list[int]:

@@ -1,6 +1,7 @@
 """Where a number of the page comes from: `facts` at once, `formula` a moment later, `crossovers` last.
 
-A request says which view showed the number (`of`), with the fields of that view's question, and the number by its id (`number`).
+A request says which view showed the number (`of`), with the fields of that view's question, and the number by its id
+(`number`).
 """
 
 from importlib import import_module
@@ -14,9 +15,15 @@ from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.compare import columns_of
 
 DERIVED = {
-    "train": "training", "serve": "serving", "simulate": "simulated", "roofline": "operations", "collective": "operations",
-    "shard": "operations", "chips": "lookup", "models": "lookup",
-}  # fmt: skip
+    "train": "training",
+    "serve": "serving",
+    "simulate": "simulated",
+    "roofline": "operations",
+    "collective": "operations",
+    "shard": "operations",
+    "chips": "lookup",
+    "models": "lookup",
+}
 """Views whose numbers are derived, and the modules that do it."""
 
 

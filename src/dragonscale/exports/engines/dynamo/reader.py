@@ -1,7 +1,7 @@
 """The plan of a `DynamoGraphDeployment`: its workers' options as the engine inside would be given them.
 
-Both forms of the resource are read: components with pod templates (v1beta1), and services with an extra pod spec (v1alpha1), which most
-published recipes still have.
+Both forms of the resource are read: components with pod templates (v1beta1), and services with an extra pod spec
+(v1alpha1), which most published recipes still have.
 """
 
 import shlex
@@ -44,7 +44,10 @@ def read(source: Source, given: Given) -> Imported:
         raise InputError(f"{source.shown} is a deployment of Dynamo without a worker of {', '.join(ENGINES)}.")
     pools.sort(key=lambda one: one[0].role == "prefill")
     engine = pools[0][1][0]
-    commands = [(command, worker.inside.labels, worker.inside.chips * worker.nodes, worker.copies) for worker, (_, command) in pools]  # fmt: skip
+    commands = [
+        (command, worker.inside.labels, worker.inside.chips * worker.nodes, worker.copies)
+        for worker, (_, command) in pools
+    ]
     module = import_module(f"dragonscale.exports.engines.{engine}")
     inner = replace(source, files=files_of(source.tables))
     back = pools_read(inner, given, commands, module.read)
@@ -111,10 +114,14 @@ def _alone(engine: str, words: list[str], role: str) -> str:
 
 
 _TRTLLM = {
-    "--tensor-parallel-size": "--tp_size", "--pipeline-parallel-size": "--pp_size", "--expert-parallel-size": "--ep_size",
-    "--max-batch-size": "--max_batch_size", "--max-num-tokens": "--max_num_tokens", "--max-seq-len": "--max_seq_len",
+    "--tensor-parallel-size": "--tp_size",
+    "--pipeline-parallel-size": "--pp_size",
+    "--expert-parallel-size": "--ep_size",
+    "--max-batch-size": "--max_batch_size",
+    "--max-num-tokens": "--max_num_tokens",
+    "--max-seq-len": "--max_seq_len",
     "--free-gpu-memory-fraction": "--kv_cache_free_gpu_memory_fraction",
-}  # fmt: skip
+}
 
 
 def _trtllm_flags(values: Mapping[str, Any]) -> list[str]:
@@ -126,7 +133,11 @@ def _model(words: list[str]) -> tuple[str, list[str]]:
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name in ("--model", "--model-path"):
-            return (value, words[:place] + words[place + 1 :]) if equals else (words[place + 1] if place + 1 < len(words) else "", words[:place] + words[place + 2 :])  # fmt: skip
+            return (
+                (value, words[:place] + words[place + 1 :])
+                if equals
+                else (words[place + 1] if place + 1 < len(words) else "", words[:place] + words[place + 2 :])
+            )
     return "", words
 
 

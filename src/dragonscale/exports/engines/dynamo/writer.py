@@ -1,8 +1,9 @@
 """NVIDIA Dynamo: a `DynamoGraphDeployment`, whose operator starts a frontend and the workers of each pool.
 
-A worker is one of the engines inside Dynamo's runtime (`dynamo.vllm`, `dynamo.sglang`, `dynamo.trtllm`) and takes the engine's own options, so
-a plan is written by the engine's module and only what belongs to a server of its own (address, port, ranks of hosts) is left out: the
-operator adds the ranks of a worker over several hosts itself. Caches are handed over by NIXL, for which workers have one role (`kv_both`).
+A worker is one of the engines inside Dynamo's runtime (`dynamo.vllm`, `dynamo.sglang`, `dynamo.trtllm`) and takes the
+engine's own options, so a plan is written by the engine's module and only what belongs to a server of its own (address,
+port, ranks of hosts) is left out: the operator adds the ranks of a worker over several hosts itself. Caches are handed
+over by NIXL, for which workers have one role (`kv_both`).
 """
 
 from collections.abc import Sequence
@@ -26,10 +27,22 @@ from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.serving.legality import NVIDIA, architecture
 
 LEFT_OUT = (
-    "--host", "--port", "--nnodes", "--node-rank", "--master-addr", "--master-port", "--headless", "--dist-init-addr", "--data-parallel-address",
-    "--data-parallel-rpc-port", "--data-parallel-size-local", "--data-parallel-start-rank", "--data-parallel-hybrid-lb", "--api-server-count",
+    "--host",
+    "--port",
+    "--nnodes",
+    "--node-rank",
+    "--master-addr",
+    "--master-port",
+    "--headless",
+    "--dist-init-addr",
+    "--data-parallel-address",
+    "--data-parallel-rpc-port",
+    "--data-parallel-size-local",
+    "--data-parallel-start-rank",
+    "--data-parallel-hybrid-lb",
+    "--api-server-count",
     "--distributed-executor-backend",
-)  # fmt: skip
+)
 """Options of a server that answers by itself, and of ranks that the operator numbers."""
 IMAGES = {"vllm": "vllm-runtime", "sglang": "sglang-runtime", "trtllm": "tensorrtllm-runtime"}
 SHARED = "80Gi"
@@ -59,13 +72,18 @@ def write(run: ServingRun) -> WrittenFiles:
     components = [_frontend(run, engine, version)]
     components += [_worker(run, engine, version, with_files(one, CONFIG), config) for one in workers]
     graph = {
-        "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment", "metadata": {"name": name},
+        "apiVersion": "nvidia.com/v1beta1",
+        "kind": "DynamoGraphDeployment",
+        "metadata": {"name": name},
         "spec": {"backendFramework": engine, "components": components},
-    }  # fmt: skip
+    }
     title = f"NVIDIA Dynamo {version} with {target_named(engine).title}"
     documents = [config_map(config, named)] if config else []
     text = header(run, title, made.differences) + "---\n".join(map(yaml_text, [*documents, graph]))
-    pinned = f"Options of the engine are those of {target_named(engine).title} {load_keys(engine).version}; the runtime image of Dynamo {version} has its own version."  # fmt: skip
+    pinned = (
+        f"Options of the engine are those of {target_named(engine).title} {load_keys(engine).version}; the runtime "
+        f"image of Dynamo {version} has its own version."
+    )
     return WrittenFiles({"dynamo.k8s.yaml": text}, (), made.differences, made.as_run, (*made.notes, pinned))
 
 
@@ -79,9 +97,11 @@ def _frontend(run: ServingRun, engine: str, version: str) -> dict[str, Any]:
     flags = flag_words(load_keys("dynamo"), {"--router-mode": "kv" if routed else None})
     one = {"name": "main", "image": _image(engine, version), "command": ["python3", "-m", "dynamo.frontend"]}
     return {
-        "name": "Frontend", "type": "frontend", "replicas": 1,
+        "name": "Frontend",
+        "type": "frontend",
+        "replicas": 1,
         "podTemplate": {"spec": {"containers": [{**one, **({"args": flags} if flags else {})}]}},
-    }  # fmt: skip
+    }
 
 
 def _worker(run: ServingRun, engine: str, version: str, program: LaunchProgram, config: str) -> dict[str, Any]:
@@ -91,18 +111,26 @@ def _worker(run: ServingRun, engine: str, version: str, program: LaunchProgram, 
     container = spec["containers"][0]
     container["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] != "shm"]
     container |= {
-        "name": "main", "image": _image(engine, version), "command": ["python3", "-m", f"dynamo.{engine}"],
+        "name": "main",
+        "image": _image(engine, version),
+        "command": ["python3", "-m", f"dynamo.{engine}"],
         "args": [verbatim(str(word)) for word in worker_words(engine, program.words, role)],
-    }  # fmt: skip
+    }
     spec["containers"] = [{key: value for key, value in container.items() if value != []}]
-    found: dict[str, Any] = {"name": role or "Worker", "type": role or "worker", "replicas": program.copies, "sharedMemorySize": SHARED}  # fmt: skip
+    found: dict[str, Any] = {
+        "name": role or "Worker",
+        "type": role or "worker",
+        "replicas": program.copies,
+        "sharedMemorySize": SHARED,
+    }
     if program.hosts > 1:
         found["multinode"] = {"nodeCount": program.hosts}
     return {**found, "podTemplate": {"spec": {key: value for key, value in spec.items() if value != []}}}
 
 
 _OLDER = {"mooncake": ["nixl"], "--attn-dp-size": ["--enable-dp-attention", "--dp-size"]}
-"""Words of SGLang as Dynamo has them: its images carry NIXL, and SGLang 0.5.21, which had two options for replicas of the attention."""
+"""Words of SGLang as Dynamo has them: its images carry NIXL, and SGLang 0.5.21, which had two options for replicas of
+the attention."""
 
 
 def worker_words(engine: str, words: Sequence[Word], role: str) -> list[Word]:

@@ -16,7 +16,8 @@ from dragonscale.serving.checkpoint import own_formats
 from dragonscale.serving.legality import pairs
 
 TYPES = {"bf16": "BF16", "fp16": "F16", "int8": "Q8_0", "int4": "Q4_K_M", "mxfp4": "MXFP4_MOE"}
-"""What `llama-quantize` calls a format; of the kinds of four bits the one that `-hf` takes unless it is told otherwise."""
+"""What `llama-quantize` calls a format; of the kinds of four bits the one that `-hf` takes unless it is told otherwise.
+What `llama-quantize` calls a format; of the kinds of four bits the one that `-hf` takes unless it is told otherwise."""
 _QUANT = re.compile(
     r"[-._](?:UD-|i1-)?(F32|F16|FP16|BF16|MXFP4_MOE|MXFP4|NVFP4|I?Q\d_(?:K_?)?(?:XXS|XS|S|M|L|XL|NL|0|1)?|I?Q\d_K|TQ\d_0)$",
     re.IGNORECASE,
@@ -42,7 +43,8 @@ def kept_in(quant: str) -> str:
 
 
 def read_gguf(name: str) -> tuple[str, str]:
-    """The model and the type that a repository (`user/name-GGUF:Q4_K_M`) or a file stands for; an empty type is not said."""
+    """The model and the type that a repository (`user/name-GGUF:Q4_K_M`) or a file stands for; an empty type is not
+    said."""
     path, _, quant = name.partition(":") if "/" in name and not name.startswith("/") else (name, "", "")
     last = _SHARD.sub("", re.sub(r"\.gguf$", "", path.rstrip("/").rpartition("/")[2], flags=re.IGNORECASE))
     last = re.sub(r"[-_]gguf$", "", last, flags=re.IGNORECASE)
@@ -56,8 +58,9 @@ def read_gguf(name: str) -> tuple[str, str]:
 
 
 def multiplied(chip: Chip, model: Transformer, weights: str) -> tuple[str, str]:
-    """What llama.cpp multiplies weights of a format in, and the format of the attention's where it is another: Q8_0 meets activations of 8
-    bits where the chip multiplies them, other narrow weights 16 bits; MXFP4 is for experts alone."""
+    """What llama.cpp multiplies weights of a format in, and the format of the attention's where it is another: Q8_0
+    meets activations of 8 bits where the chip multiplies them, other narrow weights 16 bits; MXFP4 is for experts
+    alone."""
     if weights in ("bf16", "fp16"):
         return weights, ""
     here, own = pairs("generic", chip), own_formats("generic", chip, model)

@@ -28,12 +28,55 @@ _CACHES = {
     "q5_1": "int8",
 }
 _HARMLESS = (
-    "--host", "--port", "--flash-attn", "--cont-batching", "--cache-prompt", "--metrics", "--jinja", "--alias", "--threads", "--threads-batch",
-    "--temperature", "--top-p", "--top-k", "--min-p", "--api-key", "--ubatch-size", "--ctx-size", "--tensor-split", "--main-gpu", "--mlock", "--mmap",
-    "--seed", "--chat-template", "--chat-template-file", "--chat-template-kwargs", "--reasoning-format", "--reasoning-budget", "--n-gpu-layers-draft",
-    "--log-disable", "--verbose", "--timeout", "--slots", "--mmproj", "--presence-penalty", "--repeat-penalty", "--no-mmproj", "--predict", "--n-predict",
-    "--cache-reuse", "--cache-ram", "--warmup", "--props", "--fit", "--fit-target", "--kv-unified", "--slot-save-path", "--webui", "--reasoning",
-)  # fmt: skip
+    "--host",
+    "--port",
+    "--flash-attn",
+    "--cont-batching",
+    "--cache-prompt",
+    "--metrics",
+    "--jinja",
+    "--alias",
+    "--threads",
+    "--threads-batch",
+    "--temperature",
+    "--top-p",
+    "--top-k",
+    "--min-p",
+    "--api-key",
+    "--ubatch-size",
+    "--ctx-size",
+    "--tensor-split",
+    "--main-gpu",
+    "--mlock",
+    "--mmap",
+    "--seed",
+    "--chat-template",
+    "--chat-template-file",
+    "--chat-template-kwargs",
+    "--reasoning-format",
+    "--reasoning-budget",
+    "--n-gpu-layers-draft",
+    "--log-disable",
+    "--verbose",
+    "--timeout",
+    "--slots",
+    "--mmproj",
+    "--presence-penalty",
+    "--repeat-penalty",
+    "--no-mmproj",
+    "--predict",
+    "--n-predict",
+    "--cache-reuse",
+    "--cache-ram",
+    "--warmup",
+    "--props",
+    "--fit",
+    "--fit-target",
+    "--kv-unified",
+    "--slot-save-path",
+    "--webui",
+    "--reasoning",
+)
 MOST_GPUS, LONGEST_SPLIT = 128, 4096
 _PRESETS = re.compile(r"--(gpt-oss-\w+)-default")
 
@@ -53,8 +96,9 @@ def read(source: Source, given: Given) -> Imported:
     cache = str(flags.take("--cache-type-k", "f16"))
     plan = _plan(flags, source, given, model, quant, cache)
     limits: dict[str, float | None] = {
-        "max_seqs": _number(flags, "--parallel", SLOTS), "token_budget": _number(flags, "--batch-size", BATCH),
-    }  # fmt: skip
+        "max_seqs": _number(flags, "--parallel", SLOTS),
+        "token_budget": _number(flags, "--batch-size", BATCH),
+    }
     said: dict[str, Any] = {"launch": launch_read(source, given, "generic", plan, model, **limits)}
     if drafts := _drafts(flags):
         said["speculation"] = drafts

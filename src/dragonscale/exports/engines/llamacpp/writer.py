@@ -1,9 +1,10 @@
 """llama.cpp: `llama-server` on the GPUs of one host.
 
-Its formats are those of a GGUF file. Several GPUs share a model by layers (`--split-mode layer`, a pipeline) or by weights and heads
-(`--split-mode tensor`, still experimental); there is no data or expert parallelism, and no second host. It batches requests as others
-do, but into slots: `--parallel` of them, each with its share of `--ctx-size`, kept from the start; an iteration has at most
-`--batch-size` tokens, which run in parts of `--ubatch-size`. The planner has no constants of it (its engine here is `generic`), and says so in a difference.
+Its formats are those of a GGUF file. Several GPUs share a model by layers (`--split-mode layer`, a pipeline) or by
+weights and heads (`--split-mode tensor`, still experimental); there is no data or expert parallelism, and no second
+host. It batches requests as others do, but into slots: `--parallel` of them, each with its share of `--ctx-size`, kept
+from the start; an iteration has at most `--batch-size` tokens, which run in parts of `--ubatch-size`. The planner has
+no constants of it (its engine here is `generic`), and says so in a difference.
 """
 
 from dataclasses import replace
@@ -22,10 +23,28 @@ from dragonscale.serving.legality import caches
 from dragonscale.serving.plan import ServingPlan
 
 LAYERS_ALONE = (
-    "grok", "mpt", "olmoe", "deepseek", "kimi", "glm_moe_dsa", "nemotron_h", "granitemoehybrid", "lfm2_moe", "minimax", "jamba", "falcon_h1", "mamba",
-    "minicpm3", "gemma3n", "olmo2", "bitnet", "t5", "rwkv",
-)  # fmt: skip
-"""What the names of architectures begin with for which `--split-mode tensor` is not there (docs/multi-gpu.md, b11434)."""
+    "grok",
+    "mpt",
+    "olmoe",
+    "deepseek",
+    "kimi",
+    "glm_moe_dsa",
+    "nemotron_h",
+    "granitemoehybrid",
+    "lfm2_moe",
+    "minimax",
+    "jamba",
+    "falcon_h1",
+    "mamba",
+    "minicpm3",
+    "gemma3n",
+    "olmo2",
+    "bitnet",
+    "t5",
+    "rwkv",
+)
+"""What the names of architectures begin with for which `--split-mode tensor` is not there (docs/multi-gpu.md, b11434).
+What the names of architectures begin with for which `--split-mode tensor` is not there (docs/multi-gpu.md, b11434)."""
 CACHES = {"bf16": "bf16", "fp16": "f16", "int8": "q8_0"}
 UBATCH = 2048
 """Tokens that it computes at once, at most (512 where nothing is said): buffers of every GPU grow with them."""
@@ -50,13 +69,23 @@ def _flags(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
     budget = run.engine.scheduling.max_tokens
     slot = request_length(run) or 0
     flags: dict[str, Any] = {
-        "--model": file_name(run.file.model, plan.weights), "--host": "0.0.0.0", "--port": 8000, "--n-gpu-layers": "all",
+        "--model": file_name(run.file.model, plan.weights),
+        "--host": "0.0.0.0",
+        "--port": 8000,
+        "--n-gpu-layers": "all",
         "--split-mode": "none" if plan.chips == 1 else "tensor" if plan.tensor > 1 else "layer",
         "--tensor-split": ",".join(["1"] * plan.chips) if plan.chips > 1 else None,
-        "--parallel": run.seqs, "--ctx-size": run.seqs * slot or None, "--batch-size": budget, "--ubatch-size": min(budget, UBATCH),
-        "--cache-type-k": CACHES[plan.kv], "--cache-type-v": CACHES[plan.kv], "--flash-attn": "on", "--cont-batching": True,
-        "--cache-prompt": True, "--metrics": True,
-    }  # fmt: skip
+        "--parallel": run.seqs,
+        "--ctx-size": run.seqs * slot or None,
+        "--batch-size": budget,
+        "--ubatch-size": min(budget, UBATCH),
+        "--cache-type-k": CACHES[plan.kv],
+        "--cache-type-v": CACHES[plan.kv],
+        "--flash-attn": "on",
+        "--cont-batching": True,
+        "--cache-prompt": True,
+        "--metrics": True,
+    }
     return flags | _drafts(run)
 
 
@@ -91,19 +120,27 @@ def _as_run(run: ServingRun) -> ServingPlan:
 def _differences(run: ServingRun, plan: ServingPlan) -> tuple[PlanDifference, ...]:
     found = [
         PlanDifference(
-            f"{getattr(run.file.plan, name)} for {name}", f"{getattr(plan, name) or 'the format of the rest'} runs", why, name
+            f"{getattr(run.file.plan, name)} for {name}",
+            f"{getattr(plan, name) or 'the format of the rest'} runs",
+            why,
+            name,
         )
         for name, why in (
             ("compute", "its kernels choose what quantised weights are multiplied in"),
-            ("attention", "a GGUF type says it"), ("kv", "the cache has no such type: q8_0"),
-            ("wire", "activations are not quantised between GPUs"), ("spread", "the cache is split by heads or layers alone"),
+            ("attention", "a GGUF type says it"),
+            ("kv", "the cache has no such type: q8_0"),
+            ("wire", "activations are not quantised between GPUs"),
+            ("spread", "the cache is split by heads or layers alone"),
         )
         if getattr(run.file.plan, name) != getattr(plan, name)
-    ]  # fmt: skip
+    ]
     found.append(
         PlanDifference(
             "the times of an idealised engine (generic)",
-            f"llama-server gives each of its {run.seqs} slots an equal part of the cache at the start, and the GPU waits for the CPU between steps",
+            (
+                f"llama-server gives each of its {run.seqs} slots an equal part of the cache at the start, and the "
+                "GPU waits for the CPU between steps"
+            ),
             "no measured runs of llama.cpp went into the expectation; expect it to be slower",
         )
     )
@@ -127,7 +164,10 @@ def _differences(run: ServingRun, plan: ServingPlan) -> tuple[PlanDifference, ..
 def _notes(run: ServingRun) -> tuple[str, ...]:
     name = file_name(run.file.model, run.file.plan.weights)
     return (
-        f"{name} is made from the checkpoint by convert_hf_to_gguf.py and llama-quantize; or give -hf a repository that has it.",
+        (
+            f"{name} is made from the checkpoint by convert_hf_to_gguf.py and llama-quantize; or give -hf a "
+            "repository that has it."
+        ),
     )
 
 
@@ -138,23 +178,27 @@ def _refuse(run: ServingRun) -> None:
         raise Infeasible(f"llama.cpp does not run on {chip.title}; take a GPU, or another target.")
     if hosts_of(run.slice)[0] > 1:
         raise Infeasible(
-            f"llama-server runs on the GPUs of one host, and {run.slice} is {hosts_of(run.slice)[0]}; take {chip.name}:{chip.host_chips} or fewer."
+            f"llama-server runs on the GPUs of one host, and {run.slice} is {hosts_of(run.slice)[0]}; take "
+            f"{chip.name}:{chip.host_chips} or fewer."
         )
     for axis in ("data", "expert", "context", "width"):
         if getattr(plan, axis) > 1:
             raise Infeasible(
-                f"llama.cpp has no {axis}={getattr(plan, axis)}: it splits layers, or weights and heads; take tensor={plan.chips}."
+                f"llama.cpp has no {axis}={getattr(plan, axis)}: it splits layers, or weights and heads; take "
+                f"tensor={plan.chips}."
             )
     if plan.tensor > 1 and plan.pipe > 1:
         raise Infeasible(
-            f"llama.cpp splits layers or weights, not both; take tensor={plan.chips},pipe=1 or tensor=1,pipe={plan.chips}."
+            f"llama.cpp splits layers or weights, not both; take tensor={plan.chips},pipe=1 or "
+            f"tensor=1,pipe={plan.chips}."
         )
     if plan.tensor > 1:
         _refuse_tensor(run)
     if plan.weights not in TYPES:
         near = "int8" if plan.weights in ("fp8", "mxfp8") else "int4"
         raise Infeasible(
-            f"No GGUF file that llama-quantize makes is in {plan.weights}, only {', '.join(TYPES)}; take --weights {near}."
+            f"No GGUF file that llama-quantize makes is in {plan.weights}, only {', '.join(TYPES)}; take "
+            f"--weights {near}."
         )
     if plan.kv not in CACHES and "int8" not in caches("generic", chip):
         raise Infeasible(f"llama.cpp has no KV cache in {plan.kv}, only {', '.join(CACHES)}; take --kv-dtype bf16.")
@@ -170,5 +214,6 @@ def _refuse_tensor(run: ServingRun) -> None:
         )
     if plan.kv not in ("bf16", "fp16"):
         raise Infeasible(
-            f"llama.cpp has no quantised cache with --split-mode tensor, and the plan has kv={plan.kv}; take --kv-dtype bf16, or {instead[5:]}."
+            f"llama.cpp has no quantised cache with --split-mode tensor, and the plan has kv={plan.kv}; take "
+            f"--kv-dtype bf16, or {instead[5:]}."
         )

@@ -1,4 +1,5 @@
-"""Reading sgl-jax: `python -m sgl_jax.launch_server …`, in a script or pasted; two commands of which one prefills and one decodes are pools."""
+"""Reading sgl-jax: `python -m sgl_jax.launch_server …`, in a script or pasted; two commands of which one prefills and
+one decodes are pools."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,12 +27,26 @@ ONLINE = {
 }
 """The YAML that quantises a 16-bit checkpoint on loading, by weights and matmuls (srt/utils/quantization/configs)."""
 KINDS = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "bf16"}
-QUIET = HARMLESS | frozenset({
-    "--moe-backend", "--attention-backend", "--precompile-bs-paddings", "--precompile-token-paddings", "--dp-schedule-policy", "--max-seq-len",
-    "--disable-radix-cache", "--disaggregation-bootstrap-url", "--disaggregation-transfer-port", "--disaggregation-side-channel-port",
-    "--disable-overlap-schedule", "--disaggregation-host-ip", "--disaggregation-d2h-pool-size", "--disaggregation-enable-d2h",
-    "--swa-full-tokens-ratio", "--enable-request-time-stats-logging",
-})  # fmt: skip
+QUIET = HARMLESS | frozenset(
+    {
+        "--moe-backend",
+        "--attention-backend",
+        "--precompile-bs-paddings",
+        "--precompile-token-paddings",
+        "--dp-schedule-policy",
+        "--max-seq-len",
+        "--disable-radix-cache",
+        "--disaggregation-bootstrap-url",
+        "--disaggregation-transfer-port",
+        "--disaggregation-side-channel-port",
+        "--disable-overlap-schedule",
+        "--disaggregation-host-ip",
+        "--disaggregation-d2h-pool-size",
+        "--disaggregation-enable-d2h",
+        "--swa-full-tokens-ratio",
+        "--enable-request-time-stats-logging",
+    }
+)
 
 
 def recognises(source: Source) -> bool:

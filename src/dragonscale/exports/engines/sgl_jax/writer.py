@@ -1,8 +1,9 @@
 """sgl-jax, SGLang on TPUs: `python -m sgl_jax.launch_server`.
 
-Its `--tp-size` counts all JAX devices, of which a TPU7x chip is two; `--dp-size` of them are replicas of the attention, and `--ep-size`
-deals out the experts. `--max-running-requests` is that of the whole server while a chunk of prompts is that of one replica. A step is one compiled
-program for each of a few batch sizes (`--precompile-bs-paddings`), and weights are quantised on loading as a YAML that comes with it says.
+Its `--tp-size` counts all JAX devices, of which a TPU7x chip is two; `--dp-size` of them are replicas of the attention,
+and `--ep-size` deals out the experts. `--max-running-requests` is that of the whole server while a chunk of prompts is
+that of one replica. A step is one compiled program for each of a few batch sizes (`--precompile-bs-paddings`), and
+weights are quantised on loading as a YAML that comes with it says.
 
 Pools that prefill and decode find each other through a bootstrap server, behind a router of its own; both come with it.
 """
@@ -72,23 +73,37 @@ def _server(run: ServingRun, whole: ServingRun) -> WrittenFiles:
     drafts, notes = _drafts(whole)
     hosts, chips = hosts_of(run.slice)
     flags = {
-        **_model(found, plan), **degrees(run, plan), **_limits(run, plan), **drafts, **_role(run),
+        **_model(found, plan),
+        **degrees(run, plan),
+        **_limits(run, plan),
+        **drafts,
+        **_role(run),
         **({"--nnodes": HOSTS, "--node-rank": RANK, "--dist-init-addr": LEADER + f":{MEETING}"} if hosts > 1 else {}),
-        "--host": "0.0.0.0", "--port": PORTS[run.role],
-    }  # fmt: skip
+        "--host": "0.0.0.0",
+        "--port": PORTS[run.role],
+    }
     words = ("python", "-m", "sgl_jax.launch_server", *flag_words(load_keys(ENGINE), flags))
     program = LaunchProgram(
-        run.role or "serve", words, hosts, chips, copies=run.file.replicas or 1, env={"JAX_COMPILATION_CACHE_DIR": CACHE}, port=PORTS[run.role],
-    )  # fmt: skip
+        run.role or "serve",
+        words,
+        hosts,
+        chips,
+        copies=run.file.replicas or 1,
+        env={"JAX_COMPILATION_CACHE_DIR": CACHE},
+        port=PORTS[run.role],
+    )
     as_run = plan if plan != run.file.plan else None
     return WrittenFiles({}, (program,), found.differences, as_run, (*found.notes, *notes))
 
 
 def _model(found: ServedCheckpoint, plan: ServingPlan) -> dict[str, Any]:
     return {
-        "--model-path": found.word, "--served-model-name": found.served or None, "--dtype": "bfloat16",
-        "--quantization-config-path": found.online or None, "--kv-cache-dtype": "fp8_e4m3" if plan.kv == "fp8" else "auto",
-    }  # fmt: skip
+        "--model-path": found.word,
+        "--served-model-name": found.served or None,
+        "--dtype": "bfloat16",
+        "--quantization-config-path": found.online or None,
+        "--kv-cache-dtype": "fp8_e4m3" if plan.kv == "fp8" else "auto",
+    }
 
 
 def degrees(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
@@ -97,17 +112,22 @@ def degrees(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
     experts = divisible(run.model).experts
     dealt = plan.expert * (each if plan.expert == world else 1)
     return {
-        "--tp-size": world * each, "--dp-size": plan.data if plan.data > 1 else None,
-        "--ep-size": dealt if experts else None, "--moe-backend": "epmoe" if experts else None,
-    }  # fmt: skip
+        "--tp-size": world * each,
+        "--dp-size": plan.data if plan.data > 1 else None,
+        "--ep-size": dealt if experts else None,
+        "--moe-backend": "epmoe" if experts else None,
+    }
 
 
 def _limits(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
     limits, memory = run.engine.scheduling, run.engine.memory
     flags: dict[str, Any] = {
-        "--mem-fraction-static": memory.share, "--page-size": memory.page, "--chunked-prefill-size": limits.max_tokens,
-        "--max-prefill-tokens": limits.max_tokens, "--context-length": request_length(run),
-    }  # fmt: skip
+        "--mem-fraction-static": memory.share,
+        "--page-size": memory.page,
+        "--chunked-prefill-size": limits.max_tokens,
+        "--max-prefill-tokens": limits.max_tokens,
+        "--context-length": request_length(run),
+    }
     if run.role != "prefill":
         flags |= {"--max-running-requests": run.seqs * plan.data, "--precompile-bs-paddings": _sizes(run, plan)}
     if run.role:  # chunks of a prompt that is handed over need the plain cache
@@ -134,8 +154,10 @@ def _drafts(run: ServingRun) -> tuple[dict[str, Any], tuple[str, ...]]:
     if not drafts.drafts:
         return {}, ()
     chain = {
-        "--speculative-num-steps": drafts.drafts, "--speculative-eagle-topk": 1, "--speculative-num-draft-tokens": drafts.drafts + 1,
-    }  # fmt: skip
+        "--speculative-num-steps": drafts.drafts,
+        "--speculative-eagle-topk": 1,
+        "--speculative-num-draft-tokens": drafts.drafts + 1,
+    }
     if drafts.draft:
         who = {"--speculative-algorithm": "STANDALONE", "--speculative-draft-model-path": hub_id(drafts.draft)}
         return {**who, **chain, "--disable-overlap-schedule": True}, ()
@@ -152,12 +174,14 @@ def check(run: ServingRun, whole: ServingRun, plan: ServingPlan) -> None:
     page, budget = run.engine.memory.page, run.engine.scheduling.max_tokens
     if budget % page:
         raise Infeasible(
-            f"sgl-jax cuts prompts into whole pages of {page} tokens, and the token budget is {budget}; take --token-budget "
+            f"sgl-jax cuts prompts into whole pages of {page} tokens, and the token budget is {budget}; take "
+            "--token-budget "
             f"{-(-budget // page) * page}."
         )
     if run.role and plan.data > 1:
         raise Infeasible(
-            f"sgl-jax hands caches over without data-parallel attention, and the plan has data={plan.data}; take data=1."
+            f"sgl-jax hands caches over without data-parallel attention, and the plan has data={plan.data}; take "
+            "data=1."
         )
     if run.role and whole.file.speculation.drafts:
         raise Infeasible("sgl-jax does not draft where caches are handed over; leave --drafts or --prefill-on out.")

@@ -1,5 +1,5 @@
-"""Reading SGLang: `python -m sglang.launch_server …`, `sglang serve MODEL …`, in a script or pasted, with the YAML that `--config` names,
-or such a YAML alone; two commands of which one prefills and one decodes are two pools.
+"""Reading SGLang: `python -m sglang.launch_server …`, `sglang serve MODEL …`, in a script or pasted, with the YAML that
+`--config` names, or such a YAML alone; two commands of which one prefills and one decodes are two pools.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,25 +27,97 @@ from dragonscale.serving.legality import WIDE
 from dragonscale.serving.plan import ServingPlan
 
 CALLED = {
-    "awq": "W4A16", "awq_marlin": "W4A16", "gptq": "W4A16", "gptq_marlin": "W4A16", "moe_wna16": "W4A16", "auto-round": "W4A16",
-    "bitsandbytes": "W4A16", "w8a8_int8": "W8A8", "w8a8_fp8": "FP8", "modelopt_fp8": "FP8", "modelopt_fp4": "NVFP4", "w4afp8": "W4AFP8",
-    "fp8": "FP8", "nvfp4_online": "NVFP4", "modelopt": "FP8",
-}  # fmt: skip
+    "awq": "W4A16",
+    "awq_marlin": "W4A16",
+    "gptq": "W4A16",
+    "gptq_marlin": "W4A16",
+    "moe_wna16": "W4A16",
+    "auto-round": "W4A16",
+    "bitsandbytes": "W4A16",
+    "w8a8_int8": "W8A8",
+    "w8a8_fp8": "FP8",
+    "modelopt_fp8": "FP8",
+    "modelopt_fp4": "NVFP4",
+    "w4afp8": "W4AFP8",
+    "fp8": "FP8",
+    "nvfp4_online": "NVFP4",
+    "modelopt": "FP8",
+}
 """The scheme of a checkpoint that a method of `--quantization` loads, where its name does not say one."""
-HARMLESS = frozenset({
-    "--host", "--port", "--trust-remote-code", "--served-model-name", "--log-level", "--log-level-http", "--log-requests", "--api-key",
-    "--watchdog-timeout", "--random-seed", "--context-length", "--reasoning-parser", "--tool-call-parser", "--enable-metrics",
-    "--dist-init-addr", "--node-rank", "--nnodes", "--dist-timeout", "--tokenizer-path", "--chat-template", "--load-format", "--revision",
-    "--disaggregation-transfer-backend", "--disaggregation-bootstrap-port", "--disaggregation-ib-device", "--decode-log-interval",
-    "--download-dir", "--tokenizer-mode", "--cuda-graph-max-bs-decode", "--cuda-graph-bs-decode", "--cuda-graph-max-bs", "--cuda-graph-bs",
-    "--deepep-mode", "--deepep-config", "--enable-eplb", "--ep-num-redundant-experts", "--eplb-algorithm", "--ep-dispatch-algorithm",
-    "--init-expert-location", "--eplb-rebalance-num-iterations", "--enable-dp-lm-head", "--moe-dense-tp-size", "--enable-two-batch-overlap",
-    "--expert-distribution-recorder-mode", "--expert-distribution-recorder-buffer-size", "--skip-server-warmup", "--device", "--stream-interval",
-    "--tokenizer-worker-num", "--json-model-override-args", "--num-reserved-decode-tokens", "--base-gpu-id", "--schedule-policy",
-    "--disable-shared-experts-fusion", "--enable-cache-report", "--page-size", "--model-impl", "--load-balance-method", "--enable-mfu-metrics",
-    "--max-queued-requests", "--dcp-comm-backend", "--speculative-draft-model-revision", "--preferred-sampling-params", "--mm-attention-backend",
-    "--model-loader-extra-config", "--enable-nan-detection", "--show-time-cost", "--crash-dump-folder", "--warmups", "--enable-dp-attention",
-})  # fmt: skip
+HARMLESS = frozenset(
+    {
+        "--host",
+        "--port",
+        "--trust-remote-code",
+        "--served-model-name",
+        "--log-level",
+        "--log-level-http",
+        "--log-requests",
+        "--api-key",
+        "--watchdog-timeout",
+        "--random-seed",
+        "--context-length",
+        "--reasoning-parser",
+        "--tool-call-parser",
+        "--enable-metrics",
+        "--dist-init-addr",
+        "--node-rank",
+        "--nnodes",
+        "--dist-timeout",
+        "--tokenizer-path",
+        "--chat-template",
+        "--load-format",
+        "--revision",
+        "--disaggregation-transfer-backend",
+        "--disaggregation-bootstrap-port",
+        "--disaggregation-ib-device",
+        "--decode-log-interval",
+        "--download-dir",
+        "--tokenizer-mode",
+        "--cuda-graph-max-bs-decode",
+        "--cuda-graph-bs-decode",
+        "--cuda-graph-max-bs",
+        "--cuda-graph-bs",
+        "--deepep-mode",
+        "--deepep-config",
+        "--enable-eplb",
+        "--ep-num-redundant-experts",
+        "--eplb-algorithm",
+        "--ep-dispatch-algorithm",
+        "--init-expert-location",
+        "--eplb-rebalance-num-iterations",
+        "--enable-dp-lm-head",
+        "--moe-dense-tp-size",
+        "--enable-two-batch-overlap",
+        "--expert-distribution-recorder-mode",
+        "--expert-distribution-recorder-buffer-size",
+        "--skip-server-warmup",
+        "--device",
+        "--stream-interval",
+        "--tokenizer-worker-num",
+        "--json-model-override-args",
+        "--num-reserved-decode-tokens",
+        "--base-gpu-id",
+        "--schedule-policy",
+        "--disable-shared-experts-fusion",
+        "--enable-cache-report",
+        "--page-size",
+        "--model-impl",
+        "--load-balance-method",
+        "--enable-mfu-metrics",
+        "--max-queued-requests",
+        "--dcp-comm-backend",
+        "--speculative-draft-model-revision",
+        "--preferred-sampling-params",
+        "--mm-attention-backend",
+        "--model-loader-extra-config",
+        "--enable-nan-detection",
+        "--show-time-cost",
+        "--crash-dump-folder",
+        "--warmups",
+        "--enable-dp-attention",
+    }
+)
 """What changes nothing that is planned, or what the engine's own constants already count."""
 
 
@@ -124,7 +196,8 @@ def _said(source: Source) -> list[ReadFlags]:
             beside = source.beside(str(named))
             if beside is None or beside.table is None:
                 raise InputError(
-                    f"The command reads its arguments from {shorten(str(named))}, which is not beside it; import the folder that holds both."
+                    f"The command reads its arguments from {shorten(str(named))}, which is not beside it; import "
+                    "the folder that holds both."
                 )
             own = read_flags(keys, _flags_of(beside.table, keys))
             read.unknown += [one for one in own.unknown if one not in read.unknown]

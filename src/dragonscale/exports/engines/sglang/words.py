@@ -1,8 +1,8 @@
 """What SGLang is told of a plan beside its degrees: the checkpoint and its formats, experts, drafts.
 
-SGLang quantises a 16-bit checkpoint while it loads it to `fp8` and `mxfp8`, on AMD's GPUs to `quark_mxfp4`; everything else is a
-checkpoint that was quantised before, whose config says how. Weights in fp8 are multiplied in fp8 where the GPU can, so that
-fp8 weights with 16-bit matmuls are such a checkpoint too, except on Ampere.
+SGLang quantises a 16-bit checkpoint while it loads it to `fp8` and `mxfp8`, on AMD's GPUs to `quark_mxfp4`; everything
+else is a checkpoint that was quantised before, whose config says how. Weights in fp8 are multiplied in fp8 where the
+GPU can, so that fp8 weights with 16-bit matmuls are such a checkpoint too, except on Ampere.
 
 >>> from dragonscale.hardware import load_chip
 >>> online_words(load_chip("h100")), online_words(load_chip("a100"))
@@ -33,7 +33,8 @@ _ONLINE = {
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 CACHES = {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}
 OVERLAPPED = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "qwen3_moe", "mimo_v2", "mimo_v2_flash")
-"""Types of models whose layers SGLang cuts into operations that two half-batches interleave (srt/batch_overlap/operations_strategy.py)."""
+"""Types of models whose layers SGLang cuts into operations that two half-batches interleave
+(srt/batch_overlap/operations_strategy.py)."""
 
 
 def engine_word(run: ServingRun) -> str:
@@ -63,9 +64,12 @@ def model_flags(run: ServingRun, found: ServedCheckpoint) -> dict[str, Any]:
     narrow = run.model.quantization.kv  # what `auto` would take from the checkpoint
     cache = CACHES.get(found.plan.kv, "bf16" if narrow and found.dtype == "bf16" else "auto")
     return {
-        "--model-path": found.word, "--served-model-name": found.served or None, "--dtype": DTYPES[found.dtype],
-        "--quantization": found.online or None, "--kv-cache-dtype": cache,
-    }  # fmt: skip
+        "--model-path": found.word,
+        "--served-model-name": found.served or None,
+        "--dtype": DTYPES[found.dtype],
+        "--quantization": found.online or None,
+        "--kv-cache-dtype": cache,
+    }
 
 
 def sequence_ways(model: Transformer, plan: ServingPlan) -> int:
@@ -111,8 +115,10 @@ def draft_flags(run: ServingRun) -> tuple[dict[str, Any], tuple[str, ...]]:
     if not drafts.drafts:
         return {}, ()
     chain = {
-        "--speculative-num-steps": drafts.drafts, "--speculative-eagle-topk": 1, "--speculative-num-draft-tokens": drafts.drafts + 1,
-    }  # fmt: skip
+        "--speculative-num-steps": drafts.drafts,
+        "--speculative-eagle-topk": 1,
+        "--speculative-num-draft-tokens": drafts.drafts + 1,
+    }
     if drafts.draft:
         who = {"--speculative-algorithm": "STANDALONE", "--speculative-draft-model-path": hub_id(drafts.draft)}
         return {**who, **chain}, ()
@@ -134,7 +140,8 @@ def model_type(fields: Mapping[str, Any]) -> str:
 
 
 def has_own_heads(fields: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint has layers that predict further tokens (multi-token prediction), which need no draft model."""
+    """Whether a checkpoint has layers that predict further tokens (multi-token prediction), which need no draft model.
+    Whether a checkpoint has layers that predict further tokens (multi-token prediction), which need no draft model."""
     return any(
         _flat(fields).get(name) for name in ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
     )

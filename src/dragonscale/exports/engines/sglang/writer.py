@@ -1,12 +1,13 @@
 """SGLang: `python -m sglang.launch_server`.
 
-Its `--tp-size` counts all ranks of a pipeline's stage: `--attn-dp-size` of them are replicas of the attention (`--dp-size` with
-`--enable-dp-attention` before 0.5.23), `--ep-size` says how many ways experts are dealt out over them. `--chunked-prefill-size` and
-`--max-running-requests` are those of the whole server, which gives each replica of the attention its part, while
-graphs are captured by the batch of one. Without `--mem-fraction-static` SGLang finds it from what has to stay free, as the expectation does;
-it is written where a plan says one.
+Its `--tp-size` counts all ranks of a pipeline's stage: `--attn-dp-size` of them are replicas of the attention
+(`--dp-size` with `--enable-dp-attention` before 0.5.23), `--ep-size` says how many ways experts are dealt out over
+them. `--chunked-prefill-size` and `--max-running-requests` are those of the whole server, which gives each replica of
+the attention its part, while graphs are captured by the batch of one. Without `--mem-fraction-static` SGLang finds it
+from what has to stay free, as the expectation does; it is written where a plan says one.
 
-Pools that prefill and decode are servers of their own (`--disaggregation-mode`), behind `sglang_router`, which is a package of its own.
+Pools that prefill and decode are servers of their own (`--disaggregation-mode`), behind `sglang_router`, which is a
+package of its own.
 """
 
 from dataclasses import replace
@@ -85,14 +86,27 @@ def _server(run: ServingRun, whole: ServingRun) -> WrittenFiles:
     drafts, notes = draft_flags(whole)
     hosts, chips = hosts_of(run.slice)
     flags = {
-        **model_flags(run, found), **_degrees(plan, ways), **dealt, **_limits(run, plan), **drafts, **_role(run), **_several(hosts),
-        "--host": "0.0.0.0", "--port": PORTS[run.role],
-    }  # fmt: skip
+        **model_flags(run, found),
+        **_degrees(plan, ways),
+        **dealt,
+        **_limits(run, plan),
+        **drafts,
+        **_role(run),
+        **_several(hosts),
+        "--host": "0.0.0.0",
+        "--port": PORTS[run.role],
+    }
     words = ("python", "-m", "sglang.launch_server", *flag_words(load_keys("sglang"), flags))
     program = LaunchProgram(
-        run.role or "serve", words, hosts, chips, copies=run.file.replicas or 1, env=_env(run, whole), port=PORTS[run.role],
+        run.role or "serve",
+        words,
+        hosts,
+        chips,
+        copies=run.file.replicas or 1,
+        env=_env(run, whole),
+        port=PORTS[run.role],
         image=f"lmsysorg/sglang:v{load_keys('sglang').version}" if architecture(run.slice.chip) in NVIDIA else "",
-    )  # fmt: skip
+    )
     as_run = plan if plan != run.file.plan else None
     return WrittenFiles({}, (program,), (*differences, *more), as_run, (*found.notes, *notes))
 
@@ -104,9 +118,11 @@ def _unsplit(plan: ServingPlan) -> PlanDifference:
 
 def _degrees(plan: ServingPlan, ways: int) -> dict[str, Any]:
     return {
-        "--tp-size": plan.data * plan.tensor, "--pp-size": plan.pipe if plan.pipe > 1 else None,
-        "--attn-dp-size": plan.data if plan.data > 1 else None, "--dcp-size": ways if ways > 1 else None,
-    }  # fmt: skip
+        "--tp-size": plan.data * plan.tensor,
+        "--pp-size": plan.pipe if plan.pipe > 1 else None,
+        "--attn-dp-size": plan.data if plan.data > 1 else None,
+        "--dcp-size": ways if ways > 1 else None,
+    }
 
 
 def _limits(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
@@ -114,9 +130,11 @@ def _limits(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
     limits, sizes = run.engine.scheduling, run.engine.host.graph_sizes
     drafts = run.file.speculation.drafts
     flags: dict[str, Any] = {
-        "--mem-fraction-static": run.file.launch.memory_fraction, "--chunked-prefill-size": limits.max_tokens * plan.data,
-        "--max-prefill-tokens": limits.max_tokens, "--context-length": request_length(run),
-    }  # fmt: skip
+        "--mem-fraction-static": run.file.launch.memory_fraction,
+        "--chunked-prefill-size": limits.max_tokens * plan.data,
+        "--max-prefill-tokens": limits.max_tokens,
+        "--context-length": request_length(run),
+    }
     if run.role != "prefill":
         largest = sizes[-1][0] if sizes else run.seqs
         flags["--max-running-requests"] = run.seqs * plan.data
@@ -145,8 +163,8 @@ def _several(hosts: int) -> dict[str, Any]:
 
 
 def _env(run: ServingRun, whole: ServingRun) -> dict[str, str]:
-    """Buffers of the exchange are made for so many tokens of a rank: DeepEP's in low latency for every sequence with its drafts, MoRI's for
-    a chunk of prompts too."""
+    """Buffers of the exchange are made for so many tokens of a rank: DeepEP's in low latency for every sequence with
+    its drafts, MoRI's for a chunk of prompts too."""
     if run.engine.experts.exchange != "all_to_all":
         return {}
     tokens = run.seqs * (1 + whole.file.speculation.drafts)
@@ -170,7 +188,8 @@ def check(run: ServingRun, whole: ServingRun, plan: ServingPlan) -> None:
         )
     if drafts.draft and plan.data > 1:
         raise Infeasible(
-            f"SGLang has no draft model beside data-parallel attention, and the plan has data={plan.data}; take data=1, or heads of the "
+            f"SGLang has no draft model beside data-parallel attention, and the plan has data={plan.data}; take "
+            "data=1, or heads of the "
             "model's own."
         )
     kind, world = model_type(run.fields), plan.data * plan.tensor
@@ -178,13 +197,15 @@ def check(run: ServingRun, whole: ServingRun, plan: ServingPlan) -> None:
         raise Infeasible(f"SGLang has no cache in nvfp4 for {run.model.name}; take kv=fp8.")
     if kind.startswith("nemotron_h") and plan.expert not in (1, world):
         raise Infeasible(
-            f"SGLang deals the experts of {run.model.name} over all ranks or none, and the plan has expert={plan.expert}; take expert={world}."
+            f"SGLang deals the experts of {run.model.name} over all ranks or none, and the plan has "
+            f"expert={plan.expert}; take expert={world}."
         )
     slices = max(plan.data * plan.tensor // plan.expert, 1)
     for size in sizes.expert_hidden:
         if size % slices:
             raise Infeasible(
-                f"{run.model.name} has experts of hidden dim {size}, which {slices} ranks do not slice evenly; take expert={plan.data * plan.tensor}."
+                f"{run.model.name} has experts of hidden dim {size}, which {slices} ranks do not slice evenly; "
+                f"take expert={plan.data * plan.tensor}."
             )
     if plan.data * plan.tensor * plan.pipe % hosts:
         raise Infeasible(
@@ -194,6 +215,7 @@ def check(run: ServingRun, whole: ServingRun, plan: ServingPlan) -> None:
     paged = sizes.latent or architecture(run.slice.chip) == "blackwell"
     if budget % PAGE and paged:
         raise Infeasible(
-            f"{engine_word(run)} cuts prompts into whole pages of {PAGE} tokens there, and the token budget is {budget}; take "
+            f"{engine_word(run)} cuts prompts into whole pages of {PAGE} tokens there, and the token budget is "
+            f"{budget}; take "
             f"--token-budget {-(-budget // PAGE) * PAGE}."
         )

@@ -1,5 +1,6 @@
-"""Reading TensorRT-LLM: a `trtllm-serve` command with the YAML that it names (beside it, or written by the script itself), that YAML
-alone, or the file of `trtllm-serve disaggregated` with both kinds of servers in it. The YAML wins over flags, as it does there.
+"""Reading TensorRT-LLM: a `trtllm-serve` command with the YAML that it names (beside it, or written by the script
+itself), that YAML alone, or the file of `trtllm-serve disaggregated` with both kinds of servers in it. The YAML wins
+over flags, as it does there.
 """
 
 from collections.abc import Mapping
@@ -23,25 +24,81 @@ from dragonscale.models.catalogue import is_preset
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 
-OWN = frozenset({
-    "kv_cache_config", "cuda_graph_config", "moe_config", "enable_attention_dp", "moe_expert_parallel_size", "attention_dp_config",
-    "cache_transceiver_config", "disable_overlap_scheduler", "stream_interval", "print_iter_log", "kv_cache_free_gpu_memory_fraction",
-    "free_gpu_memory_fraction", "scheduler_config", "context_servers", "generation_servers",
-})  # fmt: skip
+OWN = frozenset(
+    {
+        "kv_cache_config",
+        "cuda_graph_config",
+        "moe_config",
+        "enable_attention_dp",
+        "moe_expert_parallel_size",
+        "attention_dp_config",
+        "cache_transceiver_config",
+        "disable_overlap_scheduler",
+        "stream_interval",
+        "print_iter_log",
+        "kv_cache_free_gpu_memory_fraction",
+        "free_gpu_memory_fraction",
+        "scheduler_config",
+        "context_servers",
+        "generation_servers",
+    }
+)
 """Keys by which its YAML is known."""
 _SPELT = {
-    "tp_size": "tensor_parallel_size", "pp_size": "pipeline_parallel_size", "ep_size": "moe_expert_parallel_size", "cp_size": "context_parallel_size",
-    "kv_cache_free_gpu_memory_fraction": "free_gpu_memory_fraction", "cluster_size": "moe_cluster_parallel_size",
-}  # fmt: skip
+    "tp_size": "tensor_parallel_size",
+    "pp_size": "pipeline_parallel_size",
+    "ep_size": "moe_expert_parallel_size",
+    "cp_size": "context_parallel_size",
+    "kv_cache_free_gpu_memory_fraction": "free_gpu_memory_fraction",
+    "cluster_size": "moe_cluster_parallel_size",
+}
 _HARMLESS = (
-    "host", "port", "log_level", "trust_remote_code", "tokenizer", "print_iter_log", "backend", "reasoning_parser", "tool_parser",
-    "enable_iter_perf_stats", "enable_iter_req_stats", "num_postprocess_workers", "stream_interval", "chat_template", "custom_tokenizer",
-    "gpus_per_node", "max_seq_len", "max_input_len", "max_beam_width", "attention_dp_config", "cuda_graph_config", "scheduler_config",
-    "disable_overlap_scheduler", "enable_chunked_prefill", "cache_transceiver_config", "revision", "served_model_name", "server_role",
-    "num_instances", "urls", "router", "hostname", "max_retries", "kv_cache_config.enable_block_reuse", "kv_cache_config.tokens_per_block",
-    "moe_config", "model", "load_format", "return_perf_metrics", "perf_metrics_max_requests", "enable_autotuner", "tokenizer_mode",
-    "nvfp4_gemm_config", "kv_cache_config.enable_partial_reuse", "kv_cache_config.event_buffer_max_size",
-)  # fmt: skip
+    "host",
+    "port",
+    "log_level",
+    "trust_remote_code",
+    "tokenizer",
+    "print_iter_log",
+    "backend",
+    "reasoning_parser",
+    "tool_parser",
+    "enable_iter_perf_stats",
+    "enable_iter_req_stats",
+    "num_postprocess_workers",
+    "stream_interval",
+    "chat_template",
+    "custom_tokenizer",
+    "gpus_per_node",
+    "max_seq_len",
+    "max_input_len",
+    "max_beam_width",
+    "attention_dp_config",
+    "cuda_graph_config",
+    "scheduler_config",
+    "disable_overlap_scheduler",
+    "enable_chunked_prefill",
+    "cache_transceiver_config",
+    "revision",
+    "served_model_name",
+    "server_role",
+    "num_instances",
+    "urls",
+    "router",
+    "hostname",
+    "max_retries",
+    "kv_cache_config.enable_block_reuse",
+    "kv_cache_config.tokens_per_block",
+    "moe_config",
+    "model",
+    "load_format",
+    "return_perf_metrics",
+    "perf_metrics_max_requests",
+    "enable_autotuner",
+    "tokenizer_mode",
+    "nvfp4_gemm_config",
+    "kv_cache_config.enable_partial_reuse",
+    "kv_cache_config.event_buffer_max_size",
+)
 """What changes nothing that is planned, or what the engine's own constants already count."""
 
 
@@ -93,7 +150,8 @@ def read(source: Source, given: Given) -> Imported:
 
 @dataclass(frozen=True)
 class NamedFormats:
-    """The model of a checkpoint and the formats that its name stands for; `kv` is empty where the cache is in 16 bits."""
+    """The model of a checkpoint and the formats that its name stands for; `kv` is empty where the cache is in 16 bits.
+    The model of a checkpoint and the formats that its name stands for; `kv` is empty where the cache is in 16 bits."""
 
     model: str
     weights: str
@@ -151,7 +209,8 @@ def _config(source: Source, name: str) -> dict[str, Any]:
     table = Source(own[0]).table if own else None
     if table is None:
         raise InputError(
-            f"The command reads its arguments from {shorten(name)}, which is not beside it; import the folder that holds both."
+            f"The command reads its arguments from {shorten(name)}, which is not beside it; import the folder "
+            "that holds both."
         )
     return dict(table)
 
@@ -198,8 +257,8 @@ class Server:
 
     @property
     def role(self) -> str:
-        """The pool that a server says it belongs to, or that its settings are for: one that hands caches over and schedules nothing ahead
-        prefills."""
+        """The pool that a server says it belongs to, or that its settings are for: one that hands caches over and
+        schedules nothing ahead prefills."""
         said = str(self.args.get("server_role", "")).lower()
         if said:
             return {"context": "prefill", "generation": "decode"}.get(said, "")
@@ -221,7 +280,8 @@ class Server:
         )
         if world % dealt or (sliced and dealt * self._number("moe_tensor_parallel_size") != world):
             raise InputError(
-                f"moe_expert_parallel_size is {dealt} and tensor_parallel_size {world}; experts are dealt over a divisor of those ranks, and "
+                f"moe_expert_parallel_size is {dealt} and tensor_parallel_size {world}; experts are dealt over a "
+                "divisor of those ranks, and "
                 "moe_tensor_parallel_size takes the rest."
             )
         mixed = bool(divisible(load_model(formats.model)).experts)
@@ -229,10 +289,15 @@ class Server:
         half = said in ("float16", "half")
         wide = {"bf16": "fp16"} if half else {"fp16": "bf16"} if said == "bfloat16" else {}
         return ServingPlan(
-            tensor=1 if spread else world, data=world if spread else 1, expert=dealt if mixed else 1, pipe=pipe,
-            weights=wide.get(formats.weights, formats.weights), compute=wide.get(formats.compute, formats.compute),
-            attention=formats.attention, kv=self._cache(formats, wide.get(formats.compute, formats.compute)),
-        )  # fmt: skip
+            tensor=1 if spread else world,
+            data=world if spread else 1,
+            expert=dealt if mixed else 1,
+            pipe=pipe,
+            weights=wide.get(formats.weights, formats.weights),
+            compute=wide.get(formats.compute, formats.compute),
+            attention=formats.attention,
+            kv=self._cache(formats, wide.get(formats.compute, formats.compute)),
+        )
 
     def _cache(self, formats: NamedFormats, compute: str) -> str:
         said = str(self.tables["kv_cache_config"].get("dtype", "auto"))
@@ -267,9 +332,18 @@ class Server:
     def rest(self) -> list[str]:
         """Names that were not read."""
         read = {
-            "tensor_parallel_size", "pipeline_parallel_size", "moe_expert_parallel_size", "moe_tensor_parallel_size", "enable_attention_dp",
-            "kv_cache_config", "speculative_config", "max_batch_size", "max_num_tokens", "dtype", *self.unknown,
-        }  # fmt: skip
+            "tensor_parallel_size",
+            "pipeline_parallel_size",
+            "moe_expert_parallel_size",
+            "moe_tensor_parallel_size",
+            "enable_attention_dp",
+            "kv_cache_config",
+            "speculative_config",
+            "max_batch_size",
+            "max_num_tokens",
+            "dtype",
+            *self.unknown,
+        }
         inner = [
             f"kv_cache_config.{name}"
             for name in self.tables["kv_cache_config"]

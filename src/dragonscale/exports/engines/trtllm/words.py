@@ -8,8 +8,9 @@ from dragonscale.serving.legality import architecture
 
 
 def moe_backend(run: ServingRun) -> str:
-    """The kernels of the experts: WIDEEP sends tokens by AllToAll; on Blackwell fp8 by blocks is DeepGEMM's, and four bits are TRTLLM's for low
-    latency and CUTLASS's with attention data parallelism; MXFP4 on Hopper is Triton's (examples/configs/curated and the deployment guides)."""
+    """The kernels of the experts: WIDEEP sends tokens by AllToAll; on Blackwell fp8 by blocks is DeepGEMM's, and four
+    bits are TRTLLM's for low latency and CUTLASS's with attention data parallelism; MXFP4 on Hopper is Triton's
+    (examples/configs/curated and the deployment guides)."""
     plan = run.file.plan
     if run.engine.name.endswith("-ep"):
         return "WIDEEP"

@@ -1,10 +1,11 @@
 """TensorRT-LLM: `trtllm-serve MODEL --config trtllm.yaml`, a YAML of its `LlmArgs`.
 
-Its `tensor_parallel_size` counts all ranks of a stage: with `enable_attention_dp` each of them is a replica of the attention, so a plan
-with `data` has no `tensor` beside it, and batch and token limits are those of a rank. Experts are dealt over
-`moe_expert_parallel_size` of those ranks and sliced over the rest. Prompts are not cut unless chunked prefill is on, graphs are captured for
-decoding alone, and only requests that fit to their end are taken. On several hosts MPI starts a process for each GPU
-(`trtllm-llmapi-launch`). Pools that prefill and decode are servers of their own, behind `trtllm-serve disaggregated`.
+Its `tensor_parallel_size` counts all ranks of a stage: with `enable_attention_dp` each of them is a replica of the
+attention, so a plan with `data` has no `tensor` beside it, and batch and token limits are those of a rank. Experts are
+dealt over `moe_expert_parallel_size` of those ranks and sliced over the rest. Prompts are not cut unless chunked
+prefill is on, graphs are captured for decoding alone, and only requests that fit to their end are taken. On several
+hosts MPI starts a process for each GPU (`trtllm-llmapi-launch`). Pools that prefill and decode are servers of their
+own, behind `trtllm-serve disaggregated`.
 """
 
 from collections.abc import Mapping
@@ -59,7 +60,10 @@ def _pools(run: ServingRun, prefill: ServingRun) -> WrittenFiles:
         _program(prefill, "prefill.yaml"),
         LaunchProgram("front", front, 1, 0, port=PORTS[""]),
     )
-    where = "disaggregated.yaml names the servers as prefill-0:8001, decode-0:8002, …: write the addresses of the hosts there."
+    where = (
+        "disaggregated.yaml names the servers as prefill-0:8001, decode-0:8002, …: write the addresses of the hosts "
+        "there."
+    )
     notes = tuple(dict.fromkeys((*_notes(run), *_notes(prefill))))
     both = (*differences, *(one for one in more if one not in differences))
     return WrittenFiles(files, programs, both, as_run, notes, (where,), ("disaggregated.yaml",))
@@ -103,8 +107,14 @@ def _program(run: ServingRun, file: str) -> LaunchProgram:
     if hosts > 1:
         words = ("trtllm-llmapi-launch", *words)
     return LaunchProgram(
-        run.role or "serve", words, hosts, chips, per="rank" if hosts > 1 else "host", copies=run.file.replicas or 1, port=PORTS[run.role],
-    )  # fmt: skip
+        run.role or "serve",
+        words,
+        hosts,
+        chips,
+        per="rank" if hosts > 1 else "host",
+        copies=run.file.replicas or 1,
+        port=PORTS[run.role],
+    )
 
 
 def _checkpoint(run: ServingRun) -> ServedCheckpoint:
@@ -116,7 +126,8 @@ def _notes(run: ServingRun) -> tuple[str, ...]:
     said = [*_checkpoint(run).notes]
     if (tokens := run.engine.host.stream_interval) > 1 and run.role != "prefill":
         said.append(
-            f"stream_interval {tokens} sends a stream's tokens {tokens} at a time, which the throughput here rests on; 1 sends each as it comes, at "
+            f"stream_interval {tokens} sends a stream's tokens {tokens} at a time, which the throughput here "
+            "rests on; 1 sends each as it comes, at "
             "more work for the host."
         )
     drafts = run.file.speculation
@@ -146,9 +157,11 @@ def _args(run: ServingRun) -> dict[str, Any]:
         table["max_seq_len"] = length
     table["enable_chunked_prefill"] = _chunked(run)
     table["kv_cache_config"] = {
-        "dtype": plan.kv if plan.kv in ("fp8", "nvfp4") else "auto", "free_gpu_memory_fraction": engine.memory.share,
-        "enable_block_reuse": True, "tokens_per_block": PAGE,
-    }  # fmt: skip
+        "dtype": plan.kv if plan.kv in ("fp8", "nvfp4") else "auto",
+        "free_gpu_memory_fraction": engine.memory.share,
+        "enable_block_reuse": True,
+        "tokens_per_block": PAGE,
+    }
     table["scheduler_config"] = {"capacity_scheduler_policy": _policy(run)}
     table |= _graphs(run)
     if experts:
@@ -223,23 +236,27 @@ def _refuse(run: ServingRun) -> None:
     if plan.data > 1 and plan.tensor > 1:
         near = f"data={plan.data * plan.tensor},tensor=1"
         raise Infeasible(
-            f"TensorRT-LLM has no data={plan.data} with tensor={plan.tensor}: enable_attention_dp makes every rank a replica of the "
+            f"TensorRT-LLM has no data={plan.data} with tensor={plan.tensor}: enable_attention_dp makes every "
+            "rank a replica of the "
             f"attention; take {near}, or data=1,tensor={plan.data * plan.tensor}."
         )
     if run.file.speculation.drafts and plan.pipe > 1 and run.role != "prefill":
         raise Infeasible(
-            f"TensorRT-LLM drafts nothing ahead in a pipeline (docs/source/features/feature-combination-matrix.md: MTP and EAGLE-3 with pipeline "
+            "TensorRT-LLM drafts nothing ahead in a pipeline "
+            "(docs/source/features/feature-combination-matrix.md: MTP and EAGLE-3 with pipeline "
             f"parallelism, no), and the plan has pipe={plan.pipe}; take pipe=1, or no drafts."
         )
     if own_formats(run.engine.name, run.slice.chip, run.model) is None and stored_in(run.model) == plan.weights:
         raise Infeasible(
-            f"TensorRT-LLM has no kernels on {run.slice.chip.title} for the {plan.weights} that {run.model.name} is stored in; take "
+            f"TensorRT-LLM has no kernels on {run.slice.chip.title} for the {plan.weights} that {run.model.name} "
+            "is stored in; take "
             "--weights int4, or other chips."
         )
     split = plan.spread == "sequence" and plan.tensor > min(divisible(run.model).kv_heads, default=1)
     if plan.context > 1 or split:
         said = f"context={plan.context}" if plan.context > 1 else "spread=sequence"
         raise Infeasible(
-            f"TensorRT-LLM {load_keys('trtllm').version} splits a cache along the sequence (Helix) only for latent attention on "
+            f"TensorRT-LLM {load_keys('trtllm').version} splits a cache along the sequence (Helix) only for "
+            "latent attention on "
             f"Blackwell in a pool that decodes, and that is not written here; take a plan without {said}."
         )

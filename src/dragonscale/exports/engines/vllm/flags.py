@@ -1,7 +1,7 @@
 """A serving plan as flags of `vllm serve`: what the engine itself is told, without addresses and hosts.
 
-`engine_flags` is the same for whoever starts vLLM (`vllm serve`, Dynamo's worker, llm-d's pods). The rest here is what one of its parts
-needs: drafts, experts dealt over all ranks, a cache split along sequences.
+`engine_flags` is the same for whoever starts vLLM (`vllm serve`, Dynamo's worker, llm-d's pods). The rest here is what
+one of its parts needs: drafts, experts dealt over all ranks, a cache split along sequences.
 """
 
 import json
@@ -28,7 +28,8 @@ ONLINE: Mapping[tuple[str, str], str] = {
 }
 """What vLLM quantises a 16-bit checkpoint to while it loads it, linear layers and experts (config/quantization.py)."""
 WEIGHT_ONLY = frozenset({"turing", "ampere"})
-"""Chips without fp8 units: what is quantised to fp8 there has its weights in fp8 and is multiplied in 16 bits (Marlin)."""
+"""Chips without fp8 units: what is quantised to fp8 there has its weights in fp8 and is multiplied in 16 bits (Marlin).
+Chips without fp8 units: what is quantised to fp8 there has its weights in fp8 and is multiplied in 16 bits (Marlin)."""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 CACHES = {"fp8": "fp8", "int8": "int8_per_token_head", "nvfp4": "nvfp4"}
 ATTENTION_LAYERS = "*.self_attn.*"
@@ -83,13 +84,15 @@ def engine_flags(run: ServingRun) -> EngineFlags:
 
 
 def only_wide(run: ServingRun) -> str:
-    """The one 16-bit format that vLLM runs a model in; empty where it takes both. A model or a plan that it refuses is refused."""
+    """The one 16-bit format that vLLM runs a model in; empty where it takes both. A model or a plan that it refuses is
+    refused."""
     kind, plan = str(run.fields.get("model_type", "")), run.file.plan
     if kind in WITHOUT:
         raise Infeasible(f"vLLM has no class for models of type {kind}, which {run.model.name} is.")
     if plan.expert > 1 and kind in UNCOUNTED:
         raise Infeasible(
-            f"vLLM does not find the experts in {run.model.name}'s config and refuses --enable-expert-parallel; take expert=1."
+            f"vLLM does not find the experts in {run.model.name}'s config and refuses --enable-expert-parallel; "
+            "take expert=1."
         )
     if kind not in ONLY_BF16:
         return ""
@@ -127,7 +130,8 @@ def _context(run: ServingRun, said: EngineFlags) -> dict[str, int]:
         return {}
     if not sizes.latent and (sizes.heads // heads) % ranks:
         raise Infeasible(
-            f"vLLM splits a cache along sequences over {plan.tensor} / {heads} = {ranks} ranks only where these divide the "
+            f"vLLM splits a cache along sequences over {plan.tensor} / {heads} = {ranks} ranks only where these "
+            "divide the "
             f"{sizes.heads // heads} query heads of a KV head; take spread=copy."
         )
     return {"--decode-context-parallel-size": ranks}
@@ -159,7 +163,10 @@ def _experts(run: ServingRun, said: EngineFlags) -> dict[str, Any]:
 
 def _one_exchange(run: ServingRun, how: str) -> PlanDifference:
     """That prompts and answers are exchanged by the same kernels."""
-    small = f", and an iteration has {limit_flags(run)['--max-num-batched-tokens']:,} tokens, so that prompts take more of them"
+    small = (
+        f", and an iteration has {limit_flags(run)['--max-num-batched-tokens']:,} tokens, so that prompts take more "
+        "of them"
+    )
     return PlanDifference(
         "low-latency exchanges of tokens while decoding and high-throughput ones in prefill",
         f"both are {how.replace('_', '-')} ones{small if is_decode_heavy(run) else ''}",
@@ -168,26 +175,29 @@ def _one_exchange(run: ServingRun, how: str) -> PlanDifference:
 
 
 def is_low_latency(run: ServingRun) -> bool:
-    """Whether tokens go to experts by kernels for few tokens: their buffers hold a whole iteration of every rank, so that prompts of a
-    usual token budget do not go through them."""
+    """Whether tokens go to experts by kernels for few tokens: their buffers hold a whole iteration of every rank, so
+    that prompts of a usual token budget do not go through them."""
     if engine_name(run) != "vllm-ep" or run.role == "prefill":
         return False
     return run.role == "decode" or run.engine.scheduling.max_tokens <= SMALL_BUDGET or is_decode_heavy(run)
 
 
 def is_decode_heavy(run: ServingRun) -> bool:
-    """Whether answers are as long as prompts and longer, so that an engine that does both does best by kernels for few tokens."""
+    """Whether answers are as long as prompts and longer, so that an engine that does both does best by kernels for few
+    tokens."""
     traffic, budget = run.file.traffic, run.file.launch.token_budget
     return not run.role and not budget and 0 < traffic.prompt <= traffic.output
 
 
 def mixed_budget(seqs: int, drafts: int) -> int:
-    """Tokens of an iteration with low-latency kernels where prompts run in it too: room for as many of theirs as of all sequences."""
+    """Tokens of an iteration with low-latency kernels where prompts run in it too: room for as many of theirs as of all
+    sequences."""
     return max(SMALL_BUDGET, 2 * seqs * (1 + drafts))
 
 
 def decode_budget(seqs: int, drafts: int) -> int:
-    """Tokens of an iteration of a pool that only decodes by low-latency kernels: vLLM's own default for these, or all its sequences."""
+    """Tokens of an iteration of a pool that only decodes by low-latency kernels: vLLM's own default for these, or all
+    its sequences."""
     return max(256, seqs * (1 + drafts))
 
 
@@ -219,13 +229,16 @@ def limit_flags(run: ServingRun) -> dict[str, Any]:
         tokens = (decode_budget if run.role else mixed_budget)(seqs, run.file.speculation.drafts)
     if tokens < seqs:
         raise Infeasible(
-            f"vLLM takes no fewer tokens in an iteration than sequences: {tokens:,} tokens and {seqs:,} sequences; take --token-budget {seqs} "
+            f"vLLM takes no fewer tokens in an iteration than sequences: {tokens:,} tokens and {seqs:,} "
+            f"sequences; take --token-budget {seqs} "
             f"or --max-seqs {tokens}."
         )
     return {
-        "--max-model-len": request_length(run), "--max-num-seqs": seqs, "--max-num-batched-tokens": tokens,
+        "--max-model-len": request_length(run),
+        "--max-num-seqs": seqs,
+        "--max-num-batched-tokens": tokens,
         "--gpu-memory-utilization": run.engine.memory.share,
-    }  # fmt: skip
+    }
 
 
 def sequences(run: ServingRun) -> int:
@@ -250,7 +263,8 @@ def has_heads(run: ServingRun) -> bool:
 
 
 def drafts(run: ServingRun, said: EngineFlags) -> dict[str, Any] | None:
-    """Who drafts: a small model, the checkpoint's own multi-token heads, or an EAGLE head that somebody has trained for it."""
+    """Who drafts: a small model, the checkpoint's own multi-token heads, or an EAGLE head that somebody has trained for
+    it."""
     own = run.file.speculation
     if not own.drafts or run.role == "prefill":
         return None
@@ -259,9 +273,11 @@ def drafts(run: ServingRun, said: EngineFlags) -> dict[str, Any] | None:
         ranks = run.file.plan.tensor
         fits = sizes.heads % ranks == 0 and all(heads % ranks == 0 or ranks % heads == 0 for heads in sizes.kv_heads)
         return {
-            "method": "draft_model", "model": hub_id(own.draft), "num_speculative_tokens": own.drafts,
+            "method": "draft_model",
+            "model": hub_id(own.draft),
+            "num_speculative_tokens": own.drafts,
             "draft_tensor_parallel_size": ranks if fits else 1,
-        }  # fmt: skip
+        }
     if has_heads(run):
         return {"method": "mtp", "num_speculative_tokens": own.drafts}
     repo = hub_id(run.file.model)

@@ -1,7 +1,8 @@
 """The plan that a `vllm serve` command says: pasted, in a script, in a `docker run`, or as the YAML of its `--config`.
 
-Of several commands the one that decodes is the plan's, and one that prefills its pool. Options that change nothing that is planned
-(ports, logging, parsers of tool calls) are listed as ignored; those that would change something as unplanned.
+Of several commands the one that decodes is the plan's, and one that prefills its pool. Options that change nothing that
+is planned (ports, logging, parsers of tool calls) are listed as ignored; those that would change something as
+unplanned.
 """
 
 import re
@@ -32,29 +33,96 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.training.legality import family
 
 CACHES = {
-    "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_inc": "fp8", "fp8_ds_mla": "fp8", "fp8_per_token_head": "fp8", "nvfp4": "nvfp4",
-    "nvfp4_4over6": "nvfp4", "nvfp4_ds_mla": "nvfp4", "int8_per_token_head": "int8", "bfloat16": "bf16", "float16": "fp16",
-}  # fmt: skip
+    "fp8": "fp8",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+    "fp8_inc": "fp8",
+    "fp8_ds_mla": "fp8",
+    "fp8_per_token_head": "fp8",
+    "nvfp4": "nvfp4",
+    "nvfp4_4over6": "nvfp4",
+    "nvfp4_ds_mla": "nvfp4",
+    "int8_per_token_head": "int8",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+}
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 ONLINE = {
-    "fp8": "fp8_per_tensor", "fp8_per_tensor": "fp8_per_tensor", "fp8_per_channel": "fp8_per_tensor", "fp8_per_block": "fp8_per_block",
+    "fp8": "fp8_per_tensor",
+    "fp8_per_tensor": "fp8_per_tensor",
+    "fp8_per_channel": "fp8_per_tensor",
+    "fp8_per_block": "fp8_per_block",
     "mxfp8": "mxfp8",
-}  # fmt: skip
+}
 """Words of `--quantization` that quantise a 16-bit checkpoint, as those that are written."""
 MOST_DRAFTS = 10_000
 EP_BACKENDS = ("deepep", "mori", "nixl_ep", "flashinfer", "moonep", "pplx")
 HARMLESS = (
-    "--port", "--host", "--uvicorn-log-level", "--api-key", "--served-model-name", "--trust-remote-code", "--download-dir", "--seed",
-    "--disable-log-requests", "--enable-log-requests", "--disable-log-stats", "--tool-call-parser", "--reasoning-parser", "--enable-auto-tool-choice",
-    "--chat-template", "--root-path", "--headless", "--node-rank", "--nnodes", "--master-addr", "--master-port", "--data-parallel-size-local",
-    "--data-parallel-address", "--data-parallel-rpc-port", "--data-parallel-start-rank", "--data-parallel-rank", "--data-parallel-hybrid-lb",
-    "--data-parallel-external-lb", "--data-parallel-backend", "--api-server-count", "--distributed-executor-backend", "--tokenizer", "--tokenizer-mode",
-    "--load-format", "--max-model-len", "--config", "--async-scheduling", "--enable-chunked-prefill", "--block-size", "--language-model-only",
-    "--limit-mm-per-prompt", "--generation-config", "--enable-prefix-caching", "--max-cudagraph-capture-size", "--cudagraph-capture-sizes",
-    "--all2all-backend", "--enable-eplb", "--eplb-config", "--enable-dbo", "--kv-transfer-config", "--model", "--revision", "--allowed-origins",
-    "--shutdown-timeout", "--numa-bind", "--mm-processor-cache-gb", "--swap-space", "--disable-uvicorn-access-log", "--response-role",
-    "--compilation-config", "--attention-backend", "--moe-backend", "--stream-interval", "--default-chat-template-kwargs",
-)  # fmt: skip
+    "--port",
+    "--host",
+    "--uvicorn-log-level",
+    "--api-key",
+    "--served-model-name",
+    "--trust-remote-code",
+    "--download-dir",
+    "--seed",
+    "--disable-log-requests",
+    "--enable-log-requests",
+    "--disable-log-stats",
+    "--tool-call-parser",
+    "--reasoning-parser",
+    "--enable-auto-tool-choice",
+    "--chat-template",
+    "--root-path",
+    "--headless",
+    "--node-rank",
+    "--nnodes",
+    "--master-addr",
+    "--master-port",
+    "--data-parallel-size-local",
+    "--data-parallel-address",
+    "--data-parallel-rpc-port",
+    "--data-parallel-start-rank",
+    "--data-parallel-rank",
+    "--data-parallel-hybrid-lb",
+    "--data-parallel-external-lb",
+    "--data-parallel-backend",
+    "--api-server-count",
+    "--distributed-executor-backend",
+    "--tokenizer",
+    "--tokenizer-mode",
+    "--load-format",
+    "--max-model-len",
+    "--config",
+    "--async-scheduling",
+    "--enable-chunked-prefill",
+    "--block-size",
+    "--language-model-only",
+    "--limit-mm-per-prompt",
+    "--generation-config",
+    "--enable-prefix-caching",
+    "--max-cudagraph-capture-size",
+    "--cudagraph-capture-sizes",
+    "--all2all-backend",
+    "--enable-eplb",
+    "--eplb-config",
+    "--enable-dbo",
+    "--kv-transfer-config",
+    "--model",
+    "--revision",
+    "--allowed-origins",
+    "--shutdown-timeout",
+    "--numa-bind",
+    "--mm-processor-cache-gb",
+    "--swap-space",
+    "--disable-uvicorn-access-log",
+    "--response-role",
+    "--compilation-config",
+    "--attention-backend",
+    "--moe-backend",
+    "--stream-interval",
+    "--default-chat-template-kwargs",
+)
 
 
 def recognises(source: Source) -> bool:
@@ -137,7 +205,8 @@ def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags
     eager = bool(read.values.pop("--enforce-eager", False))
     if eager:
         notes.append(
-            "--enforce-eager turns torch.compile off too; the estimate issues kernels one by one and still has its fused kernels."
+            "--enforce-eager turns torch.compile off too; the estimate issues kernels one by one and still has "
+            "its fused kernels."
         )
     file = with_graphs(serving_file(source, given, plan, name, engine, **said), eager)
     ignored, unplanned = left_over(read.values, HARMLESS)
@@ -199,7 +268,8 @@ def cache(read: ReadFlags, found: Mapping[str, str], dtype: str) -> dict[str, st
         return {"kv": cast(found, dtype)["kv"]}
     if word not in CACHES:
         raise InputError(
-            f"--kv-cache-dtype is {shorten(word)}; the planner has caches in {', '.join(dict.fromkeys(CACHES.values()))}."
+            f"--kv-cache-dtype is {shorten(word)}; the planner has caches in "
+            f"{', '.join(dict.fromkeys(CACHES.values()))}."
         )
     return {"kv": CACHES[word]}
 
@@ -208,9 +278,10 @@ def limits_read(read: ReadFlags) -> dict[str, float | None]:
     """The limits that a command says."""
     share = read.values.pop("--gpu-memory-utilization", None)
     return {
-        "max_seqs": whole(read, "--max-num-seqs", 0) or None, "token_budget": tokens(read, "--max-num-batched-tokens") or None,
+        "max_seqs": whole(read, "--max-num-seqs", 0) or None,
+        "token_budget": tokens(read, "--max-num-batched-tokens") or None,
         "memory_fraction": None if share is None else fraction(share, "--gpu-memory-utilization"),
-    }  # fmt: skip
+    }
 
 
 def drafts_read(read: ReadFlags, source: Source) -> tuple[dict[str, Any], list[str]]:

@@ -1,4 +1,5 @@
-"""The words of `vllm serve` as people write them: its commands in a text, JSON in options, dotted keys, sizes such as 8k, `--config` files."""
+"""The words of `vllm serve` as people write them: its commands in a text, JSON in options, dotted keys, sizes such as
+8k, `--config` files."""
 
 import json
 import re

@@ -1,8 +1,8 @@
 """vLLM on GPUs: `vllm serve`, one process for each host of a replica.
 
-A replica over several hosts is the same command on each (`--nnodes`, `--node-rank`, `--master-addr`); hosts other than the first have
-no API server (`--headless`). Pools that prefill and decode apart are two commands that hand caches over by NIXL, and a router in
-front of them.
+A replica over several hosts is the same command on each (`--nnodes`, `--node-rank`, `--master-addr`); hosts other than
+the first have no API server (`--headless`). Pools that prefill and decode apart are two commands that hand caches over
+by NIXL, and a router in front of them.
 """
 
 from dragonscale.exports.engines.vllm.flags import EngineFlags, engine_flags
@@ -30,7 +30,8 @@ def write(run: ServingRun) -> WrittenFiles:
         notes += [one for one in first.notes if one not in notes]
         differences += [one for one in first.differences if one not in differences]
         routing = (
-            "Set VLLM_NIXL_SIDE_CHANNEL_HOST on each host to its own address, and the router's addresses to those of the pools "
+            "Set VLLM_NIXL_SIDE_CHANNEL_HOST on each host to its own address, and the router's addresses to "
+            "those of the pools "
             "(pip install vllm-router nixl).",
         )
     elif (run.file.replicas or 1) > 1:
@@ -50,10 +51,16 @@ def program(run: ServingRun, own: EngineFlags) -> LaunchProgram:
     if run.role:
         env["VLLM_NIXL_SIDE_CHANNEL_PORT"] = NIXL_PORT
     return LaunchProgram(
-        run.role or "serve", ("vllm", "serve", own.checkpoint.word, *flag_words(table, flags)), hosts, chips,
-        copies=run.file.replicas or 1, env=env, others=tuple(flag_words(table, {"--headless": True})) if hosts > 1 else (),
-        image=IMAGE.format(table.version), port=PORTS[run.role],
-    )  # fmt: skip
+        run.role or "serve",
+        ("vllm", "serve", own.checkpoint.word, *flag_words(table, flags)),
+        hosts,
+        chips,
+        copies=run.file.replicas or 1,
+        env=env,
+        others=tuple(flag_words(table, {"--headless": True})) if hosts > 1 else (),
+        image=IMAGE.format(table.version),
+        port=PORTS[run.role],
+    )
 
 
 def router(run: ServingRun) -> LaunchProgram:

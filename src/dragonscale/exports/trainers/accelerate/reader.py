@@ -1,8 +1,9 @@
-"""Plans out of Hugging Face's words: a config of `accelerate launch`, its flags, or the Trainer's own flags under torchrun.
+"""Plans out of Hugging Face's words: a config of `accelerate launch`, its flags, or the Trainer's own flags under
+torchrun.
 
-FSDP1's names are read too (`fsdp_sharding_strategy FULL_SHARD` is ZeRO-3, `SHARD_GRAD_OP` ZeRO-2, `HYBRID_SHARD` shards inside a host), and
-the DeepSpeed plugin's few settings. What a launch does not say (the model, the batch, the sequence) comes from the script's arguments,
-from a JSON file that they name, or is left open.
+FSDP1's names are read too (`fsdp_sharding_strategy FULL_SHARD` is ZeRO-3, `SHARD_GRAD_OP` ZeRO-2, `HYBRID_SHARD` shards
+inside a host), and the DeepSpeed plugin's few settings. What a launch does not say (the model, the batch, the sequence)
+comes from the script's arguments, from a JSON file that they name, or is left open.
 """
 
 import math
@@ -25,15 +26,49 @@ from dragonscale.training.plan_file import TrainingFile
 TRAINER = ("per_device_train_batch_size", "gradient_accumulation_steps", "fsdp", "bf16", "fp16")
 """Arguments by which a script of the Trainer is known."""
 TYPES = ("FSDP", "MULTI_GPU", "DEEPSPEED", "NO", "XLA", "TPU", "MEGATRON_LM", "MULTI_XPU", "MULTI_NPU", "MULTI_CPU")
-SHARDS = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "hybrid_shard": 3, "hybrid_shard_zero2": 2, "hybrid_shard_zero": 2,
-          "1": 3, "2": 2, "3": 0, "4": 3, "5": 2}  # fmt: skip
+SHARDS = {
+    "full_shard": 3,
+    "shard_grad_op": 2,
+    "no_shard": 0,
+    "hybrid_shard": 3,
+    "hybrid_shard_zero2": 2,
+    "hybrid_shard_zero": 2,
+    "1": 3,
+    "2": 2,
+    "3": 0,
+    "4": 3,
+    "5": 2,
+}
 """FSDP1's strategies as ZeRO stages; the numbers are those of torch's ShardingStrategy."""
 OPTIMIZERS = {"adafactor": "adafactor", "sgd": "sgd"}
-PLANNED = frozenset({
-    "per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "bf16", "fp16", "tf32", "optim", "gradient_checkpointing", "fsdp",
-    "fsdp_config", "model_name_or_path", "config_name", "model_type", "config_overrides", "tokenizer_name", "block_size", "max_length",
-    "model_max_length", "max_seq_length", "dtype", "torch_dtype", "use_liger_kernel", "deepspeed", "per_gpu_train_batch_size",
-})  # fmt: skip
+PLANNED = frozenset(
+    {
+        "per_device_train_batch_size",
+        "gradient_accumulation_steps",
+        "max_steps",
+        "bf16",
+        "fp16",
+        "tf32",
+        "optim",
+        "gradient_checkpointing",
+        "fsdp",
+        "fsdp_config",
+        "model_name_or_path",
+        "config_name",
+        "model_type",
+        "config_overrides",
+        "tokenizer_name",
+        "block_size",
+        "max_length",
+        "model_max_length",
+        "max_seq_length",
+        "dtype",
+        "torch_dtype",
+        "use_liger_kernel",
+        "deepspeed",
+        "per_gpu_train_batch_size",
+    }
+)
 UNPLANNED = ("torch_compile", "neftune", "lora", "load_in", "use_peft", "galore", "optim_target", "packing")
 SIZES = ("block_size", "max_length", "max_seq_length", "model_max_length")
 

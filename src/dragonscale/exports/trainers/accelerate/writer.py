@@ -1,11 +1,14 @@
-"""Hugging Face accelerate with the Trainer of transformers: a config of `accelerate launch`, and the arguments of a training script.
+"""Hugging Face accelerate with the Trainer of transformers: a config of `accelerate launch`, and the arguments of a
+training script.
 
-The mesh is accelerate's: FSDP2 with a `ParallelismConfig` (`dp_replicate` for `data`, `dp_shard` for `fsdp`, `tp`, `cp`), or plain data
-parallelism where nothing is sharded. Ulysses attention (`sp`) runs in DeepSpeed there, so such a plan is a config of its plugin. Batch,
-steps, optimizer and checkpoints are the Trainer's arguments. They are written for `run_clm.py`, the example of transformers that
-trains language models; any script that reads TrainingArguments takes the same file without the lines that name model and data.
+The mesh is accelerate's: FSDP2 with a `ParallelismConfig` (`dp_replicate` for `data`, `dp_shard` for `fsdp`, `tp`,
+`cp`), or plain data parallelism where nothing is sharded. Ulysses attention (`sp`) runs in DeepSpeed there, so such a
+plan is a config of its plugin. Batch, steps, optimizer and checkpoints are the Trainer's arguments. They are written
+for `run_clm.py`, the example of transformers that trains language models; any script that reads TrainingArguments takes
+the same file without the lines that name model and data.
 
-Weights: the stacks `hf-fsdp` hold them in fp32 and compute in bf16 (mixed precision), the stacks `hf` load and keep them in bf16.
+Weights: the stacks `hf-fsdp` hold them in fp32 and compute in bf16 (mixed precision), the stacks `hf` load and keep
+them in bf16.
 """
 
 import json
@@ -29,7 +32,8 @@ from dragonscale.training.stack import stacks
 CONFIG, ARGUMENTS, SCRIPT = "accelerate.yaml", "training_args.json", "run_clm.py"
 PORT = 29500
 OPTIMIZERS = {"adam": "adamw_torch_fused", "adam8": "adamw_torch_8bit", "adafactor": "adafactor", "sgd": "sgd"}
-"""Optimizers by the names of TrainingArguments; those of torchao work on sharded weights, those of bitsandbytes do not."""
+"""Optimizers by the names of TrainingArguments; those of torchao work on sharded weights, those of bitsandbytes do not.
+Optimizers by the names of TrainingArguments; those of torchao work on sharded weights, those of bitsandbytes do not."""
 MIXED = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no", "tf32": "no"}
 _MESH = "parallelism_config_"
 
@@ -74,9 +78,12 @@ def mesh(plan: Plan) -> dict[str, int]:
     """The sizes of ParallelismConfig. Ranks that shard nothing are replicas."""
     sharded = sharding(plan)
     return {
-        "dp_replicate": plan.data if sharded else plan.data * plan.fsdp, "dp_shard": plan.fsdp if sharded else 1, "tp": plan.tensor,
-        "cp": plan.context if plan.context_by != "ulysses" else 1, "sp": plan.context if plan.context_by == "ulysses" else 1,
-    }  # fmt: skip
+        "dp_replicate": plan.data if sharded else plan.data * plan.fsdp,
+        "dp_shard": plan.fsdp if sharded else 1,
+        "tp": plan.tensor,
+        "cp": plan.context if plan.context_by != "ulysses" else 1,
+        "sp": plan.context if plan.context_by == "ulysses" else 1,
+    }
 
 
 def sharding(plan: Plan) -> bool:
@@ -93,23 +100,27 @@ def check(run: TrainingRun, plan: Plan) -> None:
         )
     if sizes["sp"] > 1 and plan.tensor > 1:
         raise Infeasible(
-            f"accelerate runs Ulysses in DeepSpeed, without tensor ranks; take tensor=1 in place of {plan.tensor}, or context_by=gather."
+            "accelerate runs Ulysses in DeepSpeed, without tensor ranks; take tensor=1 in place of "
+            f"{plan.tensor}, or context_by=gather."
         )
     if sizes["sp"] > 1 and plan.data > 1:
         raise Infeasible(f"DeepSpeed shards over all ranks under Ulysses; put data={plan.data} into fsdp.")
     if sizes["dp_replicate"] > 1 and sizes["dp_shard"] == 1 and (plan.tensor > 1 or sizes["cp"] > 1):
         raise Infeasible(
-            f"accelerate's ParallelismConfig has no tensor or context ranks under replicas that shard nothing; put data={sizes['dp_replicate']} into fsdp."
+            "accelerate's ParallelismConfig has no tensor or context ranks under replicas that shard nothing; "
+            f"put data={sizes['dp_replicate']} into fsdp."
         )
     if plan.dtype == "fp8" and not sharding(plan) and plan.chips > 1:
         raise Infeasible("accelerate's float8 of torchao goes with FSDP2; put data into fsdp, or take dtype=bf16.")
     if run.file.seq % (2 * sizes["cp"]):
         raise Infeasible(
-            f"torch's context parallelism needs sequences in multiples of {2 * sizes['cp']}, and {run.file.seq} is none."
+            f"torch's context parallelism needs sequences in multiples of {2 * sizes['cp']}, and {run.file.seq} "
+            "is none."
         )
     if run.file.batch % (plan.replicas * plan.microbatch):
         raise Infeasible(
-            f"The Trainer needs a batch in multiples of {plan.replicas * plan.microbatch} sequences, and {run.file.batch} is none."
+            f"The Trainer needs a batch in multiples of {plan.replicas * plan.microbatch} sequences, and "
+            f"{run.file.batch} is none."
         )
 
 
@@ -124,22 +135,40 @@ def config(run: TrainingRun, plan: Plan) -> dict[str, Any]:
     hosts, _ = hosts_of(run.slice)
     kind = "DEEPSPEED" if ulysses else "FSDP" if sharding(plan) else "MULTI_GPU" if plan.chips > 1 else "NO"
     made: dict[str, Any] = {
-        "compute_environment": "LOCAL_MACHINE", "distributed_type": kind, "mixed_precision": "no" if pure(run) else MIXED[plan.dtype],
-        "num_machines": hosts, "num_processes": plan.chips, "rdzv_backend": "static", "same_network": True, "use_cpu": False,
-    }  # fmt: skip
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": kind,
+        "mixed_precision": "no" if pure(run) else MIXED[plan.dtype],
+        "num_machines": hosts,
+        "num_processes": plan.chips,
+        "rdzv_backend": "static",
+        "same_network": True,
+        "use_cpu": False,
+    }
     if kind == "FSDP":
         made["fsdp_config"] = {
-            "fsdp_version": 2, "fsdp_reshard_after_forward": plan.zero == 3, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-            "fsdp_activation_checkpointing": plan.remat == "block", "fsdp_offload_params": False,
-            "fsdp_cpu_ram_efficient_loading": True, "fsdp_state_dict_type": "SHARDED_STATE_DICT",
-        }  # fmt: skip
+            "fsdp_version": 2,
+            "fsdp_reshard_after_forward": plan.zero == 3,
+            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "fsdp_activation_checkpointing": plan.remat == "block",
+            "fsdp_offload_params": False,
+            "fsdp_cpu_ram_efficient_loading": True,
+            "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+        }
     if ulysses:
         made["deepspeed_config"] = {
-            "zero_stage": plan.zero, "gradient_accumulation_steps": run.accumulation, "offload_optimizer_device": "none",
-            "offload_param_device": "none", "zero3_init_flag": plan.zero == 3,
-        }  # fmt: skip
-        made["parallelism_config"] = {f"{_MESH}sp_size": sizes["sp"], f"{_MESH}sp_backend": "deepspeed", f"{_MESH}sp_seq_length": run.file.seq,
-                                      f"{_MESH}sp_seq_length_is_variable": False, f"{_MESH}sp_attn_implementation": "flash_attention_2"}  # fmt: skip
+            "zero_stage": plan.zero,
+            "gradient_accumulation_steps": run.accumulation,
+            "offload_optimizer_device": "none",
+            "offload_param_device": "none",
+            "zero3_init_flag": plan.zero == 3,
+        }
+        made["parallelism_config"] = {
+            f"{_MESH}sp_size": sizes["sp"],
+            f"{_MESH}sp_backend": "deepspeed",
+            f"{_MESH}sp_seq_length": run.file.seq,
+            f"{_MESH}sp_seq_length_is_variable": False,
+            f"{_MESH}sp_attn_implementation": "flash_attention_2",
+        }
     elif kind == "FSDP" or plan.tensor > 1:
         table: dict[str, Any] = {
             f"{_MESH}{name}_size": sizes[name] for name in ("dp_replicate", "dp_shard", "tp", "cp")
@@ -160,20 +189,38 @@ def arguments(run: TrainingRun, plan: Plan) -> dict[str, Any]:
     """The arguments of the script, every one of them TrainingArguments' or the script's."""
     said = {**USUAL, **run.file.run}
     made: dict[str, Any] = {
-        **model_arguments(run), "dtype": "bfloat16" if pure(run) else "float32",
-        "dataset_name": "allenai/c4", "dataset_config_name": "en", "streaming": True, "block_size": run.file.seq,
-        "output_dir": said.get("checkpoints", "output"), "do_train": True, "per_device_train_batch_size": plan.microbatch,
-        "gradient_accumulation_steps": run.file.batch // (plan.replicas * plan.microbatch), "max_steps": run.steps or None,
+        **model_arguments(run),
+        "dtype": "bfloat16" if pure(run) else "float32",
+        "dataset_name": "allenai/c4",
+        "dataset_config_name": "en",
+        "streaming": True,
+        "block_size": run.file.seq,
+        "output_dir": said.get("checkpoints", "output"),
+        "do_train": True,
+        "per_device_train_batch_size": plan.microbatch,
+        "gradient_accumulation_steps": run.file.batch // (plan.replicas * plan.microbatch),
+        "max_steps": run.steps or None,
         # Beside float8 the launcher alone says the format: bf16 here would turn it off.
-        "bf16": True if plan.dtype == "bf16" and not pure(run) else None, "fp16": True if plan.dtype == "fp16" else None,
+        "bf16": True if plan.dtype == "bf16" and not pure(run) else None,
+        "fp16": True if plan.dtype == "fp16" else None,
         "tf32": True if plan.dtype == "tf32" else None,
-        "gradient_checkpointing": True if plan.remat == "block" and (not sharding(plan) or (plan.context_by == "ulysses" and plan.context > 1)) else None,
-        "optim": OPTIMIZERS[plan.optimizer], "learning_rate": said["learning_rate"], "lr_scheduler_type": "cosine", "warmup_steps": said["warmup"],
+        "gradient_checkpointing": True
+        if plan.remat == "block" and (not sharding(plan) or (plan.context_by == "ulysses" and plan.context > 1))
+        else None,
+        "optim": OPTIMIZERS[plan.optimizer],
+        "learning_rate": said["learning_rate"],
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": said["warmup"],
         **({"adam_beta1": 0.9, "adam_beta2": 0.95, "adam_epsilon": 1e-8} if plan.optimizer.startswith("adam") else {}),
-        "weight_decay": said["weight_decay"], "max_grad_norm": said["clip"], "seed": said["seed"],
+        "weight_decay": said["weight_decay"],
+        "max_grad_norm": said["clip"],
+        "seed": said["seed"],
         "use_liger_kernel": True if "liger" in run.file.stack else None,
-        "logging_steps": 10, "save_strategy": "steps", "save_steps": said["every"], "save_total_limit": said["keep"],
-    }  # fmt: skip
+        "logging_steps": 10,
+        "save_strategy": "steps",
+        "save_steps": said["every"],
+        "save_total_limit": said["keep"],
+    }
     made = {name: value for name, value in made.items() if value is not None}
     for name, value in made.items():
         load_keys("accelerate").check(f"args.{name}", value)
@@ -181,7 +228,8 @@ def arguments(run: TrainingRun, plan: Plan) -> dict[str, Any]:
 
 
 def model_arguments(run: TrainingRun) -> dict[str, Any]:
-    """The model, whose weights start random: its repository on the Hub, or its type and the sizes that differ from those that the type has."""
+    """The model, whose weights start random: its repository on the Hub, or its type and the sizes that differ from
+    those that the type has."""
     name = hub_id(run.file.model)
     if "?" not in run.file.model:
         return {"config_name": name, "tokenizer_name": name}
@@ -203,14 +251,18 @@ def model_arguments(run: TrainingRun) -> dict[str, Any]:
 def notes(run: TrainingRun, plan: Plan) -> tuple[str, ...]:
     """What a user still has to see to."""
     found = [
-        f"{SCRIPT} is examples/pytorch/language-modeling/{SCRIPT} of transformers; put it beside {ARGUMENTS}, or name your own script."
+        (
+            f"{SCRIPT} is examples/pytorch/language-modeling/{SCRIPT} of transformers; put it beside {ARGUMENTS}, or "
+            "name your own script."
+        )
     ]
     found.append(f"The data is C4; weights start random, and the tokenizer is that of {hub_id(run.file.model)}.")
     if hosts_of(run.slice)[0] > 1:
         found.append("output_dir must be a folder that all hosts see.")
     if plan.tensor > 1:
         found.append(
-            'For tensor ranks the script has to load the model over accelerate\'s mesh (tp_plan="auto"), which run_clm.py does not.'
+            'For tensor ranks the script has to load the model over accelerate\'s mesh (tp_plan="auto"), which '
+            "run_clm.py does not."
         )
     if "foak" in run.file.stack:
         found.append("The fused loss of this stack is fms-acceleration's plugin: install it beside the Trainer.")

@@ -1,4 +1,5 @@
-"""What a DeepSpeed config says of a plan: its ranks, its batch, its formats. `"auto"` is the Trainer's argument of that meaning.
+"""What a DeepSpeed config says of a plan: its ranks, its batch, its formats. `"auto"` is the Trainer's argument of that
+meaning.
 
 >>> plan_of({"train_batch_size": 64, "zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}, {}, {}, 8)[
 ...     0
@@ -32,7 +33,8 @@ def plan_of(
     ranks, rest = divmod(chips, tensor * context)
     if rest or ranks % expert:
         raise InputError(
-            f"{chips} chips do not divide into tensor={tensor} x sequence={context} with experts over {spread}; give the slice by --on."
+            f"{chips} chips do not divide into tensor={tensor} x sequence={context} with experts over {spread}; "
+            "give the slice by --on."
         )
     batch, micro = _batch(config, flags, ranks)
     shards = _shards(zero, ranks, expert)
@@ -40,11 +42,20 @@ def plan_of(
         zero.get("cpu_offload")
     )
     plan = Plan(
-        data=ranks // expert // shards if stage else ranks // expert, fsdp=shards if stage else 1, tensor=tensor, context=context,
-        expert=expert, microbatch=micro, remat=_remat(config, flags), zero=stage, dtype=dtype_of(config, flags)[0], sequence=tensor == 1,
-        context_by="ulysses" if context > 1 else "gather", optimizer=_optimizer(config, flags),
+        data=ranks // expert // shards if stage else ranks // expert,
+        fsdp=shards if stage else 1,
+        tensor=tensor,
+        context=context,
+        expert=expert,
+        microbatch=micro,
+        remat=_remat(config, flags),
+        zero=stage,
+        dtype=dtype_of(config, flags)[0],
+        sequence=tensor == 1,
+        context_by="ulysses" if context > 1 else "gather",
+        optimizer=_optimizer(config, flags),
         offload="optimizer" if offloaded else "none",
-    )  # fmt: skip
+    )
     return plan, batch
 
 
@@ -54,7 +65,8 @@ def stage_of(value: Any) -> int:
 
 
 def _shards(zero: Mapping[str, Any], ranks: int, expert: int) -> int:
-    """Ranks that weights are sharded over, among those that hold the same experts: all, or MiCS's groups (-1 is none)."""
+    """Ranks that weights are sharded over, among those that hold the same experts: all, or MiCS's groups (-1 is none).
+    Ranks that weights are sharded over, among those that hold the same experts: all, or MiCS's groups (-1 is none)."""
     group, alike = whole(zero.get("mics_shard_size", -1), "mics_shard_size", -1), ranks // expert
     if group < 1:
         return alike
@@ -78,7 +90,8 @@ def _batch(config: Mapping[str, Any], flags: Mapping[str, str], ranks: int) -> t
             and number_or_zero(flags[flag]) != whole(value, name)
         ):
             raise InputError(
-                f"The DeepSpeed config says {name} {value}, and the command --{flag} {flags[flag]}, which the Trainer refuses; let "
+                f"The DeepSpeed config says {name} {value}, and the command --{flag} {flags[flag]}, which the "
+                "Trainer refuses; let "
                 'them agree, or write "auto" in the config.'
             )
         return whole(value, name)
@@ -96,14 +109,15 @@ def _batch(config: Mapping[str, Any], flags: Mapping[str, str], ranks: int) -> t
         every = micro * (passes or 1) * ranks
     if micro < 1 or every % (micro * ranks) or (passes and every != micro * passes * ranks):
         raise InputError(
-            f"train_batch_size {every} is not train_micro_batch_size_per_gpu {micro} x gradient_accumulation_steps {passes or 1} x {ranks} ranks."
+            f"train_batch_size {every} is not train_micro_batch_size_per_gpu {micro} x "
+            f"gradient_accumulation_steps {passes or 1} x {ranks} ranks."
         )
     return every, micro
 
 
 def dtype_of(config: Mapping[str, Any], flags: Mapping[str, str]) -> tuple[str, str]:
-    """The format of matmuls, and what to say of it where it is not said outright. `"auto"` is what the program's arguments say; a config
-    that is read without a program leaves it open.
+    """The format of matmuls, and what to say of it where it is not said outright. `"auto"` is what the program's
+    arguments say; a config that is read without a program leaves it open.
 
     >>> dtype_of({"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}, {})[0]
     'bf16'

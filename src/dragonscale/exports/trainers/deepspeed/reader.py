@@ -1,7 +1,9 @@
-"""DeepSpeed's configs and commands, read as plans: a `ds_config.json` alone, or `deepspeed … script.py --deepspeed ds_config.json …`.
+"""DeepSpeed's configs and commands, read as plans: a `ds_config.json` alone, or `deepspeed … script.py --deepspeed
+ds_config.json …`.
 
-Programs that call DeepSpeed have arguments of their own; those that most of them share (the Trainer's, and a few spellings of the
-length of a sequence and of the model's name) are read. `"auto"` in a config stands for the Trainer's argument of that meaning.
+Programs that call DeepSpeed have arguments of their own; those that most of them share (the Trainer's, and a few
+spellings of the length of a sequence and of the model's name) are read. `"auto"` in a config stands for the Trainer's
+argument of that meaning.
 
 >>> flags_of(["train.py", "--bf16", "--max_seq_len", "512", "--deepspeed=ds.json"])
 {'bf16': 'true', 'max_seq_len': '512', 'deepspeed': 'ds.json'}
@@ -27,7 +29,7 @@ from dragonscale.exports.trainers.deepspeed.plan import (
     plan_of,
     stage_of,
     zero_part,
-)  # fmt: skip
+)
 from dragonscale.exports.values import whole
 from dragonscale.models.catalogue import is_preset
 
@@ -45,8 +47,13 @@ _LENGTHS = (
 _NAMES = ("model_name_or_path", "config_name", "model_name", "model", "model_id", "base_model")
 _OWN = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})
 _UNPLANNED = (
-    "offload_param", "zenflow", "zero_quantized_weights", "zero_quantized_gradients", "zero_hpz_partition_size", "cpu_offload",
-)  # fmt: skip
+    "offload_param",
+    "zenflow",
+    "zero_quantized_weights",
+    "zero_quantized_gradients",
+    "zero_hpz_partition_size",
+    "cpu_offload",
+)
 _CHAT = "DeepSpeed-Chat"
 """Marks a config that its scripts make of their own flags (`--zero_stage`, `--dtype`)."""
 
@@ -128,9 +135,18 @@ def read(source: Source, given: Given) -> Imported:
 
 
 _READ = (
-    "per_device_train_batch_size", "gradient_accumulation_steps", "bf16", "fp16", "gradient_checkpointing", "activation_checkpointing",
-    "optim", "max_steps", "zero_stage", "offload", "dtype",
-)  # fmt: skip
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "bf16",
+    "fp16",
+    "gradient_checkpointing",
+    "activation_checkpointing",
+    "optim",
+    "max_steps",
+    "zero_stage",
+    "offload",
+    "dtype",
+)
 
 
 def _config_of(source: Source, command: ShellCommand, flags: Mapping[str, str]) -> dict[str, Any]:
@@ -149,7 +165,8 @@ def _config_of(source: Source, command: ShellCommand, flags: Mapping[str, str]) 
             return table
     if name and "zero_stage" not in flags:
         raise InputError(
-            f"{source.shown} names the DeepSpeed config {name}, which is not there; import it from the folder that has it."
+            f"{source.shown} names the DeepSpeed config {name}, which is not there; import it from the folder "
+            "that has it."
         )
     stage = {"stage": stage_of(flags.get("zero_stage", "0") or 0)}
     if "zero_stage" in flags and not {"bf16", "fp16"} & set(flags):

@@ -1,10 +1,11 @@
 """DeepSpeed: a config in JSON, and the Hugging Face Trainer that trains by it.
 
-DeepSpeed is a library: what it shards, offloads and how it splits a batch is said by `ds_config.json`; the model and its sequences are
-the program's. The program here is the Trainer's own example for causal language models, `run_clm.py` (examples/pytorch/language-modeling
-of transformers), whose arguments must agree with the config. ZeRO's state is split over all data-parallel ranks: replicas of groups
-of shards (MiCS) were removed in DeepSpeed 0.19. Experts are spread by AutoEP, tensors by AutoTP, sequences by Ulysses, which
-accelerate sets up. A pipeline is a model written as a `PipelineModule`, which no config can say.
+DeepSpeed is a library: what it shards, offloads and how it splits a batch is said by `ds_config.json`; the model and
+its sequences are the program's. The program here is the Trainer's own example for causal language models, `run_clm.py`
+(examples/pytorch/language-modeling of transformers), whose arguments must agree with the config. ZeRO's state is split
+over all data-parallel ranks: replicas of groups of shards (MiCS) were removed in DeepSpeed 0.19. Experts are spread by
+AutoEP, tensors by AutoTP, sequences by Ulysses, which accelerate sets up. A pipeline is a model written as a
+`PipelineModule`, which no config can say.
 """
 
 import json
@@ -46,15 +47,20 @@ def write(run: TrainingRun) -> WrittenFiles:
         files[MODEL] = json.dumps(own, indent=2, default=str) + "\n"
         model = config_file(MODEL)
     flags = {
-        "--deepspeed": config_file(FILE), "--config_name": model, "--tokenizer_name": tokenizer, **_flags(ran),
-    }  # fmt: skip
+        "--deepspeed": config_file(FILE),
+        "--config_name": model,
+        "--tokenizer_name": tokenizer,
+        **_flags(ran),
+    }
     hosts, chips = hosts_of(run.slice)
     env: dict[str, str] = {}
     if plan.context > 1:
         env = {
-            "ACCELERATE_USE_PARALLELISM_CONFIG": "true", "PARALLELISM_CONFIG_SP_SIZE": str(plan.context),
-            "PARALLELISM_CONFIG_SP_BACKEND": "deepspeed", "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION": "flash_attention_2",
-        }  # fmt: skip
+            "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
+            "PARALLELISM_CONFIG_SP_SIZE": str(plan.context),
+            "PARALLELISM_CONFIG_SP_BACKEND": "deepspeed",
+            "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION": "flash_attention_2",
+        }
     program = LaunchProgram("train", (SCRIPT, *flag_words(table, flags)), hosts, chips, per="chip", env=env)
     return WrittenFiles(files, (program,), differences, plan if plan != run.plan else None, _notes(run))
 
@@ -77,18 +83,33 @@ def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:
     plan, found = run.plan, []
     if plan.pipe > 1:
         raise Infeasible(
-            f"DeepSpeed's pipeline engine runs a model that is written as a PipelineModule, which a config cannot say; take pipe=1 and "
+            "DeepSpeed's pipeline engine runs a model that is written as a PipelineModule, which a config cannot "
+            "say; take pipe=1 and "
             f"put its degree of {plan.pipe} into fsdp, or export to megatron."
         )
     if plan.zero and (plan.fsdp > 1 or plan.expert * plan.context > 1):
         if plan.data > 1:
             apart = plan.data * plan.fsdp
-            found.append(PlanDifference(f"data={plan.data}", f"state is split over all {apart} ranks", "DeepSpeed 0.19 removed MiCS: ZeRO's groups are all data-parallel ranks", "data"))  # fmt: skip
+            found.append(
+                PlanDifference(
+                    f"data={plan.data}",
+                    f"state is split over all {apart} ranks",
+                    "DeepSpeed 0.19 removed MiCS: ZeRO's groups are all data-parallel ranks",
+                    "data",
+                )
+            )
             plan = replace(plan, data=1, fsdp=apart)
     else:
         plan = replace(plan, data=plan.data * plan.fsdp, fsdp=1, zero=0)
     if plan.remat == "offload":
-        found.append(PlanDifference("remat=offload", "inputs of blocks stay in HBM", "cpu_checkpointing works in models that call deepspeed.checkpointing, and those of transformers do not", "remat"))  # fmt: skip
+        found.append(
+            PlanDifference(
+                "remat=offload",
+                "inputs of blocks stay in HBM",
+                "cpu_checkpointing works in models that call deepspeed.checkpointing, and those of transformers do not",
+                "remat",
+            )
+        )
         plan = replace(plan, remat="block")
     return plan, tuple(found)
 
@@ -98,7 +119,8 @@ def _check(run: TrainingRun) -> None:
     plan, fields = run.plan, run.fields
     if plan.tensor > 1 and plan.tensor != plan.chips:
         raise Infeasible(
-            f"Under the Trainer (accelerate 1.15) AutoTP's mesh is all of the job, and tensor={plan.tensor} of {plan.chips} chips is not; "
+            f"Under the Trainer (accelerate 1.15) AutoTP's mesh is all of the job, and tensor={plan.tensor} of "
+            f"{plan.chips} chips is not; "
             "take tensor=1, or put its degree into fsdp."
         )
     if plan.offload != "none" and not plan.zero:
@@ -106,11 +128,13 @@ def _check(run: TrainingRun) -> None:
     kv = int(fields.get("num_key_value_heads") or fields.get("num_attention_heads") or 1)
     if plan.context > 1 and kv % plan.context and plan.context % kv:
         raise Infeasible(
-            f"DeepSpeed's Ulysses attention needs KV heads that divide context or the other way round: {kv} and {plan.context}."
+            f"DeepSpeed's Ulysses attention needs KV heads that divide context or the other way round: {kv} and "
+            f"{plan.context}."
         )
     if _spread(run) > 1 and str(fields.get("model_type")) not in AUTO_EP:
         raise Infeasible(
-            f"DeepSpeed's AutoEP finds the experts of {', '.join(AUTO_EP)}, and {run.model.name} is of type {fields.get('model_type')}; "
+            f"DeepSpeed's AutoEP finds the experts of {', '.join(AUTO_EP)}, and {run.model.name} is of type "
+            f"{fields.get('model_type')}; "
             "take expert=1."
         )
     if _spread(run) > 1 and plan.tensor > 1 and plan.offload != "none":
@@ -168,10 +192,12 @@ def _zero(plan: Plan) -> dict[str, Any]:
         zero |= {"allgather_partitions": True, "allgather_bucket_size": 500_000_000}
     if plan.zero == 3:
         zero |= {
-            "stage3_prefetch_bucket_size": 50_000_000, "stage3_param_persistence_threshold": 100_000,
-            "stage3_max_live_parameters": 1_000_000_000, "stage3_max_reuse_distance": 1_000_000_000,
+            "stage3_prefetch_bucket_size": 50_000_000,
+            "stage3_param_persistence_threshold": 100_000,
+            "stage3_max_live_parameters": 1_000_000_000,
+            "stage3_max_reuse_distance": 1_000_000_000,
             "stage3_gather_16bit_weights_on_model_save": True,
-        }  # fmt: skip
+        }
     if plan.offload == "optimizer":
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     return zero
@@ -189,12 +215,26 @@ def _flags(run: TrainingRun) -> dict[str, Any]:
     plan, said = run.plan, {**USUAL, **run.file.run}
     steps = run.steps or int(said.get("steps") or 0)
     return {
-        "--train_file": str(said.get("data") or "data.txt"), "--block_size": run.file.seq, "--do_train": True,
-        "--per_device_train_batch_size": plan.microbatch, "--gradient_accumulation_steps": run.accumulation,
-        "--max_steps": steps or None, "--bf16": True if plan.dtype == "bf16" else None, "--fp16": True if plan.dtype == "fp16" else None,
+        "--train_file": str(said.get("data") or "data.txt"),
+        "--block_size": run.file.seq,
+        "--do_train": True,
+        "--per_device_train_batch_size": plan.microbatch,
+        "--gradient_accumulation_steps": run.accumulation,
+        "--max_steps": steps or None,
+        "--bf16": True if plan.dtype == "bf16" else None,
+        "--fp16": True if plan.dtype == "fp16" else None,
         "--gradient_checkpointing": plan.remat == "block",
-        "--learning_rate": said["learning_rate"], "--adam_beta1": 0.9, "--adam_beta2": 0.95, "--adam_epsilon": 1e-8,
-        "--weight_decay": said["weight_decay"], "--max_grad_norm": said["clip"], "--lr_scheduler_type": "cosine",
-        "--warmup_steps": said["warmup"], "--save_steps": said["every"], "--save_total_limit": said["keep"], "--seed": said["seed"],
-        "--output_dir": str(said.get("checkpoints") or "output"), "--logging_steps": 10,
-    }  # fmt: skip
+        "--learning_rate": said["learning_rate"],
+        "--adam_beta1": 0.9,
+        "--adam_beta2": 0.95,
+        "--adam_epsilon": 1e-8,
+        "--weight_decay": said["weight_decay"],
+        "--max_grad_norm": said["clip"],
+        "--lr_scheduler_type": "cosine",
+        "--warmup_steps": said["warmup"],
+        "--save_steps": said["every"],
+        "--save_total_limit": said["keep"],
+        "--seed": said["seed"],
+        "--output_dir": str(said.get("checkpoints") or "output"),
+        "--logging_steps": 10,
+    }

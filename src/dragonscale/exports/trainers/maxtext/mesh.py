@@ -1,8 +1,8 @@
 """MaxText's mesh: an `ici_` axis inside a slice and a `dcn_` axis between slices for each kind of parallelism.
 
-The product of the `ici_` axes is the devices of a slice and that of the `dcn_` axes the slices. A slice is what JAX calls one: a
-TPU slice, a GPU node, or an NVLink domain of racks. A TPU7x chip is two devices to JAX (so are chips of v2 and v3); those of v4 and
-v5p are one ("megacore"). A plan counts chips, so on TPU7x the `fsdp` axis is twice the plan's.
+The product of the `ici_` axes is the devices of a slice and that of the `dcn_` axes the slices. A slice is what JAX
+calls one: a TPU slice, a GPU node, or an NVLink domain of racks. A TPU7x chip is two devices to JAX (so are chips of v2
+and v3); those of v4 and v5p are one ("megacore"). A plan counts chips, so on TPU7x the `fsdp` axis is twice the plan's.
 
 Slices are given to the slowest axes of a plan, as its own mesh does (`sharding.mesh`).
 
@@ -29,9 +29,13 @@ from dragonscale.training.plan import AXES, Plan
 AXIS = {"pipe": "pipeline", "data": "data", "fsdp": "fsdp", "expert": "expert", "context": "context"}
 """MaxText's name of each axis; `tensor` has two."""
 READ = {
-    "pipe": ("pipeline",), "data": ("data",), "fsdp": ("fsdp", "fsdp_transpose"), "expert": ("expert",),
-    "context": ("context", "context_usp_ulysses", "sequence"), "tensor": ("tensor", "tensor_sequence", "tensor_transpose"),
-}  # fmt: skip
+    "pipe": ("pipeline",),
+    "data": ("data",),
+    "fsdp": ("fsdp", "fsdp_transpose"),
+    "expert": ("expert",),
+    "context": ("context", "context_usp_ulysses", "sequence"),
+    "tensor": ("tensor", "tensor_sequence", "tensor_transpose"),
+}
 """The axes of MaxText that come to one of a plan's; older versions have some more."""
 _TWO = ("v2", "v3", "tpu7x")
 
@@ -49,8 +53,9 @@ def slices_of(piece: Slice) -> int:
 
 
 def tensor_axis(chip: Chip) -> str:
-    """The axis that tensor parallelism lies on. Between blocks `tensor` splits the model dim and `tensor_sequence` the sequence, with as
-    many bytes moved and kept; MaxText's guide recommends the second for GPUs, and its TPU recipes take the first."""
+    """The axis that tensor parallelism lies on. Between blocks `tensor` splits the model dim and `tensor_sequence` the
+    sequence, with as many bytes moved and kept; MaxText's guide recommends the second for GPUs, and its TPU recipes
+    take the first."""
     return "tensor" if family(chip) == "tpu" else "tensor_sequence"
 
 
@@ -63,7 +68,8 @@ def mesh_keys(plan: Plan, piece: Slice) -> dict[str, int]:
         left //= over[axis]
     if left > 1:
         raise Infeasible(
-            f"MaxText gives each of {slices} slices of {piece} the same part of a mesh axis, and no axes of {plan} have {slices} parts "
+            f"MaxText gives each of {slices} slices of {piece} the same part of a mesh axis, and no axes of "
+            f"{plan} have {slices} parts "
             "together; make data a multiple of the slices."
         )
     names = {**AXIS, "tensor": tensor_axis(piece.chip)}
@@ -76,12 +82,20 @@ def mesh_keys(plan: Plan, piece: Slice) -> dict[str, int]:
 
 
 def degrees(table: Mapping[str, Any], piece: Slice | None, shown: str) -> dict[str, int]:
-    """A plan's degrees of a config's mesh: what it leaves to be filled in (-1) is filled in, pairs of cores are one chip."""
-    sizes = {(way, name): _size(table, way, name, shown) for way in ("ici", "dcn") for names in READ.values() for name in names}  # fmt: skip
+    """A plan's degrees of a config's mesh: what it leaves to be filled in (-1) is filled in, pairs of cores are one
+    chip."""
+    sizes = {
+        (way, name): _size(table, way, name, shown)
+        for way in ("ici", "dcn")
+        for names in READ.values()
+        for name in names
+    }
     two = devices_per_chip(piece.chip) if piece is not None else 1
     for way in ("ici", "dcn"):
         _fill(sizes, way, _devices(way, piece, two), shown)
-    found = {axis: math.prod(sizes[way, name] for way in ("ici", "dcn") for name in names) for axis, names in READ.items()}  # fmt: skip
+    found = {
+        axis: math.prod(sizes[way, name] for way in ("ici", "dcn") for name in names) for axis, names in READ.items()
+    }
     for axis in ("fsdp", "data", "tensor", "expert", "context"):
         if two > 1 and found[axis] % two == 0:
             found[axis] //= two
@@ -89,7 +103,8 @@ def degrees(table: Mapping[str, Any], piece: Slice | None, shown: str) -> dict[s
     if piece is not None and math.prod(found.values()) != piece.chips:
         mesh = ", ".join(f"{axis}={size}" for axis, size in found.items() if size > 1) or "data=1"
         raise InputError(
-            f"The mesh of {shown} ({mesh}) has {math.prod(found.values())} chips, and {piece} has {piece.chips}; give the slice by --on."
+            f"The mesh of {shown} ({mesh}) has {math.prod(found.values())} chips, and {piece} has {piece.chips}; "
+            "give the slice by --on."
         )
     return found
 

@@ -1,7 +1,8 @@
-"""MaxText's YAML files and command lines, read as plans: `python3 -m MaxText.train base.yml key=value …`, by its older and newer names.
+"""MaxText's YAML files and command lines, read as plans: `python3 -m MaxText.train base.yml key=value …`, by its older
+and newer names.
 
-Words of the command line win over the file that they name, and both over `base.yml`. xpk's `--device-type` and `--num-slices` say the
-slice; otherwise it is said by `--on`, or every mesh axis is.
+Words of the command line win over the file that they name, and both over `base.yml`. xpk's `--device-type` and
+`--num-slices` say the slice; otherwise it is said by `--on`, or every mesh axis is.
 """
 
 import math
@@ -24,18 +25,55 @@ from dragonscale.models.load import model_fields
 from dragonscale.training.plan import Plan
 
 _PROGRAMS = ("train", "train.py", "train_compile", "train_compile.py")
-_READ = frozenset({
-    "base_config", "model_name", "max_target_length", "hardware", "shard_optimizer_over_data", "per_device_batch_size",
-    "gradient_accumulation_steps", "num_layers_per_pipeline_stage", "num_pipeline_repeats", "num_pipeline_microbatches",
-    "context_parallel_strategy", "dtype", "quantization", "remat_policy", "opt_type", "mu_dtype", "optimizer_memory_host_offload",
-    "steps", "capacity_factor", "decoder_block", *SIZES.values(), *TENSORS,
-})  # fmt: skip
+_READ = frozenset(
+    {
+        "base_config",
+        "model_name",
+        "max_target_length",
+        "hardware",
+        "shard_optimizer_over_data",
+        "per_device_batch_size",
+        "gradient_accumulation_steps",
+        "num_layers_per_pipeline_stage",
+        "num_pipeline_repeats",
+        "num_pipeline_microbatches",
+        "context_parallel_strategy",
+        "dtype",
+        "quantization",
+        "remat_policy",
+        "opt_type",
+        "mu_dtype",
+        "optimizer_memory_host_offload",
+        "steps",
+        "capacity_factor",
+        "decoder_block",
+        *SIZES.values(),
+        *TENSORS,
+    }
+)
 _CHANGES = (
-    "parameter_memory_host_offload", "num_vocab_tiling", "use_ring_of_experts", "custom_mesh_and_rule", "enable_diloco", "mtp_num_layers",
-    "use_batch_split_schedule", "pipeline_delay_activation_forwarding", "pipeline_fsdp_ag_once", "pipeline_fsdp_ag_per_repeat",
-    "global_parameter_scale", "logical_axis_rules", "use_sft", "use_dpo", "ici_diloco_parallelism", "dcn_diloco_parallelism",
-    "ici_autoregressive_parallelism", "enable_rampup_batch_size", "shard_exp_on_fsdp", "moba", "te_moe_block",
-)  # fmt: skip
+    "parameter_memory_host_offload",
+    "num_vocab_tiling",
+    "use_ring_of_experts",
+    "custom_mesh_and_rule",
+    "enable_diloco",
+    "mtp_num_layers",
+    "use_batch_split_schedule",
+    "pipeline_delay_activation_forwarding",
+    "pipeline_fsdp_ag_once",
+    "pipeline_fsdp_ag_per_repeat",
+    "global_parameter_scale",
+    "logical_axis_rules",
+    "use_sft",
+    "use_dpo",
+    "ici_diloco_parallelism",
+    "dcn_diloco_parallelism",
+    "ici_autoregressive_parallelism",
+    "enable_rampup_batch_size",
+    "shard_exp_on_fsdp",
+    "moba",
+    "te_moe_block",
+)
 """Keys that change what is planned, where they are not what `base.yml` says."""
 
 
@@ -134,8 +172,14 @@ def read(source: Source, given: Given) -> Imported:
     changes += ["weight_dtype"] if str(every.get("weight_dtype", "float32")) != "float32" else []
     ignored = [name for name in left if name not in unknown and name not in changes]
     return Imported(
-        "maxtext", table.version, file, tuple(one for one in (note, *notes) if one), tuple(ignored), tuple(changes), tuple(unknown),
-    )  # fmt: skip
+        "maxtext",
+        table.version,
+        file,
+        tuple(one for one in (note, *notes) if one),
+        tuple(ignored),
+        tuple(changes),
+        tuple(unknown),
+    )
 
 
 def _sized(text: str, every: Mapping[str, Any]) -> str:
@@ -177,7 +221,10 @@ def _plan(
         pieces = axes["pipe"] if pieces == -1 else pieces
         notes += (
             [
-                f"{passes} passes through the pipeline of {pieces} microbatches each are read as one of {passes * pieces}."
+                (
+                    f"{passes} passes through the pipeline of {pieces} microbatches each are read as one of "
+                    f"{passes * pieces}."
+                )
             ]
             if passes > 1
             else []
@@ -185,7 +232,8 @@ def _plan(
     ranks = axes["data"] * axes["fsdp"] * axes["expert"]
     if one % (ranks * pieces):
         raise InputError(
-            f"per_device_batch_size {each:g} is {one} sequences for {ranks} data-parallel ranks{f' x {pieces} microbatches' if pieces > 1 else ''}, "
+            f"per_device_batch_size {each:g} is {one} sequences for {ranks} data-parallel "
+            f"ranks{f' x {pieces} microbatches' if pieces > 1 else ''}, "
             "which do not divide it."
         )
     zero = 3
@@ -200,11 +248,22 @@ def _plan(
         else []
     )
     plan = Plan(
-        axes["data"], axes["fsdp"], axes["tensor"], axes["context"], axes["expert"], axes["pipe"], microbatch=one // (ranks * pieces), virtual=repeats, remat=remat, zero=zero, dtype=dtype_of(every),
+        axes["data"],
+        axes["fsdp"],
+        axes["tensor"],
+        axes["context"],
+        axes["expert"],
+        axes["pipe"],
+        microbatch=one // (ranks * pieces),
+        virtual=repeats,
+        remat=remat,
+        zero=zero,
+        dtype=dtype_of(every),
         schedule="1f1b" if axes["pipe"] == 1 else "interleaved" if repeats > 1 else "gpipe",
-        context_by=by.get(strategy, "gather") if axes["context"] > 1 else "gather", optimizer=_optimizer(every, notes),
+        context_by=by.get(strategy, "gather") if axes["context"] > 1 else "gather",
+        optimizer=_optimizer(every, notes),
         offload="optimizer" if _truth(every.get("optimizer_memory_host_offload")) else "none",
-    )  # fmt: skip
+    )
     return plan, one * passes, notes
 
 

@@ -1,7 +1,8 @@
-"""Words of a plan and MaxText's words for them: what is recomputed, formats of numbers, optimizers, flags of the compiler.
+"""Words of a plan and MaxText's words for them: what is recomputed, formats of numbers, optimizers, flags of the
+compiler.
 
-What MaxText keeps is a policy by name, or (`remat_policy: custom`) a place for each tensor that its layers name: kept on the device,
-sent to the host, or made again. A plan's policies in these words:
+What MaxText keeps is a policy by name, or (`remat_policy: custom`) a place for each tensor that its layers name: kept
+on the device, sent to the host, or made again. A plan's policies in these words:
 
 | plan | MaxText |
 |---|---|
@@ -29,10 +30,25 @@ _LATENT = ("query_wa_proj", "kv_wa_proj", "mla_q", "mla_kv", "out_proj")
 _MLP = ("mlpwi_0", "mlpwi_1")
 _MOE = ("moe_mlpwi_0", "moe_mlpwi_1")
 _OUT = ("mlpwo", "moe_mlpwo")
-TENSORS = frozenset({
-    "decoder_layer_input", "context", "mlpwi", *_MLP, *_MOE, *_OUT, *_ATTENTION, *_LATENT, "qkv_proj", "kv_proj", "attention_out",
-    "moe_x_sorted", "moe_routing_maps", "indexer_cutoff_threshold", "engram",
-})  # fmt: skip
+TENSORS = frozenset(
+    {
+        "decoder_layer_input",
+        "context",
+        "mlpwi",
+        *_MLP,
+        *_MOE,
+        *_OUT,
+        *_ATTENTION,
+        *_LATENT,
+        "qkv_proj",
+        "kv_proj",
+        "attention_out",
+        "moe_x_sorted",
+        "moe_routing_maps",
+        "indexer_cutoff_threshold",
+        "engram",
+    }
+)
 """The tensors that a custom policy has a place for."""
 
 
@@ -50,11 +66,18 @@ def remat_keys(policy: str, experts: bool, latent: bool) -> dict[str, Any]:
 
 
 _NEAREST = {
-    "minimal_with_context": "matmuls", "minimal_flash": "matmuls", "minimal_with_quantization": "matmuls",
-    "minimal_with_context_and_quantization": "matmuls", "save_dot_except_mlpwi": "block", "save_dot_except_mlp": "block",
-    "save_dot_with_context_except_mlp": "block", "save_qkv_proj": "block", "save_out_proj": "block", "qkv_proj_offloaded": "block",
+    "minimal_with_context": "matmuls",
+    "minimal_flash": "matmuls",
+    "minimal_with_quantization": "matmuls",
+    "minimal_with_context_and_quantization": "matmuls",
+    "save_dot_except_mlpwi": "block",
+    "save_dot_except_mlp": "block",
+    "save_dot_with_context_except_mlp": "block",
+    "save_qkv_proj": "block",
+    "save_out_proj": "block",
+    "qkv_proj_offloaded": "block",
     "minimal_offloaded": "offload",
-}  # fmt: skip
+}
 
 
 def remat_of(table: Mapping[str, Any]) -> tuple[str, str]:
@@ -82,17 +105,24 @@ def _custom(table: Mapping[str, Any]) -> tuple[str, str]:
         return ("matmuls" if kept & {*_OUT} else "selective"), note
     policy = "offload" if "decoder_layer_input" in sent else "block"
     others = sorted(kept | (sent - {"decoder_layer_input"}))
-    return policy, f"{', '.join(others)} kept or sent to the host is read as remat={policy}, the nearest that a plan has." if others else ""  # fmt: skip
+    return (
+        policy,
+        f"{', '.join(others)} kept or sent to the host is read as remat={policy}, the nearest that a plan has."
+        if others
+        else "",
+    )
 
 
 def quantization_keys(dtype: str, kind: str, accumulation: int) -> dict[str, Any]:
-    """The format that matrices are multiplied in. Qwix is what MaxText quantizes with on TPUs, Transformer Engine on NVIDIA's GPUs."""
+    """The format that matrices are multiplied in. Qwix is what MaxText quantizes with on TPUs, Transformer Engine on
+    NVIDIA's GPUs."""
     if dtype in ("bf16", "fp32"):
         return {"quantization": ""}
     if kind == "amd":
         if accumulation > 1:
             raise Infeasible(
-                f"MaxText's fp8 on AMD GPUs (nanoo_fp8) does not go with gradient accumulation, and there are {accumulation} "
+                "MaxText's fp8 on AMD GPUs (nanoo_fp8) does not go with gradient accumulation, and there are "
+                f"{accumulation} "
                 f"microbatches; take a microbatch {accumulation} times as large, or dtype=bf16."
             )
         return {"quantization": "nanoo_fp8"}
@@ -120,39 +150,52 @@ def dtype_of(table: Mapping[str, Any]) -> str:
 
 OPTIMIZERS = {"adam": "adamw", "adam-bf16": "adamw", "muon": "muon", "sgd": "sgd"}
 MUON = ("llama2", "llama3", "deepseek", "qwen3-", "gpt-oss", "gemma3", "kimi")
-"""Models whose weights MaxText's Muon knows how to see as matrices (of `llama2`, `deepseek`, `qwen3…`, `gpt_oss` and `gemma3` decoders)."""
+"""Models whose weights MaxText's Muon knows how to see as matrices (of `llama2`, `deepseek`, `qwen3…`, `gpt_oss` and
+`gemma3` decoders)."""
 MUON_DECODERS = ("llama2", "qwen3", "qwen3_moe")
 
 _FUSION = (
-    "--xla_tpu_enable_async_collective_fusion=true", "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
-    "--xla_tpu_enable_async_collective_fusion_multiple_steps=true", "--xla_tpu_overlap_compute_collective_tc=true",
+    "--xla_tpu_enable_async_collective_fusion=true",
+    "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
+    "--xla_tpu_enable_async_collective_fusion_multiple_steps=true",
+    "--xla_tpu_overlap_compute_collective_tc=true",
     "--xla_enable_async_all_gather=true",
-)  # fmt: skip
+)
 _BETWEEN = (
     "--xla_tpu_enable_data_parallel_all_reduce_opt=true",
     "--xla_tpu_data_parallel_opt_different_sized_ops=true",
 )
 _HOST = (
-    "--xla_tpu_enable_all_experimental_scheduler_features=true", "--xla_tpu_enable_scheduler_memory_pressure_tracking=true",
-    "--xla_tpu_host_transfer_overlap_limit=24", "--xla_tpu_aggressive_opt_barrier_removal=ENABLED",
-    "--xla_lhs_prioritize_async_depth_over_stall=ENABLED", "--xla_tpu_enable_ag_backward_pipelining=true",
-    "--xla_should_allow_loop_variant_parameter_in_chain=ENABLED", "--xla_should_add_loop_invariant_op_in_chain=ENABLED",
-    "--xla_max_concurrent_host_send_recv=100", "--xla_tpu_scheduler_percent_shared_memory_limit=100",
+    "--xla_tpu_enable_all_experimental_scheduler_features=true",
+    "--xla_tpu_enable_scheduler_memory_pressure_tracking=true",
+    "--xla_tpu_host_transfer_overlap_limit=24",
+    "--xla_tpu_aggressive_opt_barrier_removal=ENABLED",
+    "--xla_lhs_prioritize_async_depth_over_stall=ENABLED",
+    "--xla_tpu_enable_ag_backward_pipelining=true",
+    "--xla_should_allow_loop_variant_parameter_in_chain=ENABLED",
+    "--xla_should_add_loop_invariant_op_in_chain=ENABLED",
+    "--xla_max_concurrent_host_send_recv=100",
+    "--xla_tpu_scheduler_percent_shared_memory_limit=100",
     "--xla_latency_hiding_scheduler_rerun=2",
-)  # fmt: skip
+)
 _GPU = (
-    "--xla_gpu_enable_latency_hiding_scheduler=true", "--xla_gpu_enable_triton_gemm=false",
-    "--xla_gpu_enable_highest_priority_async_stream=true", "--xla_gpu_all_reduce_combine_threshold_bytes=1073741824",
-    "--xla_gpu_all_gather_combine_threshold_bytes=134217728", "--xla_gpu_reduce_scatter_combine_threshold_bytes=134217728",
-    "--xla_gpu_enable_pipelined_all_gather=true", "--xla_gpu_enable_pipelined_reduce_scatter=true",
-    "--xla_gpu_enable_pipelined_all_reduce=true", "--xla_gpu_enable_while_loop_double_buffering=true",
-)  # fmt: skip
+    "--xla_gpu_enable_latency_hiding_scheduler=true",
+    "--xla_gpu_enable_triton_gemm=false",
+    "--xla_gpu_enable_highest_priority_async_stream=true",
+    "--xla_gpu_all_reduce_combine_threshold_bytes=1073741824",
+    "--xla_gpu_all_gather_combine_threshold_bytes=134217728",
+    "--xla_gpu_reduce_scatter_combine_threshold_bytes=134217728",
+    "--xla_gpu_enable_pipelined_all_gather=true",
+    "--xla_gpu_enable_pipelined_reduce_scatter=true",
+    "--xla_gpu_enable_pipelined_all_reduce=true",
+    "--xla_gpu_enable_while_loop_double_buffering=true",
+)
 
 
 def compiler_flags(kind: str, chip: str, between: bool, experts: bool, host: bool) -> dict[str, str]:
-    """What the compiler is told so that collectives run under the matmuls, as the expectation assumes: the groups of flags that MaxText's
-    recipes use (benchmarks/xla_flags_library.py and configs/gpu/a3 of its repository, 2026-08-22). On TPU7x gathers and scatters go to
-    the SparseCores of their own accord."""
+    """What the compiler is told so that collectives run under the matmuls, as the expectation assumes: the groups of
+    flags that MaxText's recipes use (benchmarks/xla_flags_library.py and configs/gpu/a3 of its repository, 2026-08-22).
+    On TPU7x gathers and scatters go to the SparseCores of their own accord."""
     if kind != "tpu":
         return {"XLA_FLAGS": " ".join(_GPU)}
     own = ["--xla_tpu_enable_sparse_core_collective_offload_all_reduce=true"] if chip == "tpu7x" else [*_FUSION]

@@ -1,12 +1,14 @@
 """MaxText: a YAML file over its `base.yml`, and one process on each host that trains by it.
 
 A plan's axes lie on MaxText's mesh axes (`mesh`), its recomputation is a policy of named tensors (`words`), and the
-model is one of MaxText's configs or a decoder with sizes (`model`). What remains is arithmetic: MaxText counts the batch by
-device and forward pass (`per_device_batch_size`, a fraction where several devices share a sequence). Without a pipeline the
-microbatches of a step are `gradient_accumulation_steps`; with one they are `num_pipeline_microbatches` of a single pass.
+model is one of MaxText's configs or a decoder with sizes (`model`). What remains is arithmetic: MaxText counts the
+batch by device and forward pass (`per_device_batch_size`, a fraction where several devices share a sequence). Without a
+pipeline the microbatches of a step are `gradient_accumulation_steps`; with one they are `num_pipeline_microbatches` of
+a single pass.
 
-ZeRO in MaxText: on the `fsdp` axis weights are split too (3); ZeRO-1 is `shard_optimizer_over_data` over the `data` axis, which does not
-go with an `fsdp` axis. Dense weights always lie on the `expert` and `context` axes too, as its rules of sharding say.
+ZeRO in MaxText: on the `fsdp` axis weights are split too (3); ZeRO-1 is `shard_optimizer_over_data` over the `data`
+axis, which does not go with an `fsdp` axis. Dense weights always lie on the `expert` and `context` axes too, as its
+rules of sharding say.
 """
 
 from collections.abc import Mapping
@@ -50,9 +52,12 @@ def write(run: TrainingRun) -> WrittenFiles:
     hosts, chips = hosts_of(run.slice)
     kind = family(run.slice.chip)
     env = compiler_flags(
-        kind, run.slice.chip.name, slices_of(run.slice) > 1, experts_of(run.fields) > 0,
+        kind,
+        run.slice.chip.name,
+        slices_of(run.slice) > 1,
+        experts_of(run.fields) > 0,
         plan.remat == "offload" or plan.offload != "none",
-    )  # fmt: skip
+    )
     words: tuple[Word, ...] = ("python3", "-m", MODULE, config_file(FILE))
     if kind != "tpu" and hosts > 1:  # on TPUs JAX finds the other hosts by itself
         meeting = ("JAX_COORDINATOR_IP=" + LEADER, "JAX_COORDINATOR_PORT=6002")
@@ -66,22 +71,45 @@ def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:
     """The plan that MaxText runs, and in what it differs from the one given."""
     plan, found = run.plan, []
     if plan.tensor > 1 and not plan.sequence:
-        found.append(PlanDifference("sequence=false", "activations between blocks are split over tensor too", "its tensor axes scatter what they sum", "sequence"))  # fmt: skip
+        found.append(
+            PlanDifference(
+                "sequence=false",
+                "activations between blocks are split over tensor too",
+                "its tensor axes scatter what they sum",
+                "sequence",
+            )
+        )
         plan = replace(plan, sequence=True)
     if plan.pipe > 1 and plan.schedule == "interleaved" and plan.virtual == 1:
         plan = replace(plan, schedule="gpipe")  # a circular pipeline of one repeat
     plan, more = _sharding(plan)
     found += more
     if plan.optimizer == "adam-bf16":
-        found.append(PlanDifference("adam-bf16", "the first moment is in bf16 and the second in fp32, 2 more bytes a weight", "it has mu_dtype alone", "optimizer"))  # fmt: skip
+        found.append(
+            PlanDifference(
+                "adam-bf16",
+                "the first moment is in bf16 and the second in fp32, 2 more bytes a weight",
+                "it has mu_dtype alone",
+                "optimizer",
+            )
+        )
     two = devices_per_chip(run.slice.chip)
     if plan.microbatch % two:
         if run.file.batch % (plan.replicas * plan.microbatch * two * plan.pipe):
             raise Infeasible(
-                f"A {run.slice.chip.title} chip is {two} devices to JAX, each with sequences of its own, and {plan} gives a chip "
-                f"{plan.microbatch} of {run.file.batch} at a time; take a batch that is a multiple of {plan.replicas * plan.microbatch * two * plan.pipe} sequences."
+                f"A {run.slice.chip.title} chip is {two} devices to JAX, each with sequences of its own, and "
+                f"{plan} gives a chip "
+                f"{plan.microbatch} of {run.file.batch} at a time; take a batch that is a multiple of "
+                f"{plan.replicas * plan.microbatch * two * plan.pipe} sequences."
             )
-        found.append(PlanDifference(f"microbatch={plan.microbatch}", f"a chip runs {plan.microbatch * two} sequences at a time", f"it is {two} devices to JAX, each with sequences of its own", "microbatch"))  # fmt: skip
+        found.append(
+            PlanDifference(
+                f"microbatch={plan.microbatch}",
+                f"a chip runs {plan.microbatch * two} sequences at a time",
+                f"it is {two} devices to JAX, each with sequences of its own",
+                "microbatch",
+            )
+        )
         plan = replace(plan, microbatch=plan.microbatch * two)
     return plan, tuple(found)
 
@@ -98,10 +126,24 @@ def _sharding(plan: Plan) -> tuple[Plan, list[PlanDifference]]:
     found = []
     if plan.zero == 1 and plan.fsdp > 1:
         if plan.data > 1:
-            found.append(PlanDifference(f"data={plan.data}", f"the optimizer's state is split over all {apart} replicas", "shard_optimizer_over_data does not go with an fsdp axis", "data"))  # fmt: skip
+            found.append(
+                PlanDifference(
+                    f"data={plan.data}",
+                    f"the optimizer's state is split over all {apart} replicas",
+                    "shard_optimizer_over_data does not go with an fsdp axis",
+                    "data",
+                )
+            )
         plan = replace(plan, data=1, fsdp=apart)
     if plan.zero == 1 and inner:
-        found.append(PlanDifference("zero=1", f"dense weights and their gradients are split over {' and '.join(inner)}", "its rules of sharding put them there", "zero"))  # fmt: skip
+        found.append(
+            PlanDifference(
+                "zero=1",
+                f"dense weights and their gradients are split over {' and '.join(inner)}",
+                "its rules of sharding put them there",
+                "zero",
+            )
+        )
     return plan, found
 
 
@@ -115,7 +157,8 @@ def _sections(run: TrainingRun) -> dict[str, dict[str, Any]]:
     return {
         "Model": {"base_config": "base.yml", **own, "max_target_length": run.file.seq},
         "Hardware and mesh: the ici_ axes are inside a slice, the dcn_ axes between slices": {
-            "hardware": "tpu" if kind == "tpu" else "gpu", **mesh_keys(names, run.slice),
+            "hardware": "tpu" if kind == "tpu" else "gpu",
+            **mesh_keys(names, run.slice),
             **({"allow_split_physical_axes": True} if kind == "tpu" else {}),
             **({"shard_optimizer_over_data": True} if plan.zero == 1 and plan.fsdp > 1 else {}),
         },
@@ -124,16 +167,20 @@ def _sections(run: TrainingRun) -> dict[str, dict[str, Any]]:
         "Attention": _attention(run, own, kind),
         **({"Experts": _experts(run)} if experts else {}),
         "Numbers": {
-            "dtype": "float32" if plan.dtype == "fp32" else "bfloat16", "weight_dtype": "float32", "grad_dtype": "float32",
+            "dtype": "float32" if plan.dtype == "fp32" else "bfloat16",
+            "weight_dtype": "float32",
+            "grad_dtype": "float32",
             **quantization_keys(plan.dtype, kind, run.accumulation if plan.pipe == 1 else 1),
         },
         "What is recomputed": remat_keys(plan.remat, experts, latent),
         "Optimizer": {
-            "opt_type": OPTIMIZERS[plan.optimizer], "mu_dtype": "bfloat16" if plan.optimizer == "adam-bf16" else "float32",
-            **({"optimizer_memory_host_offload": True} if plan.offload == "optimizer" else {}), **_schedule(run),
+            "opt_type": OPTIMIZERS[plan.optimizer],
+            "mu_dtype": "bfloat16" if plan.optimizer == "adam-bf16" else "float32",
+            **({"optimizer_memory_host_offload": True} if plan.offload == "optimizer" else {}),
+            **_schedule(run),
         },
         "Run": _run(run),
-    }  # fmt: skip
+    }
 
 
 def _on_axes(plan: Plan) -> Plan:
@@ -155,11 +202,21 @@ def _check(run: TrainingRun, own: Mapping[str, Any]) -> None:
         )
     latent, cyclic = bool(run.fields.get("kv_lora_rank")), not alike(own)
     if plan.context > 1 and plan.context_by == "ulysses" and (latent or heads % (plan.context * plan.tensor)):
-        why = "latent attention" if latent else f"{heads} KV heads, which context x tensor = {plan.context * plan.tensor} does not divide"  # fmt: skip
-        raise Infeasible(f"MaxText's Ulysses attention is for global attention by whole KV heads, and {name} has {why}; take context_by=gather.")  # fmt: skip
+        why = (
+            "latent attention"
+            if latent
+            else f"{heads} KV heads, which context x tensor = {plan.context * plan.tensor} does not divide"
+        )
+        raise Infeasible(
+            f"MaxText's Ulysses attention is for global attention by whole KV heads, and {name} has {why}; take "
+            "context_by=gather."
+        )
     tpu = family(run.slice.chip) == "tpu"
     if plan.context > 1 and plan.context_by != "gather" and tpu and cyclic:
-        raise Infeasible(f"On TPUs MaxText's {plan.context_by} attention is for layers that all see the whole sequence, and {name} has others; take context_by=gather.")  # fmt: skip
+        raise Infeasible(
+            f"On TPUs MaxText's {plan.context_by} attention is for layers that all see the whole sequence, and "
+            f"{name} has others; take context_by=gather."
+        )
     if plan.context > 1 and str(own["model_name"]).startswith("deepseek4"):
         raise Infeasible(
             f"MaxText does not split the sequence of compressed attention, which {name} has; take context=1."
@@ -182,12 +239,15 @@ def _pipeline(run: TrainingRun, own: Mapping[str, Any]) -> dict[str, Any]:
     each, rest = divmod(layers, plan.pipe * plan.virtual * merged)
     if rest:
         raise Infeasible(
-            f"MaxText's stages x repeats x layers of a stage are the layers, {merged} of {run.model.name}'s a block, and {layers} do not "
+            f"MaxText's stages x repeats x layers of a stage are the layers, {merged} of {run.model.name}'s a "
+            f"block, and {layers} do not "
             f"divide by {plan.pipe} x {plan.virtual} x {merged}; take pipe=1."
         )
     table: dict[str, Any] = {
-        "num_layers_per_pipeline_stage": each, "num_pipeline_repeats": plan.virtual, "num_pipeline_microbatches": run.accumulation,
-    }  # fmt: skip
+        "num_layers_per_pipeline_stage": each,
+        "num_pipeline_repeats": plan.virtual,
+        "num_pipeline_microbatches": run.accumulation,
+    }
     if plan.remat == "none":  # the scan over the pipeline's iterations recomputes its stages otherwise
         table["set_remat_policy_on_pipeline_iterations"] = False
     return table
@@ -238,9 +298,12 @@ def _run(run: TrainingRun) -> dict[str, Any]:
     table: dict[str, Any] = {
         "run_name": f"{run.model.name.replace('/', '-')}-{str(run.slice).replace(':', '-').replace('*', 'x')}",
         "base_output_directory": str(said.get("checkpoints") or "maxtext_output"),
-        **({"steps": steps} if steps else {}), "dataset_type": "synthetic", "enable_checkpointing": True, "async_checkpointing": True,
+        **({"steps": steps} if steps else {}),
+        "dataset_type": "synthetic",
+        "enable_checkpointing": True,
+        "async_checkpointing": True,
         "checkpoint_period": int(said.get("every") or 1000),
-    }  # fmt: skip
+    }
     if "keep" in said:
         table["max_num_checkpoints_to_keep"] = said["keep"]
     if "seed" in said:
@@ -264,7 +327,10 @@ def _text(run: TrainingRun, sections: Mapping[str, Mapping[str, Any]], differenc
     if name := topology(run):
         lines += [
             "To see whether it compiles and fits, without the chips:",
-            f"  python3 -m {MODULE}_compile {FILE} compile_topology={name} compile_topology_num_slices={run.slice.pods}",
+            (
+                f"  python3 -m {MODULE}_compile {FILE} compile_topology={name} "
+                f"compile_topology_num_slices={run.slice.pods}"
+            ),
         ]
     text = header(run, title, differences) + comments(lines)
     for about, keys in sections.items():

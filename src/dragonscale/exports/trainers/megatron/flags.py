@@ -1,4 +1,5 @@
-"""A plan in the arguments of Megatron-LM, apart from the model's sizes: how it is split, what is kept, in what it computes.
+"""A plan in the arguments of Megatron-LM, apart from the model's sizes: how it is split, what is kept, in what it
+computes.
 
 How the plan's axes become Megatron's:
 
@@ -63,7 +64,8 @@ def pipeline_flags(settled: MegatronRun) -> dict[str, Any]:
 
 
 def layout_text(sizes: list[int], further: str = "") -> str:
-    """Layers of every stage as Megatron-LM writes them: the embedding, `t` a layer, `m` a module for further tokens, the loss.
+    """Layers of every stage as Megatron-LM writes them: the embedding, `t` a layer, `m` a module for further tokens,
+    the loss.
 
     >>> layout_text([1, 2, 1])
     'Et|tt|tL'
@@ -166,7 +168,8 @@ def expert_flags(settled: MegatronRun) -> dict[str, Any]:
 
 
 def hides_exchanges(settled: MegatronRun) -> bool:
-    """Whether exchanges between experts run under the other microbatch: where the stack is timed so and Megatron-LM takes it."""
+    """Whether exchanges between experts run under the other microbatch: where the stack is timed so and Megatron-LM
+    takes it."""
     plan = settled.plan
     takes = settled.ep > 1 and plan.remat != "block" and "moe" not in plan.remat.split("+") and plan.dtype != "fp32"
     return bool(settled.stack.overlap.expert) and takes and (plan.pipe == 1 or plan.virtual > 1)

@@ -1,7 +1,8 @@
 """A model in the arguments of Megatron-LM, and back: its `pretrain_gpt.py` is told every size by a flag of its own.
 
 Only what those flags can say is written. A model whose blocks differ from them (scores that are capped, norms after a
-block, attention beside the feed-forward half, states that are scanned) is refused: trained by Megatron-LM it would be another.
+block, attention beside the feed-forward half, states that are scanned) is refused: trained by Megatron-LM it would be
+another.
 
 >>> model_flags(
 ...     {
@@ -29,12 +30,20 @@ _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 TYPES = (*_LLAMA, *_LATENT, "gpt2", "nemotron")
 """The types of model that `pretrain_gpt.py` can be told, as `config.json` names them."""
 _WHY = {
-    "gemma2": "scores and logits that are capped, norms after each half of a block", "gemma3_text": "norms after each half of a block",
-    "gemma3": "norms after each half of a block", "gemma": "scaled embeddings and GeGLU", "olmo2": "norms after each half of a block",
-    "falcon": "attention beside the feed-forward half", "gpt_neox": "attention beside the feed-forward half",
-    "gptj": "attention beside the feed-forward half", "cohere": "attention beside the feed-forward half", "bloom": "ALiBi",
-    "opt": "ReLU", "llama4": "attention in chunks", "deepseek_v32": "sparse attention by an indexer",
-}  # fmt: skip
+    "gemma2": "scores and logits that are capped, norms after each half of a block",
+    "gemma3_text": "norms after each half of a block",
+    "gemma3": "norms after each half of a block",
+    "gemma": "scaled embeddings and GeGLU",
+    "olmo2": "norms after each half of a block",
+    "falcon": "attention beside the feed-forward half",
+    "gpt_neox": "attention beside the feed-forward half",
+    "gptj": "attention beside the feed-forward half",
+    "cohere": "attention beside the feed-forward half",
+    "bloom": "ALiBi",
+    "opt": "ReLU",
+    "llama4": "attention in chunks",
+    "deepseek_v32": "sparse attention by an indexer",
+}
 _ROTARY = {
     "llama3": 500_000,
     "qwen2": 1_000_000,
@@ -44,7 +53,8 @@ _ROTARY = {
     "kimi": 50_000,
     "phi-4": 250_000,
 }
-"""Bases of rotary embeddings, by the beginning of a model's name, where its fields do not say (their own `config.json`)."""
+"""Bases of rotary embeddings, by the beginning of a model's name, where its fields do not say (their own
+`config.json`)."""
 _EPSILON = {
     "qwen2": 1e-6,
     "qwen3": 1e-6,
@@ -65,9 +75,12 @@ def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     if flat.get("model_type") == "gpt2":
         size = flat.get("n_embd", 768)
         flat |= {
-            "hidden_size": size, "num_hidden_layers": flat.get("n_layer", 12), "num_attention_heads": flat.get("n_head", 12),
-            "intermediate_size": flat.get("n_inner") or 4 * size, "max_position_embeddings": flat.get("n_positions", 1024),
-        }  # fmt: skip
+            "hidden_size": size,
+            "num_hidden_layers": flat.get("n_layer", 12),
+            "num_attention_heads": flat.get("n_head", 12),
+            "intermediate_size": flat.get("n_inner") or 4 * size,
+            "max_position_embeddings": flat.get("n_positions", 1024),
+        }
     flat["experts"] = next((flat[name] for name in _EXPERTS if flat.get(name)), 0)
     return flat
 
@@ -90,9 +103,11 @@ def model_flags(fields: Mapping[str, Any], name: str, seq: int) -> dict[str, Any
     width = own.get("head_dim") or own["hidden_size"] // heads
     ffn = own.get("intermediate_size") or own.get("moe_intermediate_size")
     flags: dict[str, Any] = {
-        "--num-layers": own["num_hidden_layers"], "--hidden-size": own["hidden_size"], "--ffn-hidden-size": ffn,
+        "--num-layers": own["num_hidden_layers"],
+        "--hidden-size": own["hidden_size"],
+        "--ffn-hidden-size": ffn,
         "--num-attention-heads": heads,
-    }  # fmt: skip
+    }
     if kind in _LATENT:
         flags |= _latent(own)
     else:
@@ -110,10 +125,15 @@ def model_flags(fields: Mapping[str, Any], name: str, seq: int) -> dict[str, Any
 
 def _latent(own: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "--multi-latent-attention": True, "--q-lora-rank": own.get("q_lora_rank") or None, "--kv-lora-rank": own["kv_lora_rank"],
-        "--qk-head-dim": own["qk_nope_head_dim"], "--qk-pos-emb-head-dim": own["qk_rope_head_dim"],
-        "--v-head-dim": own["v_head_dim"], "--kv-channels": own["v_head_dim"], "--qk-layernorm": True,
-    }  # fmt: skip
+        "--multi-latent-attention": True,
+        "--q-lora-rank": own.get("q_lora_rank") or None,
+        "--kv-lora-rank": own["kv_lora_rank"],
+        "--qk-head-dim": own["qk_nope_head_dim"],
+        "--qk-pos-emb-head-dim": own["qk_rope_head_dim"],
+        "--v-head-dim": own["v_head_dim"],
+        "--kv-channels": own["v_head_dim"],
+        "--qk-layernorm": True,
+    }
 
 
 def _blocks(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,8 +193,10 @@ def _positions(kind: str, own: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _experts(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
     size = own.get("moe_intermediate_size") or own["intermediate_size"]
     flags: dict[str, Any] = {
-        "--num-experts": own["experts"], "--moe-router-topk": own.get("num_experts_per_tok") or 2, "--moe-ffn-hidden-size": size,
-    }  # fmt: skip
+        "--num-experts": own["experts"],
+        "--moe-router-topk": own.get("num_experts_per_tok") or 2,
+        "--moe-ffn-hidden-size": size,
+    }
     if dense := own.get("first_k_dense_replace"):
         flags["--moe-layer-freq"] = f"([0]*{dense}+[1]*{own['num_hidden_layers'] - dense})"
     if shared := own.get("n_shared_experts"):

@@ -1,7 +1,7 @@
 """Arguments of Megatron-LM as a plan: what `flags` writes, read back, for commands that people wrote too.
 
-A number that Megatron-LM would refuse (0 ranks, layers that do not divide over the stages) is refused here as well: a plan of it would
-have lost ranks or layers.
+A number that Megatron-LM would refuse (0 ranks, layers that do not divide over the stages) is refused here as well: a
+plan of it would have lost ranks or layers.
 """
 
 import re
@@ -41,7 +41,8 @@ _HEAVY: dict[str, tuple[str, tuple[str, ...]]] = {
     "--outer-dp-sharding-strategy": ("state is counted whole on every replica", ("no_shard",)),
     "--main-params-dtype": ("weights of the optimizer are counted in fp32", ("fp32",)),
 }
-"""Options that change time or memory without a word of a plan: how the plan is judged instead, and values that change nothing."""
+"""Options that change time or memory without a word of a plan: how the plan is judged instead, and values that change
+nothing."""
 _ZERO = {"no_shard": 0, "0": 0, "optim": 1, "1": 1, "optim_grads": 2, "2": 2, "optim_grads_params": 3, "3": 3}
 
 
@@ -66,14 +67,27 @@ def plan_read(read: ReadFlags, chips: int, layers: int, experts: bool) -> tuple[
     batch = number(read, "--global-batch-size", microbatch * replicas)
     if batch % (microbatch * replicas):
         raise InputError(
-            f"--global-batch-size {batch} does not divide by {microbatch} sequences of a microbatch x {replicas} data-parallel ranks."
+            f"--global-batch-size {batch} does not divide by {microbatch} sequences of a microbatch x {replicas} "
+            "data-parallel ranks."
         )
     virtual, layout = _pipeline(read, pipe, layers, notes)
     plan = Plan(
-        **split, tensor=tensor, context=context, pipe=pipe, microbatch=microbatch, virtual=virtual, remat=_remat(read, notes), zero=zero,
-        dtype=_dtype(read), schedule="interleaved" if virtual > 1 else "1f1b", sequence=_sequence(read, tensor),
-        context_by=_context_by(read, context, notes), layout=layout, optimizer=_optimizer(read), offload=_offload(read),
-    )  # fmt: skip
+        **split,
+        tensor=tensor,
+        context=context,
+        pipe=pipe,
+        microbatch=microbatch,
+        virtual=virtual,
+        remat=_remat(read, notes),
+        zero=zero,
+        dtype=_dtype(read),
+        schedule="interleaved" if virtual > 1 else "1f1b",
+        sequence=_sequence(read, tensor),
+        context_by=_context_by(read, context, notes),
+        layout=layout,
+        optimizer=_optimizer(read),
+        offload=_offload(read),
+    )
     return plan, batch, notes
 
 
@@ -145,13 +159,15 @@ def _pipeline(read: ReadFlags, pipe: int, layers: int, notes: list[str]) -> tupl
         sizes = layout_sizes(text)
         if len(sizes) % pipe or sum(sizes) != layers:
             raise InputError(
-                f"--pipeline-model-parallel-layout deals {sum(sizes)} layers to {len(sizes)} stages; there are {layers} and {pipe} ranks."
+                f"--pipeline-model-parallel-layout deals {sum(sizes)} layers to {len(sizes)} stages; there are "
+                f"{layers} and {pipe} ranks."
             )
         return len(sizes) // pipe, _named(sizes, layers)
     if first or last:
         if each or embedding or loss:
             raise InputError(
-                "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers go with --num-virtual-stages-per-pipeline-rank "
+                "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers go with "
+                "--num-virtual-stages-per-pipeline-rank "
                 "alone, and not with --num-layers-per-virtual-pipeline-stage or --account-for-…-in-pipeline-split."
             )
         return virtual, _named(_uneven(layers, pipe, virtual, first, last), layers)
@@ -175,8 +191,8 @@ def _pipeline(read: ReadFlags, pipe: int, layers: int, notes: list[str]) -> tupl
 
 
 def _uneven(layers: int, pipe: int, virtual: int, first: int, last: int) -> list[int]:
-    """Layers of every chunk where the first or the last stage has its own number: the stages between them share what is left, and a
-    stage deals its layers evenly to its chunks.
+    """Layers of every chunk where the first or the last stage has its own number: the stages between them share what is
+    left, and a stage deals its layers evenly to its chunks.
 
     >>> _uneven(32, 4, 1, 5, 0), _uneven(32, 4, 2, 6, 6)
     ([5, 9, 9, 9], [3, 5, 5, 3, 3, 5, 5, 3])
@@ -275,7 +291,8 @@ def _offload(read: ReadFlags) -> str:
 
 
 def heavy(read: ReadFlags) -> list[str]:
-    """Options that would change time or memory and that a plan has no word for, each with what is judged; they count as read."""
+    """Options that would change time or memory and that a plan has no word for, each with what is judged; they count as
+    read."""
     found: list[str] = []
     for name, (judged, plain) in _HEAVY.items():
         value = read.take(name)
@@ -297,7 +314,8 @@ def stack_read(read: ReadFlags) -> str:
 
 
 def said_tokens(read: ReadFlags, batch: int, seq: int, file: TrainingFile, stand_in: int = 0) -> str:
-    """The tokens of the run that flags say; empty where they say none, those of the header, or the `stand_in` steps of an export that knows none."""
+    """The tokens of the run that flags say; empty where they say none, those of the header, or the `stand_in` steps of
+    an export that knows none."""
     steps, samples = (number(read, f"--train-{unit}", 0, least=0) for unit in ("iters", "samples"))
     steps = steps or samples // batch
     if not steps or (steps == stand_in and not file.tokens):

@@ -1,7 +1,8 @@
 """Commands and scripts that start Megatron-LM's `pretrain_gpt.py`, read as plans.
 
-The sizes of the model (`model_read`) and the plan (`plan_read`) come from the arguments; the chips are the user's word, the header's, or the
-processes that the launcher starts. Recipes of Megatron-Bridge come here too, once their fields are flags.
+The sizes of the model (`model_read`) and the plan (`plan_read`) come from the arguments; the chips are the user's word,
+the header's, or the processes that the launcher starts. Recipes of Megatron-Bridge come here too, once their fields are
+flags.
 """
 
 import math
@@ -39,8 +40,8 @@ def read(source: Source, given: Given) -> Imported:
 def read_run(
     source: Source, given: Given, read: ReadFlags, processes: int, target: str, version: str, named: str = ""
 ) -> Imported:
-    """The plan that arguments say, on so many processes; the chips are the user's word, the header's, or those processes. `named` is the
-    model that is said by name."""
+    """The plan that arguments say, on so many processes; the chips are the user's word, the header's, or those
+    processes. `named` is the model that is said by name."""
     piece = slice_counted(source, given, processes)
     if piece is None:
         how = f"--on CHIP (its {processes} processes are counted)" if processes else "--on SLICE"

@@ -1,8 +1,8 @@
 """A plan as Megatron-LM can run it: what its flags cannot say is changed and told, what it refuses is refused.
 
-Megatron lays the ranks of EP next to each other: over tensor, then over context, then over data. Experts that a plan spreads over data and
-copies over context (`fold=tensor` with context) would lie otherwise: where the sizes allow it, what runs is the same number of
-experts a chip, spread over context first.
+Megatron lays the ranks of EP next to each other: over tensor, then over context, then over data. Experts that a plan
+spreads over data and copies over context (`fold=tensor` with context) would lie otherwise: where the sizes allow it,
+what runs is the same number of experts a chip, spread over context first.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,8 @@ from dragonscale.training.stages import chunk_sizes
 
 @dataclass(frozen=True)
 class MegatronRun:
-    """A run as Megatron-LM runs it: its plan is one that the flags can say. `differences` say what of the asked plan is otherwise."""
+    """A run as Megatron-LM runs it: its plan is one that the flags can say. `differences` say what of the asked plan is
+    otherwise."""
 
     run: TrainingRun
     plan: Plan

@@ -37,10 +37,17 @@ def all_flags(settled: MegatronRun) -> dict[str, Any]:
     """Every flag of a run, in the order that people read them."""
     run = settled.run
     return {
-        **model_flags(run.fields, run.file.model, run.file.seq), **parallel_flags(settled), **expert_flags(settled), **batch_flags(settled),
-        **precision_flags(settled), **recompute_flags(settled), **optimizer_flags(settled), **schedule_flags(run), **overlap_flags(settled),
+        **model_flags(run.fields, run.file.model, run.file.seq),
+        **parallel_flags(settled),
+        **expert_flags(settled),
+        **batch_flags(settled),
+        **precision_flags(settled),
+        **recompute_flags(settled),
+        **optimizer_flags(settled),
+        **schedule_flags(run),
+        **overlap_flags(settled),
         **checkpoint_flags(settled),
-    }  # fmt: skip
+    }
 
 
 def steps_of(run: TrainingRun) -> int:
@@ -53,24 +60,46 @@ def schedule_flags(run: TrainingRun) -> dict[str, Any]:
     said = run.file.run
     rate = float(said.get("learning_rate", 3e-4))
     return {
-        "--train-iters": steps_of(run), "--lr": rate, "--min-lr": float(f"{rate * float(said.get('final', 0.1)):.6g}"), "--lr-decay-style": "cosine",
-        "--lr-warmup-fraction": 0.01, "--weight-decay": float(said.get("weight_decay", 0.1)), "--clip-grad": float(said.get("clip", 1.0)),
-        "--init-method-std": 0.02, "--seed": int(said.get("seed", 1234)),
-    }  # fmt: skip
+        "--train-iters": steps_of(run),
+        "--lr": rate,
+        "--min-lr": float(f"{rate * float(said.get('final', 0.1)):.6g}"),
+        "--lr-decay-style": "cosine",
+        "--lr-warmup-fraction": 0.01,
+        "--weight-decay": float(said.get("weight_decay", 0.1)),
+        "--clip-grad": float(said.get("clip", 1.0)),
+        "--init-method-std": 0.02,
+        "--seed": int(said.get("seed", 1234)),
+    }
 
 
 def checkpoint_flags(settled: MegatronRun) -> dict[str, Any]:
     """Checkpoints, logs and data: random tokens, so that it runs as it is."""
     run = settled.run
-    saved = {"--ckpt-format": "fsdp_dtensor"} if settled.fsdp else {
-        "--ckpt-format": "torch_dist", "--async-save": True, "--use-persistent-ckpt-worker": True,
-    }  # fmt: skip
+    saved = (
+        {"--ckpt-format": "fsdp_dtensor"}
+        if settled.fsdp
+        else {
+            "--ckpt-format": "torch_dist",
+            "--async-save": True,
+            "--use-persistent-ckpt-worker": True,
+        }
+    )
     return {
-        "--save": "checkpoints", "--load": "checkpoints", "--save-interval": int(run.file.run.get("every", 1000)), **saved,
-        "--log-interval": 10, "--log-throughput": True, "--eval-interval": 1000, "--eval-iters": 0,
-        "--manual-gc": True, "--manual-gc-interval": 100, "--no-create-attention-mask-in-dataloader": True,
-        "--tokenizer-type": "NullTokenizer", "--mock-data": True, "--split": "99,1,0",
-    }  # fmt: skip
+        "--save": "checkpoints",
+        "--load": "checkpoints",
+        "--save-interval": int(run.file.run.get("every", 1000)),
+        **saved,
+        "--log-interval": 10,
+        "--log-throughput": True,
+        "--eval-interval": 1000,
+        "--eval-iters": 0,
+        "--manual-gc": True,
+        "--manual-gc-interval": 100,
+        "--no-create-attention-mask-in-dataloader": True,
+        "--tokenizer-type": "NullTokenizer",
+        "--mock-data": True,
+        "--split": "99,1,0",
+    }
 
 
 def environment(settled: MegatronRun) -> dict[str, str]:
@@ -96,7 +125,8 @@ def notes(settled: MegatronRun) -> tuple[str, ...]:
             "a block that is recomputed whole" if settled.plan.remat == "block" else "a pipeline with one chunk a rank"
         )
         found.append(
-            f"Exchanges between experts are not hidden here, as stack {settled.stack.name} has them: Megatron-LM refuses that with {why}."
+            f"Exchanges between experts are not hidden here, as stack {settled.stack.name} has them: Megatron-LM "
+            f"refuses that with {why}."
         )
     if not settled.run.steps and not settled.run.file.run.get("steps"):
         found.append(f"The plan does not say its tokens: --train-iters is {STEPS}.")

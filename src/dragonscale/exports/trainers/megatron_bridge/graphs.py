@@ -1,8 +1,9 @@
 """CUDA graphs of a Megatron-Bridge recipe: what the stack `megatron-bridge` is timed with, where the library takes it.
 
-Graphs are Transformer Engine's, a layer at a time: whole layers of a dense model; of layers with experts the parts whose shapes are fixed
-(attention, the router and what prepares the exchange), since the number of tokens that an expert gets is not. Megatron-Core refuses them beside
-blocks that are recomputed whole, and a router inside a recomputed MoE layer; Megatron-FSDP has a mode of its own for them.
+Graphs are Transformer Engine's, a layer at a time: whole layers of a dense model; of layers with experts the parts
+whose shapes are fixed (attention, the router and what prepares the exchange), since the number of tokens that an expert
+gets is not. Megatron-Core refuses them beside blocks that are recomputed whole, and a router inside a recomputed MoE
+layer; Megatron-FSDP has a mode of its own for them.
 """
 
 from typing import Any
@@ -40,9 +41,11 @@ def graph_fields(settled: MegatronRun) -> dict[str, Any]:
         # with a capacity the host has to learn how many tokens are dropped before the exchange
         modules += ["moe_router"] if settled.run.file.capacity else ["moe_router", "moe_preprocess"]
     return {
-        "model.cuda_graph_impl": "transformer_engine", "model.cuda_graph_modules": modules, "model.use_te_rng_tracker": True,
+        "model.cuda_graph_impl": "transformer_engine",
+        "model.cuda_graph_modules": modules,
+        "model.use_te_rng_tracker": True,
         "rng.te_rng_tracker": True,
-    }  # fmt: skip
+    }
 
 
 def graph_differences(settled: MegatronRun) -> tuple[PlanDifference, ...]:

@@ -1,7 +1,7 @@
 """Recipes of Megatron-Bridge and commands that start one, read as plans.
 
-A recipe is read without running it (`recipe`): its assignments to fields, the keywords of its configs; then overrides on a command line.
-Its fields are Megatron-LM's flags by other names, and are read as those.
+A recipe is read without running it (`recipe`): its assignments to fields, the keywords of its configs; then overrides
+on a command line. Its fields are Megatron-LM's flags by other names, and are read as those.
 """
 
 from dataclasses import replace

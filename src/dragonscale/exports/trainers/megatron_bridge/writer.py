@@ -1,7 +1,8 @@
 """Megatron-Bridge: a Python file that makes its `ConfigContainer` and trains.
 
-What is set is what Megatron-LM's flags would say (`megatron.flags`), by the container's own names (`names`). A model that the Hub has is
-built from its config there by `AutoBridge`, as the library's recipes do it; any other is written out by its sizes.
+What is set is what Megatron-LM's flags would say (`megatron.flags`), by the container's own names (`names`). A model
+that the Hub has is built from its config there by `AutoBridge`, as the library's recipes do it; any other is written
+out by its sizes.
 """
 
 import json
@@ -35,9 +36,28 @@ from dragonscale.exports.written import LaunchProgram, WrittenFiles
 
 FILE = "recipe.py"
 _BRIDGED = (
-    "llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_next", "deepseek_v2", "deepseek_v3", "kimi_k2", "gpt_oss", "glm4_moe", "gemma",
-    "gemma2", "gemma3_text", "gemma4_text", "minimax_m2", "mimo", "nemotron", "nemotron_h", "glm_moe_dsa", "deepseek_v4",
-)  # fmt: skip
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "qwen3_next",
+    "deepseek_v2",
+    "deepseek_v3",
+    "kimi_k2",
+    "gpt_oss",
+    "glm4_moe",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "gemma4_text",
+    "minimax_m2",
+    "mimo",
+    "nemotron",
+    "nemotron_h",
+    "glm_moe_dsa",
+    "deepseek_v4",
+)
 """Types of model that the library builds from a config of the Hub."""
 _IMPORTS = """\
 import torch
@@ -90,9 +110,16 @@ def recipe(settled: MegatronRun) -> str:
     run, table = settled.run, load_keys("megatron-bridge")
     model, sized = _model(run)
     flags = {
-        **parallel_flags(settled), **expert_flags(settled), **batch_flags(settled), **recompute_flags(settled), **optimizer_flags(settled),
-        **schedule_flags(run), **overlap_flags(settled), **checkpoint_flags(settled), **_router_fusion(settled),
-    }  # fmt: skip
+        **parallel_flags(settled),
+        **expert_flags(settled),
+        **batch_flags(settled),
+        **recompute_flags(settled),
+        **optimizer_flags(settled),
+        **schedule_flags(run),
+        **overlap_flags(settled),
+        **checkpoint_flags(settled),
+        **_router_fusion(settled),
+    }
     fields = fields_of(flags) | _further(settled) | graph_fields(settled)
     for name, value in {**sized, **fields}.items():
         table.check(name, value if isinstance(value, str | int) and not isinstance(value, Code) else None)
@@ -122,13 +149,14 @@ def _imports(body: list[str]) -> str:
         f"import {'MLAModelProvider' if 'MLAModel' in text else 'GPTModelProvider'}",
     )
     unused = {
-        "import torch\n": "torch." not in text, "import torch.nn.functional as F\n": "F.silu" not in text,
+        "import torch\n": "torch." not in text,
+        "import torch.nn.functional as F\n": "F.silu" not in text,
         "from megatron.bridge import AutoBridge\n": "AutoBridge" not in text,
         "from megatron.core.activations import squared_relu\n": "squared_relu" not in text,
         "from megatron.bridge.training.comm_overlap import CommOverlapConfig\n": "CommOverlapConfig" not in text,
         "from megatron.bridge.training.mixed_precision import get_mixed_precision_config\n": "get_mixed" not in text,
         "from megatron.bridge.models import GPTModelProvider\n": "GPTModelProvider" not in text,
-    }  # fmt: skip
+    }
     for line, drop in unused.items():
         lines = lines.replace(line, "") if drop else lines
     return lines
@@ -160,11 +188,16 @@ def _further(settled: MegatronRun) -> dict[str, Any]:
     """What the container wants beside what flags say."""
     run = settled.run
     found: dict[str, Any] = {
-        "dataset.seq_length": run.file.seq, "dataset.random_seed": 1234, "dataset.split": "99,1,0", "dataset.dataloader_type": "single",
-        "dataset.reset_position_ids": False, "dataset.reset_attention_mask": False, "dataset.eod_mask_loss": False,
+        "dataset.seq_length": run.file.seq,
+        "dataset.random_seed": 1234,
+        "dataset.split": "99,1,0",
+        "dataset.dataloader_type": "single",
+        "dataset.reset_position_ids": False,
+        "dataset.reset_attention_mask": False,
+        "dataset.eod_mask_loss": False,
         "tokenizer.tokenizer_type": "NullTokenizer",
         "tokenizer.vocab_size": run.fields.get("vocab_size", run.model.vocab),
-    }  # fmt: skip
+    }
     found |= {f"{part}.use_distributed_optimizer": settled.sharded for part in ("ddp", "optimizer")}
     if settled.plan.pipe > 1 and settled.plan.virtual > 1:
         found["model.virtual_pipeline_model_parallel_size"] = settled.plan.virtual  # said beside a layout too

@@ -1,7 +1,9 @@
-"""The Python file of a torchtitan run, for what its flags cannot say: sizes that no flavor has, number formats, the kind of attention.
+"""The Python file of a torchtitan run, for what its flags cannot say: sizes that no flavor has, number formats, the
+kind of attention.
 
-It has one function, `run`, which torchtitan calls (`--module torchtitan_run --config run`). Degrees, batch and schedule stay flags, so
-that a command can be read and changed without it. `read_config` reads such a file back without running it.
+It has one function, `run`, which torchtitan calls (`--module torchtitan_run --config run`). Degrees, batch and schedule
+stay flags, so that a command can be read and changed without it. `read_config` reads such a file back without running
+it.
 """
 
 import ast

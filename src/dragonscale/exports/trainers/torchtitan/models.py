@@ -1,9 +1,10 @@
-"""Models as torchtitan has them: a module (`llama3`), a flavor (`8B`), and a function that makes its config (`llama3_8b`).
+"""Models as torchtitan has them: a module (`llama3`), a flavor (`8B`), and a function that makes its config
+(`llama3_8b`).
 
-The table of keys holds the sizes of every flavor and what every config function sets, both read from the release. A model with the
-sizes of a flavor runs by name. Where the function of that flavor differs in what no flag can say (its number format, its attention), or
-where there is no such flavor but the module builds any size, a small Python file says the rest (`torchtitan_run.py`): torchtitan takes
-a module of the working folder by `--module`.
+The table of keys holds the sizes of every flavor and what every config function sets, both read from the release. A
+model with the sizes of a flavor runs by name. Where the function of that flavor differs in what no flag can say (its
+number format, its attention), or where there is no such flavor but the module builds any size, a small Python file says
+the rest (`torchtitan_run.py`): torchtitan takes a module of the working folder by `--module`.
 
 >>> found = flavor_of(
 ...     {"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80, "vocab_size": 128256}, 70.55e9
@@ -19,9 +20,14 @@ from dragonscale.errors import Infeasible
 from dragonscale.exports.keys import load_keys
 
 MODULES = {
-    "llama": "llama3", "mistral": "llama3", "qwen3": "qwen3", "qwen3_moe": "qwen3", "deepseek_v3": "deepseek_v3", "deepseek_v2": "deepseek_v3",
+    "llama": "llama3",
+    "mistral": "llama3",
+    "qwen3": "qwen3",
+    "qwen3_moe": "qwen3",
+    "deepseek_v3": "deepseek_v3",
+    "deepseek_v2": "deepseek_v3",
     "gpt_oss": "gpt_oss",
-}  # fmt: skip
+}
 """The module that has a type of model."""
 FILE = "torchtitan_run.py"
 _COMPARED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
@@ -59,15 +65,19 @@ def flavor_of(fields: Mapping[str, Any], parameters: float) -> str:
 
 
 def function_for(flavor: str, dtype: str, context: bool) -> str:
-    """The config function of a flavor in a number format; empty where there is none. Context parallelism needs FlexAttention."""
+    """The config function of a flavor in a number format; empty where there is none. Context parallelism needs
+    FlexAttention."""
     module, _, name = flavor.partition("/")
     fitting = [
         own.partition("/")[2]
         for own, sets in functions().items()
-        if own.startswith(f"{module}/") and sets["model"] == name and not own.startswith(f"{module}/sft")
-        and sets.get("dtype", "bf16") == dtype and sets.get("dispatch", "") in _PLAIN_DISPATCH
+        if own.startswith(f"{module}/")
+        and sets["model"] == name
+        and not own.startswith(f"{module}/sft")
+        and sets.get("dtype", "bf16") == dtype
+        and sets.get("dispatch", "") in _PLAIN_DISPATCH
         and not (context and sets["attention"] != "FlexAttention")
-    ]  # fmt: skip
+    ]
     return min(fitting, key=len, default="")
 
 
@@ -83,10 +93,14 @@ def own_sizes(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
             f"torchtitan's llama3 has heads of hidden_size / num_attention_heads, and those of {name} are {head} wide."
         )
     sizes = {
-        "dim": width, "n_layers": fields["num_hidden_layers"], "n_heads": heads, "n_kv_heads": fields.get("num_key_value_heads") or heads,
-        "vocab_size": fields["vocab_size"], "max_seq_len": fields.get("max_position_embeddings") or 131072,
+        "dim": width,
+        "n_layers": fields["num_hidden_layers"],
+        "n_heads": heads,
+        "n_kv_heads": fields.get("num_key_value_heads") or heads,
+        "vocab_size": fields["vocab_size"],
+        "max_seq_len": fields.get("max_position_embeddings") or 131072,
         "theta": float(fields.get("rope_theta") or (500000 if MODULES[kind] == "llama3" else 1000000)),
-    }  # fmt: skip
+    }
     if kind == "qwen3_moe":
         sizes |= {"moe_hidden_dim": fields["moe_intermediate_size"], "top_k": fields["num_experts_per_tok"]}
         sizes |= {"num_experts": fields.get("num_experts") or fields["num_local_experts"]}
@@ -100,10 +114,17 @@ def fields_of_sizes(module: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
     """The sizes of a file as Hugging Face names them."""
     kind = "llama" if module == "llama3" else "qwen3_moe" if "num_experts" in sizes else "qwen3"
     names = {
-        "dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads", "n_kv_heads": "num_key_value_heads",
-        "vocab_size": "vocab_size", "hidden_dim": "intermediate_size", "moe_hidden_dim": "moe_intermediate_size", "head_dim": "head_dim",
-        "num_experts": "num_experts", "top_k": "num_experts_per_tok",
-    }  # fmt: skip
+        "dim": "hidden_size",
+        "n_layers": "num_hidden_layers",
+        "n_heads": "num_attention_heads",
+        "n_kv_heads": "num_key_value_heads",
+        "vocab_size": "vocab_size",
+        "hidden_dim": "intermediate_size",
+        "moe_hidden_dim": "moe_intermediate_size",
+        "head_dim": "head_dim",
+        "num_experts": "num_experts",
+        "top_k": "num_experts_per_tok",
+    }
     return {"model_type": kind, **{names[key]: value for key, value in sizes.items() if key in names}}
 
 

@@ -1,9 +1,9 @@
 """Plans out of torchtitan's words, of both kinds that are published.
 
-Since 0.3 a run is `--module llama3 --config llama3_8b` (or `MODULE=llama3 CONFIG=llama3_8b ./run_train.sh`) with a flag for each setting
-that differs; what the config function sets is in the table of keys. Before, it was a TOML file with the sections `[model]`, `[training]`,
-`[parallelism]` and so on, given by `--job.config_file` (or `CONFIG_FILE=…`), and the same flags. Names that changed over the years are
-read as today's.
+Since 0.3 a run is `--module llama3 --config llama3_8b` (or `MODULE=llama3 CONFIG=llama3_8b ./run_train.sh`) with a flag
+for each setting that differs; what the config function sets is in the table of keys. Before, it was a TOML file with
+the sections `[model]`, `[training]`, `[parallelism]` and so on, given by `--job.config_file` (or `CONFIG_FILE=…`), and
+the same flags. Names that changed over the years are read as today's.
 """
 
 from dataclasses import replace
@@ -22,16 +22,56 @@ from dragonscale.models.catalogue import is_preset, model_names, preset
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
 
-HARMLESS = ("profiler", "profiling", "metrics", "debug", "comm", "validator", "validation", "dataloader", "lr_scheduler", "checkpoint", "job",
-            "hf_assets_path", "dump_folder", "tokenizer", "experimental", "memory_estimation", "fault_tolerance", "override")  # fmt: skip
+HARMLESS = (
+    "profiler",
+    "profiling",
+    "metrics",
+    "debug",
+    "comm",
+    "validator",
+    "validation",
+    "dataloader",
+    "lr_scheduler",
+    "checkpoint",
+    "job",
+    "hf_assets_path",
+    "dump_folder",
+    "tokenizer",
+    "experimental",
+    "memory_estimation",
+    "fault_tolerance",
+    "override",
+)
 """Sections that change nothing of a plan."""
 _HARMLESS_KEYS = (
-    "training.dataset", "training.dataset_path", "training.max_norm", "training.gc_freq", "training.seed", "training.deterministic",
-    "training.mixed_precision_reduce", "training.disable_cuda_graphs", "optimizer.lr", "optimizer.eps", "optimizer.weight_decay",
-    "optimizer.beta1", "optimizer.beta2", "optimizer.implementation", "parallelism.disable_loss_parallel", "compile.components", "compile.backend",
-    "parallelism.spmd_backend", "parallelism.context_parallel_load_balancer", "model.norm_type", "model.tokenizer_path", "model.hf_assets_path",
-    "parallelism.expert_parallel_comm_backend", "training.warmup_steps", "activation_checkpoint.early_stop", "loss.num_chunks", "training.mixed_precision_param",
-)  # fmt: skip
+    "training.dataset",
+    "training.dataset_path",
+    "training.max_norm",
+    "training.gc_freq",
+    "training.seed",
+    "training.deterministic",
+    "training.mixed_precision_reduce",
+    "training.disable_cuda_graphs",
+    "optimizer.lr",
+    "optimizer.eps",
+    "optimizer.weight_decay",
+    "optimizer.beta1",
+    "optimizer.beta2",
+    "optimizer.implementation",
+    "parallelism.disable_loss_parallel",
+    "compile.components",
+    "compile.backend",
+    "parallelism.spmd_backend",
+    "parallelism.context_parallel_load_balancer",
+    "model.norm_type",
+    "model.tokenizer_path",
+    "model.hf_assets_path",
+    "parallelism.expert_parallel_comm_backend",
+    "training.warmup_steps",
+    "activation_checkpoint.early_stop",
+    "loss.num_chunks",
+    "training.mixed_precision_param",
+)
 _REMAT = {
     "none": "none",
     "selective": "selective",
@@ -91,7 +131,8 @@ def _file(source: Source, given: Given, said: TitanSaid, processes: int) -> tupl
     batch = every if every > 0 else once
     if batch % once:
         raise InputError(
-            f"training.global_batch_size {batch} is no multiple of local_batch_size {local} x {plan.replicas} data-parallel ranks."
+            f"training.global_batch_size {batch} is no multiple of local_batch_size {local} x {plan.replicas} "
+            "data-parallel ranks."
         )
     micro = said.take("parallelism.pipeline_parallel_microbatch_size", 1) if plan.pipe > 1 else local
     if local % micro:
@@ -175,15 +216,25 @@ def _plan(
     if mode.startswith("memory"):
         notes.append("A memory budget of activations is read as selective checkpointing.")
     return replace(
-        plan, schedule=schedule, virtual=virtual, layout=layout, context_by="ring" if ring else "gather", remat=_REMAT[mode],
-        sequence=said.take("parallelism.enable_sequence_parallel", True) or plan.tensor == 1, dtype=_dtype(said), optimizer=_optimizer(said),
-    ), notes  # fmt: skip
+        plan,
+        schedule=schedule,
+        virtual=virtual,
+        layout=layout,
+        context_by="ring" if ring else "gather",
+        remat=_REMAT[mode],
+        sequence=said.take("parallelism.enable_sequence_parallel", True) or plan.tensor == 1,
+        dtype=_dtype(said),
+        optimizer=_optimizer(said),
+    ), notes
 
 
 _DEGREES = {
-    "data": "data_parallel_replicate_degree", "tensor": "tensor_parallel_degree", "context": "context_parallel_degree",
-    "pipe": "pipeline_parallel_degree", "expert": "expert_parallel_degree",
-}  # fmt: skip
+    "data": "data_parallel_replicate_degree",
+    "tensor": "tensor_parallel_degree",
+    "context": "context_parallel_degree",
+    "pipe": "pipeline_parallel_degree",
+    "expert": "expert_parallel_degree",
+}
 
 
 def _with_experts(plan: Plan, degree: int, experts: int, said: TitanSaid) -> tuple[Plan, list[str]]:
@@ -208,7 +259,10 @@ def _with_experts(plan: Plan, degree: int, experts: int, said: TitanSaid) -> tup
         rest = degree // inside
         if degree % inside == 0 and plan.fsdp % rest == 0 and (rest == 1 or fold == "context" or plan.context == 1):
             return replace(plan, expert=rest, fsdp=plan.fsdp // rest, fold=fold), []
-    note = f"Experts over {degree} ranks are a part of the {plan.tensor} tensor x {plan.context} context ranks; the plan spreads them over tensor alone."
+    note = (
+        f"Experts over {degree} ranks are a part of the {plan.tensor} tensor x {plan.context} context ranks; the plan "
+        "spreads them over tensor alone."
+    )
     return plan, [note]
 
 
@@ -217,8 +271,12 @@ def _pipeline(said: TitanSaid, pipe: int, layers: int) -> tuple[str, int, str]:
         "schedule" + name.lower(): own for own, name in SCHEDULES.items()
     }
     named = str(said.take("parallelism.pipeline_parallel_schedule", "1F1B"))
-    keys = ("module_fqns_per_model_part", "pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers",
-            "pipeline_parallel_layers_per_stage")  # fmt: skip
+    keys = (
+        "module_fqns_per_model_part",
+        "pipeline_parallel_first_stage_less_layers",
+        "pipeline_parallel_last_stage_less_layers",
+        "pipeline_parallel_layers_per_stage",
+    )
     own = {key: said.values[f"parallelism.{key}"] for key in keys if f"parallelism.{key}" in said.values}
     said.used |= {f"parallelism.{key}" for key in keys}
     if pipe == 1:

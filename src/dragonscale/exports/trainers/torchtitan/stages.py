@@ -1,7 +1,8 @@
 """Layers in torchtitan's pipeline stages.
 
-torchtitan deals layers by itself from two counts (`pipeline_parallel_first_stage_less_layers` and `…last…`: what the embedding and the
-head are worth in layers) and a size of stages; any other layout is a list of the modules of each stage.
+torchtitan deals layers by itself from two counts (`pipeline_parallel_first_stage_less_layers` and `…last…`: what the
+embedding and the head are worth in layers) and a size of stages; any other layout is a list of the modules of each
+stage.
 
 >>> dealt(32, 4, 0, 0), dealt(126, 16, 1, 1)[:2], dealt(10, 4, 1, 1)
 ([8, 8, 8, 8], [7, 8], [2, 3, 3, 2])
@@ -20,9 +21,13 @@ from dragonscale.training.stages import FOLDED, chunk_sizes
 __all__ = ["dealt", "layout_read", "parse_plan", "stage_flags", "stages_of"]
 
 SCHEDULES = {
-    "1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B", "zb-h1": "InterleavedZeroBubble", "zbv": "ZBVZeroBubble",
+    "1f1b": "1F1B",
+    "gpipe": "GPipe",
+    "interleaved": "Interleaved1F1B",
+    "zb-h1": "InterleavedZeroBubble",
+    "zbv": "ZBVZeroBubble",
     "dualpipev": "DualPipeV",
-}  # fmt: skip
+}
 """The schedules of torch.distributed.pipelining by our names."""
 SINGLE = ("1f1b", "gpipe")
 """Those with a stage on each rank."""
@@ -48,7 +53,8 @@ def stages_of(plan: Plan) -> int:
 
 
 def wanted(plan: Plan, layers: int) -> list[int]:
-    """The layers of every stage as the plan deals them. A rank of a V has its layers in two stages, going down and coming back."""
+    """The layers of every stage as the plan deals them. A rank of a V has its layers in two stages, going down and
+    coming back."""
     sizes = chunk_sizes(layers, plan.pipe * plan.virtual, plan.layout)
     if plan.schedule not in FOLDED:
         return sizes

@@ -1,4 +1,5 @@
-"""What a torchtitan config says, by section and name: of a command of today's release, or of a TOML file of an older one.
+"""What a torchtitan config says, by section and name: of a command of today's release, or of a TOML file of an older
+one.
 
 Names that changed over the years are read as today's; what a config function sets counts until a flag says otherwise.
 """
@@ -15,8 +16,11 @@ from dragonscale.exports.trainers.torchtitan.config import read_config
 from dragonscale.exports.values import truth, whole
 
 OLD = {
-    "training.batch_size": "training.local_batch_size", "training.compile": "compile.enable", "optimizer.name": "optimizer.name",
-    "training.data_parallel_degree": "parallelism.data_parallel_shard_degree", "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
+    "training.batch_size": "training.local_batch_size",
+    "training.compile": "compile.enable",
+    "optimizer.name": "optimizer.name",
+    "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
+    "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
     "training.data_parallel_shard_degree": "parallelism.data_parallel_shard_degree",
     "training.data_parallel_replicate_degree": "parallelism.data_parallel_replicate_degree",
     "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
@@ -24,15 +28,17 @@ OLD = {
     "experimental.pipeline_parallel_schedule": "parallelism.pipeline_parallel_schedule",
     "parallelism.enable_async_tensor_parallel": "compile.enable_async_tensor_parallel",
     "experimental.enable_async_tensor_parallel": "compile.enable_async_tensor_parallel",
-    "activation_checkpoint.mode": "activation_checkpoint", "checkpoint.enable_checkpoint": "checkpoint.enable",
-}  # fmt: skip
+    "activation_checkpoint.mode": "activation_checkpoint",
+    "checkpoint.enable_checkpoint": "checkpoint.enable",
+}
 """Names of older releases, as today's."""
 _CONVERTERS = (("mx", "mxfp8"), ("float8", "fp8"), ("fp8", "fp8"))
 
 
 @dataclass
 class TitanSaid:
-    """What a config says: settings by section and name, its module and flavor, the sizes of its own model, the release it is for."""
+    """What a config says: settings by section and name, its module and flavor, the sizes of its own model, the release
+    it is for."""
 
     values: dict[str, Any] = field(default_factory=dict)
     module: str = ""
@@ -65,7 +71,8 @@ def of_command(source: Source, command: ShellCommand) -> TitanSaid:
         said = of_table((inner.table if inner is not None else None) or {}, {**usual, **flags})
         if usual:
             said.notes.append(
-                f"{config.rsplit('/', 1)[-1]} is not here: what the config of that name sets in {load_keys('torchtitan').version} is assumed."
+                f"{config.rsplit('/', 1)[-1]} is not here: what the config of that name sets in "
+                f"{load_keys('torchtitan').version} is assumed."
             )
             said.used |= {name for name in usual if name not in flags}
     else:
@@ -87,7 +94,8 @@ def _usual(path: str) -> dict[str, Any]:
 
 
 def _dotted(words: list[str]) -> tuple[dict[str, Any], str]:
-    """Flags `--section.key value`, `--section.key=value`, `--section.key` and `--section.no-key`; and the kind of checkpointing."""
+    """Flags `--section.key value`, `--section.key=value`, `--section.key` and `--section.no-key`; and the kind of
+    checkpointing."""
     found: dict[str, Any] = {}
     remat, at = "", 0
     while at < len(words):

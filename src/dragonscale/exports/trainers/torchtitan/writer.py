@@ -1,14 +1,18 @@
-"""torchtitan: a command `torchtitan.train --module … --config …` with a flag for each setting, and a small Python file where flags do
-not reach (`titan_config`).
+"""torchtitan: a command `torchtitan.train --module … --config …` with a flag for each setting, and a small Python file
+where flags do not reach (`titan_config`).
 
 How a plan is said there:
 
-- `data` is `data_parallel_replicate_degree`. `fsdp` and `expert` both split the batch and the state, so their product is
+- `data` is `data_parallel_replicate_degree`. `fsdp` and `expert` both split the batch and the state, so their product
+  is
   `data_parallel_shard_degree`; `context` shards the state too, as here.
-- Experts have a mesh of their own over the same ranks: `expert_parallel_degree` counts every rank that experts are spread over, tensor
-  ranks first, then those of context, then data-parallel ones. It is expert x tensor here, times context where experts are folded over it.
+- Experts have a mesh of their own over the same ranks: `expert_parallel_degree` counts every rank that experts are
+  spread over, tensor
+  ranks first, then those of context, then data-parallel ones. It is expert x tensor here, times context where experts
+  are folded over it.
 - ZeRO-3 is `fsdp_reshard_after_forward always`, ZeRO-2 `never`.
-- Without a pipeline `local_batch_size` is the microbatch and gradients add up; with one it holds all microbatches of a step.
+- Without a pipeline `local_batch_size` is the microbatch and gradients add up; with one it holds all microbatches of a
+  step.
 
 This release keeps keys and values gathered over context ranks and has no ring; its float8 has scales by rows.
 """
@@ -68,7 +72,8 @@ def as_run(run: TrainingRun) -> tuple[Plan, list[PlanDifference]]:
         if plan.expert % plan.context:
             near = replace(plan, fold="context", expert=1, fsdp=plan.fsdp * plan.expert)
             raise Infeasible(
-                f"torchtitan spreads experts over context ranks before data-parallel ones, and expert={plan.expert} is no multiple of "
+                "torchtitan spreads experts over context ranks before data-parallel ones, and "
+                f"expert={plan.expert} is no multiple of "
                 f"context={plan.context}; the nearest plan that it runs: {short_plan(near)} fold=context."
             )
         why = "its expert mesh takes context ranks before data-parallel ones"
@@ -101,7 +106,8 @@ def check(run: TrainingRun, plan: Plan) -> None:
         )
     if run.file.batch % (plan.replicas * plan.microbatch):
         raise Infeasible(
-            f"torchtitan needs a batch in multiples of {plan.replicas * plan.microbatch} sequences, and {run.file.batch} is none."
+            f"torchtitan needs a batch in multiples of {plan.replicas * plan.microbatch} sequences, and "
+            f"{run.file.batch} is none."
         )
     if experts and experts % degree:
         raise Infeasible(f"torchtitan needs as many experts on every rank, and {experts} do not divide over {degree}.")
@@ -149,11 +155,14 @@ def titan_config_module() -> str:
 def parallel_flags(run: TrainingRun, plan: Plan) -> dict[str, Any]:
     """The mesh; every degree is written, since config functions set some themselves."""
     flags: dict[str, Any] = {
-        f"{_P}data_parallel_replicate_degree": plan.data, f"{_P}data_parallel_shard_degree": plan.fsdp * plan.expert,
+        f"{_P}data_parallel_replicate_degree": plan.data,
+        f"{_P}data_parallel_shard_degree": plan.fsdp * plan.expert,
         f"{_P}fsdp_reshard_after_forward": "always" if plan.zero == 3 else "never",
-        f"{_P}tensor_parallel_degree": plan.tensor, f"{_P}context_parallel_degree": plan.context,
-        f"{_P}pipeline_parallel_degree": plan.pipe, f"{_P}expert_parallel_degree": expert_degree(plan, experts_of(run)),
-    }  # fmt: skip
+        f"{_P}tensor_parallel_degree": plan.tensor,
+        f"{_P}context_parallel_degree": plan.context,
+        f"{_P}pipeline_parallel_degree": plan.pipe,
+        f"{_P}expert_parallel_degree": expert_degree(plan, experts_of(run)),
+    }
     if plan.tensor > 1 and not plan.sequence:
         flags[f"{_P}enable_sequence_parallel"] = False
     if plan.context > 1:
@@ -169,13 +178,15 @@ def training_flags(run: TrainingRun, plan: Plan) -> dict[str, Any]:
     """The batch, the sequence, the steps and the number formats."""
     local = run.file.batch // plan.replicas if plan.pipe > 1 else plan.microbatch
     return {
-        f"{_T}local_batch_size": local, f"{_T}global_batch_size": run.file.batch, f"{_T}seq_len": run.file.seq,
+        f"{_T}local_batch_size": local,
+        f"{_T}global_batch_size": run.file.batch,
+        f"{_T}seq_len": run.file.seq,
         f"{_T}steps": run.steps or None,
         f"{_T}mixed_precision_param": "float32" if plan.dtype == "fp32" else "bfloat16",
         # Graphs exclude pipelines and expert parallelism, and are not what times are expected of.
         f"{_T}disable_cuda_graphs": True,
         "--optimizer.implementation": "fused_opt_states_bf16" if plan.optimizer == "adam-bf16" else "fused",
-    }  # fmt: skip
+    }
 
 
 def compiled(run: TrainingRun) -> bool:
@@ -184,28 +195,42 @@ def compiled(run: TrainingRun) -> bool:
 
 
 def other_flags(run: TrainingRun) -> dict[str, Any]:
-    """What the expectation rests on beside the plan (compiled layers, a loss in pieces, no profiler), and checkpoints."""
+    """What the expectation rests on beside the plan (compiled layers, a loss in pieces, no profiler), and checkpoints.
+    What the expectation rests on beside the plan (compiled layers, a loss in pieces, no profiler), and checkpoints."""
     stack, said = stacks()[run.file.stack], run.file.run
     return {
-        "--compile.enable": compiled(run), "--compile.components": "model,loss" if compiled(run) else None,
+        "--compile.enable": compiled(run),
+        "--compile.components": "model,loss" if compiled(run) else None,
         "--compile.enable_async_tensor_parallel": compiled(run) and "async" in stack.name and run.plan.tensor > 1,
         "--loss.num_chunks": max(int(stack.memory.loss_chunks), 1),
         "--optimizer.param_groups.0.optimizer_kwargs.lr": said.get("learning_rate"),
-        "--lr_scheduler.warmup_steps": said.get("warmup"), f"{_T}max_norm": said.get("clip"), "--debug.seed": said.get("seed"),
-        "--checkpoint.enable": True, "--checkpoint.folder": said.get("checkpoints"), "--checkpoint.interval": said.get("every", 500),
-        "--checkpoint.keep_latest_k": said.get("keep"), "--checkpoint.async_mode": "async",
-        "--metrics.log_freq": 10, "--profiler.enable_profiling": False,
-    }  # fmt: skip
+        "--lr_scheduler.warmup_steps": said.get("warmup"),
+        f"{_T}max_norm": said.get("clip"),
+        "--debug.seed": said.get("seed"),
+        "--checkpoint.enable": True,
+        "--checkpoint.folder": said.get("checkpoints"),
+        "--checkpoint.interval": said.get("every", 500),
+        "--checkpoint.keep_latest_k": said.get("keep"),
+        "--checkpoint.async_mode": "async",
+        "--metrics.log_freq": 10,
+        "--profiler.enable_profiling": False,
+    }
 
 
 def notes(run: TrainingRun) -> tuple[str, ...]:
     """What a user still has to see to."""
-    data = "The data is torchtitan's c4 and the tokenizer lies under hf_assets_path: set --dataloader.dataset and --hf_assets_path for others."
+    data = (
+        "The data is torchtitan's c4 and the tokenizer lies under hf_assets_path: set --dataloader.dataset and "
+        "--hf_assets_path for others."
+    )
     steps = (
         ()
         if run.steps
         else (
-            "The plan does not say its tokens, so the steps are those of the config: give --tokens, or set --training.steps.",
+            (
+                "The plan does not say its tokens, so the steps are those of the config: give --tokens, or set "
+                "--training.steps."
+            ),
         )
     )
     return (data, *steps)

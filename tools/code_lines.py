@@ -1,0 +1,63 @@
+"""Lines of code of a tree: without blank lines, comments and docstrings.
+
+python -m tools.code_lines [FOLDER]     lines and files of each room, the largest first
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+from collections import defaultdict
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "src" / "dragonscale"
+
+
+def docstring_lines(tree: ast.AST) -> set[int]:
+    """The lines of docstrings: a bare string that opens a module, class or function, or stands below a field."""
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
+
+
+def code_lines(text: str) -> int:
+    """Lines that hold at least one token of code."""
+    quiet = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENCODING,
+        tokenize.ENDMARKER,
+    }
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in quiet:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - docstring_lines(ast.parse(text)))
+
+
+def by_room(folder: Path = PACKAGE, depth: int = 1) -> dict[str, tuple[int, int]]:
+    """Lines of code and files of each room at that depth; modules at the top count under `(top)`."""
+    sizes: dict[str, list[int]] = defaultdict(list)
+    for path in sorted(folder.rglob("*.py")):
+        parents = path.relative_to(folder).parts[:-1][:depth]
+        sizes["/".join(parents) or "(top)"].append(code_lines(path.read_text(encoding="utf-8")))
+    return {room: (sum(counts), len(counts)) for room, counts in sizes.items()}
+
+
+def main() -> None:
+    depth = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    rooms = by_room(Path(sys.argv[1]) if len(sys.argv) > 1 else PACKAGE, depth)
+    for room, (lines, files) in sorted(rooms.items(), key=lambda row: -row[1][0]):
+        print(f"{room:40} {lines:8,} {files:6,}")
+    print(f"{'all':40} {sum(l for l, _ in rooms.values()):8,} {sum(f for _, f in rooms.values()):6,}")
+
+
+if __name__ == "__main__":
+    main()
