@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.kernels import (
+from dragonscale.physics.kernels import (
     attention_seconds,
     decode_attention_seconds,
     grouped_matmul_seconds,

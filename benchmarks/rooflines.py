@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy
 
-from dragonscale.collectives import Ring, Rings, collective_time
-from dragonscale.hardware import load_chip
-from dragonscale.notation import parse_einsum
-from dragonscale.rooflines import einsum_cost, rates_of, roofline
+from dragonscale.physics.collectives import Ring, Rings, collective_time
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.rooflines import einsum_cost, rates_of, roofline
 
 COUNT = 1_000_000
 

@@ -3,8 +3,8 @@ process."""
 
 import time
 
-from dragonscale.hardware import chip_names, load_chip
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import chip_names, load_chip
 from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, explore, frontier

@@ -8,8 +8,8 @@ Calculon's space for GPT-3 175B on 4096 A100s has 7.5 million points and takes i
 import resource
 import time
 
-from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.search import Found, search
 

@@ -5,7 +5,7 @@ Each step is a `dscale` command that you can repeat with your own model and chip
 
 import sys
 
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 
 WORK = ["--batch", "4Mi", "--seq", "8192"]
 STEPS = [

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from dragonscale.hardware import parse_slice
+from dragonscale.app.train.records import PlanReport
+from dragonscale.app.train.report import plan_report
 from dragonscale.models import load_model
-from dragonscale.reports.train.records import PlanReport
-from dragonscale.reports.train.report import plan_report
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import make_job
 from dragonscale.training.plan import parse_plan
 from dragonscale.training.search import search

@@ -6,8 +6,8 @@ bursts, most prompts beginning with one of a few hundred system prompts. First t
 token, for 95 of 100 requests.
 """
 
-from dragonscale.hardware import load_chip
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import load_chip
 from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import load_engine

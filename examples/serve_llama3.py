@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy
 
-from dragonscale.cli import main
-from dragonscale.hardware import Slice, dtype_bytes, load_chip
-from dragonscale.hardware.slices import possible_shapes
+from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.models.transformer import count_parameters
+from dragonscale.physics.hardware import Slice, dtype_bytes, load_chip
+from dragonscale.physics.hardware.slices import possible_shapes
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.economics import usd_per_million

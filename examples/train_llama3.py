@@ -6,7 +6,7 @@ instead of a round 4M, and every chip has the same share.
 
 from published import PublishedRun, compare
 
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 
 BOOK = (
     ("8B on a quarter of a pod", ["train", "llama3-8b", "--on", "v5p:8x16x16", "--batch", "4Mi", "--seq", "8192"]),

@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy
 
+from dragonscale.app.run.records import TrainRun
 from dragonscale.models import load_model
-from dragonscale.reports.run.records import TrainRun
 from dragonscale.runtime.decode import decode, empty_cache, prefill
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import numerics_of

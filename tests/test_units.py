@@ -3,7 +3,7 @@
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.units import parse, parse_count, parse_length
+from dragonscale.physics.units import parse, parse_count, parse_length
 
 READ = [
     ("1.5GB", "bytes", 1.5e9),

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dragonscale.charts import Chart
-from dragonscale.hardware import load_chip, parse_target
+from dragonscale.physics.hardware import load_chip, parse_target
+from dragonscale.sheets.charts import Chart
 from tools.course_pictures import course_pictures
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
@@ -20,21 +20,21 @@ MODEL, SLICE, BATCH, SEQUENCE = "llama3-70b", "h100:512", "4Mi", "8192"
 
 @cache
 def _training() -> tuple[Any, Any]:
-    from dragonscale.reports.train.ask import answer
-    from dragonscale.reports.train.question import TrainQuestion, read_question
+    from dragonscale.app.train.ask import answer
+    from dragonscale.app.train.question import TrainQuestion, read_question
 
     asked = read_question(TrainQuestion(MODEL, SLICE, BATCH, SEQUENCE))
     return asked, answer(asked)
 
 
 def _train(kind: str) -> Chart:
-    from dragonscale.reports.train.charts import draw
+    from dragonscale.app.train.charts import draw
 
     return draw(kind, *_training())
 
 
 def _compare() -> Chart:
-    from dragonscale.library.compare import compare
+    from dragonscale.faces.library.compare import compare
 
     plans = ("tp8 dp8", "fsdp64", "best")
     return compare(*plans, model="llama3-8b", on="h100:64", batch=BATCH, seq=SEQUENCE).plot("time")
@@ -42,24 +42,24 @@ def _compare() -> Chart:
 
 @cache
 def _serving(model: str, on: str, tpot: str = "") -> tuple[Any, Any]:
-    from dragonscale.reports.serve.question import ServeQuestion, read_question
-    from dragonscale.reports.serve.report import answer
+    from dragonscale.app.serve.question import ServeQuestion, read_question
+    from dragonscale.app.serve.report import answer
 
     asked = read_question(ServeQuestion(model=model, on=on, prompt="2048", output="512", tpot=tpot))
     return asked, answer(asked)
 
 
 def _serve(kind: str, model: str, on: str, tpot: str = "") -> Chart:
-    from dragonscale.reports.serve.charts import draw
+    from dragonscale.app.serve.charts import draw
 
     return draw(kind, *_serving(model, on, tpot))
 
 
 @cache
 def _simulation() -> tuple[Any, Any]:
-    from dragonscale.questions.simulate import SimulateQuestion
-    from dragonscale.reports.simulate.reading import read_question
-    from dragonscale.reports.simulate.report import run_simulation
+    from dragonscale.app.questions.simulate import SimulateQuestion
+    from dragonscale.app.simulate.reading import read_question
+    from dragonscale.app.simulate.report import run_simulation
 
     question = SimulateQuestion(
         "llama3-70b",
@@ -76,22 +76,22 @@ def _simulation() -> tuple[Any, Any]:
 
 
 def _simulate(kind: str) -> Chart:
-    from dragonscale.reports.simulate.charts import draw
+    from dragonscale.app.simulate.charts import draw
 
     return draw(kind, *_simulation())
 
 
 def _roofline() -> Chart:
-    from dragonscale.reports.charts.roofline import draw
-    from dragonscale.reports.roofline.report import roofline_report
+    from dragonscale.app.charts.roofline import draw
+    from dragonscale.app.roofline.report import roofline_report
 
     chip = load_chip("v5e")
     return draw("", chip, roofline_report("bf16[B,8192] @ bf16[8192,28672]", chip))
 
 
 def _collective() -> Chart:
-    from dragonscale.reports.charts.collective import draw
-    from dragonscale.reports.collective import report as reports
+    from dragonscale.app.charts.collective import draw
+    from dragonscale.app.collective import report as reports
 
     chip, piece = parse_target("v5e:8x16")
     mesh = reports.collective_mesh(chip, piece, None)
@@ -101,9 +101,9 @@ def _collective() -> Chart:
 
 
 def _shard(kind: str) -> Chart:
-    from dragonscale.reports.charts.shard import draw
-    from dragonscale.reports.shard.report import shard_report
-    from dragonscale.sharding.mesh import make_mesh
+    from dragonscale.app.charts.shard import draw
+    from dragonscale.app.shard.report import shard_report
+    from dragonscale.physics.sharding.mesh import make_mesh
 
     mesh = make_mesh({"X": 4, "Y": 8}, load_chip("v5p"), None)
     sizes = {"I": 8192, "J": 8192, "K": 28672}
@@ -111,16 +111,16 @@ def _shard(kind: str) -> Chart:
 
 
 def _chips() -> Chart:
-    from dragonscale.reports.charts.chips import draw
-    from dragonscale.reports.chips.report import chips_report
+    from dragonscale.app.charts.chips import draw
+    from dragonscale.app.chips.report import chips_report
 
     return draw("roofs", None, chips_report())
 
 
 def _model() -> Chart:
+    from dragonscale.app.charts.models import draw
+    from dragonscale.app.models.report import model_report
     from dragonscale.models import load_model
-    from dragonscale.reports.charts.models import draw
-    from dragonscale.reports.models.report import model_report
 
     return draw("parameters", None, model_report(load_model("llama3-70b"), 8192))
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dragonscale.charts import Chart, predicted_against_measured
-from dragonscale.charts.save import encoded
 from dragonscale.evidence import collectives, inference, kernels, memory, serving, training
 from dragonscale.evidence.score import Scored
+from dragonscale.sheets.charts import Chart, predicted_against_measured
+from dragonscale.sheets.charts.save import encoded
 
 ROOT = Path(__file__).parents[1]
 MEASURED, KERNELS = ROOT / "docs" / "data" / "measured", ROOT / "tests" / "kernels"

@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from dragonscale.charts.theme import DARK, LIGHT, TINTS
+from dragonscale.sheets.charts.theme import DARK, LIGHT, TINTS
 from tools.check_site import SitePage, target_of
 
 ROOT = Path(__file__).parents[1]

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from dragonscale.collectives import profile_file
-from dragonscale.collectives.group import Switches
-from dragonscale.collectives.profile import Path, Profile, Tier, expected_time
 from dragonscale.evidence.collective_case import CollectiveCase
 from dragonscale.evidence.collectives import LARGE, predict, read_cases
-from dragonscale.units import render
+from dragonscale.physics.collectives import profile_file
+from dragonscale.physics.collectives.group import Switches
+from dragonscale.physics.collectives.profile import Path, Profile, Tier, expected_time
+from dragonscale.physics.units import render
 
 PROFILES = FilePath(profile_file.__file__).parent / "profiles"
 PULL = 0.05

@@ -26,8 +26,8 @@ from dragonscale.evidence.calibrate.fitting import BOUNDS, SOFT, fit_table, fold
 from dragonscale.evidence.calibrate.profile_text import profile_text, put_constants
 from dragonscale.evidence.kernels import KernelCase, buckets, forms, predict_alike, read_cases, sizes_of
 from dragonscale.evidence.rows import attempt
-from dragonscale.kernels import kernel_profile_for, profile_file
-from dragonscale.kernels.profile import KernelProfile, Tables
+from dragonscale.physics.kernels import kernel_profile_for, profile_file
+from dragonscale.physics.kernels.profile import KernelProfile, Tables
 
 PROFILES = Path(profile_file.__file__).parent / "profiles"
 SAMPLES = Path(__file__).parent.parent / "tests" / "kernels"

@@ -18,9 +18,9 @@ from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.target import TARGETS
+from dragonscale.physics.units import render
 from dragonscale.training.plan import short_plan
 from dragonscale.training.plan_file import TrainingFile
-from dragonscale.units import render
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "tests" / "exports" / "published"

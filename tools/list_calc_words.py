@@ -11,16 +11,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from dragonscale import closed_forms
-from dragonscale.calculator import functions
-from dragonscale.calculator.arguments import CALLED, taken_unit
-from dragonscale.calculator.form_units import LIBRARY_ONLY, METHODS
-from dragonscale.calculator.measure import Measure
-from dragonscale.calculator.names import TOTALS, chip_words, fact_of, load_name, model_sizes
-from dragonscale.closed_forms import ELSEWHERE, NAMES
-from dragonscale.hardware import Chip, chip_names
+from dragonscale.course import closed_forms
+from dragonscale.course.calculator import functions
+from dragonscale.course.calculator.arguments import CALLED, taken_unit
+from dragonscale.course.calculator.form_units import LIBRARY_ONLY, METHODS
+from dragonscale.course.calculator.measure import Measure
+from dragonscale.course.calculator.names import TOTALS, chip_words, fact_of, load_name, model_sizes
+from dragonscale.course.closed_forms import ELSEWHERE, NAMES
 from dragonscale.models import Transformer
 from dragonscale.models.transformer import count_parameters
+from dragonscale.physics.hardware import Chip, chip_names
 
 PAGE = Path(__file__).parents[1] / "docs" / "calc.md"
 EXAMPLES = ("v5e", "h100")
@@ -75,7 +75,7 @@ def forms() -> str:
     """Every closed form by what it is about."""
     lines: list[str] = []
     for home, names in {
-        **{f"dragonscale.closed_forms.{key}": value for key, value in NAMES.items()},
+        **{f"dragonscale.course.closed_forms.{key}": value for key, value in NAMES.items()},
         **ELSEWHERE,
     }.items():
         listed = [name for name in names if name not in LIBRARY_ONLY]

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from dragonscale.cli.commands import COMMANDS, FACTS, PHYSICS, PLANNING, PROOF, Command
-from dragonscale.cli.help import ENDING, FAMILIES
-from dragonscale.questions.flag import GROUPS, Field, Several
-from dragonscale.questions.output import ALWAYS
+from dragonscale.app.questions.flag import GROUPS, Field, Several
+from dragonscale.app.questions.output import ALWAYS
+from dragonscale.faces.cli.commands import COMMANDS, FACTS, PHYSICS, PLANNING, PROOF, Command
+from dragonscale.faces.cli.help import ENDING, FAMILIES
 
 HEAD = """# The commands
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import dragonscale
-from dragonscale.reports.record import Record
+from dragonscale.app.record import Record
 from tools.reference_cli import cell
 
 HEAD = """# The library
@@ -82,13 +82,13 @@ _JAX_HOMES: dict[str, tuple[str, ...]] = vars(dragonscale)["_JAX_HOMES"]
 
 
 def functions() -> dict[str, Any]:
-    """The functions of `dragonscale.library`."""
-    names = [name for home, names in _HOMES.items() if home.startswith("dragonscale.library") for name in names]
+    """The functions of `dragonscale.faces.library`."""
+    names = [name for home, names in _HOMES.items() if home.startswith("dragonscale.faces.library") for name in names]
     return {name: getattr(dragonscale, name) for name in sorted(names)}
 
 
 def _others() -> dict[str, list[str]]:
-    return {home: sorted(names) for home, names in _HOMES.items() if not home.startswith("dragonscale.library")}
+    return {home: sorted(names) for home, names in _HOMES.items() if not home.startswith("dragonscale.faces.library")}
 
 
 def answers() -> list[type]:

@@ -20,7 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
+from dragonscale.app.sweep.records import SweepReport
+from dragonscale.app.sweep.table import save_table
 from dragonscale.evidence.verify.compare import compare
 from dragonscale.evidence.verify.planned import plan_of
 from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.evidence.verify.sweep_score import flat, score
-from dragonscale.reports.sweep.records import SweepReport
-from dragonscale.reports.sweep.table import save_table
 
 ROOT = Path(__file__).parents[1]
 MADE = ROOT / "tests" / "evidence" / "data" / "verify_made.jsonl.gz"

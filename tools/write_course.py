@@ -11,11 +11,11 @@ import re
 import sys
 from dataclasses import replace
 
+from dragonscale.app.learn.ask import answer_text
 from dragonscale.course.chapters import CHAPTERS, problems_of
 from dragonscale.course.judging import LETTERS
 from dragonscale.course.problem import Posed, Problem
 from dragonscale.course.variants import variant
-from dragonscale.reports.learn.ask import answer_text
 from tools.refresh_docs import ROOT, run_command
 from tools.shown_numbers import numbers_of, shows
 

@@ -6,27 +6,27 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.app.calc.records import CalcReport
+from dragonscale.app.calibrate.records import CalibrationReport
+from dragonscale.app.chips.report import ChipReport
+from dragonscale.app.collective.report import CollectiveReport
+from dragonscale.app.compare.records import CompareReport
+from dragonscale.app.estimate.records import EstimateReport
+from dragonscale.app.explain.formulas import Explanation
+from dragonscale.app.hlo.arrays import LayoutFacts
+from dragonscale.app.hlo.op import HloOp
+from dragonscale.app.hlo.program import HloModuleReport
+from dragonscale.app.learn.records import CourseReport, LessonReport, ProblemReport
+from dragonscale.app.models.records import ModelReport
+from dragonscale.app.profile.records import ProfileReport
+from dragonscale.app.roofline.report import RooflineReport
+from dragonscale.app.serve.records import ServeReport
+from dragonscale.app.shard.report import ShardReport
+from dragonscale.app.simulate.records import SimulateReport
+from dragonscale.app.sweep.records import SweepReport
+from dragonscale.app.train.records import TrainReport
+from dragonscale.app.validate.run_records import RunScore
 from dragonscale.evidence.verify.records import VerifyReport as VerifyReport
-from dragonscale.reports.calc.records import CalcReport
-from dragonscale.reports.calibrate.records import CalibrationReport
-from dragonscale.reports.chips.report import ChipReport
-from dragonscale.reports.collective.report import CollectiveReport
-from dragonscale.reports.compare.records import CompareReport
-from dragonscale.reports.estimate.records import EstimateReport
-from dragonscale.reports.explain.formulas import Explanation
-from dragonscale.reports.hlo.arrays import LayoutFacts
-from dragonscale.reports.hlo.op import HloOp
-from dragonscale.reports.hlo.program import HloModuleReport
-from dragonscale.reports.learn.records import CourseReport, LessonReport, ProblemReport
-from dragonscale.reports.models.records import ModelReport
-from dragonscale.reports.profile.records import ProfileReport
-from dragonscale.reports.roofline.report import RooflineReport
-from dragonscale.reports.serve.records import ServeReport
-from dragonscale.reports.shard.report import ShardReport
-from dragonscale.reports.simulate.records import SimulateReport
-from dragonscale.reports.sweep.records import SweepReport
-from dragonscale.reports.train.records import TrainReport
-from dragonscale.reports.validate.run_records import RunScore
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"
 RECORDS: dict[str, Any] = {

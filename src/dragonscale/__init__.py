@@ -11,103 +11,111 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr__` loads it
-    from dragonscale import closed_forms as closed_forms
-    from dragonscale.collectives import Options as Options
-    from dragonscale.collectives import Ring as Ring
-    from dragonscale.collectives import Rings as Rings
-    from dragonscale.collectives import Switches as Switches
-    from dragonscale.collectives import Wide as Wide
-    from dragonscale.collectives import collective_time as collective_time
-    from dragonscale.collectives import wire_bytes as wire_bytes
+    from dragonscale.course import closed_forms as closed_forms
     from dragonscale.errors import InputError as InputError
-    from dragonscale.hardware import Chip as Chip
-    from dragonscale.hardware import Slice as Slice
-    from dragonscale.hardware import chip_names as chip_names
-    from dragonscale.hardware import load_chip as load_chip
-    from dragonscale.hardware import parse_slice as parse_slice
-    from dragonscale.library.calc import calc as calc
-    from dragonscale.library.calibrate import calibrate as calibrate
-    from dragonscale.library.chips import chips as chips
-    from dragonscale.library.collective import collective as collective
-    from dragonscale.library.compare import compare as compare
-    from dragonscale.library.estimate import estimate as estimate
-    from dragonscale.library.explain import explain as explain
-    from dragonscale.library.export import export as export
-    from dragonscale.library.export import import_plan as import_plan
-    from dragonscale.library.hlo import hlo as hlo
-    from dragonscale.library.learn import learn as learn
-    from dragonscale.library.model import model as model
-    from dragonscale.library.profile import profile as profile
-    from dragonscale.library.roofline import roofline as roofline
-    from dragonscale.library.serve import serve as serve
-    from dragonscale.library.shard import shard as shard
-    from dragonscale.library.simulate import simulate as simulate
-    from dragonscale.library.sweep import sweep as sweep
-    from dragonscale.library.train import train as train
-    from dragonscale.library.validate import validate as validate
-    from dragonscale.library.verify import verify as verify
+    from dragonscale.faces.library.calc import calc as calc
+    from dragonscale.faces.library.calibrate import calibrate as calibrate
+    from dragonscale.faces.library.chips import chips as chips
+    from dragonscale.faces.library.collective import collective as collective
+    from dragonscale.faces.library.compare import compare as compare
+    from dragonscale.faces.library.estimate import estimate as estimate
+    from dragonscale.faces.library.explain import explain as explain
+    from dragonscale.faces.library.export import export as export
+    from dragonscale.faces.library.export import import_plan as import_plan
+    from dragonscale.faces.library.hlo import hlo as hlo
+    from dragonscale.faces.library.learn import learn as learn
+    from dragonscale.faces.library.model import model as model
+    from dragonscale.faces.library.profile import profile as profile
+    from dragonscale.faces.library.roofline import roofline as roofline
+    from dragonscale.faces.library.serve import serve as serve
+    from dragonscale.faces.library.shard import shard as shard
+    from dragonscale.faces.library.simulate import simulate as simulate
+    from dragonscale.faces.library.sweep import sweep as sweep
+    from dragonscale.faces.library.train import train as train
+    from dragonscale.faces.library.validate import validate as validate
+    from dragonscale.faces.library.verify import verify as verify
     from dragonscale.models import Transformer as Transformer
     from dragonscale.models import count_parameters as count_parameters
     from dragonscale.models import load_model as load_model
     from dragonscale.models import model_names as model_names
-    from dragonscale.notation import Array as Array
-    from dragonscale.notation import Einsum as Einsum
-    from dragonscale.notation import parse_array as parse_array
-    from dragonscale.notation import parse_chain as parse_chain
-    from dragonscale.notation import parse_einsum as parse_einsum
-    from dragonscale.rooflines import Cost as Cost
-    from dragonscale.rooflines import Rates as Rates
-    from dragonscale.rooflines import attainable as attainable
-    from dragonscale.rooflines import crossovers as crossovers
-    from dragonscale.rooflines import einsum_cost as einsum_cost
-    from dragonscale.rooflines import rates_of as rates_of
-    from dragonscale.rooflines import symbol as symbol
+    from dragonscale.physics.collectives import Options as Options
+    from dragonscale.physics.collectives import Ring as Ring
+    from dragonscale.physics.collectives import Rings as Rings
+    from dragonscale.physics.collectives import Switches as Switches
+    from dragonscale.physics.collectives import Wide as Wide
+    from dragonscale.physics.collectives import collective_time as collective_time
+    from dragonscale.physics.collectives import wire_bytes as wire_bytes
+    from dragonscale.physics.hardware import Chip as Chip
+    from dragonscale.physics.hardware import Slice as Slice
+    from dragonscale.physics.hardware import chip_names as chip_names
+    from dragonscale.physics.hardware import load_chip as load_chip
+    from dragonscale.physics.hardware import parse_slice as parse_slice
+    from dragonscale.physics.notation import Array as Array
+    from dragonscale.physics.notation import Einsum as Einsum
+    from dragonscale.physics.notation import parse_array as parse_array
+    from dragonscale.physics.notation import parse_chain as parse_chain
+    from dragonscale.physics.notation import parse_einsum as parse_einsum
+    from dragonscale.physics.rooflines import Cost as Cost
+    from dragonscale.physics.rooflines import Rates as Rates
+    from dragonscale.physics.rooflines import attainable as attainable
+    from dragonscale.physics.rooflines import crossovers as crossovers
+    from dragonscale.physics.rooflines import einsum_cost as einsum_cost
+    from dragonscale.physics.rooflines import rates_of as rates_of
+    from dragonscale.physics.rooflines import symbol as symbol
+    from dragonscale.physics.sharding import Mesh as Mesh
+    from dragonscale.physics.sharding import backward as backward
+    from dragonscale.physics.sharding import make_mesh as make_mesh
+    from dragonscale.physics.sharding import natural_mesh as natural_mesh
+    from dragonscale.physics.sharding import reshard as reshard
+    from dragonscale.physics.sharding import strategies as strategies
+    from dragonscale.physics.units import parse as parse
+    from dragonscale.physics.units import render as render
     from dragonscale.runtime.checkpoint import load_weights as load_weights
     from dragonscale.runtime.collective_matmul import collective_matmul as collective_matmul
     from dragonscale.runtime.ring_attention import balanced_order as balanced_order
     from dragonscale.runtime.ring_attention import ring_attention as ring_attention
     from dragonscale.runtime.safetensors import SafeTensors as SafeTensors
     from dragonscale.runtime.weight_stationary import weight_stationary_mlp as weight_stationary_mlp
-    from dragonscale.sharding import Mesh as Mesh
-    from dragonscale.sharding import backward as backward
-    from dragonscale.sharding import make_mesh as make_mesh
-    from dragonscale.sharding import natural_mesh as natural_mesh
-    from dragonscale.sharding import reshard as reshard
-    from dragonscale.sharding import strategies as strategies
-    from dragonscale.units import parse as parse
-    from dragonscale.units import render as render
 
     __version__: str
 
 _HOMES = {
-    "dragonscale.library.calc": ("calc",),
-    "dragonscale.library.calibrate": ("calibrate",),
-    "dragonscale.library.compare": ("compare",),
-    "dragonscale.library.estimate": ("estimate",),
-    "dragonscale.library.export": ("export", "import_plan"),
-    "dragonscale.library.learn": ("learn",),
-    "dragonscale.library.model": ("model",),
-    "dragonscale.library.sweep": ("sweep",),
-    "dragonscale.library.serve": ("serve",),
-    "dragonscale.library.simulate": ("simulate",),
-    "dragonscale.library.train": ("train",),
-    "dragonscale.library.validate": ("validate",),
-    "dragonscale.library.verify": ("verify",),
-    "dragonscale.library.profile": ("profile",),
-    "dragonscale.library.roofline": ("roofline",),
-    "dragonscale.library.shard": ("shard",),
-    "dragonscale.library.collective": ("collective",),
-    "dragonscale.library.explain": ("explain",),
-    "dragonscale.library.chips": ("chips",),
-    "dragonscale.library.hlo": ("hlo",),
+    "dragonscale.faces.library.calc": ("calc",),
+    "dragonscale.faces.library.calibrate": ("calibrate",),
+    "dragonscale.faces.library.compare": ("compare",),
+    "dragonscale.faces.library.estimate": ("estimate",),
+    "dragonscale.faces.library.export": ("export", "import_plan"),
+    "dragonscale.faces.library.learn": ("learn",),
+    "dragonscale.faces.library.model": ("model",),
+    "dragonscale.faces.library.sweep": ("sweep",),
+    "dragonscale.faces.library.serve": ("serve",),
+    "dragonscale.faces.library.simulate": ("simulate",),
+    "dragonscale.faces.library.train": ("train",),
+    "dragonscale.faces.library.validate": ("validate",),
+    "dragonscale.faces.library.verify": ("verify",),
+    "dragonscale.faces.library.profile": ("profile",),
+    "dragonscale.faces.library.roofline": ("roofline",),
+    "dragonscale.faces.library.shard": ("shard",),
+    "dragonscale.faces.library.collective": ("collective",),
+    "dragonscale.faces.library.explain": ("explain",),
+    "dragonscale.faces.library.chips": ("chips",),
+    "dragonscale.faces.library.hlo": ("hlo",),
     "dragonscale.errors": ("InputError",),
-    "dragonscale.hardware": ("Chip", "Slice", "chip_names", "load_chip", "parse_slice"),
-    "dragonscale.notation": ("Array", "Einsum", "parse_array", "parse_chain", "parse_einsum"),
-    "dragonscale.rooflines": ("Cost", "Rates", "attainable", "crossovers", "einsum_cost", "rates_of", "symbol"),
-    "dragonscale.collectives": ("Options", "Ring", "Rings", "Switches", "Wide", "collective_time", "wire_bytes"),
-    "dragonscale.sharding": ("Mesh", "backward", "make_mesh", "natural_mesh", "reshard", "strategies"),
+    "dragonscale.physics.hardware": ("Chip", "Slice", "chip_names", "load_chip", "parse_slice"),
+    "dragonscale.physics.notation": ("Array", "Einsum", "parse_array", "parse_chain", "parse_einsum"),
+    "dragonscale.physics.rooflines": ("Cost", "Rates", "attainable", "crossovers", "einsum_cost", "rates_of", "symbol"),
+    "dragonscale.physics.collectives": (
+        "Options",
+        "Ring",
+        "Rings",
+        "Switches",
+        "Wide",
+        "collective_time",
+        "wire_bytes",
+    ),
+    "dragonscale.physics.sharding": ("Mesh", "backward", "make_mesh", "natural_mesh", "reshard", "strategies"),
     "dragonscale.models": ("Transformer", "count_parameters", "load_model", "model_names"),
-    "dragonscale.units": ("parse", "render"),
+    "dragonscale.physics.units": ("parse", "render"),
 }
 _JAX_HOMES = {  # these need the extra `jax`, and a star import must not: they are not in __all__
     "dragonscale.runtime.checkpoint": ("load_weights",),
@@ -124,7 +132,7 @@ if not TYPE_CHECKING:  # to a type checker a name that is not above is an error
 
     def __getattr__(name: str) -> Any:
         if name == "closed_forms":  # a package of its own: the book's formulas by name
-            return import_module("dragonscale.closed_forms")
+            return import_module("dragonscale.course.closed_forms")
         if name == "__version__":
             return import_module("importlib.metadata").version("dragonscale")
         if name not in _HOME:

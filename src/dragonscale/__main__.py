@@ -2,7 +2,7 @@
 
 import sys
 
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy
 
-from dragonscale.closed_forms.chip_parts import flops_per_usd
-from dragonscale.closed_forms.decode_floor import (
+from dragonscale.course.closed_forms.chip_parts import flops_per_usd
+from dragonscale.course.closed_forms.decode_floor import (
     DecodeTimes,
     batch_within,
     cache_over_flops,
@@ -15,21 +15,21 @@ from dragonscale.closed_forms.decode_floor import (
     plateau,
     throughput,
 )
-from dragonscale.closed_forms.serving_fleet import (
+from dragonscale.course.closed_forms.serving_fleet import (
     evicted_per_step,
     finished_per_step,
     free_bytes,
     largest_batch,
     requests_per_second,
 )
-from dragonscale.closed_forms.serving_splits import decode_degree, prefill_degree
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.chip import dtype_bytes
+from dragonscale.course.closed_forms.serving_splits import decode_degree, prefill_degree
 from dragonscale.models import count_parameters, kv_bytes_per_token, load_model
-from dragonscale.notation import parse_array
-from dragonscale.numbers import floor, minimum
-from dragonscale.rooflines import array_bytes, rates_of
-from dragonscale.rooflines.budget import model_flops
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.notation import parse_array
+from dragonscale.physics.numbers import floor, minimum
+from dragonscale.physics.rooflines import array_bytes, rates_of
+from dragonscale.physics.rooflines.budget import model_flops
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.space import smallest_slice
 from tests.book.casebook import NOT_COMPUTED, solves

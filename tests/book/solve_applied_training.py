@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from dragonscale.closed_forms.chip_parts import available_flops
-from dragonscale.closed_forms.crossovers import power_splits, rank_splits
-from dragonscale.closed_forms.rooflines import layer_times, ring_mesh
-from dragonscale.closed_forms.rules_of_thumb import (
+from dragonscale.course.closed_forms.chip_parts import available_flops
+from dragonscale.course.closed_forms.crossovers import power_splits, rank_splits
+from dragonscale.course.closed_forms.rooflines import layer_times, ring_mesh
+from dragonscale.course.closed_forms.rules_of_thumb import (
     DAY,
     YEAR,
     checkpoint_bytes,
@@ -14,11 +14,11 @@ from dragonscale.closed_forms.rules_of_thumb import (
     sequences,
     state_bytes,
 )
-from dragonscale.closed_forms.schemes import read_scheme
-from dragonscale.hardware.slices import chips_to_hold
+from dragonscale.course.closed_forms.schemes import read_scheme
 from dragonscale.models import count_parameters, load_model
-from dragonscale.rooflines.budget import model_flops
-from dragonscale.sharding.mesh import Mesh
+from dragonscale.physics.hardware.slices import chips_to_hold
+from dragonscale.physics.rooflines.budget import model_flops
+from dragonscale.physics.sharding.mesh import Mesh
 from tests.book.casebook import load, plain, solves
 from tests.book.solve_training_mixed import (
     D_MODEL,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dragonscale.closed_forms.chip_parts import (
+from dragonscale.course.closed_forms.chip_parts import (
     cores_filled,
     counterpart,
     cube_side,
@@ -13,11 +13,11 @@ from dragonscale.closed_forms.chip_parts import (
     vector_alus,
     vector_flops,
 )
-from dragonscale.closed_forms.costs import pointwise_cost
-from dragonscale.hardware import Chip, load_chip
-from dragonscale.hardware.parts import PARTS, alus, cores, matrix_units, vector_units
-from dragonscale.notation import parse_einsum
-from dragonscale.rooflines import Roofline, einsum_cost, rates_of, roofline, symbol
+from dragonscale.course.closed_forms.costs import pointwise_cost
+from dragonscale.physics.hardware import Chip, load_chip
+from dragonscale.physics.hardware.parts import PARTS, alus, cores, matrix_units, vector_units
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.rooflines import Roofline, einsum_cost, rates_of, roofline, symbol
 from tests.book.casebook import solves
 
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import sympy
 
-from dragonscale.closed_forms.planned_passes import PassTimes, pass_times
-from dragonscale.collectives import BOOK, Options, collective_time
-from dragonscale.hardware import load_chip, parse_slice
-from dragonscale.hardware.chip import dtype_bytes
-from dragonscale.hardware.slices import chips_to_hold
-from dragonscale.notation import parse_array
-from dragonscale.rooflines import symbol
-from dragonscale.sharding.layout import local_bytes
-from dragonscale.sharding.mesh import Mesh, make_mesh
+from dragonscale.course.closed_forms.planned_passes import PassTimes, pass_times
+from dragonscale.physics.collectives import BOOK, Options, collective_time
+from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.hardware.slices import chips_to_hold
+from dragonscale.physics.notation import parse_array
+from dragonscale.physics.rooflines import symbol
+from dragonscale.physics.sharding.layout import local_bytes
+from dragonscale.physics.sharding.mesh import Mesh, make_mesh
 from tests.book.casebook import load, plain, solves
 from tests.book.solve_gpus_rules import (
     DP,

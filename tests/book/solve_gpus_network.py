@@ -5,20 +5,20 @@ from typing import Any
 import numpy
 import sympy
 
-from dragonscale.closed_forms.networks import (
+from dragonscale.course.closed_forms.networks import (
     binding_tier,
     cables_per_pair,
     egress_from_bisection,
     ports_used,
     tier_bandwidths,
 )
-from dragonscale.collectives import BOOK, Options, Ring, Rings, Switches, collective_time
-from dragonscale.collectives.cost import bus_bandwidth, ragged_fill
-from dragonscale.collectives.tiers import switch_traffic, tier_seconds
-from dragonscale.hardware import Level, links_of, load_chip, parse_slice
-from dragonscale.hardware.fat_tree import fat_tree, load_switch, node_tier
-from dragonscale.notation import parse_array
-from dragonscale.rooflines import array_bytes, symbol
+from dragonscale.physics.collectives import BOOK, Options, Ring, Rings, Switches, collective_time
+from dragonscale.physics.collectives.cost import bus_bandwidth, ragged_fill
+from dragonscale.physics.collectives.tiers import switch_traffic, tier_seconds
+from dragonscale.physics.hardware import Level, links_of, load_chip, parse_slice
+from dragonscale.physics.hardware.fat_tree import fat_tree, load_switch, node_tier
+from dragonscale.physics.notation import parse_array
+from dragonscale.physics.rooflines import array_bytes, symbol
 from tests.book.casebook import Both, solves
 
 EXACT = Options(exact=True)

@@ -5,17 +5,17 @@ from typing import Any
 
 import sympy
 
-from dragonscale.closed_forms.chip_parts import abstract_chip
-from dragonscale.closed_forms.pipelined import pipeline_hops, pipeline_time
-from dragonscale.closed_forms.planned_passes import PassTimes, pass_times
-from dragonscale.collectives import BOOK, Options, collective_time
-from dragonscale.collectives.cost import ragged_fill
-from dragonscale.hardware import Chip, load_chip
-from dragonscale.notation import parse_array, parse_chain
-from dragonscale.rooflines import array_bytes, solve_equal, symbol
-from dragonscale.sharding.chain import PlannedEinsum, passes
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.reshard import reshard
+from dragonscale.course.closed_forms.chip_parts import abstract_chip
+from dragonscale.course.closed_forms.pipelined import pipeline_hops, pipeline_time
+from dragonscale.course.closed_forms.planned_passes import PassTimes, pass_times
+from dragonscale.physics.collectives import BOOK, Options, collective_time
+from dragonscale.physics.collectives.cost import ragged_fill
+from dragonscale.physics.hardware import Chip, load_chip
+from dragonscale.physics.notation import parse_array, parse_chain
+from dragonscale.physics.rooflines import array_bytes, solve_equal, symbol
+from dragonscale.physics.sharding.chain import PlannedEinsum, passes
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.reshard import reshard
 from tests.book.casebook import Both, load, plain, solves
 from tests.book.solve_gpus_network import counting, flat
 

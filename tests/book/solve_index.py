@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from dragonscale.closed_forms.rules_of_thumb import run_seconds
-from dragonscale.hardware import parse_slice
+from dragonscale.course.closed_forms.rules_of_thumb import run_seconds
 from dragonscale.models.attention import Attention
 from dragonscale.models.ffn import Moe
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import Verdict, first, judge_one, make_job
 from dragonscale.training.plan import Plan
 from tests.book.casebook import solves

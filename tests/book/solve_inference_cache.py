@@ -3,10 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.closed_forms.decode_floor import critical_batch
-from dragonscale.closed_forms.serving_fleet import largest_batch
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.chip import dtype_bytes
+from dragonscale.course.closed_forms.decode_floor import critical_batch
+from dragonscale.course.closed_forms.serving_fleet import largest_batch
 from dragonscale.models import cache_bytes, load_model
 from dragonscale.models.attention import Attention
 from dragonscale.models.ffn import Mlp
@@ -14,8 +12,10 @@ from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
-from dragonscale.numbers import minimum
-from dragonscale.rooflines import rates_of, symbol
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.numbers import minimum
+from dragonscale.physics.rooflines import rates_of, symbol
 from tests.book.casebook import solves
 
 WINDOW = 1024

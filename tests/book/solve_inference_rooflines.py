@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 import sympy
 
-from dragonscale.closed_forms.decode_floor import (
+from dragonscale.course.closed_forms.decode_floor import (
     attention_intensity,
     attention_prefill_length,
     cached_attention_cost,
@@ -16,14 +16,14 @@ from dragonscale.closed_forms.decode_floor import (
     linear_cost,
     throughput,
 )
-from dragonscale.closed_forms.rooflines import axis_bandwidth, wire_intensity
-from dragonscale.closed_forms.serving_fleet import free_bytes, largest_batch
-from dragonscale.hardware import Chip, load_chip
+from dragonscale.course.closed_forms.rooflines import axis_bandwidth, wire_intensity
+from dragonscale.course.closed_forms.serving_fleet import free_bytes, largest_batch
 from dragonscale.models import count_parameters, kv_bytes_per_token, load_model, simple
 from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.transformer import Transformer
-from dragonscale.rooflines import Rates, rates_of, symbol
-from dragonscale.rooflines.budget import model_flops
+from dragonscale.physics.hardware import Chip, load_chip
+from dragonscale.physics.rooflines import Rates, rates_of, symbol
+from dragonscale.physics.rooflines.budget import model_flops
 from dragonscale.serving.space import smallest_slice
 from tests.book.casebook import solves
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dragonscale.closed_forms.serving_splits import (
+from dragonscale.course.closed_forms.serving_splits import (
     axis_rate,
     chips_for_2d,
     decode_attention_moves,
@@ -14,16 +14,16 @@ from dragonscale.closed_forms.serving_splits import (
     prefill_degree,
     two_axes,
 )
-from dragonscale.collectives import Rings
 from dragonscale.errors import InputError
-from dragonscale.hardware import load_chip
 from dragonscale.models import load_model
-from dragonscale.notation import Einsum, parse_array, parse_einsum
-from dragonscale.rooflines import array_bytes, solve_equal, symbol
-from dragonscale.sharding.algebra import strategies
-from dragonscale.sharding.layout import check_layout, replicated_over
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.step import Step
+from dragonscale.physics.collectives import Rings
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.notation import Einsum, parse_array, parse_einsum
+from dragonscale.physics.rooflines import array_bytes, solve_equal, symbol
+from dragonscale.physics.sharding.algebra import strategies
+from dragonscale.physics.sharding.layout import check_layout, replicated_over
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.step import Step
 from tests.book.casebook import solves
 from tests.book.solve_inference_rooflines import v5e
 from tests.sharding.wording import BOOK_NAMES

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from dragonscale.closed_forms.decode_floor import critical_batch, decode_times
-from dragonscale.closed_forms.speculation import free_drafts, kept_tokens, loop_seconds, seconds_for
-from dragonscale.hardware import load_chip
-from dragonscale.rooflines import rates_of, solve_equal, symbol
+from dragonscale.course.closed_forms.decode_floor import critical_batch, decode_times
+from dragonscale.course.closed_forms.speculation import free_drafts, kept_tokens, loop_seconds, seconds_for
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.rooflines import rates_of, solve_equal, symbol
 from dragonscale.serving.speculation import tokens_per_loop
 from tests.book.casebook import solves
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dragonscale.notation import Array, Einsum, parse_array, parse_einsum
-from dragonscale.rooflines import Cost, Rates, Roofline, einsum_cost, roofline
-from dragonscale.sharding import Mesh, local_bytes, local_shape, replicated_over, strategies
+from dragonscale.physics.notation import Array, Einsum, parse_array, parse_einsum
+from dragonscale.physics.rooflines import Cost, Rates, Roofline, einsum_cost, roofline
+from dragonscale.physics.sharding import Mesh, local_bytes, local_shape, replicated_over, strategies
 from tests.book.casebook import solves
 from tests.runtime.conftest import use_virtual_devices
 from tests.sharding.wording import BOOK_NAMES

@@ -4,7 +4,7 @@ of a TPU's compiler."""
 from typing import Any
 
 import dragonscale as ds
-from dragonscale.rooflines import Cost, Rates, roofline
+from dragonscale.physics.rooflines import Cost, Rates, roofline
 from tests.book.casebook import solves
 from tests.book.solve_jax_stuff import device_mesh, jax_of_devices
 from tests.evidence.xla_fixtures import NAMES, text_of

@@ -5,12 +5,12 @@ from typing import Any
 
 import sympy
 
-from dragonscale.closed_forms.chip_parts import dense_rate
-from dragonscale.closed_forms.costs import tiled_matmul_cost
-from dragonscale.collectives import Options, Ring
-from dragonscale.hardware import load_chip
-from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.rooflines import (
+from dragonscale.course.closed_forms.chip_parts import dense_rate
+from dragonscale.course.closed_forms.costs import tiled_matmul_cost
+from dragonscale.physics.collectives import Options, Ring
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.notation import parse_array, parse_einsum
+from dragonscale.physics.rooflines import (
     Cost,
     Rates,
     Roofline,
@@ -21,9 +21,9 @@ from dragonscale.rooflines import (
     solve_equal,
     symbol,
 )
-from dragonscale.sharding.algebra import Strategy, strategies
-from dragonscale.sharding.layout import local_bytes
-from dragonscale.sharding.mesh import Mesh
+from dragonscale.physics.sharding.algebra import Strategy, strategies
+from dragonscale.physics.sharding.layout import local_bytes
+from dragonscale.physics.sharding.mesh import Mesh
 from tests.book.casebook import Both, solves
 
 BF16 = ("matrix", "bf16")

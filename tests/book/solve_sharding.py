@@ -3,12 +3,12 @@
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import load_chip
-from dragonscale.notation import Einsum, parse_array, parse_einsum
-from dragonscale.rooflines import Cost, rates_of, roofline
-from dragonscale.sharding.algebra import Strategy, book_case, derive, strategies
-from dragonscale.sharding.layout import block_of, local_bytes, local_shape, replicated_over, total_bytes
-from dragonscale.sharding.mesh import Mesh
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.notation import Einsum, parse_array, parse_einsum
+from dragonscale.physics.rooflines import Cost, rates_of, roofline
+from dragonscale.physics.sharding.algebra import Strategy, book_case, derive, strategies
+from dragonscale.physics.sharding.layout import block_of, local_bytes, local_shape, replicated_over, total_bytes
+from dragonscale.physics.sharding.mesh import Mesh
 from tests.book import solve_sharding_collectives, solve_sharding_questions  # noqa: F401  (they register their solvers)
 from tests.book.casebook import solves
 from tests.sharding.readings import natural_output

@@ -4,17 +4,17 @@ from typing import Any
 
 import sympy
 
-from dragonscale.closed_forms.operators import as_matrix, transpose_of
-from dragonscale.collectives import Options, Ring, Rings, collective_time
-from dragonscale.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, hop_seconds, ring_hops
-from dragonscale.hardware import Chip, load_chip
-from dragonscale.hardware.slices import parse_slice
-from dragonscale.notation import parse_array
-from dragonscale.numbers import Number
-from dragonscale.rooflines import solve_equal, symbol
-from dragonscale.sharding.layout import local_bytes
-from dragonscale.sharding.mesh import Mesh, make_mesh
-from dragonscale.sharding.reshard import Step, reshard
+from dragonscale.course.closed_forms.operators import as_matrix, transpose_of
+from dragonscale.physics.collectives import Options, Ring, Rings, collective_time
+from dragonscale.physics.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, hop_seconds, ring_hops
+from dragonscale.physics.hardware import Chip, load_chip
+from dragonscale.physics.hardware.slices import parse_slice
+from dragonscale.physics.notation import parse_array
+from dragonscale.physics.numbers import Number
+from dragonscale.physics.rooflines import solve_equal, symbol
+from dragonscale.physics.sharding.layout import local_bytes
+from dragonscale.physics.sharding.mesh import Mesh, make_mesh
+from dragonscale.physics.sharding.reshard import Step, reshard
 from tests.book.casebook import NOT_COMPUTED, Both, solves
 from tests.sharding.wording import BOOK_NAMES
 

@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from dragonscale.closed_forms.spread import spread_gather
-from dragonscale.collectives import collective_time
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.slices import parse_slice
-from dragonscale.notation import Einsum, parse_array, parse_chain, parse_einsum
-from dragonscale.numbers import maximum
-from dragonscale.rooflines import array_bytes, solve_equal, symbol
-from dragonscale.rooflines.crossover import exact
-from dragonscale.sharding.algebra import Strategy, book_case, derive, strategies
-from dragonscale.sharding.chain import passes
-from dragonscale.sharding.layout import local_bytes
-from dragonscale.sharding.mesh import Mesh, natural_mesh
-from dragonscale.sharding.reshard import Step, reshard
+from dragonscale.course.closed_forms.spread import spread_gather
+from dragonscale.physics.collectives import collective_time
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.slices import parse_slice
+from dragonscale.physics.notation import Einsum, parse_array, parse_chain, parse_einsum
+from dragonscale.physics.numbers import maximum
+from dragonscale.physics.rooflines import array_bytes, solve_equal, symbol
+from dragonscale.physics.rooflines.crossover import exact
+from dragonscale.physics.sharding.algebra import Strategy, book_case, derive, strategies
+from dragonscale.physics.sharding.chain import passes
+from dragonscale.physics.sharding.layout import local_bytes
+from dragonscale.physics.sharding.mesh import Mesh, natural_mesh
+from dragonscale.physics.sharding.reshard import Step, reshard
 from tests.book.casebook import Both, solves
 from tests.book.solve_sharding_collectives import with_rates
 from tests.sharding.wording import BOOK_NAMES, words

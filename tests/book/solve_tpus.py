@@ -4,14 +4,20 @@
 import math
 from typing import Any
 
-from dragonscale.closed_forms.chip_parts import core_peak, filling_side, reduction_shifts, systolic_flops, vector_alus
-from dragonscale.closed_forms.costs import padded
-from dragonscale.collectives import Options, Ring, Rings, collective_time
-from dragonscale.hardware import Chip, Slice, Torus, axis_diameter, links_of, load_chip, parse_slice
-from dragonscale.hardware.parts import matrix_tile, structural_peak
-from dragonscale.hardware.slices import possible_shapes
-from dragonscale.notation import parse_einsum
-from dragonscale.rooflines import symbol
+from dragonscale.course.closed_forms.chip_parts import (
+    core_peak,
+    filling_side,
+    reduction_shifts,
+    systolic_flops,
+    vector_alus,
+)
+from dragonscale.course.closed_forms.costs import padded
+from dragonscale.physics.collectives import Options, Ring, Rings, collective_time
+from dragonscale.physics.hardware import Chip, Slice, Torus, axis_diameter, links_of, load_chip, parse_slice
+from dragonscale.physics.hardware.parts import matrix_tile, structural_peak
+from dragonscale.physics.hardware.slices import possible_shapes
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.rooflines import symbol
 from tests.book import solve_tpus_problems  # noqa: F401  (registers its solvers)
 from tests.book.casebook import Both, solves
 from tests.book.solve_roofline import book_chip

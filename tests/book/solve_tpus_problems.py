@@ -4,12 +4,21 @@ from typing import Any
 
 import numpy
 
-from dragonscale.collectives import Wide, collective_time, gather_time, transfer_time
-from dragonscale.hardware import Slice, disjoint_paths, hops, load_chip, parse_slice
-from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.rooflines import Cost, array_bytes, crossovers, einsum_cost, rates_of, roofline, solve_equal, symbol
-from dragonscale.sharding.layout import local_bytes
-from dragonscale.sharding.mesh import Mesh, make_mesh, natural_mesh
+from dragonscale.physics.collectives import Wide, collective_time, gather_time, transfer_time
+from dragonscale.physics.hardware import Slice, disjoint_paths, hops, load_chip, parse_slice
+from dragonscale.physics.notation import parse_array, parse_einsum
+from dragonscale.physics.rooflines import (
+    Cost,
+    array_bytes,
+    crossovers,
+    einsum_cost,
+    rates_of,
+    roofline,
+    solve_equal,
+    symbol,
+)
+from dragonscale.physics.sharding.layout import local_bytes
+from dragonscale.physics.sharding.mesh import Mesh, make_mesh, natural_mesh
 from tests.book.casebook import solves
 from tests.book.solve_roofline import book_chip, sizes_of
 

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from dragonscale.closed_forms.crossovers import (
+from dragonscale.course.closed_forms.crossovers import (
     best_split,
     exponent,
     least_tokens,
@@ -12,11 +12,11 @@ from dragonscale.closed_forms.crossovers import (
     rank_splits,
     span_of,
 )
-from dragonscale.closed_forms.rooflines import LayerTimes, layer_times, letters, ring_mesh, spanned_axes
-from dragonscale.closed_forms.schemes import read_scheme
-from dragonscale.hardware import Chip, load_chip, parse_slice
-from dragonscale.rooflines import symbol
-from dragonscale.sharding.mesh import make_mesh
+from dragonscale.course.closed_forms.rooflines import LayerTimes, layer_times, letters, ring_mesh, spanned_axes
+from dragonscale.course.closed_forms.schemes import read_scheme
+from dragonscale.physics.hardware import Chip, load_chip, parse_slice
+from dragonscale.physics.rooflines import symbol
+from dragonscale.physics.sharding.mesh import make_mesh
 from tests.book.casebook import solves
 from tests.book.solve_training_rules import FSDP, TP, limit, pod_limit, some, v5p
 

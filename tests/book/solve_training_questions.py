@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from dragonscale.closed_forms.crossovers import least_tokens
-from dragonscale.closed_forms.rooflines import ring_mesh
-from dragonscale.closed_forms.rules_of_thumb import checkpoint_bytes, sequences, state_bytes
-from dragonscale.hardware import parse_slice
+from dragonscale.course.closed_forms.crossovers import least_tokens
+from dragonscale.course.closed_forms.rooflines import ring_mesh
+from dragonscale.course.closed_forms.rules_of_thumb import checkpoint_bytes, sequences, state_bytes
 from dragonscale.models import load_model, saved_tensors
+from dragonscale.physics.hardware import parse_slice
 from tests.book.casebook import solves
 from tests.book.solve_training_rules import FSDP, v5p
 

@@ -5,17 +5,17 @@ from typing import Any
 
 import sympy
 
-from dragonscale.closed_forms.crossovers import exponent, find_rules, numbers_of
-from dragonscale.closed_forms.rooflines import axis_bandwidth, layer_times, letters, ring_mesh, wire_intensity
-from dragonscale.closed_forms.rules_of_thumb import largest_model, stage_utilisation, state_bytes
-from dragonscale.closed_forms.schemes import Scheme, read_scheme, told, waits
-from dragonscale.hardware import Chip, load_chip
-from dragonscale.notation import parse_array, parse_einsum
+from dragonscale.course.closed_forms.crossovers import exponent, find_rules, numbers_of
+from dragonscale.course.closed_forms.rooflines import axis_bandwidth, layer_times, letters, ring_mesh, wire_intensity
+from dragonscale.course.closed_forms.rules_of_thumb import largest_model, stage_utilisation, state_bytes
+from dragonscale.course.closed_forms.schemes import Scheme, read_scheme, told, waits
+from dragonscale.physics.hardware import Chip, load_chip
+from dragonscale.physics.notation import parse_array, parse_einsum
+from dragonscale.physics.rooflines import array_bytes, solve_equal, symbol
+from dragonscale.physics.sharding.algebra import derive
+from dragonscale.physics.sharding.layout import local_bytes
+from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.reader import Move
-from dragonscale.rooflines import array_bytes, solve_equal, symbol
-from dragonscale.sharding.algebra import derive
-from dragonscale.sharding.layout import local_bytes
-from dragonscale.sharding.mesh import Mesh
 from tests.book.casebook import solves
 
 DTYPES = {1: "int8", 2: "bf16", 4: "fp32"}

@@ -5,7 +5,6 @@ from typing import Any
 
 import sympy
 
-from dragonscale.hardware import load_chip
 from dragonscale.models.attention import Attention
 from dragonscale.models.count import parameters
 from dragonscale.models.ffn import Mlp, Moe
@@ -13,10 +12,11 @@ from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
-from dragonscale.notation import parse_einsum
-from dragonscale.rooflines import einsum_cost, solve_equal, symbol
-from dragonscale.sharding.algebra import backward, derive
-from dragonscale.sharding.mesh import Mesh
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.rooflines import einsum_cost, solve_equal, symbol
+from dragonscale.physics.sharding.algebra import backward, derive
+from dragonscale.physics.sharding.mesh import Mesh
 from tests.book import solve_transformers_memory  # noqa: F401  (it registers its solvers)
 from tests.book.casebook import NOT_COMPUTED, Both, solves
 from tests.sharding.readings import executed_flops

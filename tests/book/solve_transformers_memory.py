@@ -5,11 +5,9 @@ from typing import Any
 import numpy
 import sympy
 
-from dragonscale.closed_forms.chip_parts import utilisation
-from dragonscale.closed_forms.costs import attention_cost
-from dragonscale.closed_forms.softmax import Partial, combine
-from dragonscale.collectives import Ring, Rings, collective_time
-from dragonscale.hardware import load_chip
+from dragonscale.course.closed_forms.chip_parts import utilisation
+from dragonscale.course.closed_forms.costs import attention_cost
+from dragonscale.course.closed_forms.softmax import Partial, combine
 from dragonscale.models.activations import activation_bytes, saved_tensors
 from dragonscale.models.attention import Attention
 from dragonscale.models.count import parameters
@@ -18,12 +16,14 @@ from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer, kv_bytes_per_token, layer_section
-from dragonscale.notation import Einsum, parse_array, parse_einsum
-from dragonscale.rooflines import array_bytes, solve_equal, symbol
-from dragonscale.rooflines.budget import model_flops
-from dragonscale.sharding.algebra import backward
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.reshard import reshard
+from dragonscale.physics.collectives import Ring, Rings, collective_time
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.notation import Einsum, parse_array, parse_einsum
+from dragonscale.physics.rooflines import array_bytes, solve_equal, symbol
+from dragonscale.physics.rooflines.budget import model_flops
+from dragonscale.physics.sharding.algebra import backward
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.reshard import reshard
 from tests.book.casebook import Both, solves
 from tests.sharding.wording import BOOK_NAMES
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 from dragonscale.models import count_parameters, load_model
 from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.letters import simple

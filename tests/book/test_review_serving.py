@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from dragonscale.cli import main
-from dragonscale.closed_forms.serving_splits import prefill_degree
-from dragonscale.hardware import load_chip
+from dragonscale.course.closed_forms.serving_splits import prefill_degree
+from dragonscale.faces.cli import main
+from dragonscale.physics.hardware import load_chip
 
 
 def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict:

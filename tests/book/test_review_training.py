@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dragonscale.cli import main
-from dragonscale.hardware import parse_slice
+from dragonscale.faces.cli import main
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.crossings import crossings
 from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.formulas import formula_verdict

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from dragonscale.charts import (
+from dragonscale.errors import InputError
+from dragonscale.sheets.charts import (
     AxisMove,
     Bar,
     Chart,
@@ -30,13 +31,12 @@ from dragonscale.charts import (
     time_bars,
     together,
 )
-from dragonscale.charts.axes import log_axis, zero_axis
-from dragonscale.charts.chart import MIME
-from dragonscale.charts.placing import overlap, place_labels
-from dragonscale.charts.save import FORMATS, encoded, page
-from dragonscale.charts.stacks import stack_order
-from dragonscale.charts.theme import THEMES, unlike
-from dragonscale.errors import InputError
+from dragonscale.sheets.charts.axes import log_axis, zero_axis
+from dragonscale.sheets.charts.chart import MIME
+from dragonscale.sheets.charts.placing import overlap, place_labels
+from dragonscale.sheets.charts.save import FORMATS, encoded, page
+from dragonscale.sheets.charts.stacks import stack_order
+from dragonscale.sheets.charts.theme import THEMES, unlike
 
 HOSTILE = "</script><b>\x1b[2J & \"quoted\" 'name'"
 TERMS = (

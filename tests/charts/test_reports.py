@@ -5,24 +5,24 @@ from typing import Any
 
 import pytest
 
-from dragonscale.charts import Chart
+from dragonscale.app.charts import chips, collective, models, roofline, shard, validate
+from dragonscale.app.chips.report import chips_report
+from dragonscale.app.collective import report as collectives
+from dragonscale.app.explain import charts as explained
+from dragonscale.app.explain.physics import explain_roofline
+from dragonscale.app.models.report import model_report
+from dragonscale.app.roofline.report import roofline_report
+from dragonscale.app.shard.report import shard_report
+from dragonscale.app.sweep.charts import sweep_chart
+from dragonscale.app.verify import charts as verified
 from dragonscale.errors import InputError
 from dragonscale.evidence.score import Scored, report_of
 from dragonscale.evidence.verify.records import AxisLine, VerifyLine, VerifyReport
 from dragonscale.evidence.verify.request import Request
-from dragonscale.hardware import load_chip, parse_target
 from dragonscale.models import load_model
-from dragonscale.reports.charts import chips, collective, models, roofline, shard, validate
-from dragonscale.reports.chips.report import chips_report
-from dragonscale.reports.collective import report as collectives
-from dragonscale.reports.explain import charts as explained
-from dragonscale.reports.explain.physics import explain_roofline
-from dragonscale.reports.models.report import model_report
-from dragonscale.reports.roofline.report import roofline_report
-from dragonscale.reports.shard.report import shard_report
-from dragonscale.reports.sweep.charts import sweep_chart
-from dragonscale.reports.verify import charts as verified
-from dragonscale.sharding.mesh import make_mesh
+from dragonscale.physics.hardware import load_chip, parse_target
+from dragonscale.physics.sharding.mesh import make_mesh
+from dragonscale.sheets.charts import Chart
 
 MATMUL = "bf16[B,8192] @ bf16[8192,28672]"
 

@@ -90,7 +90,7 @@ def make_files(folder: Path) -> dict[str, Path]:
     found["kernels"] = Path(shutil.copy(DATA / "kernels.csv", folder / "kernels.csv"))
     found["hlo"] = folder / "step.hlo"
     found["hlo"].write_bytes(gzip.decompress((DATA / "xla" / "h100_mlp.hlo.gz").read_bytes()))
-    whole = (resources.files("dragonscale.hardware") / "chips" / "v5e.toml").read_text()
+    whole = (resources.files("dragonscale.physics.hardware") / "chips" / "v5e.toml").read_text()
     found["whole"] = folder / "whole.toml"
     found["whole"].write_text(whole.replace('"v5e"', '"other"'))
     found["tokens"] = folder / "tokens.bin"

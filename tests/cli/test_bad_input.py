@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 
 MATMUL = "A[I_X, J] @ B[J, K] -> C[I_X, K]"
 

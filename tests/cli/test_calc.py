@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dragonscale as ds
-from dragonscale.calculator import functions
-from dragonscale.calculator.arguments import taken_as, taken_unit
-from dragonscale.calculator.form_units import LIBRARY_ONLY, RESULTS
-from dragonscale.calculator.measure import Measure
-from dragonscale.calculator.words import LONGEST
-from dragonscale.cli import main
+from dragonscale.course.calculator import functions
+from dragonscale.course.calculator.arguments import taken_as, taken_unit
+from dragonscale.course.calculator.form_units import LIBRARY_ONLY, RESULTS
+from dragonscale.course.calculator.measure import Measure
+from dragonscale.course.calculator.words import LONGEST
 from dragonscale.errors import InputError
+from dragonscale.faces.cli import main
 from tools.list_calc_words import PAGE, page
 
 VALUES = {

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dragonscale as ds
-from dragonscale.calculator.clock import MOST_SECONDS
-from dragonscale.calculator.reading import MOST_STATEMENTS
+from dragonscale.course.calculator.clock import MOST_SECONDS
+from dragonscale.course.calculator.reading import MOST_STATEMENTS
 from dragonscale.errors import InputError
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 import dragonscale as ds
-from dragonscale.cli import main
 from dragonscale.errors import InputError
+from dragonscale.faces.cli import main
 
 JOB = {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": 8192}
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.cli import main
-from dragonscale.cli.commands import COMMANDS
-from dragonscale.cli.completion.ask import SCRIPTS
-from dragonscale.cli.completion.offers import all_offers
+from dragonscale.faces.cli import main
+from dragonscale.faces.cli.commands import COMMANDS
+from dragonscale.faces.cli.completion.ask import SCRIPTS
+from dragonscale.faces.cli.completion.offers import all_offers
 
 ASK = r"""
 source "$1"; shift

@@ -6,8 +6,8 @@ import math
 import pytest
 
 import dragonscale as ds
-from dragonscale.cli import main
 from dragonscale.errors import InputError
+from dragonscale.faces.cli import main
 
 
 def worked(line, letters: dict[str, float]) -> float:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from dragonscale.cli import main
-from dragonscale.collectives.cost import KINDS
+from dragonscale.faces.cli import main
+from dragonscale.physics.collectives.cost import KINDS
 
 ONE_CHIP = ("h100:1", "v5e:1x1")
 EINSUM = "bf16[B,D] · bf16[D,F] -> bf16[B,F]"

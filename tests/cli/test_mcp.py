@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.cli import main
-from dragonscale.cli.commands import COMMANDS
-from dragonscale.cli.mcp.results import LARGEST, shortened, structured_result
-from dragonscale.cli.mcp.tools import tools
-from dragonscale.questions.flag import FILES, fields_of
+from dragonscale.app.questions.flag import FILES, fields_of
+from dragonscale.faces.cli import main
+from dragonscale.faces.cli.commands import COMMANDS
+from dragonscale.faces.cli.mcp.results import LARGEST, shortened, structured_result
+from dragonscale.faces.cli.mcp.tools import tools
 
 SRC = str(Path(ds.__file__).parents[1])
 TRAIN = {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": 4096, "plan": "fsdp8", "alone": True}
@@ -63,7 +63,7 @@ def test_long_answers_are_cut_unless_asked_for() -> None:
 def test_without_the_sdk_there_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("dragonscale.cli.mcp.ask.has_sdk", lambda: False)
+    monkeypatch.setattr("dragonscale.faces.cli.mcp.ask.has_sdk", lambda: False)
     assert main(["mcp"]) == 2
     assert (
         capsys.readouterr().err
@@ -162,7 +162,7 @@ def test_the_newest_protocol_and_progress() -> None:
     import anyio
     from mcp import Client
 
-    from dragonscale.cli.mcp.server import make_server
+    from dragonscale.faces.cli.mcp.server import make_server
 
     heard: list[float] = []
 

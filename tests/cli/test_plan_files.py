@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dragonscale.cli import main
-from dragonscale.questions.verify import VerifyQuestion
-from dragonscale.reports.verify.question import read_question
+from dragonscale.app.questions.verify import VerifyQuestion
+from dragonscale.app.verify.question import read_question
+from dragonscale.faces.cli import main
 from dragonscale.runtime.train.settings import RunSettings, read_order
 from dragonscale.training.plan_file import RUN, load_training_file
 

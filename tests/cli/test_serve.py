@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dragonscale as ds
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 from dragonscale.sheets.terminal import text_of
 
 ASKED = ["serve", "llama3-70b", "--on", "h100:8", "--prompt", "2048", "--output", "512"]

@@ -7,10 +7,10 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from dragonscale.cli import main
-from dragonscale.cli.commands import COMMANDS
-from dragonscale.cli.help import command_help, overview
-from dragonscale.questions.flag import GROUPS, Thing
+from dragonscale.app.questions.flag import GROUPS, Thing
+from dragonscale.faces.cli import main
+from dragonscale.faces.cli.commands import COMMANDS
+from dragonscale.faces.cli.help import command_help, overview
 
 ASKED = ["train", "llama3-8b", "--on", "h100:8", "--batch", "64seq", "--seq", "8192", "--plan", "fsdp8", "--alone"]
 
@@ -23,8 +23,8 @@ def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_real_types_groups_and_examples_that_parse(name: str) -> None:
-    from dragonscale.cli.app import find_command
-    from dragonscale.cli.arguments import read_arguments
+    from dragonscale.faces.cli.app import find_command
+    from dragonscale.faces.cli.arguments import read_arguments
 
     command = COMMANDS[name]
     text = command_help(command, 80, colour=False)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 from dragonscale.sheets.terminal import text_of
 
 FLEET = ["simulate", "llama3-8b", "--on", "h100:1"]

@@ -13,16 +13,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dragonscale.cli import main
+from dragonscale.app.sweep import pool as sweep_pool
+from dragonscale.app.sweep import report as sweep_module
+from dragonscale.app.sweep.answer import answer_entry
+from dragonscale.app.sweep.file import open_answers, read_answers
+from dragonscale.app.sweep.grid import read_grid
+from dragonscale.app.sweep.records import Answer, Entry
+from dragonscale.app.sweep.report import sweep
+from dragonscale.app.sweep.table import BEGIN, END, save_table
 from dragonscale.evidence.verify.records import VerifyReport
-from dragonscale.reports.sweep import pool as sweep_pool
-from dragonscale.reports.sweep import report as sweep_module
-from dragonscale.reports.sweep.answer import answer_entry
-from dragonscale.reports.sweep.file import open_answers, read_answers
-from dragonscale.reports.sweep.grid import read_grid
-from dragonscale.reports.sweep.records import Answer, Entry
-from dragonscale.reports.sweep.report import sweep
-from dragonscale.reports.sweep.table import BEGIN, END, save_table
+from dragonscale.faces.cli import main
 from tests.cli.verify_reports import AGREEING, DIFFERING, instead_of_compiling
 
 TRAIN = """
@@ -253,7 +253,7 @@ def test_ctrl_c_leaves_whole_lines_and_no_processes(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-c",
-        "from dragonscale.cli import main; main()",
+        "from dragonscale.faces.cli import main; main()",
         "sweep",
         str(grid),
         "--out",
@@ -356,8 +356,8 @@ def test_rays_of_a_cluster(tmp_path: Path) -> None:
 
 
 def test_the_committed_grid_can_be_asked() -> None:
-    from dragonscale.questions.verify import VerifyQuestion
-    from dragonscale.reports.verify.question import read_question
+    from dragonscale.app.questions.verify import VerifyQuestion
+    from dragonscale.app.verify.question import read_question
 
     entries = read_grid(str(Path(__file__).parents[2] / "docs" / "data" / "verify_sweep.toml"))
     requests = [read_question(VerifyQuestion(**entry.asks)).request for entry in entries if entry.command == "verify"]

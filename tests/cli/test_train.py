@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dragonscale.cli import main
-from dragonscale.reports.train.report import plan_table
-from dragonscale.reports.train.sheet import split_text
+from dragonscale.app.train.report import plan_table
+from dragonscale.app.train.sheet import split_text
+from dragonscale.faces.cli import main
 from dragonscale.training.plan import Plan, parse_plan, short_plan
 
 ASKED = ["train", "llama3-8b", "--on", "h100:16", "--batch", "1Mi", "--seq", "8192"]
@@ -217,7 +217,7 @@ def test_sizes_that_do_not_divide_get_a_neighbour(capsys: pytest.CaptureFixture[
 
 def test_a_renamed_chip_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chip = tmp_path / "spot.toml"
-    source = (resources.files("dragonscale.hardware") / "chips" / "h100.toml").read_text()
+    source = (resources.files("dragonscale.physics.hardware") / "chips" / "h100.toml").read_text()
     chip.write_text(source.replace('name = "h100"', 'name = "h100-spot"'))
     saved = tmp_path / "plan.toml"
     files = ["--save", str(saved), "--timeline", str(tmp_path / "t.json"), "--plot", str(tmp_path / "c.json")]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from dragonscale.cli import main
-from dragonscale.reports.train.advice import advice_text
-from dragonscale.reports.train.other_stacks import DIFFERS, slices_note
-from dragonscale.reports.train.records import SliceRow, StackRow
+from dragonscale.app.train.advice import advice_text
+from dragonscale.app.train.other_stacks import DIFFERS, slices_note
+from dragonscale.app.train.records import SliceRow, StackRow
+from dragonscale.faces.cli import main
 
 JOB = ["train", "llama3-8b", "--batch", "64seq", "--seq", "8192", "--fix", "mb1", "--remat", "none"]
 SHORTER = "more or faster chips make it shorter"

@@ -11,16 +11,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dragonscale.cli import main
+from dragonscale.app.questions.verify import VerifyQuestion
+from dragonscale.app.verify.fit import with_fitting_plan
+from dragonscale.app.verify.html import page
+from dragonscale.app.verify.question import read_question
+from dragonscale.app.verify.records import Verification
+from dragonscale.app.verify.view import axis_rows, totals
+from dragonscale.app.verify.words import closing
 from dragonscale.evidence.verify.records import VerifyLine, VerifyReport
 from dragonscale.evidence.verify.request import Request
-from dragonscale.questions.verify import VerifyQuestion
-from dragonscale.reports.verify.fit import with_fitting_plan
-from dragonscale.reports.verify.html import page
-from dragonscale.reports.verify.question import read_question
-from dragonscale.reports.verify.records import Verification
-from dragonscale.reports.verify.view import axis_rows, totals
-from dragonscale.reports.verify.words import closing
+from dragonscale.faces.cli import main
 from dragonscale.sheets import terminal
 from dragonscale.training.plan import parse_plan
 from tests.cli.verify_reports import AGREEING, DIFFERING, FAILED, FULL, instead_of_compiling

@@ -6,12 +6,19 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragonscale.collectives.cost import KINDS, Options, collective_time
-from dragonscale.collectives.group import Group, Ring, Rings, Stacked, Switches, Wide
-from dragonscale.collectives.profile import expected_time
-from dragonscale.collectives.profile_file import choose, implementations, load_tier, profile_for, read_tier, tier_files
 from dragonscale.errors import InputError
-from dragonscale.hardware import load_chip
+from dragonscale.physics.collectives.cost import KINDS, Options, collective_time
+from dragonscale.physics.collectives.group import Group, Ring, Rings, Stacked, Switches, Wide
+from dragonscale.physics.collectives.profile import expected_time
+from dragonscale.physics.collectives.profile_file import (
+    choose,
+    implementations,
+    load_tier,
+    profile_for,
+    read_tier,
+    tier_files,
+)
+from dragonscale.physics.hardware import load_chip
 
 GPUS = ("h100", "b200", "gb200", "a100", "mi300x", "l40s")
 volumes = st.floats(1, 1e12)
@@ -172,7 +179,7 @@ def test_profiles_say_what_they_rest_on(name):
 
 
 def test_every_chip_has_a_profile():
-    from dragonscale.hardware import chip_names
+    from dragonscale.physics.hardware import chip_names
 
     for name in chip_names():
         profile = profile_for(load_chip(name))

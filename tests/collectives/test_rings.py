@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonscale.collectives import Options, Ring, Rings, collective_time
+from dragonscale.physics.collectives import Options, Ring, Rings, collective_time
 
 LINK, HOP, VOLUME = 45e9, 1e-6, 64e6
 

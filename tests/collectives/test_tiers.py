@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonscale.closed_forms.networks import binding_tier, tier_bandwidths
-from dragonscale.closed_forms.pipelined import pipeline_hops
-from dragonscale.collectives import Options, Switches, collective_time
-from dragonscale.collectives.tiers import switch_traffic, tier_seconds
+from dragonscale.course.closed_forms.networks import binding_tier, tier_bandwidths
+from dragonscale.course.closed_forms.pipelined import pipeline_hops
 from dragonscale.errors import InputError
-from dragonscale.hardware import load_chip
+from dragonscale.physics.collectives import Options, Switches, collective_time
+from dragonscale.physics.collectives.tiers import switch_traffic, tier_seconds
+from dragonscale.physics.hardware import load_chip
 
 LEVELS = load_chip("h100").network.levels
 KINDS = ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"]

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 import dragonscale as ds
-from dragonscale.cli import main
-from dragonscale.cli.commands import COMMANDS
-from dragonscale.cli.learning import dialogue
+from dragonscale.app.learn.ask import answer_text
+from dragonscale.app.questions.learn import LearnQuestion
 from dragonscale.course.progress import read_progress
 from dragonscale.course.variants import variant
-from dragonscale.questions.learn import LearnQuestion
-from dragonscale.reports.learn.ask import answer_text
+from dragonscale.faces.cli import main
+from dragonscale.faces.cli.commands import COMMANDS
+from dragonscale.faces.cli.learning import dialogue
 from tests.course.test_problems import written_out
 from tests.course.written import written
 

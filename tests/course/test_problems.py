@@ -7,12 +7,12 @@ import re
 
 import pytest
 
+from dragonscale.app.learn.ask import answer_text
 from dragonscale.course.judging import judge, near, takes_for
 from dragonscale.course.problem import Posed, Problem, Trap
 from dragonscale.course.variants import Variant, traps_apart, variant
 from dragonscale.errors import InputError
-from dragonscale.reports.learn.ask import answer_text
-from dragonscale.units import UNITS, render
+from dragonscale.physics.units import UNITS, render
 from tests.course.written import written
 
 PROBLEMS = written()

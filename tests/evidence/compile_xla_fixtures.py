@@ -17,7 +17,7 @@ import numpy
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.evidence.xla.gpu_target import devices
-from dragonscale.hardware import load_chip
+from dragonscale.physics.hardware import load_chip
 from tests.evidence.xla_fixtures import BATCH, GPU_MESH, HEAD, HIDDEN, LAYERS, MODEL, TOKENS
 
 

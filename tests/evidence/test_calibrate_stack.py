@@ -23,9 +23,9 @@ from dragonscale.evidence.calibrate.stack_fit import (
     settle,
 )
 from dragonscale.evidence.calibrate.stack_rows import MeasuredCase, read_rows, unknown_rows
-from dragonscale.hardware import load_chip, parse_slice
-from dragonscale.kernels import attention_seconds, kernel_profile_for, profile_file
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.physics.kernels import attention_seconds, kernel_profile_for, profile_file
 from dragonscale.plan.measured_on import check_measured
 from dragonscale.plan.settings import check_numbers
 from dragonscale.serving.deployment import Deployment

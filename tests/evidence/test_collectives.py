@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from dragonscale.collectives.cost import Options, collective_time
 from dragonscale.errors import InputError
 from dragonscale.evidence.collectives import predict, read_cases, validate
 from dragonscale.evidence.dialect import read_network, read_torus
 from dragonscale.evidence.score import Scored, report_of, statistics_of, write_scores
+from dragonscale.physics.collectives.cost import Options, collective_time
 
 from .measured import DATA, rows_of, write_rows
 

@@ -12,7 +12,7 @@ from dragonscale.evidence.xla.op_bounds import op_bound
 from dragonscale.evidence.xla.op_work import OpWork, work_of, work_of_text
 from dragonscale.evidence.xla.patterns import hidden_scatters, windowed_einsums
 from dragonscale.evidence.xla.program_work import running_ops
-from dragonscale.hardware import load_chip
+from dragonscale.physics.hardware import load_chip
 from tests.evidence.xla_fixtures import FOLDER, NAMES, text_of
 
 

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 import dragonscale as ds
-from dragonscale.cli import main
+from dragonscale.app.profile.ask import completed
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.expected import expected_attention
 from dragonscale.evidence.profiles.planned import expected_step
 from dragonscale.evidence.profiles.savings import find_savings
 from dragonscale.evidence.verify.request import Request
-from dragonscale.reports.profile.ask import completed
+from dragonscale.faces.cli import main
 
 FOLDER = Path(__file__).parents[2] / "examples" / "profiles"
 TRAIN, DECODE, MODEL = (

@@ -5,7 +5,7 @@ import pytest
 from dragonscale.errors import InputError
 from dragonscale.evidence.serving import served_runs, validate
 from dragonscale.evidence.serving_shipped import as_shipped
-from dragonscale.hardware import load_chip
+from dragonscale.physics.hardware import load_chip
 from dragonscale.serving.launch import engine_on
 
 from .measured import DATA, rows_of, write_rows

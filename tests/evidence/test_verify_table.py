@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dragonscale.app.sweep.table import BEGIN, END, SHORT, shown
 from dragonscale.evidence.verify.sweep_score import SweepScore, VerifyRow, score
-from dragonscale.reports.sweep.table import BEGIN, END, SHORT, shown
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLE = DOCS / "data" / "verify_sweep.csv"

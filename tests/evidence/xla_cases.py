@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from dragonscale.evidence.verify.compiling import PYTHON
-from dragonscale.hardware import parse_slice
+from dragonscale.physics.hardware import parse_slice
 from tests.evidence.book_programs.cases import CASES, Case
 from tests.evidence.book_programs.verdicts import Judged, compile_cases, judge, table
 

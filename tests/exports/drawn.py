@@ -19,9 +19,9 @@ from dragonscale.exports.reading import recognised
 from dragonscale.exports.runs import ServingRun, TrainingRun
 from dragonscale.exports.source import Source
 from dragonscale.exports.target import Target, target_named
-from dragonscale.hardware import Slice, parse_slice
 from dragonscale.models import load_model, model_names
 from dragonscale.models.load import model_fields
+from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legal import refusal
 from dragonscale.serving.legality import caches, pairs, runs_on

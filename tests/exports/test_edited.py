@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
+from dragonscale.app.export.serving import engine_for
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.target import target_named
-from dragonscale.reports.export.serving import engine_for
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan
 

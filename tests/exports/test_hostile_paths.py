@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import dragonscale as ds
-from dragonscale.cli import main
+from dragonscale.app.export.ask import launched
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target, of_kind, target_named
 from dragonscale.exports.words import LEADER, expansion, filled, quoted
+from dragonscale.faces.cli import main
 from dragonscale.models.load import model_fields
-from dragonscale.reports.export.ask import launched
 from tests.exports.manifests import manifests, sky_task
 from tests.exports.stand_ins import GPUS, Started, environment, run_containers, run_script, toml_text
 from tests.exports.written_runs import serving_run, training_run, written

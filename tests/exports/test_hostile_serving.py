@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 import dragonscale as ds
+from dragonscale.app.serve import judged
 from dragonscale.errors import InputError
 from dragonscale.evidence.logs.megatron_arguments import plan_words
 from dragonscale.evidence.logs.text import LogText
@@ -16,7 +17,6 @@ from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.launchers.containers import assigned, containers, is_own
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import read_commands
-from dragonscale.reports.serve import judged
 from dragonscale.serving.plan_file import SavedPlan
 
 VLLM = "vllm serve meta-llama/Llama-3.1-8B-Instruct"

@@ -17,8 +17,8 @@ from dragonscale.exports.source import Source
 from dragonscale.exports.target import target_named
 from dragonscale.exports.words import HOSTS, LEADER, RANK, address, config_file
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
-from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.launch import engine_on
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan

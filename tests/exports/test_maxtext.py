@@ -11,9 +11,9 @@ from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.trainers import maxtext
 from dragonscale.exports.words import RANK
 from dragonscale.exports.written import WrittenFiles
-from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.models.load import model_fields
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.plan import parse_plan
 from dragonscale.training.plan_file import TrainingFile
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from dragonscale.app.export.ask import launched
 from dragonscale.errors import Infeasible
 from dragonscale.exports.launchers.own_chips import own_chips
 from dragonscale.exports.target import target_named
-from dragonscale.hardware import load_chip
-from dragonscale.reports.export.ask import launched
+from dragonscale.physics.hardware import load_chip
 from tests.exports.stand_ins import GPUS, Started, environment, run_script
 from tests.exports.written_runs import serving_run, training_run, written
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from dragonscale.exports.runs import Run, ServingRun, TrainingRun
 from dragonscale.exports.target import Target
 from dragonscale.exports.written import WrittenFiles
-from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.models.load import model_fields
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.launch import engine_on
 from dragonscale.serving.plan_file import SavedTraffic, read_serving_plan
 from dragonscale.training.plan import parse_plan

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from dragonscale.cli import main
 from dragonscale.errors import InputError
-from dragonscale.hardware import Slice, Tree, load_chip, parse_slice, with_changes
-from dragonscale.hardware.chip_file import read_chip
-from dragonscale.kernels import kernel_profile_for, matmul_seconds
+from dragonscale.faces.cli import main
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import Slice, Tree, load_chip, parse_slice, with_changes
+from dragonscale.physics.hardware.chip_file import read_chip
+from dragonscale.physics.kernels import kernel_profile_for, matmul_seconds
 from dragonscale.training.evaluation import judge_one, make_job
 from dragonscale.training.plan import parse_plan
 
@@ -148,7 +148,7 @@ def _with(table: dict[str, Any], place: tuple[str, ...], value: Any) -> dict[str
 def test_a_chip_file_with_anything_anywhere_is_read_or_refused_in_a_sentence(
     name: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = tomllib.loads((resources.files("dragonscale.hardware") / "chips" / f"{name}.toml").read_text())
+    whole = tomllib.loads((resources.files("dragonscale.physics.hardware") / "chips" / f"{name}.toml").read_text())
     for number, place in enumerate(_places(whole)):
         with contextlib.suppress(InputError):
             read_chip(_with(whole, place, value), "whole.toml")
@@ -172,7 +172,7 @@ def test_a_systolic_array_has_two_sides(value: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lacking", ["capacity", "bandwidth"])
 def test_main_memory_has_a_capacity_and_a_bandwidth(lacking: str) -> None:
-    whole = tomllib.loads((resources.files("dragonscale.hardware") / "chips" / "h100.toml").read_text())
+    whole = tomllib.loads((resources.files("dragonscale.physics.hardware") / "chips" / "h100.toml").read_text())
     hbm = {key: value for key, value in whole["memory"]["hbm"].items() if key != lacking}
     with pytest.raises(InputError, match=f"no {lacking} in"):
         read_chip(_with(whole, ("memory", "hbm"), hbm), "own.toml")

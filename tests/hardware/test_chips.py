@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from dragonscale.hardware.catalogue import chip_names, load_chip
-from dragonscale.hardware.chip import Chip, Torus, Tree
+from dragonscale.physics.hardware.catalogue import chip_names, load_chip
+from dragonscale.physics.hardware.chip import Chip, Torus, Tree
 
 TPUS = ["v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"]
 NVIDIA = [

@@ -3,8 +3,8 @@
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import Tree, parse_slice, parse_target
-from dragonscale.hardware.slices import Slice
+from dragonscale.physics.hardware import Tree, parse_slice, parse_target
+from dragonscale.physics.hardware.slices import Slice
 
 DOMAINS = {4: 72, 8: 72, 32: 72, 36: 72, 64: 72, 72: 72, 96: 48, 128: 64, 144: 72, 192: 64, 256: 64, 512: 64, 576: 72}
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonscale.closed_forms.networks import egress_from_bisection, ports_used, tree_levels
-from dragonscale.collectives import Switches, collective_time
+from dragonscale.course.closed_forms.networks import egress_from_bisection, ports_used, tree_levels
 from dragonscale.errors import InputError
-from dragonscale.hardware.catalogue import load_chip
-from dragonscale.hardware.fat_tree import TreeSwitch, fat_tree, load_switch, node_tier
+from dragonscale.physics.collectives import Switches, collective_time
+from dragonscale.physics.hardware.catalogue import load_chip
+from dragonscale.physics.hardware.fat_tree import TreeSwitch, fat_tree, load_switch, node_tier
 
 H100 = load_chip("h100")
 NDR = load_switch("ndr")

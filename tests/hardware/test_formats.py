@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import chip_names, load_chip
+from dragonscale.physics.hardware import chip_names, load_chip
 
 CHIPS = {
     "v100": {"fp16": "native", "bf16": "", "fp8": "", "int4": "weights", "nvfp4": ""},

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dragonscale.closed_forms.chip_parts import abstract_chip, reduction_shifts
+from dragonscale.course.closed_forms.chip_parts import abstract_chip, reduction_shifts
 from dragonscale.errors import InputError
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.parts import alus, matrix_tile, structural_peak
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.parts import alus, matrix_tile, structural_peak
 
 
 @pytest.mark.parametrize("name", ["v4", "v5e", "v5p"])

@@ -6,9 +6,17 @@ from collections import Counter, deque
 import pytest
 
 import dragonscale as ds
-from dragonscale.collectives import gather_time, transfer_time
 from dragonscale.errors import InputError
-from dragonscale.hardware import Slice, axis_diameter, disjoint_paths, eccentricity, hops, load_chip, parse_slice
+from dragonscale.physics.collectives import gather_time, transfer_time
+from dragonscale.physics.hardware import (
+    Slice,
+    axis_diameter,
+    disjoint_paths,
+    eccentricity,
+    hops,
+    load_chip,
+    parse_slice,
+)
 
 SHAPES = [("v5e", shape) for shape in [(2, 2), (2, 4), (4, 4), (2, 8), (1, 6), (3, 5), (2, 16)]]
 SHAPES += [("v5p", shape) for shape in [(2, 2, 1), (2, 2, 2), (2, 2, 4), (1, 2, 5), (2, 3, 3), (4, 4, 4)]]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.cli import main
 from dragonscale.errors import InputError
-from dragonscale.hardware import chip_names, load_chip
-from dragonscale.hardware.prices import at_price, price_kind, price_text, read_prices, unpriced
+from dragonscale.faces.cli import main
+from dragonscale.physics.hardware import chip_names, load_chip
+from dragonscale.physics.hardware.prices import at_price, price_kind, price_text, read_prices, unpriced
 
 CHIPS = [load_chip(name) for name in chip_names() if name not in ("h800", "rtx4090", "rtx5090")]
 

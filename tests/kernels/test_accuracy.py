@@ -15,7 +15,7 @@ import pytest
 
 from dragonscale.evidence.kernels import validate
 from dragonscale.evidence.score import by
-from dragonscale.kernels import (
+from dragonscale.physics.kernels import (
     attention_backward_seconds,
     attention_seconds,
     kernel_profile_for,

@@ -8,9 +8,9 @@ import numpy
 import pytest
 
 from dragonscale.evidence.kernels import predict, read_cases
-from dragonscale.hardware import chip_names, load_chip
-from dragonscale.kernels import grouped_matmul_seconds, kernel_profile_for
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import chip_names, load_chip
+from dragonscale.physics.kernels import grouped_matmul_seconds, kernel_profile_for
 from tests.kernels.test_accuracy import HERE
 
 MODELS = ("mixtral-8x7b", "mixtral-8x22b", "llama4-maverick", "qwen3-30b-a3b", "deepseek-v3")

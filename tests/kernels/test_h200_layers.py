@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.hardware import parse_slice
 from dragonscale.models import Attention, Layer, Mlp, Transformer
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import judge_one, make_job
 from dragonscale.training.plan import Plan
 

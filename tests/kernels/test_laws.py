@@ -7,8 +7,8 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from dragonscale.hardware import chip_names, load_chip
-from dragonscale.kernels import (
+from dragonscale.physics.hardware import chip_names, load_chip
+from dragonscale.physics.kernels import (
     attention_backward_seconds,
     attention_seconds,
     decode_attention_seconds,
@@ -19,8 +19,8 @@ from dragonscale.kernels import (
     memory_seconds,
     quantise_seconds,
 )
-from dragonscale.kernels.attention import keys_seen
-from dragonscale.kernels.dtypes import FORMATS
+from dragonscale.physics.kernels.attention import keys_seen
+from dragonscale.physics.kernels.dtypes import FORMATS
 
 CHIPS = some.sampled_from(chip_names())
 DTYPES = some.sampled_from(["bf16", "fp8", "fp8_block", "int8", "nvfp4", "mxfp4_bf16"])

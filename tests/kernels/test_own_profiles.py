@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
+from dragonscale.app.asked_chips import asked_chips
 from dragonscale.errors import InputError
-from dragonscale.hardware import load_chip
-from dragonscale.kernels import kernel_profile_for, profile_file
-from dragonscale.kernels.profile_file import choose
-from dragonscale.reports.asked_chips import asked_chips
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.kernels import kernel_profile_for, profile_file
+from dragonscale.physics.kernels.profile_file import choose
 
 BUILT_IN = Path(profile_file.__file__).parent / "profiles" / "h200.toml"
 TRAIN: dict[str, Any] = {

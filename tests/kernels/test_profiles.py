@@ -3,10 +3,10 @@
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import chip_names, load_chip
-from dragonscale.kernels import grouped_matmul_seconds, kernel_profile_for, matmul_seconds
-from dragonscale.kernels.dtypes import FORMATS, format_name
-from dragonscale.kernels.profile_file import make_profile, profile_files, read_profile, tables_of
+from dragonscale.physics.hardware import chip_names, load_chip
+from dragonscale.physics.kernels import grouped_matmul_seconds, kernel_profile_for, matmul_seconds
+from dragonscale.physics.kernels.dtypes import FORMATS, format_name
+from dragonscale.physics.kernels.profile_file import make_profile, profile_files, read_profile, tables_of
 
 FITTED = ("h100", "h200", "b200")
 
@@ -99,7 +99,7 @@ def broken(**changes: object) -> dict:
     import tomllib
     from importlib import resources
 
-    text = (resources.files("dragonscale.kernels") / "profiles" / "a100.toml").read_text(encoding="utf-8")
+    text = (resources.files("dragonscale.physics.kernels") / "profiles" / "a100.toml").read_text(encoding="utf-8")
     return tomllib.loads(text) | changes
 
 
@@ -133,7 +133,7 @@ def test_bad_constants_are_refused(stream: dict, message: str) -> None:
 def test_a_file_of_ones_own(tmp_path) -> None:
     from importlib import resources
 
-    text = (resources.files("dragonscale.kernels") / "profiles" / "a100.toml").read_text(encoding="utf-8")
+    text = (resources.files("dragonscale.physics.kernels") / "profiles" / "a100.toml").read_text(encoding="utf-8")
     path = tmp_path / "mine.toml"
     path.write_text(text.replace("rate = 1.0", "rate = 0.5"), encoding="utf-8")
     mine, usual = kernel_profile_for("a100", str(path)), kernel_profile_for("a100")

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.kernels.routing import route
+from dragonscale.physics.kernels.routing import route
 
 
 def test_balanced_loads_are_equal() -> None:

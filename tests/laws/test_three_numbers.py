@@ -7,17 +7,17 @@ import numpy
 import pytest
 import sympy
 
-from dragonscale import numbers
-from dragonscale.closed_forms.costs import attention_cost, padded, pointwise_cost, tiled_matmul_cost
-from dragonscale.collectives import Options, Ring, Rings, Stacked, Switches, Wide, collective_time, wire_bytes
-from dragonscale.collectives.cost import KINDS, ragged_fill
-from dragonscale.collectives.profile import expected_time
-from dragonscale.collectives.profile_file import profile_for
-from dragonscale.hardware import load_chip
+from dragonscale.course.closed_forms.costs import attention_cost, padded, pointwise_cost, tiled_matmul_cost
 from dragonscale.models import Workload, activation_bytes, cache_bytes, forward_flops, load_model, training_flops
-from dragonscale.notation import parse_chain, parse_einsum
-from dragonscale.rooflines import attainable, einsum_cost, rates_of, roofline
-from dragonscale.sharding import Mesh, passes
+from dragonscale.physics import numbers
+from dragonscale.physics.collectives import Options, Ring, Rings, Stacked, Switches, Wide, collective_time, wire_bytes
+from dragonscale.physics.collectives.cost import KINDS, ragged_fill
+from dragonscale.physics.collectives.profile import expected_time
+from dragonscale.physics.collectives.profile_file import profile_for
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.notation import parse_chain, parse_einsum
+from dragonscale.physics.rooflines import attainable, einsum_cost, rates_of, roofline
+from dragonscale.physics.sharding import Mesh, passes
 
 H100, V5E = load_chip("h100"), load_chip("v5e")
 LINE = parse_einsum("bf16[B,D] @ int8[D,F] -> bf16[B,F]")

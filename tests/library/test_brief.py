@@ -7,12 +7,12 @@ import numpy
 import pytest
 
 import dragonscale as ds
-from dragonscale.questions.serve import ServeQuestion
-from dragonscale.questions.train import TrainQuestion
-from dragonscale.reports.serve.question import read_question as read_serve
-from dragonscale.reports.serve.report import answer as answer_serve
-from dragonscale.reports.train.ask import answer as answer_train
-from dragonscale.reports.train.question import read_question as read_train
+from dragonscale.app.questions.serve import ServeQuestion
+from dragonscale.app.questions.train import TrainQuestion
+from dragonscale.app.serve.question import read_question as read_serve
+from dragonscale.app.serve.report import answer as answer_serve
+from dragonscale.app.train.ask import answer as answer_train
+from dragonscale.app.train.question import read_question as read_train
 from dragonscale.training.evaluation import as_numbers, judge, judge_one
 from dragonscale.training.plan import parse_plan
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 from dragonscale.sheets.html import html_of
 from dragonscale.sheets.terminal import text_of
 from tests.cli.verify_reports import AGREEING, instead_of_compiling

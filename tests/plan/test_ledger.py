@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy
 import pytest
 
+from dragonscale.app.train.report import plan_report
 from dragonscale.evidence.verify.planned import plan_of
 from dragonscale.evidence.verify.request import Request
-from dragonscale.formula import expression
-from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model, model_names
-from dragonscale.reports.train.report import plan_report
+from dragonscale.physics.formula import expression
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.formulas import formula_verdict
 from dragonscale.training.plan import Plan
@@ -147,8 +147,8 @@ def test_train_with_our_stack_is_what_verify_calls_planned(model: str, where: st
 
 
 def test_a_formula_is_a_number_that_remembers() -> None:
-    from dragonscale.formula import Formula
-    from dragonscale.numbers import ceil, maximum, minimum, where
+    from dragonscale.physics.formula import Formula
+    from dragonscale.physics.numbers import ceil, maximum, minimum, where
 
     a, b = Formula.named("a", 3), Formula.named("b", 5)
     assert str((a * b + 2 * a - b / 2).expr) == "a*b + 2*a - b/2"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 from tests.training.plans import job_of, judged
 
 

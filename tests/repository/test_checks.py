@@ -42,7 +42,7 @@ def test_help_starts_in_a_blink() -> None:
     """Under 0.4 CPU-seconds. Counted as modules too, which does not depend on the machine."""
     script = (
         "import time, contextlib, io, sys\n"
-        "from dragonscale.cli import main\n"
+        "from dragonscale.faces.cli import main\n"
         "with contextlib.redirect_stdout(io.StringIO()): main(['--help'])\n"
         "print(time.process_time()); print(len(sys.modules))\n"
         "assert not {'numpy', 'sympy', 'jax'} & set(sys.modules)"

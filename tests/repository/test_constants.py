@@ -94,7 +94,7 @@ def test_the_page_of_kernels_states_what_the_profiles_rest_on() -> None:
         shown[kernel, dtype, chip, who if kernel == "experts" else ""] = tuple(rest)
     known = {}
     for chip in ("b200", "h100", "h200"):
-        file = tomllib.loads((resources.files("dragonscale.kernels") / "profiles" / f"{chip}.toml").read_text())
+        file = tomllib.loads((resources.files("dragonscale.physics.kernels") / "profiles" / f"{chip}.toml").read_text())
         for kind, label in KERNELS.items():
             for dtype, table in file[kind].items():
                 for who, own in table.items() if kind == "grouped" else [("", table)]:

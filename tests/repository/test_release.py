@@ -9,7 +9,7 @@ from tools.check_release import ROOT, Checked, check_archives, check_words, main
 from tools.docs_links import anchors, broken_links, is_local, links
 from tools.release_contents import LARGEST_FILE, LICENCES, changelog_faults, sdist_faults, unreleased, wheel_faults
 
-PACKAGE = ["dragonscale/__init__.py", "dragonscale/hardware/chips/v5e.toml"]
+PACKAGE = ["dragonscale/__init__.py", "dragonscale/physics/hardware/chips/v5e.toml"]
 WHEEL = dict.fromkeys(PACKAGE, 1) | {f"dragonscale-1.0.dist-info/licenses/{name}": 1 for name in LICENCES}
 SDIST = {f"src/{name}": 1 for name in PACKAGE} | dict.fromkeys(
     ("pyproject.toml", "README.md", "LICENSE", "THIRD_PARTY.md", "CHANGELOG.md"), 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 from tools.refresh_docs import ROOT
 from tools.write_schemas import DIRECTORY, RECORDS, schema_text
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 from tests.evidence.logs import samples
 from tools.refresh_docs import ROOT
 

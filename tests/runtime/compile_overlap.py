@@ -10,10 +10,10 @@ import numpy
 from jax.sharding import Mesh, NamedSharding
 
 from dragonscale.evidence.xla.gpu_target import devices
-from dragonscale.hardware import load_chip
-from dragonscale.notation import parse_einsum
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.sharding.partition_spec import to_partition_spec
 from dragonscale.runtime.collective_matmul import collective_matmul
-from dragonscale.sharding.partition_spec import to_partition_spec
 
 SIZES = {"B": 4096, "D": 4096, "F": 8192}
 

@@ -12,10 +12,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding  # noqa: E402
 
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.evidence.xla.collectives import read_collectives  # noqa: E402
-from dragonscale.notation import parse_einsum  # noqa: E402
+from dragonscale.physics.notation import parse_einsum  # noqa: E402
+from dragonscale.physics.sharding.partition_spec import to_partition_spec  # noqa: E402
 from dragonscale.runtime.collective_matmul import collective_matmul, pattern_of  # noqa: E402
 from dragonscale.runtime.rings import hops  # noqa: E402
-from dragonscale.sharding.partition_spec import to_partition_spec  # noqa: E402
 
 LINES = {
     "A[B_X, D_Y] @ W[D, F_Y] -> C[B_X, F_Y]": ("all_gather", 1),

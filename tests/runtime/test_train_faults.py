@@ -20,13 +20,13 @@ pytest.importorskip("jax")
 pytest.importorskip("optax")
 pytest.importorskip("orbax.checkpoint")
 
-from dragonscale.cli import main
 from dragonscale.errors import InputError
+from dragonscale.faces.cli import main
 from dragonscale.runtime.train.checkpoints import Checkpoints
 from dragonscale.runtime.train.metrics import read_metrics
 from tests.runtime.tiny import CONFIGS
 
-RUN = "import sys; from dragonscale.cli import main; sys.exit(main(sys.argv[1:]))"
+RUN = "import sys; from dragonscale.faces.cli import main; sys.exit(main(sys.argv[1:]))"
 PATIENCE_S = 600
 CACHE = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 

@@ -20,7 +20,7 @@ pytest.importorskip("orbax.checkpoint")
 from dragonscale.runtime.train.metrics import read_metrics
 from tests.runtime.tiny import CONFIGS
 
-RUN = "import sys; from dragonscale.cli import main; sys.exit(main(sys.argv[1:]))"
+RUN = "import sys; from dragonscale.faces.cli import main; sys.exit(main(sys.argv[1:]))"
 PATIENCE_S = 900
 
 

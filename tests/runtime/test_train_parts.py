@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonscale.cli import main
 from dragonscale.errors import InputError
+from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.runtime.train.hosts import Host, first_node, found_host
 from dragonscale.runtime.train.metrics import Metrics, read_metrics

@@ -12,7 +12,7 @@ pytest.importorskip("jax")
 pytest.importorskip("optax")
 pytest.importorskip("orbax.checkpoint")
 
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 from tests.runtime.tiny import CONFIGS
 
 

@@ -13,11 +13,12 @@ pytest.importorskip("optax")
 import jax.numpy as jnp  # noqa: E402
 from jax.ad_checkpoint import checkpoint_name  # noqa: E402
 
-from dragonscale.hardware import parse_slice  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
 from dragonscale.models.activations import saved_tensors  # noqa: E402
 from dragonscale.models.catalogue import model_names  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
+from dragonscale.physics.hardware import parse_slice  # noqa: E402
+from dragonscale.physics.sharding.mesh import Mesh as Axes  # noqa: E402
 from dragonscale.plan.rules import undivided  # noqa: E402
 from dragonscale.runtime.forward import forward, loss  # noqa: E402
 from dragonscale.runtime.lines import PassSetting  # noqa: E402
@@ -27,7 +28,6 @@ from dragonscale.runtime.parameters import abstract, initialise  # noqa: E402
 from dragonscale.runtime.train.remat import remat_of  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.runtime.train.step import make_trainer  # noqa: E402
-from dragonscale.sharding.mesh import Mesh as Axes  # noqa: E402
 from dragonscale.training.evaluation import first, judge_one, make_job  # noqa: E402
 from dragonscale.training.memory import section_bytes  # noqa: E402
 from dragonscale.training.plan import AXES, parse_plan  # noqa: E402

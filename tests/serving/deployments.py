@@ -7,9 +7,9 @@ import numpy
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from dragonscale.hardware import Slice, chip_names, load_chip
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Slice, chip_names, load_chip
 from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.deployment import Deployment, deploy
 from dragonscale.serving.engine import engines

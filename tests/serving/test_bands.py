@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from dragonscale.app.serve.errors import bands_for, expected_error
 from dragonscale.evidence.serving_bands import ServedResidual, best_stretch, best_tail, inside, kinds_of, left_out
-from dragonscale.hardware.catalogue import chip_names
-from dragonscale.reports.serve.errors import bands_for, expected_error
+from dragonscale.physics.hardware.catalogue import chip_names
 from dragonscale.serving.bands import FAMILIES, GENERATIONS, LEAST, MEASURES, ServedKind, band_of, tables
 from dragonscale.serving.engine import engines
 from dragonscale.training.bands import NOMINAL

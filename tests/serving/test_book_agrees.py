@@ -8,11 +8,11 @@ heads. With those said, the planner's roofline of LLaMA-3 70B on v5e slices equa
 import numpy
 import pytest
 
-from dragonscale.closed_forms.decode_floor import critical_batch, decode_times
-from dragonscale.hardware import load_chip, parse_slice
+from dragonscale.course.closed_forms.decode_floor import critical_batch, decode_times
 from dragonscale.models import count_parameters, kv_bytes_per_token, load_model
-from dragonscale.rooflines import rates_of
-from dragonscale.rooflines.budget import model_flops
+from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.physics.rooflines import rates_of
+from dragonscale.physics.rooflines.budget import model_flops
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.phases import decode, iteration_cost, prefill

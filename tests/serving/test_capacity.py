@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models import load_model
 from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
+from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.serving.capacity import cache_per_chip, capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.engine import IDEAL, adjust, load_engine

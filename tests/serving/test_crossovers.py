@@ -3,12 +3,12 @@ differ."""
 
 import pytest
 
-from dragonscale.closed_forms.decode_floor import cache_over_flops, critical_batch, decode_times, plateau
-from dragonscale.closed_forms.serving_splits import axis_rate, decode_degree, one_axis, prefill_degree
-from dragonscale.hardware import load_chip
+from dragonscale.course.closed_forms.decode_floor import cache_over_flops, critical_batch, decode_times, plateau
+from dragonscale.course.closed_forms.serving_splits import axis_rate, decode_degree, one_axis, prefill_degree
 from dragonscale.models import load_model
 from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
-from dragonscale.rooflines import rates_of, symbol
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.rooflines import rates_of, symbol
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.deployment import deploy
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models import load_model
 from dragonscale.models.transformer import kv_bytes_per_token
+from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.serving.deployment import Deployment, deploy
 from dragonscale.serving.disaggregation import alone, best_pools, decode_load, pools, prompt_share, within_memory
 from dragonscale.serving.engine import load_engine

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy
 import pytest
 
-from dragonscale.collectives.group import Switches
-from dragonscale.hardware import load_chip
+from dragonscale.physics.collectives.group import Switches
+from dragonscale.physics.hardware import load_chip
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.engine import adjust, load_engine
 from dragonscale.serving.exchange import places

@@ -3,8 +3,8 @@ experts."""
 
 import pytest
 
-from dragonscale.hardware import chip_names
-from dragonscale.kernels import kernel_profile_for
+from dragonscale.physics.hardware import chip_names
+from dragonscale.physics.kernels import kernel_profile_for
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.engine import adjust, engines, load_engine
 from dragonscale.serving.kernel_lines import expert_kernels

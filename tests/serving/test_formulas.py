@@ -7,11 +7,11 @@ import numpy
 import pytest
 import sympy
 
-from dragonscale.formula import expression
+from dragonscale.app.serve.ask import save_iterations
+from dragonscale.app.serve.question import ServeQuestion, read_question
+from dragonscale.app.serve.report import answer
+from dragonscale.physics.formula import expression
 from dragonscale.plan.letters import Letters
-from dragonscale.reports.serve.ask import save_iterations
-from dragonscale.reports.serve.question import ServeQuestion, read_question
-from dragonscale.reports.serve.report import answer
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.formulas import lettered_iteration

@@ -7,8 +7,8 @@ import numpy
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.deployment import Deployment

@@ -142,7 +142,7 @@ def test_an_overlap_never_hides_the_reading_of_the_cache() -> None:
 def test_defaults_change_nothing() -> None:
     plain = Engine()
     assert (plain.kernels.throttle, plain.kernels.attention_overlap_s) == (1.0, 0.0)
-    from dragonscale.kernels import kernel_profile_for
+    from dragonscale.physics.kernels import kernel_profile_for
 
     deployment = served("llama3-8b", "bf16", plain)
     assert deployment.kernels == kernel_profile_for(deployment.chip)

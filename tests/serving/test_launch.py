@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import chip_names, load_chip, parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import chip_names, load_chip, parse_slice
 from dragonscale.serving.auto import auto_choice, auto_engine, engine_choices
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy

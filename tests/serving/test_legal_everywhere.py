@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.hardware import Chip, Slice, Torus, chip_names, load_chip
+from dragonscale.app.serve.question import ServeQuestion, read_question
+from dragonscale.app.serve.refusals import possible
+from dragonscale.app.serve.search import ranked_apart, search
 from dragonscale.models import load_model, model_names
 from dragonscale.models.transformer import Transformer
-from dragonscale.reports.serve.question import ServeQuestion, read_question
-from dragonscale.reports.serve.refusals import possible
-from dragonscale.reports.serve.search import ranked_apart, search
+from dragonscale.physics.hardware import Chip, Slice, Torus, chip_names, load_chip
 from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.engine import engines
 from dragonscale.serving.formats import Formats

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dragonscale.cli import main
-from dragonscale.hardware import chip_names, load_chip, parse_slice
+from dragonscale.faces.cli import main
 from dragonscale.models import load_config, load_model
+from dragonscale.physics.hardware import chip_names, load_chip, parse_slice
 from dragonscale.serving.checkpoint import legal_formats, narrower_formats, own_formats
 from dragonscale.serving.engine import engines
 from dragonscale.serving.formats import product_format

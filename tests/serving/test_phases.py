@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dragonscale.hardware.chip import Memory
+from dragonscale.physics.hardware.chip import Memory
 from dragonscale.serving.deployment import Deployment, deploy
 from dragonscale.serving.phases import Iteration, decode, iteration_cost, prefill
 from dragonscale.serving.table import StepTable

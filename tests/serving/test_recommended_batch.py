@@ -6,8 +6,8 @@ from functools import cache
 import numpy
 import pytest
 
-from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, best, explore, replicas_for
 from dragonscale.serving.space import Formats, parts_of

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dragonscale.reports.serve.hand_over import recommended
-from dragonscale.reports.serve.question import ServeQuestion, read_question
-from dragonscale.reports.serve.report import answer
-from dragonscale.reports.serve.search import ranked, search
+from dragonscale.app.serve.hand_over import recommended
+from dragonscale.app.serve.question import ServeQuestion, read_question
+from dragonscale.app.serve.report import answer
+from dragonscale.app.serve.search import ranked, search
 
 
 def best_of(question: ServeQuestion):

@@ -7,7 +7,7 @@ other half are arbitrary: every array is laid out on its own. Every mesh axis sp
 import math
 import random
 
-from dragonscale.notation import Array, Dim, Einsum
+from dragonscale.physics.notation import Array, Dim, Einsum
 from tests.sharding.xla.einsum_worker import Case
 
 ROLES = ("batch", "sum", "left", "right", "sum", "left", "right")

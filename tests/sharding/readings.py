@@ -1,16 +1,16 @@
 """Readings of sharded einsums that only witnesses need: the layout that needs no move, work repeated, bytes by axis."""
 
-from dragonscale.collectives import wire_bytes
-from dragonscale.notation import Array, Einsum
-from dragonscale.numbers import Number, product
-from dragonscale.sharding import Mesh, Strategy
-from dragonscale.sharding.layout import Sizes
+from dragonscale.physics.collectives import wire_bytes
+from dragonscale.physics.notation import Array, Einsum
+from dragonscale.physics.numbers import Number, product
+from dragonscale.physics.sharding import Mesh, Strategy
+from dragonscale.physics.sharding.layout import Sizes
 
 
 def natural_output(line: Einsum) -> Array | None:
     """The layout that needs no communication at all (the book's case 1), or None where there is none.
 
-    >>> from dragonscale.notation import parse_einsum
+    >>> from dragonscale.physics.notation import parse_einsum
     >>> print(natural_output(parse_einsum("A[I_X, J] @ B[J, K_Y]")))
     [I_X, K_Y]
     """

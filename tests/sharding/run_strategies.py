@@ -17,10 +17,10 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh as JaxMesh
 
-from dragonscale.notation import Array
-from dragonscale.sharding import Mesh, Step, Strategy, backward, block_of, derive
-from dragonscale.sharding.partition_spec import to_partition_spec
-from dragonscale.sharding.step import Layout, layout_of
+from dragonscale.physics.notation import Array
+from dragonscale.physics.sharding import Mesh, Step, Strategy, backward, block_of, derive
+from dragonscale.physics.sharding.partition_spec import to_partition_spec
+from dragonscale.physics.sharding.step import Layout, layout_of
 from tests.sharding.xla.einsum_worker import Case, formula_of, shape_of
 from tests.sharding.xla.moves import walks
 

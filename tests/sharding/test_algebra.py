@@ -3,8 +3,8 @@
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.sharding import Mesh, book_case, derive, reshard, strategies
+from dragonscale.physics.notation import parse_array, parse_einsum
+from dragonscale.physics.sharding import Mesh, book_case, derive, reshard, strategies
 from tests.sharding.readings import natural_output
 
 SIZES = {"B": 64, "I": 256, "J": 256, "K": 256, "L": 64}

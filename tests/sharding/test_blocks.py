@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.notation import parse_array
-from dragonscale.sharding.partition_spec import to_partition_spec
+from dragonscale.physics.notation import parse_array
+from dragonscale.physics.sharding.partition_spec import to_partition_spec
 from tests.runtime.conftest import use_virtual_devices
 
 MESH = {"X": 2, "Y": 4}

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import sympy
 
-from dragonscale.hardware import load_chip
-from dragonscale.notation import parse_einsum
-from dragonscale.sharding import Mesh, Strategy, derive, make_mesh, strategies
-from dragonscale.sharding.algebra import rank
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.sharding import Mesh, Strategy, derive, make_mesh, strategies
+from dragonscale.physics.sharding.algebra import rank
 from tests.sharding.readings import executed_flops
 
 LINES = [

@@ -25,10 +25,10 @@ from unittest import mock
 
 import pytest
 
-from dragonscale.collectives import Ring, Rings, collective_time
-from dragonscale.notation import parse_einsum
-from dragonscale.sharding import Mesh, Strategy, strategies
-from dragonscale.sharding.partition_spec import to_partition_spec
+from dragonscale.physics.collectives import Ring, Rings, collective_time
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.sharding import Mesh, Strategy, strategies
+from dragonscale.physics.sharding.partition_spec import to_partition_spec
 from tests.sharding.readings import wire_by_axis
 
 jax = pytest.importorskip("jax")

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from dragonscale.collectives import Rings, Stacked, Switches, Wide, collective_time
 from dragonscale.errors import InputError
-from dragonscale.hardware import load_chip, parse_slice
-from dragonscale.sharding import Mesh, make_mesh, natural_mesh
+from dragonscale.physics.collectives import Rings, Stacked, Switches, Wide, collective_time
+from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.physics.sharding import Mesh, make_mesh, natural_mesh
 
 
 def rings(mesh: Mesh, axis: str) -> list[tuple[int, bool, float]]:

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragonscale.errors import InputError
-from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.sharding import parse_mesh
+from dragonscale.physics.notation import parse_array, parse_einsum
+from dragonscale.physics.sharding import parse_mesh
 
 ARRAYS = {
     "A[I_X, J]": "A[I_X, J]",

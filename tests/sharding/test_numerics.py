@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from dragonscale.notation import Einsum, parse_einsum
-from dragonscale.sharding import backward
+from dragonscale.physics.notation import Einsum, parse_einsum
+from dragonscale.physics.sharding import backward
 from tests.own_process import run_worker, virtual_devices
 from tests.sharding.random_cases import draw_cases
 from tests.sharding.xla.einsum_worker import Case

@@ -3,8 +3,8 @@
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.notation import parse_array
-from dragonscale.sharding.partition_spec import from_partition_spec, to_partition_spec
+from dragonscale.physics.notation import parse_array
+from dragonscale.physics.sharding.partition_spec import from_partition_spec, to_partition_spec
 from tests.sharding.random_cases import draw_cases
 
 P = pytest.importorskip("jax.sharding").PartitionSpec

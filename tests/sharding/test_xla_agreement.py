@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.notation import parse_einsum
-from dragonscale.sharding import Mesh
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.sharding import Mesh
 from tests.sharding.random_cases import draw_cases
 from tests.sharding.xla.agreement import VERDICTS, Verdict, cut_line, is_wrong, judge, seen_over
 from tests.sharding.xla.einsum_worker import Case, compile_cases

@@ -1,9 +1,9 @@
 """Steps and strategies in the book's words: `AllGather_X(A) then matmul`."""
 
-from dragonscale.closed_forms.schemes import BOOK_NAMES
-from dragonscale.notation import subscript
-from dragonscale.sharding.algebra import Strategy
-from dragonscale.sharding.reshard import Step
+from dragonscale.course.closed_forms.schemes import BOOK_NAMES
+from dragonscale.physics.notation import subscript
+from dragonscale.physics.sharding.algebra import Strategy
+from dragonscale.physics.sharding.reshard import Step
 
 
 def words(step: Step, full: bool = False) -> str:
@@ -15,9 +15,9 @@ def words(step: Step, full: bool = False) -> str:
 def told(strategy: Strategy) -> str:
     """A strategy in a few words.
 
-    >>> from dragonscale.notation import parse_einsum
-    >>> from dragonscale.sharding.algebra import derive
-    >>> from dragonscale.sharding.mesh import Mesh
+    >>> from dragonscale.physics.notation import parse_einsum
+    >>> from dragonscale.physics.sharding.algebra import derive
+    >>> from dragonscale.physics.sharding.mesh import Mesh
     >>> mesh = Mesh({"X": 4})
     >>> [told(way) for way in derive(parse_einsum("A[I_X, J] @ B[J, K] -> C[I, K]"), mesh)]
     ['matmul then AllGather_X(C)', 'AllGather_X(A) then matmul']

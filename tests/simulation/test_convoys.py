@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dragonscale.questions.simulate import SimulateQuestion
-from dragonscale.reports.simulate.reading import read_question
-from dragonscale.reports.simulate.report import run_simulation
+from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.simulate.reading import read_question
+from dragonscale.app.simulate.report import run_simulation
 from dragonscale.simulation import (
     Fixed,
     Fleet,

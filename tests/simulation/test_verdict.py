@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from dragonscale.questions.simulate import SimulateQuestion
-from dragonscale.reports.simulate.capacity import faster, missed_targets
-from dragonscale.reports.simulate.reading import read_question
-from dragonscale.reports.simulate.records import SimulateReport
-from dragonscale.reports.simulate.report import run_simulation
-from dragonscale.reports.simulate.sheet import summary
+from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.simulate.capacity import faster, missed_targets
+from dragonscale.app.simulate.reading import read_question
+from dragonscale.app.simulate.records import SimulateReport
+from dragonscale.app.simulate.report import run_simulation
+from dragonscale.app.simulate.sheet import summary
 from dragonscale.simulation import (
     Fixed,
     Fleet,

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from dragonscale.hardware import parse_slice
 from dragonscale.models import simple
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job
 from dragonscale.training.plan import Plan, parse_plan
 

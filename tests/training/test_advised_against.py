@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from dragonscale.cli import main
-from dragonscale.hardware import parse_slice
+from dragonscale.app.train import judged
+from dragonscale.app.train.advice import memory_advice
+from dragonscale.app.train.report import plan_report
+from dragonscale.faces.cli import main
 from dragonscale.models import load_model
-from dragonscale.reports.train import judged
-from dragonscale.reports.train.advice import memory_advice
-from dragonscale.reports.train.report import plan_report
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.advised_against import advice_against
 from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.legal import illegal

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.hardware import parse_slice
-from dragonscale.hardware.catalogue import chip_names, load_chip
+from dragonscale.app.train.report import plan_report
 from dragonscale.models import load_model
-from dragonscale.reports.train.report import plan_report
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.hardware.catalogue import chip_names, load_chip
+from dragonscale.physics.units import render
 from dragonscale.training.auto import auto_choices, auto_stack, usual_choices
 from dragonscale.training.evaluation import make_job, moved
 from dragonscale.training.legal import trains_in
@@ -17,7 +18,6 @@ from dragonscale.training.production import in_production
 from dragonscale.training.search import search
 from dragonscale.training.space import Space
 from dragonscale.training.stack import change, stacks
-from dragonscale.units import render
 
 
 @pytest.mark.parametrize("chip", chip_names())

@@ -9,7 +9,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragonscale.closed_forms.crossovers import (
+from dragonscale.course.closed_forms.crossovers import (
     best_split,
     find_rules,
     least_tokens,
@@ -18,15 +18,15 @@ from dragonscale.closed_forms.crossovers import (
     rank_splits,
     span_of,
 )
-from dragonscale.closed_forms.rooflines import layer_times, letters, ring_mesh
-from dragonscale.closed_forms.schemes import SCHEMES, read_scheme, told, waits
-from dragonscale.collectives import Options
+from dragonscale.course.closed_forms.rooflines import layer_times, letters, ring_mesh
+from dragonscale.course.closed_forms.schemes import SCHEMES, read_scheme, told, waits
 from dragonscale.errors import InputError
-from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models.ffn import Mlp
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
-from dragonscale.sharding.mesh import make_mesh
+from dragonscale.physics.collectives import Options
+from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.physics.sharding.mesh import make_mesh
 from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import change

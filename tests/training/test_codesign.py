@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.training.codesign import knobs, loss_shrinks, raised, sensitivity, smallest_change
 from dragonscale.training.evaluation import Job, judge_one, make_job, problems
 from dragonscale.training.inverse import deeper, fewest_chips, largest_batch, largest_model, least_chips

@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy
 import pytest
 
+from dragonscale.app.train.question import TrainQuestion, read_question
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.models.flops import Workload, key_pairs
 from dragonscale.models.program import Section
 from dragonscale.plan.gradients import read_training
 from dragonscale.plan.rules import training_rules
-from dragonscale.reports.train.question import TrainQuestion, read_question
 from dragonscale.training.attention_lines import MERGED_BYTES, MERGED_PART
 from dragonscale.training.passes import SectionSums, forward_pass
 from dragonscale.training.plan import Plan

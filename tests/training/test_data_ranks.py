@@ -2,10 +2,10 @@
 
 import pytest
 
-from dragonscale.hardware import parse_slice
+from dragonscale.app.questions.train import TrainQuestion
+from dragonscale.app.train.question import TrainAsked, read_question
 from dragonscale.models import load_model
-from dragonscale.questions.train import TrainQuestion
-from dragonscale.reports.train.question import TrainAsked, read_question
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.train.settings import read_order
 from dragonscale.training.data_ranks import read_ranks
 from dragonscale.training.evaluation import Verdict, first, judge_one, make_job

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dragonscale.app.train.question import TrainQuestion, read_question
 from dragonscale.errors import InputError
-from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
-from dragonscale.reports.train.question import TrainQuestion, read_question
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.expert_load import chip_load, dropped_share
 from dragonscale.training.plan import parse_plan

@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.legal import illegal, native, unrunnable
 from dragonscale.training.legality import FAMILIES, WORDS, family, rules

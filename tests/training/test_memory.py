@@ -3,9 +3,9 @@
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models import load_model
 from dragonscale.models.recompute_modules import MODULES
+from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.training.evaluation import first, judge_one, make_job, problems
 from dragonscale.training.peak_memory import OUTSIDE
 from dragonscale.training.plan import parse_plan

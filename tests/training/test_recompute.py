@@ -2,8 +2,8 @@
 
 import pytest
 
-from dragonscale.hardware import parse_slice
 from dragonscale.models import Workload, activation_bytes, load_model
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import Verdict, first, judge_one, make_job
 from dragonscale.training.offer import freeing_modules, offered
 from dragonscale.training.plan import parse_plan

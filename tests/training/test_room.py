@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.hardware import Slice, parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.training.evaluation import Job, first, judge_one, make_job
 from dragonscale.training.inverse import fewest_chips, largest_batch
 from dragonscale.training.neighbours import nearest_possible

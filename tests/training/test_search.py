@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy
 import pytest
 
-from dragonscale.hardware import Slice, parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.training.evaluation import NUMBERS, Job, as_numbers, first, judge, judge_one, make_job, problems
 from dragonscale.training.fast import cost_rows, judge_rows
 from dragonscale.training.plan import AXES, POLICIES, Plan, parse_plan

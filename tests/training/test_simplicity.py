@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy
 import pytest
 
-from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import Job, first, judge_one, make_job
 from dragonscale.training.keeper import Candidate, unverifiable
 from dragonscale.training.legal import unrunnable

@@ -5,8 +5,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from dragonscale.hardware import load_chip
 from dragonscale.models import simple
+from dragonscale.physics.hardware import load_chip
 from dragonscale.training.stack import change, load_stack, stacks
 from dragonscale.training.stages import (
     bubble,

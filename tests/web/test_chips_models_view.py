@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.changes import changed_chip
+from dragonscale.app.models.lengths import overtaken_at
 from dragonscale.models import count_parameters, load_model, model_names
 from dragonscale.models.huggingface import load_config
-from dragonscale.reports.models.lengths import overtaken_at
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.changes import changed_chip
 from dragonscale.web.page_request import KEPT
 from tests.web.test_operations_view import asked, figures, printed
 

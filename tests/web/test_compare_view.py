@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.hardware import parse_slice
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.web.answers import answer
 
 JOB = {"model": "llama3-8b", "batch": "64seq", "seq": "4096"}

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.cli.arguments import read_arguments
-from dragonscale.cli.commands import COMMANDS
-from dragonscale.cli.mcp.tools import tools
-from dragonscale.questions.flag import Items, Real, Several, Switch, Whole
-from dragonscale.reports.sweep.grid import product_of
+from dragonscale.app.questions.flag import Items, Real, Several, Switch, Whole
+from dragonscale.app.sweep.grid import product_of
+from dragonscale.faces.cli.arguments import read_arguments
+from dragonscale.faces.cli.commands import COMMANDS
+from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.training.plan_file import load_training_file
 from dragonscale.web.answers import answer
 from dragonscale.web.views.copied import command_line, python_text, toml_text
@@ -145,7 +145,7 @@ def copied(of: str, fields: dict[str, Any], panels: list[str], dropped: dict[str
 def test_what_is_copied_gives_the_same_numbers(of: str, fields: dict[str, Any], read: Any, capsys: Any) -> None:
     import json
 
-    from dragonscale.cli import main
+    from dragonscale.faces.cli import main
 
     heard: list[dict[str, Any]] = []
     answer({"view": of, "fields": fields, "panels": ["record"]}, heard.append)

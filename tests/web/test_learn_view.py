@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 from dragonscale.web.answers import answer
 
 PROBLEM = "rooflines.time-of-flops"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.cli import main
+from dragonscale.faces.cli import main
 from dragonscale.web.answers import answer
 from dragonscale.web.page_request import KEPT
 from dragonscale.web.views.array_picture import array_picture

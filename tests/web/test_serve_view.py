@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.cli.mcp.tools import tools
+from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.listener import Listener
 from dragonscale.web.answers import answer
 from dragonscale.web.page_request import KEPT

@@ -112,7 +112,7 @@ TRICKY = (
 
 
 def _fields(view: str) -> list[str]:
-    from dragonscale.cli.mcp.tools import tools
+    from dragonscale.faces.cli.mcp.tools import tools
 
     found = tools().get(view)
     return [field.name for field in found.fields()] if found else ["model", "on", "plan"]

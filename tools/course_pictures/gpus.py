@@ -3,14 +3,14 @@ Pictures of the chapter on GPUs: a fat tree, collectives from two GPUs to a thou
 
 from collections.abc import Callable
 
-from dragonscale.charts import Bar, Chart, LineSeries, RuleLine, bars, line_chart
-from dragonscale.charts.axes import Axis, ChartLayer, Row, along, labels, layered, log_axis, pixels, upward
-from dragonscale.charts.chart import framed
-from dragonscale.charts.theme import SMALL
-from dragonscale.closed_forms.switched import dp_tokens
-from dragonscale.collectives import Options, Switches, collective_time
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.fat_tree import fat_tree, load_switch
+from dragonscale.course.closed_forms.switched import dp_tokens
+from dragonscale.physics.collectives import Options, Switches, collective_time
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.fat_tree import fat_tree, load_switch
+from dragonscale.sheets.charts import Bar, Chart, LineSeries, RuleLine, bars, line_chart
+from dragonscale.sheets.charts.axes import Axis, ChartLayer, Row, along, labels, layered, log_axis, pixels, upward
+from dragonscale.sheets.charts.chart import framed
+from dragonscale.sheets.charts.theme import SMALL
 
 WIDE, STEP = 780.0, 74.0
 """Pixels across the tree, and from tier to tier."""

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 
-from dragonscale.charts import Chart, LineSeries, RuleLine, line_chart
-from dragonscale.charts.axes import Axis, log_axis, zero_axis
-from dragonscale.closed_forms.decode_floor import critical_batch, decode_times
-from dragonscale.closed_forms.serving_fleet import largest_batch
-from dragonscale.closed_forms.speculation import loop_seconds, seconds_for
-from dragonscale.hardware import Chip, load_chip
+from dragonscale.course.closed_forms.decode_floor import critical_batch, decode_times
+from dragonscale.course.closed_forms.serving_fleet import largest_batch
+from dragonscale.course.closed_forms.speculation import loop_seconds, seconds_for
 from dragonscale.models import cache_bytes, forward_flops, kv_bytes_per_token, load_model
 from dragonscale.models.flops import Workload
-from dragonscale.rooflines import Rates, rates_of
+from dragonscale.physics.hardware import Chip, load_chip
+from dragonscale.physics.rooflines import Rates, rates_of
 from dragonscale.serving.speculation import tokens_per_loop
+from dragonscale.sheets.charts import Chart, LineSeries, RuleLine, line_chart
+from dragonscale.sheets.charts.axes import Axis, log_axis, zero_axis
 
 CHIPS, PARAMS = 16, 70e9
 SLICE = "a v5e 4x4, int8 weights and KV cache, bf16 matmuls; floors at datasheet rates"

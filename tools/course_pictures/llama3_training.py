@@ -4,27 +4,27 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from dragonscale.charts import Bar, Chart, bars
-from dragonscale.closed_forms.rules_of_thumb import state_bytes
+from dragonscale.course.closed_forms.rules_of_thumb import state_bytes
 from dragonscale.models import load_model
 from dragonscale.models.activations import activation_bytes
 from dragonscale.models.flops import Workload
 from dragonscale.models.transformer import count_parameters
+from dragonscale.sheets.charts import Bar, Chart, bars
 
 MODEL, SLICE, BATCH, SEQUENCE = "llama3-70b", "v5p:16x16x32", "4Mi", "4096"
 
 
 @cache
 def _answer() -> tuple[Any, Any]:
-    from dragonscale.reports.train.ask import answer
-    from dragonscale.reports.train.question import TrainQuestion, read_question
+    from dragonscale.app.train.ask import answer
+    from dragonscale.app.train.question import TrainQuestion, read_question
 
     asked = read_question(TrainQuestion(MODEL, SLICE, BATCH, SEQUENCE))
     return asked, answer(asked)
 
 
 def _train(kind: str) -> Chart:
-    from dragonscale.reports.train.charts import draw
+    from dragonscale.app.train.charts import draw
 
     return draw(kind, *_answer())
 

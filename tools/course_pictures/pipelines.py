@@ -2,11 +2,22 @@
 
 from collections.abc import Callable
 
-from dragonscale.charts import Chart, LineSeries, line_chart
-from dragonscale.charts.axes import Axis, ChartLayer, Row, along, labels, layered, log_axis, pixels, upward, zero_axis
-from dragonscale.charts.chart import framed, together
-from dragonscale.charts.theme import SMALL
-from dragonscale.closed_forms.rules_of_thumb import stage_utilisation
+from dragonscale.course.closed_forms.rules_of_thumb import stage_utilisation
+from dragonscale.sheets.charts import Chart, LineSeries, line_chart
+from dragonscale.sheets.charts.axes import (
+    Axis,
+    ChartLayer,
+    Row,
+    along,
+    labels,
+    layered,
+    log_axis,
+    pixels,
+    upward,
+    zero_axis,
+)
+from dragonscale.sheets.charts.chart import framed, together
+from dragonscale.sheets.charts.theme import SMALL
 from dragonscale.training.pipeline_order import held, timeline
 
 TICK, ROW = 19.0, 24.0

@@ -6,11 +6,21 @@ from typing import Any
 import numpy
 
 import dragonscale as ds
-from dragonscale.charts import Bar, Chart, LineSeries, Roof, RoofPoint, RuleLine, bars, line_chart, roofline_chart
-from dragonscale.charts.axes import log_axis
-from dragonscale.closed_forms import critical_batch
-from dragonscale.notation import parse_einsum
-from dragonscale.rooflines import einsum_cost, roofline
+from dragonscale.course.closed_forms import critical_batch
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.rooflines import einsum_cost, roofline
+from dragonscale.sheets.charts import (
+    Bar,
+    Chart,
+    LineSeries,
+    Roof,
+    RoofPoint,
+    RuleLine,
+    bars,
+    line_chart,
+    roofline_chart,
+)
+from dragonscale.sheets.charts.axes import log_axis
 
 SQUARES = (64, 128, 256, 512, 1024, 4096)
 BATCHES = tuple(2**power for power in range(13))

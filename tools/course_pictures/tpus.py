@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import dragonscale as ds
-from dragonscale.charts import Chart, Roof, roofline_chart
-from dragonscale.charts.axes import Axis, ChartLayer, Row, along, labels, layered, pixels, upward
-from dragonscale.charts.chart import framed
-from dragonscale.charts.theme import SMALL
-from dragonscale.closed_forms.rooflines import axis_bandwidth
+from dragonscale.course.closed_forms.rooflines import axis_bandwidth
+from dragonscale.sheets.charts import Chart, Roof, roofline_chart
+from dragonscale.sheets.charts.axes import Axis, ChartLayer, Row, along, labels, layered, pixels, upward
+from dragonscale.sheets.charts.chart import framed
+from dragonscale.sheets.charts.theme import SMALL
 
 STEP, CHIP, STUB = 44.0, 18.0, 16.0
 """Pixels from chip to chip, a chip, and what is drawn of a link that goes around."""

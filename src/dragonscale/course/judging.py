@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dragonscale.course.problem import Posed, Trap
 from dragonscale.errors import InputError, shorten
-from dragonscale.units import UNITS, parse
+from dragonscale.physics.units import UNITS, parse
 
 LETTERS = "abcdefghij"
 WANTED = {
@@ -151,8 +151,8 @@ def _calculated(text: str, dimension: str) -> float:
 
 def _worked(text: str) -> tuple[float, str]:
     """The value of a sum and the name of its unit."""
-    from dragonscale.calculator.answer import work_out
-    from dragonscale.calculator.measure import Measure
+    from dragonscale.course.calculator.answer import work_out
+    from dragonscale.course.calculator.measure import Measure
 
     value = work_out(text).lines[-1].value
     if not isinstance(value, Measure) or value.letters:

@@ -2,7 +2,7 @@
 
 import re
 
-from dragonscale.units import render
+from dragonscale.physics.units import render
 
 _MONEY = ((1e9, "B"), (1e6, "M"))
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from dragonscale.collectives.cost import Options
-from dragonscale.collectives.group import Group, Ring, Rings, Switches, Wide
-from dragonscale.collectives.profile import Profile
-from dragonscale.collectives.profile_file import profile_for
 from dragonscale.evidence.rows import Skip
-from dragonscale.hardware import Chip, Torus, load_chip
+from dragonscale.physics.collectives.cost import Options
+from dragonscale.physics.collectives.group import Group, Ring, Rings, Switches, Wide
+from dragonscale.physics.collectives.profile import Profile
+from dragonscale.physics.collectives.profile_file import profile_for
+from dragonscale.physics.hardware import Chip, Torus, load_chip
 
 DEEPEP = "deepep"
 """The library that sends tokens to experts, once to every node where that is shorter."""

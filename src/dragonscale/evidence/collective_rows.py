@@ -11,14 +11,14 @@ import math
 import re
 from typing import Any
 
-from dragonscale.collectives.cost import wire_bytes
-from dragonscale.collectives.profile_file import implementations
 from dragonscale.errors import InputError
 from dragonscale.evidence.collective_case import DEEPEP, CollectiveRow
 from dragonscale.evidence.dialect import StatedNetwork, hint, meaning, read_network, read_torus, words
 from dragonscale.evidence.rows import Form, Row, Skip, count, number, skip_if, typed
-from dragonscale.hardware import Chip, Torus, load_chip
-from dragonscale.hardware.slices import wraparound
+from dragonscale.physics.collectives.cost import wire_bytes
+from dragonscale.physics.collectives.profile_file import implementations
+from dragonscale.physics.hardware import Chip, Torus, load_chip
+from dragonscale.physics.hardware.slices import wraparound
 
 
 def published_case(row: Row, place: int) -> CollectiveRow:

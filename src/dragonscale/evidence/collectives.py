@@ -3,11 +3,11 @@ FILE`."""
 
 from pathlib import Path
 
-from dragonscale.collectives.profile import expected_time
 from dragonscale.evidence import rows
 from dragonscale.evidence.collective_case import CollectiveCase, case_of
 from dragonscale.evidence.collective_rows import FORMS
 from dragonscale.evidence.score import Scored, ScoreReport, report_of
+from dragonscale.physics.collectives.profile import expected_time
 
 LARGE = 2**20
 """Bytes above which a message counts as large."""

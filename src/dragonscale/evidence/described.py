@@ -16,14 +16,14 @@ import msgspec
 from dragonscale.errors import InputError
 from dragonscale.evidence.dialect import hint, read_network, read_torus, words
 from dragonscale.evidence.rows import Row, Skip, count, skip_if
-from dragonscale.hardware import Chip, Slice, Torus, load_chip
-from dragonscale.hardware.slices import possible_shapes
 from dragonscale.models.attention import Attention
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.latent import LatentAttention
 from dragonscale.models.layer import Component, Layer
 from dragonscale.models.mtp import mtp_sections
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip, Slice, Torus, load_chip
+from dragonscale.physics.hardware.slices import possible_shapes
 
 GEMMA_PERIOD = 6
 """Gemma has five sliding layers for each global one."""

@@ -13,7 +13,7 @@ import numpy
 
 from dragonscale.evidence.inference_rows import InferenceCase, InferenceRow
 from dragonscale.evidence.rows import skip_if
-from dragonscale.hardware import Torus
+from dragonscale.physics.hardware import Torus
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import adjust

@@ -14,9 +14,9 @@ from typing import Any
 from dragonscale.evidence.described import Described, chip_of, described, machine, model_of, slice_of
 from dragonscale.evidence.dialect import hint, meaning, words
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
-from dragonscale.hardware import Slice
-from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.physics.hardware import Slice
+from dragonscale.physics.hardware.chip import DTYPE_BYTES
 from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 

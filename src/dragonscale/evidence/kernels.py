@@ -18,8 +18,8 @@ from dragonscale.evidence import collectives
 from dragonscale.evidence.dialect import meaning, words
 from dragonscale.evidence.rows import Form, Row, Skip, attempt, number, read_measured, read_table, skip_if, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of
-from dragonscale.hardware import load_chip
-from dragonscale.kernels import (
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.kernels import (
     attention_seconds,
     decode_attention_seconds,
     dispatch_seconds,
@@ -28,10 +28,10 @@ from dragonscale.kernels import (
     matmul_seconds,
     quantise_seconds,
 )
-from dragonscale.kernels.dtypes import format_name
-from dragonscale.kernels.profile import KernelProfile
-from dragonscale.kernels.routing import Routing
-from dragonscale.numbers import maximum
+from dragonscale.physics.kernels.dtypes import format_name
+from dragonscale.physics.kernels.profile import KernelProfile
+from dragonscale.physics.kernels.routing import Routing
+from dragonscale.physics.numbers import maximum
 
 if TYPE_CHECKING:
     import numpy

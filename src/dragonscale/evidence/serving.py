@@ -23,7 +23,7 @@ from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_rows import FORMS, ServedRun, run_of
 from dragonscale.evidence.serving_shipped import as_shipped, known_engine
 from dragonscale.evidence.serving_waits import balanced, gathered
-from dragonscale.hardware import parse_slice
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import adjust

@@ -23,8 +23,8 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.dialect import words
 from dragonscale.evidence.rows import Form, Row, Skip, count, number, skip_if, typed
 from dragonscale.evidence.serving_recipes import Recipe, recipe_of, recipes
-from dragonscale.hardware import load_chip
 from dragonscale.models import Transformer, load_model
+from dragonscale.physics.hardware import load_chip
 from dragonscale.serving.bands import is_moe
 from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan

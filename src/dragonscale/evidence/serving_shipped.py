@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dragonscale.evidence.serving_recipes import Recipe
 from dragonscale.evidence.serving_rows import ServedRun
-from dragonscale.hardware import load_chip
+from dragonscale.physics.hardware import load_chip
 from dragonscale.serving.auto import AUTO
 from dragonscale.serving.engine import Engine, load_engine, split_settings
 from dragonscale.serving.launch import engine_on

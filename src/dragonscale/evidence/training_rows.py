@@ -14,7 +14,7 @@ from typing import Any
 from dragonscale.evidence.described import Described, chip_of, described, machine, model_of, slice_of
 from dragonscale.evidence.dialect import hint, meaning, words
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
-from dragonscale.hardware import Chip, Torus
+from dragonscale.physics.hardware import Chip, Torus
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.plan import Plan, parse_plan
 

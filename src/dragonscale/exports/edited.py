@@ -11,8 +11,8 @@ from dragonscale.errors import nearest
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.keys import key_tables, load_keys
 from dragonscale.exports.source import Source
-from dragonscale.hardware import parse_slice
-from dragonscale.hardware.catalogue import is_chip
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.serving.plan_file import SavedPlan
 
 LIKE = 0.8

@@ -8,13 +8,13 @@ import msgspec
 
 from dragonscale.errors import InputError
 from dragonscale.exports.source import Source
-from dragonscale.hardware import Slice, load_chip, parse_slice
-from dragonscale.hardware.catalogue import is_chip
+from dragonscale.physics.hardware import Slice, load_chip, parse_slice
+from dragonscale.physics.hardware.catalogue import is_chip
+from dragonscale.physics.units import parse
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import TABLES, SavedPlan
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
-from dragonscale.units import parse
 
 
 @dataclass(frozen=True)

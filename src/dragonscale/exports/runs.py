@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.hardware import Slice
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Slice
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.plan_file import SavedPlan
 from dragonscale.training.plan import Plan
@@ -43,7 +43,7 @@ class TrainingRun:
     @property
     def steps(self) -> int:
         """Steps of the whole run; 0 where its tokens are not said."""
-        from dragonscale.units import parse
+        from dragonscale.physics.units import parse
 
         text = self.file.tokens.strip()
         if not text or text == "chinchilla":

@@ -9,12 +9,12 @@ channel of Korthikanti et al. (2022), who count 34 with two masks of dropout.
 from collections.abc import Iterable
 
 from dragonscale.errors import unknown
-from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.flops import Workload
 from dragonscale.models.program import Op, Section
 from dragonscale.models.recompute_modules import RecomputedModule, is_modules, recomputed_modules
-from dragonscale.notation import Array
-from dragonscale.numbers import Number
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.notation import Array
+from dragonscale.physics.numbers import Number
 
 REMAT = ("none", "selective", "matmuls", "block")
 """What is kept: everything; everything but what attention, norms and nonlinearities put out; the outputs of matrix

@@ -6,9 +6,9 @@ are a state of fixed size. A sliding window or chunk caps the tokens ideally kep
 
 from collections.abc import Iterable
 
-from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.program import Section
-from dragonscale.numbers import Number, ceil_to, minimum
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.numbers import Number, ceil_to, minimum
 
 
 def cache_bytes(

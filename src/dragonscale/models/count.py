@@ -7,8 +7,8 @@ dim written `e:x` holds `e` experts of which a token uses `x`.
 from collections.abc import Iterable
 
 from dragonscale.models.program import Section, dim_size
-from dragonscale.notation import Array
-from dragonscale.numbers import product
+from dragonscale.physics.notation import Array
+from dragonscale.physics.numbers import product
 
 
 def weight_size(section: Section, weight: Array, active: bool = False) -> int:

@@ -5,8 +5,8 @@ cuDNN's kernel takes half precision, keys and values of one size up to 128, caus
 caps, sinks, chunks and larger heads are computed by XLA in blocks of scores.
 """
 
-from dragonscale.kernels.score_blocks import BLOCK
 from dragonscale.models.program import Op, Section
+from dragonscale.physics.kernels.score_blocks import BLOCK
 
 LARGEST_HEAD = 128
 ATTENTION_BLOCK = BLOCK

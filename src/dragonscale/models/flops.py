@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dragonscale.models.program import Op, Section, dim_size
-from dragonscale.notation import Array
-from dragonscale.numbers import Number, floor, maximum, minimum, product
+from dragonscale.physics.notation import Array
+from dragonscale.physics.numbers import Number, floor, maximum, minimum, product
 
 
 @dataclass(frozen=True)

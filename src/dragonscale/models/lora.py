@@ -10,8 +10,8 @@ each) counts matrices, every one of which gets adapters of its own.
 from collections.abc import Iterable
 
 from dragonscale.models.program import Op, Section, dim_size
-from dragonscale.notation import Array
-from dragonscale.numbers import Number, product
+from dragonscale.physics.notation import Array
+from dragonscale.physics.numbers import Number, product
 
 ROUTER = "router"
 """The part that stays as it is: adapters are put on attention and on the matmuls of MLPs and experts."""

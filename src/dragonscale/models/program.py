@@ -24,9 +24,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from dragonscale.errors import InputError
-from dragonscale.notation import Array, Einsum, parse_array
-from dragonscale.notation.array import split_top
-from dragonscale.numbers import Number, product
+from dragonscale.physics.notation import Array, Einsum, parse_array
+from dragonscale.physics.notation.array import split_top
+from dragonscale.physics.numbers import Number, product
 
 CALLS = (
     "attend",  # softmax(Q·K)·V, over s keys

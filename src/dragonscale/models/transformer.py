@@ -12,7 +12,7 @@ from dragonscale.models.cache import cache_growth
 from dragonscale.models.component import written
 from dragonscale.models.layer import Layer
 from dragonscale.models.program import Program, Section, parsed
-from dragonscale.numbers import Number
+from dragonscale.physics.numbers import Number
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ and is reduced to where the optimizer keeps its state.
 from dataclasses import replace
 
 from dragonscale.models.program import Op, Section
-from dragonscale.notation import Array
+from dragonscale.physics.notation import Array
+from dragonscale.physics.sharding.step import Step
 from dragonscale.plan.reader import Kernel, Move, Reading, Walk, read_forward
 from dragonscale.plan.rules import TRAINING, Rules
-from dragonscale.sharding.step import Step
 
 _APART = ("einsum", "attend", "score", "dispatch", "combine", "lookup", "cache")
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dragonscale.errors import InputError
-from dragonscale.numbers import Number, is_array
+from dragonscale.physics.numbers import Number, is_array
 
 if TYPE_CHECKING:
     import pandas

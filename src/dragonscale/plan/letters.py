@@ -1,7 +1,7 @@
 """Letters for the numbers of a plan, so that the functions that give its ledger give it as formulas.
 
 The structure is that of a concrete plan: which mesh axes there are, over which wires they lie, which formats the chip
-computes in. Sizes become letters (`dragonscale.formula`): the book's for the model (D, F, N, K, H, V, E), the names of
+computes in. Sizes become letters (`dragonscale.physics.formula`): the book's for the model (D, F, N, K, H, V, E), the names of
 the mesh axes for their degrees, C for FLOP/s, `W_hbm` for the memory's bandwidth, `W_ici` for both directions of a
 torus axis, `W_nvlink` and so on for the links of switches.
 """
@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy
 
-from dragonscale.collectives import Ring
-from dragonscale.formula import Formula
-from dragonscale.hardware import Chip, Slice, Torus
 from dragonscale.models.program import Section
-from dragonscale.sharding.placement import Wires
+from dragonscale.physics.collectives import Ring
+from dragonscale.physics.formula import Formula
+from dragonscale.physics.hardware import Chip, Slice, Torus
+from dragonscale.physics.sharding.placement import Wires
 
 BOOK = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e": "E", "x": "k", "z": "F_s"}
 """Dims of programs by the book's letters; others keep their names."""

@@ -22,12 +22,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dragonscale.models.program import Op, Section
-from dragonscale.notation import Array
+from dragonscale.physics.notation import Array
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.pieces import MatmulDims, matmul_dims
+from dragonscale.physics.sharding.reshard import reshard
+from dragonscale.physics.sharding.step import Step
 from dragonscale.plan.rules import SERVING, TRAINING, Rules
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.pieces import MatmulDims, matmul_dims
-from dragonscale.sharding.reshard import reshard
-from dragonscale.sharding.step import Step
 
 AXES = tuple(dict.fromkeys((*TRAINING, *SERVING)))
 OPEN = Mesh(dict(zip(AXES, (2, 3, 5, 7, 11, 13, 17, 19), strict=True)))

@@ -12,7 +12,7 @@ weight, except `data`.
 Serving: weights never move, activations do. What a plan calls `tensor` is three axes, because experts and the cache may
 use a part of it each: `expert` deals out experts, `share` is what lies beyond the KV heads, `tensor` is the rest.
 
->>> from dragonscale.notation import parse_array
+>>> from dragonscale.physics.notation import parse_array
 >>> rules = training_rules()
 >>> print(
 ...     rules.activation(parse_array("X[b,t,d]")),
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from dragonscale.models.program import Op, is_weight
-from dragonscale.notation import Array
+from dragonscale.physics.notation import Array
 
 Axes = tuple[str, ...]
 Layout = dict[str, Axes]

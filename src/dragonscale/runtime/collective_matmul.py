@@ -25,9 +25,9 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh
 
 from dragonscale.errors import InputError
-from dragonscale.notation import Array, Einsum, parse_einsum
+from dragonscale.physics.notation import Array, Einsum, parse_einsum
+from dragonscale.physics.sharding.partition_spec import to_partition_spec
 from dragonscale.runtime.rings import Ring, RingShard, after, gathering, run, scattering, whole
-from dragonscale.sharding.partition_spec import to_partition_spec
 
 
 def gather_matmul(

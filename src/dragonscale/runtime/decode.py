@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from dragonscale.models.absorbed import absorbed
 from dragonscale.models.program import Program, Section
-from dragonscale.notation import Array
+from dragonscale.physics.notation import Array
 from dragonscale.runtime.attention import Reach, attend_cached
 from dragonscale.runtime.forward import embed, head, layer_weights, over_layers, stretches
 from dragonscale.runtime.lines import PassSetting, SectionPass, Tensors, run_section

@@ -3,10 +3,10 @@
 import jax
 
 from dragonscale.models.program import Op, Section
+from dragonscale.physics.sharding.step import layout_of
 from dragonscale.runtime import experts
 from dragonscale.runtime.one_pass import Routed, SectionPass
 from dragonscale.runtime.placed_experts import among_all, from_experts, narrowed, own_experts, to_experts, widened
-from dragonscale.sharding.step import layout_of
 
 
 def expert_matmul(op: Op, run: SectionPass) -> None:

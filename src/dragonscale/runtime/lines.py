@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from dragonscale.errors import InputError
 from dragonscale.models.program import Op
-from dragonscale.notation import Array
+from dragonscale.physics.notation import Array
+from dragonscale.physics.sharding.step import layout_of
 from dragonscale.runtime import experts
 from dragonscale.runtime.attention_lines import attend, cache
 from dragonscale.runtime.expert_lines import combine, dispatch, expert_matmul, route
@@ -22,7 +23,6 @@ from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.one_pass import PassSetting, SectionPass, Tensors
 from dragonscale.runtime.quantized import Quantized
 from dragonscale.runtime.scopes import scope_of
-from dragonscale.sharding.step import layout_of
 
 __all__ = ["ACTS", "COMPUTED", "PassSetting", "SectionPass", "Tensors", "run_section", "subscripts"]
 

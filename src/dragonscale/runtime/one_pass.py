@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import jax
 
 from dragonscale.models.program import Op, Section
-from dragonscale.notation import Array
+from dragonscale.physics.notation import Array
 from dragonscale.runtime import experts
 from dragonscale.runtime.attention import Reach
 from dragonscale.runtime.expert_exchange import ReturnPath

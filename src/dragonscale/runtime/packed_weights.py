@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.models.absorbed import absorbed
 from dragonscale.models.program import Op, Program, Section
-from dragonscale.notation import Array
+from dragonscale.physics.notation import Array
 from dragonscale.runtime.lines import PassSetting, SectionPass
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import Tree, WeightReader, weights_of

@@ -15,8 +15,8 @@ import numpy
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.models.program import Program, Section
-from dragonscale.notation import Array
-from dragonscale.sharding.partition_spec import to_partition_spec
+from dragonscale.physics.notation import Array
+from dragonscale.physics.sharding.partition_spec import to_partition_spec
 
 Tree = dict[str, dict[str, Any]]
 WeightReader = Callable[[str, str, int], Any]

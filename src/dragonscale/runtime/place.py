@@ -20,11 +20,11 @@ import jax.numpy as jnp
 
 from dragonscale.errors import InputError
 from dragonscale.models.program import Op, Program, is_weight
-from dragonscale.notation import Array
+from dragonscale.physics.notation import Array
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.reshard import reshard
+from dragonscale.physics.sharding.step import Layout, Step, layout_of
 from dragonscale.plan.rules import Axes, Rules, training_rules
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.reshard import reshard
-from dragonscale.sharding.step import Layout, Step, layout_of
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 

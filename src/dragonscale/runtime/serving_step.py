@@ -16,7 +16,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.errors import InputError
 from dragonscale.models.program import Program, Section
-from dragonscale.notation import Array
+from dragonscale.physics.notation import Array
+from dragonscale.physics.sharding.partition_spec import to_partition_spec
 from dragonscale.plan.rules import SERVING
 from dragonscale.runtime.decode import cache_of, decode, prefill
 from dragonscale.runtime.lines import PassSetting
@@ -26,7 +27,6 @@ from dragonscale.runtime.parameters import Weight, each_weight
 from dragonscale.runtime.place import Place
 from dragonscale.runtime.placed_experts import Mixing
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.sharding.partition_spec import to_partition_spec
 
 
 @dataclass(frozen=True)

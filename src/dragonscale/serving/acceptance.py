@@ -12,7 +12,7 @@ often a position was reached *and* right: each of its numbers over the one befor
 """
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.numbers import Number
+from dragonscale.physics.numbers import Number
 
 Acceptance = float | tuple[float, ...]
 

@@ -1,6 +1,6 @@
 """`--engine auto`: the engine that people run on a chip for that kind of model, as the table `auto.toml` has it.
 
->>> from dragonscale.hardware import load_chip
+>>> from dragonscale.physics.hardware import load_chip
 >>> from dragonscale.models import load_model
 >>> [auto_engine(load_chip(chip), load_model("llama3-70b")) for chip in ("h100", "mi300x", "v6e", "v100")]
 ['vllm', 'vllm', 'vllm-tpu', 'generic']
@@ -14,9 +14,9 @@ from importlib import resources
 
 import msgspec
 
-from dragonscale.hardware import Chip, Torus
-from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.physics.hardware import Chip, Torus
+from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.serving.legality import runs_on
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.training.legality import family

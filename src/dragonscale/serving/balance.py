@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.numbers import Number, ceil_to, maximum, sqrt, where
+from dragonscale.physics.numbers import Number, ceil_to, maximum, sqrt, where
 from dragonscale.serving.engine_settings import EngineExperts
 
 HELD_SPREAD = 0.19

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from dragonscale.kernels.profile_file import profile_files, tables_of
 from dragonscale.models import Transformer
 from dragonscale.models.ffn import Moe
+from dragonscale.physics.kernels.profile_file import profile_files, tables_of
 
 LEAST = 8
 """Runs that a kind must have to speak for itself."""

@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
-from dragonscale.hardware.chip import dtype_bytes
-from dragonscale.kernels import KernelProfile
 from dragonscale.models.program import Section
-from dragonscale.notation import Array
-from dragonscale.numbers import Number, ceil_to, maximum
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.kernels import KernelProfile
+from dragonscale.physics.notation import Array
+from dragonscale.physics.numbers import Number, ceil_to, maximum
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.pieces import local_elements
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.lines import ServingLine
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.pieces import local_elements
 
 
 @dataclass(frozen=True)

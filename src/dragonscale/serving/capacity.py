@@ -7,7 +7,7 @@ part of the memory it leaves alone. A plan that reserves less than its ideal wou
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.numbers import Number, ceil_to, floor, maximum
+from dragonscale.physics.numbers import Number, ceil_to, floor, maximum
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.held import bytes_of, cache_lines, weight_lines, workspace_lines
 

@@ -1,7 +1,7 @@
 """The formats to serve a checkpoint in: its own as far as engine and chip have it, and narrower ones where they are
 asked for.
 
->>> from dragonscale.hardware import load_chip
+>>> from dragonscale.physics.hardware import load_chip
 >>> from dragonscale.models import load_model
 >>> print(own_formats("vllm", load_chip("b200"), load_model("gpt-oss-120b")))
 mxfp4/mxfp8, cache bf16
@@ -14,9 +14,9 @@ mxfp4/bf16, cache bf16
 import math
 from collections.abc import Iterable
 
-from dragonscale.hardware import Chip
-from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.legality import WIDE, architecture, caches, pairs, rules, tried
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy
 
-from dragonscale.collectives import wire_bytes
-from dragonscale.kernels import launch_seconds, matmul_seconds, memory_seconds
 from dragonscale.models.count import weight_size
 from dragonscale.models.program import Section
-from dragonscale.notation import Array
-from dragonscale.numbers import Number, ceil, floor, maximum, product, where
+from dragonscale.physics.collectives import wire_bytes
+from dragonscale.physics.kernels import launch_seconds, matmul_seconds, memory_seconds
+from dragonscale.physics.notation import Array
+from dragonscale.physics.numbers import Number, ceil, floor, maximum, product, where
 from dragonscale.plan.reader import Kernel, Move
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.lines import ServingLine

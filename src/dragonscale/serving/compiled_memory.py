@@ -11,7 +11,7 @@ import numpy
 
 from dragonscale.models.count import weight_size
 from dragonscale.models.program import Op, Section
-from dragonscale.numbers import product
+from dragonscale.physics.numbers import product
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.plan.rules import Rules
 from dragonscale.serving.bench import KernelBench

@@ -26,11 +26,11 @@ from typing import Any
 
 import numpy
 
-from dragonscale.formula import expression
-from dragonscale.numbers import Number, product
+from dragonscale.physics.formula import expression
+from dragonscale.physics.numbers import Number, product
+from dragonscale.physics.rooflines import symbol
 from dragonscale.plan.letters import Letters
 from dragonscale.plan.roots import linear_root, root, tidied
-from dragonscale.rooflines import symbol
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import adjust

@@ -6,24 +6,24 @@ from typing import Any
 
 import numpy
 
-from dragonscale.collectives.profile import Profile
-from dragonscale.collectives.profile_file import profile_for
 from dragonscale.errors import InputError
-from dragonscale.hardware import Chip, Slice, parse_slice
-from dragonscale.kernels import KernelProfile, kernel_profile_for
-from dragonscale.kernels.profile import Tables
 from dragonscale.models import load_model
 from dragonscale.models.absorbed import absorbed
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.collectives.profile import Profile
+from dragonscale.physics.collectives.profile_file import profile_for
+from dragonscale.physics.hardware import Chip, Slice, parse_slice
+from dragonscale.physics.kernels import KernelProfile, kernel_profile_for
+from dragonscale.physics.kernels.profile import Tables
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.rules import SERVING, Rules, serving_rules, undivided
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.engine import Engine, load_engine, on_kind
 from dragonscale.serving.mesh import mesh_axes
 from dragonscale.serving.plan import ServingPlan, given_settings, parse_serving_plan
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.placement import Wires, lay_wires
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What a fleet's tokens cost, and how many prefill replicas keep a decode replica full. Floats, arrays or symbols."""
 
-from dragonscale.numbers import Number
+from dragonscale.physics.numbers import Number
 
 
 def usd_per_million(tokens_per_second: Number, chips: Number, usd_per_chip_hour: Number) -> Number:

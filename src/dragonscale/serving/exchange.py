@@ -6,10 +6,10 @@ prefill (`expert_dedup`) a token goes only once to every node, or to every chip 
 are. Of n places, k experts picked at random are in n·(1 − (1 − 1/n)^k).
 """
 
-from dragonscale.collectives.group import Group, Switches
-from dragonscale.numbers import Number, maximum, where
+from dragonscale.physics.collectives.group import Group, Switches
+from dragonscale.physics.numbers import Number, maximum, where
+from dragonscale.physics.sharding.step import Step
 from dragonscale.serving.engine import Engine
-from dragonscale.sharding.step import Step
 
 
 def places(group: Group) -> Number:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dragonscale.errors import InputError
-from dragonscale.kernels.dtypes import FORMATS
+from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.serving.plan import ServingPlan
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import Slice
 from dragonscale.models.transformer import Transformer, kv_bytes_per_token
-from dragonscale.numbers import floor, maximum, minimum
+from dragonscale.physics.hardware import Slice
+from dragonscale.physics.numbers import floor, maximum, minimum
 from dragonscale.plan.pareto import front
 from dragonscale.serving.capacity import Capacity, capacity
 from dragonscale.serving.deployment import Deployment

@@ -11,7 +11,7 @@ Sizes are pairs (up to, multiples of): vLLM's 1, 2, 4, 8, 16, 24 â€¦ 256, 272 â€
 
 from typing import Any
 
-from dragonscale.numbers import Number, ceil_to, where
+from dragonscale.physics.numbers import Number, ceil_to, where
 
 Sizes = tuple[tuple[int, int], ...]
 

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 
 import numpy
 
-from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.count import weight_size
 from dragonscale.models.program import Op, Section
-from dragonscale.notation import Array
-from dragonscale.numbers import Number, maximum, minimum, product
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.notation import Array
+from dragonscale.physics.numbers import Number, maximum, minimum, product
+from dragonscale.physics.sharding.pieces import local_size
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.serving.balance import expert_slots
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.formats import weight_bytes
-from dragonscale.sharding.pieces import local_size
 
 
 def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:

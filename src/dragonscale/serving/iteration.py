@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.numbers import Number, maximum, minimum, where
+from dragonscale.physics.numbers import Number, maximum, minimum, where
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,11 @@ habits. On symbols there are bounds only: profiles are made of tiles and waves.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dragonscale.hardware.chip import dtype_bytes
-from dragonscale.kernels import (
+from dragonscale.models.flash_rule import line_takes_flash
+from dragonscale.models.flops import Workload, op_flops
+from dragonscale.models.program import Section
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.kernels import (
     KernelProfile,
     attention_seconds,
     decode_attention_seconds,
@@ -18,14 +21,12 @@ from dragonscale.kernels import (
     memory_seconds,
     quantise_seconds,
 )
-from dragonscale.kernels.dtypes import FORMATS
-from dragonscale.kernels.profile import Grouped
-from dragonscale.kernels.routing import Load, route
-from dragonscale.kernels.score_blocks import score_block_seconds
-from dragonscale.models.flash_rule import line_takes_flash
-from dragonscale.models.flops import Workload, op_flops
-from dragonscale.models.program import Section
-from dragonscale.numbers import Number, maximum, minimum, product, where
+from dragonscale.physics.kernels.dtypes import FORMATS
+from dragonscale.physics.kernels.profile import Grouped
+from dragonscale.physics.kernels.routing import Load, route
+from dragonscale.physics.kernels.score_blocks import score_block_seconds
+from dragonscale.physics.numbers import Number, maximum, minimum, product, where
+from dragonscale.physics.sharding.pieces import local_elements, local_sizes
 from dragonscale.plan.reader import Kernel
 from dragonscale.serving.balance import expert_slots, longest_held
 from dragonscale.serving.bench import KernelBench
@@ -33,7 +34,6 @@ from dragonscale.serving.compiled import capacity_flops, capacity_seconds, maske
 from dragonscale.serving.engine_settings import EngineExperts
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.lines import ServingLine
-from dragonscale.sharding.pieces import local_elements, local_sizes
 
 EXPERT_KERNELS = 6.0
 """Kernels of a layer of experts: routing, dealing out, two grouped matmuls, the activation between them, adding up."""

@@ -6,7 +6,7 @@ chip they find. `engines.toml` lists these defaults as rows with conditions and 
 whose conditions hold is laid over those before it. `load_engine` has the constants without them, as recipes of
 published runs start from.
 
->>> from dragonscale.hardware import load_chip
+>>> from dragonscale.physics.hardware import load_chip
 >>> from dragonscale.models import load_model
 >>> llama = load_model("llama3-8b")
 >>> [engine_on("vllm", load_chip(chip), llama).scheduling.max_tokens for chip in ("b200", "h100", "a100")]
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import Chip
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip
 from dragonscale.plan.settings import merge_groups
 from dragonscale.serving.auto import AUTO, auto_choice
 from dragonscale.serving.engine import Engine, adjust, load_engine, split_settings

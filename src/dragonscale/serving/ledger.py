@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.numbers import is_array
+from dragonscale.physics.numbers import is_array
 from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.compiled_memory import program_lines

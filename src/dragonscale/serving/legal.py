@@ -1,7 +1,7 @@
 """Whether an engine runs a plan on a chip, and in one sentence why not: what was given, the rule, and the nearest that
 is legal.
 
->>> from dragonscale.hardware import parse_slice
+>>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
 >>> from dragonscale.serving.plan import parse_serving_plan
 >>> print(refusal("vllm", parse_slice("h100:8"), load_model("phi-4"), parse_serving_plan("tensor=8")))
@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dragonscale.hardware import Chip, Slice
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.serving.checkpoint import bits, own_formats, stored_in
 from dragonscale.serving.legality import (
     NVIDIA,

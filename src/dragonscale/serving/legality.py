@@ -1,6 +1,6 @@
 """The table of what each serving engine runs: on which chips, in which formats, over which widths (`legality.toml`).
 
->>> from dragonscale.hardware import load_chip
+>>> from dragonscale.physics.hardware import load_chip
 >>> runs_on("trtllm", load_chip("h100")), runs_on("trtllm", load_chip("mi300x")), runs_on("vllm", load_chip("v100"))
 (True, False, False)
 >>> rules("vllm").expert, rules("sglang").expert
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.hardware import Chip
+from dragonscale.physics.hardware import Chip
 from dragonscale.serving.engine import engines
 
 _OTHER = ("quantize", "quality")
@@ -103,7 +103,7 @@ def rules(engine: str) -> EngineLegality:
 def architecture(chip: Chip) -> str:
     """The architecture of a chip: what its file says, or else the one whose formats it has.
 
-    >>> from dragonscale.hardware import load_chip
+    >>> from dragonscale.physics.hardware import load_chip
     >>> architecture(load_chip("gb200")), architecture(load_chip("v6e"))
     ('blackwell', 'tpu-v6e')
     """

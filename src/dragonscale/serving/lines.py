@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dragonscale.numbers import Number, maximum
+from dragonscale.physics.numbers import Number, maximum
 from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine
 
 

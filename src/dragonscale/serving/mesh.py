@@ -4,9 +4,9 @@ hidden dims and the vocabulary are split over all three (`dragonscale.plan.rules
 
 import numpy
 
-from dragonscale.numbers import Number, maximum, minimum, where
+from dragonscale.physics.numbers import Number, maximum, minimum, where
+from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.sharding.mesh import Mesh
 
 HEADS = ("expert", "tensor", "share")
 

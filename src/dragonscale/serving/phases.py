@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy
 
-from dragonscale.collectives import Options, collective_time, wire_bytes
-from dragonscale.collectives.group import Group, Switches
-from dragonscale.collectives.profile import expected_time, shared_profile
-from dragonscale.hardware.chip import dtype_bytes
-from dragonscale.kernels import memory_seconds
 from dragonscale.models.program import Section
-from dragonscale.numbers import Number, is_array, maximum, minimum, where
+from dragonscale.physics.collectives import Options, collective_time, wire_bytes
+from dragonscale.physics.collectives.group import Group, Switches
+from dragonscale.physics.collectives.profile import expected_time, shared_profile
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.kernels import memory_seconds
+from dragonscale.physics.numbers import Number, is_array, maximum, minimum, where
+from dragonscale.physics.sharding.pieces import local_size
 from dragonscale.plan.reader import Kernel, Move, Reading, read_forward
 from dragonscale.serving.balance import expert_slots, hot_load
 from dragonscale.serving.bench import KernelBench
@@ -38,7 +39,6 @@ from dragonscale.serving.kernel_lines import (
 )
 from dragonscale.serving.lines import IterationCost, ServingLine
 from dragonscale.serving.mesh import shared_kv
-from dragonscale.sharding.pieces import local_size
 
 __all__ = ["Iteration", "IterationCost", "decode", "iteration_cost", "prefill"]
 

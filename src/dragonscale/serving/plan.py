@@ -19,8 +19,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.hardware.chip import DTYPE_BYTES
-from dragonscale.kernels.dtypes import FORMATS
+from dragonscale.physics.hardware.chip import DTYPE_BYTES
+from dragonscale.physics.kernels.dtypes import FORMATS
 
 AXES = ("pipe", "data", "context", "width", "tensor")
 SHORT = {"tp": "tensor", "dp": "data", "ep": "expert", "cp": "context", "w": "width", "pp": "pipe"}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from dragonscale.numbers import Number, log2, maximum, minimum
+from dragonscale.physics.numbers import Number, log2, maximum, minimum
 from dragonscale.serving.capacity import cache_per_chip, capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import iteration_cost, prefill

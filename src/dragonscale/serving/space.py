@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy
 
-from dragonscale.hardware import Chip, Slice, Torus
-from dragonscale.hardware.slices import possible_shapes
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip, Slice, Torus
+from dragonscale.physics.hardware.slices import possible_shapes
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.legal import Divisible, divisible, legal_widths
 from dragonscale.serving.legality import EngineLegality, rules
@@ -55,7 +55,7 @@ class Lot:
 def slices_of(chip: Chip, most: int = LARGEST) -> list[Slice]:
     """Slices that can be had, smallest first, up to so many chips.
 
-    >>> from dragonscale.hardware import load_chip
+    >>> from dragonscale.physics.hardware import load_chip
     >>> (
     ...     [piece.chips for piece in slices_of(load_chip("gb200"))][-4:],
     ...     [piece.chips for piece in slices_of(load_chip("h100"))],
@@ -79,7 +79,7 @@ def slices_of(chip: Chip, most: int = LARGEST) -> list[Slice]:
 def parts_of(piece: Slice) -> list[Slice]:
     """The slice itself, and the smaller ones that it can be cut into with nothing left over; smallest first.
 
-    >>> from dragonscale.hardware import parse_slice
+    >>> from dragonscale.physics.hardware import parse_slice
     >>> [str(part) for part in parts_of(parse_slice("v5e:2x4"))], len(parts_of(parse_slice("h100:16")))
     (['v5e:1x1', 'v5e:2x2', 'v5e:2x4'], 5)
     """
@@ -170,7 +170,7 @@ def smallest_slice(chip: Chip, size: float) -> Slice | None:
 
     GPUs come in powers of two within a node, so that heads divide, and in whole nodes beyond.
 
-    >>> from dragonscale.hardware import load_chip
+    >>> from dragonscale.physics.hardware import load_chip
     >>> print(smallest_slice(load_chip("v5e"), 70e9))
     v5e:2x4
     """

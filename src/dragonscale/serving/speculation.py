@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 
 from dragonscale.models.transformer import Transformer
-from dragonscale.numbers import Number
+from dragonscale.physics.numbers import Number
 from dragonscale.serving.acceptance import Acceptance, check_acceptance, tokens_per_loop
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import decode, iteration_cost

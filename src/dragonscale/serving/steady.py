@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.numbers import Number, maximum, minimum, where
+from dragonscale.physics.numbers import Number, maximum, minimum, where
 
 HALVINGS = (12, 12)
 """Of the range of rates, and once more around what was found, since what happens at a rate is settled meanwhile."""

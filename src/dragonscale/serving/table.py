@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.hardware import Chip, Torus
+from dragonscale.physics.hardware import Chip, Torus
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.curves import CurveSheet, StepCurve, geometric
 from dragonscale.serving.deployment import Deployment

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.units import render
+from dragonscale.physics.units import render
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from typing import Annotated, TextIO
 import msgspec
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.physics.units import LONGEST
 from dragonscale.simulation.distributions import Empirical
 from dragonscale.simulation.request import SimulatedRequest
 from dragonscale.simulation.traffic import Replay
 from dragonscale.tables import check_regular
-from dragonscale.units import LONGEST
 
 MOONCAKE_BLOCK = 512
 """Tokens of one hash id (README of the Mooncake traces: "block size 512")."""

@@ -1,6 +1,6 @@
 """Plans that a stack runs and its makers advise against on some chips: judged where given, not offered by a search.
 
->>> from dragonscale.hardware import parse_slice
+>>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
 >>> from dragonscale.training.evaluation import make_job
 >>> from dragonscale.training.plan import parse_plan
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from dragonscale.hardware import Chip
+from dragonscale.physics.hardware import Chip
 from dragonscale.training.legal import native
 from dragonscale.training.legality import AdvisedAgainst, Legality, family, rules
 from dragonscale.training.plan import AXES, Plan

@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 
 from dragonscale.models.flash_rule import line_takes_flash
 from dragonscale.models.flops import Workload, op_flops
-from dragonscale.numbers import Number, maximum, minimum, product, where
+from dragonscale.physics.numbers import Number, maximum, minimum, product, where
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.pieces import local_elements, local_sizes
 from dragonscale.plan.reader import Kernel, Reading
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.pieces import local_elements, local_sizes
 from dragonscale.training.pass_line import LAUNCHES, Costing, PassLine, attending_sizes
 from dragonscale.training.timers import AttentionShape, Timer
 

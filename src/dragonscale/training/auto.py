@@ -1,6 +1,6 @@
 """`--stack auto`: the stack that people run on a chip for that kind of model, as the table `auto.toml` has it.
 
->>> from dragonscale.hardware import parse_slice
+>>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
 >>> auto_stack(parse_slice("v5p:4x4x4"), load_model("llama3-70b"))
 'maxtext'
@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.hardware import Slice
 from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.physics.hardware import Slice
 from dragonscale.training.legal import native
 from dragonscale.training.legality import family
 
@@ -78,7 +78,7 @@ def production_runs() -> tuple[ProductionRuns, ...]:
 def usual_choices(piece: Slice, model: Transformer, dtype: str = "bf16") -> tuple[AutoChoice, ...]:
     """What people run there, a row for each stack: the usual one first, then others, usual for jobs of other sizes.
 
-    >>> from dragonscale.hardware import parse_slice
+    >>> from dragonscale.physics.hardware import parse_slice
     >>> from dragonscale.models import load_model
     >>> [one.stack for one in usual_choices(parse_slice("h100:8"), load_model("llama3-8b"))]
     ['torchtitan', 'megatron-core']

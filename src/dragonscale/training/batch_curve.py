@@ -5,7 +5,7 @@ a chip. `training/crossings.py` solves the same equations over letters; here bot
 were judged, which takes as long as judging one plan. Below a microbatch of one sequence a plan cannot run: there the
 sides go on as the straight lines that they are, and nothing is expected.
 
->>> from dragonscale.hardware import parse_slice
+>>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
 >>> from dragonscale.training.evaluation import make_job
 >>> from dragonscale.training.plan import parse_plan
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.sharding.placement import lay_wires
+from dragonscale.physics.sharding.placement import lay_wires
 from dragonscale.training.evaluation import Job, as_numbers, judge_setting, make_setting, straggling, structures
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.stages import stage_layers

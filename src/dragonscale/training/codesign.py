@@ -7,7 +7,7 @@ profiles stay as they are: they say which part of a datasheet rate is reached.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dragonscale.hardware import Chip, Slice
+from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.training.evaluation import Job, first, judge_one
 from dragonscale.training.plan import Plan
 from dragonscale.training.search import Found, Progress, search, shared

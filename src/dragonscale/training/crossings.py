@@ -5,7 +5,7 @@ Both sides are sums of the ledger's lines at datasheet rates. The number of micr
 batch means larger microbatches, and a larger degree smaller ones: what the book calls the batch of a chip. The mesh
 stays laid as it is.
 
->>> from dragonscale.hardware import parse_slice
+>>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
 >>> from dragonscale.training.evaluation import make_job
 >>> from dragonscale.training.plan import parse_plan
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.errors import unknown
-from dragonscale.formula import expression
+from dragonscale.physics.formula import expression
 from dragonscale.plan.letters import Letters
 from dragonscale.plan.roots import linear_root, root
 from dragonscale.training.evaluation import Verdict

@@ -13,14 +13,14 @@ from typing import Any
 import numpy
 from msgspec.structs import asdict
 
-from dragonscale.collectives.profile_file import profile_for
-from dragonscale.hardware import Slice
 from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
-from dragonscale.numbers import Number
+from dragonscale.physics.collectives.profile_file import profile_for
+from dragonscale.physics.hardware import Slice
+from dragonscale.physics.numbers import Number
+from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.plan.rules import pairs, training_rules
-from dragonscale.sharding.placement import Wires, lay_wires
 from dragonscale.training.auto import AUTO, auto_choice, usual_choices
 from dragonscale.training.host_memory import hosted
 from dragonscale.training.memory import section_bytes

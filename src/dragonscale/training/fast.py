@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy
 
-from dragonscale.hardware import Torus
 from dragonscale.models.program import Section
-from dragonscale.numbers import maximum
-from dragonscale.sharding.placement import Wires
+from dragonscale.physics.hardware import Torus
+from dragonscale.physics.numbers import maximum
+from dragonscale.physics.sharding.placement import Wires
 from dragonscale.training.evaluation import straggling
 from dragonscale.training.host_memory import hosted
 from dragonscale.training.memory import Held, section_bytes

@@ -1,6 +1,6 @@
 """A training plan's ledger as formulas: the same evaluation, on letters.
 
->>> from dragonscale.hardware import parse_slice
+>>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
 >>> from dragonscale.training.plan import parse_plan
 >>> job = make_job(load_model("llama3-8b"), parse_slice("v5p:4x4x4"), 64, 8192)
@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.models.program import Program
+from dragonscale.physics.sharding.placement import lay_wires
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.letters import Letters, lettered_axes, lettered_section, lettered_slice, lettered_wires
-from dragonscale.sharding.placement import lay_wires
 from dragonscale.training.evaluation import Job, Verdict, as_numbers, judge_setting, make_job, make_setting, structures
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.stages import StageLayers, stage_layers

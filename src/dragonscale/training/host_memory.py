@@ -8,8 +8,8 @@ None of that is hidden.
 
 from typing import Any
 
-from dragonscale.hardware import Chip
-from dragonscale.numbers import Number
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.numbers import Number
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.training.memory import Held, owned_bytes
 from dragonscale.training.optimizers import UPDATE_BYTES

@@ -7,8 +7,8 @@ order, from the smallest that could possibly do: no slice computes faster than i
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from dragonscale.hardware import Chip, Slice
 from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, moved
 from dragonscale.training.memory import OPTIMIZER_BYTES

@@ -6,11 +6,11 @@ Matmuls that read the same tensor run as one: queries, keys and values; the two 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dragonscale.hardware.chip import dtype_bytes
-from dragonscale.numbers import Number, product
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.numbers import Number, product
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.pieces import local_elements, local_sizes
 from dragonscale.plan.reader import Kernel, Reading
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.pieces import local_elements, local_sizes
 from dragonscale.training.attention_lines import attention_lines
 from dragonscale.training.pass_line import (
     BLOCK_FORMATS,

@@ -5,9 +5,9 @@ What a stack takes is the table of `legality`; sizes that do not divide for any 
 
 from typing import TYPE_CHECKING, Any
 
-from dragonscale.hardware import Chip
-from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.models.recompute_modules import is_modules
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware.chip import DTYPE_BYTES
 from dragonscale.training.legality import FAMILIES, WORDS, Legality, family, rules
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.stages import layout_for

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import Chip
+from dragonscale.physics.hardware import Chip
 from dragonscale.plan.measured_on import is_file
 from dragonscale.training.stack import load_stack, stacks
 
@@ -85,7 +85,7 @@ WORDS = ("schedule", "zero", "context_by", "remat", "optimizer", "offload", "lay
 def family(chip: Chip) -> str:
     """The software world of a chip: `nvidia`, `amd`, `tpu`, or `other`.
 
-    >>> from dragonscale.hardware import load_chip
+    >>> from dragonscale.physics.hardware import load_chip
     >>> family(load_chip("h100")), family(load_chip("mi300x")), family(load_chip("v5p"))
     ('nvidia', 'amd', 'tpu')
     """

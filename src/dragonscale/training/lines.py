@@ -7,9 +7,9 @@ gated MLP. Gathers of a layer's weights, and reductions of its gradients, travel
 one whose experts are busiest.
 """
 
-from dragonscale.numbers import Number
+from dragonscale.physics.numbers import Number
+from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.reader import Reading
-from dragonscale.sharding.placement import Wires
 from dragonscale.training.attention_lines import attention_sizes
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.kernel_lines import kernel_lines

@@ -10,15 +10,15 @@ layers into ranks and finds the moment when most is there; where XLA assigns the
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dragonscale.hardware import Chip
-from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.activations import needed_tensors, saved_tensors
 from dragonscale.models.count import weight_size
 from dragonscale.models.program import Section
-from dragonscale.numbers import Number, maximum, minimum, where
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.numbers import Number, maximum, minimum, where
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.pieces import local_elements
 from dragonscale.plan.rules import Rules
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.pieces import local_elements
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES, matrix_names
 from dragonscale.training.plan import Plan

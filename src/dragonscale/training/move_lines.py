@@ -7,14 +7,14 @@ hop by hop.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dragonscale.collectives import wire_bytes
-from dragonscale.hardware.chip import dtype_bytes
-from dragonscale.numbers import Number, maximum
+from dragonscale.physics.collectives import wire_bytes
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.numbers import Number, maximum
+from dragonscale.physics.sharding.layout import local_bytes
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.pieces import local_elements
+from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.reader import Move, Reading
-from dragonscale.sharding.layout import local_bytes
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.pieces import local_elements
-from dragonscale.sharding.placement import Wires
 from dragonscale.training.pass_line import (
     STATISTIC_BYTES,
     Costing,

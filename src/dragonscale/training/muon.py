@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.collectives import wire_bytes
-from dragonscale.numbers import Number, ceil, maximum, minimum, product
+from dragonscale.physics.collectives import wire_bytes
+from dragonscale.physics.numbers import Number, ceil, maximum, minimum, product
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.ledger import LedgerLine
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.placement import Wires
 from dragonscale.training.optimizers import matrices
 from dragonscale.training.plan import AXES
 from dragonscale.training.setting import Setting

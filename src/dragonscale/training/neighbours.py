@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import Slice
-from dragonscale.hardware.slices import check_slice
+from dragonscale.physics.hardware import Slice
+from dragonscale.physics.hardware.slices import check_slice
 from dragonscale.training.evaluation import Job
 from dragonscale.training.inverse import quick
 from dragonscale.training.keeper import Candidate

@@ -14,7 +14,7 @@ Muon.
 from collections.abc import Iterator
 
 from dragonscale.models.program import Op, Section
-from dragonscale.notation import Array
+from dragonscale.physics.notation import Array
 from dragonscale.training.plan import Plan
 
 SCALES = 2 * 4.0 / 256

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from dragonscale.hardware import Chip
-from dragonscale.numbers import Number, maximum
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.numbers import Number, maximum
+from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.ledger import LedgerLine
 from dragonscale.plan.rules import Rules
-from dragonscale.sharding.mesh import Mesh
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack
 from dragonscale.training.timers import Timer

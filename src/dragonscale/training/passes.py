@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dragonscale.models.recompute_modules import is_modules
-from dragonscale.numbers import Number, maximum, minimum, where
+from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.recompute import again_places
 from dragonscale.training.lines import PassLine

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dragonscale.numbers import Number, maximum, minimum, where
+from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.training.memory import Held
 from dragonscale.training.plan import Plan

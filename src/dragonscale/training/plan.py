@@ -17,9 +17,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.models.activations import REMAT
 from dragonscale.models.recompute_modules import MODULES, is_modules, read_modules
+from dragonscale.physics.hardware.chip import DTYPE_BYTES
 
 AXES = ("pipe", "data", "fsdp", "expert", "context", "tensor")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipe", "dualpipev")

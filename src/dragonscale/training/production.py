@@ -1,6 +1,6 @@
 """How a plan runs in production, where runs of that many chips were slower than the benchmarks its stack is settled on.
 
->>> from dragonscale.hardware import parse_slice
+>>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
 >>> from dragonscale.training.evaluation import make_job
 >>> from dragonscale.training.plan import parse_plan
@@ -14,12 +14,12 @@
 
 from dataclasses import dataclass, replace
 
+from dragonscale.physics.units import render
 from dragonscale.training.auto import production_runs
 from dragonscale.training.bands import is_moe
 from dragonscale.training.evaluation import Job, first, judge_one
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import load_stack
-from dragonscale.units import render
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.sharding.placement import Wires, lay_wires
+from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.training.evaluation import Job, make_setting
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.setting import Setting

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy
 
-from dragonscale.hardware import Chip, Slice, Torus
-from dragonscale.hardware.slices import possible_shapes
+from dragonscale.physics.hardware import Chip, Slice, Torus
+from dragonscale.physics.hardware.slices import possible_shapes
 from dragonscale.training.evaluation import Job, first, judge_one
 from dragonscale.training.plan import Plan
 

@@ -4,15 +4,15 @@ import functools
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dragonscale.hardware import Slice
 from dragonscale.models.program import Program, Section
-from dragonscale.numbers import Number, maximum
+from dragonscale.physics.hardware import Slice
+from dragonscale.physics.numbers import Number, maximum
+from dragonscale.physics.sharding.layout import local_bytes
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.gradients import read_training
 from dragonscale.plan.reader import Move, Reading
 from dragonscale.plan.rules import Rules, training_rules
-from dragonscale.sharding.layout import local_bytes
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.placement import Wires
 from dragonscale.training.lines import Costing, PassLine, section_lines
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.numbers import Number, maximum, minimum
+from dragonscale.physics.numbers import Number, maximum, minimum
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.models.program import Program
-from dragonscale.numbers import Number, maximum, minimum, where
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.placement import Wires
+from dragonscale.physics.numbers import Number, maximum, minimum, where
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.placement import Wires
 from dragonscale.training.host_memory import WEIGHT_BYTES, host_update_seconds
 from dragonscale.training.lines import PassLine
 from dragonscale.training.memory import Held

@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dragonscale.models.flash_rule import ATTENTION_BLOCK
-from dragonscale.numbers import Number, maximum, where
+from dragonscale.physics.numbers import Number, maximum, where
+from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.ledger import Ledger, LedgerLine
-from dragonscale.sharding.placement import Wires
 from dragonscale.training.lines import PassLine, attention_sizes
 from dragonscale.training.muon import muon_lines
 from dragonscale.training.passes import LayerPass, bucket, is_kept, rerun_share

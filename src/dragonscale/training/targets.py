@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from dragonscale.hardware import Chip, Slice
+from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.training.evaluation import Job
 from dragonscale.training.inverse import MOST_CHIPS, least_chips, run_seconds
 from dragonscale.training.keeper import Candidate

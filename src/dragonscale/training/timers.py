@@ -4,13 +4,19 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import Chip
-from dragonscale.hardware.catalogue import load_chip
-from dragonscale.kernels import KernelProfile, attention_seconds, kernel_profile_for, matmul_seconds, memory_seconds
-from dragonscale.kernels.profile import Tables
-from dragonscale.kernels.profile_file import profile_version
-from dragonscale.kernels.score_blocks import score_block_seconds
-from dragonscale.numbers import Number, maximum
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware.catalogue import load_chip
+from dragonscale.physics.kernels import (
+    KernelProfile,
+    attention_seconds,
+    kernel_profile_for,
+    matmul_seconds,
+    memory_seconds,
+)
+from dragonscale.physics.kernels.profile import Tables
+from dragonscale.physics.kernels.profile_file import profile_version
+from dragonscale.physics.kernels.score_blocks import score_block_seconds
+from dragonscale.physics.numbers import Number, maximum
 from dragonscale.training.stack import Stack
 
 

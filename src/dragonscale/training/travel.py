@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from dragonscale.collectives import Options, Switches, collective_time
-from dragonscale.collectives.profile import Profile, expected_time, shared_profile
-from dragonscale.numbers import Number, maximum, where
-from dragonscale.sharding.placement import Wires
+from dragonscale.physics.collectives import Options, Switches, collective_time
+from dragonscale.physics.collectives.profile import Profile, expected_time, shared_profile
+from dragonscale.physics.numbers import Number, maximum, where
+from dragonscale.physics.sharding.placement import Wires
 
 EXACT = Options(exact=True)
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from dragonscale.models.activations import saved_tensors
 from dragonscale.models.flash_rule import ATTENTION_BLOCK
 from dragonscale.models.program import Section
-from dragonscale.notation import Array
-from dragonscale.numbers import Number, maximum, product, where
+from dragonscale.physics.notation import Array
+from dragonscale.physics.numbers import Number, maximum, product, where
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.pieces import local_elements
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.rules import Rules
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.pieces import local_elements
 from dragonscale.training.expert_load import expert_room
 from dragonscale.training.memory import state_bytes, weight_shares
 from dragonscale.training.optimizers import matrix_names

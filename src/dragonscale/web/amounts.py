@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from dragonscale.units import render
+from dragonscale.physics.units import render
 
 Amount = dict[str, Any]
 ELSEWHERE = "at?"

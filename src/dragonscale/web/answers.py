@@ -21,8 +21,8 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dragonscale.cli.mcp.results import plain
 from dragonscale.errors import Infeasible, InputError, printable, shorten, unknown
+from dragonscale.faces.cli.mcp.results import plain
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views import panels_of
 

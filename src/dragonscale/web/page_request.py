@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dragonscale.cli.mcp.tools import tools
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.listener import Listener
 from dragonscale.web.kept import RecordMemory, given, record_key
 from dragonscale.web.views import view_names
@@ -105,11 +105,11 @@ def _answered(command: str, question: Any, listener: Listener, brief: bool) -> A
 def _brief(command: str, question: Any, listener: Listener) -> Any:
     """A plan judged without what would help."""
     if command == "serve":
-        from dragonscale.reports.serve.ask import ask
+        from dragonscale.app.serve.ask import ask
 
         return ask(question, listener, brief=True)
-    from dragonscale.reports.train.ask import answer
-    from dragonscale.reports.train.question import read_question
+    from dragonscale.app.train.ask import answer
+    from dragonscale.app.train.question import read_question
 
     asked = read_question(question)
     for text in asked.notes:
@@ -120,6 +120,6 @@ def _brief(command: str, question: Any, listener: Listener) -> Any:
 def _watched(question: Any, listener: Listener) -> Any:
     """A simulation that keeps what its replicas do over time, as the page draws them; it looks for what would hold,
     which takes many runs, only where that is asked."""
-    from dragonscale.reports.simulate.ask import ask
+    from dragonscale.app.simulate.ask import ask
 
     return ask(replace(question, capacity=bool(question.capacity)), listener, WATCHED)

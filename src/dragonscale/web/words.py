@@ -17,9 +17,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dragonscale.cli.commands import COMMANDS
-from dragonscale.cli.mcp.tools import PlannerTool, tools
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.faces.cli.commands import COMMANDS
+from dragonscale.faces.cli.mcp.tools import PlannerTool, tools
 from dragonscale.models.huggingface import load_config
 
 if TYPE_CHECKING:

@@ -13,20 +13,20 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from dragonscale.closed_forms.schemes import read_scheme
-from dragonscale.collectives import wire_bytes
-from dragonscale.hardware import parse_slice
+from dragonscale.course.closed_forms.schemes import read_scheme
 from dragonscale.models import load_model
 from dragonscale.models.program import Section
-from dragonscale.notation import Array, parse_array, parse_einsum
+from dragonscale.physics.collectives import wire_bytes
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.notation import Array, parse_array, parse_einsum
+from dragonscale.physics.sharding.algebra import derive, strategies
+from dragonscale.physics.sharding.layout import Sizes, local_bytes
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.reshard import reshard
+from dragonscale.physics.sharding.step import Step
 from dragonscale.plan.gradients import read_training
 from dragonscale.plan.ledger import LedgerLine
 from dragonscale.runtime.place import Place, steps
-from dragonscale.sharding.algebra import derive, strategies
-from dragonscale.sharding.layout import Sizes, local_bytes
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.reshard import reshard
-from dragonscale.sharding.step import Step
 from tests.evidence.book_programs.cases import Case
 from tests.sharding.wording import words
 

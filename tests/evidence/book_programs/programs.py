@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dragonscale.closed_forms.schemes import read_scheme
-from dragonscale.hardware import dtype_bytes
+from dragonscale.course.closed_forms.schemes import read_scheme
 from dragonscale.models.program import is_weight
-from dragonscale.notation import Array, Einsum, parse_array, parse_einsum
+from dragonscale.physics.hardware import dtype_bytes
+from dragonscale.physics.notation import Array, Einsum, parse_array, parse_einsum
+from dragonscale.physics.sharding.partition_spec import to_partition_spec
 from dragonscale.runtime.attention import Reach
 from dragonscale.runtime.expert_exchange import Sending, back, send
 from dragonscale.runtime.experts import ExpertRows, multiply
@@ -25,7 +26,6 @@ from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.place import Place
 from dragonscale.runtime.ring_attention import ring_attend
 from dragonscale.runtime.weight_stationary import weight_stationary_mlp
-from dragonscale.sharding.partition_spec import to_partition_spec
 from tests.evidence.book_programs.cases import Case
 from tests.evidence.book_programs.predictions import attention_section
 from tests.runtime.split_cache import attend_split_cache

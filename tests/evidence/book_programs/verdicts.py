@@ -20,12 +20,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dragonscale.closed_forms.schemes import SCHEMES
+from dragonscale.course.closed_forms.schemes import SCHEMES
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.compiling import PYTHON
 from dragonscale.evidence.xla import gpu_target, tpu_target
 from dragonscale.evidence.xla.compiled import Compiled, Exchange, read_compiled
-from dragonscale.notation import subscript
+from dragonscale.physics.notation import subscript
 from dragonscale.plan.ledger import LedgerLine
 from tests.evidence.book_programs.cases import Case, case_named
 from tests.evidence.book_programs.predictions import Way, ways

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from dragonscale.evidence.xla import gpu_target, tpu_target
-from dragonscale.hardware import parse_slice
+from dragonscale.physics.hardware import parse_slice
 from tests.evidence.book_programs.cases import CASES, Case
 
 

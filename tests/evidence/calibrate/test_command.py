@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.cli import main
+from dragonscale.app.calibrate import ask
+from dragonscale.app.questions.calibrate import CalibrateQuestion
 from dragonscale.errors import InputError
 from dragonscale.evidence.calibrate.records import Machine
-from dragonscale.questions.calibrate import CalibrateQuestion
-from dragonscale.reports.calibrate import ask
+from dragonscale.faces.cli import main
 from tests.evidence.calibrate.test_measuring import ReckonedBench
 from tools.write_schemas import schema_text
 

@@ -15,10 +15,10 @@ from dragonscale.evidence.calibrate.expected import TABLES, by_kind, expected_se
 from dragonscale.evidence.calibrate.fitting import BOUNDS, fit_table, median_error, own_solver
 from dragonscale.evidence.calibrate.own_profile import fit_profile
 from dragonscale.evidence.calibrate.records import Machine, TimedCase, read_measurements
-from dragonscale.hardware import load_chip
-from dragonscale.kernels import kernel_profile_for
-from dragonscale.kernels.profile import KernelProfile, Tables
-from dragonscale.kernels.profile_file import make_profile
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.kernels import kernel_profile_for
+from dragonscale.physics.kernels.profile import KernelProfile, Tables
+from dragonscale.physics.kernels.profile_file import make_profile
 from tools.fit_kernels import errors, get_table, parts, path_of, put_table, read_cases, scipy_solver
 
 MACHINE = Machine("NVIDIA H200", 1, "gpu", {"jax": "0.11.2"}, "jax", "2026-11-16")

@@ -10,9 +10,9 @@ from dragonscale.evidence.calibrate.expected import log_errors
 from dragonscale.evidence.calibrate.fitting import median_error
 from dragonscale.evidence.calibrate.own_profile import UNSETTLED, fit_profile
 from dragonscale.evidence.calibrate.records import TimedCase, read_measurements
-from dragonscale.hardware import load_chip
-from dragonscale.kernels import kernel_profile_for
-from dragonscale.kernels.profile_file import profile_files
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.kernels import kernel_profile_for
+from dragonscale.physics.kernels.profile_file import profile_files
 
 HERE = Path(__file__).parent
 JAX = read_measurements(HERE / "h200_jax.jsonl")

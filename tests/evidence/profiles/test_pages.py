@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
+from dragonscale.app.profile import shown
+from dragonscale.app.profile.page import page
+from dragonscale.app.profile.records import ProfileReport
+from dragonscale.app.profile.shown import shown_step
 from dragonscale.evidence.profiles.analysis import analyse
 from dragonscale.evidence.profiles.attribution import attributed
 from dragonscale.evidence.profiles.recording import OpText, Recorder
-from dragonscale.reports.profile import shown
-from dragonscale.reports.profile.page import page
-from dragonscale.reports.profile.records import ProfileReport
-from dragonscale.reports.profile.shown import shown_step
 
 HERE = Path(__file__).parent / "recorded"
 EVIL = """</script><script>alert(1)</script><img src=x onerror="alert('2')">\u2028&amp;"""
@@ -105,7 +105,7 @@ def test_the_trace_has_the_step_our_reading_and_the_plan(tmp_path: Path) -> None
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="the script is tried where there is a JavaScript")
 def test_the_script_is_javascript(tmp_path: Path) -> None:
-    from dragonscale.reports.profile.page_script import SCRIPT
+    from dragonscale.app.profile.page_script import SCRIPT
 
     (tmp_path / "page.js").write_text(SCRIPT)
     subprocess.run(["node", "--check", str(tmp_path / "page.js")], check=True, timeout=60)

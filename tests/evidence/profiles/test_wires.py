@@ -7,8 +7,8 @@ import pytest
 from dragonscale.evidence.profiles.communication import moves, wire_rate
 from dragonscale.evidence.profiles.per_op import OpTotals
 from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.hardware import load_chip, parse_slice
-from dragonscale.hardware.driver_names import chip_named, nearest_chip
+from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.physics.hardware.driver_names import chip_named, nearest_chip
 
 
 def test_a_group_along_one_axis_of_a_torus_has_the_links_of_that_axis() -> None:

@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 
+from dragonscale.app.questions.run_serve import RunServeQuestion
+from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.questions.validate import ServingScoreQuestion
+from dragonscale.app.run.serve_order import read_order
+from dragonscale.app.run.serve_planned import planned_page_bytes, planned_serving, uneven_heads
+from dragonscale.app.run.serve_traffic import TrafficRecord
+from dragonscale.app.simulate.ask import ask as ask_simulate
+from dragonscale.app.simulate.reading import read_question
+from dragonscale.app.validate.ask import ask_serving
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.models.huggingface import load_config
-from dragonscale.questions.run_serve import RunServeQuestion
-from dragonscale.questions.simulate import SimulateQuestion
-from dragonscale.questions.validate import ServingScoreQuestion
-from dragonscale.reports.run.serve_order import read_order
-from dragonscale.reports.run.serve_planned import planned_page_bytes, planned_serving, uneven_heads
-from dragonscale.reports.run.serve_traffic import TrafficRecord
-from dragonscale.reports.simulate.ask import ask as ask_simulate
-from dragonscale.reports.simulate.reading import read_question
-from dragonscale.reports.validate.ask import ask_serving
 from dragonscale.runtime.server.handover import HandoverRoom, read_arrays, write_arrays
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy

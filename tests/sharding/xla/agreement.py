@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 
 from dragonscale.evidence.xla.collectives import Collective, read_collectives
 from dragonscale.evidence.xla.spanned_axes import axis_parts, moved_axes, spanned_axes
-from dragonscale.notation import Array, Einsum
-from dragonscale.sharding.algebra import Strategy, derive, strategies
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.step import Step, layout_of
+from dragonscale.physics.notation import Array, Einsum
+from dragonscale.physics.sharding.algebra import Strategy, derive, strategies
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.step import Step, layout_of
 from tests.sharding.xla.einsum_worker import Case, check_cases
 from tests.sharding.xla.recognise import Seen, recognise
 
@@ -141,7 +141,7 @@ def seen_over(found: list[Collective], axes: dict[str, int]) -> list[Seen] | Non
 def cut_line(line: Einsum, mesh: Mesh) -> tuple[Einsum, Mesh]:
     """The same einsum over a mesh whose axes are cut into their prime parts.
 
-    >>> from dragonscale.notation import parse_einsum
+    >>> from dragonscale.physics.notation import parse_einsum
     >>> line, mesh = cut_line(parse_einsum("A[I_X, J] @ B[J, K] -> C[I_X, K]"), Mesh({"X": 4}))
     >>> print(line, mesh.axes)
     A[I_X1X2, J] · B[J, K] -> C[I_X1X2, K] {'X1': 2, 'X2': 2}

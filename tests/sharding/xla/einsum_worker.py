@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Any
 
 from dragonscale.evidence.xla.gpu_target import ENVIRONMENT, devices
-from dragonscale.hardware import load_chip
-from dragonscale.notation import Array, Einsum, parse_einsum
-from dragonscale.sharding.partition_spec import to_partition_spec
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.notation import Array, Einsum, parse_einsum
+from dragonscale.physics.sharding.partition_spec import to_partition_spec
 from tests.own_process import run_worker, virtual_devices
 
 BATCH = 200

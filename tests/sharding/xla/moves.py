@@ -3,7 +3,7 @@
 `reshard` picks one good sequence; a compiler may pick another. Both are walks in the graph whose nodes are layouts and
 whose edges are the moves listed here, so "is this a legal way to do it?" is a question about a path in that graph.
 
->>> from dragonscale.notation import parse_array
+>>> from dragonscale.physics.notation import parse_array
 >>> for step in moves(parse_array("A[I_X, J]"), Mesh({"X": 4, "Y": 4})):
 ...     print(step)
 slice_Y A[I_X, J] -> A[I_XY, J]
@@ -18,10 +18,10 @@ permute_XY A[I_X, J] -> A[I_YX, J]
 import itertools
 from collections.abc import Iterator
 
-from dragonscale.notation import Array
-from dragonscale.sharding.layout import replicated_over
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.step import Layout, Step, layout_of, moved_axes
+from dragonscale.physics.notation import Array
+from dragonscale.physics.sharding.layout import replicated_over
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.step import Layout, Step, layout_of, moved_axes
 
 
 def moves(array: Array, mesh: Mesh, kinds: frozenset[str] | None = None) -> Iterator[Step]:

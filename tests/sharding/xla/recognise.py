@@ -6,7 +6,7 @@ operand's layout, a move is tried only if it is one of the collectives seen, wit
 and a copy is sliced only as far as those bytes demand. Two operands that meet in compatible layouts give the local
 einsum, and its raw result must reach the wanted layout with exactly the collectives that are left.
 
->>> from dragonscale.notation import parse_einsum
+>>> from dragonscale.physics.notation import parse_einsum
 >>> line = parse_einsum("A[I_X, J] @ B[J, K_X] -> C[I, K_X]")
 >>> sizes, mesh = {"I": 8, "J": 8, "K": 8}, Mesh({"X": 4})
 >>> strategy = recognise(line, sizes, mesh, [Seen("all_gather", ("X",), 32)])
@@ -20,11 +20,11 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dragonscale.notation import Array, Dim, Einsum
-from dragonscale.sharding.algebra import Strategy
-from dragonscale.sharding.layout import Sizes, block_of, local_bytes, replicated_over
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.step import Layout, Step, layout_of
+from dragonscale.physics.notation import Array, Dim, Einsum
+from dragonscale.physics.sharding.algebra import Strategy
+from dragonscale.physics.sharding.layout import Sizes, block_of, local_bytes, replicated_over
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.step import Layout, Step, layout_of
 
 Places = tuple[tuple[int, ...], ...]
 """For each mesh axis, the coordinate of every chip; for a permute, of the chip that each chip receives from."""

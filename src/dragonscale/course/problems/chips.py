@@ -7,7 +7,7 @@ book's round figures of every chip that the book has (`book_chip`), states them,
 from functools import cache
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import Chip, load_chip
+from dragonscale.physics.hardware import Chip, load_chip
 
 
 @cache

@@ -1,15 +1,15 @@
 """Problems of the chapter on fine-tuning: what full, LoRA and QLoRA runs hold, and what they compute."""
 
-from dragonscale.closed_forms.rules_of_thumb import run_seconds, state_bytes
+from dragonscale.course.closed_forms.rules_of_thumb import run_seconds, state_bytes
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.slices import chips_to_hold
-from dragonscale.kernels.dtypes import FORMATS, format_name
 from dragonscale.models import count_parameters, load_model
 from dragonscale.models.lora import adapted_parameters, adapter_parameters
 from dragonscale.models.transformer import Transformer
-from dragonscale.rooflines.budget import model_flops
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.slices import chips_to_hold
+from dragonscale.physics.kernels.dtypes import FORMATS, format_name
+from dragonscale.physics.rooflines.budget import model_flops
 
 MODELS = ("llama3-8b", "llama3-70b", "llama3-405b", "qwen3-32b", "qwen3-8b", "gemma3-27b", "mistral-7b")
 RANKS = (16, 4, 8, 32, 64, 128)

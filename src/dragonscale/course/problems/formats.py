@@ -1,13 +1,13 @@
 """Problems of the chapter on FP8 and FP4: bytes, scales, peaks, critical batches, decode floors, traffic."""
 
-from dragonscale.closed_forms.decode_floor import critical_batch, decode_times, linear_cost
-from dragonscale.collectives import wire_bytes
+from dragonscale.course.closed_forms.decode_floor import critical_batch, decode_times, linear_cost
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.kernels.dtypes import FORMATS
 from dragonscale.models import count_parameters, kv_bytes_per_token, load_model
-from dragonscale.rooflines import rates_of, roofline
+from dragonscale.physics.collectives import wire_bytes
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.kernels.dtypes import FORMATS
+from dragonscale.physics.rooflines import rates_of, roofline
 
 MODELS = ("llama3-70b", "llama3-8b", "llama3-405b", "qwen3-32b", "gemma3-27b", "mixtral-8x7b", "deepseek-v3")
 FP8 = ("h100", "h200", "b200", "gb200", "mi300x", "mi355x", "tpu7x", "l40s")

@@ -1,17 +1,17 @@
 """Problems of the chapter on goodput: failures, checkpoints, days that are longer, requests that are late."""
 
-from dragonscale.closed_forms.failures import (
+from dragonscale.course.closed_forms.failures import (
     DAY,
     checkpoint_interval,
     goodput,
     time_between_failures,
     time_with_failures,
 )
-from dragonscale.closed_forms.rules_of_thumb import run_cost, run_seconds
+from dragonscale.course.closed_forms.rules_of_thumb import run_cost, run_seconds
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.rooflines.budget import model_flops
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.rooflines.budget import model_flops
 
 GPUS = (16384, 1024, 2048, 4096, 8192, 24576, 32768, 65536, 100_000)
 RATES = (3.8, 2.5, 3.0, 5.0, 6.5, 8.0)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from dragonscale.evidence.calibrate.cases import BenchCase
 from dragonscale.evidence.calibrate.expected import RAGGED, TABLES, by_kind, expected_seconds, has_rate
 from dragonscale.evidence.calibrate.records import TimedCase
-from dragonscale.hardware.chip import Chip
-from dragonscale.kernels.dtypes import stand_ins
-from dragonscale.kernels.profile import FittedOn, KernelProfile
+from dragonscale.physics.hardware.chip import Chip
+from dragonscale.physics.kernels.dtypes import stand_ins
+from dragonscale.physics.kernels.profile import FittedOn, KernelProfile
 
 LEAST_ALLOWED = 0.10
 TIMES_STATED = 2.0

@@ -9,17 +9,17 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.evidence.calibrate.cases import BenchCase
 from dragonscale.evidence.calibrate.records import TimedCase
-from dragonscale.hardware.chip import Chip
-from dragonscale.kernels import (
+from dragonscale.physics.hardware.chip import Chip
+from dragonscale.physics.kernels import (
     attention_seconds,
     decode_attention_seconds,
     grouped_matmul_seconds,
     matmul_seconds,
     memory_seconds,
 )
-from dragonscale.kernels.attention import attention_backward_seconds
-from dragonscale.kernels.dtypes import FORMATS
-from dragonscale.kernels.profile import KernelProfile
+from dragonscale.physics.kernels.attention import attention_backward_seconds
+from dragonscale.physics.kernels.dtypes import FORMATS
+from dragonscale.physics.kernels.profile import KernelProfile
 
 TABLES = {
     "matmul": "matmul",

@@ -3,9 +3,9 @@
 import subprocess
 from importlib import metadata
 
-from dragonscale.hardware.catalogue import load_chip
-from dragonscale.hardware.chip import Chip
-from dragonscale.hardware.driver_names import chip_named
+from dragonscale.physics.hardware.catalogue import load_chip
+from dragonscale.physics.hardware.chip import Chip
+from dragonscale.physics.hardware.driver_names import chip_named
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -17,10 +17,10 @@ from dragonscale.evidence.calibrate.expected import RAGGED, TABLES, log_errors, 
 from dragonscale.evidence.calibrate.fitting import BOUNDS, fit_table, fold, held_out_error, median_error
 from dragonscale.evidence.calibrate.profile_text import profile_text, put_constants
 from dragonscale.evidence.calibrate.records import Machine, TimedCase
-from dragonscale.hardware.chip import Chip
-from dragonscale.kernels.dtypes import FORMATS
-from dragonscale.kernels.profile import KernelProfile, Tables
-from dragonscale.kernels.profile_file import ProfileFile, choose, make_profile, profile_files, read_profile
+from dragonscale.physics.hardware.chip import Chip
+from dragonscale.physics.kernels.dtypes import FORMATS
+from dragonscale.physics.kernels.profile import KernelProfile, Tables
+from dragonscale.physics.kernels.profile_file import ProfileFile, choose, make_profile, profile_files, read_profile
 
 FEWEST = 4
 """Rows below which a table is not fitted."""
@@ -193,7 +193,7 @@ def _described(source: dict[str, Any], machine: Machine, chip: Chip, base: str) 
 
 
 def _raw_tables(source: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    from dragonscale.kernels.profile_file import tables_of
+    from dragonscale.physics.kernels.profile_file import tables_of
 
     return tables_of(msgspec.convert(source, ProfileFile))
 

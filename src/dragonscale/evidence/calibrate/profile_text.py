@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import Any
 
 from dragonscale.evidence.calibrate.fitting import BOUNDS
-from dragonscale.kernels.profile_file import read_profile, tables_of
+from dragonscale.physics.kernels.profile_file import read_profile, tables_of
 
 _TIMES = {"launch", "join", "throttle", "edge", "fill", "block", "group", "key", "expert"}
 _KINDS = ("stream", "matmul", "attention", "decode", "grouped")

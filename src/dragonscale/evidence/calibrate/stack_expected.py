@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy
 
 from dragonscale.evidence.calibrate.stack_cases import Case, ServeCase, TrainCase
-from dragonscale.hardware import Slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import Slice
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.phases import decode, iteration_cost, prefill

@@ -15,7 +15,7 @@ import numpy
 from dragonscale.evidence.calibrate.stack_cases import Case, ServeCase, TrainCase
 from dragonscale.evidence.calibrate.stack_expected import ExpectedCase, expected_case
 from dragonscale.evidence.calibrate.stack_rows import MeasuredCase
-from dragonscale.hardware import Slice
+from dragonscale.physics.hardware import Slice
 from dragonscale.plan.measured_on import MeasuredOn
 from dragonscale.serving.engine import Engine, adjust
 from dragonscale.training.stack import Stack, change

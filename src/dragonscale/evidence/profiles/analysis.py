@@ -30,7 +30,7 @@ from dragonscale.evidence.profiles.steps import LONG, SHORT, FoundSteps, find_st
 from dragonscale.evidence.profiles.waste import wasted
 
 if TYPE_CHECKING:
-    from dragonscale.hardware import Chip, Slice
+    from dragonscale.physics.hardware import Chip, Slice
 
 _STEPS = 2000
 """Steps that are listed one by one."""

@@ -27,7 +27,7 @@ from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.xla.spanned_axes import spanned_axes
 
 if TYPE_CHECKING:
-    from dragonscale.hardware import Chip, Slice
+    from dragonscale.physics.hardware import Chip, Slice
 
 Flight = Callable[[list[int]], float]
 """Seconds of a step in which any of some ops is in flight."""
@@ -141,11 +141,11 @@ def wire_rate(
 ) -> float | None:
     """Bytes a second that a chip can send into a group; None where that cannot be told.
 
-    >>> from dragonscale.hardware import load_chip
+    >>> from dragonscale.physics.hardware import load_chip
     >>> [wire_rate(load_chip("h100"), group) for group in ((0, 1), (6, 7), (7, 8))]
     [450000000000.0, 450000000000.0, 50000000000.0]
     """
-    from dragonscale.hardware.chip import Torus
+    from dragonscale.physics.hardware.chip import Torus
 
     network = chip.network
     if len(group) < 2:
@@ -163,8 +163,8 @@ def wire_rate(
 def _ring_rate(group: tuple[int, ...], mesh: dict[str, int], piece: "Slice | None") -> float | None:
     """The links of the rings that a mesh's axes have on a slice of a torus; None across pods, whose network is another.
     The links of the rings that a mesh's axes have on a slice of a torus; None across pods, whose network is another."""
-    from dragonscale.collectives.group import Rings
-    from dragonscale.sharding.mesh import make_mesh
+    from dragonscale.physics.collectives.group import Rings
+    from dragonscale.physics.sharding.mesh import make_mesh
 
     axes = axes_of(group, mesh)
     if not axes or piece is None:
@@ -178,7 +178,7 @@ def _ring_rate(group: tuple[int, ...], mesh: dict[str, int], piece: "Slice | Non
 
 def most_rate(chip: "Chip") -> float:
     """Bytes a second over all wires of a chip: no group gets more."""
-    from dragonscale.hardware.chip import Torus
+    from dragonscale.physics.hardware.chip import Torus
 
     network = chip.network
     return 2 * network.axes * network.link if isinstance(network, Torus) else network.levels[0].bandwidth

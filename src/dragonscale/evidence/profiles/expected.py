@@ -16,12 +16,12 @@ from dragonscale.evidence.profiles.per_op import MATMULS, causal_ops
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.work_by_shapes import attention_dims, attention_keys
-from dragonscale.kernels import kernel_profile_for
-from dragonscale.kernels.attention import attention_backward_seconds, attention_seconds
+from dragonscale.physics.kernels import kernel_profile_for
+from dragonscale.physics.kernels.attention import attention_backward_seconds, attention_seconds
 
 if TYPE_CHECKING:
-    from dragonscale.hardware import Chip
-    from dragonscale.kernels import KernelProfile
+    from dragonscale.physics.hardware import Chip
+    from dragonscale.physics.kernels import KernelProfile
 
 
 def known_kernels(chip: "Chip | None", library: str = "") -> "KernelProfile | None":

@@ -8,7 +8,7 @@ from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import MemoryTime
 
 if TYPE_CHECKING:
-    from dragonscale.hardware import Chip
+    from dragonscale.physics.hardware import Chip
 
 _POINTS = 400
 """Points of a series; of each stretch its largest sample is kept, so that no peak is lost."""

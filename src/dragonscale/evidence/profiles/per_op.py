@@ -12,7 +12,7 @@ from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.roles import OpRole
 
 if TYPE_CHECKING:
-    from dragonscale.hardware import Chip
+    from dragonscale.physics.hardware import Chip
 
 MATMULS = ("matmul", "grouped matmul", "attention", "convolution")
 LAUNCH = 6e-6

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from dragonscale.evidence.verify.request import Request
-from dragonscale.hardware import Slice, parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import load_engine

@@ -18,8 +18,8 @@ from dragonscale.evidence.profiles.per_op import OpTotals
 from dragonscale.evidence.profiles.records import BesideLine, GapLine, MoveLine, ProfileReading, Saving, WasteLine
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.waste import CASTS, COPIED, EXPERTS, FILLS, LAYOUTS, PADDING, STACKS
-from dragonscale.hardware import Chip
-from dragonscale.units import render
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.units import render
 
 LEAST = 0.005
 """Share of a step below which a saving is not worth a line."""

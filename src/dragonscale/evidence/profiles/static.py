@@ -29,7 +29,7 @@ from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
 
 if TYPE_CHECKING:
     from dragonscale.evidence.xla.hlo_text import Module
-    from dragonscale.hardware import Chip, Slice
+    from dragonscale.physics.hardware import Chip, Slice
 
 _NOTHING = (
     "parameter",

@@ -12,7 +12,7 @@ from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.evidence.verify.stack_differences import stack_differences
 from dragonscale.evidence.xla import tpu_target
 from dragonscale.evidence.xla.compiled import Compiled, Exchange
-from dragonscale.hardware import parse_slice
+from dragonscale.physics.hardware import parse_slice
 
 ARGUMENTS, PEAK, FLOPS = 0.002, 0.15, 0.01
 """How far the compiler may be from the plan: bytes of arguments, the peak (whose working set is modelled), and FLOPs.

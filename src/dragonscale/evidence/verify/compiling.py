@@ -22,8 +22,8 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.evidence.xla import gpu_target, tpu_target
 from dragonscale.files import write_file
-from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
 
 PYTHON = "DRAGONSCALE_COMPILER_PYTHON"
 CACHE = "DRAGONSCALE_CACHE"

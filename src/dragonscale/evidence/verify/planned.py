@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.request import Request
-from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.serving.compiled import few_rows
 from dragonscale.serving.deployment import Deployment

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.request import Request
 from dragonscale.evidence.xla import gpu_target, tpu_target
-from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.meshes import exchanges, mesh_of, serving_sizes
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.placed_experts import Mixing

@@ -7,7 +7,7 @@ from statistics import median
 import msgspec
 
 from dragonscale.evidence.verify.records import VerifyLine, VerifyReport
-from dragonscale.hardware import parse_slice
+from dragonscale.physics.hardware import parse_slice
 
 WORSE = ("differs", "explained", "agrees")
 """Verdicts, the worst first."""

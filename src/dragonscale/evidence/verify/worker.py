@@ -13,7 +13,7 @@ from dragonscale.evidence.xla import tpu_target
 from dragonscale.evidence.xla.compiled import read_compiled
 from dragonscale.evidence.xla.memory import DEVICE, parse_oom
 from dragonscale.files import write_file
-from dragonscale.hardware import parse_slice
+from dragonscale.physics.hardware import parse_slice
 
 
 def versions(request: Request) -> dict[str, str]:

@@ -19,7 +19,6 @@ has operands. What looks like a collective and cannot be read is an error.
 import math
 from dataclasses import dataclass, replace
 
-from dragonscale.collectives import wire_bytes
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.collective_sites import (
     KINDS,
@@ -36,6 +35,7 @@ from dragonscale.evidence.xla.shapes import Shape
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 from dragonscale.evidence.xla.transfers import TRANSFERS, read_transfer
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
+from dragonscale.physics.collectives import wire_bytes
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Collective:
 
     @property
     def volume(self) -> float:
-        """Bytes of the array as one group sees them: the convention of `dragonscale.collectives.cost`."""
+        """Bytes of the array as one group sees them: the convention of `dragonscale.physics.collectives.cost`."""
         if self.kind == "all_gather":
             return self.received.bytes
         return self.sent.bytes * self.size if self.kind == "all_to_all" else self.sent.bytes

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.hardware import Chip
+from dragonscale.physics.hardware import Chip
 
 FAST = ("--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true")
 """Kernels compiled quickly and badly; collectives do not change."""
@@ -43,7 +43,7 @@ CUDNN, CUDA = (9, 8), (12, 9)
 def target_config(chip: Chip) -> str:
     """The text proto of XLA's `GpuTargetConfigProto` for a chip.
 
-    >>> from dragonscale.hardware import load_chip
+    >>> from dragonscale.physics.hardware import load_chip
     >>> "core_count: 132" in target_config(load_chip("h100"))
     True
     """

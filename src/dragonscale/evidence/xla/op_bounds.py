@@ -6,7 +6,7 @@ computes half of its scores, bytes of the main memory at its bandwidth with the 
 collective's bytes at everything a chip can send at once.
 
 >>> from dragonscale.evidence.xla.op_work import work_of_text
->>> from dragonscale.hardware import load_chip
+>>> from dragonscale.physics.hardware import load_chip
 >>> work = work_of_text(
 ...     "%d = bf16[8192,8192] dot(bf16[8192,8192] %x, bf16[8192,8192] %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 ... )
@@ -19,7 +19,7 @@ import msgspec
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.op_work import OpWork
-from dragonscale.hardware.chip import Chip, Torus
+from dragonscale.physics.hardware.chip import Chip, Torus
 
 DTYPES = {
     "f64": "fp64",

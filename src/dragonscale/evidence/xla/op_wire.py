@@ -4,12 +4,12 @@ around it."""
 import re
 from dataclasses import dataclass
 
-from dragonscale.collectives import wire_bytes
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.operand_types import operand_arrays
 from dragonscale.evidence.xla.replica_groups import Groups, replica_groups, source_target_pairs
 from dragonscale.evidence.xla.transfers import TRANSFERS, read_transfer
+from dragonscale.physics.collectives import wire_bytes
 
 _COLLECTIVE = re.compile(
     r"(all-gather|all-reduce|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast|send)(-start)?"

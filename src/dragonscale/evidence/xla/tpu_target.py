@@ -9,7 +9,7 @@ of the devices (they come host by host).
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import Slice
+from dragonscale.physics.hardware import Slice
 
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -47,7 +47,7 @@ def generation(on: Slice) -> str:
 def topology(on: Slice) -> tuple[str, dict[str, Any]]:
     """The compiler's name of a slice and what else it is told.
 
-    >>> from dragonscale.hardware import parse_slice
+    >>> from dragonscale.physics.hardware import parse_slice
     >>> topology(parse_slice("v5p:4x4x4"))
     ('v5p:4x4x4', {'wrap': [True, True, True]})
     """

@@ -6,9 +6,9 @@ from dataclasses import replace
 from dragonscale.exports.imported import Given, slice_given
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.source import Source
-from dragonscale.hardware import parse_slice, parse_target
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import parse_slice, parse_target
 from dragonscale.serving.launch import engine_on
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan

@@ -18,9 +18,9 @@ from typing import Any
 
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.written import PlanDifference
-from dragonscale.hardware import Chip
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip
 from dragonscale.serving.checkpoint import multiplied_in, own_formats, stored_in, wide_format
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.legality import WIDE, pairs
@@ -210,7 +210,7 @@ def formats_read(
     loading."""
     scheme, stored = scheme_of(name), stored_in(model)
     if chip is None:
-        from dragonscale.hardware import load_chip
+        from dragonscale.physics.hardware import load_chip
 
         chip = load_chip("h100")
     own = own_formats(engine, chip, model)

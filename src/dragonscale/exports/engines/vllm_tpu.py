@@ -45,9 +45,9 @@ from dragonscale.exports.values import truth
 from dragonscale.exports.values import whole as plain_whole
 from dragonscale.exports.words import LEADER, RANK, config_file, quoted
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
-from dragonscale.hardware import Chip, Slice, parse_target
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip, Slice, parse_target
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 

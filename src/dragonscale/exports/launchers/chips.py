@@ -11,7 +11,7 @@
 ('h200', 'b200', '')
 """
 
-from dragonscale.hardware.catalogue import is_chip, load_chip
+from dragonscale.physics.hardware.catalogue import is_chip, load_chip
 
 GKE_TPUS = {
     "v3": "tpu-v3-slice",

@@ -4,7 +4,7 @@ A GPU is hidden by a variable of its driver. A TPU process takes every chip of i
 chips it has, the block that they form, and that it is alone in its slice; two processes on a host need different ports
 of libtpu too. `place` is the number of a replica on its host, as the shell counts it.
 
->>> from dragonscale.hardware import load_chip
+>>> from dragonscale.physics.hardware import load_chip
 >>> print(*own_chips(load_chip("v6e"), 4, "copy"), sep="\\n")
 export TPU_VISIBLE_CHIPS=$(seq -s, $((copy * 4)) $((copy * 4 + 3)))
 export TPU_CHIPS_PER_PROCESS_BOUNDS=2,2,1
@@ -15,7 +15,7 @@ export CLOUD_TPU_TASK_ID=0
 """
 
 from dragonscale.errors import Infeasible
-from dragonscale.hardware.chip import Chip
+from dragonscale.physics.hardware.chip import Chip
 
 BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
 """Blocks of a host's chips that libtpu gives to one process. 1, 2 and 4: the list by one of JAX's authors that

@@ -15,7 +15,7 @@ from dragonscale.exports.launchers.parts import image_of, run_of
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target
 from dragonscale.exports.written import LaunchProgram
-from dragonscale.hardware import Slice
+from dragonscale.physics.hardware import Slice
 
 CONFIG = "/config"
 """Where the config files are in a container."""

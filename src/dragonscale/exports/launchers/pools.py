@@ -7,7 +7,7 @@ from dataclasses import replace
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.launchers.unwrap import labelled, told
 from dragonscale.exports.source import Source
-from dragonscale.hardware import parse_target
+from dragonscale.physics.hardware import parse_target
 from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, read_serving_plan
 
 Pool = tuple[str, Mapping[str, str], int, int]

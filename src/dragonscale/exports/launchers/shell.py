@@ -20,7 +20,7 @@ from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target
 from dragonscale.exports.words import expansion
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
-from dragonscale.hardware.chip import Chip
+from dragonscale.physics.hardware.chip import Chip
 
 SERVED = 8000
 """The port of an engine that names none."""

@@ -27,8 +27,8 @@ from dragonscale.exports.target import Target
 from dragonscale.exports.words import expansion
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
-from dragonscale.hardware import Slice
-from dragonscale.hardware.parts import cores
+from dragonscale.physics.hardware import Slice
+from dragonscale.physics.hardware.parts import cores
 
 _TPUS = {"v2": "v2", "v3": "v3", "v4": "v4", "v5e": "v5litepod", "v5p": "v5p", "v6e": "v6e"}
 
@@ -95,7 +95,7 @@ def nodes(piece: Slice, program: LaunchProgram) -> int:
 def accelerators(piece: Slice, chips: int) -> str:
     """A node's accelerators by SkyPilot's names; Cloud names of TPUs count cores where a chip has two.
 
-    >>> from dragonscale.hardware import parse_slice
+    >>> from dragonscale.physics.hardware import parse_slice
     >>> (
     ...     accelerators(parse_slice("h100:16"), 8),
     ...     accelerators(parse_slice("v5p:4x4x4"), 4),

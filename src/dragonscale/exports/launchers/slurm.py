@@ -32,7 +32,7 @@ from dragonscale.exports.runs import Run, TrainingRun
 from dragonscale.exports.target import Target
 from dragonscale.exports.words import RANK, ConfigFile, CopyAddress, Part, Word, changed, expansion, quoted
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
-from dragonscale.hardware.chip import Chip, Tree
+from dragonscale.physics.hardware.chip import Chip, Tree
 
 SPARE = 1.2
 """Time that is asked for, of the time that is expected."""

@@ -24,7 +24,7 @@ from dragonscale.exports.launchers.chips import chip_called
 from dragonscale.exports.launchers.containers import Contained, assigned, containers, files_of, is_own, pods_of
 from dragonscale.exports.shell import batch_flags
 from dragonscale.exports.source import Source
-from dragonscale.hardware import parse_slice
+from dragonscale.physics.hardware import parse_slice
 
 
 def unwrapped(source: Source) -> Source:

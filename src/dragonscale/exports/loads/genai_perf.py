@@ -15,7 +15,7 @@ from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.target import Target
 from dragonscale.exports.written import WrittenFiles
-from dragonscale.units import parse
+from dragonscale.physics.units import parse
 
 ROUNDS = 8
 """Requests of each client: what is begun and what is left over at the end is then a small part."""

@@ -20,8 +20,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, PartitionSpec
 
 from dragonscale.models.program import Program
-from dragonscale.notation import Array
-from dragonscale.notation.array import Dim
+from dragonscale.physics.notation import Array
+from dragonscale.physics.notation.array import Dim
+from dragonscale.physics.sharding.partition_spec import to_partition_spec
 from dragonscale.runtime import meshes
 from dragonscale.runtime.forward import forward, losses
 from dragonscale.runtime.lines import PassSetting
@@ -34,7 +35,6 @@ from dragonscale.runtime.placed_experts import Mixing
 from dragonscale.runtime.scopes import weight_scope
 from dragonscale.runtime.train.remat import remat_of
 from dragonscale.runtime.train.settings import Order
-from dragonscale.sharding.partition_spec import to_partition_spec
 
 DTYPES = {"bf16": jnp.bfloat16, "fp32": jnp.float32}
 

@@ -7,10 +7,10 @@ must be what the devices hold, wherever it runs.
 
 from dataclasses import dataclass, replace
 
-from dragonscale.hardware import Chip, load_chip, parse_slice
-from dragonscale.hardware.driver_names import chip_named
 from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip, load_chip, parse_slice
+from dragonscale.physics.hardware.driver_names import chip_named
 from dragonscale.runtime.train.settings import Order
 from dragonscale.training.bands import is_moe
 from dragonscale.training.evaluation import Job, first, judge_one, problems

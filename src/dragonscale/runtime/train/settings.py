@@ -26,11 +26,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.physics.units import parse_count, parse_length
 from dragonscale.training.data_ranks import own_ranks
 from dragonscale.training.plan import Plan, given_settings, parse_plan
 from dragonscale.training.plan_file import TrainingFile, is_plan_path, load_training_file
 from dragonscale.training.stack import load_stack
-from dragonscale.units import parse_count, parse_length
 
 DTYPES = ("bf16", "fp32")
 """What matrices may be multiplied in; weights are kept in fp32 either way."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from dragonscale.hardware import Chip
-from dragonscale.units import render
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.units import render
 from dragonscale.web.derivations.pieces import Piece, fact_origin, letter
 
 MODEL = {

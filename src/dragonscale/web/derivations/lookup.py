@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dragonscale.app.explain.formulas import FormulaLine
 from dragonscale.errors import unknown
-from dragonscale.hardware import Chip, load_chip
-from dragonscale.reports.explain.formulas import FormulaLine
-from dragonscale.units import render
+from dragonscale.physics.hardware import Chip, load_chip
+from dragonscale.physics.units import render
 from dragonscale.web.amounts import Amount, amount, count
 from dragonscale.web.derivations.model_facts import model_facts, model_formulas
 from dragonscale.web.derivations.pieces import Piece, chip_source, chip_sources, facts, formulas, row, step
@@ -137,7 +137,7 @@ class LookedUp:
         )
 
     def _part(self, chip: Chip, name: str, number: str) -> Piece:
-        from dragonscale.reports.chips.report import chip_report
+        from dragonscale.app.chips.report import chip_report
 
         one = next((one for one in chip_report(chip).parts if one.part == name), None)
         if one is None:

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
+from dragonscale.app.explain.formulas import FormulaLine
 from dragonscale.errors import unknown
-from dragonscale.hardware import dtype_bytes
 from dragonscale.models import load_model
-from dragonscale.reports.explain.formulas import FormulaLine
-from dragonscale.units import render
+from dragonscale.physics.hardware import dtype_bytes
+from dragonscale.physics.units import render
 from dragonscale.web.amounts import Amount, amount, count
 from dragonscale.web.derivations.pieces import Piece, facts, formulas, row, step
 from dragonscale.web.words import dropped_model
@@ -141,7 +141,7 @@ def _value(model: Any, report: Any, path: str) -> float:
 
 
 def _lengths(of: "LookedUp", model: Any, path: str, number: str, where: list[Piece]) -> Piece:
-    from dragonscale.reports.models.lengths import RULE, overtaken_at
+    from dragonscale.app.models.lengths import RULE, overtaken_at
 
     causal = of.fields.get("full") is not True
     value = overtaken_at(model, causal) if path == "attention_overtakes" else RULE * model.d_model

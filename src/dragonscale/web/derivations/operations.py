@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dragonscale.app.explain.formulas import Explanation, FormulaLine
+from dragonscale.app.given import maybe_target
 from dragonscale.errors import InputError, unknown
-from dragonscale.hardware import Chip
-from dragonscale.reports.explain.formulas import Explanation, FormulaLine
-from dragonscale.reports.given import maybe_target
-from dragonscale.units import render
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.units import render
 from dragonscale.web.amounts import Amount, amount, count
 from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step
 from dragonscale.web.derivations.profiles import network_sentence

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dragonscale.hardware import Chip
-from dragonscale.reports.explain.formulas import FormulaLine
+from dragonscale.app.explain.formulas import FormulaLine
+from dragonscale.physics.hardware import Chip
 from dragonscale.web.amounts import Amount
 from dragonscale.web.derivations.maths import math_tree
 

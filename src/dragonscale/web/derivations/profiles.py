@@ -1,10 +1,10 @@
 """What an expectation rests on: the kernel and network profiles, and the stack or engine, each with its source."""
 
-from dragonscale.collectives.profile_file import choose, tier_files
-from dragonscale.hardware import Chip
-from dragonscale.hardware.chip import Torus
-from dragonscale.kernels.profile_file import choose as choose_kernels
-from dragonscale.kernels.profile_file import profile_files
+from dragonscale.physics.collectives.profile_file import choose, tier_files
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware.chip import Torus
+from dragonscale.physics.kernels.profile_file import choose as choose_kernels
+from dragonscale.physics.kernels.profile_file import profile_files
 from dragonscale.web.derivations.pieces import Piece, profile_sources
 
 USED = ["matrix.bf16", "matrix.fp8", "memory.hbm.bandwidth", "ici.link", "levels.node.bandwidth"]

@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dragonscale.app.explain.formulas import FormulaLine
+from dragonscale.app.explain.serve import LetteredPhase, lettered_phase
+from dragonscale.app.serve.bills import bills_of, deployment_of
+from dragonscale.app.serve.config import PROMPT_SCORES, STEP_SCORES, iterations, prompt_chunks, wire_name
+from dragonscale.app.serve.records import ConfigReport, ServeReport, StepTerm
+from dragonscale.app.serve.sheet import error_text
 from dragonscale.errors import InputError, unknown
-from dragonscale.hardware import Chip
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
-from dragonscale.reports.explain.formulas import FormulaLine
-from dragonscale.reports.explain.serve import LetteredPhase, lettered_phase
-from dragonscale.reports.serve.bills import bills_of, deployment_of
-from dragonscale.reports.serve.config import PROMPT_SCORES, STEP_SCORES, iterations, prompt_chunks, wire_name
-from dragonscale.reports.serve.records import ConfigReport, ServeReport, StepTerm
-from dragonscale.reports.serve.sheet import error_text
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.frontier import judge
 from dragonscale.serving.phases import prefill
 from dragonscale.serving.space import Lot, stack
 from dragonscale.serving.steady import Steady
-from dragonscale.units import render
 from dragonscale.web.amounts import amount
 from dragonscale.web.derivations.ledger_tables import line_table
 from dragonscale.web.derivations.letters import letters_of

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from dragonscale.app.explain.formulas import FormulaLine
+from dragonscale.app.serve.bills import bills_of
 from dragonscale.errors import unknown
-from dragonscale.reports.explain.formulas import FormulaLine
-from dragonscale.reports.serve.bills import bills_of
 from dragonscale.web.amounts import amount
 from dragonscale.web.derivations.ledger_tables import line_table
 from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step

@@ -3,11 +3,11 @@ their own."""
 
 from typing import TYPE_CHECKING, Any
 
+from dragonscale.app.explain.formulas import FormulaLine
+from dragonscale.app.serve.bills import held_bill
+from dragonscale.app.serve.sheet import error_text
 from dragonscale.errors import unknown
-from dragonscale.reports.explain.formulas import FormulaLine
-from dragonscale.reports.serve.bills import held_bill
-from dragonscale.reports.serve.sheet import error_text
-from dragonscale.units import render
+from dragonscale.physics.units import render
 from dragonscale.web.amounts import Amount, amount, count
 from dragonscale.web.derivations.ledger_tables import held_table
 from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step

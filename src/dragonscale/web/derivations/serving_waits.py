@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from dragonscale.reports.explain.formulas import FormulaLine
-from dragonscale.reports.serve.sheet import error_text
-from dragonscale.units import render
+from dragonscale.app.explain.formulas import FormulaLine
+from dragonscale.app.serve.sheet import error_text
+from dragonscale.physics.units import render
 from dragonscale.web.amounts import amount
 from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step
 from dragonscale.web.derivations.profiles import USED, kernel_sentence

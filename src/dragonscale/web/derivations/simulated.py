@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dragonscale.app.explain.formulas import FormulaLine
+from dragonscale.app.simulate.records import Latency, SimulateReport
 from dragonscale.errors import unknown
-from dragonscale.reports.explain.formulas import FormulaLine
-from dragonscale.reports.simulate.records import Latency, SimulateReport
-from dragonscale.units import render
+from dragonscale.physics.units import render
 from dragonscale.web.amounts import Amount, amount, count, share
 from dragonscale.web.derivations.pieces import Piece, facts, formulas, row, step
 from dragonscale.web.page_request import PageRequest

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dragonscale.app.explain.formulas import FormulaLine
+from dragonscale.app.train.records import PlanReport, TrainReport
+from dragonscale.app.train.report import HELD
+from dragonscale.app.train.several import chosen_slice
 from dragonscale.errors import InputError, unknown
-from dragonscale.hardware import Chip
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
-from dragonscale.reports.explain.formulas import FormulaLine
-from dragonscale.reports.train.records import PlanReport, TrainReport
-from dragonscale.reports.train.report import HELD
-from dragonscale.reports.train.several import chosen_slice
 from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.units import render
 from dragonscale.web.amounts import amount, count, share
 from dragonscale.web.derivations.ledger_tables import line_table
 from dragonscale.web.derivations.letters import letters_of
@@ -55,7 +55,7 @@ class TrainNumbers:
 
     @functools.cached_property
     def letters(self) -> Any:
-        from dragonscale.reports.explain.train import StepFormulas
+        from dragonscale.app.explain.train import StepFormulas
 
         return StepFormulas.of(self.job, self.plan)
 
@@ -225,7 +225,7 @@ class TrainNumbers:
     @functools.cached_property
     def _solved(self) -> list[tuple[str, str]]:
         """Crossovers in the batch, by term and in words."""
-        from dragonscale.reports.explain.train import crossing_sentence
+        from dragonscale.app.explain.train import crossing_sentence
         from dragonscale.training.crossings import crossings
 
         found = self.letters

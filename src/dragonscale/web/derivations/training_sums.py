@@ -3,12 +3,12 @@ What a training plan adds up to: memory from its tensors, bytes sent from its mo
 
 from typing import TYPE_CHECKING
 
-from dragonscale.charts.mesh import AxisMove
+from dragonscale.app.charts.moves import ORDER, mesh_axes
+from dragonscale.app.explain.formulas import FormulaLine
+from dragonscale.app.train.report import HELD
 from dragonscale.errors import unknown
-from dragonscale.reports.charts.moves import ORDER, mesh_axes
-from dragonscale.reports.explain.formulas import FormulaLine
-from dragonscale.reports.train.report import HELD
-from dragonscale.units import render
+from dragonscale.physics.units import render
+from dragonscale.sheets.charts.mesh import AxisMove
 from dragonscale.web.amounts import Amount, amount, count
 from dragonscale.web.derivations.ledger_tables import held_table, line_table
 from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step, titled

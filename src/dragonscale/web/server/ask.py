@@ -6,9 +6,9 @@ import sys
 import webbrowser
 from importlib.util import find_spec
 
+from dragonscale.app.questions.web import WebQuestion
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
-from dragonscale.questions.web import WebQuestion
 
 
 def ask(question: WebQuestion, listener: Listener) -> None:

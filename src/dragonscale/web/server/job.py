@@ -75,8 +75,8 @@ def main() -> None:
 
 
 def _answer(request: Mapping[str, Any], send: Any) -> None:
-    from dragonscale.cli.commands import COMMANDS
-    from dragonscale.cli.mcp.results import plain
+    from dragonscale.faces.cli.commands import COMMANDS
+    from dragonscale.faces.cli.mcp.results import plain
     from dragonscale.web.views.sheets import blocks_of
 
     command = KINDS[request["kind"]]

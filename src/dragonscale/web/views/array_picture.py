@@ -14,11 +14,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.notation.array import Dim
-from dragonscale.reports.shard.report import StrategyRow
-from dragonscale.sharding.layout import block_of, local_bytes, local_shape, replicated_over
-from dragonscale.sharding.mesh import Mesh
+from dragonscale.app.shard.report import StrategyRow
+from dragonscale.physics.notation import parse_array, parse_einsum
+from dragonscale.physics.notation.array import Dim
+from dragonscale.physics.sharding.layout import block_of, local_bytes, local_shape, replicated_over
+from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.web.views.notation import value_of
 
 MOST = 32

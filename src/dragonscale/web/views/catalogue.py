@@ -6,13 +6,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dragonscale.charts.theme import DARK, LIGHT, MEMORY_ROLES, TIME_ROLES, Theme
-from dragonscale.cli.completion.offers import known_lists
-from dragonscale.cli.mcp.tools import property_of, tools
-from dragonscale.hardware import chip_names, load_chip
+from dragonscale.faces.cli.completion.offers import known_lists
+from dragonscale.faces.cli.mcp.tools import property_of, tools
 from dragonscale.models import count_parameters, load_model
 from dragonscale.models.catalogue import preset_lines
-from dragonscale.units import render
+from dragonscale.physics.hardware import chip_names, load_chip
+from dragonscale.physics.units import render
+from dragonscale.sheets.charts.theme import DARK, LIGHT, MEMORY_ROLES, TIME_ROLES, Theme
 from dragonscale.web.page_request import PageRequest
 
 COMMANDS = (

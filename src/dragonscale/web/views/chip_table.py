@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from dragonscale.app.chips.report import ChipReport, ChipsReport, chip_report
 from dragonscale.errors import InputError
-from dragonscale.reports.chips.report import ChipReport, ChipsReport, chip_report
 from dragonscale.web.amounts import Amount, amount
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.knobs import chip_of

@@ -4,10 +4,10 @@ chip."""
 from collections.abc import Callable
 from typing import Any
 
-from dragonscale.hardware.changes import with_changes
-from dragonscale.reports.charts.chips import MOST
-from dragonscale.reports.chips.report import ChipFact, ChipReport, OtherReading, chip_report
-from dragonscale.reports.chips.slices import SliceReport
+from dragonscale.app.charts.chips import MOST
+from dragonscale.app.chips.report import ChipFact, ChipReport, OtherReading, chip_report
+from dragonscale.app.chips.slices import SliceReport
+from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.web.amounts import Amount, amount, count
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.chip_table import beside_panel, cells, scatter_panel, table_panel

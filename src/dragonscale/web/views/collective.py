@@ -4,11 +4,11 @@ sizes."""
 from collections.abc import Callable
 from typing import Any
 
-from dragonscale.questions.collective import KINDS
-from dragonscale.reports.collective.ask import CollectiveAsked
-from dragonscale.reports.collective.report import CollectiveReport, size_sweep
-from dragonscale.reports.collective.transfer import TransferReport
-from dragonscale.units import render
+from dragonscale.app.collective.ask import CollectiveAsked
+from dragonscale.app.collective.report import CollectiveReport, size_sweep
+from dragonscale.app.collective.transfer import TransferReport
+from dragonscale.app.questions.collective import KINDS
+from dragonscale.physics.units import render
 from dragonscale.web.amounts import amount, count
 from dragonscale.web.page_request import PageRequest
 

@@ -7,7 +7,7 @@
 import shlex
 from typing import Any
 
-from dragonscale.cli.mcp.tools import tools
+from dragonscale.faces.cli.mcp.tools import tools
 
 
 def fields_of_command(line: str) -> dict[str, Any]:

@@ -9,14 +9,14 @@ tab: its id is the column's place, a colon, and the id there.
 from collections.abc import Mapping
 from typing import Any
 
+from dragonscale.app.charts.roles import memory_parts, time_parts
+from dragonscale.app.compare.ask import compared
+from dragonscale.app.compare.differences import SAME, seconds_of
+from dragonscale.app.compare.records import CompareReport, Figure, Side
+from dragonscale.app.compare.sides import DOLLARS, STEP, TOKENS
 from dragonscale.errors import InputError, unknown
-from dragonscale.hardware import Chip, Slice, load_chip, parse_slice
-from dragonscale.reports.charts.roles import memory_parts, time_parts
-from dragonscale.reports.compare.ask import compared
-from dragonscale.reports.compare.differences import SAME, seconds_of
-from dragonscale.reports.compare.records import CompareReport, Figure, Side
-from dragonscale.reports.compare.sides import DOLLARS, STEP, TOKENS
-from dragonscale.units import render
+from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice
+from dragonscale.physics.units import render
 from dragonscale.web.amounts import Amount, amount, count, share
 from dragonscale.web.page_request import PageRequest
 

@@ -25,9 +25,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.cli.mcp.tools import PlannerTool, tools
+from dragonscale.app.questions.flag import Field, Items, Text, Thing
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.questions.flag import Field, Items, Text, Thing
+from dragonscale.faces.cli.mcp.tools import PlannerTool, tools
 from dragonscale.tables import toml_value
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.web.page_request import PageRequest
@@ -52,10 +52,10 @@ def plan_panel(asked: PageRequest) -> dict[str, Any]:
         raise InputError(f"An answer of {of} has no plan to save; train and serve have.")
     record = asked.ask(of, asked.fields)
     if of == "train":
-        from dragonscale.reports.train.ask import recommended
+        from dragonscale.app.train.ask import recommended
         from dragonscale.training.plan_file import training_file_text as text_of
     else:
-        from dragonscale.reports.serve.hand_over import recommended
+        from dragonscale.app.serve.hand_over import recommended
         from dragonscale.serving.plan_file import serving_plan_text as text_of
     if not (record.plans if of == "train" else record.configs):
         raise InputError("Nothing fits, so there is no plan to save.")

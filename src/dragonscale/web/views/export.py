@@ -6,11 +6,11 @@ stands beside the files; what it cannot run is refused in a sentence.
 
 from typing import Any
 
+from dragonscale.app.export.ask import ask
 from dragonscale.errors import InputError, unknown
 from dragonscale.exports.target import of_kind, software_for
 from dragonscale.listener import Listener
 from dragonscale.pasted import without_files
-from dragonscale.reports.export.ask import ask
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.copied import command_line

@@ -15,14 +15,14 @@ as it judges what is typed.
 
 from typing import Any
 
+from dragonscale.app.foreign import as_training
+from dragonscale.app.imported.ask import report_of
+from dragonscale.app.train.question import TrainQuestion
+from dragonscale.app.train.saved import said_by
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
 from dragonscale.pasted import without_files
-from dragonscale.reports.foreign import as_training
-from dragonscale.reports.imported.ask import report_of
-from dragonscale.reports.train.question import TrainQuestion
-from dragonscale.reports.train.saved import said_by
 from dragonscale.serving.plan_file import SavedPlan
 from dragonscale.training.plan_file import TrainingFile
 from dragonscale.web.page_request import PageRequest

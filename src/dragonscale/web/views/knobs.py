@@ -4,9 +4,9 @@ it."""
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.hardware import Chip, parse_target
-from dragonscale.hardware.changes import changed_chip, factor_of, knobs_of, read_change
-from dragonscale.units import render
+from dragonscale.physics.hardware import Chip, parse_target
+from dragonscale.physics.hardware.changes import changed_chip, factor_of, knobs_of, read_change
+from dragonscale.physics.units import render
 from dragonscale.web.amounts import amount
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.words import looks_like_file, question_of

@@ -10,13 +10,13 @@ Nothing is kept here: the reader's browser remembers what was solved.
 
 from typing import Any
 
+from dragonscale.app.learn.ask import named_problem, problem_report
+from dragonscale.app.questions.flag import fields_of
+from dragonscale.app.questions.learn import LearnQuestion
 from dragonscale.course.chapters import CHAPTERS, problems_of
 from dragonscale.course.judging import judge
 from dragonscale.course.variants import variant
 from dragonscale.errors import InputError, unknown
-from dragonscale.questions.flag import fields_of
-from dragonscale.questions.learn import LearnQuestion
-from dragonscale.reports.learn.ask import named_problem, problem_report
 from dragonscale.web.page_request import PageRequest
 
 LONGEST = 200

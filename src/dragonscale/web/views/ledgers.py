@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from dragonscale.app.train.report import HELD
 from dragonscale.plan.ledger import Ledger
-from dragonscale.reports.train.report import HELD
 from dragonscale.web.amounts import amount
 
 

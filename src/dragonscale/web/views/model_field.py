@@ -18,7 +18,7 @@ from dragonscale.models.huggingface import load_config
 from dragonscale.models.huggingface.inert import is_inert
 from dragonscale.models.names import safe_name
 from dragonscale.models.transformer import Transformer
-from dragonscale.units import render
+from dragonscale.physics.units import render
 from dragonscale.web.amounts import amount
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.words import dropped_model, looks_like_file, question_of

@@ -4,16 +4,16 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dragonscale.app.models.lengths import RULE, cache_over, flops_over, overtaken_at
+from dragonscale.app.models.records import ModelReport, ModelsReport
+from dragonscale.app.models.report import models_report
+from dragonscale.app.models.sheet import RECOMPUTED
 from dragonscale.errors import InputError
-from dragonscale.hardware import dtype_bytes
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import preset_lines
 from dragonscale.models.transformer import Transformer
-from dragonscale.reports.models.lengths import RULE, cache_over, flops_over, overtaken_at
-from dragonscale.reports.models.records import ModelReport, ModelsReport
-from dragonscale.reports.models.report import models_report
-from dragonscale.reports.models.sheet import RECOMPUTED
-from dragonscale.units import render
+from dragonscale.physics.hardware import dtype_bytes
+from dragonscale.physics.units import render
 from dragonscale.web.amounts import Amount, amount, count, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.model_field import config_panel, line_panel

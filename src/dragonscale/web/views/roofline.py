@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dragonscale.app.given import maybe_target, sizes_of
+from dragonscale.app.roofline.ask import ask
+from dragonscale.app.roofline.report import RooflineReport, Sample, roofline_curve, spelled
 from dragonscale.errors import InputError
-from dragonscale.hardware import Chip
-from dragonscale.hardware.changes import with_changes
 from dragonscale.listener import Listener
-from dragonscale.reports.given import maybe_target, sizes_of
-from dragonscale.reports.roofline.ask import ask
-from dragonscale.reports.roofline.report import RooflineReport, Sample, roofline_curve, spelled
-from dragonscale.rooflines.expression import parse_operation
-from dragonscale.units import render
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware.changes import with_changes
+from dragonscale.physics.rooflines.expression import parse_operation
+from dragonscale.physics.units import render
 from dragonscale.web.amounts import amount
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.notation import letters, marked

@@ -7,11 +7,11 @@ own.
 
 from typing import Any
 
+from dragonscale.app.charts.roles import memory_parts, time_parts
+from dragonscale.app.serve.bills import bills_of, deployment_of, held_bill
+from dragonscale.app.serve.records import ConfigReport, MemoryUse, ServeReport
+from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
-from dragonscale.reports.charts.roles import memory_parts, time_parts
-from dragonscale.reports.serve.bills import bills_of, deployment_of, held_bill
-from dragonscale.reports.serve.records import ConfigReport, MemoryUse, ServeReport
-from dragonscale.units import render
 from dragonscale.web.amounts import amount, count
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.ledgers import line_rows

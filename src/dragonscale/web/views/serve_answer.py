@@ -3,16 +3,16 @@ ask next."""
 
 from typing import Any
 
-from dragonscale.hardware import parse_target
-from dragonscale.reports.serve.ask import next_command
-from dragonscale.reports.serve.formats import known_engine
-from dragonscale.reports.serve.margins import beyond, near_misses
-from dragonscale.reports.serve.records import ConfigReport, ServeReport, ServeRequest
-from dragonscale.reports.serve.sheet import bound_and_change, error_text, fleet_text
-from dragonscale.reports.serve.tables import config_text, formats_text, plan_text
+from dragonscale.app.serve.ask import next_command
+from dragonscale.app.serve.formats import known_engine
+from dragonscale.app.serve.margins import beyond, near_misses
+from dragonscale.app.serve.records import ConfigReport, ServeReport, ServeRequest
+from dragonscale.app.serve.sheet import bound_and_change, error_text, fleet_text
+from dragonscale.app.serve.tables import config_text, formats_text, plan_text
+from dragonscale.physics.hardware import parse_target
+from dragonscale.physics.units import render
 from dragonscale.serving.legality import caches
 from dragonscale.serving.space import slices_of
-from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count, elsewhere
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.commands import fields_of_command

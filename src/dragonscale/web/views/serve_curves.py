@@ -3,12 +3,12 @@ its batch."""
 
 from typing import Any
 
-from dragonscale.reports.serve.bills import deployment_of
-from dragonscale.reports.serve.curves import BatchCurves, batch_curves, meeting_batch, plan_curves
-from dragonscale.reports.serve.records import ConfigReport, ServeReport
-from dragonscale.reports.serve.tables import degrees_text
+from dragonscale.app.serve.bills import deployment_of
+from dragonscale.app.serve.curves import BatchCurves, batch_curves, meeting_batch, plan_curves
+from dragonscale.app.serve.records import ConfigReport, ServeReport
+from dragonscale.app.serve.tables import degrees_text
+from dragonscale.physics.units import render
 from dragonscale.serving.frontier import Config
-from dragonscale.units import render
 from dragonscale.web.amounts import count
 from dragonscale.web.page_request import PageRequest
 

@@ -4,20 +4,20 @@ iterations in time."""
 from collections.abc import Iterable
 from typing import Any
 
-from dragonscale.charts.mesh import AxisMove, mesh_frames
-from dragonscale.hardware import Chip
-from dragonscale.kernels.dtypes import FORMATS
+from dragonscale.app.charts.moves import mesh_axes
+from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
+from dragonscale.app.serve.bills import bills_of, deployment_of
+from dragonscale.app.serve.config import first
+from dragonscale.app.serve.records import ConfigReport, ServeReport
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.kernels.dtypes import FORMATS
+from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.plan.timeline import TimelinePass, timeline
-from dragonscale.reports.charts.moves import mesh_axes
-from dragonscale.reports.charts.wiring import axis_wiring, slice_wiring
-from dragonscale.reports.serve.bills import bills_of, deployment_of
-from dragonscale.reports.serve.config import first
-from dragonscale.reports.serve.records import ConfigReport, ServeReport
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.lines import ServingLine
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.units import render
+from dragonscale.sheets.charts.mesh import AxisMove, mesh_frames
 from dragonscale.web.amounts import amount, count
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.tracks import tracks_of

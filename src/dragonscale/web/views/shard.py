@@ -4,12 +4,12 @@ what."""
 from collections.abc import Callable
 from typing import Any
 
+from dragonscale.app.charts.shard import AXES
+from dragonscale.app.given import sizes_of
+from dragonscale.app.shard.report import LineReport, MoveRow, ShardReport, StrategyRow
 from dragonscale.errors import InputError
-from dragonscale.notation import parse_einsum
-from dragonscale.reports.charts.shard import AXES
-from dragonscale.reports.given import sizes_of
-from dragonscale.reports.shard.report import LineReport, MoveRow, ShardReport, StrategyRow
-from dragonscale.units import render
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.units import render
 from dragonscale.web.amounts import count
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.array_picture import mesh_picture, stages_of

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy
 
-from dragonscale.reports.simulate.records import Latency, SimulateReport
-from dragonscale.reports.simulate.sheet import capacity_text, next_command, requests_text, verdict_fact
-from dragonscale.reports.simulate.verdict import TRAFFIC
+from dragonscale.app.simulate.records import Latency, SimulateReport
+from dragonscale.app.simulate.sheet import capacity_text, next_command, requests_text, verdict_fact
+from dragonscale.app.simulate.verdict import TRAFFIC
+from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.watch import MOMENTS
-from dragonscale.units import render
 from dragonscale.web.amounts import Amount, amount, count, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.commands import fields_of_command

@@ -3,7 +3,7 @@ A trace in Perfetto's format as tracks that the page draws: what a chip does aft
 
 from typing import Any
 
-from dragonscale.reports.charts.roles import time_role
+from dragonscale.app.charts.roles import time_role
 
 MICRO = 1e-6
 

@@ -6,11 +6,11 @@ search (`best_batches`, `scaling`, `against`) by themselves.
 
 from typing import Any
 
-from dragonscale.reports.charts.roles import memory_parts, time_parts
-from dragonscale.reports.train.records import Neighbour, PlanReport, SliceRow, TrainReport
+from dragonscale.app.charts.roles import memory_parts, time_parts
+from dragonscale.app.train.records import Neighbour, PlanReport, SliceRow, TrainReport
+from dragonscale.physics.units import render
 from dragonscale.training.plan import Plan
 from dragonscale.training.simplicity import leaves_room
-from dragonscale.units import render
 from dragonscale.web.amounts import amount, count, elsewhere, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.ledgers import held_rows, line_rows

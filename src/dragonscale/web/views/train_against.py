@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dragonscale.reports.train.records import TrainReport
+from dragonscale.app.train.records import TrainReport
 from dragonscale.training.plan import Plan
 from dragonscale.web.amounts import amount, elsewhere, share
 from dragonscale.web.page_request import PageRequest

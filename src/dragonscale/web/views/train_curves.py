@@ -12,16 +12,16 @@ from typing import Any
 
 from msgspec import structs
 
-from dragonscale.reports.charts.roles import time_role
-from dragonscale.reports.train.charts import scheme_crossings
-from dragonscale.reports.train.records import PlanReport, ScalingRow
-from dragonscale.reports.train.report import plan_report
-from dragonscale.reports.train.scaling import each_scaling_row
+from dragonscale.app.charts.roles import time_role
+from dragonscale.app.train.charts import scheme_crossings
+from dragonscale.app.train.records import PlanReport, ScalingRow
+from dragonscale.app.train.report import plan_report
+from dragonscale.app.train.scaling import each_scaling_row
+from dragonscale.physics.units import render
 from dragonscale.training.batch_curve import BatchCrossover, BatchCurve, batch_curve
 from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import Plan, parse_plan
 from dragonscale.training.search import search, shared
-from dragonscale.units import render
 from dragonscale.web.amounts import amount, elsewhere, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.train_plan import busiest, first_plan, job_of, region_of, typed_plan, typed_slice

@@ -3,10 +3,10 @@ over time."""
 
 from typing import Any
 
-from dragonscale.charts.mesh import mesh_frames
+from dragonscale.app.charts.moves import ORDER, mesh_axes
+from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.plan.ledger import Ledger
-from dragonscale.reports.charts.moves import ORDER, mesh_axes
-from dragonscale.reports.charts.wiring import axis_wiring, slice_wiring
+from dragonscale.sheets.charts.mesh import mesh_frames
 from dragonscale.training.evaluation import Job
 from dragonscale.training.layer_rooflines import layer_points
 from dragonscale.training.plan import Plan

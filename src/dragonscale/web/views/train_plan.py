@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+from dragonscale.app.train.question import TrainAsked
+from dragonscale.app.train.records import PlanReport, TrainReport
+from dragonscale.app.train.several import chosen_slice
 from dragonscale.errors import Infeasible
-from dragonscale.reports.train.question import TrainAsked
-from dragonscale.reports.train.records import PlanReport, TrainReport
-from dragonscale.reports.train.several import chosen_slice
+from dragonscale.physics.units import render
 from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.step_ledger import WIRES
-from dragonscale.units import render
 from dragonscale.web.page_request import PageRequest
 
 

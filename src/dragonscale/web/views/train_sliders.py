@@ -8,11 +8,11 @@ import bisect
 from collections.abc import Iterable
 from typing import Any
 
+from dragonscale.app.train.report import plan_table
 from dragonscale.errors import Infeasible
-from dragonscale.reports.train.report import plan_table
+from dragonscale.physics.units import render
 from dragonscale.training.plan import CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, SCHEDULES, Plan
 from dragonscale.training.scaling import slice_sizes
-from dragonscale.units import render
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.train_plan import first_plan, job_of, typed_slice
 

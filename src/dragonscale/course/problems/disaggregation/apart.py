@@ -2,8 +2,8 @@
 
 import math
 
-from dragonscale.closed_forms.pools import interrupted_step, longest_prefill, prompt_wait
-from dragonscale.closed_forms.serving_fleet import requests_per_second
+from dragonscale.course.closed_forms.pools import interrupted_step, longest_prefill, prompt_wait
+from dragonscale.course.closed_forms.serving_fleet import requests_per_second
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
 from dragonscale.serving.economics import pool_ratio

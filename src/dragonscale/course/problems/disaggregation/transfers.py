@@ -1,11 +1,11 @@
 """Problems on the journey of a cache from one pool to the other."""
 
-from dragonscale.closed_forms.pools import break_even_bandwidth, transfer_seconds
+from dragonscale.course.closed_forms.pools import break_even_bandwidth, transfer_seconds
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import size
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import dtype_bytes, load_chip
 from dragonscale.models import kv_bytes_per_token, load_model
+from dragonscale.physics.hardware import dtype_bytes, load_chip
 from dragonscale.serving.table import port_bandwidth
 
 MODELS = ("llama3-70b", "llama3-8b", "llama2-13b", "llama3.1-405b", "deepseek-v3", "qwen2.5-72b")

@@ -1,14 +1,14 @@
 """How tokens reach their experts, and how long that takes."""
 
-from dragonscale.closed_forms.switched import ep_width
-from dragonscale.collectives import Options, Switches, collective_time
-from dragonscale.collectives.cost import ragged_fill, wire_bytes
+from dragonscale.course.closed_forms.switched import ep_width
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.problems.gpus.across import tiers
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.chip import dtype_bytes
+from dragonscale.physics.collectives import Options, Switches, collective_time
+from dragonscale.physics.collectives.cost import ragged_fill, wire_bytes
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.chip import dtype_bytes
 
 
 @problem(

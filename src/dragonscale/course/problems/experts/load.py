@@ -4,7 +4,7 @@ from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.problems.experts.weights import MODELS, counted, experts_of
 from dragonscale.course.words import amount, count, number
-from dragonscale.kernels.routing import route
+from dragonscale.physics.kernels.routing import route
 from dragonscale.training.expert_load import chip_load, dropped_share
 
 

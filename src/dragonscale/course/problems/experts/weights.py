@@ -2,14 +2,14 @@
 
 from functools import cache
 
-from dragonscale.closed_forms.decode_floor import critical_batch
+from dragonscale.course.closed_forms.decode_floor import critical_batch
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.kernels.routing import route
 from dragonscale.models import Moe, load_model, parameters
-from dragonscale.rooflines import rates_of
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.kernels.routing import route
+from dragonscale.physics.rooflines import rates_of
 
 MODELS = (
     "deepseek-v3", "mixtral-8x7b", "mixtral-8x22b", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-coder-480b-a35b",

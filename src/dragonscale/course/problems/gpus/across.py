@@ -1,13 +1,13 @@
 """Collectives across nodes."""
 
-from dragonscale.closed_forms.networks import binding_tier, tier_bandwidths
-from dragonscale.collectives import Switches, collective_time
-from dragonscale.collectives.cost import BOOK, EXACT
+from dragonscale.course.closed_forms.networks import binding_tier, tier_bandwidths
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.chip import Level
+from dragonscale.physics.collectives import Switches, collective_time
+from dragonscale.physics.collectives.cost import BOOK, EXACT
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.chip import Level
 
 CLUSTERS = ("h100", "b200", "a100", "h200")
 

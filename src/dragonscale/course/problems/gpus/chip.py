@@ -2,7 +2,7 @@
 
 import math
 
-from dragonscale.closed_forms.chip_parts import (
+from dragonscale.course.closed_forms.chip_parts import (
     WARP,
     cores_filled,
     implied_clock,
@@ -13,8 +13,8 @@ from dragonscale.closed_forms.chip_parts import (
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.parts import alus, cores, matrix_units
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.parts import alus, cores, matrix_units
 
 GPUS = ("h100", "b200", "a100", "v100", "gb200", "l40s", "b300", "rtx4090", "rtx5090")
 

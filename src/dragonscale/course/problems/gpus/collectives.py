@@ -1,14 +1,14 @@
 """Collectives inside one node."""
 
-from dragonscale.collectives import Options, Switches, collective_time
-from dragonscale.collectives.cost import EXACT, bus_bandwidth, ragged_fill
-from dragonscale.collectives.tiers import switch_traffic
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count
-from dragonscale.hardware import load_chip
-from dragonscale.notation import parse_array
-from dragonscale.rooflines import array_bytes
+from dragonscale.physics.collectives import Options, Switches, collective_time
+from dragonscale.physics.collectives.cost import EXACT, bus_bandwidth, ragged_fill
+from dragonscale.physics.collectives.tiers import switch_traffic
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.notation import parse_array
+from dragonscale.physics.rooflines import array_bytes
 
 NODES = ("h100", "b200", "a100", "h200")
 

@@ -1,16 +1,16 @@
 """What a GPU computes from: HBM, L2, shared memory and registers."""
 
-from dragonscale.closed_forms.costs import pointwise_cost
+from dragonscale.course.closed_forms.costs import pointwise_cost
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.chips import book_chip
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.chip import dtype_bytes
-from dragonscale.hardware.parts import cores
-from dragonscale.hardware.slices import chips_to_hold
-from dragonscale.notation import parse_einsum
-from dragonscale.rooflines import einsum_cost, rates_of, roofline
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.hardware.parts import cores
+from dragonscale.physics.hardware.slices import chips_to_hold
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.rooflines import einsum_cost, rates_of, roofline
 
 KIB = 1024
 

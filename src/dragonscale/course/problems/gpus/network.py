@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from dragonscale.closed_forms.networks import cables_per_pair
+from dragonscale.course.closed_forms.networks import cables_per_pair
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.fat_tree import TreeSwitch, fat_tree, load_switch, node_tier
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.fat_tree import TreeSwitch, fat_tree, load_switch, node_tier
 
 NVLINK = ("h100", "a100", "b200", "v100", "gb200", "h800", "b300")
 

@@ -1,6 +1,6 @@
 """Where data, tensor and expert parallelism turn bound by the network under switches."""
 
-from dragonscale.closed_forms.switched import dp_tokens, ep_width, tp_ways
+from dragonscale.course.closed_forms.switched import dp_tokens, ep_width, tp_ways
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.chips import book_chip, source_of
 from dragonscale.course.problems.commands import calc

@@ -1,13 +1,13 @@
 """Runs that were published, on the back of an envelope."""
 
-from dragonscale.closed_forms.rules_of_thumb import state_bytes
-from dragonscale.closed_forms.switched import dp_tokens
+from dragonscale.course.closed_forms.rules_of_thumb import state_bytes
+from dragonscale.course.closed_forms.switched import dp_tokens
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.chips import book_chip, source_of
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.problems.gpus.parallelism import rates
 from dragonscale.course.words import amount, count, number
-from dragonscale.sharding.mesh import Mesh
+from dragonscale.physics.sharding.mesh import Mesh
 
 
 @problem(

@@ -1,6 +1,6 @@
 """Problems on what a batch is good for: critical batches, attention's intensity, what bounds a step."""
 
-from dragonscale.closed_forms.decode_floor import (
+from dragonscale.course.closed_forms.decode_floor import (
     attention_intensity,
     attention_prefill_length,
     critical_batch,
@@ -9,8 +9,8 @@ from dragonscale.closed_forms.decode_floor import (
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import CHIPS, bytes_told, rates_told
 from dragonscale.course.words import count, number
-from dragonscale.hardware import dtype_bytes, load_chip
-from dragonscale.rooflines import rates_of
+from dragonscale.physics.hardware import dtype_bytes, load_chip
+from dragonscale.physics.rooflines import rates_of
 
 FORMATS = (
     ("int8", "bf16"), ("int8", "int8"), ("bf16", "bf16"), ("int4", "bf16"), ("int4", "int8"), ("fp8", "bf16"),

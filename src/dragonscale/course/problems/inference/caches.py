@@ -1,11 +1,10 @@
 """Problems on the KV cache: what a token keeps, what tricks save, what prefixes and hosts are good for."""
 
-from dragonscale.closed_forms.decode_floor import cache_over_weights
-from dragonscale.closed_forms.serving_fleet import largest_batch
+from dragonscale.course.closed_forms.decode_floor import cache_over_weights
+from dragonscale.course.closed_forms.serving_fleet import largest_batch
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import size
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import dtype_bytes
 from dragonscale.models import (
     Attention,
     Layer,
@@ -18,6 +17,7 @@ from dragonscale.models import (
     simple,
 )
 from dragonscale.models.flops import Workload, forward_flops
+from dragonscale.physics.hardware import dtype_bytes
 
 MODELS = (
     "llama3-8b", "llama3-70b", "llama3.1-405b", "llama2-13b", "llama2-70b", "qwen2.5-72b", "mixtral-8x7b", "mistral-7b",

@@ -1,12 +1,12 @@
 """Problems on speculative sampling: what a loop yields and costs, how many tokens to draft."""
 
-from dragonscale.closed_forms.decode_floor import critical_batch
-from dragonscale.closed_forms.speculation import best_drafts, free_drafts, kept_tokens, loop_seconds, seconds_for
+from dragonscale.course.closed_forms.decode_floor import critical_batch
+from dragonscale.course.closed_forms.speculation import best_drafts, free_drafts, kept_tokens, loop_seconds, seconds_for
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import CHIPS, rates_told
 from dragonscale.course.words import amount, number
-from dragonscale.hardware import load_chip
-from dragonscale.rooflines import rates_of
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.rooflines import rates_of
 from dragonscale.serving.acceptance import tokens_per_loop
 
 

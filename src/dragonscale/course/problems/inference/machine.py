@@ -1,7 +1,7 @@
 """What problems on serving say of a chip, and how they write sizes for a command."""
 
 from dragonscale.course.words import a, amount
-from dragonscale.hardware import Chip, dtype_bytes
+from dragonscale.physics.hardware import Chip, dtype_bytes
 
 TPUS = ("v5e", "v5p", "v6e", "tpu7x", "v4")
 CHIPS = ("v5e", "v5p", "v6e", "tpu7x", "a100", "h100", "h200", "b200", "mi300x")

@@ -3,10 +3,10 @@
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import CHIPS
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
 from dragonscale.models import forward_flops, load_model
 from dragonscale.models.flops import Workload
-from dragonscale.rooflines.budget import model_flops
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.rooflines.budget import model_flops
 
 
 @problem(

@@ -2,13 +2,13 @@
 
 import math
 
-from dragonscale.closed_forms.decode_floor import linear_cost
-from dragonscale.closed_forms.serving_fleet import free_bytes, largest_batch
+from dragonscale.course.closed_forms.decode_floor import linear_cost
+from dragonscale.course.closed_forms.serving_fleet import free_bytes, largest_batch
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import CHIPS, TPUS, size
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import dtype_bytes, load_chip
 from dragonscale.models import count_parameters, simple
+from dragonscale.physics.hardware import dtype_bytes, load_chip
 from dragonscale.serving.space import smallest_slice
 
 

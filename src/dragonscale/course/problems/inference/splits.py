@@ -1,6 +1,6 @@
 """Problems on how far a replica can be split, and what that sends."""
 
-from dragonscale.closed_forms.serving_splits import (
+from dragonscale.course.closed_forms.serving_splits import (
     axis_rate,
     chips_for_2d,
     decode_degree,
@@ -9,12 +9,12 @@ from dragonscale.closed_forms.serving_splits import (
     prefill_degree,
     two_axes,
 )
-from dragonscale.collectives import Rings
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import TPUS, size
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.sharding.mesh import Mesh
+from dragonscale.physics.collectives import Rings
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.sharding.mesh import Mesh
 
 WIDTHS = (8192, 14336, 16384, 28672, 32768, 53248)
 

@@ -1,11 +1,11 @@
 """Problems on decode steps and prefills: how long at best, how many tokens that makes."""
 
-from dragonscale.closed_forms.decode_floor import decode_times, throughput
+from dragonscale.course.closed_forms.decode_floor import decode_times, throughput
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import CHIPS, bandwidth_told, rates_told, size
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import dtype_bytes, load_chip
-from dragonscale.rooflines import rates_of
+from dragonscale.physics.hardware import dtype_bytes, load_chip
+from dragonscale.physics.rooflines import rates_of
 
 
 @problem(

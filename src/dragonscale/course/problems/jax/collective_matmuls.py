@@ -1,10 +1,10 @@
 """Collective matmuls: chunks and hops."""
 
-from dragonscale.collectives.ring import ring_hops, shard_held
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.sharding.flags import given
-from dragonscale.notation import parse_einsum
-from dragonscale.sharding import Mesh, local_shape
+from dragonscale.physics.collectives.ring import ring_hops, shard_held
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.sharding import Mesh, local_shape
 
 LINE = "A[B_X, D_Y] @ W[D, F_Y] -> Out[B_X, F_Y]"
 RINGS = (4, 8, 2, 16)

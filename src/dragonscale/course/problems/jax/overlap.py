@@ -4,9 +4,9 @@ from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.jax.collective_matmuls import LINE
 from dragonscale.course.problems.sharding.flags import torus
 from dragonscale.course.words import amount, count, number
-from dragonscale.notation import parse_einsum
-from dragonscale.rooflines import Cost, Rates, Roofline, roofline
-from dragonscale.sharding import Mesh, strategies
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.rooflines import Cost, Rates, Roofline, roofline
+from dragonscale.physics.sharding import Mesh, strategies
 
 
 def _timed(matmul: float, comms: float) -> Roofline:

@@ -2,9 +2,9 @@
 
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count
-from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.rooflines import einsum_cost
-from dragonscale.sharding import Mesh, local_bytes
+from dragonscale.physics.notation import parse_array, parse_einsum
+from dragonscale.physics.rooflines import einsum_cost
+from dragonscale.physics.sharding import Mesh, local_bytes
 
 
 @problem(

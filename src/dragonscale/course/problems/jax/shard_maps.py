@@ -4,9 +4,9 @@ from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.jax.shardings import made
 from dragonscale.course.problems.sharding.flags import given
 from dragonscale.course.words import number
-from dragonscale.notation import parse_array
-from dragonscale.sharding import Mesh, local_shape
-from dragonscale.sharding.partition_spec import partition_spec_text
+from dragonscale.physics.notation import parse_array
+from dragonscale.physics.sharding import Mesh, local_shape
+from dragonscale.physics.sharding.partition_spec import partition_spec_text
 
 MESHES = ({"X": 2, "Y": 4}, {"X": 4, "Y": 2}, {"X": 4, "Y": 4}, {"X": 2, "Y": 8})
 

@@ -4,10 +4,10 @@ from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.problems.sharding.flags import given
 from dragonscale.course.words import amount, count
-from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.sharding import Mesh, local_bytes, local_shape, replicated_over, strategies
-from dragonscale.sharding.layout import block_of
-from dragonscale.sharding.partition_spec import partition_spec_text
+from dragonscale.physics.notation import parse_array, parse_einsum
+from dragonscale.physics.sharding import Mesh, local_bytes, local_shape, replicated_over, strategies
+from dragonscale.physics.sharding.layout import block_of
+from dragonscale.physics.sharding.partition_spec import partition_spec_text
 
 MESHES = ({"X": 4, "Y": 2}, {"X": 2, "Y": 4}, {"X": 8, "Y": 4}, {"X": 4, "Y": 4})
 KINDS = ("none", "all_gather", "reduce_scatter", "all_reduce", "all_to_all")

@@ -2,7 +2,7 @@
 
 import math
 
-from dragonscale.closed_forms.serving_fleet import (
+from dragonscale.course.closed_forms.serving_fleet import (
     evicted_per_step,
     finished_per_step,
     largest_batch,
@@ -11,7 +11,7 @@ from dragonscale.closed_forms.serving_fleet import (
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import size
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import dtype_bytes, load_chip
+from dragonscale.physics.hardware import dtype_bytes, load_chip
 
 CONTEXTS = (8192, 2048, 4096, 16384, 32768)
 SLICES = (16, 8, 4, 32, 64)

@@ -1,14 +1,20 @@
 """Problems on latency against throughput: the plateau, where caches take over, what a limit allows."""
 
-from dragonscale.closed_forms.decode_floor import batch_within, cache_over_flops, decode_times, plateau, throughput
-from dragonscale.closed_forms.serving_fleet import largest_batch
-from dragonscale.closed_forms.serving_splits import prefill_degree
+from dragonscale.course.closed_forms.decode_floor import (
+    batch_within,
+    cache_over_flops,
+    decode_times,
+    plateau,
+    throughput,
+)
+from dragonscale.course.closed_forms.serving_fleet import largest_batch
+from dragonscale.course.closed_forms.serving_splits import prefill_degree
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import CHIPS, TPUS, rates_told, size
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
 from dragonscale.models import kv_bytes_per_token, load_model
-from dragonscale.rooflines import rates_of
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.rooflines import rates_of
 
 MODELS = ("llama3-70b", "llama3-8b", "llama3-405b")
 CONTEXTS = (2048, 1024, 4096, 8192, 16384, 32768, 65536)

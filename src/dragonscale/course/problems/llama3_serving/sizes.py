@@ -2,13 +2,13 @@
 
 import math
 
-from dragonscale.closed_forms.decode_floor import decode_times
+from dragonscale.course.closed_forms.decode_floor import decode_times
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import TPUS, bandwidth_told, size
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import dtype_bytes, load_chip
-from dragonscale.rooflines import rates_of
-from dragonscale.rooflines.budget import model_flops
+from dragonscale.physics.hardware import dtype_bytes, load_chip
+from dragonscale.physics.rooflines import rates_of
+from dragonscale.physics.rooflines.budget import model_flops
 from dragonscale.serving.space import smallest_slice
 
 

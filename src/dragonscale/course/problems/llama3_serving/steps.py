@@ -1,13 +1,13 @@
 """Problems on one decode step of LLaMA-3: its cache, its time, what its tokens cost."""
 
-from dragonscale.closed_forms.chip_parts import flops_per_usd
-from dragonscale.closed_forms.decode_floor import decode_times, throughput
+from dragonscale.course.closed_forms.chip_parts import flops_per_usd
+from dragonscale.course.closed_forms.decode_floor import decode_times, throughput
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.inference.machine import CHIPS, bandwidth_told, rates_told, size
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import dtype_bytes, load_chip
 from dragonscale.models import kv_bytes_per_token, load_model
-from dragonscale.rooflines import rates_of
+from dragonscale.physics.hardware import dtype_bytes, load_chip
+from dragonscale.physics.rooflines import rates_of
 from dragonscale.serving.economics import usd_per_million
 
 MODELS = ("llama3-70b", "llama3-8b", "llama3.1-405b")

@@ -2,14 +2,20 @@
 
 import math
 
-from dragonscale.closed_forms.crossovers import power_splits
-from dragonscale.closed_forms.rooflines import wire_intensity
-from dragonscale.closed_forms.rules_of_thumb import DAY, run_seconds, sequences
-from dragonscale.closed_forms.training_limits import fsdp_tokens, mixed_degree, mixed_ratio, mixed_tokens, split_ratio
+from dragonscale.course.closed_forms.crossovers import power_splits
+from dragonscale.course.closed_forms.rooflines import wire_intensity
+from dragonscale.course.closed_forms.rules_of_thumb import DAY, run_seconds, sequences
+from dragonscale.course.closed_forms.training_limits import (
+    fsdp_tokens,
+    mixed_degree,
+    mixed_ratio,
+    mixed_tokens,
+    split_ratio,
+)
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.rooflines.budget import model_flops
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.rooflines.budget import model_flops
 
 CUBES = ("v5p", "v4", "tpu7x")
 WIDTHS = {"llama3-70b": 28672, "llama3-8b": 14336, "llama3-405b": 53248, "llama2-13b": 13824}

@@ -2,14 +2,21 @@
 
 from math import prod
 
-from dragonscale.closed_forms.rules_of_thumb import DAY, YEAR, checkpoint_bytes, run_cost, run_seconds, state_bytes
+from dragonscale.course.closed_forms.rules_of_thumb import (
+    DAY,
+    YEAR,
+    checkpoint_bytes,
+    run_cost,
+    run_seconds,
+    state_bytes,
+)
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.slices import chips_to_hold
 from dragonscale.models.load import load_model
 from dragonscale.models.transformer import count_parameters
-from dragonscale.rooflines.budget import model_flops
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.slices import chips_to_hold
+from dragonscale.physics.rooflines.budget import model_flops
 
 MODELS = ("llama3-70b", "llama3-8b", "llama3-405b", "llama2-13b", "llama2-70b", "qwen2.5-72b", "mistral-large-123b")
 SIZES = (70e9, 8e9, 13e9, 32e9, 405e9)

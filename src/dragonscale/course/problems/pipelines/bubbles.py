@@ -2,7 +2,7 @@
 
 import math
 
-from dragonscale.closed_forms.rules_of_thumb import stage_utilisation
+from dragonscale.course.closed_forms.rules_of_thumb import stage_utilisation
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, number

@@ -1,6 +1,6 @@
 """What the ranks of a pipeline hold: activations in flight, weights, optimizer state."""
 
-from dragonscale.closed_forms.rules_of_thumb import stage_utilisation, state_bytes
+from dragonscale.course.closed_forms.rules_of_thumb import stage_utilisation, state_bytes
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number

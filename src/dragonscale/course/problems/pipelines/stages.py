@@ -1,14 +1,14 @@
 """What goes from stage to stage, and what makes stages uneven."""
 
-from dragonscale.closed_forms.pipelined import pipeline_hops, pipeline_time
-from dragonscale.closed_forms.switched import dp_tokens
-from dragonscale.collectives import Switches
+from dragonscale.course.closed_forms.pipelined import pipeline_hops, pipeline_time
+from dragonscale.course.closed_forms.switched import dp_tokens
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.chips import book_chip
 from dragonscale.course.problems.commands import calc
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware.chip import Level
 from dragonscale.models import parameters, simple
+from dragonscale.physics.collectives import Switches
+from dragonscale.physics.hardware.chip import Level
 from dragonscale.training.stages import chunk_sizes
 
 

@@ -4,7 +4,7 @@ from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
 from dragonscale.evidence.xla.op_bounds import op_bound
 from dragonscale.evidence.xla.op_work import work_of_text
-from dragonscale.hardware import load_chip
+from dragonscale.physics.hardware import load_chip
 
 CHIPS = ("v5e", "v5p", "v6e", "h100", "h200")
 

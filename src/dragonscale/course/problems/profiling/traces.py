@@ -1,12 +1,12 @@
 """What a trace says: achieved rates, fractions of a roof, parts of a step."""
 
-from dragonscale.closed_forms import utilisation
-from dragonscale.collectives import wire_bytes
+from dragonscale.course.closed_forms import utilisation
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
 from dragonscale.evidence.xla.op_work import work_of_text
-from dragonscale.hardware import load_chip
-from dragonscale.rooflines import Cost, Rates, roofline
+from dragonscale.physics.collectives import wire_bytes
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.rooflines import Cost, Rates, roofline
 
 KINDS = {"all-gather": "all_gather", "all-reduce": "all_reduce", "reduce-scatter": "reduce_scatter"}
 

@@ -1,12 +1,12 @@
 """Times from rates, the two bounds, the roof."""
 
-from dragonscale.closed_forms.chip_parts import dense_rate
-from dragonscale.closed_forms.rules_of_thumb import run_seconds
+from dragonscale.course.closed_forms.chip_parts import dense_rate
+from dragonscale.course.closed_forms.rules_of_thumb import run_seconds
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.rooflines.chip_facts import CHIPS, peak_and_hbm, told
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.rooflines import Cost, Rates, attainable, rates_of, roofline
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.rooflines import Cost, Rates, attainable, rates_of, roofline
 
 BF16 = ("matrix", "bf16")
 
@@ -194,9 +194,9 @@ def quality_against_efficiency(gain: float, kept: float) -> Posed | None:
     chips=(2048, 256, 512, 1024, 4096),
 )
 def tokens_for_each_chip(sequences: int, length: int, chips: int) -> Posed | None:
-    from dragonscale.notation import parse_array
-    from dragonscale.sharding.layout import local_bytes
-    from dragonscale.sharding.mesh import Mesh
+    from dragonscale.physics.notation import parse_array
+    from dragonscale.physics.sharding.layout import local_bytes
+    from dragonscale.physics.sharding.mesh import Mesh
 
     # one byte for each token, so that bytes count tokens
     answer = float(local_bytes(parse_array("int8[T_X]"), {"T": sequences * length}, Mesh({"X": chips})))

@@ -1,7 +1,7 @@
 """What a problem tells of a chip, in words: its rates, with their names in the formulas."""
 
 from dragonscale.course.words import amount
-from dragonscale.hardware import Chip, load_chip
+from dragonscale.physics.hardware import Chip, load_chip
 
 TPUS = ("v5e", "v5p", "v6e", "v4", "tpu7x")
 GPUS = ("h100", "a100", "h200", "b200", "mi300x", "gb200")

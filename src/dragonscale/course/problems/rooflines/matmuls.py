@@ -2,14 +2,14 @@
 
 import math
 
-from dragonscale.closed_forms import critical_batch
-from dragonscale.closed_forms.costs import tiled_matmul_cost
+from dragonscale.course.closed_forms import critical_batch
+from dragonscale.course.closed_forms.costs import tiled_matmul_cost
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.rooflines.chip_facts import CHIPS, GPUS, TPUS, peak_and_hbm, told
 from dragonscale.course.words import amount, count, number, some
-from dragonscale.hardware import load_chip
-from dragonscale.notation import parse_einsum
-from dragonscale.rooflines import einsum_cost, rates_of, roofline
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.rooflines import einsum_cost, rates_of, roofline
 
 MATMUL = parse_einsum("bf16[B,D] @ bf16[D,F]")
 

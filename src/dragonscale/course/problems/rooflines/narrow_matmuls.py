@@ -3,9 +3,9 @@
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.rooflines.chip_facts import peak_and_hbm, told
 from dragonscale.course.words import amount, number
-from dragonscale.hardware import dtype_bytes, load_chip
-from dragonscale.notation import parse_einsum
-from dragonscale.rooflines import einsum_cost, rates_of, roofline
+from dragonscale.physics.hardware import dtype_bytes, load_chip
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.rooflines import einsum_cost, rates_of, roofline
 
 BATCHES = (64, 1, 16, 256, 512, 2048)
 

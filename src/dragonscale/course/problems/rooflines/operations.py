@@ -1,14 +1,14 @@
 """Other operations under the same roof: dot products, elementwise work, attention, batched matmuls."""
 
-from dragonscale.closed_forms.costs import attention_cost
+from dragonscale.course.closed_forms.costs import attention_cost
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.rooflines.chip_facts import CHIPS, has_format, peak_and_hbm, told
 from dragonscale.course.words import amount, count, number, some
-from dragonscale.hardware import dtype_bytes, load_chip
-from dragonscale.notation import parse_einsum
-from dragonscale.rooflines import attainable, einsum_cost, rates_of, roofline
-from dragonscale.rooflines.expression import Operation, parse_operation
-from dragonscale.rooflines.functions import flops_per_element
+from dragonscale.physics.hardware import dtype_bytes, load_chip
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.rooflines import attainable, einsum_cost, rates_of, roofline
+from dragonscale.physics.rooflines.expression import Operation, parse_operation
+from dragonscale.physics.rooflines.functions import flops_per_element
 
 
 @problem(

@@ -2,13 +2,13 @@
 
 from functools import cache
 
-from dragonscale.collectives import Ring
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, number
-from dragonscale.hardware import Torus, load_chip
-from dragonscale.notation import parse_einsum
-from dragonscale.sharding.algebra import Strategy, strategies
-from dragonscale.sharding.mesh import Mesh
+from dragonscale.physics.collectives import Ring
+from dragonscale.physics.hardware import Torus, load_chip
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.sharding.algebra import Strategy, strategies
+from dragonscale.physics.sharding.mesh import Mesh
 
 TWO = ("v5e", "v5p", "v6e", "v4", "tpu7x")
 SPLIT = parse_einsum("X:bf16[B, D_X] @ Y:bf16[D_X, F] -> Z:bf16[B, F]")
@@ -27,7 +27,7 @@ def _halves(chip: str) -> tuple[Mesh, Strategy, float]:
 
 def _times(chip: str, batch: int, model: int, hidden: int) -> tuple[float, float]:
     """Seconds that each chip multiplies, and that the partial sums travel."""
-    from dragonscale.collectives import Options
+    from dragonscale.physics.collectives import Options
 
     mesh, way, _ = _halves(chip)
     sizes = {"B": batch, "D": model, "F": hidden}

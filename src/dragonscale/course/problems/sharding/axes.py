@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from dragonscale.collectives import collective_time
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.sharding.flags import FIRST_ORDER, given, link_words, torus
 from dragonscale.course.words import amount
-from dragonscale.hardware import parse_slice
-from dragonscale.sharding.mesh import make_mesh, natural_mesh
-from dragonscale.units import parse
+from dragonscale.physics.collectives import collective_time
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.sharding.mesh import make_mesh, natural_mesh
+from dragonscale.physics.units import parse
 
 
 @problem(

@@ -1,12 +1,12 @@
 """Choices between layouts: gather the weights or add up partial sums."""
 
-from dragonscale.closed_forms import wire_intensity
+from dragonscale.course.closed_forms import wire_intensity
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.sharding.flags import given, torus
 from dragonscale.course.words import amount, count, number
-from dragonscale.notation import parse_einsum
-from dragonscale.sharding import Mesh, strategies
-from dragonscale.sharding.algebra import Strategy
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.sharding import Mesh, strategies
+from dragonscale.physics.sharding.algebra import Strategy
 
 LINE = "In[B, D] @ W[D_X, F] -> Out[B, F]"
 CHIPS = ("v5p", "v5e", "v4", "v6e")

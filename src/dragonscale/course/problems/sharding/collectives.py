@@ -1,10 +1,10 @@
 """How long collectives take: bandwidth against latency on one ring."""
 
-from dragonscale.collectives import EXACT, Options, Ring, Rings, collective_time
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.sharding.flags import FIRST_ORDER, hop_seconds_of, link_words, torus
 from dragonscale.course.words import amount, number
-from dragonscale.units import parse
+from dragonscale.physics.collectives import EXACT, Options, Ring, Rings, collective_time
+from dragonscale.physics.units import parse
 
 TPUS = ("v5e", "v4", "v5p", "v6e")
 SIZES = ("100MB", "34MB", "1GB", "256MB", "64MB", "500MB")

@@ -1,7 +1,7 @@
 """Meshes, sizes and links as questions and commands write them."""
 
 from dragonscale.course.words import amount
-from dragonscale.hardware import Chip, Torus, load_chip
+from dragonscale.physics.hardware import Chip, Torus, load_chip
 
 FIRST_ORDER = "to first order, that is without the (N-1)/N"
 

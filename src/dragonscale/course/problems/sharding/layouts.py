@@ -6,11 +6,11 @@ from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.chips import book_chip
 from dragonscale.course.problems.sharding.flags import given
 from dragonscale.course.words import amount, count
-from dragonscale.hardware import dtype_bytes
-from dragonscale.notation import Array, parse_array
-from dragonscale.rooflines import Cost, rates_of, roofline
-from dragonscale.sharding import Mesh, local_bytes, local_shape, replicated_over
-from dragonscale.sharding.layout import block_of, total_bytes
+from dragonscale.physics.hardware import dtype_bytes
+from dragonscale.physics.notation import Array, parse_array
+from dragonscale.physics.rooflines import Cost, rates_of, roofline
+from dragonscale.physics.sharding import Mesh, local_bytes, local_shape, replicated_over
+from dragonscale.physics.sharding.layout import block_of, total_bytes
 
 DTYPES = ("fp32", "bf16", "int8")
 LAYOUTS = ("[I_XY, J]", "[I_X, J_Y]", "[I_Y, J]", "[I, J_XY]", "[I_X, J]")

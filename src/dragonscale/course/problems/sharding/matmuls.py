@@ -1,15 +1,15 @@
 """What a sharded matmul needs: its collective, the bytes sent, the time on real wires."""
 
-from dragonscale.collectives import EXACT, collective_time
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.sharding.flags import given, torus
 from dragonscale.course.words import amount, count
-from dragonscale.hardware import dtype_bytes, load_chip, parse_slice
-from dragonscale.notation import parse_einsum
-from dragonscale.sharding import Mesh, strategies
-from dragonscale.sharding.algebra import Strategy, backward
-from dragonscale.sharding.layout import local_bytes
-from dragonscale.sharding.mesh import natural_mesh
+from dragonscale.physics.collectives import EXACT, collective_time
+from dragonscale.physics.hardware import dtype_bytes, load_chip, parse_slice
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.sharding import Mesh, strategies
+from dragonscale.physics.sharding.algebra import Strategy, backward
+from dragonscale.physics.sharding.layout import local_bytes
+from dragonscale.physics.sharding.mesh import natural_mesh
 
 CUBE = {"I": 4096, "J": 4096, "K": 4096}
 KINDS = ("none", "all_gather", "reduce_scatter", "all_reduce", "all_to_all")

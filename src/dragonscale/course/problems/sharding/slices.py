@@ -1,14 +1,14 @@
 """Layouts on a whole slice: an idle axis put to work, the fastest way to a replicated product."""
 
-from dragonscale.closed_forms.spread import spread_gather
-from dragonscale.collectives import collective_time
+from dragonscale.course.closed_forms.spread import spread_gather
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.sharding.flags import given, torus
 from dragonscale.course.words import amount
-from dragonscale.hardware import parse_slice
-from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.sharding import strategies
-from dragonscale.sharding.mesh import natural_mesh
+from dragonscale.physics.collectives import collective_time
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.notation import parse_array, parse_einsum
+from dragonscale.physics.sharding import strategies
+from dragonscale.physics.sharding.mesh import natural_mesh
 
 
 @problem(

@@ -1,11 +1,11 @@
 """MXUs, vector units, padding: rates from parts."""
 
-from dragonscale.closed_forms.chip_parts import reduction_shifts, systolic_flops
-from dragonscale.closed_forms.costs import padded
+from dragonscale.course.closed_forms.chip_parts import reduction_shifts, systolic_flops
+from dragonscale.course.closed_forms.costs import padded
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number, some
 from dragonscale.evidence.xla.layouts import padded_bytes
-from dragonscale.hardware import load_chip
+from dragonscale.physics.hardware import load_chip
 
 CLOCKS = (1.5e9, 0.94e9, 1.05e9, 1.75e9, 2e9)
 

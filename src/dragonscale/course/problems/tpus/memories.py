@@ -2,11 +2,11 @@
 
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number, some
-from dragonscale.hardware import dtype_bytes, load_chip
-from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.rooflines import Cost, einsum_cost, rates_of, roofline
-from dragonscale.sharding.layout import local_bytes
-from dragonscale.sharding.mesh import Mesh
+from dragonscale.physics.hardware import dtype_bytes, load_chip
+from dragonscale.physics.notation import parse_array, parse_einsum
+from dragonscale.physics.rooflines import Cost, einsum_cost, rates_of, roofline
+from dragonscale.physics.sharding.layout import local_bytes
+from dragonscale.physics.sharding.mesh import Mesh
 
 TPUS = ("v5e", "v5p", "v6e", "v4", "v3", "tpu7x")
 WITH_VMEM = ("v5e", "v5p", "v6e")

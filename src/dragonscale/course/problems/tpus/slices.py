@@ -4,8 +4,8 @@ import math
 
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number, some
-from dragonscale.hardware import Slice, Torus, load_chip, parse_slice
-from dragonscale.hardware.slices import chips_to_hold
+from dragonscale.physics.hardware import Slice, Torus, load_chip, parse_slice
+from dragonscale.physics.hardware.slices import chips_to_hold
 
 SLICES = (
     "v5p:16x20x28", "v5e:16x16", "v5p:8x8x8", "v5e:4x8", "v6e:16x16", "v4:8x8x16", "v6e:8x8", "v5p:4x4x8", "tpu7x:8x8x16",

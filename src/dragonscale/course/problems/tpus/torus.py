@@ -1,9 +1,9 @@
 """Rings and lines: hops, neighbours, wraparound, what a collective gets."""
 
-from dragonscale.collectives import Options, Ring, Rings, collective_time
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import Torus, axis_diameter, links_of, load_chip, parse_slice
+from dragonscale.physics.collectives import Options, Ring, Rings, collective_time
+from dragonscale.physics.hardware import Torus, axis_diameter, links_of, load_chip, parse_slice
 
 LINKS = ("v5e", "v5p", "v6e", "v4", "tpu7x")
 

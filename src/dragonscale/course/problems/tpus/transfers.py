@@ -1,13 +1,13 @@
 """From chip to chip, from the host to the chips, from all chips to one."""
 
-from dragonscale.collectives import gather_time, transfer_time
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import disjoint_paths, hops, load_chip, parse_slice
-from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.rooflines import Cost, array_bytes, einsum_cost, rates_of, roofline
-from dragonscale.sharding.layout import local_bytes
-from dragonscale.sharding.mesh import Mesh
+from dragonscale.physics.collectives import gather_time, transfer_time
+from dragonscale.physics.hardware import disjoint_paths, hops, load_chip, parse_slice
+from dragonscale.physics.notation import parse_array, parse_einsum
+from dragonscale.physics.rooflines import Cost, array_bytes, einsum_cost, rates_of, roofline
+from dragonscale.physics.sharding.layout import local_bytes
+from dragonscale.physics.sharding.mesh import Mesh
 
 PIECES = ("v5e:4x4", "v5e:8x16", "v6e:8x8", "v5p:4x4x4", "v5e:16x16", "v5p:2x2x4", "v4:4x4x8", "v6e:16x16")
 

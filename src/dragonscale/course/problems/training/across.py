@@ -1,13 +1,13 @@
 """Problems on pipelines and pods: bubbles, hops, tokens that a pod needs."""
 
-from dragonscale.closed_forms.rules_of_thumb import sequences, stage_utilisation
-from dragonscale.closed_forms.training_limits import pod_tokens
+from dragonscale.course.closed_forms.rules_of_thumb import sequences, stage_utilisation
+from dragonscale.course.closed_forms.training_limits import pod_tokens
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.training.torus import BATCHES
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.notation import parse_array
-from dragonscale.rooflines import array_bytes
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.notation import parse_array
+from dragonscale.physics.rooflines import array_bytes
 
 
 @problem(

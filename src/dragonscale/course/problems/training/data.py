@@ -2,7 +2,7 @@
 
 from math import prod
 
-from dragonscale.closed_forms.training_limits import fsdp_tokens, split_ratio
+from dragonscale.course.closed_forms.training_limits import fsdp_tokens, split_ratio
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.training.torus import BATCHES, CUBES, TPUS, rates, torus
 from dragonscale.course.words import amount, count, number

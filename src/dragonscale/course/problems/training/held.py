@@ -1,12 +1,12 @@
 """Problems on what must be held: state under data parallelism and FSDP, activations, chips that hold them."""
 
-from dragonscale.closed_forms.rules_of_thumb import checkpoint_bytes, largest_model, state_bytes
+from dragonscale.course.closed_forms.rules_of_thumb import checkpoint_bytes, largest_model, state_bytes
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.hardware.slices import chips_to_hold
 from dragonscale.models.load import load_model
 from dragonscale.models.transformer import count_parameters
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.slices import chips_to_hold
 
 RECIPES = {
     "bf16 weights and two fp32 moments of Adam": (10, ()),

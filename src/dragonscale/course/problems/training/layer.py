@@ -1,13 +1,13 @@
 """Problems on one layer: its FLOPs, its times under data parallelism, FSDP and tensor parallelism."""
 
-from dragonscale.closed_forms.decode_floor import critical_batch
-from dragonscale.closed_forms.schemes import read_scheme
-from dragonscale.closed_forms.training_limits import activation_seconds, layer_seconds, weight_seconds
+from dragonscale.course.closed_forms.decode_floor import critical_batch
+from dragonscale.course.closed_forms.schemes import read_scheme
+from dragonscale.course.closed_forms.training_limits import activation_seconds, layer_seconds, weight_seconds
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.training.torus import BATCHES, TPUS, WIDTHS, rates
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
-from dragonscale.rooflines import rates_of
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.rooflines import rates_of
 
 LAYER = read_scheme("In[B, D] · W_in[D, F] · W_out[F, D] -> Out[B, D]")
 

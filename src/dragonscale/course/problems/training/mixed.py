@@ -2,8 +2,8 @@
 
 import math
 
-from dragonscale.closed_forms.rooflines import wire_intensity
-from dragonscale.closed_forms.training_limits import (
+from dragonscale.course.closed_forms.rooflines import wire_intensity
+from dragonscale.course.closed_forms.training_limits import (
     mixed_degree,
     mixed_ratio,
     mixed_tokens,
@@ -14,7 +14,7 @@ from dragonscale.closed_forms.training_limits import (
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.training.torus import BATCHES, CUBES, WIDTHS, alpha
 from dragonscale.course.words import count, number
-from dragonscale.hardware import load_chip
+from dragonscale.physics.hardware import load_chip
 
 
 @problem(

@@ -2,8 +2,8 @@
 
 import math
 
-from dragonscale.closed_forms.rooflines import wire_intensity
-from dragonscale.closed_forms.training_limits import tp_degree, tp_width
+from dragonscale.course.closed_forms.rooflines import wire_intensity
+from dragonscale.course.closed_forms.training_limits import tp_degree, tp_width
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.training.torus import TPUS, WIDTHS, alpha, torus
 from dragonscale.course.words import count, number

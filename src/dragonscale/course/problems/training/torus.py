@@ -1,8 +1,8 @@
 """What the problems draw from: TPUs with a torus, and how a question tells their rates."""
 
-from dragonscale.closed_forms.rooflines import axis_bandwidth, wire_intensity
+from dragonscale.course.closed_forms.rooflines import axis_bandwidth, wire_intensity
 from dragonscale.course.words import amount, number
-from dragonscale.hardware import Chip, load_chip
+from dragonscale.physics.hardware import Chip, load_chip
 
 TPUS = ("v5p", "v4", "v5e", "v6e", "tpu7x")
 CUBES = ("v5p", "v4", "tpu7x")

@@ -1,15 +1,15 @@
 """Problems on attention: its dot products against the matmuls, its intensity, softmax in pieces."""
 
-from dragonscale.closed_forms.costs import attention_cost
-from dragonscale.closed_forms.decode_floor import attention_prefill_length
-from dragonscale.closed_forms.softmax import Partial, combine
+from dragonscale.course.closed_forms.costs import attention_cost
+from dragonscale.course.closed_forms.decode_floor import attention_prefill_length
+from dragonscale.course.closed_forms.softmax import Partial, combine
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
-from dragonscale.hardware import load_chip
 from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.letters import simple
 from dragonscale.models.load import load_model
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import load_chip
 
 D_MODELS = (4096, 2048, 3072, 4608, 5120, 6144, 8192, 12288)
 LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
@@ -260,7 +260,7 @@ def intensity_of_decoding(length: int, groups: int) -> Posed:
 def prefill_attention_threshold(chip: str, groups: int) -> Posed:
     loaded = load_chip(chip)
     intensity = loaded.intensity("bf16")
-    from dragonscale.rooflines import rates_of
+    from dragonscale.physics.rooflines import rates_of
 
     answer = float(attention_prefill_length(rates_of(loaded), groups))
     return Posed(

@@ -6,7 +6,7 @@ from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.letters import simple
 from dragonscale.models.load import load_model
 from dragonscale.models.transformer import count_parameters
-from dragonscale.notation import parse_einsum
+from dragonscale.physics.notation import parse_einsum
 
 D_MODELS = (4096, 2048, 3072, 5120, 6144, 8192, 12288, 16384)
 MODELS = (

@@ -1,13 +1,13 @@
 """Problems on mixtures of experts: parameters held and used, sparsity, the batch they need."""
 
-from dragonscale.closed_forms.decode_floor import critical_batch
+from dragonscale.course.closed_forms.decode_floor import critical_batch
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import count, number
-from dragonscale.hardware import load_chip
 from dragonscale.models.letters import simple
 from dragonscale.models.load import load_model
 from dragonscale.models.transformer import count_parameters
-from dragonscale.rooflines import rates_of
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.rooflines import rates_of
 
 EXPERTS = (256, 8, 16, 64, 128)
 CHOSEN = (8, 1, 2, 4)

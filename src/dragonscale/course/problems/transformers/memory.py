@@ -1,14 +1,14 @@
 """Problems on memory: caches, activations with and without recompute, work that chips repeat."""
 
-from dragonscale.closed_forms.rules_of_thumb import checkpoint_bytes
+from dragonscale.course.closed_forms.rules_of_thumb import checkpoint_bytes
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
 from dragonscale.models.letters import simple
 from dragonscale.models.load import load_model
 from dragonscale.models.transformer import kv_bytes_per_token
-from dragonscale.notation import parse_einsum
-from dragonscale.sharding.algebra import derive
-from dragonscale.sharding.mesh import Mesh
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.sharding.algebra import derive
+from dragonscale.physics.sharding.mesh import Mesh
 
 SIZES = {"int8": 1, "bf16": 2, "fp8": 1}
 

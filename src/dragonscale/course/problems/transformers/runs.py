@@ -1,10 +1,10 @@
 """Problems on runs: FLOPs of training, with recompute, and the utilisation they mean."""
 
-from dragonscale.closed_forms.chip_parts import available_flops, utilisation
+from dragonscale.course.closed_forms.chip_parts import available_flops, utilisation
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, number
-from dragonscale.hardware import load_chip
-from dragonscale.rooflines.budget import model_flops
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.rooflines.budget import model_flops
 
 
 @problem(

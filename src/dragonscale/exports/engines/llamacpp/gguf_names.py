@@ -9,9 +9,9 @@
 import re
 
 from dragonscale.exports.model_names import preset_named
-from dragonscale.hardware import Chip
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip
 from dragonscale.serving.checkpoint import own_formats
 from dragonscale.serving.legality import pairs
 

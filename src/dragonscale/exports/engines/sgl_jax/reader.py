@@ -13,9 +13,9 @@ from dragonscale.exports.imported import Given, Imported, left_over, needs, serv
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.source import Source
 from dragonscale.exports.values import fraction
-from dragonscale.hardware import Chip, Slice, load_chip, parse_target
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_target
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 

@@ -17,10 +17,10 @@ from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.source import Source
 from dragonscale.exports.values import fraction, truth
 from dragonscale.exports.values import whole as plain_whole
-from dragonscale.hardware import Chip, Slice, load_chip, parse_slice
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice
 from dragonscale.serving.checkpoint import stored_in
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import WIDE

@@ -4,7 +4,7 @@ SGLang quantises a 16-bit checkpoint while it loads it to `fp8` and `mxfp8`, on 
 else is a checkpoint that was quantised before, whose config says how. Weights in fp8 are multiplied in fp8 where the
 GPU can, so that fp8 weights with 16-bit matmuls are such a checkpoint too, except on Ampere.
 
->>> from dragonscale.hardware import load_chip
+>>> from dragonscale.physics.hardware import load_chip
 >>> online_words(load_chip("h100")), online_words(load_chip("a100"))
 ({('fp8', 'fp8'): 'fp8'}, {('fp8', 'bf16'): 'fp8'})
 """
@@ -16,8 +16,8 @@ from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.written import PlanDifference
-from dragonscale.hardware import Chip
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip
 from dragonscale.serving.balance import expert_slots
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import NVIDIA, architecture, pairs

@@ -18,9 +18,9 @@ from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.shell import documents
 from dragonscale.exports.source import Source
 from dragonscale.exports.values import fraction, truth, whole
-from dragonscale.hardware import Chip
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
+from dragonscale.physics.hardware import Chip
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 

@@ -23,10 +23,10 @@ from dragonscale.exports.source import Source
 from dragonscale.exports.tpu_marks import is_tpu
 from dragonscale.exports.values import fraction
 from dragonscale.exports.values import whole as plain_whole
-from dragonscale.hardware import Slice, parse_target
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Slice, parse_target
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import architecture
 from dragonscale.serving.plan import ServingPlan

@@ -6,7 +6,7 @@ and v3); those of v4 and v5p are one ("megacore"). A plan counts chips, so on TP
 
 Slices are given to the slowest axes of a plan, as its own mesh does (`sharding.mesh`).
 
->>> from dragonscale.hardware import parse_slice
+>>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.training.plan import parse_plan
 >>> piece = parse_slice("v5p:8x8x8*2")
 >>> mesh_keys(parse_plan("data=2,fsdp=128,tensor=4"), piece)["dcn_data_parallelism"]
@@ -21,8 +21,8 @@ from typing import Any
 
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.values import whole
-from dragonscale.hardware import Chip, Slice
-from dragonscale.hardware.chip import Tree
+from dragonscale.physics.hardware import Chip, Slice
+from dragonscale.physics.hardware.chip import Tree
 from dragonscale.training.legality import family
 from dragonscale.training.plan import AXES, Plan
 

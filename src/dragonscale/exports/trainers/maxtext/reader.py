@@ -19,9 +19,9 @@ from dragonscale.exports.trainers.maxtext.mesh import degrees, devices_per_chip
 from dragonscale.exports.trainers.maxtext.model import SIZES, experts_of, model_of
 from dragonscale.exports.trainers.maxtext.words import TENSORS, dtype_of, remat_of
 from dragonscale.exports.values import truth, whole
-from dragonscale.hardware import Slice, load_chip, parse_slice
-from dragonscale.hardware.catalogue import is_chip
 from dragonscale.models.load import model_fields
+from dragonscale.physics.hardware import Slice, load_chip, parse_slice
+from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.training.plan import Plan
 
 _PROGRAMS = ("train", "train.py", "train_compile", "train_compile.py")

@@ -1,0 +1,99 @@
+"""The chips of a question with what is asked to be otherwise about them: `--set hbm=2x`, `--profile mine.toml`.
+
+A kernel profile goes with the chip, as a change to it does: `h200+profile=mine.toml:8` says in an answer's title, in a
+saved plan and in a sweep's rows what kernel times rest on. Where none is named and the user's folder has one for the
+chip, that is taken, under the name `own`; `--profile built-in` leaves it.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware.changes import PROFILE, changed_chip, split_changes, with_changes
+from dragonscale.physics.kernels.profile_file import OWN, named_profile, own_file, own_folder
+
+_UNFIT = re.compile(r"[,+=:*]")
+
+
+def asked_chips(on: Any, changes: str, profile: str = "") -> Any:
+    """What stands after `--on`, with the changes and the profile after every chip.
+
+    >>> asked_chips("h200:8,h100:8", "hbm=2x", "h200")
+    'h200+hbm=2x+profile=h200:8,h100+hbm=2x+profile=h200:8'
+    """
+    word = profile.strip()
+    if not word:
+        return _with_own(with_changes(on, changes))
+    if _UNFIT.search(word):
+        raise InputError(f"--profile is {shorten(word)}; the path of a profile has none of , + = : * in it.")
+    if isinstance(on, str) and on.strip().lower() in ("", "any", "all"):
+        raise InputError(f"--profile is of chips that are named, and --on is {on.strip()!r}; write e.g. --on h200:8.")
+    found = with_changes(on, ",".join(filter(None, (changes, f"{PROFILE}={word}"))))
+    _readable(word)
+    return found
+
+
+def profile_notes(chips: Iterable[Chip]) -> list[str]:
+    """That kernel times are those of another chip, where a profile that was named is of another one.
+
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> profile_notes([load_chip("a100+profile=h200"), load_chip("h200+profile=h200")])
+    ['The profile h200 is of h200, not of a100: its fractions are taken of the datasheet of a100.']
+    """
+    told = []
+    for chip in chips:
+        file = named_profile(chip.kernels, chip) if chip.kernels else None
+        if file is not None and file.chips and chip.kin not in (*file.chips, *file.stands_for):
+            of = ", ".join(Path(one).stem for one in file.chips)
+            kin = Path(chip.kin).stem
+            told.append(
+                f"The profile {Path(chip.kernels).name} is of {of}, not of {kin}: its fractions are taken of the "
+                f"datasheet of {kin}."
+            )
+    return list(dict.fromkeys(told))
+
+
+def _readable(word: str) -> None:
+    """A profile that cannot be read is refused at once, in its own sentence."""
+    if word != OWN:
+        from dragonscale.physics.hardware import load_chip
+
+        named_profile(word, load_chip("h200"))
+
+
+def _with_own(on: Any) -> Any:
+    """The chips that the user has a profile of, with it."""
+    try:
+        if not own_folder().is_dir():
+            return on
+    except OSError:
+        return on
+    if isinstance(on, list | tuple):
+        return [_with_own(one) for one in on]
+    if isinstance(on, str):
+        return ",".join(_named_own(one) for one in on.split(","))
+    chip = on if isinstance(on, Chip) else getattr(on, "chip", None)
+    if not isinstance(chip, Chip) or chip.kernels or own_file(chip) is None:
+        return on
+    own = changed_chip(chip, f"{PROFILE}={OWN}")
+    return own if isinstance(on, Chip) else replace(on, chip=own)
+
+
+def _named_own(one: str) -> str:
+    from dragonscale.physics.hardware import parse_target
+
+    try:
+        chip, _ = parse_target(one.strip())
+    except InputError:
+        return one  # which is told where it is read
+    if (
+        chip.kernels
+        or own_file(chip) is None
+        or PROFILE in dict(part.split("=", 1) for part in split_changes(chip.name)[1])
+    ):
+        return one
+    return with_changes(one.strip(), f"{PROFILE}={OWN}")

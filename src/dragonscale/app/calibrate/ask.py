@@ -1,0 +1,304 @@
+"""The answer to `dscale calibrate`: measure, fit, write; or check; or only list what would be measured."""
+
+from pathlib import Path
+from typing import Any
+
+from dragonscale.app.calibrate.records import (
+    CalibrationReport,
+    CheckedCase,
+    CheckedTable,
+    MeasuredCollective,
+    ProfileTable,
+)
+from dragonscale.app.calibrate.stack import check_stack, chosen_cases, fill_stack
+from dragonscale.app.questions.calibrate import CalibrateQuestion
+from dragonscale.app.questions.flag import written
+from dragonscale.errors import InputError, unknown
+from dragonscale.evidence.calibrate.benches import BENCHES, bench_with
+from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase, all_cases, small_cases
+from dragonscale.evidence.calibrate.records import Machine, Measurements, TimedCase, read_measurements
+from dragonscale.evidence.calibrate.stack_rows import read_device
+from dragonscale.listener import Listener
+from dragonscale.physics.hardware import Chip, Slice, load_chip
+from dragonscale.tables import read_table
+
+STEP_SECONDS = 12.0
+"""Of a whole step with its compiling."""
+KINDS = {
+    "matmul": ("matmul", "matmul_dx", "matmul_dw"),
+    "attention": ("attention", "attention_both"),
+    "decode": ("decode",),
+    "experts": ("experts",),
+    "memory": ("copy", "read", "product"),
+    "collective": ("collective",),
+    "host": ("dispatch", "round_trip"),
+}
+SECONDS_EACH = 1.2
+"""Of a case with its compiling, for the estimate of --dry-run."""
+MOST_MINUTES = 600
+
+
+class _StepsOnly(Listener):
+    """Hears how far it is, and no line for each measurement."""
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__()
+        self.other = listener
+
+    def note(self, text: str) -> None:
+        self.other.note(text)
+
+    def step(self, done: int, total: int) -> None:
+        self.other.step(done, total)
+
+    def wait(self, text: str) -> None:
+        self.other.wait(text)
+
+
+def ask(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
+    """Read a question, measure, and fit or check."""
+    _check(question)
+    if question.stack:
+        return _stack(question, listener).came_from(question, listener.notes)
+    if question.minutes == 0 and question.records and not question.check and not question.dry_run:
+        return _from_records(question, listener).came_from(question, listener.notes)
+    bench = bench_with(question.timed_with, question.small)
+    machine = bench.machine()
+    chip = _chip(question, machine)
+    cases = _cases(question, bench.dtypes(), machine.devices)
+    if question.dry_run:
+        report = _report(Measurements(machine, []), chip, question)
+        report.planned = [case.id for case in cases]
+        report.planned_s = SECONDS_EACH * len(cases)
+        return report.came_from(question, listener.notes)
+    listener.wait(f"Measuring on {machine.device}; what is measured is kept, so stopping loses nothing.")
+    heard = listener if question.log else _StepsOnly(listener)
+    if question.check:
+        return _checked(question, bench, chip, cases, heard).came_from(question, listener.notes)
+    from dragonscale.evidence.calibrate.measuring import measure
+
+    found = measure(bench, cases, Path(records_of(question, chip, machine)), 60 * question.minutes, heard)
+    return _fitted(found, chip, question, listener).came_from(question, listener.notes)
+
+
+def _check(question: CalibrateQuestion) -> None:
+    """What can be told wrong before anything is loaded."""
+    if not 0 <= question.minutes <= MOST_MINUTES:
+        raise InputError(f"--minutes is {question.minutes:g}; measure for 0 to {MOST_MINUTES} minutes.")
+    if question.timed_with and question.timed_with not in BENCHES:
+        raise unknown("software to time with", question.timed_with, BENCHES)
+    if isinstance(question.on, str) and question.on.strip():
+        load_chip(question.on.strip())
+    if question.stack:
+        return check_stack(question)
+    _kinds(question.only)
+    _formats(question.dtypes)
+    if question.check and question.install:
+        raise InputError("--check looks at a profile and --install puts one in place; leave out one of them.")
+    if question.check.endswith(".toml"):  # told before a device is woken
+        read_table(Path(question.check), "Kernel profile")
+    return None
+
+
+def _stack(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
+    """Whole steps instead of kernels."""
+    if question.minutes or question.dry_run:
+        machine = bench_with("jax", question.small).machine()
+    else:
+        device, software = read_device(Path(question.records))
+        machine = Machine(device, 1, "", software, "jax", "")
+    chip = _chip(question, machine)
+    report = _report(Measurements(machine, []), chip, question)
+    path = Path(question.records or f"{Path(chip.name).stem}-jax-steps.jsonl")
+    if question.dry_run:
+        report.planned = [case.key for case in chosen_cases(question)]
+        report.planned_s, report.records = STEP_SECONDS * len(report.planned), str(path)
+        return report
+    listener.wait(f"Timing whole steps on {machine.device}; what is timed is kept, so stopping loses nothing.")
+    return fill_stack(report, question, chip, path, listener)
+
+
+def records_of(question: CalibrateQuestion, chip: Chip, machine: Machine) -> str:
+    """The file of measurements: as given, or named after the chip and the software."""
+    return question.records or f"{Path(chip.name).stem}-{machine.timed_with}-measured.jsonl"
+
+
+def _from_records(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
+    """A profile out of a file alone: nothing need be installed, no device be there."""
+    try:
+        found = read_measurements(question.records)
+    except OSError as error:
+        raise InputError(f"The file {question.records!r} cannot be read: {error.strerror}.") from None
+    kinds = _kinds(question.only)
+    rows = [row for row in found.rows if row.kind in kinds]
+    return _fitted(Measurements(found.machine, rows), _chip(question, found.machine), question, listener)
+
+
+def _fitted(found: Measurements, chip: Chip, question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
+    from dragonscale.evidence.calibrate.own_profile import fit_profile
+    from dragonscale.files import write_file
+    from dragonscale.physics.kernels.profile_file import own_folder, tables_of
+
+    listener.wait("Fitting the constants.")
+    fitted = fit_profile(found.good, found.machine, chip)
+    report = _report(found, chip, question)
+    own = {one.name: one for one in fitted.fits}
+    report.tables = [
+        ProfileTable(
+            name,
+            own[name].rows,
+            own[name].before,
+            own[name].after,
+            _known(own[name].held_out),
+            _known(own[name].unseen),
+        )
+        if name in own
+        else ProfileTable(name, 0)
+        for name in tables_of(fitted.file)
+    ]
+    report.profile = question.profile or f"{Path(chip.name).stem}-profile.toml"
+    write_file(report.profile, fitted.text, "The profile")
+    if question.install:
+        target = own_folder() / f"{Path(chip.kin).stem}.toml"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_file(target, fitted.text, "The profile")
+        report.installed = str(target)
+    return report
+
+
+def _checked(
+    question: CalibrateQuestion, bench: Any, chip: Chip, cases: list[BenchCase], listener: Listener
+) -> CalibrationReport:
+    import time
+
+    from dragonscale.evidence.calibrate.checking import check_tables, few_cases
+    from dragonscale.evidence.calibrate.expected import TABLES, has_rate
+    from dragonscale.evidence.calibrate.measuring import timed
+    from dragonscale.physics.kernels import kernel_profile_for
+
+    profile = kernel_profile_for(chip, question.check)
+    few, rows = few_cases(cases, profile.chip), list[TimedCase]()
+    without = sorted({case.dtype for case in cases if not has_rate(case, profile.chip)})
+    if without:
+        listener.note(f"{chip.title} has no known matrix rate for {' and '.join(without)}: left out of the check.")
+    if not few:
+        raise InputError("There is nothing to check: no case here is of a table that a kernel profile has.")
+    for row in timed(bench, few, time.monotonic() + 60 * question.minutes):
+        rows.append(row)
+        listener.step(len(rows), len(few))
+    found = Measurements(bench.machine(), rows)
+    if not found.good:
+        raise InputError(
+            f"None of the cases could be measured here: {rows[0].failed if rows else 'there was no time'}."
+        )
+    kept = [row for row in found.good if row.kind in TABLES]
+    checks, expected = check_tables(kept, profile)
+    report = _report(found, chip, question)
+    report.records, report.checked_profile = "", f"{question.check} ({profile.title})"
+    report.checked_tables = [CheckedTable(one.name, one.cases, one.error, one.stated, one.holds) for one in checks]
+    report.checked = [
+        CheckedCase(row.case.id, row.seconds, expected[row.case.id], expected[row.case.id] / row.seconds - 1)
+        for row in found.good
+        if row.case.id in expected
+    ]
+    return report
+
+
+def _report(found: Measurements, chip: Chip, question: CalibrateQuestion) -> CalibrationReport:
+    machine = found.machine
+    host = {row.kind: row.seconds for row in found.good}
+    named = written(question.on).strip()
+    shown = named if named.endswith(".toml") else chip.name  # a chip of one's own is known by its file
+    return CalibrationReport(
+        device=machine.device,
+        devices=machine.devices,
+        chip=shown,
+        timed_with=machine.timed_with,
+        software=machine.software,
+        measured=len(found.good),
+        failed=len(found.rows) - len(found.good),
+        planned=[],
+        planned_s=0.0,
+        tables=[],
+        checked=[],
+        checked_tables=[],
+        checked_profile="",
+        host_dispatch_s=host.get("dispatch"),
+        host_round_trip_s=host.get("round_trip"),
+        collectives=_collectives(found, chip),
+        records=records_of(question, chip, machine),
+        profile="",
+        installed="",
+    )
+
+
+def _collectives(found: Measurements, chip: Chip) -> list[MeasuredCollective]:
+    """Measured collectives beside the expectation of the built-in profile, where the chip has a slice of so many."""
+    from dragonscale.physics.collectives.profile import expected_time
+    from dragonscale.physics.collectives.profile_file import profile_for
+    from dragonscale.physics.hardware import parse_slice
+    from dragonscale.physics.sharding.mesh import natural_mesh
+
+    made = []
+    for row in (row for row in found.good if row.kind == "collective"):
+        size, devices = row.sizes
+        try:
+            mesh = natural_mesh(parse_slice(f"{chip.name}:{devices}"))
+            expected = float(expected_time(row.what, size, mesh.group(tuple(mesh.axes)), profile_for(chip)))
+        except InputError:
+            expected = None
+        made.append(MeasuredCollective(row.what, size, devices, row.seconds, expected))
+    return made
+
+
+def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
+    """The chip that the device is: as given, or by the device's name."""
+    from dragonscale.evidence.calibrate.machines import chip_of
+    from dragonscale.physics.hardware.driver_names import nearest_chip
+
+    if isinstance(question.on, Chip | Slice):
+        return question.on if isinstance(question.on, Chip) else question.on.chip
+    named = written(question.on).strip()
+    found = load_chip(named) if named else chip_of(machine.device)
+    if found is None:
+        near = nearest_chip(machine.device)
+        nearest = f" (the nearest is {near})" if near else ""
+        raise InputError(
+            f"The device here is {machine.device!r}, no chip of the catalogue{nearest}; name the chip that it is "
+            "with --on: one of "
+            "`dscale chips`, or a TOML file of your own with its datasheet's rates."
+        )
+    if machine.device.strip().lower() == "cpu" and not named.endswith(".toml"):
+        raise InputError(
+            f"The device here is a CPU, and --on says {named}; its times would be told as those of {found.title}. "
+            "Run it where that chip is, or "
+            "write a chip file with the CPU's rates and name that (--on laptop.toml)."
+        )
+    return found
+
+
+def _cases(question: CalibrateQuestion, dtypes: Any, devices: int) -> list[BenchCase]:
+    asked = _formats(question.dtypes) or tuple(dtypes)
+    every = small_cases(asked[0], devices) if question.small else all_cases(asked, devices)
+    kinds = _kinds(question.only)
+    return [case for case in every if case.kind in kinds]
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    asked = tuple(one.strip().lower() for one in text.split(",") if one.strip())
+    wrong = [one for one in asked if one not in WIDTHS]
+    if wrong:
+        raise unknown("format to measure", wrong[0], WIDTHS)
+    return asked
+
+
+def _kinds(only: str) -> set[str]:
+    names = [one.strip().lower() for one in only.split(",") if one.strip()]
+    wrong = [one for one in names if one not in KINDS]
+    if wrong:
+        raise unknown("kind to measure", wrong[0], KINDS)
+    return {kind for name in names or KINDS for kind in KINDS[name]}
+
+
+def _known(error: float) -> float | None:
+    return None if error != error else error

@@ -1,0 +1,51 @@
+"""The moves of a ledger as rows of a mesh's picture: by axis and collective, bytes, seconds and what is exposed."""
+
+from collections.abc import Iterable
+
+from dragonscale.plan.ledger import LedgerLine
+from dragonscale.sheets.charts.mesh import AxisMove, MeshAxis
+
+ORDER = ("pipe", "data", "fsdp", "expert", "context", "width", "tensor")
+"""From the outermost axis of a mesh to the innermost, whose chips are nearest."""
+SPLITS = {
+    "pipe": "layers",
+    "data": "the batch",
+    "fsdp": "the batch; weights, gradients, optimizer",
+    "expert": "experts",
+    "context": "the sequence",
+    "width": "hidden dims",
+    "tensor": "heads, hidden dims, vocabulary",
+}
+SMALLEST = 1e-4
+"""What is less of the largest move is not told: a few statistics of norms."""
+_CARRIED = {"weight": "weights", "activation": "activations", "gradient": "gradients", "statistic": "statistics"}
+
+
+def mesh_axes(degrees: dict[str, int], lines: Iterable[LedgerLine]) -> list[MeshAxis]:
+    """The axes of a plan with what goes over each in a step. What goes over several is told at the outermost of them.
+    The axes of a plan with what goes over each in a step. What goes over several is told at the outermost of them."""
+    order = [name for name in ORDER if degrees.get(name, 1) > 1]
+    sums: dict[tuple[str, str], list[float]] = {}
+    for line in lines:
+        axes = [name for name in order if name in line.axes]
+        if not line.moves or not axes:
+            continue
+        carried = _CARRIED.get(line.carries, line.carries)
+        words = f"{line.kind.replace('_', '-')} {carried}".strip().replace("permute", "send")
+        words += f" (with {', '.join(axes[1:])})" if len(axes) > 1 else ""
+        found = sums.setdefault((axes[0], words), [0.0, 0.0, 0.0])
+        for place, name in enumerate(("wire_bytes", "expected_s", "exposed_s")):
+            found[place] += float(line.total(name))
+    return [MeshAxis(name, degrees[name], _role(name), SPLITS[name], _moves(name, sums)) for name in order]
+
+
+def _role(name: str) -> str:
+    return {"width": "tensor:1"}.get(name, name)
+
+
+def _moves(axis: str, sums: dict[tuple[str, str], list[float]]) -> tuple[AxisMove, ...]:
+    most = max((found[0] for found in sums.values()), default=0.0)
+    rows = [
+        AxisMove(words, *found) for (own, words), found in sums.items() if own == axis and found[0] > SMALLEST * most
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.bytes))

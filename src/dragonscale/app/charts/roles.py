@@ -1,0 +1,105 @@
+"""What each term of a bill and each part of memory means, as a colour: the same in every chart, in the order of a
+stack.
+
+Compute comes first, then what HBM takes, then the network by mesh axis, then waiting. Names are those of
+`reports/train` and `reports/serve`; a part that a model names itself (`vision matmuls`) is compute where it ends in
+`matmuls`.
+
+>>> time_role("mlp matmuls"), time_role("vision matmuls"), time_role("gradient reduction"), time_role("something new")
+('compute', 'compute:3', 'data', 'overhead')
+"""
+
+from collections.abc import Iterable
+
+from dragonscale.sheets.charts.stacks import StackPart
+
+TIME = {
+    "experts matmuls": "compute:-1",
+    "experts": "compute:-1",
+    "mlp matmuls": "compute",
+    "mlp": "compute",
+    "attention matmuls": "compute:1",
+    "attention projections": "compute:1",
+    "attention (QK, softmax, PV)": "compute:2",
+    "shared matmuls": "compute:3",
+    "shared": "compute:3",
+    "router matmuls": "compute:3",
+    "router": "compute:3",
+    "head matmuls": "compute:3",
+    "head": "compute:3",
+    "recompute": "recompute",
+    "decode attention (KV reads)": "hbm",
+    "elementwise": "hbm:1",
+    "optimizer": "hbm:2",
+    "weight and gradient copies": "hbm:3",
+    "tensor collectives": "tensor",
+    "width collectives": "tensor:1",
+    "expert all-to-all": "expert",
+    "expert exchange": "expert",
+    "context collectives": "context",
+    "fsdp collectives": "fsdp",
+    "gradient reduction": "data",
+    "pipeline sends": "pipe",
+    "pipeline hops": "pipe",
+    "host offload": "hbm:-1",
+}
+MEMORY = {
+    "weights and optimizer": "weights",
+    "weights": "weights",
+    "compute copy": "weights:1",
+    "head's weights": "weights:2",
+    "gathered weights": "gathered",
+    "optimizer": "optimizer",
+    "optimizer workspace": "optimizer:1",
+    "gradients": "gradients",
+    "gradients added up": "gradients",
+    "gradients in flight": "gradients:1",
+    "autograd's empty gradients": "gradients:2",
+    "KV cache": "cache",
+    "saved activations": "activations",
+    "activations": "activations",
+    "logits": "activations:-1",
+    "workspace": "workspace",
+    "attention block": "workspace:1",
+    "fragmentation": "framework:1",
+    "framework": "framework",
+    "reserve": "framework",
+    "free for KV cache": "cache:3",
+    "unused": "free",
+}
+_TIME_ORDER, _MEMORY_ORDER = list(TIME), list(MEMORY)
+
+
+def time_role(name: str) -> str:
+    """The colour of a term of a step."""
+    known = TIME.get(name)
+    if known:
+        return known
+    if name.endswith("matmuls"):
+        return "compute:3"
+    return "tensor:2" if "collectives" in name else "overhead"
+
+
+def memory_role(name: str) -> str:
+    """The colour of a part of memory."""
+    return MEMORY.get(name, "workspace:2")
+
+
+def time_parts(rows: Iterable[tuple[str, float, float]]) -> tuple[StackPart, ...]:
+    """Terms (name, exposed, hidden) as parts of a bar, in the order of the stack."""
+    parts = [StackPart(name, shown, time_role(name), hidden) for name, shown, hidden in rows if shown > 0 or hidden > 0]
+    return tuple(sorted(parts, key=lambda part: _place(part, _TIME_ORDER)))
+
+
+def memory_parts(rows: Iterable[tuple[str, float]]) -> tuple[StackPart, ...]:
+    """What is held (name, bytes) as parts of a bar, in the order of the stack."""
+    parts = [StackPart(name, size, memory_role(name)) for name, size in rows if size > 0]
+    return tuple(sorted(parts, key=lambda part: _place(part, _MEMORY_ORDER)))
+
+
+def _place(part: StackPart, order: list[str]) -> float:
+    """Where a part stands; what the table does not name comes after what has its colour, or last."""
+    if part.name in order:
+        return order.index(part.name)
+    alike = [place for place, name in enumerate(order) if TIME.get(name, MEMORY.get(name)) == part.role]
+    return alike[-1] + 0.5 if alike else len(order)

@@ -1,0 +1,191 @@
+"""The lines of serving: weights and KV bytes, the floor of a decode step, prefill, and where decode turns
+compute-bound.
+
+Everything is split evenly over the chips and nothing is spent on communication, workspace or launch
+gaps: `dscale serve` puts these in.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.app.estimate.paper import Paper
+from dragonscale.app.estimate.question import EstimateAsked
+from dragonscale.app.estimate.training import held_by, letters_of, peak_of, scores
+from dragonscale.course.closed_forms.decode_floor import (
+    cache_over_flops,
+    cache_over_weights,
+    critical_batch,
+    decode_times,
+    plateau,
+    throughput,
+)
+from dragonscale.course.closed_forms.rules_of_thumb import run_seconds, state_bytes
+from dragonscale.course.closed_forms.serving_fleet import largest_batch
+from dragonscale.models.cache import cache_bytes, cache_growth
+from dragonscale.models.count import parameters
+from dragonscale.models.flops import Workload, forward_flops
+from dragonscale.models.program import Section
+from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware.slices import chips_to_hold
+from dragonscale.physics.kernels.routing import route
+from dragonscale.physics.numbers import Number
+from dragonscale.physics.rooflines import Rates
+from dragonscale.physics.rooflines.budget import model_flops
+from dragonscale.serving.economics import usd_per_million
+
+FORMATS = ("bf16", "fp8", "int8", "int4", "mxfp4", "nvfp4")
+"""The formats of weights; block-scaled ones count their scales."""
+LARGE = 1e12
+"""Sequences that reach every expert of any model."""
+
+
+def write_weights(asked: EstimateAsked, paper: Paper) -> None:
+    """The parameters, and their bytes by format."""
+    paper.group = "weights"
+    if asked.model is None:
+        total, _ = letters_of(asked, paper)
+        paper.write("parameters", total, "count")
+    else:
+        sections = asked.model.program().sections
+        paper.count("parameters", sections, parameters, "count", "P")
+        if asked.active != asked.total:
+            paper.count(
+                "parameters that a token uses",
+                sections,
+                lambda every: parameters(every, active=True),
+                "count",
+                "P_active",
+            )
+        total, _ = letters_of(asked, paper)
+    every = (*FORMATS, *(one for one in [asked.question.weights] if one not in FORMATS))
+    for dtype in every:
+        paper.write(f"weights in {dtype}", state_bytes(total, dtype, ()), "bytes")
+    if asked.model is not None and asked.model.weight_dtypes:
+        _write_published(asked.model, paper)
+
+
+def _write_published(model: Transformer, paper: Paper) -> None:
+    """The checkpoint as it is: each part in its own format."""
+    parts = parameters(model.program().sections)
+    sizes = [
+        state_bytes(paper.let(f"P_{part}", many), model.weight_dtypes.get(part, model.dtype), ())
+        for part, many in parts.items()
+    ]
+    paper.write("weights as published", sum(sizes), "bytes")
+
+
+def write_cache(asked: EstimateAsked, paper: Paper) -> None:
+    """Bytes of the KV cache for a token and for a sequence."""
+    if asked.model is None:
+        return
+    paper.group = "KV cache"
+    sections, dtype = asked.model.program().sections, asked.question.kv_dtype
+    paper.count("KV bytes a token", sections, lambda every: {"token": cache_growth(every, dtype)}, "bytes", "kv")
+    context = paper.let("context", asked.context)
+    paper.count("KV bytes a sequence", sections, lambda every: cache_bytes(every, context, dtype), "bytes", "cache")
+
+
+def write_serving(asked: EstimateAsked, paper: Paper) -> None:
+    """The floors of decode and prefill on the chips, and how many sequences these hold."""
+    assert asked.chip is not None
+    paper.group = "serving"
+    weights = paper.let("weights", float(state_bytes(asked.total, asked.question.weights, ())))
+    cache, batch = _cache(asked, paper), paper.let("batch", asked.batch)
+    chip = held_by(asked.chip, paper)
+    fewest = paper.write("fewest chips", chips_to_hold(chip, weights + batch * cache), "count")
+    chips = paper.let("chips", fewest if asked.piece is None else asked.piece.chips)
+    rates = Rates({("matrix", asked.question.dtype): peak_of(asked, paper)}, {"hbm": _width(asked.chip, paper)})
+    _write_step(asked, paper, "", asked.batch, (cache, chips, rates))
+    active = letters_of(asked, paper)[1]
+    sparse = paper.let("P_all", _all_loaded(asked)) / active if asked.sparse else 1
+    formats = {"weights": asked.question.weights, "compute": asked.question.dtype}
+    paper.write("batch that is compute-bound", critical_batch(rates, sparsity=sparse, **formats), "count")
+    if cache:
+        most = paper.write("largest batch", largest_batch(chips * chip.hbm.capacity, weights, cache), "count")
+        if most > asked.batch:
+            _write_step(asked, paper, "largest batch: ", most, (cache, chips, rates))
+        _write_plateau(asked, paper, cache, rates)
+    _write_prefill(asked, paper, active, chips)
+
+
+def _write_plateau(asked: EstimateAsked, paper: Paper, cache: Any, rates: Rates) -> None:
+    """Where the KV cache decides, and the tokens a second that no batch exceeds."""
+    (total, active), question = letters_of(asked, paper), asked.question
+    assert asked.model is not None
+    token = float(cache_growth(asked.model.program().sections, question.kv_dtype))
+    if token:
+        kv = paper.let("kv", token)
+        passing = cache_over_flops(kv, active, rates, question.dtype)
+        paper.write("context where KV reads pass matmuls", passing, "count")
+        paper.write("cached tokens as large as weights", cache_over_weights(kv, total, question.weights), "count")
+    paper.write("max tokens/s a chip", plateau(cache, active, rates, question.dtype), "count/s")
+
+
+def loaded(sections: Iterable[Section], batch: Number) -> dict[str, Number]:
+    """Parameters that a decode step reads: of an MoE the experts that the batch is routed to, evenly."""
+    reached = []
+    for section in sections:
+        dims: dict[str, Any] = dict(section.dims)
+        if "e" in dims and "x" in dims:
+            dims["x"] = route(batch, dims["x"], dims["e"], 1, "balanced").active
+        reached.append(replace(section, dims=dims))
+    return dict(parameters(reached, active=True))
+
+
+def _all_loaded(asked: EstimateAsked) -> float:
+    """Parameters that a large batch reads."""
+    return asked.total if asked.model is None else float(sum(loaded(asked.model.program().sections, LARGE).values()))
+
+
+def _cache(asked: EstimateAsked, paper: Paper) -> Any:
+    """Bytes that a sequence keeps; 0 where no architecture is known."""
+    if asked.model is None:
+        return 0
+    kept = sum(cache_bytes(asked.model.program(), asked.context, asked.question.kv_dtype).values())
+    return paper.let("cache", float(kept)) if kept else 0
+
+
+def _width(chip: Chip, paper: Paper) -> Any:
+    return paper.let("W_hbm", chip.bandwidth("hbm"))
+
+
+def _write_step(asked: EstimateAsked, paper: Paper, where: str, size: float, machine: tuple[Any, Any, Rates]) -> None:
+    """A decode step by what takes it, the tokens it gives, and what they cost."""
+    (cache, chips, rates), mark, question = machine, "_most" if where else "", asked.question
+    batch, (_, active) = paper.let(f"batch{mark}", size), letters_of(asked, paper)
+    read = active
+    if asked.model is not None and asked.sparse:
+        sections = asked.model.program().sections
+        name = f"{where}parameters that a step reads"
+        size = paper.count(name, sections, lambda every: loaded(every, batch), "count", f"read{mark}")
+        read = paper.let(f"P_read{mark}", size)
+    elif asked.sparse:
+        read = letters_of(asked, paper)[0]
+    formats = {"weights": question.weights, "compute": question.dtype}
+    times = decode_times(batch, cache, read, chips, rates, active=active, **formats)
+    if not where:
+        paper.write("decode: weights", times.weights, "s")
+        paper.write("decode: matmuls", times.math, "s")
+        paper.write("decode: KV cache", times.cache, "s")
+    step = paper.let(f"step{mark}", paper.write(f"{where}decode step", times.lower, "s"))
+    rate = paper.write(f"{where}output tokens/s", throughput(batch, step), "count/s")
+    if asked.chip is not None and asked.chip.price is not None:
+        price, rated = paper.let("price", asked.chip.price), paper.let(f"rate{mark}", rate)
+        paper.write(f"{where}cost of 1M output tokens", usd_per_million(rated, chips, price), "USD")
+
+
+def _write_prefill(asked: EstimateAsked, paper: Paper, active: Any, chips: Any) -> None:
+    prompt = paper.let("prompt", asked.prompt)
+    flops = paper.write("prefill FLOPs", model_flops(active, prompt, training=False), "FLOP")
+    if asked.model is not None:
+        flops += paper.count(
+            "prefill attention FLOPs",
+            asked.model.program().sections,
+            lambda every: scores(forward_flops(every, Workload(1, prompt, prompt)), 1),
+            "FLOP",
+            "F",
+        )
+    work, mfu = paper.let("F_prefill", flops), paper.let("mfu", asked.mfu)
+    paper.write("prefill time", run_seconds(work, chips, peak_of(asked, paper), mfu), "s")

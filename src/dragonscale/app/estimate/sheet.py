@@ -1,0 +1,172 @@
+"""`dscale estimate` laid out: the few numbers to take away, then every line with its formula and the numbers put in."""
+
+import shlex
+
+from msgspec.structs import replace
+
+from dragonscale.app.estimate.finetune import BESIDE, FINE_TUNING
+from dragonscale.app.estimate.records import EstimateLine, EstimateReport
+from dragonscale.app.estimate.training import SAID, TRAINING_MEMORY
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
+
+NAMES = {
+    "P": "parameters",
+    "P_active": "those that a token uses (an embedding of its own is looked up, not read)",
+    "tokens": "tokens of the run",
+    "T": "tokens of a sequence",
+    "C": "peak FLOP/s of a chip",
+    "W_hbm": "HBM bytes/s of a chip",
+    "HBM": "bytes of a chip",
+    "FLOPs": "6ND and attention",
+    "L": "layers",
+    "D": "model width",
+    "F": "MLP width",
+    "N": "query heads",
+    "K": "KV heads",
+    "H": "head dim",
+    "V": "vocabulary",
+    "E": "experts",
+    "k": "experts of a token",
+    "P_read": "those that a decode step reads (of an embedding of its own, only rows)",
+    "P_all": "those that a large batch reads",
+    "cache": "KV bytes of a sequence",
+    "kv": "KV bytes of a token",
+    "rank": "that of the adapters",
+    "P_lora": "those of the adapters, all matmuls",
+    "P_4bit": "those that QLoRA stores in 4 bits",
+    "held_full": "bytes of full fine-tuning",
+    "held_LoRA": "bytes of LoRA",
+    "held_QLoRA": "bytes of QLoRA",
+}
+
+
+STEP = "4Mi"
+"""Tokens of a step where nobody has said how many, as `dscale explain train` takes them."""
+DECODE = (
+    ("fewest chips", "{} chips or more"),
+    ("decode step", "{} a step at best"),
+    ("output tokens/s", "{} tokens/s"),
+    ("largest batch", "a batch of {} at most"),
+)
+
+
+TUNED = (
+    ("LoRA: bf16 weights, adapters", "LoRA {}"),
+    ("QLoRA: 4-bit weights, adapters", "QLoRA {}"),
+    ("full: 16 bytes a parameter", "full {}"),
+)
+
+
+def headline(report: EstimateReport) -> str:
+    parts = [f"{amount(report.parameters, 'count')} parameters"]
+    for name, words in (("run time", "{} for the run"), ("decode step", "{} a decode step")):
+        line = report.find(name)
+        parts += [words.format(shown(line))] if line else []
+    return f"{report.model}{f' on {report.on}' if report.on else ''}: {', '.join(parts)}"
+
+
+def estimate_sheet(report: EstimateReport) -> Sheet:
+    """The whole answer."""
+    asked = report.letters
+    asides = [f"{amount(report.tokens, 'count')} tokens" if report.find("training FLOPs (6ND)") else ""]
+    asides += [f"context {report.context:,}" if report.find("KV bytes a sequence") else ""]
+    asides += [f"{name} {asked[name]:,.0f}" if name in asked else "" for name in ("batch", "prompt", "chips")]
+    asides += [f"weights in {report.weights}" if report.find("decode step") else ""]
+    asides += [f"MFU {report.mfu:.0%}" if report.on else ""]
+    where = f" on {report.on}" if report.on else ""
+    title = Title(
+        f"{report.model} ({amount(report.parameters, 'count')} parameters){where}: the back of the envelope",
+        ", ".join(filter(None, asides)),
+    )
+    groups = list(dict.fromkeys(line.group for line in report.lines))
+    tables = [_table(group, [line for line in report.lines if line.group == group]) for group in groups]
+    blocks: list[Block] = [title, _summary(report), *tables, Prose(_legend(report), "dim")]
+    blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
+    return Sheet((*blocks, *next_command(report)))
+
+
+def next_command(report: EstimateReport) -> list[Block]:
+    """The same model on the same chips, planned."""
+    question = getattr(report.asked, "question", None)
+    if question is None or not isinstance(question.model, str) or not isinstance(question.on, str):
+        return []
+    if not (question.model and question.on):
+        return []
+    trains = report.find("decode step") is None
+    if trains and ":" not in question.on:
+        return []
+    words = ["dscale", "train" if trains else "serve", shlex.quote(question.model), "--on", shlex.quote(question.on)]
+    if trains:
+        words += ["--batch", STEP, "--seq", shlex.quote(question.seq)]
+        words += ["--tokens", shlex.quote(question.tokens)] if question.tokens not in ("", "chinchilla") else []
+        words += ["--price", shlex.quote(question.price)] if question.price else []
+        return [NextStep(" ".join(words), f"Next, a plan (for steps of {STEP} tokens):")]
+    words += ["--prompt", shlex.quote(question.prompt)] if question.prompt else []
+    words += ["--price", shlex.quote(question.price)] if question.price else []
+    return [NextStep(" ".join(words), "Next, how to serve it there:")]
+
+
+def shown(line: EstimateLine) -> str:
+    """The value with its unit, as a person would say it."""
+    if line.unit == "USD":
+        return f"${line.value / 1e6:,.2f}M" if line.value >= 1e6 else f"${line.value:,.2f}"
+    if line.unit == "FLOP" and line.value >= 1e18:
+        return f"{line.value:.3g} FLOP".replace("e+", "e")
+    if line.unit == "count/s":  # its name says tokens/s
+        return amount(line.value, "count")
+    whole = line.unit == "count" and line.value < 1e5 and line.value == int(line.value)
+    return f"{int(line.value):,}" if whole else amount(line.value, line.unit)
+
+
+def _summary(report: EstimateReport) -> Facts:
+    def told(*wanted: tuple[str, str]) -> str:
+        found = [(report.find(name), words) for name, words in wanted]
+        return ", ".join(words.format(shown(line)) for line, words in found if line is not None)
+
+    state, chips = "state, 16 bytes a parameter", "fewest chips for 16 bytes a parameter"
+    return facts(
+        (
+            "run",
+            ", ".join(filter(None, (_run_flops(report), told(("run time", "{}"), ("cost of the run", "{}"))))),
+            "key",
+        ),
+        ("fine-tuning", told(*TUNED), "key"),
+        ("state", told((state, "{}"), (chips, "{} chips or more"))),
+        ("weights", told(*((f"weights in {dtype}", f"{{}} in {dtype}") for dtype in ("bf16", "fp8", "int4")))),
+        ("KV cache", told(("KV bytes a token", "{} a token"), ("KV bytes a sequence", "{} a sequence"))),
+        ("decode", told(*DECODE), "key"),
+        ("prefill", told(("prefill time", "{} a prompt"))),
+    )
+
+
+def _run_flops(report: EstimateReport) -> str:
+    """The FLOPs that the run's time is of: 6ND, and attention where the architecture is known."""
+    dense, attention = report.find("training FLOPs (6ND)"), report.find("attention FLOPs")
+    if dense is None:
+        return ""
+    if attention is None:
+        return f"{shown(dense)} (6ND)"
+    whole = shown(replace(dense, value=dense.value + attention.value))
+    own = shown(dense).removesuffix(" FLOP")
+    return f"{whole} (6ND {own} and attention at {report.letters['T']:,.0f} tokens)"
+
+
+def _table(group: str, lines: list[EstimateLine]) -> Grid:
+    columns = [
+        Column(group, wrap=True),
+        Column("", right=True, tone="key"),
+        Column("formula = with numbers", wrap=True),
+    ]
+    foot = {TRAINING_MEMORY: SAID, FINE_TUNING: BESIDE}.get(group, "")
+    return table(columns, [(line.name, shown(line), _worked(line)) for line in lines], foot=foot)
+
+
+def _worked(line: EstimateLine) -> str:
+    """The formula, and what it is with its numbers; with dots and gaps, where a line may break."""
+    texts = [text.replace("*", "·").replace("/", " / ") for text in (line.formula, line.numbers)]
+    return texts[0] if line.formula == line.numbers else " = ".join(texts)
+
+
+def _legend(report: EstimateReport) -> str:
+    used = [name for name in NAMES if name in report.letters]
+    return "; ".join(f"{name} {NAMES[name]}" for name in used) + "."

@@ -1,0 +1,118 @@
+"""The formula behind a number, the numbers put in, and where the answer changes.
+
+Explanations are made by running the very functions that computed the number, on symbols instead of floats: they can
+never disagree with it. Rates stay letters (`C`, `W`, `W_leaf`), so that a formula can be read.
+"""
+
+import re
+from typing import Any, ClassVar
+
+import msgspec
+import sympy
+
+from dragonscale.app.record import Record
+from dragonscale.errors import unknown
+from dragonscale.physics.units import render
+from dragonscale.sheets.sheet import Sheet
+
+LONGEST = 10**5
+"""Whole numbers above and below a fraction bar that are still written out; others are rounded to four digits."""
+
+
+class FormulaLine(msgspec.Struct):
+    """One quantity: its formula, the formula with numbers in, the value as text, and the exact value in its unit."""
+
+    name: str
+    formula: str
+    numbers: str
+    value: str
+    value_si: float | None = None
+    unit: str = ""
+    sides: str = ""
+    """Of a crossover, what binds on either side of it."""
+
+
+class Explanation(Record):
+    """Formulas, the crossovers in words and (`solutions`) in numbers, and notes."""
+
+    ROWS: ClassVar[str] = "lines"
+    CHARTS: ClassVar[tuple[str, ...]] = ("times",)
+
+    subject: str
+    lines: list[FormulaLine]
+    crossovers: list[str]
+    notes: list[str]
+    solutions: list[FormulaLine] = []
+
+    def __getitem__(self, name: str) -> FormulaLine:
+        """A line, or what was solved for, by its name."""
+        every = {line.name: line for line in (*self.lines, *self.solutions)}
+        if name not in every:
+            raise unknown("line of this explanation called", name, every)
+        return every[name]
+
+    def headline(self) -> str:
+        return f"{self.subject}: {len(self.lines)} formulas"
+
+    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - an explanation is all detail
+        from dragonscale.app.explain.sheet import explanation_sheet
+
+        return explanation_sheet(self)
+
+    def draw(self, kind: str) -> Any:
+        from dragonscale.app.explain.charts import draw
+
+        return draw(kind, None, self)
+
+
+def formula_text(expression: Any) -> str:
+    """An expression as a person writes it: short fractions as they are, long numbers to four digits.
+
+    >>> import sympy
+    >>> v = sympy.Symbol("V")
+    >>> formula_text(0.875 * v), formula_text(v / 4e11), formula_text(v * 1.23456789e-7)
+    ('7*V/8', 'V/4e+11', '1.235e-07*V')
+    """
+    if not isinstance(expression, sympy.Basic):
+        return str(expression)
+    exact = sympy.nsimplify(expression, rational=True)
+    rounded = exact.replace(lambda part: part.is_Rational and max(abs(part.p), part.q) >= LONGEST, _rounded)
+    return str(rounded).replace("**", "^")
+
+
+def _rounded(number: Any) -> Any:
+    """A symbol that prints as the number to four digits; 1/n keeps its fraction bar."""
+    if abs(number.p) == 1:
+        return number.p / sympy.Symbol(f"{float(number.q):.4g}", positive=True)
+    return sympy.sign(number) * sympy.Symbol(f"{abs(float(number)):.4g}", positive=True)
+
+
+def tidy(expression: Any) -> Any:
+    """A solution without a minus sign above and below its fraction bar."""
+    above, below = sympy.fraction(sympy.together(sympy.simplify(expression)))
+    return (-above) / (-below) if above.could_extract_minus_sign() else above / below
+
+
+def value_of(expression: Any, values: dict[Any, float]) -> float | None:
+    """The number that a formula gives, or None while some letter has none."""
+    result = sympy.sympify(expression).subs(values)
+    return float(result) if result.is_number else None
+
+
+def formula_line(name: str, formula: Any, values: dict[Any, float], dimension: str) -> FormulaLine:
+    """Put values into a formula; where some symbol has none, the value stays open."""
+    formula = sympy.sympify(formula)
+    text = numbers = formula_text(formula)
+    for key, value in sorted(values.items(), key=lambda item: -len(str(item[0]))):
+        numbers = re.sub(rf"(?<![A-Za-z0-9_]){re.escape(str(key))}(?![A-Za-z0-9_])", f"{value:.6g}", numbers)
+    result = value_of(formula, values)
+    missing = ", ".join(sorted(map(str, formula.free_symbols - set(values))))
+    shown = f"depends on {missing}" if result is None else render(result, dimension, digits=4)
+    return FormulaLine(name, text, numbers, shown, result, dimension)
+
+
+def told(line: FormulaLine) -> str:
+    """A solution as a sentence: what it is, its formula, its value."""
+    shown = "" if line.value_si is None else f" = {line.value if line.unit != 'count' else f'{line.value_si:,.6g}'}"
+    shown += f" ({line.sides})" if line.sides else ""
+    return f"{line.name} = {line.formula}{shown}" if line.formula != line.value else f"{line.name}{shown}"

@@ -1,0 +1,132 @@
+"""The answer to `dscale export`: the plan judged as the target runs it, then written down."""
+
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.app.export.plans import GivenPlan, given_plan
+from dragonscale.app.export.records import DifferenceRow, ExportReport
+from dragonscale.app.export.serving import judged_serving
+from dragonscale.app.export.training import judged_training
+from dragonscale.app.questions.export import ExportQuestion
+from dragonscale.app.questions.flag import written
+from dragonscale.errors import InputError, shorten
+from dragonscale.exports.runs import Run
+from dragonscale.exports.target import Target, of_kind, software_for, target_named
+from dragonscale.exports.written import WrittenFiles
+from dragonscale.listener import Listener
+
+
+def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
+    """Read a plan, judge it under the target's software, write it down."""
+    software, launcher, load = targets(question.to)
+    plan = given_plan(question, _kind(software, load))
+    for text in plan.notes:
+        listener.note(text)
+    software = software or _own_software(plan, load)
+    judge = judged_training if plan.kind == "training" else judged_serving
+    judged = judge(question, plan, software, None)
+    if load is not None:
+        made: WrittenFiles = load.load().write(judged.run, software)
+    else:
+        made = _written(judged.run, software, launcher)
+        if made.as_run is not None and made.as_run != judged.run.file.plan:
+            # what runs is another plan: its time and memory are told in the files too
+            judged = judge(question, plan, software, made.as_run)
+        if made.notes or made.as_run is not None:
+            judged = replace(judged, run=replace(judged.run, notes=made.notes))
+            made = _written(judged.run, software, launcher)
+        made = launched(judged.run, software, launcher, made)
+    report = _report(judged, software, launcher, load, made)
+    for row in made.differences:
+        listener.note(f"{row}.")
+    for text in judged.run.expected[1:]:
+        listener.note(f"{text[:1].upper()}{text[1:]}")
+    for text in made.notes:
+        listener.note(text)
+    if question.out.strip():
+        report.write_into(question.out.strip(), question.overwrite)
+    return report.came_from(question, listener.notes)
+
+
+def _written(run: Run, software: Target, launcher: Target | None) -> WrittenFiles:
+    """What the software's module writes; what is to be put before the servers is a note where the launcher does not see
+    to it."""
+    made: WrittenFiles = software.load().write(run)
+    routes = launcher is not None and getattr(launcher.load(), "ROUTES", False)
+    return made if routes else replace(made, notes=(*made.notes, *made.routing))
+
+
+def launched(run: Run, software: Target, launcher: Target | None, made: WrittenFiles) -> WrittenFiles:
+    """What was written with what starts it: a shell script unless another launcher was named. A target that starts its
+    programs itself has none to launch."""
+    if not made.programs:
+        if launcher is not None:
+            raise InputError(f"{software.title} starts its own pods; leave {launcher.name} out.")
+        return made
+    module = (launcher or target_named("shell")).load()
+    files = module.launch(run, software, made)
+    return replace(made, files=files) if getattr(module, "HOLDS_FILES", False) else made.plus(files)
+
+
+def _report(
+    judged: Any, software: Target, launcher: Target | None, load: Target | None, made: WrittenFiles
+) -> ExportReport:
+    from dragonscale.app.train.records import msgspec
+
+    run: Run = judged.run
+    rows = [DifferenceRow(one.setting, one.planned, one.instead, one.why) for one in made.differences]
+    named = load or software
+    plan = {name: getattr(run.file.plan, name) for name in run.file.plan.__dataclass_fields__}
+    return ExportReport(
+        named.name,
+        named.version,
+        launcher.name if launcher else "shell" if made.programs and not load else "",
+        run.model.name,
+        str(run.slice),
+        msgspec.to_builtins(plan),
+        dict(made.files),
+        list(run.expected),
+        rows,
+        list(made.notes),
+        **judged.numbers,
+    )
+
+
+def targets(text: str) -> tuple[Target | None, Target | None, Target | None]:
+    """The software, the launcher and the load generator that were named.
+
+    >>> [one and one.name for one in targets("megatron,slurm")]
+    ['megatron', 'slurm', None]
+    """
+    found: dict[str, Target] = {}
+    for name in filter(None, (part.strip() for part in text.split(","))):
+        target = target_named(name)
+        kind = "software" if target.kind in ("training", "serving") else target.kind
+        if kind in found:
+            raise InputError(
+                f"--to names {found[kind].name} and {target.name}; one of a kind can be written at a time."
+            )
+        found[kind] = target
+    if not found:
+        raise InputError(f"Say what to write the plan for: --to {', '.join(one.name for one in of_kind('training'))} …")
+    if "load" in found and "launcher" in found:
+        raise InputError("A load test is a command of its own; leave the launcher out.")
+    return found.get("software"), found.get("launcher"), found.get("load")
+
+
+def _kind(software: Target | None, load: Target | None) -> str:
+    return "serving" if load is not None else software.kind if software is not None else ""
+
+
+def _own_software(plan: GivenPlan, load: Target | None) -> Target:
+    """The software that a plan is for, where only a launcher or a load test was named; a load test of an engine means
+    that engine."""
+    name = plan.file.stack if plan.kind == "training" else plan.file.engine  # pyright: ignore[reportAttributeAccessIssue]
+    found = software_for(name, plan.kind) if name else None
+    if found is None and load is not None and not name:
+        found = target_named(load.runs[0])
+    if found is None:
+        options = ", ".join(target.name for target in of_kind(plan.kind))
+        said = f"is made for {name}, which no target runs" if name else "does not say its software"
+        raise InputError(f"The plan {shorten(written(plan.shown))} {said}; name one: --to {options}.")
+    return found

@@ -1,0 +1,315 @@
+"""A program's text as an answer: the ops that matter, sums by kind, collectives by group, loops, patterns, shapes back
+to global."""
+
+import math
+from typing import ClassVar
+
+import msgspec
+
+from dragonscale.app.record import Record
+from dragonscale.errors import InputError
+from dragonscale.evidence.xla.call_graph import callers_first
+from dragonscale.evidence.xla.device_groups import group_shape, least_devices
+from dragonscale.evidence.xla.dumps import Buffers, HloDump
+from dragonscale.evidence.xla.global_sizes import ModuleWays, whole_matmul
+from dragonscale.evidence.xla.op_bounds import op_bound
+from dragonscale.evidence.xla.patterns import HiddenScatter, WindowedEinsum, hidden_scatters, windowed_einsums
+from dragonscale.evidence.xla.program_work import RunningOp, execution_counts, running_ops
+from dragonscale.evidence.xla.shardings import global_parameters
+from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
+from dragonscale.physics.hardware import Chip
+from dragonscale.sheets.sheet import Sheet
+
+
+class HloOpRow(msgspec.Struct):
+    """One op: FLOPs, bytes and seconds are those of all its executions."""
+
+    name: str
+    where: str
+    kind: str
+    detail: str
+    times: int
+    shape: str
+    whole: list[int | None]
+    """Of a matmul: global batch, rows, sum and columns, where the program is split and the text tells how; else empty.
+    Of a matmul: global batch, rows, sum and columns, where the program is split and the text tells how; else empty."""
+    matmul_flops: float
+    vector_flops: float
+    hbm_bytes: float
+    padding_bytes: float
+    wire_bytes: float
+    scope: str
+    source: str
+    bound_s: float | None = None
+    bound_by: str | None = None
+    unknown: list[str] = []
+
+
+class KindRow(msgspec.Struct):
+    """All ops of a kind."""
+
+    kind: str
+    ops: int
+    matmul_flops: float
+    vector_flops: float
+    hbm_bytes: float
+    padding_bytes: float
+    wire_bytes: float
+    bound_s: float | None = None
+
+
+class GroupRow(msgspec.Struct):
+    """Collectives of one kind over groups of one shape: how many devices, how far apart, and the bytes each device
+    sends in all."""
+
+    kind: str
+    degree: int | None
+    stride: int | None
+    groups: int | None
+    runs: int
+    wire_bytes: float
+
+
+class LoopRow(msgspec.Struct):
+    """A loop, and how often its body runs in all and each time; None where that depends on data."""
+
+    name: str
+    scope: str
+    trips: int | None
+    times: int | None
+
+
+class ParameterRow(msgspec.Struct):
+    """An argument: what a device holds, and the whole where the text says how it is split."""
+
+    name: str
+    dtype: str
+    local: list[int]
+    whole: list[int] | None
+    ways: list[int]
+    copies: int
+
+
+class BufferRow(msgspec.Struct):
+    """Bytes on each device by XLA's assignment of buffers."""
+
+    arguments_bytes: int
+    outputs_bytes: int
+    temp_bytes: int
+    constants_bytes: int
+    elsewhere_bytes: int
+
+
+class HloModuleReport(Record):
+    """A program on one device. Sums count what runs as often as it runs, and once where nobody knows how often."""
+
+    ROWS: ClassVar[str] = "ops"
+
+    name: str
+    platform: str
+    optimized: bool
+    partitions: int
+    replicas: int
+    at_least_devices: int
+    computations: int
+    instructions: int
+    fusions: int
+    most_matmuls_in_a_fusion: int
+    matmul_flops: float
+    vector_flops: float
+    transcendentals: float
+    hbm_bytes: float
+    padding_bytes: float
+    wire_bytes: float
+    kinds: list[KindRow]
+    ops: list[HloOpRow]
+    collectives: list[GroupRow]
+    loops: list[LoopRow]
+    windowed_einsums: list[WindowedEinsum]
+    hidden_reduce_scatters: list[HiddenScatter]
+    parameters: list[ParameterRow]
+    memory: BufferRow | None
+    unknown: list[str]
+    chip: str | None = None
+    bound_s: float | None = None
+    """The busiest resource of each op, added up: no op overlaps another."""
+    listed: int = 12
+
+    def headline(self) -> str:
+        at_best = f", {self.bound_s:.3g} s at best" if self.bound_s else ""
+        return (
+            f"{self.name or 'a program'}: {self.matmul_flops:.4g} matmul FLOPs, {self.hbm_bytes:.4g} HBM bytes{at_best}"
+        )
+
+    def sheet(self, detail: bool = False) -> Sheet:
+        from dragonscale.app.hlo.program_sheet import program_sheet
+
+        return program_sheet(self, detail)
+
+
+def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleReport:
+    """The answer about a module."""
+    module = dump.module
+    try:
+        callers_first(module)  # a program that runs itself has no sums
+        ops = running_ops(module, dump.platform)
+        spread = ModuleWays(module) if dump.partitions > 1 and dump.optimized else None
+        rows = sorted((_row(each, chip, spread) for each in ops), key=lambda row: _weight(row, chip), reverse=True)
+        partitioned = dump.optimized
+        return HloModuleReport(
+            dump.name,
+            dump.platform,
+            dump.optimized,
+            dump.partitions,
+            dump.replicas,
+            max(dump.devices, least_devices([each.work.groups for each in ops if each.work.is_collective])),
+            len(module.computations),
+            sum(len(each.instructions) for each in module.computations.values()),
+            sum(each.work.opcode == "fusion" for each in ops),
+            max((len(each.work.matmuls) for each in ops if each.work.opcode == "fusion"), default=0),
+            _total(ops, "matmul_flops"),
+            _total(ops, "vector_flops"),
+            _total(ops, "transcendentals"),
+            _total(ops, "hbm_bytes"),
+            sum(row.padding_bytes for row in rows),
+            _total(ops, "wire_bytes"),
+            _kinds(rows),
+            rows,
+            _groups(ops),
+            _loops(dump),
+            windowed_einsums(module),
+            hidden_scatters(module),
+            [
+                ParameterRow(
+                    one.name,
+                    one.dtype,
+                    list(one.local),
+                    list(one.whole) if one.whole else None,
+                    list(one.ways),
+                    one.copies,
+                )
+                for one in global_parameters(module, partitioned)
+            ],
+            _memory(dump.buffers),
+            _unknown(dump, ops),
+            chip.title if chip else None,
+            sum(row.bound_s or 0.0 for row in rows) if chip else None,
+            listed,
+        )
+    except (ValueError, KeyError, IndexError, OverflowError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"The HLO text of {dump.name or 'the program'} cannot be read: {error!r:.120}.") from None
+
+
+def _total(ops: list[RunningOp], what: str) -> float:
+    return math.fsum(getattr(each.work, what) * each.times for each in ops)
+
+
+def _row(each: RunningOp, chip: Chip | None, spread: ModuleWays | None) -> HloOpRow:
+    work, bound = each.work, op_bound(each.work, chip) if chip else None
+    shape = next((f"{one.batch}x{one.m}x{one.k}x{one.n}".removeprefix("1x") for one in work.matmuls), "")
+    return HloOpRow(
+        work.name,
+        each.where,
+        work.kind,
+        work.detail,
+        each.times,
+        shape,
+        _whole(each, spread),
+        work.matmul_flops * each.times,
+        work.vector_flops * each.times,
+        work.hbm_bytes * each.times,
+        work.padding_bytes.get("HBM", 0.0) * each.times,
+        work.wire_bytes * each.times,
+        each.scope,
+        each.source,
+        bound.seconds * each.times if bound else None,
+        bound.by if bound else None,
+        list(work.unknown),
+    )
+
+
+def _whole(each: RunningOp, spread: ModuleWays | None) -> list[int | None]:
+    if spread is None or len(each.work.matmuls) != 1:
+        return []
+    instruction = spread.module.computations[each.where].named[each.work.name]
+    return list(whole_matmul(spread, each.where, instruction, each.work.matmuls[0]) or ())
+
+
+def _weight(row: HloOpRow, chip: Chip | None) -> tuple[float, ...]:
+    """What comes first: the most time on a chip, else the most FLOPs and bytes."""
+    return (row.bound_s or 0.0,) if chip else (row.matmul_flops / 300 + row.hbm_bytes + 10 * row.wire_bytes,)
+
+
+def _kinds(rows: list[HloOpRow]) -> list[KindRow]:
+    found: dict[str, KindRow] = {}
+    for row in rows:
+        kind = found.setdefault(row.kind, KindRow(row.kind, 0, 0.0, 0.0, 0.0, 0.0, 0.0, None))
+        kind.ops += row.times
+        kind.matmul_flops += row.matmul_flops
+        kind.vector_flops += row.vector_flops
+        kind.hbm_bytes += row.hbm_bytes
+        kind.padding_bytes += row.padding_bytes
+        kind.wire_bytes += row.wire_bytes
+        if row.bound_s is not None:
+            kind.bound_s = (kind.bound_s or 0.0) + row.bound_s
+    return sorted(found.values(), key=lambda one: (-(one.bound_s or 0.0), -one.hbm_bytes))
+
+
+def _groups(ops: list[RunningOp]) -> list[GroupRow]:
+    found: dict[tuple[str, int | None, int | None, int | None], GroupRow] = {}
+    for each in ops:
+        work = each.work
+        if not work.is_collective or work.half in ("done", "update"):
+            continue
+        shape = group_shape(work.groups) if work.groups else None
+        key = work.kind, work.group_size, shape.stride if shape else None, shape.groups if shape else None
+        row = found.setdefault(key, GroupRow(*key, 0, 0.0))
+        row.runs += each.times
+        row.wire_bytes += work.wire_bytes * each.times
+    return sorted(found.values(), key=lambda row: -row.wire_bytes)
+
+
+def _loops(dump: HloDump) -> list[LoopRow]:
+    module, rows = dump.module, []
+    counts = execution_counts(module)
+    for name, computation in module.computations.items():
+        for each in computation.instructions:
+            if each.opcode == "while" and counts[name]:
+                trips = trip_count(module, name, each)
+                known = trips != UNKNOWN and counts[name] != UNKNOWN
+                total = trips * counts[name] if known else None
+                rows.append(LoopRow(each.name, each.op_name, None if trips == UNKNOWN else trips, total))
+    return rows
+
+
+def _memory(buffers: Buffers | None) -> BufferRow | None:
+    if buffers is None:
+        return None
+    return BufferRow(
+        buffers.arguments_bytes,
+        buffers.outputs_bytes,
+        buffers.temp_bytes,
+        buffers.constants_bytes,
+        buffers.elsewhere_bytes,
+    )
+
+
+def _unknown(dump: HloDump, ops: list[RunningOp]) -> list[str]:
+    """What the text does not tell, each with how often."""
+    found: dict[str, int] = {}
+    for each in ops:
+        for what in each.work.unknown:
+            found[what] = found.get(what, 0) + 1
+    told = [f"{what} ({count} op{'s' * (count > 1)})" for what, count in found.items()]
+    once = sum(each.counted_once for each in ops)
+    told += [f"how often {once} ops in loops or branches run; they are counted once"] if once else []
+    empty = sum(not one.instructions for one in dump.module.computations.values())
+    told += [f"{empty} computations that are called and not in the text"] if empty else []
+    unsplit = sum(not one.whole for one in global_parameters(dump.module, dump.optimized))
+    if dump.devices > 1 and unsplit:
+        told.append(f"how {unsplit} of the arguments are split: nothing is written beside them")
+    if not dump.optimized:
+        told.append("what XLA will fuse, and how it will lay out and split the program: it is not compiled")
+    return told

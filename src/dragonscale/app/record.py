@@ -1,0 +1,157 @@
+"""What every answer can do: a short `repr`, a sheet for the terminal and for notebooks, a table, a chart, JSON.
+
+An answer is a record (a msgspec `Struct`): its fields are the keys of `--json`. What it was made from stays with
+it outside of those fields (`asked`), so that files, charts and the ledger can be had from the answer alone.
+"""
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import msgspec
+
+from dragonscale.errors import InputError, unknown
+from dragonscale.sheets.sheet import Prose, Sheet
+
+if TYPE_CHECKING:
+    import pandas
+
+    from dragonscale.sheets.charts.chart import Chart
+
+
+class Record(msgspec.Struct, dict=True):
+    """The base of all answers. A subclass gives `headline` and `sheet`, and what of the rest it has."""
+
+    ROWS: ClassVar[str] = ""
+    """The field that `to_frame` makes rows of; none: the answer itself is one row."""
+    CHARTS: ClassVar[tuple[str, ...]] = ()
+    """What `plot` can draw, the usual one first."""
+
+    def headline(self) -> str:
+        """The answer in a line."""
+        raise NotImplementedError
+
+    def sheet(self, detail: bool = False) -> Sheet:
+        """The answer laid out; `detail` adds what stands behind it (`--explain`)."""
+        raise NotImplementedError
+
+    @property
+    def exit_code(self) -> int:
+        """What the command returns: 0 ok, 3 infeasible, 4 target missed."""
+        return 0
+
+    @property
+    def asked(self) -> Any:
+        """The question as it was understood, where the answer came from one."""
+        return vars(self).get("asked")
+
+    @property
+    def notes_beside(self) -> list[str]:
+        """How the question was read, where that needs a word."""
+        return vars(self).get("notes_beside", [])
+
+    def came_from(self, asked: Any, notes: list[str]) -> Self:
+        """Remember what this answers."""
+        kept: dict[str, Any] = vars(self)  # beside the fields, so that no encoder sees it
+        kept |= {"asked": asked, "notes_beside": notes}
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles keep what stands beside the fields."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return _made, (type(self), values), dict(vars(self))
+
+    def __copy__(self) -> Self:
+        made, args, beside = self.__reduce__()
+        vars(copied := made(*args)).update(beside)
+        return copied
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain dicts and lists: what `--json` prints."""
+        return msgspec.to_builtins(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The answer as flat rows, one for each plan, configuration or term: what `to_frame` and `--table` hold."""
+        every = [self] if not self.ROWS else getattr(self, self.ROWS)
+        return [_flat(msgspec.to_builtins(one)) for one in every]
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """`rows` as a pandas DataFrame."""
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("A DataFrame needs pandas: pip install pandas. `.rows()` needs nothing.") from None
+        return pandas.DataFrame(self.rows())
+
+    def plot(self, kind: str = "") -> "Chart":
+        """A chart of the answer; `CHARTS` names the kinds, and the first is the usual one."""
+        if not self.CHARTS:
+            raise InputError(f"A {type(self).__name__} has no chart.")
+        chosen = kind or self.CHARTS[0]
+        if chosen not in self.CHARTS:
+            raise unknown("chart", chosen, self.CHARTS)
+        return self.draw(chosen)
+
+    def draw(self, kind: str) -> "Chart":
+        """The chart of one of the kinds in `CHARTS`."""
+        raise NotImplementedError
+
+    def save(self, path: str) -> str | None:
+        """Write what the answer recommends; returns what the command adds to `Wrote …`."""
+        raise self._without(f"a plan to save to {path}")
+
+    def save_timeline(self, path: str) -> str | None:
+        """Write what is predicted as a timeline for ui.perfetto.dev."""
+        raise self._without(f"a timeline for {path}")
+
+    def save_rows(self, path: str) -> str | None:
+        """Write the rows, as the file's ending says."""
+        raise self._without(f"rows for {path}")
+
+    def save_page(self, path: str) -> str | None:
+        """Write the answer as a page of its own."""
+        raise self._without(f"a page for {path}")
+
+    def save_table(self, path: str) -> str | None:
+        """Write the answer as a table."""
+        raise self._without(f"a table for {path}")
+
+    def _without(self, what: str) -> InputError:
+        return InputError(f"A {type(self).__name__} has not {what}.")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline()}>"
+
+    def __str__(self) -> str:
+        from dragonscale.sheets.terminal import text_of
+
+        return text_of(self._told())
+
+    def _repr_html_(self) -> str:
+        from dragonscale.sheets.html import html_of
+
+        return html_of(self._told())
+
+    def _told(self) -> Sheet:
+        """The sheet with how the question was read at its end; the command says that on stderr."""
+        notes = [text for text in self.notes_beside if text not in getattr(self, "notes", ())]
+        sheet = self.sheet()
+        return Sheet((*sheet.blocks, Prose(" ".join(notes), "dim"))) if notes else sheet
+
+
+def _made(kind: type[Record], values: dict[str, Any]) -> Record:
+    """A record from its fields."""
+    return kind(**values)
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """Nested dicts with their keys joined by dots; lists are left out, they are tables of their own.
+
+    >>> _flat({"plan": {"tensor": 8}, "step_s": 1.0, "terms": []})
+    {'plan.tensor': 8, 'step_s': 1.0}
+    """
+    row: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            row |= {f"{name}.{inner}": one for inner, one in _flat(value).items()}
+        elif not isinstance(value, list):
+            row[name] = value
+    return row

@@ -1,0 +1,90 @@
+"""`dscale roofline` laid out: the time of each resource, the bounds, and where another takes over."""
+
+from dragonscale.app.roofline.report import RooflineReport, spelled
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, table
+
+
+def roofline_sheet(report: RooflineReport) -> Sheet:
+    """Numbers where every size is known, formulas and a curve where one is open."""
+    blocks: list[Block] = [_title(report)]
+    if report.chip is not None and report.resources:
+        blocks.append(_resources(report))
+    blocks.append(_summary(report))
+    if report.samples:
+        blocks.append(_curve(report))
+    if report.crossovers:
+        blocks.append(_crossovers(report))
+    return Sheet((*blocks, Prose(report.advice, "key")))
+
+
+def _title(report: RooflineReport) -> Title:
+    if report.chip is None:
+        return Title(report.expression)
+    peak, width = amount(report.peak_flops_per_s, "FLOP/s"), amount(report.bandwidth_bytes_per_s, "bytes/s")
+    rates = f"C = {peak} ({report.compute_dtype}), W = {width} ({spelled(report.memory)})"
+    return Title(report.expression, f"on one {report.chip_title}: {rates}")
+
+
+def _resources(report: RooflineReport) -> Grid:
+    if report.lower_s is None:
+        return table(["resource", "formula"], [[spelled(row.name), row.formula] for row in report.resources])
+    longest = max(row.seconds or 0.0 for row in report.resources) or 1.0
+    columns = [
+        Column("resource"),
+        Column("formula", wrap=True),
+        Column("time", right=True),
+        Column("", bar=True, keep=1),
+    ]
+    rows = [
+        [spelled(row.name), row.formula, amount(row.seconds, "s"), (row.seconds or 0.0) / longest]
+        for row in report.resources
+    ]
+    return table(columns, rows)
+
+
+def _summary(report: RooflineReport) -> Facts:
+    """FLOPs and bytes, as numbers or formulas; then the bounds."""
+    critical = report.critical_intensity_flops_per_byte
+    beside = "" if critical is None else f"; compute binds above {critical:,.4g}"
+    if report.flops is None:
+        alone = report.chip is None
+        return facts(
+            ("FLOPs", report.flops_formula) if alone else None,
+            ("bytes", report.bytes_formula) if alone else None,
+            ("intensity", f"{beside.removeprefix('; ')} FLOPs/byte" if beside else ""),
+        )
+    intensity = report.intensity_flops_per_byte
+    return facts(
+        ("FLOPs", f"{report.flops:,.0f}"),
+        ("bytes", f"{report.bytes:,.0f}") if report.bytes else None,
+        ("intensity", f"{intensity:,.4g} FLOPs/byte{beside}") if intensity else None,
+        (
+            "at best",
+            f"{amount(report.lower_s, 's')} with perfect overlap, {amount(report.upper_s, 's')} with none",
+            "key",
+        )
+        if report.lower_s is not None
+        else None,
+        ("reaches", amount(report.attainable_flops_per_s, "FLOP/s")) if report.attainable_flops_per_s else None,
+    )
+
+
+def _crossovers(report: RooflineReport) -> Grid:
+    columns = {
+        "crossover": lambda row: f"{row.variable} = {row.value:,.6g}",
+        "below it": lambda row: f"{spelled(row.below)} binds",
+        "above it": lambda row: f"{spelled(row.above)} binds",
+    }
+    return records(report.crossovers, columns)
+
+
+def _curve(report: RooflineReport) -> Grid:
+    """The samples over the free dim."""
+    columns = {
+        report.free[0]: lambda sample: int(sample.value),
+        "at best": ("lower_s", "s"),
+        "no overlap": ("upper_s", "s"),
+        "reaches": ("attainable_flops_per_s", "FLOP/s"),
+        "bound by": lambda sample: spelled(sample.bound_by),
+    }
+    return records(report.samples, columns)

@@ -1,0 +1,268 @@
+"""What bounds a configuration and what to change; why nothing fits, and what would."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.app.serve.config import first
+from dragonscale.app.serve.formats import known_engine
+from dragonscale.app.serve.question import ServeAsked
+from dragonscale.app.serve.records import ConfigReport, LimitRow
+from dragonscale.app.serve.refusals import quality_of
+from dragonscale.app.serve.search import parameter_count, search
+from dragonscale.models.transformer import kv_bytes_per_token
+from dragonscale.physics.hardware import Chip, Slice
+from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.units import render
+from dragonscale.serving.capacity import capacity
+from dragonscale.serving.checkpoint import bits, narrower_formats
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.formats import Formats
+from dragonscale.serving.frontier import Config
+from dragonscale.serving.legal import divisible
+from dragonscale.serving.legality import caches, rules
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.space import parts_of, slices_of, smallest_slice, splits
+
+LATENCY = "latency: small kernels, launches and collectives' latency"
+NOTICEABLE = 1.25
+"""A batch that is so much larger is another choice; those between are only looked at to find where a target is just
+met."""
+
+
+def advice(
+    asked: ServeAsked, config: Config, report: ConfigReport, configs: Sequence[Config], limits: Sequence[LimitRow]
+) -> str:
+    """What takes most of the best configuration's step, and what to change."""
+    critical = next((row.value for row in limits if row.name == "critical batch"), math.inf)
+    remedies = {
+        "weight reads": _for_weights(asked, config, critical),
+        "cache reads": _for_cache(config),
+        "compute": _for_compute(asked, config, critical),
+        "collectives": _for_wires(config, report),
+        "latency": _for_latency(config),
+        "host": "fewer chips or a larger batch, so that steps outlast the host's work for them",
+    }
+    if asked.ask.output == 1:
+        longest = report.prefill_terms[0]
+        whole = sum(row.expected_s for row in report.prefill_terms)
+        return (
+            f"Requests for one output token are all prefill, of which {longest.name} takes "
+            f"{longest.expected_s / whole:.0%}: faster chips, narrower matmuls or cached prefixes (--cached) shorten "
+            "it."
+        )
+    over = (
+        f" ({render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')} at datasheet rates)"
+    )
+    words = {"latency": f"{LATENCY}{over}", "cache reads": "decode attention (KV reads)"}
+    bound = words.get(config.bound_by, config.bound_by)
+    text = f"Decoding is bound by {bound}: {remedies[config.bound_by]}."
+    return f"{text} {_next_batch(asked, config, configs)}".rstrip()
+
+
+def _for_latency(config: Config) -> str:
+    fewer = "" if config.chips == 1 else ", fewer chips lose little"
+    drafts = "" if config.drafts else ", and drafts make more of each step (--accept)"
+    return f"a larger batch costs little{fewer}{drafts}"
+
+
+def _narrower(names: Iterable[str], than: str) -> str:
+    """Those of some formats that are narrower than another, in words; empty where none is."""
+    return " or ".join(dict.fromkeys(name for name in names if bits(name) < bits(than)))
+
+
+def _for_weights(asked: ServeAsked, config: Config, critical: float) -> str:
+    narrow = _narrower((one.weights for one in _had(asked, config)), config.plan.weights)
+    change = f"a larger batch shares them (compute takes over at {critical:,.0f} tokens a step)"
+    return change + (
+        f", {narrow} weights shorten them ({'--weights' if asked.pinned else '--quantize'})" if narrow else ""
+    )
+
+
+def _had(asked: ServeAsked, config: Config) -> list[Formats]:
+    """The narrower formats that the model can be quantised to there."""
+    chip = config.piece.chip
+    return narrower_formats(known_engine(config.engine, chip), chip, asked.model, "any")
+
+
+def _for_cache(config: Config) -> str:
+    chip = config.piece.chip
+    narrow = _narrower(caches(known_engine(config.engine, chip), chip), config.plan.kv)
+    ways = [way for way in rules(config.engine).spread if way not in ("copy", config.plan.spread)]
+    split = (
+        f", or splitting the cache further (--spread {' or '.join(ways)})" if ways and config.plan.tensor > 1 else ""
+    )
+    return (f"a cache in {narrow} (--kv-dtype), " if narrow else "") + f"fewer or shorter sequences{split}"
+
+
+def _for_compute(asked: ServeAsked, config: Config, critical: float) -> str:
+    narrow = _narrower((one.compute for one in _had(asked, config)), config.plan.compute)
+    change = f"below {critical:,.0f} tokens a step loading the weights would bind"
+    return (f"matmuls in {narrow}, or faster chips; " if narrow else "only more FLOP/s help; ") + change
+
+
+def _for_wires(config: Config, report: ConfigReport) -> str:
+    plan = config.plan
+    wires = [row for row in report.terms if "collectives" in row.name or "exchange" in row.name]
+    longest = max(wires, key=lambda row: row.expected_s, default=None)
+    if longest is not None and longest.name == "expert exchange":
+        return (
+            f"the exchange between data={plan.data} ranks takes most; fewer of them, or an engine with faster exchanges"
+        )
+    axis = longest.name.split()[0] if longest is not None else "tensor"
+    return f"a degree below {axis}={getattr(plan, axis, plan.tensor)}, or a larger batch for each message"
+
+
+def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) -> str:
+    """What a noticeably larger batch of the same plan would do, and whether it would still meet the targets."""
+    larger = [
+        one
+        for one in configs
+        if (one.piece, one.plan, one.engine) == (config.piece, config.plan, config.engine) and one.batch > config.batch
+    ]
+    if not larger:
+        if config.batch != config.most:
+            return ""
+        limit = asked.engine_on(asked.targets[0][0]).scheduling.max_sequences * config.plan.data
+        return (
+            f"{config.batch:,} is the most that the engine runs at once (--max-seqs)."
+            if config.batch == limit
+            else f"{config.batch:,} is the largest batch that fits."
+        )
+    apart = [one for one in larger if one.batch >= NOTICEABLE * config.batch]
+    other = min(apart, key=lambda one: one.batch) if apart else max(larger, key=lambda one: one.batch)
+    gain = other.tokens_per_chip / config.tokens_per_chip - 1
+    names = {"TTFT": (asked.ask.ttft, float(other.state.ttft)), "TPOT": (asked.ask.tpot, float(other.state.tpot))}
+    over = [
+        f"{name} of {render(found, 's')} misses the {render(target, 's')} asked for"
+        for name, (target, found) in names.items()
+        if target is not None and found > target
+    ]
+    made = f"{gain:+.0%} tokens" if gain > 0 else "no more tokens"
+    each = "" if asked.ask.output == 1 else f", each in {render(float(other.state.tpot), 's')}"
+    missing = f", but its {' and its '.join(over)}" if over else each
+    return f"A batch of {other.batch:,} would make {made}{missing}."
+
+
+MEMORY = "Bound by memory: more chips, chips with more memory, or narrower formats."
+DIVISION = "Bound by how the model divides: take a number of chips that divides its heads."
+
+
+def unfit(asked: ServeAsked, brief: bool = False) -> tuple[list[str], str]:
+    """Why nothing fits at all, with the bytes that are missing and the smallest slice that holds the model; and what to
+    change. In brief the bytes that a given plan misses alone, without looking for what holds it."""
+    chip, piece = asked.targets[0]
+    if brief and asked.saved is not None:
+        return [_shortage(asked, chip, piece, asked.formats(chip)[-1])], MEMORY
+    uneven = "" if asked.several else _indivisible(asked, piece)
+    if not uneven:
+        return _too_large(asked), MEMORY
+    return [text for text in (uneven, _narrower_fit(asked)) if text], DIVISION
+
+
+def _too_large(asked: ServeAsked) -> list[str]:
+    lines: list[str] = []
+    engine = asked.engine_on(asked.targets[0][0])
+    most = engine.scheduling.max_sequences
+    if asked.batch is not None and asked.batch > most:
+        lines.append(f"{engine.name} decodes at most {most:,} sequences at once in each place, not {asked.batch:,}.")
+    for chip, piece in asked.targets[:1] if not asked.everywhere else ():
+        formats = asked.formats(chip)[-1]
+        lines.append(_shortage(asked, chip, piece, formats))
+        lines += [text for text in (_holds(asked, chip), _by_batch_fit(asked), _narrower_fit(asked)) if text]
+    return lines or [f"No slice of the catalogue holds {asked.model.name} and one sequence."]
+
+
+def _indivisible(asked: ServeAsked, piece: Slice | None) -> str:
+    """That a slice has a number of chips that heads cannot be dealt out over, and what its parts lack."""
+    if piece is None or asked.saved is not None:
+        return ""
+    engine = asked.engine_on(piece.chip).name
+    if any(True for _ in splits(asked.model, piece, engine)):
+        return ""
+    heads = divisible(asked.model).heads
+    why = f"{asked.model.name} has {heads} heads, which {piece.chips} chips do not divide"
+    if heads % piece.chips == 0:
+        why = f"{engine} has no way to split {asked.model.name} over {piece.chips} chips"
+    parts = [part for part in parts_of(piece) if part.chips < piece.chips]
+    small = f", and {parts[-1]}, which it can be cut into, is too small" if parts else ""
+    found = sorted(search(replace(asked, targets=((piece.chip, None),))), key=lambda one: (one.chips, one.plan.pipe))
+    below = [one for one in found if one.chips < piece.chips][-1:]
+    above = [one for one in found if one.chips > piece.chips][:1]
+    below = [next(one for one in found if one.chips == below[0].chips)] if below else []
+    near = " and ".join(f"{one.plan} on {one.piece}" for one in (*below, *above))
+    return f"{why}{small}." + (f" It fits as {near}." if near else "")
+
+
+def _shortage(asked: ServeAsked, chip: Chip, piece: Slice | None, formats: Formats) -> str:
+    """What the largest piece that was looked at lacks."""
+    where = piece or slices_of(chip)[-1]
+    plan = asked.saved.plan if asked.saved is not None else _widest(asked, where, formats)
+    engine = asked.engine_on(chip, chips=where.chips)
+    room = capacity(Deployment(asked.model, where, plan, engine))
+    length = asked.ask.prompt + asked.ask.output
+    need = first(room.held(float(asked.batch or 1), float(length)))
+    sequences = f"{asked.batch} sequences" if (asked.batch or 1) > 1 else "one sequence"
+    usable = first(room.usable)
+    if need <= usable:
+        return f"No batch of {asked.batch or 1} can be split as {plan} on {where}."
+    return (
+        f"{asked.model.name} does not fit on {where}: {plan} needs {need / 1e9:.1f} GB per chip for the weights "
+        f"and {sequences} of "
+        f"{length:,} tokens, {(need - usable) / 1e9:.1f} GB more than the {usable / 1e9:.1f} GB that "
+        f"{engine.name} uses "
+        f"of {room.hbm / 1e9:.0f} GB."
+    )
+
+
+def _widest(asked: ServeAsked, piece: Slice, formats: Formats) -> ServingPlan:
+    """The plan that splits most: what fits least badly."""
+    words: dict[str, Any] = vars(formats)
+    plans = [
+        replace(plan, **words, spread=asked.spread)
+        for plan in splits(asked.model, piece, asked.engine_on(piece.chip, chips=piece.chips).name)
+    ]
+    if not plans:
+        return ServingPlan(tensor=piece.chips, **words)
+    engine = asked.engine_on(piece.chip, chips=piece.chips)
+    return min(plans, key=lambda plan: first(capacity(Deployment(asked.model, piece, plan, engine)).weights))
+
+
+def _holds(asked: ServeAsked, chip: Chip) -> str:
+    """The smallest slice of the same chip that does hold it."""
+    if asked.saved is None:
+        found = search(replace(asked, targets=((chip, None),)))
+        if found:
+            smallest = min(found, key=lambda one: one.chips)
+            return f"The smallest slice that holds it is {smallest.piece}, with {smallest.plan}."
+    formats = asked.formats(chip)[-1]
+    length = asked.ask.prompt + asked.ask.output
+    cache = (asked.batch or 1) * length * kv_bytes_per_token(asked.model, formats.kv)
+    size = parameter_count(asked) * dtype_bytes(formats.weights) + cache
+    ideal = smallest_slice(chip, size / asked.engine_on(chip).memory.share)
+    return "" if ideal is None else f"By bytes alone ({size / 1e9:,.0f} GB) it takes at least {ideal}."
+
+
+def _narrower_fit(asked: ServeAsked) -> str:
+    """The widest narrower format in which it fits where it was asked for."""
+    if asked.pinned or asked.question.quantize:
+        return ""
+    found = search(replace(asked, question=replace(asked.question, quantize="any")))
+    if not found:
+        return ""
+    one = max(found, key=lambda config: (bits(config.plan.weights), config.tokens_per_chip))
+    narrow = one.plan.weights
+    return (
+        f"Quantised to {narrow} it fits: {one.plan} on {one.piece} (--quantize {narrow}; "
+        f"{quality_of(asked.model, narrow)})."
+    )
+
+
+def _by_batch_fit(asked: ServeAsked) -> str:
+    if asked.batch is None:
+        return ""
+    found = search(replace(asked, batch=None))
+    if not found:
+        return ""
+    return f"The largest batch that fits is {max(one.most for one in found)}."

@@ -1,0 +1,87 @@
+"""The answer to `dscale serve`, put together from what was asked."""
+
+import shlex
+
+from dragonscale.app.given import unnamed
+from dragonscale.app.questions.flag import written
+from dragonscale.app.questions.serve import ServeQuestion
+from dragonscale.app.serve.bills import deployment_of
+from dragonscale.app.serve.config import iterations
+from dragonscale.app.serve.hand_over import recommended
+from dragonscale.app.serve.question import ServeAsked, read_question
+from dragonscale.app.serve.records import ConfigReport, ServeReport
+from dragonscale.app.serve.report import answer
+from dragonscale.listener import Listener
+from dragonscale.plan.ledger import Ledger
+from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
+from dragonscale.serving.ledger import iteration_ledger
+
+
+def ask(question: ServeQuestion, listener: Listener, brief: bool = False) -> ServeReport:
+    """Read a question, tell how it was read, and answer it; briefly, without what is solved or searched beside the
+    answer."""
+    asked = read_question(question)
+    for text in asked.notes:
+        listener.note(text)
+    return answer(asked, listener.step, brief).came_from(asked, listener.notes)
+
+
+def next_command(asked: ServeAsked, report: ServeReport) -> str:
+    """The recommended replicas under their traffic: what `dscale simulate` says of percentiles and queues."""
+    question = asked.question
+    if not report.configs or not report.configs[0].meets_slo or unnamed(question.model, question.on, question.draft):
+        return ""
+    saved, work = recommended(asked, report), report.workload
+    seqs = -(-saved.batch // saved.plan.data)
+    words = ["dscale simulate", written(asked.question.model), "--on", saved.slice, "--plan", str(saved.plan)]
+    words += ["--replicas", str(saved.replicas)] if saved.replicas > 1 else []
+    if saved.prefill.slice:
+        words += ["--prefill-on", saved.prefill.slice, "--prefill-plan", saved.prefill.plan]
+        words += ["--prefill-replicas", str(saved.prefill.replicas)] if saved.prefill.replicas > 1 else []
+    words += ["--rate", saved.traffic.rate] if saved.traffic.rate else ["--clients", str(saved.batch * saved.replicas)]
+    words += ["--prompt", str(work.prompt), "--output", str(work.output), "--max-seqs", str(seqs)]
+    for flag, value in (("--ttft", saved.targets.ttft), ("--tpot", saved.targets.tpot)):
+        words += [flag, value] if value else []
+    if shared := round(work.prompt * work.cached):  # one prefix that all prompts begin with, as serve counts it
+        words += ["--prefixes", f"1x{shared}"]
+    words += [] if asked.is_auto else ["--engine", saved.engine]
+    if saved.speculation.drafts:
+        words += ["--drafts", str(saved.speculation.drafts), "--accept", saved.speculation.acceptance]
+        words += ["--draft", saved.speculation.draft] if saved.speculation.draft else []
+    return " ".join([*words, *_as_asked(asked)])
+
+
+def _as_asked(asked: ServeAsked) -> list[str]:
+    """The flags that both commands have, and that the plan does not say, as they were given."""
+    words: list[str] = []
+    question = asked.question
+    for name in ("token_budget", "memory_fraction", "price", "family", "force", "set", "assume"):
+        value, flag = getattr(question, name), "--as" if name == "family" else f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(flag)
+        elif value:
+            several = value if isinstance(value, list | tuple) else (value,)
+            words += [word for one in several for word in (flag, shlex.quote(str(one)))]
+    return words
+
+
+def iteration_ledgers(asked: ServeAsked, report: ServeReport) -> dict[str, Ledger]:
+    """The ledgers of a prefill and of a decode step of the first configuration of a report, which keeps them beside its
+    fields."""
+    kept = vars(report)
+    if "ledgers" not in kept:
+        kept["ledgers"] = _iteration_ledgers(asked, report.configs[0])
+    return kept["ledgers"]
+
+
+def _iteration_ledgers(asked: ServeAsked, best: ConfigReport) -> dict[str, Ledger]:
+    deployment = deployment_of(asked, best)
+    steps = iterations(asked, best.batch, deployment)
+    return {name: iteration_ledger(deployment, steps[name]) for name in ("prefill", "decode")}
+
+
+def save_iterations(asked: ServeAsked, report: ServeReport, path: str) -> None:
+    """Write a prefill and a decode step of the first configuration of a report as a timeline."""
+    best, ledgers = report.configs[0], iteration_ledgers(asked, report)
+    passes = [TimelinePass(name, tuple(ledger.lines)) for name, ledger in ledgers.items()]
+    save_timeline(timeline(passes, f"{report.model} on {best.copy_slice}: {best.plan}, batch {best.batch}"), path)

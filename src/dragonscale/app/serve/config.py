@@ -1,0 +1,239 @@
+"""One serving configuration as a record: its times, where they go, what fills its memory, what its tokens cost."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from dragonscale.app.serve.errors import add_bands
+from dragonscale.app.serve.question import ServeAsked
+from dragonscale.app.serve.records import ConfigReport, MemoryUse, StepTerm
+from dragonscale.physics.units import render
+from dragonscale.serving.bands import ServedKind, is_moe
+from dragonscale.serving.capacity import capacity
+from dragonscale.serving.checkpoint import is_quantized
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.frontier import Config, replicas_for
+from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
+from dragonscale.serving.prompting import chunks_of
+from dragonscale.serving.space import DEGREES
+
+STEP_SCORES, PROMPT_SCORES = "decode attention (KV reads)", "attention (QK, softmax, PV)"
+"""What attention itself is called: a decode step reads the cache, a prompt multiplies."""
+
+
+def first(value: Any) -> float:
+    """A number, or the only one of an array."""
+    return float(numpy.ravel(value)[0])
+
+
+def deployed(asked: ServeAsked, config: Config) -> Deployment:
+    """The deployment that a configuration is of."""
+    return Deployment(asked.model, config.piece, config.plan, asked.engine_on(config.piece.chip, config.engine))
+
+
+def iterations(asked: ServeAsked, batch: int, deployment: Deployment) -> dict[str, Iteration]:
+    """A decode step halfway through the outputs, and a prefill of one prompt for each data rank and stage."""
+    ask, plan = asked.ask, deployment.plan
+    tokens = min(ask.new, deployment.engine.scheduling.max_tokens)
+    return {
+        "decode": decode(batch, ask.prompt + ask.output / 2),
+        "prefill": prefill(tokens, plan.data * plan.pipe, ask.past),
+    }
+
+
+def asked_slice(asked: ServeAsked, config: Config) -> tuple[str, int]:
+    """The slice that was asked for and the replicas it holds; where only the chip was named, that of one."""
+    for chip, piece in asked.targets:
+        if piece is not None and chip.name == config.piece.chip.name and piece.chips % config.chips == 0:
+            return str(piece), piece.chips // config.chips
+    return str(config.piece), 1
+
+
+@dataclass(frozen=True)
+class CostedConfig:
+    """One replica of a configuration with its iterations costed: a decode step, and the chunks of a prompt that runs
+    alone with how many there are of each."""
+
+    deployment: Deployment
+    step: IterationCost
+    chunks: list[tuple[float, IterationCost]]
+
+
+def costed_config(asked: ServeAsked, deployment: Deployment, batch: int) -> CostedConfig:
+    """The iterations that a configuration is told by."""
+    step = iteration_cost(deployment, iterations(asked, batch, deployment)["decode"])
+    cut = prompt_chunks(asked, deployment)
+    return CostedConfig(
+        deployment, step, [(times, iteration_cost(deployment, prefill(tokens, 1, past))) for times, tokens, past in cut]
+    )
+
+
+def config_report(
+    asked: ServeAsked, config: Config, full: bool = False, costed: list[CostedConfig] | None = None
+) -> ConfigReport:
+    """A configuration; with `full` also its terms and memory, whose costs are added to `costed`."""
+    plan, state, ask = config.plan, config.state, asked.ask
+    where, copies = asked_slice(asked, config)
+    split = config.split_cost(ask)
+    replicas = None if ask.rate is None else replicas_for(config, ask)
+    chips = None if replicas is None else replicas * config.chips
+    price = config.piece.chip.price
+    tpot = float(state.tpot) if ask.output > 1 else 0.0
+    report = ConfigReport(
+        slice=where,
+        batch=config.batch,
+        prefill_s=config.prefill_s,
+        decode_step_s=config.decode_s,
+        ttft_s=float(state.ttft),
+        tpot_s=tpot,
+        output_tokens_per_s_per_chip=config.tokens_per_chip,
+        hbm_bytes=config.hbm_bytes,
+        kv_bytes_per_token=config.kv_bytes_per_token,
+        bound_by=config.bound_by,
+        cost_usd_per_mtok=config.usd_per_mtok,
+        meets_slo=config.meets,
+        plan=str(plan),
+        **{name: getattr(plan, name) for name in (*DEGREES, "spread")},
+        dtypes=dtypes_of(config),
+        copy_slice=str(config.piece),
+        copies=copies,
+        chips=config.chips,
+        max_batch=config.most,
+        lower_s=config.lower_s,
+        latency_s=float(state.latency),
+        requests_per_s=float(state.requests),
+        tokens_per_s_per_user=1 / tpot if tpot else 0.0,
+        hbm_limit_bytes=config.piece.chip.visible,
+        cost_usd_per_mtok_input=None if split is None else float(split[0]),
+        cost_usd_per_mtok_output=None if split is None else float(split[1]),
+        drafts=config.drafts,
+        replicas=replicas,
+        fleet_chips=chips,
+        fleet_usd_per_h=None if chips is None or price is None else chips * float(price),
+        prefill_chunks=config.chunks,
+        chunk_tokens=config.chunk_tokens,
+        violations=violations(asked, config),
+        quantized=is_quantized(plan.weights, asked.model),
+        engine=asked.engine_words(config.engine),
+    )
+    add_bands(report, kind_of(asked, config))
+    if full:
+        found = costed_config(asked, deployed(asked, config), config.batch)
+        _add_details(report, asked, config, found)
+        if costed is not None:
+            costed.append(found)
+    return report
+
+
+def kind_of(asked: ServeAsked, config: Config) -> ServedKind:
+    """The kind of a configuration, as far as errors go."""
+    return ServedKind(config.piece.chip.name, config.engine, is_moe(asked.model))
+
+
+def dtypes_of(config: Config) -> dict[str, str]:
+    plan = config.plan
+    return {
+        "weights": plan.weights,
+        "compute": plan.compute,
+        "kv": plan.kv,
+        "attention": plan.attention or plan.compute,
+    }
+
+
+def violations(asked: ServeAsked, config: Config) -> list[str]:
+    """Each target that is missed, and by how much."""
+    pairs = (("TTFT", asked.ask.ttft, float(config.state.ttft)), ("TPOT", asked.ask.tpot, float(config.state.tpot)))
+    return [
+        f"{name} is {render(found, 's')}, {found / target - 1:.0%} above the {render(target, 's')} asked for"
+        for name, target, found in pairs
+        if target is not None and found > target and (name == "TTFT" or asked.ask.output > 1)
+    ]
+
+
+def _add_details(report: ConfigReport, asked: ServeAsked, config: Config, costed: CostedConfig) -> None:
+    report.roofline_s = first(costed.step.roofline)
+    report.terms = term_rows(costed.step, STEP_SCORES)
+    report.prefill_terms = prefill_rows(costed.chunks)
+    report.memory = memory_use(asked, config)
+
+
+def prompt_chunks(asked: ServeAsked, deployment: Deployment) -> list[tuple[float, float, float]]:
+    """The iterations of a prompt that runs by itself: how many alike, their tokens, and the tokens that are cached
+    before."""
+    cut = chunks_of(deployment, asked.ask.new, asked.ask.past, numpy.zeros(1))
+    count, size, last = (first(value) for value in (cut.count, cut.size, cut.last))
+    chunks = [(1.0, last, asked.ask.past + (count - 1) * size)]
+    return chunks + ([(count - 1, size, asked.ask.past + (count - 2) / 2 * size)] if count > 1 else [])
+
+
+def prefill_rows(chunks: list[tuple[float, IterationCost]]) -> list[StepTerm]:
+    """The terms of a whole prompt that runs by itself, all its chunks together, longest first."""
+    rows: dict[str, StepTerm] = {}
+    for times, cost in chunks:
+        for row in term_rows(cost, PROMPT_SCORES):
+            known = rows.setdefault(row.name, StepTerm(row.name, 0.0, 0.0, 0.0, 0.0))
+            for name in ("roofline_s", "expected_s", "bytes", "flops"):
+                setattr(known, name, getattr(known, name) + times * getattr(row, name))
+    return sorted(rows.values(), key=lambda row: -row.expected_s)
+
+
+_WIRES = (
+    ({"expert", "tensor", "share"}, "tensor collectives"),
+    ({"width"}, "width collectives"),
+    ({"context"}, "context collectives"),
+    ({"data", "expert"}, "expert exchange"),
+    ({"pipe"}, "pipeline hops"),
+)
+
+
+def wire_name(axes: tuple[str, ...]) -> str:
+    """What moves over some axes, in a plan's words."""
+    return next((name for known, name in _WIRES if set(axes) <= known), f"collectives over {', '.join(axes)}")
+
+
+def term_rows(cost: IterationCost, scores: str) -> list[StepTerm]:
+    """The terms of an iteration, longest first; expected seconds add up to the iteration."""
+    rows: dict[str, StepTerm] = {}
+
+    def add(name: str, bound: Any, seconds: Any, moved: Any = 0.0, flops: Any = 0.0) -> None:
+        row = rows.setdefault(name, StepTerm(name, 0.0, 0.0, 0.0, 0.0))
+        row.roofline_s += first(bound)
+        row.expected_s += first(seconds)
+        row.bytes += first(moved)
+        row.flops += first(flops)
+
+    for name, term in cost.terms.items():
+        named = {"scores": scores, "attention": "attention projections"}.get(name, name)
+        add(named, term.roofline, term.expected, term.moved, term.flops)
+    for axes, wire in cost.wires.items():
+        add(wire_name(axes), wire.lower, wire.exposed, wire.volume)
+    add("sampling and launch gaps", 0.0, cost.sampling)
+    add("host", 0.0, cost.host)
+    add("waiting for the host", 0.0, max(first(cost.floor) - first(cost.device), 0.0))
+    add("at its bound", 0.0, first(cost.expected) - sum(row.expected_s for row in rows.values()))
+    return sorted((row for row in rows.values() if row.expected_s > 1e-12), key=lambda row: -row.expected_s)
+
+
+def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
+    """What fills a chip of this configuration."""
+    room = capacity(deployed(asked, config))
+    cache = config.hbm_bytes - first(room.weights + room.working + room.reserve)
+    page = max(room.page, 1)
+    length = first(room.in_pages(float(asked.ask.prompt + asked.ask.output)))
+    sequence = length * first(room.per_token) + first(room.fixed)
+    tokens = first(room.cache) / max(sequence / length, 1e-9)
+    return MemoryUse(
+        weights_bytes=first(room.weights),
+        cache_bytes=cache,
+        working_bytes=first(room.working),
+        reserve_bytes=float(room.reserve),
+        free_bytes=first(room.cache) - cache,
+        left_alone_bytes=first(room.hbm - room.usable),
+        page_tokens=page,
+        pages=int(tokens // page),
+        tokens=tokens,
+        wasted=(page - 1) / 2 / (asked.ask.prompt + asked.ask.output / 2 + (page - 1) / 2),
+        sequence_bytes=sequence,
+        token_bytes=sequence / length,
+    )

@@ -1,0 +1,290 @@
+"""What `dscale serve` was asked, read at the edge."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from dragonscale.app.asked_chips import asked_chips, profile_notes
+from dragonscale.app.foreign import foreign_plan, serving_file_of, told
+from dragonscale.app.given import targets_of
+from dragonscale.app.questions.flag import written
+from dragonscale.app.questions.serve import ServeQuestion
+from dragonscale.app.serve.formats import check_formats, formats_for, is_pinned, planned_formats
+from dragonscale.app.serve.words import as_saved
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.exports.imported import Imported
+from dragonscale.models import load_model
+from dragonscale.models.assumed import with_assumed
+from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip, Slice, chip_names, load_chip, parse_target
+from dragonscale.physics.hardware.prices import priced_targets
+from dragonscale.physics.hardware.slices import slice_note
+from dragonscale.physics.units import parse, parse_count, parse_length
+from dragonscale.serving.acceptance import read_acceptance
+from dragonscale.serving.auto import AUTO, NODE, PLAIN, auto_choice
+from dragonscale.serving.disaggregation import alone
+from dragonscale.serving.engine import Engine, load_engine, spelt_engine, split_settings
+from dragonscale.serving.formats import Formats, product_format
+from dragonscale.serving.frontier import Ask
+from dragonscale.serving.launch import LaunchLimits, engine_on
+from dragonscale.serving.plan import SPREADS, ServingPlan
+from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
+from dragonscale.serving.speculation import MOST, Draft, head_part
+
+MOST_CONFIGS = 1000
+MOST_DRAFTS = 32
+
+
+@dataclass(frozen=True)
+class ServeAsked:
+    """The flags understood. `targets` are chips, each with a slice where one was named; `everywhere` says that all
+    chips of the catalogue are meant; `apart` that prompts are prefilled by replicas of their own; `against_best` that
+    something better than the given plan is looked for."""
+
+    question: ServeQuestion
+    model: Transformer
+    targets: tuple[tuple[Chip, Slice | None], ...]
+    ask: Ask
+    engine: str
+    limits: LaunchLimits
+    saved: SavedPlan | None = None
+    batch: int | None = None
+    draft: Draft | None = None
+    everywhere: bool = False
+    apart: bool = False
+    against_best: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether nobody named an engine."""
+        return self.engine.partition(",")[0].strip() == AUTO
+
+    def engine_on(self, chip: Chip, name: str = "", chips: int | None = None) -> Engine:
+        """The engine as it is launched on a chip: the one of that name of those that `auto` takes, or what it takes for
+        a replica on so many chips (for the plan that was given, for the slice that was asked for)."""
+        plan = None if self.saved is None else self.saved.plan
+        size = chips or (self._chips(chip) if plan is None else plan.chips)
+        engine = engine_on(self.engine_words(name), chip, self.model, self.limits, size, plan)
+        return alone(engine) if self.apart else engine
+
+    def engine_names(self, chip: Chip, sizes: Iterable[int]) -> dict[str, list[int]]:
+        """The engines to look at for replicas of such sizes, each with its sizes."""
+        found: dict[str, list[int]] = {}
+        for chips in dict.fromkeys(sizes):
+            plain = [NODE] if NODE < chips <= PLAIN and self.is_auto else []
+            for name in {self.engine_on(chip, chips=size).name: None for size in (*plain, chips)}:
+                found.setdefault(name, []).append(chips)
+        return found
+
+    def engine_words(self, name: str) -> str:
+        """One of the engines that `auto` takes as it can be asked for by name, with the settings that were said."""
+        _, comma, settings = self.engine.partition(",")
+        return f"{name}{comma}{settings}" if name and self.is_auto else self.engine
+
+    def why_engine(self, chip: Chip, name: str) -> str:
+        """Why this engine, where nobody named one."""
+        found = (auto_choice(chip, self.model, chips) for chips in (NODE, NODE + 1)) if self.is_auto else ()
+        return next((one.why for one in found if one.engine == name), "")
+
+    def _chips(self, chip: Chip) -> int | None:
+        """Chips of the slice that was asked for."""
+        return next((piece.chips for own, piece in self.targets if piece is not None and own.name == chip.name), None)
+
+    @property
+    def several(self) -> bool:
+        """Whether chips are compared."""
+        return len(self.targets) > 1
+
+    @property
+    def top(self) -> int:
+        return self.question.top or (len(self.targets) if self.several else 5)
+
+    @property
+    def spread(self) -> str:
+        return self.question.spread or "copy"
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the formats were said."""
+        return self.saved is not None or is_pinned(self.question)
+
+    def formats(self, chip: Chip, engine: str = "") -> list[Formats]:
+        """The formats to look at on a chip (by that engine): those that were said, or the checkpoint's own."""
+        if self.saved is not None:
+            plan = self.saved.plan
+            return [Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)]
+        return formats_for(self.question, engine or self.engine_on(chip).name, chip, self.model)
+
+
+def read_question(question: ServeQuestion) -> ServeAsked:
+    """Check every flag; what cannot be used is refused in one sentence."""
+    if question.better and not written(question.plan):
+        raise InputError("--better looks for something better than a plan; give the plan with --plan tp8.")
+    foreign = foreign_plan(question.plan, question.model, question.on)
+    question = replace(question, plan=written(question.plan))
+    saved = _given(question.plan, foreign)
+    if not written(question.model) and not (saved and saved.model):
+        raise InputError("Say what to serve: a model such as llama3-70b, or a --plan that names it.")
+    named = with_assumed(question.model or (saved.model if saved else ""), question.assume, question.family)
+    model = load_model(named)
+    question = replace(question, model=named)
+    question = as_saved(replace(question, engine=spelt_engine(question.engine)), saved)
+    named_on = question.on or (saved.slice if saved else "")
+    on = asked_chips(named_on, question.set, question.profile)
+    question = replace(question, on=question.on if on == named_on else on, set="", profile="")
+    where, everywhere = _targets(question, saved)
+    targets = tuple(where.values())
+    targets, strange = priced_targets(question.price, targets)
+    if not 0 <= question.top <= MOST_CONFIGS:
+        raise InputError(f"--top is {question.top}; ask for 1 to {MOST_CONFIGS} configurations.")
+    if question.spread and question.spread not in SPREADS:
+        raise unknown("spread", question.spread, SPREADS)
+    check_formats(question, model)
+    question, shorter = _within(question, model)
+    engine = question.engine or (saved.engine if saved else "") or AUTO
+    if split_settings(engine)[0] != AUTO:
+        load_engine(engine)
+    limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
+    if saved is not None:
+        chip, piece = targets[0]
+        chips = saved.plan.chips if saved.whole or piece is None else piece.chips
+        ways = replace(saved.plan, tensor=max(saved.plan.tensor * chips // saved.plan.chips, 1))
+        launched = engine_on(engine, chip, model, limits, chips, ways).name
+        saved = replace(saved, plan=_merged(saved, question, targets, model, launched))
+    prompt, output = (parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output"))
+    read = [*dict.fromkeys(note for note in (prompt[1], output[1], *map(slice_note, where)) if note)]
+    ask = Ask(
+        prompt=prompt[0],
+        output=output[0],
+        ttft=_positive(question.ttft, "s", "--ttft"),
+        tpot=_positive(question.tpot, "s", "--tpot"),
+        rate=_positive(question.rate, "count/s", "--rate"),
+        cached=question.cached,
+        rented=tuple((chip.name, piece.chips) for chip, piece in targets if piece is not None),
+    )
+    return ServeAsked(
+        question,
+        model,
+        targets,
+        ask,
+        engine,
+        limits,
+        saved,
+        _batch(question, saved),
+        _draft(question, model),
+        everywhere,
+        against_best=question.better or foreign is not None,
+        notes=(
+            *(told(foreign) if foreign else ()),
+            *model.notes,
+            *read,
+            *_notes(question, saved, model),
+            *shorter,
+            *strange,
+            *profile_notes(chip for chip, _ in targets),
+        ),
+    )
+
+
+def _given(plan: str, foreign: Imported | None) -> SavedPlan | None:
+    """The plan that is judged: another engine's words, our own file, or settings."""
+    if foreign is not None:
+        return serving_file_of(foreign)
+    return read_serving_plan(plan) if plan.strip() else None
+
+
+def _targets(question: ServeQuestion, saved: SavedPlan | None) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
+    """Chips and slices as they were written, and whether all chips of the catalogue were meant."""
+    if not isinstance(question.on, str):
+        things = question.on if isinstance(question.on, list | tuple) else [question.on]
+        if saved is not None and len(things) > 1:
+            raise InputError(f"--plan needs one chip or slice to run on; --on is {shorten(written(things))}.")
+        return targets_of(things), False
+    text = question.on.strip() or (saved.slice if saved else "")
+    if not text:
+        raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on all.")
+    if text.lower() in ("all", "any"):
+        if saved is not None:
+            raise InputError(f"--plan needs a chip or a slice to run on; --on is {text!r}, write e.g. h100:8.")
+        return {name: (load_chip(name), None) for name in chip_names()}, True
+    found = {part.strip(): parse_target(part.strip()) for part in text.split(",")}
+    if saved is not None and len(found) > 1:
+        raise InputError(f"--plan needs one chip or slice to run on; --on is {shorten(text)}.")
+    return found, False
+
+
+def _merged(
+    saved: SavedPlan,
+    question: ServeQuestion,
+    targets: tuple[tuple[Chip, Slice | None], ...],
+    model: Transformer,
+    engine: str,
+) -> ServingPlan:
+    """The plan with what flags say of formats and of the cache's spread, and with the `tensor` ways it leaves open."""
+    chip, piece = targets[0]
+    plan = replace(saved.plan, **planned_formats(saved, question, engine, chip, model))
+    product_format(plan.weights, plan.compute)
+    if question.spread:
+        plan = replace(plan, spread=question.spread)
+    if not saved.whole and piece is not None:
+        if piece.chips % plan.chips:
+            raise InputError(
+                f"The plan {plan} splits {plan.chips} ways, which does not divide the {piece.chips} chips of {piece}."
+            )
+        plan = replace(plan, tensor=piece.chips // plan.chips)
+    return plan
+
+
+def _within(question: ServeQuestion, model: Transformer) -> tuple[ServeQuestion, tuple[str, ...]]:
+    """The usual lengths, where nobody says others, cut to what a model of few positions takes."""
+    usual = (ServeQuestion.prompt, ServeQuestion.output)
+    if (question.prompt, question.output) != usual or not model.context or model.context >= sum(map(int, usual)):
+        return question, ()
+    output = min(int(question.output), model.context // 4)
+    prompt = model.context - output
+    note = (
+        f"{model.name} has a context of {model.context:,} tokens: prompts of {prompt:,} and outputs of {output:,} are "
+        "taken."
+    )
+    return replace(question, prompt=str(prompt), output=str(output)), (note,)
+
+
+def _positive(text: str, dimension: str, flag: str) -> float | None:
+    if not text.strip():
+        return None
+    value = parse(text, dimension, flag)
+    if value <= 0:
+        raise InputError(f"{flag} is {shorten(text)}; it is more than nothing.")
+    return value
+
+
+def _batch(question: ServeQuestion, saved: SavedPlan | None) -> int | None:
+    if not question.batch.strip():
+        return saved.batch if saved is not None and saved.batch else None
+    batch = parse_count(re.sub(r"\s*(sequences|sequence|seqs|seq)\s*$", "", question.batch), "the batch")
+    if not 1 <= batch <= 10**6:
+        raise InputError(f"--batch is {shorten(question.batch)}; it has at least one sequence and at most 10^6.")
+    return batch
+
+
+def _draft(question: ServeQuestion, model: Transformer) -> Draft | None:
+    if not question.accept.strip():
+        if question.draft or question.drafts is not None:
+            raise InputError(
+                "--draft and --drafts need --accept, the probability that a draft is accepted, such as 0.7."
+            )
+        return None
+    if question.drafts is not None and not 0 <= question.drafts <= MOST_DRAFTS:
+        raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MOST_DRAFTS} tokens.")
+    counts = tuple(range(MOST + 1)) if question.drafts is None else (question.drafts,)
+    chances = read_acceptance(question.accept)
+    if question.draft:
+        return Draft(chances, load_model(question.draft), counts=counts)
+    return Draft(chances, part=head_part(model), counts=counts)
+
+
+def _notes(question: ServeQuestion, saved: SavedPlan | None, model: Transformer) -> tuple[str, ...]:
+    if saved is None or not saved.model or saved.model in (written(question.model), model.name):
+        return ()
+    return (f"The plan was made for {saved.model}; it is judged for {model.name}.",)

@@ -1,0 +1,339 @@
+"""The records that `dscale serve` answers with; `--json` prints them as they are."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from dragonscale.app.prices import PriceRow
+from dragonscale.app.record import Record
+from dragonscale.errors import INFEASIBLE, Infeasible
+from dragonscale.physics.units import render
+from dragonscale.sheets.sheet import Sheet
+
+if TYPE_CHECKING:
+    from dragonscale.plan.ledger import Ledger
+    from dragonscale.sheets.charts.chart import Chart
+
+
+class ServeRequest(msgspec.Struct):
+    """What requests look like and what they must get."""
+
+    prompt: int
+    output: int
+    cached: float
+    ttft_s: float | None
+    tpot_s: float | None
+    rate_per_s: float | None
+    parameters: int
+    engine: str
+    engine_why: str = ""
+    """Why this engine, where nobody named one."""
+    engines: dict[str, str] = {}
+    """The engine of the best configuration on each chip."""
+
+
+class StepTerm(msgspec.Struct):
+    """A line of an iteration's bill; `roofline_s` is its bound at datasheet rates. Expected seconds add up to the step.
+    A line of an iteration's bill; `roofline_s` is its bound at datasheet rates. Expected seconds add up to the step."""
+
+    name: str
+    roofline_s: float
+    expected_s: float
+    bytes: float
+    flops: float
+
+
+class MemoryUse(msgspec.Struct):
+    """What fills a chip. `left_alone_bytes` is what the engine does not touch; `sequence_bytes` is what a sequence of
+    full length takes of a chip (the mean over data ranks), `token_bytes` that for each of its tokens: windows that are
+    full and fixed states are in it. `pages` and `tokens` count those of the whole replica, for sequences of this
+    length, with the ones in use; `wasted` is the part of the pages in use that holds nothing (half a page of each
+    sequence)."""
+
+    weights_bytes: float
+    cache_bytes: float
+    working_bytes: float
+    reserve_bytes: float
+    free_bytes: float
+    left_alone_bytes: float
+    page_tokens: int
+    pages: int
+    tokens: float
+    wasted: float
+    sequence_bytes: float = 0.0
+    token_bytes: float = 0.0
+
+
+class ConfigReport(msgspec.Struct):
+    """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how
+    many fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's
+    prefill beside the others, in `prefill_chunks` of up to `chunk_tokens`. `lower_s` and `roofline_s` bound a decode
+    step: everything overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included,
+    and for a million input and output tokens where each pays for its own time. `replicas` of them serve the rate that
+    was asked for, in whole slices where one was named. An answer of one token has a `tpot_s` of 0. `quantized` says
+    that the weights are narrower than the checkpoint's: such configurations come after those in its own formats."""
+
+    slice: str
+    tensor: int
+    batch: int
+    prefill_s: float
+    decode_step_s: float
+    ttft_s: float
+    tpot_s: float
+    output_tokens_per_s_per_chip: float
+    hbm_bytes: float
+    kv_bytes_per_token: float
+    bound_by: str
+    cost_usd_per_mtok: float | None
+    meets_slo: bool
+    plan: str
+    data: int
+    expert: int
+    context: int
+    width: int
+    pipe: int
+    spread: str
+    dtypes: dict[str, str]
+    copy_slice: str
+    copies: int
+    chips: int
+    max_batch: int
+    lower_s: float
+    latency_s: float
+    requests_per_s: float
+    tokens_per_s_per_user: float
+    hbm_limit_bytes: float
+    cost_usd_per_mtok_input: float | None
+    cost_usd_per_mtok_output: float | None
+    drafts: int = 0
+    prefill_chunks: int = 1
+    chunk_tokens: int = 0
+    replicas: int | None = None
+    fleet_chips: int | None = None
+    fleet_usd_per_h: float | None = None
+    violations: list[str] = []
+    tpot_low_s: float | None = None
+    tpot_high_s: float | None = None
+    ttft_low_s: float | None = None
+    ttft_high_s: float | None = None
+    tokens_low: float | None = None
+    tokens_high: float | None = None
+    """Between the low and high of each, TPOT, TTFT and output tokens per second per chip were in four of five published
+    runs of this kind."""
+    estimated: list[str] = []
+    """Which of tpot, ttft and tokens are estimated, not fitted: nothing like them was measured on such chips."""
+    quantized: bool = False
+    engine: str = ""
+    """The engine that runs it, as it can be asked for by name."""
+    roofline_s: float | None = None
+    terms: list[StepTerm] = []
+    prefill_terms: list[StepTerm] = []
+    memory: MemoryUse | None = None
+
+    def __repr__(self) -> str:
+        from dragonscale.app.serve.tables import config_text
+
+        ends = f"TTFT {render(self.ttft_s, 's')}, TPOT {render(self.tpot_s, 's')}"
+        return f"<ConfigReport: {self.slice}: {config_text(self)}, {ends}>"
+
+
+class LimitRow(msgspec.Struct):
+    """A limit of serving this model on this chip, solved: its formula at datasheet rates, and the number."""
+
+    name: str
+    counts: str
+    formula: str
+    value: float
+
+
+class DraftRow(msgspec.Struct):
+    """A loop that drafts so many tokens: seconds of both halves, tokens it yields, seconds per token."""
+
+    drafts: int
+    drafting_s: float
+    verifying_s: float
+    tokens: float
+    per_token_s: float
+    speedup: float
+
+
+class Speculation(msgspec.Struct):
+    """Drafting in the best configuration. `hurts_from_batch` is the batch from which no draft pays, if there is one up
+    to `most_batch`, the largest that fits."""
+
+    acceptance: list[float]
+    drafter: str
+    batch: int
+    rows: list[DraftRow]
+    best_drafts: int
+    most_batch: int
+    hurts_from_batch: int | None
+
+
+class PoolReport(msgspec.Struct):
+    """Prefill and decode apart, at `requests_per_s`: there prefill replicas are busy `prefill_load` of the time, and
+    the mean TTFT has the wait behind other prompts in it; one request of twenty takes `ttft_p95_s` or more.
+    `transfer_bytes_per_s` is what the caches of all requests need of the network, `port_bytes_per_s` what the prefill
+    pool's chips can send."""
+
+    prefill: ConfigReport
+    decode: ConfigReport
+    prefills: int
+    decodes: int
+    chips: int
+    ttft_s: float
+    tpot_s: float
+    requests_per_s: float
+    output_tokens_per_s_per_chip: float
+    transfer_s: float
+    transfer_bytes: float
+    transfer_bytes_per_s: float
+    port_bytes_per_s: float
+    cost_usd_per_mtok: float | None
+    meets_slo: bool
+    ttft_p95_s: float = 0.0
+    prefill_load: float = 0.0
+    usd_per_h: float | None = None
+
+
+class Disaggregation(msgspec.Struct):
+    """The best pools, and whether they beat the best configuration that does both: `gain` is tokens for a
+    dollar (for a chip, without prices) over its; with a rate, of the fleets that serve it."""
+
+    pools: list[PoolReport]
+    gain: float | None
+    pays: bool
+    advice: str
+
+
+class PrefixCache(msgspec.Struct):
+    """What a cached prefix saves in the best configuration, and where it could live: `prefixes_hbm` fit beside the
+    batch in HBM, `prefixes_host` in each 100 GB of a chip's share of host memory."""
+
+    shared_tokens: int
+    prefill_computed_s: float
+    prefill_from_hbm_s: float
+    prefill_from_host_s: float
+    saved: float
+    prefix_bytes: float
+    prefixes_hbm: float
+    prefixes_host: float
+    host_pays: bool
+    advice: str
+
+
+class FrontierPoint(msgspec.Struct):
+    """A configuration that no other on the same chip beats both in speed and in throughput."""
+
+    slice: str
+    plan: str
+    batch: int
+    tpot_s: float
+    ttft_s: float
+    tokens_per_s_per_user: float
+    output_tokens_per_s_per_chip: float
+    cost_usd_per_mtok: float | None
+
+
+class ExpectedError(msgspec.Struct):
+    """How far expectations of such servers (chip, engine, dense or MoE) have been from measurements, as medians of the
+    relative error: latencies of static batches and single steps, throughputs of servers, and mean TPOT and TTFT of
+    servers under load; null where nothing was measured. `source` says which runs the bands of the configurations rest
+    on."""
+
+    latency: float | None
+    throughput: float | None
+    tpot: float | None
+    ttft: float | None
+    source: str
+
+
+class ServeReport(Record):
+    """The answer: the recommended configuration first. `frontier` is over all chips that were asked for,
+    `frontier_by_chip` of each of them alone."""
+
+    ROWS: ClassVar[str] = "configs"
+    CHARTS: ClassVar[tuple[str, ...]] = ("frontier", "decode", "prefill", "memory", "mesh")
+
+    model: str
+    workload: ServeRequest
+    configs: list[ConfigReport]
+    frontier: list[ConfigReport]
+    searched: int
+    search_s: float
+    limits: list[LimitRow]
+    notes: list[str]
+    advice: str
+    expected_error: ExpectedError
+    frontier_by_chip: dict[str, list[FrontierPoint]] = {}
+    speculation: Speculation | None = None
+    disaggregation: Disaggregation | None = None
+    prefix: PrefixCache | None = None
+    prices: list[PriceRow] = []
+    better: ConfigReport | None = None
+    """What is better than a given plan, where that was asked for; `comparison` says by how much."""
+    comparison: str = ""
+
+    @property
+    def best(self) -> ConfigReport | None:
+        """The configuration to take; None where none meets the targets (`configs[0]` is then the nearest)."""
+        return self.configs[0] if self.configs and self.configs[0].meets_slo else None
+
+    @property
+    def exit_code(self) -> int:
+        return INFEASIBLE if self.best is None else 0
+
+    @property
+    def ledger(self) -> "Ledger":
+        """A line for each kernel, each move and each tensor held of a decode step of the first configuration."""
+        from dragonscale.app.serve.ask import iteration_ledgers
+
+        return iteration_ledgers(self.asked, self._answered())["decode"]
+
+    def headline(self) -> str:
+        from dragonscale.app.serve.tables import config_text
+
+        if not self.configs:
+            return f"{self.model}: no configuration"
+        first = self.configs[0]
+        ends = f"TTFT {render(first.ttft_s, 's')}, TPOT {render(first.tpot_s, 's')}"
+        ends += f", {first.output_tokens_per_s_per_chip:,.0f} tok/s/chip"
+        return f"{self.model} on {first.slice}: {config_text(first)}, {ends}" + (
+            "" if self.best else ", targets missed"
+        )
+
+    def sheet(self, detail: bool = False) -> Sheet:
+        from dragonscale.app.serve.sheet import serve_sheet
+
+        return serve_sheet(self, detail)
+
+    def draw(self, kind: str) -> "Chart":
+        from dragonscale.app.serve.charts import draw
+
+        return draw(kind, self.asked, self)
+
+    def save(self, path: str) -> str:
+        """Write the recommended configuration as TOML, for `--plan`, `dscale simulate` and `dscale verify`."""
+        from dragonscale.app.serve.hand_over import save_best
+
+        save_best(self.asked, self._answered(), path)
+        return f"; `dscale simulate {path}` runs it under its traffic"
+
+    def save_timeline(self, path: str) -> str:
+        """Write a prefill and a decode step of the first configuration as a timeline for ui.perfetto.dev."""
+        from dragonscale.app.serve.ask import save_iterations
+
+        save_iterations(self.asked, self._answered(), path)
+        return "; open it at https://ui.perfetto.dev"
+
+    def verify(self) -> Any:
+        """A decode step of the first configuration compiled by XLA, beside what was planned."""
+        from dragonscale.app.verify.ask import verified
+        from dragonscale.app.verify.best import serving_question
+
+        return verified(serving_question(self.asked, self._answered()))
+
+    def _answered(self) -> "ServeReport":
+        if not self.configs:
+            raise Infeasible("No configuration fits, so none is written, compiled or has a ledger.")
+        return self

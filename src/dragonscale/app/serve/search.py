@@ -1,0 +1,167 @@
+"""The configurations that answer a question about serving: where to look, what fits, and in which order to tell."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy
+
+from dragonscale.app.serve.question import ServeAsked
+from dragonscale.errors import InputError
+from dragonscale.models.transformer import count_parameters
+from dragonscale.physics.hardware import Chip, Slice
+from dragonscale.serving.checkpoint import is_quantized
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.frontier import Ask, Config, best, explore, first_of_each, judge
+from dragonscale.serving.legal import divisible
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.space import Lot, parts_of, slices_of, stack
+
+WIDER = (256, 1024)
+"""Chips of one replica to look at where nothing fits the usual number."""
+
+Progress = Callable[[int, int], None]
+
+
+def search(asked: ServeAsked, progress: Progress | None = None) -> list[Config]:
+    """Every configuration of what was asked."""
+    if asked.saved is not None:
+        return judge_plan(asked)
+    found: list[Config] = []
+    for number, (chip, piece) in enumerate(asked.targets, 1):
+        found += _on(asked, chip, slices_of(chip) if piece is None else parts_of(piece))
+        if progress is not None:
+            progress(number, len(asked.targets))
+    if not found and not asked.several and asked.targets[0][1] is None:
+        return _wider(asked, asked.targets[0][0])
+    return found
+
+
+def _on(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice]) -> list[Config]:
+    """Each size of a replica by the engines that are taken for it; where replicas fit in no other way, by that of one
+    server."""
+    names = asked.engine_names(chip, (piece.chips for piece in pieces))
+    found = [
+        one
+        for name, sizes in names.items()
+        for one in _by_engine(asked, chip, [piece for piece in pieces if piece.chips in sizes], name)
+    ]
+    plain = asked.engine_on(chip, chips=1).name
+    if found or not asked.is_auto or [*names] == [plain]:
+        return found
+    return _by_engine(asked, chip, pieces, plain)
+
+
+def _by_engine(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice], name: str) -> list[Config]:
+    batches = None if asked.batch is None else [asked.batch]
+    formats, engine = asked.formats(chip, name), asked.engine_on(chip, name)
+    return explore(
+        asked.model, pieces, lambda _: formats, engine, asked.ask, (asked.spread,), None, batches, asked.draft
+    )
+
+
+def _wider(asked: ServeAsked, chip: Chip) -> list[Config]:
+    """On more chips than anybody looks at first."""
+    smaller = len(slices_of(chip))
+    for most in WIDER:
+        pieces = slices_of(chip, most)
+        found = _on(asked, chip, pieces[smaller:])
+        if found:
+            return found
+        smaller = len(pieces)
+    return []
+
+
+def judge_plan(asked: ServeAsked) -> list[Config]:
+    """The one plan that was given, with every batch (or the one that was given), on the best shape of its size."""
+    assert asked.saved is not None
+    plan = asked.saved.plan
+    check_plan(asked, plan)
+    batches = None if asked.batch is None else [asked.batch]
+    found: list[list[Config]] = []
+    for piece in pieces_for(asked, plan):
+        lot = Lot((piece,), stack([plan], asked.formats(piece.chip)[0], plan.spread))
+        found.append(judge(asked.model, lot, asked.engine_on(piece.chip), asked.ask, batches, asked.draft))
+    return min(found, key=lambda own: own[0].decode_s if own else math.inf)
+
+
+def pieces_for(asked: ServeAsked, plan: ServingPlan) -> list[Slice]:
+    """The slices, or parts of the slice, with as many chips as a plan is for."""
+    chip, piece = asked.targets[0]
+    pieces = slices_of(chip, max(plan.chips, 1)) if piece is None else parts_of(piece)
+    found = [one for one in pieces if one.chips == plan.chips]
+    if not found:
+        where = f"slices of {chip.name} have" if piece is None else f"{piece} can be cut into parts of"
+        raise InputError(
+            f"The plan {plan} is for {plan.chips} chips; {where} "
+            f"{', '.join(str(n) for n in sorted({p.chips for p in pieces})[-8:])}."
+        )
+    return found
+
+
+def check_plan(asked: ServeAsked, plan: ServingPlan) -> None:
+    """Refuse what no model of this kind can be split into."""
+    experts = max((section.dims.get("e", 0) for section in asked.model.program().sections), default=0)
+    if plan.pipe > asked.model.n_layers:
+        raise InputError(f"The plan has pipe={plan.pipe}, and {asked.model.name} has {asked.model.n_layers} layers.")
+    if plan.expert > 1 and not experts:
+        raise InputError(f"The plan has expert={plan.expert}, and {asked.model.name} has no experts.")
+    if plan.expert > plan.data * plan.tensor:
+        raise InputError(
+            f"The plan deals experts out expert={plan.expert} ways, and data x tensor are "
+            f"{plan.data * plan.tensor} chips."
+        )
+    if plan.data > 1 and not experts:
+        raise InputError(
+            f"The plan has data={plan.data}, and {asked.model.name} has no experts to share between replicas of "
+            "its attention; "
+            "serve separate replicas instead."
+        )
+    heads = divisible(asked.model).heads
+    if heads % plan.tensor:
+        raise InputError(
+            f"The plan has tensor={plan.tensor}, which does not divide the {heads} heads of {asked.model.name}."
+        )
+    for piece in pieces_for(asked, plan):
+        wires = Deployment(asked.model, piece, plan, asked.engine_on(piece.chip)).wires
+        if bool(numpy.all(wires.possible)):
+            return
+    raise InputError(f"The plan {plan} cannot be laid over the wires of {asked.question.on or 'this slice'}.")
+
+
+def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
+    """The best that meet the targets, cheapest first; where none does, those that miss them least. Of several chips the
+    best one each."""
+    met = [one for one in configs if one.meets]
+    if asked.several:
+        chips = {chip.name for chip, _ in asked.targets}
+        each = [best([one for one in met if one.piece.chip.name == name], asked.ask, 1) for name in sorted(chips)]
+        met = [one for own in each for one in own]
+    return best(met, asked.ask, asked.top) if met else nearest(asked.ask, configs, asked.top)
+
+
+def ranked_apart(asked: ServeAsked, configs: Sequence[Config]) -> tuple[list[Config], list[Config]]:
+    """The best in the checkpoint's own formats, and apart from them the best in narrower ones. Where nothing meets the
+    targets in its own and something narrower does, that alone is told; so it is where nothing else was looked at."""
+    own = [one for one in configs if not is_quantized(one.plan.weights, asked.model)]
+    narrow = [one for one in configs if is_quantized(one.plan.weights, asked.model)]
+    if not narrow or not own:
+        return ranked(asked, configs), []
+    if any(one.meets for one in narrow) and not any(one.meets for one in own):
+        return ranked(asked, narrow), []
+    return ranked(asked, own), ranked(asked, narrow)
+
+
+def excess(ask: Ask, config: Config) -> float:
+    """By how much the worst target is missed: 1 is just met."""
+    ratios = [float(config.state.ttft) / ask.ttft] if ask.ttft else []
+    ratios += [float(config.state.tpot) / ask.tpot] if ask.tpot else []
+    return max(ratios, default=0.0)
+
+
+def nearest(ask: Ask, configs: Sequence[Config], count: int) -> list[Config]:
+    """The configurations that miss the targets least, one batch of each plan."""
+    return first_of_each(configs, lambda one: (excess(ask, one), -one.tokens_per_chip), count)
+
+
+def parameter_count(asked: ServeAsked) -> int:
+    return int(count_parameters(asked.model).total)

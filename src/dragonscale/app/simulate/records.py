@@ -1,0 +1,191 @@
+"""The records that `dscale simulate` answers with; `--json` prints them as they are."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import msgspec
+
+from dragonscale.app.prices import PriceRow
+from dragonscale.app.record import Record
+from dragonscale.errors import MISSED
+from dragonscale.physics.units import render
+from dragonscale.sheets.sheet import Sheet
+from dragonscale.simulation.result import Outcome, SimulationResult, Throughput
+
+if TYPE_CHECKING:
+    from dragonscale.sheets.charts.chart import Chart
+
+
+class Latency(msgspec.Struct):
+    """A distribution. `mean_low` and `mean_high` are a 95% interval, as are those of the 99th percentile; null where
+    the run is too short to say."""
+
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: float
+    mean_low: float | None
+    mean_high: float | None
+    p99_low: float | None
+    p99_high: float | None
+
+
+class PoolRow(msgspec.Struct):
+    """Equal replicas of the fleet; where it grows and shrinks, those at the start, up to `most_replicas`."""
+
+    name: str
+    slice: str
+    plan: str
+    engine: str
+    scheduler: str
+    replicas: int
+    chips: int
+    kv_tokens: int
+    router: str
+    most_replicas: int | None = None
+
+
+@dataclass(frozen=True)
+class SimulatedRates(Throughput):
+    """The run's rates, by chip and in money too."""
+
+    output_tokens_per_s_per_chip: float
+    cost_usd_per_mtok: float | None
+
+
+class Analytic(msgspec.Struct):
+    """What the planner says of one replica at the batch that the run had, where requests are all alike."""
+
+    batch: int
+    tpot_s: float
+    ttft_s: float
+
+
+class LoadReport(msgspec.Struct):
+    """The second half of the arrivals: what came, what ended, by how much the backlog grew each second, whether that is
+    more than chance, and how many requests waited when the last came."""
+
+    arrived_per_s: float
+    served_per_s: float
+    growth_per_s: float
+    grows: bool
+    waiting: int
+
+
+class CapacityReport(msgspec.Struct):
+    """What was found by running: the largest rate that the fleet holds, with its goodput and what stops larger ones
+    (`queue`, `ttft_s` or `tpot_s`); and the replicas that hold the asked rate, with the chips, dollars and latencies of
+    their run. Null where none does."""
+
+    requests_per_s: float | None
+    goodput_requests_per_s: float | None
+    good_share: float | None
+    limited_by: str
+    percentile: int
+    replicas: int | None
+    prefill_replicas: int
+    chips: int | None
+    usd_per_h: float | None
+    usd_per_mtok: float | None
+    ttft_s: float | None
+    tpot_s: float | None
+    runs: int
+    requests_per_run: int
+
+
+class ReplicaRow(msgspec.Struct):
+    index: int
+    pool: str
+    busy_share: float
+    mean_batch: float
+    output_tokens: int
+
+
+class SimulateReport(Record):
+    """The answer: whether the fleet holds, what requests got, what bounds it and what to change."""
+
+    CHARTS: ClassVar[tuple[str, ...]] = ("latency", "occupancy")
+
+    model: str
+    traffic: dict[str, Any]
+    fleet: list[PoolRow]
+    seed: int
+    simulated_s: float
+    requests: Outcome
+    latency: dict[str, Latency]
+    rates: SimulatedRates
+    slo: dict[str, float]
+    meets_slo: bool | None
+    utilisation: float
+    kv_occupancy: float
+    mean_batch: float
+    mean_waiting: float
+    cache_hit_rate: float
+    host_hit_rate: float
+    tokens_per_verify_step: float
+    analytic: Analytic | None
+    replicas: list[ReplicaRow]
+    bound_by: str
+    advice: str
+    notes: list[str] = []
+    prices: list[PriceRow] = []
+    percentile: int = 95
+    target_ratios: dict[str, float] = {}
+    """The percentile of each latency over its target."""
+    load: LoadReport | None = None
+    capacity: CapacityReport | None = None
+    chips: float = 0.0
+    usd_per_h: float | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return MISSED if self.meets_slo is False else 0
+
+    @property
+    def result(self) -> SimulationResult:
+        """The run itself: distributions and series over time."""
+        return vars(self)["result"]
+
+    def came_of(self, result: SimulationResult) -> Self:
+        """Remember the run that this reports."""
+        vars(self)["result"] = result  # beside the fields, so that no encoder sees it
+        return self
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each latency: its mean and percentiles, with its target."""
+        return [
+            {"latency": name, **msgspec.to_builtins(one), "target": self.slo.get(name)}
+            for name, one in self.latency.items()
+        ]
+
+    def headline(self) -> str:
+        pools = " and ".join(f"{pool.replicas} x {pool.slice}" for pool in self.fleet)
+        ends = "no request finished"
+        if self.requests.finished:
+            shown = {"TTFT": "ttft_s", "TPOT": "tpot_s"}
+            times = (
+                f"{name} {render(getattr(self.latency[key], f'p{self.percentile}'), 's')}"
+                for name, key in shown.items()
+            )
+            ends = f"{', '.join(times)} at p{self.percentile}"
+        met = {True: ", meets the targets", False: ", misses the targets", None: ""}[self.meets_slo]
+        return f"{self.model} on {pools}: {ends}{met}"
+
+    def sheet(self, detail: bool = False) -> Sheet:
+        from dragonscale.app.simulate.sheet import simulate_sheet
+
+        return simulate_sheet(self, detail)
+
+    def draw(self, kind: str) -> "Chart":
+        from dragonscale.app.simulate.charts import draw
+
+        return draw(kind, self, self.result)
+
+    def save_timeline(self, path: str) -> str:
+        """Write the run as a timeline for ui.perfetto.dev: every iteration of every replica, every request."""
+        from dragonscale.app.simulate.ask import save_run
+
+        save_run(self.asked, path)
+        return "; open it at https://ui.perfetto.dev"

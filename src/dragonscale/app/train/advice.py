@@ -1,0 +1,159 @@
+"""What bounds a training step, and what would make it shorter: each change is judged, and named only if it helps.
+
+>>> from dragonscale.physics.hardware import parse_slice
+>>> from dragonscale.models import load_model
+>>> from dragonscale.training.evaluation import make_job
+>>> from dragonscale.training.plan import parse_plan
+>>> job = make_job(load_model("llama3-8b"), parse_slice("h100:64"), 64, 8192)
+>>> helps(job, parse_plan("fsdp=64,remat=block"))[0].change
+'recompute nothing (remat=none)'
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from dragonscale.app.train.records import Help, MemoryRow, StackRow, TermRow
+from dragonscale.training.advised_against import advice_against
+from dragonscale.training.codesign import knobs, on_chip, raised
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one
+from dragonscale.training.legal import newly_illegal
+from dragonscale.training.plan import Plan
+from dragonscale.training.space import misfits
+from dragonscale.training.stack import change
+from dragonscale.training.step_ledger import WIRES
+
+COMPUTE = ("matmuls", "attention", "elementwise", "recompute", "optimizer", "copies")
+"""Words in the names of terms that are work on the chip itself."""
+WORTH = 0.02
+"""What helps by less is not advised: a prediction is not that sure of itself."""
+SHOWN = 3
+
+
+def is_compute(name: str) -> bool:
+    """Whether a term is work on the chip itself, and not waiting for wires, other stages or stragglers."""
+    return name not in WIRES and any(word in name for word in COMPUTE)
+
+
+def bound_by(terms: list[TermRow]) -> str:
+    """What takes most of the step: `compute`, or the name of the longest other term where that is more."""
+    compute = sum(row.exposed_s for row in terms if is_compute(row.name))
+    other = max((row for row in terms if not is_compute(row.name)), key=lambda row: row.exposed_s, default=None)
+    return other.name if other is not None and other.exposed_s > compute else "compute"
+
+
+def bound_text(job: Job, plan: Plan, terms: list[TermRow]) -> str:
+    """What bounds the step, and what takes most beside it: exposed, or by contention with what it overlaps."""
+    total = sum(row.exposed_s for row in terms) or 1.0
+    bound = bound_by(terms)
+    taken = sum(row.exposed_s for row in terms if (is_compute(row.name) if bound == "compute" else row.name == bound))
+    start = f"bound by {bound} ({taken / total:.0%} of the step)"
+    others = [row for row in terms if row.name != bound and (not is_compute(row.name) or row.name == "recompute")]
+    lost = max(others, key=lambda row: row.exposed_s, default=None)
+    if lost is None or lost.exposed_s < 0.01 * total:
+        return start
+    share = f"{lost.exposed_s / total:.0%}"
+    if lost.name in WIRES and _contended(job, plan, lost):
+        return f"{start}; {share} is contention: {lost.name} that hide slow the kernels above them"
+    return f"{start}; {share} is {lost.name}{' that nothing hides' if lost.name in WIRES else ''}"
+
+
+def _contended(job: Job, plan: Plan, row: TermRow) -> bool:
+    """Whether most of what a kind of move costs is contention, not waiting: it goes away when hidden transfers slow
+    nothing."""
+    quiet = judge_one(replace(job, stack=change(job.stack, "overlap", contention=0.0)), plan)
+    return quiet.ledger.by("term", "exposed_s").get(row.name, 0.0) < 0.5 * row.exposed_s
+
+
+def helps(job: Job, plan: Plan, verdict: Verdict | None = None, others: Iterable[StackRow] = ()) -> list[Help]:
+    """What would raise the tokens a second of this plan by more than `WORTH`, most first, each judged by itself;
+    `others` are the same job with other stacks."""
+    step = first((verdict or judge_one(job, plan)).seconds)
+    before = job.tokens / step
+    roomy = ((one.stack, step / one.step_s - 1) for one in others if not one.tight)
+    found = [Help(f"--stack {stack}", gain) for stack, gain in roomy if gain > WORTH]
+    for text, other, changed in _tries(job, plan):
+        if not _possible(other, plan, changed):
+            continue
+        after = judge_one(other, changed)
+        gain = other.tokens / first(after.seconds) / before - 1
+        held, limit = first(after.hbm_bytes), other.slice.chip.visible
+        if gain > WORTH:
+            needs = f"{held / 1e9:.0f} GB a chip" if held > limit else ""
+            found.append(Help(text, gain, needs))
+    # what does not fit the memory cannot be acted on: told only where nothing else is
+    fitting = [one for one in found if not one.needs]
+    return sorted(fitting or found, key=lambda one: -one.gain)[:SHOWN]
+
+
+def _possible(job: Job, plan: Plan, changed: Plan) -> bool:
+    """Whether a changed plan divides what it splits, and its stack runs it as well as the plan before."""
+    divides = job.batch % (changed.replicas * changed.microbatch) == 0
+    advised = advice_against(job, plan) or not advice_against(job, changed)
+    return bool(divides and advised and not misfits(job, changed) and not newly_illegal(job, plan, changed))
+
+
+def _tries(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
+    """Changes that are not in place yet, whatever they bring."""
+    rounds = job.batch // (plan.replicas * plan.microbatch) or 1
+    twice = replace(job, batch=2 * job.batch)
+    yield f"twice the batch ({2 * job.tokens:,} tokens)", twice, plan
+    if rounds == 1:
+        yield (
+            f"twice the batch in one pass (microbatch={2 * plan.microbatch})",
+            twice,
+            replace(plan, microbatch=2 * plan.microbatch),
+        )
+    else:
+        yield f"microbatch={2 * plan.microbatch}", job, replace(plan, microbatch=2 * plan.microbatch)
+    if plan.remat != "none":
+        yield "recompute nothing (remat=none)", job, replace(plan, remat="none")
+    for knob in knobs(job.slice):
+        if knob.title.endswith("bandwidth") and "HBM" not in knob.title:
+            yield f"twice the {knob.title}", on_chip(job, raised(job.slice.chip, knob, 2.0)), plan
+
+
+def advice_text(bound: str, found: list[Help], all_stacks: bool = False) -> str:
+    """What bounds the step and what would help, in a sentence; `all_stacks` says that other stacks were tried too."""
+    if not found and all_stacks:
+        return f"{bound}; only more or faster chips make it shorter."
+    if not found:
+        return f"{bound}; none of the changes tried makes it shorter with this stack; more or faster chips do."
+    each = (f"{one.change} {one.gain:+.0%}{f' (needs {one.needs})' if one.needs else ''}" for one in found)
+    start = "nothing that fits the memory; " if all(one.needs for one in found) else ""
+    return f"{bound}. What would help, in tokens/s: {start}{'; '.join(each)}."
+
+
+def memory_advice(job: Job, plan: Plan, memory: list[MemoryRow], verdict: Verdict) -> str:
+    """What fills a chip that is too full, and the change that frees most of it."""
+    most = max(memory, key=lambda row: row.bytes)
+    held, limit = first(verdict.hbm_bytes), job.slice.chip.visible
+    start = f"bound by memory, most of it {most.name} ({most.bytes / held:.0%})"
+    freed = []
+    for text, changed in _smaller(plan):
+        if _possible(job, plan, changed):
+            after = judge_one(job, changed)
+            freed.append((first(after.hbm_bytes), first(after.seconds), text))
+    if not freed or min(freed)[0] > 0.98 * held:
+        return f"{start}: more chips, or chips with more memory."
+    fitting = [one for one in freed if one[0] <= limit]
+    size, seconds, text = min(fitting, key=lambda one: one[1]) if fitting else min(freed)
+    slower = seconds / first(verdict.seconds) - 1
+    enough = "fits" if fitting else "is still too much"
+    return f"{start}: {text} leaves {size / 1e9:.1f} GB, which {enough} (step {slower:+.0%})."
+
+
+def _smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """Plans of the same mesh that hold less, without what is in place already."""
+    if plan.remat != "block":
+        yield "remat=block", replace(plan, remat="block")
+    if plan.microbatch > 1:
+        yield "microbatch=1", replace(plan, microbatch=1)
+        yield "microbatch=1 with remat=block", replace(plan, microbatch=1, remat="block")
+    if plan.fsdp > 1 and plan.zero < 3:
+        yield "zero=3", replace(plan, zero=3)
+        yield "zero=3 with remat=block", replace(plan, zero=3, remat="block")
+    if plan.data > 1:
+        for zero in sorted({plan.zero or 1, 3}):
+            sharded = replace(plan, data=1, fsdp=plan.data * plan.fsdp, zero=zero)
+            yield f"fsdp={sharded.fsdp} with zero={zero}", sharded
+            yield f"fsdp={sharded.fsdp} with zero={zero} and remat=block", replace(sharded, remat="block")

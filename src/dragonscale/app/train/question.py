@@ -1,0 +1,369 @@
+"""What `dscale train` was asked, read at the edge."""
+
+import math
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dragonscale.app.asked_chips import asked_chips, profile_notes
+from dragonscale.app.given import targets_of
+from dragonscale.app.questions.flag import written
+from dragonscale.app.questions.train import TrainQuestion
+from dragonscale.app.train.saved import filled, read_given
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.models import load_model
+from dragonscale.models.assumed import with_assumed
+from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.physics.hardware import Chip, Slice, chip_names, dtype_bytes, load_chip, parse_target
+from dragonscale.physics.hardware.catalogue import is_chip
+from dragonscale.physics.hardware.prices import priced_targets
+from dragonscale.physics.hardware.slices import slice_note
+from dragonscale.physics.units import parse, parse_count, parse_length
+from dragonscale.training.auto import AUTO
+from dragonscale.training.budget import batch_warning, chinchilla_tokens
+from dragonscale.training.data_ranks import read_ranks
+from dragonscale.training.evaluation import Job, make_job
+from dragonscale.training.expert_load import dropped_share
+from dragonscale.training.legality import family, rules
+from dragonscale.training.offer import settled, settlements
+from dragonscale.training.plan import Plan, given_settings, read_field
+from dragonscale.training.simplicity import SLACK
+from dragonscale.training.space import Space, parse_space
+from dragonscale.training.stack import change, load_stack
+
+MOST_PLANS = 1000
+RANKS = ("time", "cost")
+LARGEST = ("batch", "model")
+
+
+@dataclass(frozen=True)
+class TrainAsked:
+    """The flags understood. `piece` is None where the question is which slice to take; `targets` are all chips and
+    slices that were named, with their names as they were written."""
+
+    question: TrainQuestion
+    model: Transformer
+    chip: Chip | None
+    piece: Slice | None
+    sequences: int
+    sequence: int
+    tokens: float | None
+    plan: Plan | None
+    space: Space
+    deadline: float | None
+    notes: list[str] = field(default_factory=list)
+    documents: int | None = None
+    targets: dict[str, tuple[Chip, Slice | None]] = field(default_factory=dict)
+    everywhere: bool = False
+    slack: float = SLACK
+    measured: float | None = None
+
+    def job(self, piece: Slice | None = None) -> Job:
+        where = piece or self.piece
+        assert where is not None
+        words = self.plan or self.space.words
+        job = make_job(self.model, where, self.sequences, self.sequence, self.question.stack, words.dtype)
+        asked = {"capacity": self.question.capacity} if self.question.capacity else {}
+        skew = job.stack.experts.skew * self.question.skew
+        return replace(job, stack=change(job.stack, "experts", skew=skew, **asked), documents=self.documents)
+
+
+def read_question(question: TrainQuestion) -> TrainAsked:
+    """Check every flag; what cannot be used is refused in one sentence."""
+    question, told = filled(question)
+    named = with_assumed(question.model, question.assume, question.family)
+    question = replace(
+        question,
+        stack=question.stack.strip().lower(),
+        model=named,
+        on=asked_chips(question.on, question.set, question.profile),
+        set="",
+        profile="",
+    )
+    model = load_model(question.model)
+    targets, everywhere = read_targets(question.on)
+    priced, strange = priced_targets(question.price, targets.values())
+    targets = dict(zip(targets, priced, strict=True))
+    chip, piece = next(iter(targets.values())) if len(targets) == 1 and not everywhere else (None, None)
+    sequence, length = parse_length(question.seq, "--seq")
+    sequences, note = read_batch(question.batch, sequence)
+    _check_words(question)
+    space = _space(question)
+    plan, changed = read_given(question, space)
+    if plan is not None and piece is None:
+        raise InputError(f"--plan needs a slice to run on; --on is {shorten(question.on)}, write e.g. h100:64.")
+    _check_plan(question, plan)
+    tokens = _tokens(question.tokens, model)
+    warning = batch_warning(count_parameters(model).total, tokens, sequences * sequence) if tokens is not None else ""
+    deadline, (packed, document) = _deadline(question, piece), _documents(question, sequence)
+    read = (*model.notes, *told, *changed, length, note, document)
+    said = (*read, *map(slice_note, targets), _beyond(model, sequence), warning)
+    notes = [
+        text
+        for text in (*said, _dropping(question, model), *strange, *profile_notes(one for one, _ in targets.values()))
+        if text
+    ]
+    asked = TrainAsked(
+        question,
+        model,
+        chip,
+        piece,
+        sequences,
+        sequence,
+        tokens,
+        plan,
+        space,
+        deadline,
+        notes,
+        packed,
+        targets,
+        everywhere,
+        _slack(question.slack),
+        _measured(question, plan),
+    )
+    return asked if plan is None else _settled(asked, plan)
+
+
+def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:
+    """Flags that a plan leaves nothing to do for are refused, rather than ignored."""
+    if plan is None:
+        if question.alone:
+            raise InputError("--alone judges a plan by itself; give the plan with --plan tp8,fsdp8.")
+        return
+    searching = ["--fix"] if question.alone and question.fix.strip() else []
+    searching += ["--remat"] if question.alone and "," in question.remat else []  # one policy is the plan's own
+    searching += [f"--largest {question.largest}"] if question.largest else []
+    if searching:
+        raise InputError(f"--plan is judged as it is, and {searching[0]} is for a search; leave one of them out.")
+
+
+ANYWHERE = ("any", "all")
+"""Both words mean every chip of the catalogue."""
+
+
+def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
+    """Chips and slices as they were written, several with commas, and whether all chips of the catalogue were meant.
+
+    >>> targets, everywhere = read_targets("h100:64, v5p")
+    >>> [str(piece) for _, piece in targets.values()], everywhere
+    (['h100:64', 'None'], False)
+    """
+    if not isinstance(on, str):
+        return targets_of(on if isinstance(on, list | tuple) else [on]), False
+    text = on
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if any(part.lower() in ANYWHERE for part in parts):
+        if len(parts) > 1:
+            raise InputError(f"--on is {shorten(text)}; 'any' is every chip of the catalogue and stands alone.")
+        return {name: (load_chip(name), None) for name in chip_names()}, True
+    for part in parts:
+        # what follows a + is a change of the chip (h100+hbm=2x); another chip there is meant as a second half of the
+        # slice
+        if any("=" not in one and is_chip(one.partition(":")[0].strip()) for one in part.split("+")[1:]):
+            each = ",".join(one.strip() for one in part.split("+"))
+            raise InputError(
+                f"--on is {shorten(part)}; a slice is of one kind of chip and mixed fleets are not planned: --on "
+                f"{each} compares them."
+            )
+    return {part: parse_target(part) for part in parts or [text]}, False
+
+
+def _slack(text: str) -> float:
+    """`1%` or `0.01` as a part."""
+    number = text.strip().removesuffix("%")
+    try:
+        slack = float(number) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        slack = math.nan
+    if not 0 <= slack <= 0.5:
+        raise InputError(
+            f"--slack is {shorten(text)}; write how much slower than the fastest a simpler plan may be, from 0 to "
+            "50%, such as 1%."
+        )
+    return slack
+
+
+def _measured(question: TrainQuestion, plan: Plan | None) -> float | None:
+    if not question.measured.strip():
+        return None
+    if plan is None:
+        raise InputError(
+            "--measured is the step of a run, and needs the plan that ran: give --plan tensor=8,fsdp=64 too."
+        )
+    seconds = parse(question.measured, "s", "the measured step")
+    if not 0 < seconds < 1e7:
+        raise InputError(f"--measured is {shorten(question.measured)}; a step takes some time, such as 8.2s.")
+    return seconds
+
+
+def _beyond(model: Transformer, sequence: int) -> str:
+    """A word on sequences of more tokens than a model has positions for."""
+    if not model.context or sequence <= model.context:
+        return ""
+    more = f"{model.name} was made for at most {model.context:,} tokens, and sequences have {sequence:,}"
+    return f"{more}: its positions would have to be extended, which is taken for granted here."
+
+
+def _documents(question: TrainQuestion, sequence: int) -> tuple[int | None, str]:
+    """Tokens of the documents that sequences are packed with, and a note on their reading; longer ones are cut at a
+    sequence's end."""
+    if not question.documents.strip():
+        return None, ""
+    length, note = parse_length(question.documents, "--documents")
+    if question.stack != AUTO and load_stack(question.stack).kernels.masked_square:
+        own = f"the program of stack {question.stack} masks no documents yet"
+        raise InputError(
+            f"--documents is {shorten(question.documents)}, and {own}; leave it out or take another --stack."
+        )
+    return length if length < sequence else None, note
+
+
+def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
+    """The question with the words that its plan does not name as the stack has them."""
+    job, question = asked.job(), asked.question
+    given = given_settings(written(question.plan)) | ({"dtype"} if question.dtype else set())
+    notes, chips = [*asked.notes], job.slice.chips
+    world = family(job.slice.chip)
+    if not given & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0:
+        usual = rules(job.stack.name, world, plan.pipe > 1).data_zero
+        zero = usual if usual and "zero" not in given else plan.zero
+        plan = replace(plan, fsdp=chips // plan.chips, zero=zero)
+        notes.append(
+            f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp},fsdp=1: whole ones)."
+        )
+    plan, read = read_ranks(plan, given, job.stack.name, world)
+    notes += [read] if read else []
+    if plan.zero and plan.data > 1 and plan.fsdp * plan.expert * plan.context == 1:
+        notes.append(
+            f"zero={plan.zero} shards nothing over data={plan.data}: each replica holds all weights, gradients "
+            "and the optimizer; "
+            f"write fsdp={plan.data} to shard them."
+        )
+    taken = settled(job, plan, given)
+    return replace(asked, plan=taken, notes=[*notes, *settlements(plan, taken, job.stack.name)])
+
+
+def _dropping(question: TrainQuestion, model: Transformer) -> str:
+    """What an expert's capacity means for the tokens; both it and a skew need experts."""
+    experts = any("e" in section.dims for section in model.program().sections)
+    if question.skew != 1 and not experts:
+        raise InputError(f"--skew is the load of the busiest expert, and {model.name} has no experts.")
+    if not question.capacity:
+        return ""
+    if not experts:
+        raise InputError(f"--capacity is the room of an expert, and {model.name} has no experts.")
+    lost = dropped_share(question.skew, question.capacity)
+    return (
+        f"With a capacity of {question.capacity:g} and the busiest expert at {question.skew:g} times the mean "
+        f"about {lost:.1%} of "
+        "the rows routed to experts are dropped (loads between the busiest and the idlest taken to fall as a power)."
+    )
+
+
+def read_batch(text: str, sequence: int) -> tuple[int, str]:
+    """A batch in tokens (`4M`) or sequences (`512seq`) as sequences, and a note where the reading needs one.
+
+    `4M` tokens are no whole number of sequences of 8192; where the binary reading (4Mi) is one, that is what is meant.
+    """
+    stripped, many = text.strip(), read_sequences(text)
+    if many is not None:
+        return many, ""
+    tokens = _whole(parse_count(stripped, "the batch"), text)
+    if tokens % sequence == 0:
+        return tokens // sequence, ""
+    if stripped[-1:] in "kKMGBT":
+        binary = parse_count(stripped[:-1] + stripped[-1].upper().replace("B", "G") + "i", "the batch")
+        many, left = divmod(binary, sequence)
+        if not left:
+            said = f"A batch of {stripped} tokens is no whole number of sequences of {sequence}"
+            return many, f"{said}; taken as {stripped}i, {binary:,} tokens ({many} sequences)."
+    if tokens < sequence:
+        less = f"A batch of {shorten(text)} tokens is less than one sequence of {sequence:,}"
+        raise InputError(f"{less}; write a number of sequences such as {min(tokens, 512)}seq.")
+    many = round(tokens / sequence)
+    said = f"A batch of {stripped} tokens is no whole number of sequences of {sequence:,}"
+    return many, f"{said}; rounded to {many:,} sequences, {many * sequence:,} tokens."
+
+
+def read_sequences(text: str) -> int | None:
+    """A batch that is written in sequences; None where it is not.
+
+    >>> read_sequences("192seq"), read_sequences("4M")
+    (192, None)
+    """
+    match = re.fullmatch(r"(.*?)\s*(?:sequences|sequence|seqs|seq)", text.strip())
+    return _whole(parse_count(match[1], "the batch"), text) if match else None
+
+
+def _whole(number: int, text: str) -> int:
+    if not 1 <= number <= 10**12:
+        raise InputError(f"The batch is {shorten(text)}; it has at least one token and at most 10^12.")
+    return number
+
+
+def _check_words(question: TrainQuestion) -> None:
+    if question.stack != AUTO:
+        load_stack(question.stack)
+    if not 1 <= question.skew <= 1000:
+        raise InputError(f"--skew is {question.skew}; it is the busiest expert's tokens over the mean, at least 1.")
+    if question.capacity and not 0.1 <= question.capacity <= 1000:
+        said = "it is the room of an expert over its even share of tokens, such as 1.25, or 0 for no limit"
+        raise InputError(f"--capacity is {question.capacity}; {said}.")
+    if question.dtype:
+        dtype_bytes(question.dtype)
+    if question.rank not in RANKS:
+        raise unknown("ranking", question.rank, RANKS)
+    if question.largest and question.largest not in LARGEST:
+        raise unknown("question of the largest", question.largest, LARGEST)
+    if not 1 <= question.top <= MOST_PLANS:
+        raise InputError(f"--top is {question.top}; ask for 1 to {MOST_PLANS} plans.")
+
+
+def _space(question: TrainQuestion) -> Space:
+    space = parse_space(question.fix)
+    if question.dtype and "dtype" not in given_settings(question.fix):
+        space = replace(space, words=replace(space.words, dtype=question.dtype))
+    space = replace(space, force=question.force)
+    if question.remat.strip():
+        policies = tuple(dict.fromkeys(read_field("remat", one) for one in question.remat.split(",")))
+        space = replace(space, remat=policies)
+    return space
+
+
+def _tokens(text: str, model: Transformer) -> float | None:
+    if not text.strip():
+        return None
+    if text.strip().lower() == "chinchilla":
+        return chinchilla_tokens(count_parameters(model).total)
+    tokens = parse(text, "count", "the number of tokens")
+    if tokens < 1:
+        raise InputError(f"--tokens is {shorten(text)}; a run has at least one token.")
+    return tokens
+
+
+def _deadline(question: TrainQuestion, piece: Slice | None) -> float | None:
+    if not question.deadline.strip():
+        return None
+    if piece is not None:
+        asks = f"--deadline asks how many chips are needed, and --on {written(question.on)} says how many there are"
+        raise InputError(f"{asks}; write --on {piece.chip.name}.")
+    seconds = parse(question.deadline, "s", "the deadline")
+    if seconds <= 0:
+        raise InputError(f"--deadline is {shorten(question.deadline)}; it is longer than nothing.")
+    return seconds
+
+
+def explained_job(plan: str, model: Any, on: Any, batch: str, seq: str, stack: str, dtype: str) -> tuple[Job, Plan]:
+    """The job and the plan of `dscale explain train`."""
+    from dragonscale.app.explain.train import is_scheme, read_scheme
+
+    asked = read_question(TrainQuestion(model=model, on=on, batch=batch, seq=seq, stack=stack, dtype=dtype))
+    if asked.piece is None:
+        needs = "Formulas are those of a plan on a slice"
+        raise InputError(f"{needs}; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64.")
+    split, chips = read_scheme(plan, asked.piece), asked.piece.chips
+    if split.chips != chips:
+        raise InputError(f"The plan {split} is for {split.chips} chips and {asked.piece} has {chips}; they must agree.")
+    job, given = asked.job(), frozenset[str]() if is_scheme(plan) else given_settings(plan)
+    split, _ = read_ranks(split, given, job.stack.name, family(job.slice.chip))
+    return job, split if "dtype" in given else replace(split, dtype=dtype)

@@ -1,0 +1,342 @@
+"""The records that `dscale train` answers with; `--json` prints them as they are."""
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import msgspec
+
+from dragonscale.app.prices import PriceRow
+from dragonscale.app.record import Record
+from dragonscale.errors import INFEASIBLE, Infeasible, shorten
+from dragonscale.physics.units import render
+from dragonscale.sheets.sheet import Sheet
+
+if TYPE_CHECKING:
+    from dragonscale.plan.ledger import Ledger
+    from dragonscale.sheets.charts.chart import Chart
+    from dragonscale.training.evaluation import Verdict
+
+
+class TrainWorkload(msgspec.Struct):
+    batch_tokens: int
+    sequences: int
+    seq: int
+    tokens: float | None
+    parameters: int
+    dtype: str
+    optimizer: str
+    stack: str
+    documents: int | None = None
+    """Mean tokens of the documents that a sequence is packed with; None where it is one."""
+    stack_why: str = ""
+    """Why this stack, where none was named."""
+
+
+class TermRow(msgspec.Struct):
+    """A line of the bill. `exposed_s` is the part of `expected_s` that the step waits for; exposed parts add up to it.
+    A line of the bill. `exposed_s` is the part of `expected_s` that the step waits for; exposed parts add up to it."""
+
+    name: str
+    lower_s: float
+    expected_s: float
+    exposed_s: float
+    bytes: float
+    flops: float
+
+
+class MemoryRow(msgspec.Struct):
+    name: str
+    bytes: float
+
+
+class PlanReport(msgspec.Struct, dict=True):
+    plan: dict[str, Any]
+    feasible: bool
+    step_s: float
+    lower_s: float
+    upper_s: float
+    mfu: float
+    tokens_per_s_per_chip: float
+    hbm_bytes: float
+    hbm_limit_bytes: float
+    bound_by: str
+    terms: list[TermRow]
+    days: float | None
+    cost_usd: float | None
+    problems: list[str]
+    illegal: list[str]
+    """Why the stack cannot run the plan on this chip."""
+    memory: list[MemoryRow]
+    chips: int
+    steps: int | None
+    chip_hours: float | None
+    energy_kwh: float | None
+    stack: str
+    runnable: bool
+    """Whether `dscale run train` runs it, and `dscale verify` compiles it."""
+    step_low_s: float
+    step_high_s: float
+    band_runs: int
+    """Published runs of this kind that the band from `step_low_s` to `step_high_s` rests on; `band` says it in a
+    sentence."""
+    band: str
+    flops: float
+    """Matmul FLOPs of a chip in a step, recompute, head and attention included."""
+    sent_bytes: dict[str, float]
+    """Bytes that a chip sends by the set of mesh axes they go over."""
+    advice: str
+    verifiable: bool = False
+    """Whether `dscale verify` compares it with what XLA compiles."""
+    mfu_peak: str = ""
+    """The peak that `mfu` is a part of."""
+    peak_flops: float = 0.0
+    mfu_of_dtype: float | None = None
+    """The same of the peak of the plan's own format, where that is another."""
+    helps: list["Help"] = []
+
+    def __repr__(self) -> str:
+        from dragonscale.app.train.tables import plan_text
+
+        ends = f"{render(self.step_s, 's')} a step, MFU {self.mfu:.1%}" if self.feasible else "infeasible"
+        return f"<PlanReport: {plan_text(self.plan)}, {ends}>"
+
+    @property
+    def verdict(self) -> "Verdict | None":
+        """What it was read off, where it was judged in this process: beside the fields, so that no encoder sees it."""
+        return vars(self).get("verdict")
+
+    def read_off(self, verdict: "Verdict") -> Self:
+        """Remember what this was read off, so that ledger and charts need not judge again."""
+        vars(self)["verdict"] = verdict
+        return self
+
+
+class Help(msgspec.Struct):
+    """Something that would make the job faster, judged: tokens a second over what they are, and what it takes."""
+
+    change: str
+    gain: float
+    needs: str = ""
+
+
+class SettingChange(msgspec.Struct, rename={"old": "from", "new": "to"}):
+    """One setting of a given plan changed: the step that gives, and the step before over it, less one."""
+
+    setting: str
+    old: Any
+    new: Any
+    step_s: float
+    gain: float
+    plan: str
+
+
+class SuspectRow(msgspec.Struct):
+    """Something that could have been otherwise in a run: the step it gives, and its part of the difference."""
+
+    cause: str
+    look: str
+    step_s: float
+    explains: float
+
+
+class Measured(msgspec.Struct):
+    """A measured step beside the expected one."""
+
+    step_s: float
+    expected_s: float
+    ratio: float
+    within_band: bool
+    mfu: float
+    suspects: list[SuspectRow]
+    text: str
+
+
+class Neighbour(msgspec.Struct):
+    """A batch or a number of chips near those asked for, with the best plan it has."""
+
+    slice: str
+    sequences: int
+    plan: str
+    step_s: float
+    mfu: float
+
+
+class StackRow(msgspec.Struct):
+    """The recommended plan of a software stack that people run there."""
+
+    stack: str
+    plan: str
+    step_s: float
+    mfu: float
+    tight: bool = False
+    """Whether no plan leaves room in memory with it."""
+
+
+class SliceRow(msgspec.Struct):
+    """The recommended plan on one of several slices, or why there is none."""
+
+    slice: str
+    chips: int
+    plan: str | None
+    step_s: float | None
+    tokens_per_s: float | None
+    mfu: float | None
+    usd_per_mtok: float | None
+    days: float | None
+    cost_usd: float | None
+    note: str = ""
+    stack: str = ""
+    others: list[StackRow] = []
+    """The same slice with the other stacks that people run there, where none was named."""
+    tight: bool = False
+    """Whether no plan leaves room in memory there."""
+
+
+class FrontRow(msgspec.Struct):
+    """A plan that no other beats in time, memory and chips."""
+
+    plan: dict[str, Any]
+    chips: int
+    step_s: float
+    hbm_bytes: float
+
+
+class ScalingRow(msgspec.Struct):
+    """The best plan of one slice, or None where nothing fits. `efficiency` compares tokens/s per chip with the first.
+    The best plan of one slice, or None where nothing fits. `efficiency` compares tokens/s per chip with the first."""
+
+    slice: str
+    chips: int
+    plan: str | None
+    step_s: float | None
+    tokens_per_s: float | None
+    efficiency: float | None
+    mfu: float | None
+    bound_by: str | None
+
+
+class BatchRow(msgspec.Struct):
+    """The same plan with a larger batch: more microbatches, or more rounds of them."""
+
+    batch_tokens: int
+    step_s: float
+    tokens_per_s_per_chip: float
+    mfu: float
+    bound_by: str
+
+
+class ChangeRow(msgspec.Struct):
+    """One hardware number made better: how much faster the best plan then is."""
+
+    change: str
+    fact: str
+    factor: float
+    step_s: float
+    faster: float
+    why: str
+
+
+class Codesign(msgspec.Struct):
+    rows: list[ChangeRow]
+    advice: str
+
+
+class TrainReport(Record):
+    """The answer: the recommended plan first, or the one that was given."""
+
+    ROWS: ClassVar[str] = "plans"
+    CHARTS: ClassVar[tuple[str, ...]] = ("time", "memory", "mesh", "roofline", "scaling", "answer")
+
+    model: str
+    slice: str
+    workload: TrainWorkload
+    searched: int
+    search_s: float
+    plans: list[PlanReport]
+    feasible: int
+    infeasible: dict[str, int]
+    pareto: list[FrontRow]
+    notes: list[str]
+    scaling: list[ScalingRow] = []
+    batches: list[BatchRow] = []
+    codesign: Codesign | None = None
+    better: PlanReport | None = msgspec.field(default=None, name="best")
+    """What is recommended where a plan was given; `best` in JSON."""
+    comparison: str = ""
+    """How far a given plan is from that, and what brings most of it."""
+    changes: list[SettingChange] = []
+    runs: PlanReport | None = None
+    """The best plan that `dscale run` takes, where it does not take the recommended one."""
+    verified: PlanReport | None = None
+    """The same of `dscale verify`."""
+    measured: Measured | None = None
+    neighbours: list[Neighbour] = []
+    slices: list[SliceRow] = []
+    stacks: list[StackRow] = []
+    """The stacks that were searched: the one of the answer, then others that people run there."""
+    prices: list[PriceRow] = []
+
+    @property
+    def best(self) -> PlanReport | None:
+        """The plan to take: the first, or what is better than a given one; None where nothing fits."""
+        first = self.plans[0] if self.plans and self.plans[0].feasible else None
+        return self.better or first
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.plans and self.plans[0].feasible else INFEASIBLE
+
+    @property
+    def ledger(self) -> "Ledger":
+        """A line for each kernel, each move and each tensor held of the first plan."""
+        from dragonscale.app.train.ask import first_ledger
+
+        self._check_plans("none has a ledger")
+        return first_ledger(self.asked, self)
+
+    def headline(self) -> str:
+        where = f"{self.model} on {self.slice}"
+        if not self.plans:
+            return f"{where}: no plan"
+        from dragonscale.app.train.tables import plan_text
+
+        first = self.plans[0]
+        ends = f"{render(first.step_s, 's')} a step, MFU {first.mfu:.1%}" if first.feasible else "infeasible"
+        return f"{where}: {plan_text(first.plan)}, {ends}"
+
+    def sheet(self, detail: bool = False) -> Sheet:
+        from dragonscale.app.train.sheet import train_sheet
+
+        return train_sheet(self, detail)
+
+    def draw(self, kind: str) -> "Chart":
+        from dragonscale.app.train.charts import draw
+
+        return draw(kind, self.asked, self)
+
+    def save(self, path: str) -> str:
+        """Write the first plan as TOML, for `--plan`, `dscale verify` and `dscale run`."""
+        from dragonscale.app.train.ask import save_best
+
+        self._check_plans(f"none is written to {shorten(path)}")
+        save_best(self.asked, self, path)
+        return f"; `dscale verify {path}` compiles it" if self.plans[0].verifiable else ""
+
+    def save_timeline(self, path: str) -> str:
+        """Write the step of the first plan as a timeline for ui.perfetto.dev."""
+        from dragonscale.app.train.ask import save_step
+
+        self._check_plans(f"none is written to {shorten(path)}")
+        save_step(self.asked, self, path)
+        return "; open it at https://ui.perfetto.dev"
+
+    def _check_plans(self, so: str) -> None:
+        if not self.plans:
+            raise Infeasible(f"There is no plan, so {so}.")
+
+    def verify(self) -> Any:
+        """The first plan compiled by XLA, beside what was planned."""
+        from dragonscale.app.verify.ask import verified
+        from dragonscale.app.verify.best import training_question
+
+        self._check_plans("none is compiled")
+        return verified(training_question(self.asked, self))

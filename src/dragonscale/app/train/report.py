@@ -1,0 +1,265 @@
+"""The answer to `dscale train`: plans with their times, memory, what bounds them and what the run costs."""
+
+from typing import Any
+
+from dragonscale.app.train.advice import advice_text, bound_by, bound_text, helps, memory_advice
+from dragonscale.app.train.neighbours import add_neighbours
+from dragonscale.app.train.other_stacks import other_plans_note, other_stacks, stack_row
+from dragonscale.app.train.question import TrainAsked
+from dragonscale.app.train.records import (
+    FrontRow,
+    MemoryRow,
+    PlanReport,
+    StackRow,
+    TermRow,
+    TrainReport,
+    TrainWorkload,
+)
+from dragonscale.models.transformer import count_parameters
+from dragonscale.training.advised_against import advice_against, not_offered
+from dragonscale.training.bands import job_band
+from dragonscale.training.budget import run_budget
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
+from dragonscale.training.keeper import unverifiable
+from dragonscale.training.legal import illegal, unrunnable
+from dragonscale.training.offer import offered, refusals, settlements
+from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.production import in_production
+from dragonscale.training.search import Candidate, Found, Progress, search
+from dragonscale.training.simplicity import CONTEXT_GAIN, FULL, SHORT, leaves_room, points
+from dragonscale.training.space import misfits
+
+HELD = {
+    "reducing": "gradients in flight",
+    "placeholders": "autograd's empty gradients",
+    "update": "optimizer workspace",
+}
+"""Parts of memory whose names in the ledger are short for what engineers call them."""
+
+
+def workload_of(job: Job, words: Plan, tokens: float | None) -> TrainWorkload:
+    """What is trained, in numbers."""
+    sizes = job.tokens, job.batch, job.sequence, tokens, count_parameters(job.model).total
+    return TrainWorkload(*sizes, words.dtype, words.optimizer, job.stack.name, job.documents, job.auto)
+
+
+PLAN_KEYS = (
+    "data",
+    "fsdp",
+    "tensor",
+    "context",
+    "expert",
+    "pipe",
+    "microbatch",
+    "virtual",
+    "remat",
+    "zero",
+    "dtype",
+    "schedule",
+    "sequence",
+    "context_by",
+    "layout",
+    "etp",
+    "fold",
+    "optimizer",
+    "offload",
+)
+RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")
+"""What is told of a run whose tokens are known."""
+
+
+def plan_table(plan: Plan) -> dict[str, Any]:
+    """A plan's settings by name."""
+    return {name: getattr(plan, name) for name in PLAN_KEYS}
+
+
+def plan_report(
+    job: Job,
+    plan: Plan,
+    tokens: float | None = None,
+    force: bool = False,
+    brief: bool = False,
+    others: list[StackRow] | None = None,
+) -> PlanReport:
+    """One plan in full; in brief, without what would help, for which more plans have to be judged. What its stack
+    cannot run is not feasible, unless it is forced. `others` are the same job with all other stacks that people run
+    there; None: not tried."""
+    verdict, refused = judge_one(job, plan), illegal(job, plan)
+    every = [*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]
+    broken = list(dict.fromkeys(every))
+    chip, step = job.slice.chip, first(verdict.seconds)
+    budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
+    terms = term_rows(verdict)
+    memory = [MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
+    full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job)
+    slowest, known = step * (1 + band.high), band.text
+    produced = in_production(job, plan)
+    if produced is not None and produced.seconds > slowest:
+        slowest, known = produced.seconds, f"{known}; {produced.text}"
+    useful = [] if full or brief else helps(job, plan, verdict, others or ())
+    peak, own = chip.peak("bf16"), chip.peak(plan.dtype)
+    half = "bf16" if chip.format("bf16") == "native" else "fp16"
+    told = "" if brief else advice_text(bound_text(job, plan, terms), useful, bool(others))
+    return PlanReport(
+        plan=plan_table(plan),
+        feasible=not broken,
+        step_s=step,
+        lower_s=first(verdict.lower),
+        upper_s=first(verdict.upper),
+        mfu=job.model_flops / (step * job.slice.flops),
+        tokens_per_s_per_chip=job.tokens / step / job.slice.chips,
+        hbm_bytes=first(verdict.hbm_bytes),
+        hbm_limit_bytes=chip.visible,
+        bound_by=bound_by(terms),
+        terms=terms,
+        problems=broken,
+        illegal=refused,
+        memory=memory,
+        chips=plan.chips,
+        stack=job.stack.name,
+        runnable=not unrunnable(plan),
+        step_low_s=step * (1 + band.low),
+        step_high_s=slowest,
+        band_runs=band.runs,
+        band=known,
+        flops=float(verdict.flops),
+        sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
+        advice=memory_advice(job, plan, memory, verdict) if full and not brief else told,
+        helps=useful,
+        verifiable=not unverifiable(plan),
+        mfu_peak=f"{half} peak ({peak / 1e12:,.4g} TFLOP/s)",
+        peak_flops=peak,
+        mfu_of_dtype=job.model_flops / (step * job.slice.chips * own) if own != peak else None,
+        **{name: getattr(budget, name, None) for name in RUN_KEYS},
+    ).read_off(verdict)
+
+
+def term_rows(verdict: Verdict) -> list[TermRow]:
+    """The terms of a step, longest exposed first: groups of the ledger's lines, whose exposed parts add up to the step.
+    The terms of a step, longest exposed first: groups of the ledger's lines, whose exposed parts add up to the step."""
+    ledger = verdict.ledger
+    seconds, exposed, lower = (ledger.by("term", name) for name in ("expected_s", "exposed_s", "bound_s"))
+    sent, flops = ledger.by("term", "wire_bytes"), ledger.by("term", "flops")
+    rows = [TermRow(name, *(float(one[name]) for one in (lower, seconds, exposed, sent, flops))) for name in seconds]
+    return sorted((row for row in rows if row.expected_s or row.lower_s or row.bytes), key=lambda row: -row.exposed_s)
+
+
+def search_report(
+    job: Job, found: Found, words: Plan, tokens: float | None = None, others: list[StackRow] | None = None
+) -> TrainReport:
+    """The best plans of a search in full, and the same job with other stacks, where these were tried."""
+    chips = job.slice.chips
+    stacks = [*(stack_row(job, one) for one in found.best[:1]), *(others or ())]
+    plans = [plan_report(job, one.plan, tokens, brief=place > 0, others=others) for place, one in enumerate(found.best)]
+    return TrainReport(
+        model=job.model.name,
+        slice=str(job.slice),
+        workload=workload_of(job, words, tokens),
+        searched=found.searched,
+        search_s=found.seconds,
+        plans=plans,
+        feasible=found.feasible,
+        infeasible={reason: number for reason, number in found.misses.items() if number},
+        pareto=[FrontRow(plan_table(one.plan), chips, one.seconds, one.hbm_bytes) for one in found.front],
+        notes=[],
+        stacks=stacks,
+    )
+
+
+def best_report(
+    asked: TrainAsked,
+    job: Job,
+    progress: Progress | None = None,
+    near: bool = False,
+    others: list[StackRow] | None = None,
+) -> TrainReport:
+    """The best plans on one slice; without any, the notes say why. With `near`, sizes near those asked for are tried
+    too. `others` are the other stacks that people run there, where they were tried already."""
+    found, words = search(job, asked.space, asked.question.top, progress, asked.slack), offered(job, asked.space).words
+    if others is None and job.auto:
+        others = other_stacks(job, asked.space, asked.slack)
+    report = search_report(job, found, words, asked.tokens, others)
+    report.notes += settlements(asked.space.words, words, job.stack.name)
+    if found.best:
+        taken = found.best[0].plan
+        if found.runs is not None and unrunnable(taken):
+            report.runs = plan_report(job, found.runs.plan, asked.tokens, brief=True)
+        if found.verified is not None and unverifiable(taken):
+            report.verified = plan_report(job, found.verified.plan, asked.tokens, brief=True)
+        report.notes += [*_passed_over(job, found), *_tight(job, found), *advice_against(job, taken)]
+    refused = refusals(job, asked.space)
+    if refused:
+        report.notes += [f"Not possible: {text}, or add --force." for text in refused]
+    elif not found.best:
+        report.notes.append(nearest_sentence(job, found.nearest, found))
+        report.notes += not_offered(job) if "zero" not in asked.space.named else []
+    report.notes += other_plans_note(others or []) if not found.best else []
+    if near and not refused:
+        add_neighbours(asked, job, report, found.nearest)
+    return report
+
+
+def _passed_over(job: Job, found: Found) -> list[str]:
+    """Why a faster plan is not the recommended one."""
+    best, fastest = found.best[0], found.fastest
+    if fastest is None or fastest.seconds > best.seconds * (1 - 0.002):
+        return []
+    if not leaves_room(fastest.hbm_bytes, job.slice.chip.visible):
+        why = f"it fills {_filled(job, fastest)}"
+    elif fastest.plan.context > best.plan.context and job.sequence <= SHORT:
+        why = f"context at {job.sequence:,} tokens must gain more than {CONTEXT_GAIN:.0%} (--slack 0 takes it)"
+    else:
+        simpler = _points(job, best.plan) < _points(job, fastest.plan)
+        why = f"the recommended one {'is simpler' if simpler else 'has more memory to spare'} (--slack 0 takes it)"
+    gain = best.seconds / fastest.seconds - 1
+    return [f"{short_plan(fastest.plan)} is {gain:.1%} faster and not recommended: {why}."]
+
+
+def _points(job: Job, plan: Plan) -> int:
+    return int(points(plan, vars(plan), job.sequence))
+
+
+def _tight(job: Job, found: Found) -> list[str]:
+    """That no plan leaves room in memory, and what of it the recommended one fills."""
+    best = found.best[0]
+    if leaves_room(best.hbm_bytes, job.slice.chip.visible):
+        return []
+    return [f"The plan fills {_filled(job, best)}: it is the least full that was found. More chips would leave room."]
+
+
+def _filled(job: Job, one: Candidate) -> str:
+    """How full a plan makes the memory that is too full."""
+    return f"{one.hbm_bytes / job.slice.chip.visible:.0%} of memory; runs above {FULL:.0%} have run out"
+
+
+def single_report(
+    job: Job, plan: Plan, tokens: float | None = None, force: bool = False, brief: bool = False
+) -> TrainReport:
+    """One given plan, feasible or not."""
+    report, work = plan_report(job, plan, tokens, force, brief), workload_of(job, plan, tokens)
+    front = [FrontRow(plan_table(plan), plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
+    notes = [*(f"Forced: {text}." for text in report.illegal if force), *advice_against(job, plan)]
+    return TrainReport(job.model.name, str(job.slice), work, 1, 0.0, [report], int(report.feasible), {}, front, notes)
+
+
+def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
+    """Why nothing is feasible, and by how much the nearest plan misses."""
+    if not found.searched:
+        return (
+            f"No plan is possible: no mesh of the {job.slice.chips} chips of {job.slice} divides {job.batch} "
+            "sequences of "
+            f"{job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change "
+            "--batch, --seq, "
+            f"--fix or the number of chips."
+        )
+    counts = ", ".join(f"{number:,} {reason}" for reason, number in found.misses.items() if number)
+    text = f"None of {found.searched:,} plans is feasible; beyond limits: {counts}."
+    if nearest is None:
+        return text
+    limit = job.slice.chip.visible
+    over = nearest.hbm_bytes / limit - 1
+    return (
+        f"{text} The nearest, {short_plan(nearest.plan)}, needs {nearest.hbm_bytes / 1e9:.1f} GB per chip, "
+        f"{over:.0%} more than the "
+        f"{limit / 1e9:.0f} GB there are: use more chips, a narrower optimizer state, or chips with more memory."
+    )

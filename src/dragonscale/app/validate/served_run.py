@@ -1,0 +1,222 @@
+"""The result of a load test against its plan: TTFT, TPOT and throughput that were measured beside those of the same
+traffic simulated.
+
+The load generator is simulated with the server: as many clients, who all start at once, or requests at the same rate;
+prompts and outputs of the measured lengths; as many requests. So a queue at the start is in both.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.app.foreign import foreign_plan, serving_file_of, told
+from dragonscale.app.questions.flag import written
+from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.questions.validate import ServingScoreQuestion
+from dragonscale.app.simulate.reading import SimulateAsked, read_question
+from dragonscale.app.simulate.records import Latency, SimulateReport
+from dragonscale.app.simulate.report import run_simulation
+from dragonscale.app.validate.device_names import slice_for
+from dragonscale.app.validate.run_records import MeasureRow, RunScore, measure
+from dragonscale.errors import InputError, shorten
+from dragonscale.evidence.logs.load_test import LoadTest, MeasuredTimes
+from dragonscale.evidence.logs.reading import read_load_test
+from dragonscale.evidence.logs.text import LogText
+from dragonscale.exports.model_names import preset_named
+from dragonscale.listener import Listener
+from dragonscale.physics.hardware import Slice, parse_slice
+from dragonscale.physics.hardware.driver_names import nearest_chip
+from dragonscale.serving.bands import ServedBand, ServedKind, band_of, is_moe, kind_name
+from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
+
+FULL = 0.8
+"""The part of the most requests at once that must be under way for that limit, not the rate, to be what makes the
+traffic."""
+ALIKE, EVEN = 0.1, 0.4
+"""Lengths that vary by less are taken as all the same; by less than the second, as even around their mean."""
+MOST = 20_000
+"""Requests that are simulated at most: more change no mean."""
+
+
+def ask_served(question: ServingScoreQuestion, text: LogText, listener: Listener) -> RunScore:
+    """Score a load test."""
+    test = read_load_test(text)
+    if not test.requests or not test.prompt or not test.output:
+        raise InputError(f"{text.shown} of {test.software} holds no request that was answered.")
+    simulated = _simulate_question(question, test, text, listener)
+    _check_device(test, simulated.on, text)
+    asked = read_question(simulated)
+    if test.kv_tokens:
+        asked = replace(asked, fleet=replace(asked.fleet, pool=replace(asked.fleet.pool, kv_tokens=test.kv_tokens)))
+    for note in asked.notes:
+        listener.note(note)
+    total = max(asked.traffic.source.requests, 1)
+    report, _ = run_simulation(asked, lambda done: listener.step(done, total))
+    return _score(asked, report, test).came_from(question, listener.notes)
+
+
+def _check_device(test: LoadTest, on: Any, text: LogText) -> None:
+    """Refuse times of other chips than those of the plan. A device that is no chip of the catalogue may be taken for
+    one."""
+    found, here = nearest_chip(test.device), test.device.lower() == "cpu"
+    piece = on if isinstance(on, Slice) or not on else parse_slice(written(on))
+    if here or (found and piece and found != piece.chip.kin):
+        other = f", or give --on {found}:{piece.chips}" if found and piece else ""
+        raise InputError(
+            f"{text.shown} was recorded on {shorten(test.device)} and the plan is of {piece or 'chips'}, so there "
+            "is nothing to compare "
+            f"it with; record a run on the plan's chips{other}."
+        )
+
+
+def _simulate_question(
+    question: ServingScoreQuestion, test: LoadTest, text: LogText, listener: Listener
+) -> SimulateQuestion:
+    """The load test as a question to `dscale simulate`."""
+    given = written(question.plan).strip() or test.plan
+    if not given:
+        raise InputError(
+            f"{text.shown} of {test.software} does not say how the model was served; give the plan that was "
+            "tested: --plan "
+            'serving.toml, --plan tp8, or the command that started the server ("vllm serve …").'
+        )
+    foreign = foreign_plan(given, question.model or preset_named(test.model), question.on)
+    if foreign is not None:
+        for note in told(foreign):
+            listener.note(note)
+    saved = read_serving_plan(given) if foreign is None else serving_file_of(foreign)
+    named = question.model or saved.model or preset_named(test.model)
+    if not named:
+        raise InputError(f"Neither the plan nor {text.shown} names the model; give --model llama3-70b.")
+    if saved.model and test.model and preset_named(test.model) != preset_named(saved.model) and not question.model:
+        listener.note(f"The load test names {test.model} and the plan {saved.model}, which is taken.")
+    words: dict[str, Any] = {"plan": given} if foreign is None else _foreign_words(saved)
+    if not saved.engine and not question.engine and test.engine:
+        words["engine"] = "trtllm" if test.engine == "trt" else test.engine
+    return SimulateQuestion(
+        named,
+        on=slice_for(question.on or saved.slice or test.slice, test.device, saved.plan.chips),
+        warmup=0.0,
+        capacity=False,
+        **({"engine": question.engine} if question.engine else {}),
+        **_traffic(test),
+        **words,
+    )
+
+
+def _foreign_words(saved: SavedPlan) -> dict[str, Any]:
+    """A plan in another engine's words, by the flags of `dscale simulate`."""
+    launch, drafts, pool = saved.launch, saved.speculation, saved.prefill
+    words: dict[str, Any] = {"plan": str(saved.plan), "engine": saved.engine, "replicas": saved.replicas or None}
+    words |= {name: getattr(launch, name) for name in ("max_seqs", "token_budget", "memory_fraction")}
+    if drafts.drafts:
+        words |= {"drafts": drafts.drafts, "accept": drafts.acceptance, "draft": drafts.draft}
+    if pool.slice:
+        words |= {"prefill_on": pool.slice, "prefill_plan": pool.plan, "prefill_replicas": pool.replicas or None}
+    return words
+
+
+def _traffic(test: LoadTest) -> dict[str, Any]:
+    """How requests came and how long they were."""
+    if test.trace:
+        return {"trace": test.trace, **test.launch}
+    words: dict[str, Any] = {
+        **test.launch,
+        "requests": str(min(test.requests, MOST)),
+        "prompt": str(max(round(test.prompt), 1)),
+        "output": str(max(round(test.output), 1)),
+    }
+    under_way = test.mean_clients
+    closed = test.clients and (test.rate is None or (under_way is not None and under_way >= FULL * test.clients))
+    if closed:
+        words |= {"clients": test.clients, "ramp": f"{test.ramp:.6g}s"}
+    elif test.rate is None:
+        words |= {"arrivals": "at-once"}
+    else:
+        words |= {"rate": f"{test.rate:.6g}/s"}
+        words |= {"arrivals": "gamma", "burst": test.burst} if abs(test.burst - 1) > 0.01 else {}
+    spread = test.spread if test.spread is not None else 0.0
+    words["lengths"] = "fixed" if spread < ALIKE else "uniform" if spread < EVEN else "lognormal"
+    return words | ({"cv": round(spread, 3)} if spread >= EVEN else {})
+
+
+def _score(asked: SimulateAsked, report: SimulateReport, test: LoadTest) -> RunScore:
+    deployment = asked.deployment
+    kind = ServedKind(deployment.chip.name, deployment.engine.name, is_moe(deployment.model))
+    bands = {name: band_of(kind, name) for name in ("ttft", "tpot", "tokens")}
+    rows = [
+        *_latencies("TTFT", test.ttft, report.latency["ttft_s"], bands["ttft"]),
+        *_latencies("TPOT", test.tpot, report.latency["tpot_s"], bands["tpot"]),
+    ]
+    if test.output_tokens_per_s:
+        expected = report.rates.output_tokens_per_s
+        band = bands["tokens"] if test.rate is None or "clients" in report.traffic else None
+        rows.append(
+            measure("output tokens/s", "count", test.output_tokens_per_s, expected, band and band.around(expected))
+        )
+    if not rows:
+        raise InputError(f"The result of {test.software} holds no TTFT, TPOT or throughput.")
+    notes = list(test.notes)
+    if test.spread is None:
+        notes.append("The result does not say how lengths vary; they are taken as all alike.")
+    known = [row.inside for row in rows if row.inside is not None]
+    pool = report.fleet[0]
+    return RunScore(
+        "serving",
+        test.software,
+        report.model,
+        pool.slice + (f" x {pool.replicas}" if pool.replicas > 1 else ""),
+        pool.plan,
+        f"the engine {pool.engine}",
+        _workload(report, test),
+        rows,
+        all(known) if known else None,
+        _text(rows),
+        test.requests,
+        failed=test.failed,
+        band=_rests(bands),
+        notes=notes,
+    )
+
+
+def _latencies(name: str, found: MeasuredTimes, expected: Latency, band: ServedBand) -> list[MeasureRow]:
+    """The mean with its band; the median and the 99th percentile beside it."""
+    rows = []
+    for part, label in (("mean", "mean"), ("p50", "median"), ("p99", "p99")):
+        own, other = getattr(found, part), getattr(expected, part)
+        if own is not None and other:
+            rows.append(measure(f"{label} {name}", "s", own, other, band.around(other) if part == "mean" else None))
+    return rows
+
+
+def _workload(report: SimulateReport, test: LoadTest) -> str:
+    traffic = report.traffic
+    if test.trace:
+        return (
+            f"{test.requests:,} requests as they came, of {test.prompt:,.0f} and {test.output:,.0f} tokens on average"
+        )
+    came = f"{traffic['clients']} clients" if "clients" in traffic else traffic.get("rate") or "all at once"
+    return f"{test.requests:,} requests ({came}) of {traffic['prompt']} and {traffic['output']} tokens"
+
+
+def _text(rows: list[MeasureRow]) -> str:
+    """Which numbers lie in their band, and by how much others miss it."""
+    out = [row for row in rows if row.inside is False]
+    if not out:
+        return "Every number with a band lies in it: nothing has to be explained."
+    told = [
+        (
+            f"{row.name} is {row.ratio:.2f}x what is expected, and the band ends at "
+            f"{row.shown(row.high if row.ratio > 1 else row.low)}"
+        )
+        for row in out
+    ]
+    return (
+        "; ".join(told)
+        + ". Look first at whether the server ran with the plan's limits and formats, and without other load."
+    )
+
+
+def _rests(bands: dict[str, ServedBand]) -> str:
+    names = {"ttft": "TTFT", "tpot": "TPOT", "tokens": "tokens per second"}
+    parts = [f"{names[name]} on {band.runs:,} {kind_name(band.name)}" for name, band in bands.items()]
+    return f"Bands of four in five rest on published runs: {', '.join(parts)}."

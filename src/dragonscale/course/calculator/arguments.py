@@ -1,0 +1,120 @@
+"""What a function is given, as it takes it: plain numbers in base units, chips, their rates, meshes, words."""
+
+import inspect
+from typing import Any
+
+from dragonscale.course.calculator.form_units import TAKEN, TAKEN_BY
+from dragonscale.course.calculator.kinds import check_kind
+from dragonscale.course.calculator.measure import Measure, aligned
+from dragonscale.course.calculator.shown import exponents_of
+from dragonscale.errors import InputError
+from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.physics.hardware.chip import Chip
+from dragonscale.physics.hardware.slices import Slice
+
+CALLED = {"rates": "chip", "piece": "slice", "group": "slice", "mesh": "slice"}
+"""What stands for a parameter that takes an object of the library."""
+_SEVERAL = ("tuple", "Sequence", "Iterable")
+"""Words in the kind of a parameter that takes several values."""
+MOST = 4096
+MOST_OF = {"sequences.tokens": 1e15, "sequences.length": 1e9, "fat_tree.chips": 2e6, "best_drafts.most": 256} | {
+    f"model.{letter}": 2**30 for letter in "DFNVKHE"
+}
+"""The largest whole numbers that functions take: most count something that they go through one by one."""
+
+
+def taken_unit(function: str, parameter: str) -> str:
+    """The base unit that a function takes a parameter in."""
+    return TAKEN_BY.get(f"{function}.{parameter}", TAKEN.get(parameter, ""))
+
+
+def taken_as(function: str, parameter: inspect.Parameter, value: Any) -> Any:
+    """A value as the function takes it, if it is of a kind that it takes."""
+    taken = _converted(function, parameter, value)
+    check_kind(function, parameter, CALLED.get(parameter.name, parameter.name), taken, value)
+    return taken
+
+
+def _converted(function: str, parameter: inspect.Parameter, value: Any) -> Any:
+    """A value as the function takes it: a plain number in its base unit, a chip, its rates, a mesh, a word."""
+    kind = str(getattr(parameter.annotation, "__name__", parameter.annotation)) + " " + str(parameter.annotation)
+    if isinstance(value, Slice | Chip):
+        return _place(kind, value, function, parameter.name)
+    if isinstance(value, Transformer) and "Transformer" not in kind:
+        counts = count_parameters(value)
+        if parameter.name not in ("params", "active", "active_params"):
+            raise InputError(
+                f"{function} takes a number for {parameter.name}, and {value.name} is a model; name a size of it."
+            )
+        return float(counts.total if parameter.name == "params" else counts.active)
+    if isinstance(value, str):
+        return _scheme(value) if "Scheme" in kind else value
+    if isinstance(value, tuple):
+        if not any(word in kind for word in _SEVERAL):
+            raise InputError(
+                f"{function} takes one number for {parameter.name}; for several write B=[1, 8]; {function}(B, …)."
+            )
+        return tuple(_converted(function, parameter, one) for one in value)
+    if isinstance(value, dict):
+        return {key: _converted(function, parameter, one) for key, one in value.items()}
+    if not isinstance(value, Measure):
+        return value
+    return _number(function, parameter, value, whole="int" in kind.replace("Interval", ""))
+
+
+def _number(function: str, parameter: inspect.Parameter, value: Measure, whole: bool) -> Any:
+    unit = taken_unit(function, parameter.name)
+    found = value.settled()
+    if any(found.exponents):
+        wanted = Measure(0.0, exponents_of(unit))
+        try:
+            aligned(found, Measure(1.0, wanted.exponents), "=")
+        except InputError:
+            told = f"takes {unit} for" if unit else "takes a bare number for"
+            raise InputError(f"{function} {told} {parameter.name}, and {value} is in {found.unit}.") from None
+    number = found.number * 3600 if unit == "USD/h" and any(found.exponents) else found.number
+    if _negative(number):  # sizes, counts, rates, times and prices: no function takes less than nothing of one
+        raise InputError(f"{function} takes no negative {parameter.name}, and is given {value}.")
+    if isinstance(number, int | float) and number == int(number) and abs(number) < 2**53:
+        most = MOST_OF.get(f"{function}.{parameter.name}", MOST)
+        if whole and abs(number) > most:
+            raise InputError(f"{parameter.name} of {function} is {number:g}; {most:g} is the most.")
+        return int(number)
+    if whole and isinstance(number, int | float):
+        raise InputError(f"{function} takes a whole number for {parameter.name}, and {value} is none.")
+    return number
+
+
+def _negative(number: Any) -> bool:
+    """Whether a number, or a formula whatever its letters are, is below zero."""
+    return number < 0 if isinstance(number, int | float) else bool(number.is_negative)
+
+
+def _place(kind: str, value: Slice | Chip, function: str, parameter: str) -> Any:
+    """A chip or a slice as what the function wants of it."""
+    from dragonscale.physics.rooflines import rates_of
+    from dragonscale.physics.sharding.mesh import natural_mesh
+
+    chip = value.chip if isinstance(value, Slice) else value
+    if "Rates" in kind:
+        return rates_of(chip)
+    if "Chip" in kind:
+        return chip
+    if not any(word in kind for word in ("Mesh", "Switches", "Slice")):
+        what, fact = ("slice", "chips") if isinstance(value, Slice) else ("chip", "bf16")
+        told = value if isinstance(value, Slice) else chip.name
+        raise InputError(f"{function} takes no {what} for {parameter}; take a fact of it, such as {told}.{fact}.")
+    if not isinstance(value, Slice):
+        raise InputError(f"{function} takes a slice such as {chip.name}:{chip.default_slice or '4x4'} for {parameter}.")
+    if "Mesh" in kind:
+        return natural_mesh(value)
+    if "Switches" in kind:
+        mesh = natural_mesh(value)
+        return mesh.group(tuple(mesh.axes))
+    return value
+
+
+def _scheme(text: str) -> Any:
+    from dragonscale.course.closed_forms import read_scheme
+
+    return read_scheme(text)

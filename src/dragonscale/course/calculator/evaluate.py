@@ -1,0 +1,235 @@
+"""A tree worked out: names looked up, functions called, units kept. What was looked up is remembered with its source.
+A tree worked out: names looked up, functions called, units kept. What was looked up is remembered with its source."""
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dragonscale.course.calculator import functions
+from dragonscale.course.calculator.arithmetic import ARITHMETIC, arithmetic
+from dragonscale.course.calculator.clock import WorkLimit, cpu
+from dragonscale.course.calculator.measure import Measure
+from dragonscale.course.calculator.names import fact_of, load_name, unread
+from dragonscale.course.calculator.tree import (
+    CallNode,
+    FigureNode,
+    ListNode,
+    MemberNode,
+    NameNode,
+    Negation,
+    Node,
+    Operator,
+    TextNode,
+    WordNode,
+)
+from dragonscale.course.calculator.unit_words import WORDS
+from dragonscale.errors import InputError, nearest, shorten
+from dragonscale.models.catalogue import model_names
+from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware.catalogue import chip_names
+from dragonscale.physics.hardware.chip import DTYPE_BYTES, Chip
+from dragonscale.physics.hardware.slices import Slice
+
+MOST_LETTERS = 12
+MOST_VALUES = 256
+"""Values in a list, with those of the lists in it."""
+OPERATORS: dict[str, Callable[[Measure, Measure], Measure]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "^": operator.pow,
+}
+_CONSTANTS = {"pi": 3.141592653589793}
+_NO_NUMBERS = ("inf", "infinity", "nan")
+"""What other programs write for a number that is none: letters are sizes, so these are no letters."""
+_WORDS = {"True": True, "true": True, "False": False, "false": False}
+
+
+@dataclass
+class Scope:
+    """What letters stand for, whose numbers chips have, and what was looked up on the way."""
+
+    assigned: dict[str, Node] = field(default_factory=dict)
+    source: str = ""
+    changes: str = ""
+    """What-if changes to every chip that is named."""
+    values: dict[str, Any] = field(default_factory=dict)
+    letters: dict[str, Measure] = field(default_factory=dict)
+    """Letters that are tried out, as an equation is solved."""
+    looked: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    free: dict[str, None] = field(default_factory=dict)
+    """Letters that nothing was said of, in the order in which they appear."""
+    open: set[str] = field(default_factory=set)
+    notes: dict[str, None] = field(default_factory=dict)
+    """What the asker should know of how names were read."""
+    clock: WorkLimit = field(default_factory=WorkLimit)
+
+    def trying(self, letters: dict[str, Measure]) -> "Scope":
+        """The same with values for letters, and nothing worked out yet."""
+        return replace(self, letters=letters, values={}, free={}, open=set())
+
+
+def evaluate(node: Node, scope: Scope) -> Any:
+    """The value of a tree: a `Measure`, or what a name or a function gives."""
+    scope.clock.check()
+    match node:
+        case FigureNode():
+            return node.measure
+        case NameNode():
+            return _named(node, scope)
+        case WordNode():
+            return _word(node.text, scope)
+        case TextNode():
+            return node.text
+        case Negation():
+            return -_measure(node.of, scope)
+        case Operator():
+            return _operated(node, scope)
+        case ListNode():
+            values = [evaluate(one, scope) for one in node.items]
+            if sum(map(_leaves, values)) > MOST_VALUES:
+                raise InputError(f"The list has more than {MOST_VALUES} values.")
+            return dict(zip(node.names, values, strict=True)) if node.names else tuple(values)
+        case MemberNode():
+            return _member(node, scope)
+        case CallNode():
+            return _called(node, scope)
+
+
+def _leaves(value: Any) -> int:
+    """Values in a value: lists may stand in lists."""
+    several = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+    return sum(map(_leaves, several)) if several else 1
+
+
+def _operated(node: Operator, scope: Scope) -> Measure:
+    """A sum or product from its left end on: a long one is no deep one."""
+    chain: list[Operator] = []
+    start: Node = node
+    while isinstance(start, Operator):
+        chain.append(start)
+        start = start.first
+    value = _measure(start, scope)
+    for one in reversed(chain):
+        _note_division(one, value, scope)
+        value = OPERATORS[one.sign](value, _measure(one.second, scope))
+    return value
+
+
+def _note_division(node: Operator, above: Measure, scope: Scope) -> None:
+    """Say how `1/2 GB` is read: a bare number is divided by the bytes, which its answer does not show."""
+    below = node.second
+    if node.sign != "/" or not isinstance(below, FigureNode) or any(above.exponents):
+        return
+    if below.measure.unit in ("bytes", "FLOP"):
+        scope.notes[f"…/{below.text} divides by {below.text}; a fraction of a unit is written (1/2)*1 GB."] = None
+
+
+def _measure(node: Node, scope: Scope) -> Measure:
+    """The value of a part of a calculation, which must be a number."""
+    value = evaluate(node, scope)
+    if isinstance(value, Measure):
+        return value
+    raise InputError(not_a_number(value))
+
+
+def not_a_number(value: Any) -> str:
+    """The sentence for what cannot be reckoned with."""
+    if isinstance(value, Chip):
+        return f"{value.name} is a chip; take one of its facts, such as {value.name}.bf16 or {value.name}.hbm."
+    if isinstance(value, Slice):
+        return f"{value} is a slice; take a fact of it, such as {value}.chips."
+    if isinstance(value, Transformer):
+        return f"{value.name} is a model; take a size of it, such as {value.name}.params."
+    if isinstance(value, str):
+        size = f"; bytes({value}) is the size of an element" if value in DTYPE_BYTES else ""
+        return f"{shorten(value)} is a word and no number{size}."
+    if isinstance(value, tuple):
+        return "Several values cannot be reckoned with at once; take one of them, such as [0]."
+    names = [str(name) for name in functions.parts_of(value)]
+    return f"This has several parts; take one of them: {', '.join(names[:8]) or 'none is a number'}."
+
+
+def _named(node: NameNode, scope: Scope) -> Any:
+    thing = load_name(node.name, scope.source, scope.changes)
+    if scope.source:
+        scope.notes |= dict.fromkeys(unread(thing, node.tail, scope.source, node.name))
+    if not node.tail:
+        return thing
+    found = fact_of(node.name, node.tail, scope.source, scope.changes)
+    scope.looked[f"{node.name}.{node.tail}"] = found.value, found.source
+    return found.value
+
+
+def _word(text: str, scope: Scope) -> Any:
+    if text in scope.letters:
+        return scope.letters[text]
+    if text in scope.assigned:
+        if text in scope.open:
+            raise InputError(f"{text} is given a value that needs {text} itself.")
+        if text not in scope.values:
+            scope.open.add(text)
+            scope.values[text] = evaluate(scope.assigned[text], scope)
+            scope.open.discard(text)
+        return scope.values[text]
+    if text in _CONSTANTS:
+        return Measure(_CONSTANTS[text])
+    if text in _WORDS:
+        return _WORDS[text]
+    if text in DTYPE_BYTES:
+        return text
+    if len(text) > 1 and text in WORDS:
+        return WORDS[text]
+    if text.lower() in _NO_NUMBERS:
+        raise InputError(f"{text} is no number to calculate with.")
+    return Measure(_letter(text, scope))
+
+
+def _letter(text: str, scope: Scope) -> Any:
+    """A letter that nothing was said of; all letters are sizes, so they are positive."""
+    started = cpu()
+    import sympy
+
+    scope.clock.leave_out(started)
+    scope.free[text] = None
+    if len(scope.free) > MOST_LETTERS:
+        raise InputError(
+            f"More than {MOST_LETTERS} letters are left open ({', '.join(scope.free)}); give some a value."
+        )
+    return sympy.Symbol(text, positive=True)
+
+
+def _member(node: MemberNode, scope: Scope) -> Any:
+    if isinstance(node.of, WordNode) and node.of.text not in (*scope.assigned, *scope.letters):
+        name = node.of.text
+        close = nearest(name, [*chip_names(), *model_names()], 0.5)
+        guess = f"; did you mean {close}?" if close else "; see `dscale chips` and `dscale models`."
+        raise InputError(f"There is no chip or model {shorten(name)}{guess}")
+    return functions.member(evaluate(node.of, scope), node.field)
+
+
+def _called(node: CallNode, scope: Scope) -> Any:
+    functions.check_name(node.function)
+    if node.function in ARITHMETIC:
+        if node.named:
+            raise InputError(f"{node.function} takes numbers by their place, not by a name.")
+        return arithmetic(node.function, [evaluate(one, scope) for one in node.given])
+    given = [_given(one, scope, functions.wants_word(node.function, place)) for place, one in enumerate(node.given)]
+    named = {name: _given(one, scope, functions.wants_word(node.function, name)) for name, one in node.named}
+    value = functions.call(node.function, given, named)
+    if isinstance(value, Chip | Slice | Transformer):
+        return value
+    told = f"{functions.meaning(node.function)} {functions.regime(node.function, given, named)}".strip()
+    scope.looked[node.text] = value, told
+    return value
+
+
+def _given(node: Node, scope: Scope, word: bool) -> Any:
+    """What a function is given: a word that stands for nothing else is a word (`fsdp`, `gpipe`, `XY`)."""
+    if isinstance(node, WordNode) and (word or len(node.text) > 1):
+        known = (*scope.assigned, *scope.letters, *_CONSTANTS, *_WORDS)
+        if word or (node.text not in known and node.text not in WORDS):
+            return node.text
+    return evaluate(node, scope)

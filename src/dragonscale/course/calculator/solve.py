@@ -1,0 +1,205 @@
+"""An equation solved for its unknown: by numbers where one letter is open, as a formula where several are.
+
+With one letter a ratio of polynomials is solved exactly (`polynomial`), and anything else by trying (`search`). An
+inequality holds on some of the pieces between the roots. With several letters SymPy solves for one of them
+(`formulas`).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dragonscale.course.calculator.evaluate import Scope, evaluate, not_a_number
+from dragonscale.course.calculator.formulas import exact, solved, without_factors
+from dragonscale.course.calculator.measure import Measure, UnlikeUnits, aligned
+from dragonscale.course.calculator.pieces import SignPieces, spans, told
+from dragonscale.course.calculator.polynomial import exact_pieces
+from dragonscale.course.calculator.search import searched
+from dragonscale.course.calculator.shown import exponents_of
+from dragonscale.course.calculator.tree import Node
+from dragonscale.errors import InputError
+
+_TRIED = ("", "s", "bytes", "FLOP", "bytes/s", "FLOP/s", "USD", "USD/h", "/s", "FLOP/byte", "W")
+"""What an unknown may be, the likeliest first."""
+_PROBES = (3.0, 8.0, 0.013, 97.3, 1e4, 3.3e7, 4e12)
+"""Sizes with which units are tried: some may lie where a side has no value."""
+MOST_FOUND = 4
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Values of the unknown, smallest first; of an inequality `sign` is the side on which it holds.
+
+    What holds in several ranges, in one with two ends, or everywhere is said in words.
+    """
+
+    unknown: str
+    values: tuple[Measure, ...]
+    sign: str = "="
+    said: str = ""
+
+
+def solve(first: Node, second: Node, sign: str, unknown: str, scope: Scope) -> Solution:
+    """The value of one letter for which both sides are equal; the other letters, if any, stay in it."""
+    letters = open_letters(first, second, scope)
+    if not letters:
+        raise InputError("Both sides are numbers, and no letter is left to solve for.")
+    if unknown and unknown not in letters:
+        raise InputError(f"{unknown} is not open in the equation; open is {', '.join(letters)}.")
+    if len(letters) == 1:
+        return _by_numbers(first, second, sign, letters[0], scope)
+    wanted = [unknown] if unknown else _left(first, second, letters, scope)
+    wrong: InputError | None = None
+    for letter in wanted:
+        try:
+            return _by_formula(first, second, sign, letter, scope)
+        except InputError as error:
+            wrong = wrong or error
+    for letter in wanted:
+        found = _whatever_the_others(first, second, sign, letter, letters, scope)
+        if found is not None:
+            return found
+    assert wrong is not None
+    raise wrong
+
+
+def _left(first: Node, second: Node, letters: list[str], scope: Scope) -> list[str]:
+    """The letters that do not cancel."""
+    import sympy
+
+    one, two = aligned(_number(first, scope), _number(second, scope), "=")
+    above, _ = sympy.fraction(sympy.together(exact(one.number) - exact(two.number)))
+    kept = {str(letter) for letter in without_factors(sympy.expand(above)).free_symbols}
+    return [letter for letter in letters if letter in kept] or letters
+
+
+def _whatever_the_others(
+    first: Node, second: Node, sign: str, unknown: str, letters: list[str], scope: Scope
+) -> Solution | None:
+    """The value of a letter by numbers, if it is the same for small, middling and large values of the others: then they
+    cancel."""
+    found: list[Solution] = []
+    for scale in (1.0, 7.3e4, 1.1e-4):
+        others = {letter: Measure(scale * (3 + place)) for place, letter in enumerate(letters) if letter != unknown}
+        try:
+            found.append(_by_numbers(first, second, sign, unknown, scope, others))
+        except InputError:
+            return None
+    sizes = [[float(value.number) for value in each.values] for each in found]
+    alike = all(
+        0 < len(one) == len(sizes[0])
+        and each.sign == found[0].sign
+        and all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(one, sizes[0], strict=True))
+        for one, each in zip(sizes, found, strict=True)
+    )
+    return found[0] if alike else None
+
+
+def open_letters(first: Node, second: Node, scope: Scope) -> list[str]:
+    """The letters that nothing is said of; what cannot be added is found later."""
+    found = replace(scope.trying({}), looked={})
+    for side in (first, second):
+        try:
+            evaluate(side, found)
+        except InputError:
+            if not found.free:
+                raise
+    return list(found.free)
+
+
+def _by_formula(first: Node, second: Node, sign: str, unknown: str, scope: Scope) -> Solution:
+    one, two = aligned(_number(first, scope), _number(second, scope), "=")
+    values, side = solved(one.number, two.number, sign, unknown)
+    return Solution(unknown, tuple(Measure(value) for value in values), side)
+
+
+def _by_numbers(
+    first: Node, second: Node, sign: str, unknown: str, scope: Scope, others: dict[str, Measure] | None = None
+) -> Solution:
+    others = others or {}
+    exponents = _dimension(first, second, unknown, scope, others)
+
+    def sides(value: Any) -> tuple[Any, Any]:
+        tried = scope.trying({unknown: Measure(value, exponents)} | others)
+        one, two = aligned(_number(first, tried), _number(second, tried), sign)
+        return one.number, two.number
+
+    def at(value: float) -> tuple[float, float] | None:
+        scope.clock.check()
+        try:
+            one, two = (float(side) for side in sides(value))
+        except (InputError, ArithmeticError):
+            return None
+        return one - two, max(abs(one), abs(two))
+
+    pieces = _exactly(sides, unknown)
+    if pieces is not None and any(at(place) is None for place in _checked_at(pieces)):
+        pieces = None  # SymPy has cancelled something that has no value there
+    proved = pieces is not None
+    pieces = searched(at) if pieces is None else pieces
+    found = _read(pieces, sign, unknown, exponents, proved)
+    if len(found.values) == 1:
+        at(found.values[0].number)  # what is told of the functions in it is then their value there
+    return found
+
+
+def _checked_at(pieces: SignPieces) -> tuple[float, ...]:
+    """The roots of an equation; the probes where it has none."""
+    return tuple(place for place, state in pieces.marks if state == 0) or _PROBES * (pieces.states[0] == 0)
+
+
+def _exactly(sides: Callable[[Any], tuple[Any, Any]], unknown: str) -> SignPieces | None:
+    import sympy
+
+    letter = sympy.Symbol(unknown, positive=True)
+    try:
+        one, two = sides(letter)
+        return exact_pieces(exact(one) - exact(two), letter)
+    except InputError:
+        return None  # a closed form that takes numbers only
+
+
+def _read(pieces: SignPieces, sign: str, unknown: str, exponents: tuple[Any, ...], proved: bool) -> Solution:
+    """Where the relation holds, as values of the unknown or in words."""
+    found = spans(pieces, sign)
+    makes = "both sides equal" if sign == "=" else "the inequality true"
+    if not found:
+        raise InputError(f"No value of {unknown} above zero {'makes' if proved else 'was found that makes'} {makes}.")
+    if all(one.point for one in found):
+        values = tuple(Measure(one.low, exponents) for one in found[:MOST_FOUND])
+        return Solution(unknown, values)
+    only = found[0]
+    if len(found) == 1 and only.low is None and only.high is None:
+        return Solution(unknown, (), sign, f"Every value of {unknown} above zero makes {makes}.")
+    if len(found) == 1 and (only.low is None or only.high is None):
+        above = only.high is None
+        side = (">" if above else "<") + ("=" if only.closed[0 if above else 1] else "")
+        return Solution(unknown, (Measure(only.low if above else only.high, exponents),), side)
+    words = [told(one, unknown, lambda end: str(Measure(end, exponents))) for one in found[:MOST_FOUND]]
+    return Solution(unknown, (), sign, " or ".join(words) + (" or …" if len(found) > MOST_FOUND else ""))
+
+
+def _dimension(first: Node, second: Node, unknown: str, scope: Scope, others: dict[str, Measure]) -> tuple[Any, ...]:
+    """The dimension of the unknown with which both sides are alike."""
+    wrong: InputError | None = None
+    for unit in _TRIED:
+        for size in _PROBES:
+            tried = scope.trying({unknown: Measure(size, exponents_of(unit))} | others)
+            try:
+                one, two = aligned(_number(first, tried), _number(second, tried), "=")
+            except InputError as error:
+                wrong = wrong or error
+                if isinstance(error, UnlikeUnits):
+                    break
+                continue
+            if one.exponents == two.exponents:
+                return exponents_of(unit)
+    raise wrong or InputError(f"No unit of {unknown} makes both sides alike.")
+
+
+def _number(node: Node, scope: Scope) -> Measure:
+    value = evaluate(node, scope)
+    if not isinstance(value, Measure):
+        raise InputError(not_a_number(value))
+    return value

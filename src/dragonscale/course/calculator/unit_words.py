@@ -1,0 +1,106 @@
+"""Units as they are written: `GiB`, `TFLOP/s`, `us`, `days`, `$/h`, `tokens`."""
+
+from dragonscale.course.calculator.measure import Measure
+from dragonscale.course.calculator.shown import exponents_of
+from dragonscale.errors import InputError, nearest, shorten
+from dragonscale.physics.units import UNITS
+
+_LONG_TIMES = {
+    "second": 1.0,
+    "seconds": 1.0,
+    "minute": 60.0,
+    "minutes": 60.0,
+    "hour": 3600.0,
+    "hours": 3600.0,
+    "week": 604800.0,
+    "weeks": 604800.0,
+    "month": 2629746.0,
+    "months": 2629746.0,
+    "year": 31556952.0,
+    "years": 31556952.0,
+    "ps": 1e-12,
+}
+COUNTED = (
+    "token",
+    "param",
+    "parameter",
+    "chip",
+    "core",
+    "host",
+    "node",
+    "head",
+    "layer",
+    "sequence",
+    "seq",
+    "request",
+    "step",
+    "gpu",
+    "GPU",
+    "tpu",
+    "TPU",
+    "element",
+    "weight",
+    "expert",
+)
+"""What is counted without a unit of its own; the plural too."""
+_DIMENSIONS = ("bytes", "FLOP", "s", "Hz", "USD", "W")
+_ENERGY = {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "GJ": 1e9, "Wh": 3600.0, "kWh": 3.6e6, "MWh": 3.6e9, "GWh": 3.6e12}
+PREFIXES = {prefix: scale for prefix, scale in UNITS["count"].items() if prefix}
+"""Prefixes of a bare count: the `B` of 70B is a billion."""
+LONE = ("s", "h", "d", "W", "J")
+"""One letter that is a unit where a number and a space stand before it."""
+
+
+def _table() -> dict[str, Measure]:
+    found = {word: Measure(1.0) for one in COUNTED for word in (one, f"{one}s")}
+    found |= {word: Measure(scale, exponents_of("J")) for word, scale in _ENERGY.items()}
+    for dimension in _DIMENSIONS:
+        found |= {word: Measure(scale, exponents_of(dimension)) for word, scale in UNITS[dimension].items()}
+    found |= {word: Measure(scale, exponents_of("s")) for word, scale in _LONG_TIMES.items()}
+    for dimension in ("bytes/s", "FLOP/s"):  # 400Gbps, 197TFLOPS
+        rates = {word: scale for word, scale in UNITS[dimension].items() if "/" not in word}
+        found |= {word: Measure(scale, exponents_of(dimension)) for word, scale in rates.items()}
+    bits = {
+        word.removesuffix("/s"): scale for word, scale in UNITS["bytes/s"].items() if word.endswith(("b/s", "bit/s"))
+    }
+    found |= {word: Measure(scale, exponents_of("bytes")) for word, scale in bits.items()}
+    return {word: one for word, one in found.items() if word != "B"} | {"%": Measure(0.01)}
+
+
+WORDS = _table()
+
+
+def find_unit(word: str, rate: bool = False) -> Measure | None:
+    """One unit; with `rate` something per second follows, so that the TFLOPS of TFLOPS/s are no rate yet."""
+    if rate and word in UNITS["FLOP"]:
+        return Measure(UNITS["FLOP"][word], exponents_of("FLOP"))
+    return WORDS.get(word)
+
+
+def read_unit(text: str) -> Measure:
+    """What `--to` names, as one of it: `GiB`, `TFLOP/s`, `$/h`, `tokens/s`, `M`.
+
+    >>> read_unit("GB/s").number, read_unit("days").number, read_unit("M").number
+    (1000000000.0, 86400.0, 1000000.0)
+    """
+    parts = [part.strip() for part in text.strip().split("/")]
+    made = Measure(1.0)
+    for place, part in enumerate(parts):
+        found = find_unit(part, rate=place == 0 and len(parts) > 1) or _prefixed(part)
+        if found is None and not (part == "" and place == 0 and len(parts) > 1):
+            close = nearest(part, WORDS, 0.6)
+            guess = f"; did you mean {close!r}?" if close else ""
+            raise InputError(f"{shorten(text)} is not a unit{guess or '; write ms, GiB, TFLOP/s, days, $/h or %.'}")
+        if found is not None:
+            made = made / found if place else found
+    return made
+
+
+def _prefixed(part: str) -> Measure | None:
+    """A bare count (`M`), bytes written as B, or a count with a prefix (`Mtokens`)."""
+    if part in PREFIXES:
+        return Measure(1.0, exponents_of("bytes")) if part == "B" else Measure(PREFIXES[part])
+    for prefix, scale in PREFIXES.items():
+        if part.startswith(prefix) and part[len(prefix) :] in WORDS and WORDS[part[len(prefix) :]] == Measure(1.0):
+            return Measure(scale)
+    return None

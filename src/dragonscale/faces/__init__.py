@@ -1,0 +1,1 @@
+"""How answers reach people: the command line and the Python library."""

@@ -1,0 +1,116 @@
+"""`dscale`: which command a line is for, and what becomes of bad news."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from dragonscale.errors import INFEASIBLE, WRONG_INPUT, Infeasible, InputError, printable, shorten, unknown
+from dragonscale.faces.cli.commands import COMMANDS, Command
+
+HELP = ("--help", "-h")
+
+
+def run(arguments: list[str]) -> int:
+    """Parse and run; bad input becomes one sentence on stderr and exit code 2."""
+    _prepare_streams()
+    try:
+        code = _told(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the answer has read enough
+        _silence()
+        return 0
+    except OSError as error:
+        _silence()
+        place = f"{shorten(str(error.filename))} cannot be used" if error.filename else "The answer cannot be printed"
+        return _refuse(f"{place}: {error.strerror or error}.")
+    return code
+
+
+def _told(arguments: list[str]) -> int:
+    """The exit code of a line, bad news told in a sentence."""
+    try:
+        return _run(arguments)
+    except Infeasible as error:
+        return _refuse(str(error), INFEASIBLE)
+    except InputError as error:
+        return _refuse(str(error))
+    except RecursionError:
+        return _refuse("The input is nested too deeply to be read.")
+    except MemoryError:
+        return _refuse("This machine's memory is too small for the question.")
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in (*HELP, "help"):
+        return _help(arguments[1:])
+    if arguments[0] == "--version":
+        from importlib.metadata import version
+
+        print(version("dragonscale"))
+        return 0
+    command, rest = find_command(arguments)
+    if command is None:
+        from dragonscale.faces.cli import later
+
+        if arguments[0] in later.COMMANDS:
+            raise InputError(later.COMMANDS[arguments[0]])
+        kinds = [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{arguments[0]} ")]
+        if kinds and (not rest[1:] or rest[1] in HELP):
+            return _help(arguments[:1])
+        if kinds:
+            raise unknown(f"`dscale {arguments[0]}` of", rest[1], kinds)
+        raise unknown("command", arguments[0], sorted({name.split()[0] for name in COMMANDS}))
+    if any(word in HELP for word in rest[: rest.index("--") if "--" in rest else None]):
+        return _help(command.name.split())
+    from dragonscale.faces.cli.shell import run_command
+
+    return run_command(command, rest)
+
+
+def _prepare_streams() -> None:
+    """Output that always takes what is printed: a closed stream takes it to nowhere, and a character
+    that its encoding lacks is shown as an escape."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed before the start (>&-)
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  as long as the process
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _silence() -> None:
+    """Send what is still to be printed to nowhere, so that the end of the process is quiet too."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def find_command(arguments: Sequence[str]) -> tuple[Command | None, list[str]]:
+    """The command that a line begins with, of one word or two, and the rest of the line."""
+    for words in (2, 1):
+        name = " ".join(arguments[:words])
+        if name in COMMANDS and len(arguments) >= words:
+            return COMMANDS[name], list(arguments[words:])
+    return None, list(arguments)
+
+
+def _help(arguments: Sequence[str]) -> int:
+    from dragonscale.faces.cli.help import FAMILIES, command_help, family_help, overview
+    from dragonscale.sheets.colour import wants_colour
+    from dragonscale.sheets.terminal import width_of
+
+    width, colour = width_of(), wants_colour("auto")
+    command, _ = find_command(arguments) if arguments else (None, [])
+    family = arguments[0] if arguments and arguments[0] in FAMILIES else ""
+    several = family and any(name.startswith(f"{family} ") for name in COMMANDS)
+    if command is None and several:
+        print(family_help(family, width, colour))
+    else:
+        print(command_help(command, width, colour) if command else overview(width, colour))
+    return 0
+
+
+def _refuse(sentence: str, code: int = WRONG_INPUT) -> int:
+    with contextlib.suppress(OSError):  # nobody listens
+        print(f"dscale: {printable(sentence)}", file=sys.stderr, flush=True)
+    return code

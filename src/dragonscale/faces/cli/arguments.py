@@ -1,0 +1,108 @@
+"""Arguments of a command line, read by the fields of a question.
+
+`--name value`, `--name=value`, switches with and without `no-`, places first to last, `--` before words that
+begin with a dash. What is wrong is said in one sentence with the nearest flag.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dragonscale.app.questions.flag import Field
+from dragonscale.errors import InputError, nearest, shorten
+from dragonscale.faces.cli.later import FLAGS
+
+Fields = Sequence[Field[Any, Any]]
+
+
+def read_arguments(fields: Fields, arguments: Sequence[str], command: str) -> dict[str, Any]:
+    """The values that were given, by the names of their fields.
+
+    >>> from dragonscale.app.questions.flag import MODEL, fields_of
+    >>> from dragonscale.app.questions.output import Output
+    >>> read_arguments([MODEL, *fields_of(Output)], ["llama3-8b", "--save=a.toml", "--json"], "train")
+    {'model': 'llama3-8b', 'save': 'a.toml', 'json': True}
+    """
+    spelled = {spelling: field for field in fields if not field.place for spelling in field.spellings}
+    places = [field for field in fields if field.place]
+    # `--model llama3-8b` is what other commands are used to
+    spelled |= {field.flag: field for field in places if field.flag not in spelled and not field.gathers}
+    given: dict[str, Any] = {}
+    words = list(arguments)
+    ended = False
+    while words:
+        word = words.pop(0)
+        if word == "--" and not ended:
+            ended = True
+        elif not ended and word.startswith("-") and len(word) > 1 and not _is_number(word):
+            name, equals, value = word.partition("=")
+            field, negated = _flag(name, spelled, command)
+            if field.switch:
+                if equals:
+                    raise InputError(f"{name} is a switch and takes no value; leave out ={shorten(value)}.")
+                _keep(given, field, not negated)
+                continue
+            if not equals:
+                if not words or (words[0].startswith("--") and len(words[0]) > 2):
+                    raise InputError(f"{name} needs a value: {field.about}")
+                value = words.pop(0)
+            if field.place and field.name in given:
+                raise InputError(
+                    f"{field.value} is given twice, {shorten(given[field.name])} and {shorten(value)}; give it once."
+                )
+            _keep(given, field, value)
+        else:
+            _place(given, places, word, command)
+    missing = [field for field in fields if field.required and field.name not in given]
+    if missing:
+        first, rest = missing[0], [one.value if one.place else one.flag for one in missing[1:]]
+        more = f" So are {', '.join(rest)}." if len(rest) > 1 else f" So is {rest[0]}." if rest else ""
+        name = first.value if first.place else f"{first.flag} {first.value}"
+        raise InputError(f"{name} is missing: {first.about}{more} See `dscale {command} --help`.")
+    return given
+
+
+FLAG_LIKENESS = 0.65
+"""Flags less alike than this are not suggested: all of them share their dashes."""
+
+
+def _is_number(word: str) -> bool:
+    return word[1:2].isdigit() or word[1:2] == "."
+
+
+def _flag(name: str, spelled: dict[str, Field[Any, Any]], command: str) -> tuple[Field[Any, Any], bool]:
+    """The field of a spelling, and whether it is denied."""
+    written = name.replace("_", "-")
+    if written in spelled:
+        return spelled[written], False
+    denied = "--" + written.removeprefix("--no-")
+    if written.startswith("--no-") and denied in spelled and spelled[denied].switch:
+        return spelled[denied], True
+    if written in FLAGS:
+        raise InputError(FLAGS[written])
+    close = nearest(written, spelled, FLAG_LIKENESS)
+    guess = f"; did you mean {close}?" if close else "."
+    raise InputError(f"`dscale {command}` has no flag {shorten(name)}{guess} See `dscale {command} --help`.")
+
+
+def _keep(given: dict[str, Any], field: Field[Any, Any], value: Any) -> None:
+    if field.name in given and field.many:
+        given[field.name] = f"{given[field.name]},{value}"
+        return
+    if field.name in given and given[field.name] != value:
+        raise InputError(
+            f"{field.flag} is given twice, {shorten(given[field.name])} and {shorten(value)}; give it once."
+        )
+    given[field.name] = value
+
+
+def _place(given: dict[str, Any], places: Fields, word: str, command: str) -> None:
+    free = [field for field in places if field.name not in given]
+    if free:
+        given[free[0].name] = [word] if free[0].gathers else word
+    elif places and places[-1].gathers:
+        given[places[-1].name].append(word)
+    else:
+        raise InputError(
+            f"`dscale {command}` does not take {shorten(word)} here; values go behind their flags, see `dscale "
+            f"{command} --help`."
+        )

@@ -1,0 +1,107 @@
+"""What is offered where: commands, their flags, and the kind of value that follows each."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.app.questions.flag import Field
+from dragonscale.faces.cli.commands import COMMANDS
+
+SWITCH, FREE, FILES = "switch", "free", "files"
+"""Kinds that are no list: a flag without a value, a value nobody can guess, a path."""
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A flag, or a place in the line (0 for the first); `kind` names what may follow."""
+
+    name: str
+    about: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Offers:
+    """Everything a script needs: flags and places by command, and the lists of words by kind."""
+
+    flags: dict[str, tuple[Offered, ...]]
+    places: dict[str, tuple[Offered, ...]]
+    lists: dict[str, tuple[str, ...]]
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """First words of commands of two."""
+        return tuple(dict.fromkeys(name.split()[0] for name in self.flags if " " in name))
+
+
+def all_offers() -> Offers:
+    """Read off the table of commands."""
+    lists = known_lists()
+    flags, places = {}, {}
+    for name, command in COMMANDS.items():
+        fields = command.fields()
+        flags[name] = (
+            *(Offered(one.flag, one.about, _kind(one, lists)) for one in fields if not one.place),
+            Offered("--help", "Flags and examples.", SWITCH),
+        )
+        given = [one for one in fields if one.place]
+        places[name] = tuple(Offered(str(at), one.about, _kind(one, lists)) for at, one in enumerate(given))
+    return Offers(flags, places, lists)
+
+
+def known_lists() -> dict[str, tuple[str, ...]]:
+    """The named lists that fields offer."""
+    from dragonscale.course.chapters import CHAPTERS
+    from dragonscale.exports.target import TARGETS
+    from dragonscale.models import model_names
+    from dragonscale.physics.hardware import chip_names
+    from dragonscale.physics.hardware.chip import DTYPE_BYTES
+    from dragonscale.serving.engine import engines
+    from dragonscale.training.stack import stacks
+
+    return {
+        "models": tuple(model_names()),
+        "slices": tuple(chip_names()),
+        "stacks": ("auto", *stacks()),
+        "engines": ("auto", *engines()),
+        "targets": tuple(TARGETS),
+        "dtypes": tuple(DTYPE_BYTES),
+        "lessons": tuple(one.slug for one in CHAPTERS),
+    }
+
+
+def _kind(field: Field[Any, Any], lists: dict[str, tuple[str, ...]]) -> str:
+    """The kind of a field's value; words of its own become a list of their own."""
+    if field.switch:
+        return SWITCH
+    if isinstance(field.offers, str):
+        return field.offers if field.offers in lists else FILES if field.offers == "files" else FREE
+    if not field.offers:
+        return FREE
+    for name, words in lists.items():
+        if words == tuple(field.offers):
+            return name
+    name = f"words{len(lists)}"
+    lists[name] = tuple(field.offers)
+    return name
+
+
+def one_line(about: str, most: int = 70) -> str:
+    """The first sentence of what a flag is about, with nothing in it that a shell would read.
+
+    >>> one_line("Tokens of a step (4M), or `sequences`; $5. More.")
+    'Tokens of a step (4M), or sequences; 5'
+    """
+    text = about.partition(". ")[0].rstrip(".")
+    plain = "".join(one for one in text if one not in "'\"`$\\\\[]{}")
+    return plain if len(plain) <= most else plain[: most - 1].rsplit(" ", 1)[0] + " …"
+
+
+def by_kind(found: dict[str, tuple[Offered, ...]], kinds: Iterable[str] | None = None) -> dict[str, list[str]]:
+    """`command flag` pairs by kind, as the cases of a script; those of free values are left out."""
+    cases: dict[str, list[str]] = {}
+    for command, several in found.items():
+        for one in several:
+            if one.kind != FREE and (kinds is None or one.kind in kinds):
+                cases.setdefault(one.kind, []).append(f"{command} {one.name}")
+    return cases

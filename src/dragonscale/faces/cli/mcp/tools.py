@@ -1,0 +1,127 @@
+"""Commands as tools: names, descriptions, JSON Schemas of their parameters, and how one is called.
+
+>>> tool = tools()["explain_roofline"]
+>>> tool.schema()["required"], tool.schema()["properties"]["on"]["type"]
+(['expression', 'on'], 'string')
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.app.questions.flag import FILES, Field, Items, Real, Several, Switch, Text, Thing, Whole, fields_of
+from dragonscale.errors import InputError, nearest
+from dragonscale.faces.cli.commands import COMMANDS, Command
+from dragonscale.listener import Listener
+
+DETAIL, WHOLE = "explain", "whole"
+"""Parameters of every tool that say how the answer is given."""
+_ABOUT = {
+    DETAIL: "Add to the text every term, every part of memory and what stands behind the answer.",
+    WHOLE: "Give the whole record; without it, long lists are cut to their first entries.",
+}
+EXAMPLES = 6
+"""Values that a schema shows of a list that is longer."""
+
+
+@dataclass(frozen=True)
+class PlannerTool:
+    """A command that agents may call."""
+
+    command: Command
+
+    @property
+    def name(self) -> str:
+        return self.command.name.replace(" ", "_")
+
+    @property
+    def description(self) -> str:
+        """What it answers, and a line that asks it, from which the way that values are written can be seen."""
+        shown = next((one for one in self.command.examples if not _writes(one)), "")
+        return f"{self.command.about} On the command line: `{shown}`." if shown else self.command.about
+
+    def fields(self) -> tuple[Field[Any, Any], ...]:
+        """The parameters: all but those that write files."""
+        return tuple(field for field in fields_of(self.command.asked_by()) if field.group != FILES)
+
+    def schema(self) -> dict[str, Any]:
+        """A JSON Schema of the parameters."""
+        properties = {field.name: property_of(field) for field in self.fields()}
+        properties |= {
+            name: {"type": "boolean", "default": False, "description": text} for name, text in _ABOUT.items()
+        }
+        required = [field.name for field in self.fields() if field.required]
+        found: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+        return found | ({"required": required} if required else {})
+
+    def call(self, given: Mapping[str, Any], listener: Listener) -> Any:
+        """The answer; what is wrong with the parameters is an `InputError`."""
+        return self.command.answered_by()(self.question(given), listener)
+
+    def question(self, given: Mapping[str, Any]) -> Any:
+        """The command's question with these parameters."""
+        fields = {field.name: field for field in self.fields()}
+        words = {name: value for name, value in given.items() if name not in _ABOUT and value is not None}
+        for name in words:
+            if name not in fields:
+                close = nearest(name, fields)
+                hint = f"did you mean {close!r}?" if close else f"it takes {', '.join(fields)}."
+                raise InputError(f"The tool {self.name} has no parameter {name!r}; {hint}")
+        for name, field in fields.items():
+            if field.required and name not in words:
+                raise InputError(f"The tool {self.name} needs {name}: {field.about}")
+        return self.command.asked_by()(**{name: _taken(fields[name], value) for name, value in words.items()})
+
+
+def _taken(field: Field[Any, Any], value: Any) -> Any:
+    """A value as a question takes it: things are named by text here, never given as objects of JSON."""
+    if isinstance(field, Thing | Items) and not _is_text(value):
+        raise InputError(f"{field.name} takes text, or a list of texts: {field.about}")
+    return str(value) if isinstance(field, Thing) and isinstance(value, int | float) else value
+
+
+def _is_text(value: Any) -> bool:
+    several = value if isinstance(value, list) else [value]
+    return all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in several)
+
+
+def _writes(example: str) -> bool:
+    return any(f" --{name} " in example for name in ("save", "out", "plot", "html", "timeline", "table"))
+
+
+def property_of(field: Field[Any, Any]) -> dict[str, Any]:
+    """What a schema says of a field."""
+    text: dict[str, Any] = {"type": "string"}
+    kinds: dict[type, dict[str, Any]] = {
+        Switch: {"type": "boolean"},
+        Whole: {"type": "integer"},
+        Real: {"type": "number"},
+        Items: {"type": "array", "items": text},
+        Several: {"type": ["string", "array"], "items": text},
+        Thing: text,
+        Text: {"type": ["string", "number"]} if not field.offers else text,
+    }
+    found = dict(next(words for kind, words in kinds.items() if isinstance(field, kind)))
+    needed = " Needed, unless a plan file says it." if field.needed else ""
+    found["description"] = field.about + needed
+    if isinstance(field.offers, tuple) and field.offers:
+        found["examples"] = list(field.offers)
+    elif isinstance(field.offers, str) and (known := _known(field.offers)):
+        found["examples"] = list(known[:EXAMPLES])
+    if not field.required and field.default not in ("", None, ()):
+        found["default"] = field.default
+    return found
+
+
+@functools.cache
+def _known(name: str) -> tuple[str, ...]:
+    from dragonscale.faces.cli.completion.offers import known_lists
+
+    return known_lists().get(name, ())
+
+
+def tools() -> dict[str, PlannerTool]:
+    """Every command that agents may call, by the name of its tool."""
+    found = (PlannerTool(command) for command in COMMANDS.values() if command.tool)
+    return {tool.name: tool for tool in found}

@@ -1,0 +1,40 @@
+"""`ds.compare`: plans, slices, stacks or engines side by side; or answers that one already has.
+
+>>> import dragonscale as ds
+>>> job = {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": 8192}
+>>> answer = ds.compare("fsdp8", "tp8", **job)
+>>> answer.winner, answer.differences[0].ratio > 1
+('A', True)
+>>> mine = ds.train(plan="fsdp8", alone=True, **job)
+>>> other = ds.train(plan="tp8", alone=True, **job)
+>>> ds.compare(mine, other).winner
+'A'
+"""
+
+from typing import Any
+
+from dragonscale.app.compare.ask import ask
+from dragonscale.app.compare.records import CompareReport
+from dragonscale.app.questions.compare import CompareQuestion
+from dragonscale.app.questions.flag import fields_of
+from dragonscale.faces.library.asking import check_call
+from dragonscale.listener import Listener
+
+
+def compare(*things: Any, **words: Any) -> CompareReport:
+    """
+    Plans, slices, stacks or engines side by side, difference by difference.
+
+    `things` are plans ("tp8 pp4 dp16", files, the word "best", `Plan`s, plans of an answer), or answers of `ds.train`
+    or `ds.serve`, one by one or in a list; one answer alone is compared plan by plan. The words are the flags of
+    `dscale compare`: model, on, batch, seq, tokens, prompt, output, ttft, tpot, measured, price, stack, engine, dtype.
+
+    Returns a `CompareReport`: `.sides`, `.differences` (each side against the first), `.best`.
+
+    >>> import dragonscale as ds
+    >>> ds.compare("fsdp8", "best", model="llama3-8b", on="h100:8", batch="64seq", seq=8192)  # doctest: +SKIP
+    """
+    check_call("compare", fields_of(CompareQuestion)[1:], (), words)
+    if len(things) == 1 and isinstance(things[0], list | tuple):
+        things = tuple(things[0])
+    return ask(CompareQuestion(things, **words), Listener())

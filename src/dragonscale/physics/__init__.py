@@ -1,0 +1,1 @@
+"""What the rest stands on: units, numbers, formulas, notation, chips, collectives, kernels, rooflines, sharding."""

@@ -1,0 +1,317 @@
+"""A chip: what it computes, remembers and sends per second, each number with its source.
+
+A `Chip` is plain floats in base units, ready for cost formulas; `facts` keeps the provenance of each of them under the
+path it has in the data file (`matrix.bf16`, `memory.hbm.bandwidth`, `ici.link`).
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dragonscale.errors import InputError, unknown
+from dragonscale.physics.hardware.quantity import Quantity
+
+DTYPE_BYTES: dict[str, float] = {
+    "fp64": 8,
+    "f64": 8,
+    "fp32": 4,
+    "f32": 4,
+    "tf32": 4,
+    "int32": 4,
+    "s32": 4,
+    "u32": 4,
+    "bf16": 2,
+    "fp16": 2,
+    "f16": 2,
+    "int16": 2,
+    "fp8": 1,
+    "f8": 1,
+    "int8": 1,
+    "s8": 1,
+    "u8": 1,
+    "bool": 1,
+    "fp6": 0.75,
+    "fp4": 0.5,
+    "int4": 0.5,
+    "mxfp8": 1 + 1 / 32,
+    "mxfp6": 0.75 + 1 / 32,
+    "mxfp4": 0.5 + 1 / 32,
+    "nvfp4": 0.5 + 1 / 16,
+}
+"""Bytes per element. The block-scaled formats include their scales: one byte per 32 elements, or per 16 for nvfp4."""
+
+_COMPUTED_AS = {
+    "f32": "fp32",
+    "f16": "fp16",
+    "f8": "fp8",
+    "s8": "int8",
+    "mxfp8": "fp8",
+    "mxfp6": "fp6",
+    "mxfp4": "fp4",
+    "nvfp4": "fp4",
+}
+_SAME = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "u8": "int8"}
+_MEMORY = {"capacity": 0.0, "bandwidth": None, "visible": None}
+_WIDER = {"fp4": "fp8", "fp6": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "fp16": "bf16", "bf16": "fp16"}
+
+
+HOST_MEMORY = 128e9
+"""Bytes of host memory for each chip where nothing is known: half of what the nodes of large GPUs have."""
+
+
+def dtype_bytes(dtype: str) -> float:
+    """Bytes of one element.
+
+    >>> dtype_bytes("bf16"), dtype_bytes("int4")
+    (2, 0.5)
+    """
+    if dtype not in DTYPE_BYTES:
+        raise unknown("dtype", dtype, DTYPE_BYTES)
+    return DTYPE_BYTES[dtype]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One level of memory of a chip: how much it holds, how fast it is read, and how much of it programs find there."""
+
+    capacity: float
+    bandwidth: float | None = None
+    visible: float | None = None
+
+
+@dataclass(frozen=True)
+class NumberFormats:
+    """Block-scaled formats that the matrix unit multiplies, and formats that weights can be stored in on the chip, to
+    be multiplied as something wider."""
+
+    native: tuple[str, ...]
+    weights: tuple[str, ...]
+    source: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Torus:
+    """Chips wired to their nearest neighbours: the ICI of a TPU.
+
+    `link` is the one-way bandwidth of one link. `wrap` is the generation's rule for wraparound links: `full-axis` means
+    that an axis closes into a ring only when it is as long as the pod's; `cubes` means that every axis does when the
+    slice is made of whole 4x4x4 cubes, which optical switches join.
+    """
+
+    axes: int
+    link: float
+    hop_latency: float
+    pod: tuple[int, ...]
+    wrap: str
+    slices: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Level:
+    """One tier of switches: `degree` children, each joined to it by `bandwidth` bytes per second one way.
+
+    A degree of 0 means as many as needed (the top tier). `reduces` says whether the switches can add (SHARP, NVLS).
+    """
+
+    name: str
+    degree: int
+    bandwidth: float
+    latency: float
+    reduces: bool = False
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Chips under tiers of switches: an NVLink domain, then leaf and spine switches."""
+
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Everything known about one kind of chip. Rates are per chip and, for links, one way. `price` is what people pay
+    for an hour of it, `list_price` what the large clouds ask for on demand."""
+
+    name: str
+    title: str
+    kind: str
+    matrix: dict[str, float]
+    vector: dict[str, float]
+    memory: dict[str, Memory]
+    network: Torus | Tree
+    pcie: float | None = None
+    dcn: float | None = None
+    dcn_latency: float = 0.0
+    host_chips: int = 1
+    host_shape: tuple[int, ...] = ()
+    vm_chips: int = 0
+    formats: NumberFormats | None = None
+    structure: dict[str, Any] = field(default_factory=dict)
+    price: float | None = None
+    list_price: float | None = None
+    power: float | None = None
+    aliases: tuple[str, ...] = ()
+    released: str = ""
+    default_slice: str = ""
+    architecture: str = ""
+    """The generation that software asks for: hopper, cdna3, tpu-v5e …"""
+    facts: dict[str, Quantity] = field(default_factory=dict, repr=False)
+    sources: dict[str, str] = field(default_factory=dict, repr=False)
+    like: str = ""
+    """The built-in chip that a file or a what-if starts from: its software and measured efficiencies are taken."""
+    kernels: str = ""
+    """The kernel profile to take instead of the one that fits best: a file, the name of a built-in one, `own` or
+    `built-in`."""
+
+    def __repr__(self) -> str:
+        return f"<Chip {self.name}: {self.title}>"
+
+    @property
+    def host_link(self) -> float:
+        """Bytes per second between the chip and its host; where the file knows none, PCIe of the third generation."""
+        return float(self.pcie or 16e9)
+
+    @property
+    def host_memory(self) -> float:
+        """Bytes of its host's memory for each chip; where the file knows none, `HOST_MEMORY`."""
+        fact = self.facts.get("host.memory")
+        return float(fact.value) / max(1, self.host_chips) if fact else HOST_MEMORY
+
+    @property
+    def devices(self) -> int:
+        """Devices that a program sees in one chip, each with its own sequences."""
+        return int(self.structure.get("devices", 1))
+
+    @property
+    def hbm(self) -> Memory:
+        """The main memory."""
+        return self.memory["hbm"]
+
+    @property
+    def visible(self) -> float:
+        """Bytes of main memory that a program can allocate in all, as drivers and runtimes report it."""
+        return self.hbm.capacity if self.hbm.visible is None else self.hbm.visible
+
+    @property
+    def kin(self) -> str:
+        """The name under which software and measurements know it: its own, or that of the chip it starts from."""
+        return self.like or self.name
+
+    def format(self, dtype: str) -> str:
+        """`native` if matrices of this dtype are multiplied as they are, `weights` if weights can only be stored in it
+        and are multiplied as something wider, empty if the chip cannot do with it at all.
+
+        A file that says nothing about formats has what its rates name, and stores anything narrower.
+        """
+        size, name = dtype_bytes(dtype), _SAME.get(dtype, dtype)
+        if self.formats is None:
+            narrow = size < 2 and bool(self.matrix)
+            return "native" if self._rated(_COMPUTED_AS.get(name, name)) else "weights" if narrow else ""
+        stored = self.formats.weights
+        if name in stored or (name == "fp4" and "fp4" not in self.matrix and {"mxfp4", "nvfp4"} & {*stored}):
+            return "weights"
+        return "native" if name in self.formats.native or self._rated(name) else ""
+
+    def _rated(self, dtype: str) -> bool:
+        return dtype in self.matrix or (dtype in ("fp32", "fp64") and dtype in self.vector)
+
+    def peak(self, dtype: str = "bf16", unit: str = "matrix") -> float:
+        """FLOP/s of the matrix or vector unit for operands of this dtype.
+
+        A dtype the unit has no mode for runs at the rate of the next wider one it has: int8 weights on a chip without
+        int8 are converted on the fly and multiplied as bf16.
+        """
+        found = self.rate(dtype, unit)
+        if found is None:
+            known = ", ".join(sorted(self.matrix if unit == "matrix" else self.vector))
+            raise InputError(f"{self.title} has no known {unit} rate for {dtype}; known: {known}.")
+        return found
+
+    def rate(self, dtype: str, unit: str = "matrix") -> float | None:
+        """FLOP/s as `peak` says them, or None where the unit has neither the dtype nor a wider one: fp32 on most matrix
+        units."""
+        rates = self.matrix if unit == "matrix" else self.vector
+        dtype_bytes(dtype)
+        name, seen = dtype if dtype in rates else _COMPUTED_AS.get(dtype, dtype), set()
+        while name not in rates:
+            seen.add(name)
+            name = "fp32" if unit == "vector" else _WIDER.get(name, "")
+            if not name or (name in seen and name not in rates):
+                return None
+        return rates[name]
+
+    def bandwidth(self, level: str) -> float:
+        """Bytes per second of a memory level, or of `pcie` or `dcn`, per chip."""
+        known: dict[str, float | None] = {name: memory.bandwidth for name, memory in self.memory.items()}
+        known |= {"pcie": self.pcie, "dcn": self.dcn}
+        if known.get(level) is None:
+            raise unknown(f"bandwidth of {self.title} called", level, [name for name, value in known.items() if value])
+        return known[level]  # pyright: ignore[reportReturnType]
+
+    def intensity(self, dtype: str = "bf16", unit: str = "matrix", level: str = "hbm") -> float:
+        """The critical intensity, FLOPs per byte: below it an operation is bound by `level`, above it by compute."""
+        return self.peak(dtype, unit) / self.bandwidth(level)
+
+    def reading(self, source: str) -> "Chip":
+        """This chip with every number as one source gives it (the others stay as they are).
+
+        `load_chip("h200").reading("book")` has the book's rounded table values, for repeating its arithmetic.
+        """
+        if source not in self.sources:
+            raise unknown(f"source for {self.title} called", source, self.sources)
+        read = {path: fact.reading(source) for path, fact in self.facts.items()}
+        if "memory.hbm.visible" in read and read["memory.hbm.visible"].source != source:
+            del read["memory.hbm.visible"]  # it reckons with all of the memory it states
+        return assemble(self, read)
+
+    def with_facts(self, **changes: float) -> "Chip":
+        """A what-if chip: the same one with some facts replaced, e.g. `with_facts(**{"memory.hbm.bandwidth": 5.6e12})`.
+        A what-if chip: the same one with some facts replaced, e.g. `with_facts(**{"memory.hbm.bandwidth": 5.6e12})`."""
+        wrong = [path for path in changes if path not in self.facts]
+        if wrong:
+            raise unknown(f"fact of {self.title} called", wrong[0], self.facts)
+        if "memory.hbm.capacity" in changes and "memory.hbm.visible" in self.facts:
+            # programs find the same share of more memory, unless the change says what they find
+            grown = changes["memory.hbm.capacity"] / self.hbm.capacity
+            changes = {"memory.hbm.visible": self.visible * grown} | changes
+        changed = {path: replace(self.facts[path], value=value, source="what-if") for path, value in changes.items()}
+        return assemble(self, self.facts | changed)
+
+
+def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
+    """The chip with its numbers taken from `facts`."""
+
+    def value(path: str, default: Any = None) -> Any:
+        return facts[path].value if path in facts else default
+
+    def under(prefix: str) -> dict[str, Any]:
+        return {path[len(prefix) :]: fact.value for path, fact in facts.items() if path.startswith(prefix)}
+
+    levels = sorted({path.split(".")[1] for path in facts if path.startswith("memory.")})
+    memory = {
+        name: Memory(*(value(f"memory.{name}.{key}", least) for key, least in _MEMORY.items())) for name in levels
+    }
+    if isinstance(chip.network, Torus):
+        pod, link, hop = tuple(int(size) for size in value("ici.pod")), value("ici.link"), value("ici.hop_latency")
+        network: Torus | Tree = replace(chip.network, axes=len(pod), link=link, hop_latency=hop, pod=pod)
+    else:
+        rates = [under(f"levels.{level.name}.") for level in chip.network.levels]
+        network = Tree(tuple(replace(level, **rate) for level, rate in zip(chip.network.levels, rates, strict=True)))
+    return replace(
+        chip,
+        matrix=under("matrix."),
+        vector=under("vector."),
+        memory=memory,
+        network=network,
+        pcie=value("pcie"),
+        dcn=value("dcn.egress"),
+        dcn_latency=value("dcn.latency", 0.0),
+        host_chips=int(value("host.chips", 1)),
+        host_shape=tuple(int(size) for size in value("host.shape", ())),
+        vm_chips=int(value("host.vm", 0)),
+        structure=under("structure."),
+        price=value("price"),
+        list_price=value("list_price"),
+        power=value("power"),
+        facts=facts,
+    )

@@ -1,0 +1,253 @@
+"""Tiers of switches: how many a cluster needs, and what each tier lets through.
+
+GPUs hang on the NVSwitches of their node, nodes on leaf switches, leaves on spines and, in the
+largest clusters, spines on core switches. A *tier* is a group of such switches with everything
+below it. Two numbers bound it: what the cables of its children carry, and what the ports of its
+switches carry; a tree that is as wide at every tier as at the nodes has *full bisection*.
+
+`fat_tree` builds the rail-aligned tree of NVIDIA's SuperPods from any port count: a leaf switch
+gives half of its ports to nodes and half to spines, and a scalable unit is as many nodes as a leaf
+has such ports, each with a cable to every leaf of its unit.
+
+>>> superpod = fat_tree(load_chip("h100"), load_switch("ndr"), chips=1024)
+>>> [(tier.name, tier.total) for tier in superpod.tiers]
+[('node', 512), ('leaf', 32), ('spine', 16)]
+>>> [f"{tier.per_chip / 1e9:.0f} GB/s" for tier in superpod.tiers]
+['450 GB/s', '50 GB/s', '50 GB/s']
+>>> fat_tree(load_chip("h100"), load_switch("ndr"), chips=1024, spines=8).per_node
+200000000000.0
+"""
+
+import functools
+import math
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+
+import msgspec
+
+from dragonscale.errors import InputError, unknown
+from dragonscale.physics.hardware.catalogue import load_chip as load_chip  # for the examples
+from dragonscale.physics.hardware.chip import Chip, Level, Tree
+from dragonscale.physics.hardware.quantity import Written, read_quantity
+from dragonscale.physics.numbers import Number, minimum
+
+
+class SwitchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One table of `switches.toml`."""
+
+    title: str
+    ports: Written
+    link: Written
+
+
+@dataclass(frozen=True)
+class TreeSwitch:
+    """A switch: its ports, and the bytes per second that one port carries one way."""
+
+    name: str
+    title: str
+    ports: int
+    link: float
+
+    @property
+    def bandwidth(self) -> float:
+        """What all ports carry one way."""
+        return self.ports * self.link
+
+
+@functools.cache
+def _switches() -> dict[str, TreeSwitch]:
+    table = tomllib.loads(
+        (resources.files("dragonscale.physics.hardware") / "switches.toml").read_text(encoding="utf-8")
+    )
+    switches: dict[str, TreeSwitch] = {}
+    for name, file in msgspec.convert(table["switches"], dict[str, SwitchFile]).items():
+        ports = read_quantity(file.ports, "count", f"{name}.ports", "switches.toml").value
+        link = read_quantity(file.link, "bytes/s", f"{name}.link", "switches.toml").value
+        switches[name] = TreeSwitch(name, file.title, int(ports), link)
+    return switches
+
+
+def load_switch(name: str) -> TreeSwitch:
+    """A switch by name.
+
+    >>> load_switch("ndr").bandwidth
+    3200000000000.0
+    """
+    if name not in _switches():
+        raise unknown("switch", name, _switches())
+    return _switches()[name]
+
+
+@dataclass(frozen=True)
+class SwitchTier:
+    """One group of switches of a tree and all that hangs under it.
+
+    `children` things are each joined to the group by `child_links` cables of `link` bytes per
+    second one way; the group has `switches` switches with `down` ports towards the children and
+    `up` towards the tier above. The tree has `groups` such groups, with `chips` chips under each.
+    """
+
+    name: str
+    children: Number
+    child_links: Number
+    link: Number
+    switches: Number
+    down: Number
+    up: Number
+    groups: Number
+    chips: Number
+
+    @property
+    def total(self) -> Number:
+        """Switches of this tier in the whole tree."""
+        return self.switches * self.groups
+
+    @property
+    def link_bandwidth(self) -> Number:
+        """What the cables of all children carry one way."""
+        return self.children * self.child_links * self.link
+
+    @property
+    def switch_bandwidth(self) -> Number:
+        """What the ports towards the children carry one way."""
+        return self.switches * self.down * self.link
+
+    @property
+    def bandwidth(self) -> Number:
+        """What the children can really send into the tier at once."""
+        return minimum(self.link_bandwidth, self.switch_bandwidth)
+
+    @property
+    def limit(self) -> str:
+        """`links` if the children's cables bind, `switches` if the switches do, `both` where they are equal."""
+        if self.link_bandwidth == self.switch_bandwidth:
+            return "both"
+        return "links" if self.link_bandwidth < self.switch_bandwidth else "switches"
+
+    @property
+    def child_bandwidth(self) -> Number:
+        """One child's share, which is what a collective over this tier runs at."""
+        return self.bandwidth / self.children
+
+    @property
+    def per_chip(self) -> Number:
+        """One chip's share."""
+        return self.bandwidth / self.chips
+
+    def bisection(self, both_ways: bool = True) -> Number:
+        """Bytes per second between any two halves of the children, in both directions together or in one."""
+        return self.bandwidth if both_ways else self.bandwidth / 2
+
+
+@dataclass(frozen=True)
+class FatTree:
+    """The tiers of a cluster, from the node up."""
+
+    tiers: tuple[SwitchTier, ...]
+    nodes: int
+
+    def tier(self, name: str) -> SwitchTier:
+        """A tier by name: node, leaf, spine or core."""
+        found = [tier for tier in self.tiers if tier.name == name]
+        if not found:
+            raise unknown("tier", name, [tier.name for tier in self.tiers])
+        return found[0]
+
+    @property
+    def per_node(self) -> Number:
+        """The bandwidth that every node has to any other, one way: that of the thinnest tier above the nodes."""
+        above = [tier.bandwidth * tier.groups / self.nodes for tier in self.tiers[1:]]
+        return minimum(*above) if len(above) > 1 else above[0]
+
+    @property
+    def full_bisection(self) -> bool:
+        """Whether no tier is thinner than the nodes' own links."""
+        wanted = self.tiers[1].child_links * self.tiers[1].link
+        return bool(self.per_node >= wanted)
+
+
+def _levels(chip: Chip) -> tuple[Level, ...]:
+    if not isinstance(chip.network, Tree):
+        raise InputError(f"{chip.title} is wired as a torus; only chips under switches have a fat tree.")
+    return chip.network.levels
+
+
+def node_tier(chip: Chip, switch: TreeSwitch | None = None, groups: int = 1) -> SwitchTier:
+    """The NVLink domain of a chip: its GPUs, their links, and the NVSwitches between them.
+
+    Without a `switch`, the NVSwitches are taken to have as many ports as there are links.
+
+    >>> node = node_tier(load_chip("h100"), load_switch("nvswitch3"))
+    >>> node.link_bandwidth, node.switch_bandwidth, node.limit
+    (3600000000000.0, 6400000000000.0, 'links')
+    """
+    level = _levels(chip)[0]
+    links = int(chip.structure["nvlink_links"])
+    switches = int(chip.structure.get("nvswitches", 1))
+    ports = switch.ports if switch else math.ceil(level.degree * links / switches)
+    return SwitchTier("node", level.degree, links, level.bandwidth / links, switches, ports, 0, groups, level.degree)
+
+
+def switch_for(chip: Chip) -> TreeSwitch | None:
+    """The InfiniBand switch with one port for each chip's share of its node's bandwidth, if there is one.
+
+    >>> switch_for(load_chip("h100")).name, switch_for(load_chip("a100")).name
+    ('ndr', 'hdr')
+    """
+    levels = _levels(chip)
+    if len(levels) < 2 or "nvlink_links" not in chip.structure:
+        return None
+    share = levels[1].bandwidth / levels[0].degree
+    fabric = [switch for name, switch in _switches().items() if not name.startswith("nv")]
+    return next((switch for switch in fabric if switch.link == share), None)
+
+
+def fat_tree(
+    chip: Chip, switch: TreeSwitch, chips: int, spines: int | None = None, cores: int | None = None, node_links: int = 0
+) -> FatTree:
+    """The tree that gives `chips` chips full bisection, or what becomes of it with other numbers of spines and cores.
+
+    Nodes have as many links as their network bandwidth takes (8 of 400 Gb/s on an H100 node) unless `node_links` says
+    otherwise. A third tier is added where the spines have too few ports to reach every leaf. Spines are as few as carry
+    the traffic while every leaf has equally many cables to each.
+
+    >>> sizes = [fat_tree(load_chip("h100"), load_switch("ndr"), chips) for chips in (256, 512, 768, 1024, 2048)]
+    >>> [(tree.tier("leaf").total, tree.tier("spine").total) for tree in sizes]
+    [(8, 4), (16, 8), (24, 16), (32, 16), (64, 32)]
+    """
+    half = switch.ports // 2
+    if half < 2 or switch.ports % 2:
+        need = "A fat tree needs switches with an even number of ports, 4 or more"
+        raise InputError(f"{need}; {switch.title} has {switch.ports}.")
+    if chips < 1:
+        raise InputError(f"A tree of {chips} chips makes no sense; give at least one.")
+    nodes = math.ceil(chips / int(node_tier(chip).chips))
+    first = node_tier(chip, groups=nodes)
+    links = node_links or round(_levels(chip)[1].bandwidth / switch.link)
+    units = math.ceil(nodes / max(min(half, half * half // links), 1))
+    per_unit = math.ceil(nodes / units)
+    leaves = math.ceil(per_unit * links / half)
+    up = math.ceil(per_unit * links / leaves)
+    in_unit = per_unit * int(first.chips)
+    leaf = SwitchTier("leaf", per_unit, links, switch.link, leaves, half, up, units, in_unit)
+    if leaves * units <= switch.ports and cores is None:
+        count = spines or _even(math.ceil(leaves * units * up / switch.ports), up)
+        spine = SwitchTier("spine", units, leaves * up, switch.link, count, switch.ports, 0, 1, units * in_unit)
+        return FatTree((first, leaf, spine), nodes)
+    pods = math.ceil(units / max(half // leaves, 1))
+    if pods > switch.ports:
+        need = f"{chips} chips of {chip.title} need more than three tiers"
+        raise InputError(f"{need} of switches with {switch.ports} ports.")
+    in_pod = math.ceil(units / pods)
+    count = spines / pods if spines else _even(math.ceil(leaves * in_pod * up / half), up)
+    spine = SwitchTier("spine", in_pod, leaves * up, switch.link, count, half, half, pods, in_pod * in_unit)
+    total = cores or math.ceil(count * pods * half / switch.ports)
+    core = SwitchTier("core", pods, count * half, switch.link, total, switch.ports, 0, 1, pods * in_pod * in_unit)
+    return FatTree((first, leaf, spine, core), nodes)
+
+
+def _even(least: int, cables: int) -> int:
+    """The smallest number of switches, at least `least`, over which `cables` cables spread evenly."""
+    return next((count for count in range(max(least, 1), cables + 1) if cables % count == 0), least)

@@ -1,0 +1,131 @@
+"""What an hour of a chip costs: as people pay it, as the large clouds list it, or as it was given.
+
+`--price 2.5/h` is the price of the one chip that is asked about; `--price h100=2.2/h,v5e=1.1/h` names several.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.physics.hardware.catalogue import load_chip
+from dragonscale.physics.hardware.chip import Chip
+from dragonscale.physics.hardware.quantity import Quantity
+from dragonscale.physics.hardware.slices import Slice
+from dragonscale.physics.units import parse
+
+GIVEN = "--price"
+MARKET = "market"
+"""The source under which chip files give the median of what people pay."""
+MOST = 1e6
+
+
+def read_prices(text: str, chips: Iterable[Chip]) -> tuple[dict[str, float], list[str]]:
+    """Dollars for an hour of each chip that is named, and a note for each that nobody asked about.
+
+    >>> read_prices("h100=2.2/h, v5e=$1.1/h", [load_chip("h100"), load_chip("v5e")])
+    ({'h100': 2.2, 'v5e': 1.1}, [])
+    """
+    asked = {chip.name: chip for chip in chips}
+    prices: dict[str, float] = {}
+    for part in (part.strip() for part in text.split(",")):
+        if not part:
+            continue
+        name, equals, written = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            if len(asked) != 1:
+                named = ",".join(f"{one}=2/h" for one in [*asked][:2])
+                raise InputError(
+                    f"--price is {shorten(text)} and {len(asked)} chips are compared: name them, --price {named}."
+                )
+            name, written = next(iter(asked)), part
+        key = name if name in asked else load_chip(name).name
+        if key in prices:
+            raise InputError(f"--price is {shorten(text)}, which gives the price of {key} twice.")
+        prices[key] = _price(written)
+    strange = [name for name in prices if name not in asked]
+    return prices, [f"--price names {name}, which is not asked about." for name in strange]
+
+
+def _price(text: str) -> float:
+    if text.lstrip("$ ").startswith("-"):
+        raise InputError(
+            f"--price is {shorten(text)}, which is negative; write what a chip costs for an hour, such as 2.5/h."
+        )
+    bare = re.fullmatch(r"[\d.eE+-]+\s*/\s*(h|hour)", text)
+    price = parse(f"${text}" if bare else text, "USD/h", "--price")
+    if not 0 <= price < MOST:
+        raise InputError(f"--price is {shorten(text)}; write what a chip costs for an hour, such as 2.5/h.")
+    return price
+
+
+def at_price(chip: Chip, prices: dict[str, float]) -> Chip:
+    """The chip at the price that was given for it, if one was."""
+    if chip.name not in prices:
+        return chip
+    price = prices[chip.name]
+    return replace(chip, price=price, facts=chip.facts | {"price": Quantity(price, "USD/h", GIVEN)})
+
+
+def slice_at_price(piece: Slice, prices: dict[str, float]) -> Slice:
+    """The slice with its chips at the price that was given for them."""
+    return replace(piece, chip=at_price(piece.chip, prices)) if piece.chip.name in prices else piece
+
+
+Target = tuple[Chip, Slice | None]
+
+
+def priced_targets(text: str, targets: Iterable[Target]) -> tuple[tuple[Target, ...], list[str]]:
+    """Chips, each with its slice where one was named, at the prices of `--price`, and notes on it."""
+    found = tuple(targets)
+    prices, notes = read_prices(text, (chip for chip, _ in found))
+    return tuple((at_price(chip, prices), at and slice_at_price(at, prices)) for chip, at in found), notes
+
+
+def price_date(chip: Chip) -> str:
+    """The year and month of the price's source, as its file says."""
+    fact = chip.facts.get("price")
+    found = re.findall(r"\((\d{4}(?:-\d\d)*)\)", chip.sources.get(fact.source, "")) if fact else []
+    return found[-1] if found else ""
+
+
+def price_kind(chip: Chip) -> str:
+    """Whose price it is: `market`, `list`, `given` by the asker, or empty where none or nothing more is known."""
+    fact = chip.facts.get("price")
+    if chip.price is None or fact is None:
+        return ""
+    if fact.source == GIVEN:
+        return "given"
+    if fact.source == MARKET:
+        return "market"
+    return "list" if chip.price == chip.list_price else ""
+
+
+def price_text(chip: Chip) -> str:
+    """The price in a few words.
+
+    >>> price_text(load_chip("h100")), price_text(load_chip("v5e"))
+    ('$3.99/h market, 2026-11; list $6.88', '$1.20/h list, 2025-02')
+    """
+    if chip.price is None:
+        return "no price known"
+    kind, date = price_kind(chip), price_date(chip)
+    words = f"${chip.price:,.2f}/h" + (f" {kind}" if kind else "") + (f", {date}" if date else "")
+    known = chip.list_price is not None and kind != "list"
+    return f"{words}; list ${chip.list_price:,.2f}" if known else words
+
+
+def unpriced(chips: Iterable[Chip]) -> str:
+    """A sentence about the chips that have no price, or nothing.
+
+    >>> unpriced([load_chip("h800")])
+    'No price is known for h800: ranked by chips; give --price h800=2/h.'
+    """
+    asked = {chip.name: chip for chip in chips}
+    names = [name for name, chip in asked.items() if chip.price is None]
+    if not names:
+        return ""
+    ranked = "ranked by chips" if len(names) == len(asked) else "after those with a price"
+    return (
+        f"No price is known for {', '.join(names)}: {ranked}; give --price {','.join(f'{name}=2/h' for name in names)}."
+    )

@@ -1,0 +1,125 @@
+"""Expected seconds of flash attention: many queries against their keys, as in training and prefill.
+
+Queries are cut into tiles of rows, each of which walks over its keys: 4·head_dim FLOPs for every (row, key) at `rate`
+of the peak, plus `edge` and `fill` seconds that a tile takes however few its keys. Tiles are handed out to the cores in
+waves; no attention is shorter than (a part of) its longest tile. Queries, keys, values and results cross the memory.
+With a causal mask a row sees half of the keys on average, and half a tile more than it needs; a window caps what it
+sees.
+"""
+
+from functools import partial
+
+from dragonscale.physics.kernels.blocks import evaluate
+from dragonscale.physics.kernels.dtypes import FORMATS, format_name
+from dragonscale.physics.kernels.profile import FlashAttention, KernelProfile
+from dragonscale.physics.numbers import Number, ceil, maximum, minimum
+
+MEASURED_HEAD = 128
+"""The size of the heads that were measured; other sizes follow from `softmax`."""
+
+
+def attention_seconds(
+    batch: Number,
+    queries: Number,
+    keys: Number,
+    q_heads: Number,
+    kv_heads: Number,
+    head_dim: Number,
+    dtype: str,
+    profile: KernelProfile,
+    *,
+    causal: bool = True,
+    window: Number = None,
+    write_cache: bool = False,
+) -> Number:
+    """Seconds of the forward pass on one chip; heads are those of this chip, `dtype` is that of the keys and values.
+
+    The queries are the last of the keys, so `keys - queries` were there before. `window` is how many keys a query may
+    see. `write_cache` adds writing this chip's new keys and values into a paged cache, as serving does.
+
+    >>> from dragonscale.physics.kernels.profile_file import kernel_profile_for
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> h100 = kernel_profile_for(load_chip("h100"))
+    >>> 0.8e-3 < attention_seconds(1, 8192, 8192, 32, 8, 128, "bf16", h100) < 1.0e-3
+    True
+    """
+    name = format_name(dtype)
+    table = profile.attention.of(name)
+    seen = keys if window is None else window
+    formula = partial(_seconds, name=name, table=table, profile=profile, causal=causal, write=write_cache)
+    return evaluate(formula, batch, queries, keys, q_heads, kv_heads, head_dim, seen)
+
+
+def attention_backward_seconds(
+    batch: Number,
+    queries: Number,
+    keys: Number,
+    q_heads: Number,
+    kv_heads: Number,
+    head_dim: Number,
+    dtype: str,
+    profile: KernelProfile,
+    *,
+    causal: bool = True,
+    window: Number = None,
+) -> Number:
+    """Seconds of the backward pass: five matmuls where the forward pass has two, at a lower rate."""
+    forward = attention_seconds(
+        batch, queries, keys, q_heads, kv_heads, head_dim, dtype, profile, causal=causal, window=window
+    )
+    return forward * profile.attention.of(dtype).backward
+
+
+def keys_seen(queries: Number, keys: Number, window: Number, causal: bool) -> Number:
+    """Keys that a query sees on average, and no mask's waste.
+
+    >>> keys_seen(1000, 1000, 1000, True), keys_seen(1000, 5000, 5000, True), keys_seen(1000, 1000, 100, True)
+    (500.0, 4500.0, 95.0)
+    """
+    if not causal:
+        return minimum(keys, window)
+    before = keys - queries
+    turn = maximum(minimum(window, keys), before)
+    return ((turn * turn - before * before) / 2 + window * (keys - turn)) / queries
+
+
+def _seconds(
+    batch: Number,
+    queries: Number,
+    keys: Number,
+    q_heads: Number,
+    kv_heads: Number,
+    head_dim: Number,
+    window: Number,
+    *,
+    name: str,
+    table: FlashAttention,
+    profile: KernelProfile,
+    causal: bool,
+    write: bool,
+) -> Number:
+    peak, cores = profile.peak(name), profile.cores
+    group = q_heads / kv_heads
+    rows = queries * group if table.packed else queries
+    tiles = ceil(rows / table.tile)
+    edge = table.edge + table.fill * rows / (tiles * table.tile)
+    shown = keys_seen(queries, keys, window, causal)
+    most = minimum(keys, window)
+    wasted = minimum(queries, table.tile / group if table.packed else table.tile) / 2 if causal else 0
+    score = 4 * table.tile * cores / (peak * table.rate)
+    score = score * (head_dim + table.softmax) * (MEASURED_HEAD / (MEASURED_HEAD + table.softmax))
+    per_core = tiles * (batch * (kv_heads if table.packed else q_heads) / cores)
+    waves = ceil(per_core) * table.quantum + per_core * (1 - table.quantum)
+    walk = minimum(shown + wasted, most)
+    compute = maximum(waves * (edge + score * walk), table.longest * (edge + score * most))
+    query_size, key_size = batch * queries * head_dim * q_heads, batch * keys * head_dim * kv_heads
+    memory = (query_size * table.query_bytes + key_size * table.kv_bytes) / profile.bandwidth
+    expected = table.launch + maximum(compute, memory) + table.unhidden * minimum(compute, memory)
+    if write:
+        moved = batch * queries * head_dim * kv_heads * table.write_bytes
+        expected = expected + batch * queries * table.write_row + moved / profile.bandwidth
+    element = FORMATS[name].weight
+    least = (
+        4 * query_size + 2 * element * batch * minimum(keys, queries + window) * head_dim * kv_heads
+    ) / profile.bandwidth
+    return maximum(expected, 4 * query_size * shown / peak, least)

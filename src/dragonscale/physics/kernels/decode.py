@@ -1,0 +1,71 @@
+"""Expected seconds of attention in decoding: one query per sequence against its cached keys and values.
+
+Every (sequence, KV head) is a block of work. Blocks are handed out to the cores in waves, each with a fixed cost; the
+cache is read at a fraction of the memory's bandwidth. Where there are fewer blocks than cores, long sequences are split
+among them and joined. In a model, other layers have passed through the last-level cache since this one's keys were last
+read, so they come from memory; a benchmark that repeats one kernel finds them there (`warm=True`).
+"""
+
+from functools import partial
+
+from dragonscale.physics.kernels.blocks import evaluate
+from dragonscale.physics.kernels.dtypes import FORMATS, format_name
+from dragonscale.physics.kernels.profile import Decode, KernelProfile
+from dragonscale.physics.numbers import Number, ceil, maximum, minimum
+
+SPLIT = 128
+"""Keys below which a sequence is not split further."""
+
+
+def decode_attention_seconds(
+    batch: Number,
+    keys: Number,
+    q_heads: Number,
+    kv_heads: Number,
+    head_dim: Number,
+    dtype: str,
+    profile: KernelProfile,
+    *,
+    warm: bool = False,
+    like: str = "",
+) -> Number:
+    """Seconds of one decoding step's attention in one layer; heads are those of this chip, `dtype` that of the cache. A
+    kernel may be `like` that of another format: its constants, with the bytes of this one.
+
+    >>> from dragonscale.physics.kernels.profile_file import kernel_profile_for
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> h100 = kernel_profile_for(load_chip("h100"))
+    >>> 0.65e-3 < decode_attention_seconds(64, 8192, 32, 8, 128, "bf16", h100) < 0.75e-3
+    True
+    """
+    name = format_name(dtype)
+    table = profile.decode.of(like or name)
+    formula = partial(_seconds, element=FORMATS[name].weight, table=table, profile=profile, warm=warm)
+    return evaluate(formula, batch, keys, q_heads, kv_heads, head_dim)
+
+
+def _seconds(
+    batch: Number,
+    keys: Number,
+    q_heads: Number,
+    kv_heads: Number,
+    head_dim: Number,
+    element: float,
+    table: Decode,
+    profile: KernelProfile,
+    warm: bool,
+) -> Number:
+    blocks = batch * kv_heads
+    per_core = blocks / profile.cores
+    waves = ceil(per_core) * table.quantum + per_core * (1 - table.quantum)
+    compute = waves * (table.block + table.group * (q_heads / kv_heads))
+    cache = 2 * element * blocks * keys * head_dim
+    memory = cache / (profile.bandwidth * table.bandwidth)
+    if warm:
+        kept = maximum(0.0, minimum(1.0, (1.2 - cache / profile.cache_bytes) / 0.4))
+        memory = memory * (1 - kept) + kept * cache / (profile.bandwidth * table.cached)
+    parts = maximum(1.0, minimum(1 / per_core, keys / SPLIT))
+    chain = table.key * minimum(keys / parts, table.chain) + table.join * minimum(1.0, 100 * (parts - 1))
+    expected = table.launch + maximum(compute, memory) + table.unhidden * minimum(compute, memory) + chain
+    least = 0.0 if warm else cache / profile.bandwidth
+    return maximum(expected, least)

@@ -1,0 +1,116 @@
+"""Expected seconds of the experts of an MoE layer on one chip: two grouped matmuls, the activation between them, and
+the routing, permuting and adding up around them.
+
+Each expert with tokens streams its weights once; its rows are cut into tiles as in a dense matmul, so an expert with
+three rows pays for a whole tile. The library is taken to choose the best height of tile. Few tiles cannot draw the
+whole bandwidth. Never faster than the weights of the active experts and their FLOPs at the datasheet's rates.
+"""
+
+from functools import partial
+
+from dragonscale.errors import unknown
+from dragonscale.physics.kernels.blocks import evaluate
+from dragonscale.physics.kernels.dtypes import FORMATS, format_name
+from dragonscale.physics.kernels.matmul import matmul_seconds
+from dragonscale.physics.kernels.profile import Grouped, KernelProfile
+from dragonscale.physics.kernels.routing import Routing, route
+from dragonscale.physics.kernels.stream import memory_seconds
+from dragonscale.physics.numbers import Number, ceil, maximum, minimum
+
+
+def grouped_matmul_seconds(
+    tokens: Number,
+    hidden: Number,
+    inner: Number,
+    picks: Number,
+    experts: Number,
+    dtype: str,
+    profile: KernelProfile,
+    *,
+    chips: Number = 1,
+    tensor: Number = 1,
+    routing: Routing = "random",
+    gated: bool = True,
+    implementation: str = "",
+) -> Number:
+    """Seconds of the experts' part of one layer on the busiest of `chips` chips that share the experts.
+
+    `tokens` are those of all these chips together, each of which goes to `picks` experts of size hidden x inner
+    (`inner` divided among `tensor` chips). `gated` experts have three matrices, others two. `implementation` names the
+    library's kernels; empty takes the profile's usual ones.
+
+    >>> from dragonscale.physics.kernels.profile_file import kernel_profile_for
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> h200 = kernel_profile_for(load_chip("h200"))
+    >>> 1.0e-3 < grouped_matmul_seconds(64, 4096, 1536, 8, 128, "bf16", h200) < 1.3e-3
+    True
+    """
+    name = format_name(dtype)
+    tables = profile.grouped.of(name)
+    if implementation and implementation not in tables:
+        raise unknown(f"implementation of {name} experts on {profile.chip.title}", implementation, tables)
+    table = tables[implementation or next(iter(tables))]
+    if table.expanded:
+        load, columns = route(tokens, picks, experts, chips, routing), inner / tensor
+        return expanded_seconds(load.rows, hidden, columns, experts / chips, name, profile, gated)
+    formula = partial(_seconds, name=name, table=table, profile=profile, routing=routing, gated=gated)
+    return evaluate(formula, tokens, hidden, inner / tensor, picks, experts, chips)
+
+
+def expanded_seconds(
+    rows: Number, hidden: Number, inner: Number, experts: Number, dtype: str, profile: KernelProfile, gated: bool = True
+) -> Number:
+    """Seconds of experts whose rows are spread over all of them: plain matmuls that contract over every expert, and the
+    writing of the spread rows.
+
+    >>> from dragonscale.physics.kernels.profile_file import kernel_profile_for
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> h200 = kernel_profile_for(load_chip("h200"))
+    >>> 12e-3 < expanded_seconds(8192, 2048, 768, 128, "bf16", h200) < 16e-3  # 14.4 ms were measured
+    True
+    """
+    into = matmul_seconds(rows, inner, hidden * experts, dtype, profile) * (2 if gated else 1)
+    out = matmul_seconds(rows, hidden, inner * experts, dtype, profile)
+    spread = memory_seconds(rows * experts * (hidden + inner) * FORMATS[format_name(dtype)].activation, profile)
+    return into + out + spread
+
+
+def _seconds(
+    tokens: Number,
+    hidden: Number,
+    inner: Number,
+    picks: Number,
+    experts: Number,
+    chips: Number,
+    *,
+    name: str,
+    table: Grouped,
+    profile: KernelProfile,
+    routing: Routing,
+    gated: bool,
+) -> Number:
+    kind, peak, cores = FORMATS[name], profile.peak(name), profile.cores
+    load = route(tokens, picks, experts, chips, routing)
+    into = 2 * inner if gated else inner
+    tiles = {side: load.tiles(side) for side in table.rows}
+    expected = table.launch + tokens * table.route_row + (experts / chips) * table.expert
+    expected = expected + load.rows * (hidden * table.hidden_bytes + inner * table.inner_bytes) / profile.bandwidth
+    for columns, depth in ((into, hidden), (hidden, inner)):
+        across = ceil(columns / table.columns) / cores
+        compute = _best(tiles, across, table, 2 * cores / peak / table.rate) * (depth + table.prologue)
+        drawn = minimum(1.0, load.active * across / table.occupancy)
+        memory = load.active * columns * depth * kind.weight / (profile.bandwidth * table.bandwidth * drawn)
+        expected = expected + maximum(compute, memory) + table.unhidden * minimum(compute, memory)
+    size = hidden * (into + inner)
+    return maximum(expected, load.active * size * kind.weight / profile.bandwidth, 2 * load.rows * size / peak)
+
+
+def _best(tiles: dict[int, Number], across: Number, table: Grouped, unit: float) -> Number:
+    """Seconds per step of the contraction with the best height of tile."""
+    best: Number = None
+    for side, count in tiles.items():
+        per_core = count * across
+        waves = ceil(per_core) * table.quantum + per_core * (1 - table.quantum)
+        taken = waves * (unit * (side * table.columns + table.operands * (side + table.columns)))
+        best = taken if best is None else minimum(best, taken)
+    return best

@@ -1,0 +1,91 @@
+"""Where a router sends tokens: how many experts of the busiest chip have any, how many rows they get, in how many
+tiles.
+
+`balanced`: every expert gets the same, as benchmarks and well-trained routers have it in large batches. `random`: every
+token picks its experts at random, so a small batch leaves some without any. A number: the loads follow a power law with
+that exponent, as in NVIDIA's kernel database (loads drawn between 1 and 0.8·tokens, or between 0.01 and 2 where there
+are fewer rows than experts, scaled to the rows there are, and rounded; the busiest chip is the one that is timed).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.physics.numbers import Number, ceil, exp, floor, maximum, minimum, sqrt, where
+
+Routing = str | float
+
+
+@dataclass(frozen=True)
+class Load:
+    """Experts with work and rows of work on the busiest chip; `tiles(side)` is how many tiles of so many rows that is.
+    Experts with work and rows of work on the busiest chip; `tiles(side)` is how many tiles of so many rows that is."""
+
+    active: Number
+    rows: Number
+    tiles: Callable[[float], Number]
+
+
+def route(tokens: Number, picks: Number, experts: Number, chips: Number, routing: Routing) -> Load:
+    """The load of the busiest of `chips` chips that share the experts; `tokens` are those of all of them."""
+    if routing == "balanced":
+        return _balanced(tokens, picks, experts, chips)
+    if routing == "random":
+        return _random(tokens, picks, experts, chips)
+    if isinstance(routing, str) or not 0 < routing < 2:
+        raise InputError(
+            f"There is no routing {shorten(routing)}; write 'balanced', 'random' or the exponent of a power law "
+            "between 0 and 2."
+        )
+    return _power_law(tokens, picks, experts, chips, routing)
+
+
+def _balanced(tokens: Number, picks: Number, experts: Number, chips: Number) -> Load:
+    rows = maximum(1.0, tokens * picks / chips)
+    active = minimum(experts / chips, rows)
+    return Load(active, rows, lambda side: active * ceil(rows / active / side))
+
+
+def _random(tokens: Number, picks: Number, experts: Number, chips: Number) -> Load:
+    """Poisson loads; one above a tile's rows wastes half a tile on average."""
+    mean = tokens * picks / experts
+    here = experts / chips
+    active = maximum(1.0, here * (1 - exp(-mean)))
+    rows = maximum(active, mean * here)
+    return Load(active, rows, lambda side: maximum(active, rows / side + 0.5 * active))
+
+
+BUSIEST = 1.43
+"""The largest of eight draws from a normal distribution, in standard deviations."""
+
+
+def _power_law(tokens: Number, picks: Number, experts: Number, chips: Number, exponent: float) -> Load:
+    tail = 1 - exponent if exponent != 1 else 1e-4
+    total = tokens * picks
+    few = total <= experts
+    low = where(few, 0.01, 1.0)
+    high = where(few, 2.0, maximum(0.8 * tokens, 1.001))
+    span = (high**tail - low**tail) / tail
+    mean = (high ** (1 + tail) - low ** (1 + tail)) / (1 + tail) / span
+    square = (high ** (2 + tail) - low ** (2 + tail)) / (2 + tail) / span
+    scale = total / experts / mean
+
+    def above(load: Number) -> Number:
+        """The part of the experts with at least this load."""
+        drawn = minimum(maximum(load / scale, low), high)
+        return 1 - (drawn**tail - low**tail) / tail / span
+
+    here = experts / chips
+    spread = sqrt(maximum(0.0, square / (mean * mean) - 1) / here)
+    busy = minimum(chips, where(chips > 1, 1 + BUSIEST * spread, 1.0))
+    most = maximum(1.0, floor(scale * high + 0.5))
+    active = minimum(total, maximum(experts * above(0.5), total / most)) / chips
+    active = maximum(1.0, minimum(here, active * where(few, busy, sqrt(busy))))
+    rows = maximum(active, total / chips * busy)
+
+    def tiles(side: float) -> Number:
+        """Loads above a tile waste half of one on average; those below take one each (some are shared by rounding)."""
+        large = here * above(side)
+        return maximum(active, rows / side + 0.5 * large + 0.7 * maximum(0.0, active - large))
+
+    return Load(active, rows, tiles)

@@ -1,0 +1,159 @@
+"""One set of formulas, three kinds of number.
+
+Cost code is written once with `+ - * /` and the functions of this module. Given floats it answers for one plan; given
+NumPy arrays, for a whole space of plans in one call; given SymPy symbols, with a formula a person can read,
+differentiate and solve. Neither NumPy nor SymPy is imported here until a value of theirs arrives.
+
+>>> maximum(2, 3.0)
+3.0
+>>> import numpy, sympy
+>>> maximum(numpy.array([1, 5]), 3).tolist()
+[3, 5]
+>>> maximum(sympy.Symbol("B", positive=True), 240)
+Max(240, B)
+"""
+
+import functools
+import math
+import sys
+from typing import Any, TypeAlias
+
+Number: TypeAlias = Any
+"""A float, a NumPy array, a SymPy expression, or a value with its formula (`dragonscale.physics.formula`): whatever supports `+
+- * /`."""
+
+
+@functools.lru_cache(maxsize=256)
+def _module(kind: type) -> Any:
+    """The module that computes with values of a class: sympy, numpy or None for plain floats. A class of theirs exists
+    only once they are imported, so what is found stays true; a plan asks ten thousand times."""
+    numpy, sympy = sys.modules.get("numpy"), sys.modules.get("sympy")
+    if numpy is not None and issubclass(kind, numpy.ndarray):
+        return numpy
+    return sympy if sympy is not None and issubclass(kind, sympy.Basic) else None
+
+
+def is_symbolic(value: Number) -> bool:
+    """Whether a value is a SymPy expression (without importing SymPy)."""
+    module = _module(type(value))
+    return module is not None and module.__name__ == "sympy"
+
+
+def is_array(value: Number) -> bool:
+    """Whether a value is a NumPy array (without importing NumPy)."""
+    module = _module(type(value))
+    return module is not None and module.__name__ == "numpy"
+
+
+def _domain(values: tuple[Number, ...]) -> Any:
+    """The module that computes with these values: sympy, numpy or None for plain floats."""
+    for value in values:
+        module = _module(type(value))
+        if module is not None:
+            return module
+    return None
+
+
+def maximum(first: Number, *rest: Number) -> Number:
+    """The largest value, element by element."""
+    values = (first, *rest)
+    domain = _domain(values)
+    if domain is None:
+        return max(values)
+    if domain.__name__ == "sympy":
+        return domain.Max(*values)
+    result = first
+    for value in rest:
+        result = domain.maximum(result, value)
+    return result
+
+
+def minimum(first: Number, *rest: Number) -> Number:
+    """The smallest value, element by element."""
+    values = (first, *rest)
+    domain = _domain(values)
+    if domain is None:
+        return min(values)
+    if domain.__name__ == "sympy":
+        return domain.Min(*values)
+    result = first
+    for value in rest:
+        result = domain.minimum(result, value)
+    return result
+
+
+def ceil(value: Number) -> Number:
+    """The value rounded up to a whole number."""
+    domain = _domain((value,))
+    if domain is None:
+        return math.ceil(value)
+    return domain.ceiling(value) if domain.__name__ == "sympy" else domain.ceil(value)
+
+
+def floor(value: Number) -> Number:
+    """The value rounded down to a whole number."""
+    domain = _domain((value,))
+    return math.floor(value) if domain is None else domain.floor(value)
+
+
+def sqrt(value: Number) -> Number:
+    """The square root."""
+    domain = _domain((value,))
+    if domain is None:
+        return value.sqrt() if hasattr(value, "sqrt") else math.sqrt(value)
+    return domain.sqrt(value)
+
+
+def exp(value: Number) -> Number:
+    """The exponential."""
+    domain = _domain((value,))
+    if domain is None:
+        return value.exp() if hasattr(value, "exp") else math.exp(value)
+    return domain.exp(value)
+
+
+def log2(value: Number) -> Number:
+    """The logarithm to base two."""
+    domain = _domain((value,))
+    if domain is None:
+        return value.log2() if hasattr(value, "log2") else math.log2(value)
+    return domain.log(value, 2) if domain.__name__ == "sympy" else domain.log2(value)
+
+
+def where(condition: Number, yes: Number, no: Number) -> Number:
+    """`yes` where the condition holds and `no` elsewhere; a SymPy relation gives a `Piecewise`.
+
+    >>> where(True, 1, 2)
+    1
+    """
+    domain = _domain((condition, yes, no))
+    if domain is None:
+        return yes if condition else no
+    if domain.__name__ == "sympy":
+        return domain.Piecewise((yes, condition), (no, True))
+    return domain.where(condition, yes, no)
+
+
+def ceil_to(value: Number, multiple: Number) -> Number:
+    """The value rounded up to a multiple, as hardware pads it to its tiles.
+
+    >>> ceil_to(100, 128)
+    128
+    """
+    return ceil(value / multiple) * multiple
+
+
+def product(values: Any) -> Number:
+    """The product of the values, of whatever kind; 1 of none."""
+    found = iter(values)
+    result: Number = next(found, 1)
+    for value in found:
+        result = result * value
+    return result
+
+
+def widened(value: Number) -> Number:
+    """An array of integers as floats, so that products of large sizes cannot overflow; other values as they are."""
+    if is_array(value) and value.dtype.kind in "iu":
+        return value.astype(float)
+    return value

@@ -1,0 +1,22 @@
+"""Rooflines: costs as an algebra, bounds on time, crossovers."""
+
+from dragonscale.physics.rooflines.bounds import Roofline, attainable, roofline
+from dragonscale.physics.rooflines.cost import Cost, Rates, rates_of
+from dragonscale.physics.rooflines.crossover import Crossover, crossovers, solve_equal, symbol
+from dragonscale.physics.rooflines.operations import array_bytes, compute_dtype, einsum_cost
+
+__all__ = [
+    "Cost",
+    "Crossover",
+    "Rates",
+    "Roofline",
+    "array_bytes",
+    "attainable",
+    "compute_dtype",
+    "crossovers",
+    "einsum_cost",
+    "rates_of",
+    "roofline",
+    "solve_equal",
+    "symbol",
+]

@@ -1,0 +1,51 @@
+"""Pictures fit for a slide: charts as records that know no chips and no plans, only rows, names and quantities.
+
+    theme      one palette by meaning, light and dark
+    chart      the record: a Vega-Lite specification with colours by meaning; several in one figure
+    save       SVG, PNG, PDF, HTML and JSON
+    stacks     time and memory as stacked bars, one for each plan
+    bars       plain bars, alone or in pairs
+    lines      scaling, frontiers, distributions, a fleet over time, a sweep
+    heat       one quantity over two parameters
+    roofs      rooflines with their operations
+    scatter    predicted against measured
+    mesh       a mesh of chips and what its axes move
+    axes, amounts, text, placing      where things go, before anything is drawn
+
+Reports build the rows (`draw(kind, asked, report)` beside each of them) and choose the kind.
+"""
+
+from dragonscale.sheets.charts.bars import Bar, bars
+from dragonscale.sheets.charts.chart import Chart, together
+from dragonscale.sheets.charts.heat import heat_map
+from dragonscale.sheets.charts.lines import LineSeries, Mark, RuleLine, line_chart
+from dragonscale.sheets.charts.mesh import AxisMove, MeshAxis, mesh_chart
+from dragonscale.sheets.charts.roofs import Roof, RoofPoint, roofline_chart
+from dragonscale.sheets.charts.save import check_chart, save_chart
+from dragonscale.sheets.charts.scatter import predicted_against_measured
+from dragonscale.sheets.charts.stacks import PartStack, StackPart, memory_bars, time_bars
+
+__all__ = [
+    "AxisMove",
+    "Bar",
+    "Chart",
+    "LineSeries",
+    "Mark",
+    "MeshAxis",
+    "PartStack",
+    "Roof",
+    "RoofPoint",
+    "RuleLine",
+    "StackPart",
+    "bars",
+    "check_chart",
+    "heat_map",
+    "line_chart",
+    "memory_bars",
+    "mesh_chart",
+    "predicted_against_measured",
+    "roofline_chart",
+    "save_chart",
+    "time_bars",
+    "together",
+]
