@@ -4,7 +4,9 @@ An answer is a record (a msgspec `Struct`): its fields are the keys of `--json`.
 it outside of those fields (`asked`), so that files, charts and the ledger can be had from the answer alone.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
@@ -17,8 +19,37 @@ if TYPE_CHECKING:
     from dragonscale.sheets.charts.chart import Chart
 
 
+Answered = TypeVar("Answered", bound="Record")
+
+
+@dataclass(frozen=True)
+class Face(Generic[Answered]):
+    """What is made of an answer: free functions of it, bound to its class (`bind`) by the module that answers.
+
+    So a record knows nothing of what lays it out, draws it or writes its files, and none of them is imported back.
+    """
+
+    sheet: Callable[[Answered, bool], Sheet]
+    draw: "Callable[[Answered, str], Chart] | None" = None
+    save: Callable[[Answered, str], str | None] | None = None
+    timeline: Callable[[Answered, str], str | None] | None = None
+    rows: Callable[[Answered, str], str | None] | None = None
+    page: Callable[[Answered, str], str | None] | None = None
+    table: Callable[[Answered, str], str | None] | None = None
+    verify: "Callable[[Answered], Record] | None" = None
+    ledger: Callable[[Answered], Any] | None = None
+
+
+_FACES: dict[type, Face[Any]] = {}
+
+
+def bind(kind: type[Answered], face: Face[Answered]) -> None:
+    """Say what is made of answers of this kind."""
+    _FACES[kind] = face
+
+
 class Record(msgspec.Struct, dict=True):
-    """The base of all answers. A subclass gives `headline` and `sheet`, and what of the rest it has."""
+    """The base of all answers. A subclass gives `headline`; what else it can do is its `Face`."""
 
     ROWS: ClassVar[str] = ""
     """The field that `to_frame` makes rows of; none: the answer itself is one row."""
@@ -31,7 +62,7 @@ class Record(msgspec.Struct, dict=True):
 
     def sheet(self, detail: bool = False) -> Sheet:
         """The answer laid out; `detail` adds what stands behind it (`--explain`)."""
-        raise NotImplementedError
+        return _FACES[type(self)].sheet(self, detail)
 
     @property
     def exit_code(self) -> int:
@@ -92,30 +123,34 @@ class Record(msgspec.Struct, dict=True):
 
     def draw(self, kind: str) -> "Chart":
         """The chart of one of the kinds in `CHARTS`."""
-        raise NotImplementedError
+        return self._can("draw", f"a chart called {kind}")(self, kind)
 
     def save(self, path: str) -> str | None:
         """Write what the answer recommends; returns what the command adds to `Wrote …`."""
-        raise self._without(f"a plan to save to {path}")
+        return self._can("save", f"a plan to save to {path}")(self, path)
 
     def save_timeline(self, path: str) -> str | None:
         """Write what is predicted as a timeline for ui.perfetto.dev."""
-        raise self._without(f"a timeline for {path}")
+        return self._can("timeline", f"a timeline for {path}")(self, path)
 
     def save_rows(self, path: str) -> str | None:
         """Write the rows, as the file's ending says."""
-        raise self._without(f"rows for {path}")
+        return self._can("rows", f"rows for {path}")(self, path)
 
     def save_page(self, path: str) -> str | None:
         """Write the answer as a page of its own."""
-        raise self._without(f"a page for {path}")
+        return self._can("page", f"a page for {path}")(self, path)
 
     def save_table(self, path: str) -> str | None:
         """Write the answer as a table."""
-        raise self._without(f"a table for {path}")
+        return self._can("table", f"a table for {path}")(self, path)
 
-    def _without(self, what: str) -> InputError:
-        return InputError(f"A {type(self).__name__} has not {what}.")
+    def _can(self, what: str, told: str) -> Callable[..., Any]:
+        """A function of the answer's face, or a sentence where it has none."""
+        function = getattr(_FACES.get(type(self)), what, None)
+        if function is None:
+            raise InputError(f"A {type(self).__name__} has not {told}.")
+        return function
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.headline()}>"
