@@ -131,7 +131,7 @@ def llama70b_with_pipeline(given: dict[str, Any]) -> dict[str, Any]:
 
 MEGATRON = {"16B": (192, 192), "70B": (768, 384), "314B": (3072, 1536)}
 """GPUs and sequences per batch of three of Megatron-LM's runs, with sequences of 4,096 tokens (a figure in the book).
-GPUs and sequences per batch of three of Megatron-LM's runs, with sequences of 4,096 tokens (a figure in the book)."""
+"""
 
 
 @solves("gpus.q5_3_bounds")

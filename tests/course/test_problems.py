@@ -1,5 +1,4 @@
-"""Laws of every problem: it poses itself from any seed, its own answer is right, and no trap is ever taken for right.
-Laws of every problem: it poses itself from any seed, its own answer is right, and no trap is ever taken for right."""
+"""Laws of every problem: it poses itself from any seed, its own answer is right, and no trap is ever taken for right."""
 
 import itertools
 import math

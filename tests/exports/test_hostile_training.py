@@ -1,5 +1,4 @@
-"""Configs of trainers that do not add up: one sentence each, and never a plan that has lost ranks, layers or sequences.
-Configs of trainers that do not add up: one sentence each, and never a plan that has lost ranks, layers or sequences."""
+"""Configs of trainers that do not add up: one sentence each, and never a plan that has lost ranks, layers or sequences."""
 
 import time
 

@@ -1,5 +1,4 @@
-"""Mesh axes that split nothing: `dscale shard` says what all chips do, and what a gather over their links would take.
-Mesh axes that split nothing: `dscale shard` says what all chips do, and what a gather over their links would take."""
+"""Mesh axes that split nothing: `dscale shard` says what all chips do, and what a gather over their links would take."""
 
 import pytest
 

@@ -12,7 +12,7 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     library: str = ""
     """Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile.
-    Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile."""
+    """
     matmul: float = 1.0
     """Seconds of its matmuls over the profile's."""
     prefill_attention: float = 1.0
@@ -212,7 +212,7 @@ class EngineProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds of such a loop over one row of each expert, over those of reading their weights."""
     scan_bytes: float = 0.0
     """Bytes moved for each weight of a layer to take it out of its stack, where layers are scanned: those of prompts.
-    Bytes moved for each weight of a layer to take it out of its stack, where layers are scanned: those of prompts."""
+    """
     scan_s: float = 0.0
     """Until a scan comes round."""
     attention_block: int = 0

@@ -353,7 +353,7 @@ def prefill_attention_line(
 
 SQUARE_BYTES = 10.0
 """Bytes moved for each score that is written out: in fp16 by the matmul, read and written by the softmax, read again.
-Bytes moved for each score that is written out: in fp16 by the matmul, read and written by the softmax, read again."""
+"""
 
 
 def _unfused(batch: Number, queries: Number, keys: Number, heads: _Heads, profile: KernelProfile) -> Number:
@@ -395,7 +395,7 @@ def recurrent_line(
 
 FUSED = ("add", "bias", "route", "dispatch", "combine", "join", "pool")
 """Lines that need no kernel of their own: sums ride on the norm after them, biases on matmuls, routing on the experts.
-Lines that need no kernel of their own: sums ride on the norm after them, biases on matmuls, routing on the experts."""
+"""
 
 
 def elementwise_line(kernel: Kernel, sizes: dict[str, Number], bench: KernelBench) -> ServingLine | None:

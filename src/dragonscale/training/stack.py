@@ -33,12 +33,12 @@ class StackOverlap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens on their way to experts and back."""
     expert_two_way: float = 0.0
     """The same under schedules that run one microbatch forward beside another backward (DualPipe); at least `expert`.
-    The same under schedules that run one microbatch forward beside another backward (DualPipe); at least `expert`."""
+    """
     weight: float = 0.9
     """ZeRO-3's gathers and scatters, under the layer."""
     gradient: float = 0.8
     """The gradients' sum over replicas, under the last backward pass, and updated weights under the next forward pass.
-    The gradients' sum over replicas, under the last backward pass, and updated weights under the next forward pass."""
+    """
     send: float = 0.9
     """Pipeline sends after the warm-up."""
     contention: float = 0.1
@@ -50,7 +50,7 @@ class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     library: str = ""
     """Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile.
-    Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile."""
+    """
     matmul: float = 1.0
     """Seconds of its matmuls over the profile's."""
     throttle: float = 1.0

@@ -67,7 +67,7 @@ STATIONARY = (
 )
 BOXES = ("Rows[S_X, E, C, D]", "Rows[S, E_X, C, D]", "Scale:fp32[S_X, E, C]", "Scale:fp32[S, E_X, C]")
 """What every chip sends each expert, before and after the exchange, and the router's weights with it. S counts chips.
-What every chip sends each expert, before and after the exchange, and the router's weights with it. S counts chips."""
+"""
 JOINED = ("Most:fp32[B, T, N]{U_X}", "Total:fp32[B, T, N]{U_X}", "O[B, T, N, H]{U_X}")
 """What a softmax over split keys leaves to add up: largest scores, sums, weighted values."""
 PASSED = ("Key[B, S_X, K, H]", "Value[B, S_X, K, H]", "At:int32[B, S_X]")

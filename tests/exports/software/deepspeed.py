@@ -31,7 +31,7 @@ SCRIPT = {
     "trust_remote_code": "bool",
 }
 """What examples/pytorch/language-modeling/run_clm.py of transformers takes beside the Trainer's arguments (2025-08-25).
-What examples/pytorch/language-modeling/run_clm.py of transformers takes beside the Trainer's arguments (2025-08-25)."""
+"""
 
 
 def kind(annotation: Any) -> str:

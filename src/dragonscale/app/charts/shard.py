@@ -1,5 +1,4 @@
-"""Charts of `dscale shard`: what each way of computing an einsum asks of compute, HBM and network; the mesh it runs on.
-Charts of `dscale shard`: what each way of computing an einsum asks of compute, HBM and network; the mesh it runs on."""
+"""Charts of `dscale shard`: what each way of computing an einsum asks of compute, HBM and network; the mesh it runs on."""
 
 from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
 from dragonscale.app.shard.report import MoveRow, ShardReport, StrategyRow

@@ -32,7 +32,7 @@ class HloOpRow(msgspec.Struct):
     shape: str
     whole: list[int | None]
     """Of a matmul: global batch, rows, sum and columns, where the program is split and the text tells how; else empty.
-    Of a matmul: global batch, rows, sum and columns, where the program is split and the text tells how; else empty."""
+    """
     matmul_flops: float
     vector_flops: float
     hbm_bytes: float

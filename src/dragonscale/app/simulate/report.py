@@ -1,5 +1,4 @@
-"""The answer to `dscale simulate`: the run's numbers, the planner's beside them, what would hold, and what to change.
-The answer to `dscale simulate`: the run's numbers, the planner's beside them, what would hold, and what to change."""
+"""The answer to `dscale simulate`: the run's numbers, the planner's beside them, what would hold, and what to change."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,4 @@
-"""`dscale verify` laid out: the verdict and what to do, planned and compiled side by side, what only one of them has.
-`dscale verify` laid out: the verdict and what to do, planned and compiled side by side, what only one of them has."""
+"""`dscale verify` laid out: the verdict and what to do, planned and compiled side by side, what only one of them has."""
 
 from collections.abc import Sequence
 from dataclasses import replace

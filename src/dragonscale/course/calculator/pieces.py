@@ -13,7 +13,7 @@ State = int | None
 """The sign of the first side less the second (-1, 0, 1), or None where one of them has no value."""
 _ALIKE, _TOUCHING = 1e-9, 1e-7
 """Marks that are nearer to each other than this are one; where sides only touch, rounding makes them equal over more.
-Marks that are nearer to each other than this are one; where sides only touch, rounding makes them equal over more."""
+"""
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ KEPT_KERNELS = 60
 REPEATS = 6
 HOT = 2.5
 """Seconds of steps before those that are timed: a chip that is kept busy computes more slowly than one that has rested.
-Seconds of steps before those that are timed: a chip that is kept busy computes more slowly than one that has rested."""
+"""
 MANY = 24
 """Tokens that are decoded one after the other."""
 

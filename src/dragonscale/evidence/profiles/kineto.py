@@ -64,7 +64,7 @@ class KinetoEvents:
         self.dropped = 0
         self.rows = [array("q") for _ in range(9)]
         """What ran on devices: device, stream, start, end, name, correlation, external, details, whether it is a copy.
-        What ran on devices: device, stream, start, end, name, correlation, external, details, whether it is a copy."""
+        """
         self.marks = [array("q") for _ in range(5)]
         """Annotations over a device's time: device, stream, start, end, name."""
         self.details: dict[tuple[Any, ...], int] = {}

@@ -1,5 +1,4 @@
-"""Bytes in use over time, thinned where there are very many: of each stretch of time its fullest moment and its last.
-Bytes in use over time, thinned where there are very many: of each stretch of time its fullest moment and its last."""
+"""Bytes in use over time, thinned where there are very many: of each stretch of time its fullest moment and its last."""
 
 from array import array
 

@@ -16,7 +16,7 @@ _MOSTLY = 0.8
 """The part of equal matmuls that has to agree on their place, for the others to follow."""
 _MOST = 600_000
 """Events of a stream whose neighbours are looked at, one by one; later ones take what most of their op's events have.
-Events of a stream whose neighbours are looked at, one by one; later ones take what most of their op's events have."""
+"""
 
 
 def place_events(recording: Recording, roles: list[OpRole]) -> dict[int, Placing] | None:

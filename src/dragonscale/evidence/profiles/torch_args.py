@@ -38,7 +38,7 @@ _NAMES = {
     "float8_e5m2fnuz": "f8e5m2fnuz",
 }
 """PyTorch's names of element types (of C++ in operators, of itself in collectives, both in lower case) in HLO's words.
-PyTorch's names of element types (of C++ in operators, of itself in collectives, both in lower case) in HLO's words."""
+"""
 _BYTES = {
     "pred": 1,
     "s8": 1,

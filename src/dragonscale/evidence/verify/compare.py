@@ -16,7 +16,7 @@ from dragonscale.physics.hardware import parse_slice
 
 ARGUMENTS, PEAK, FLOPS = 0.002, 0.15, 0.01
 """How far the compiler may be from the plan: bytes of arguments, the peak (whose working set is modelled), and FLOPs.
-How far the compiler may be from the plan: bytes of arguments, the peak (whose working set is modelled), and FLOPs."""
+"""
 
 
 def verify(
@@ -145,8 +145,7 @@ def _advice(planned: Planned, peak: float, limit: float) -> str:
 
 
 def _overlap(planned: Planned, compiled: Compiled) -> tuple[OverlapLine, ...]:
-    """Weights and gradients can travel any time and should hide; activations are waited for, but for those in a ring.
-    Weights and gradients can travel any time and should hide; activations are waited for, but for those in a ring."""
+    """Weights and gradients can travel any time and should hide; activations are waited for, but for those in a ring."""
     sums: dict[tuple[str, tuple[str, ...], str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for each in compiled.collectives:
         what = what_travels(planned.moves, each)

@@ -31,7 +31,7 @@ _INSTRUCTION = re.compile(r"\s*(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>(
 _TYPE = re.compile(r"[a-z]\w*\[[^\]]*\]")
 _HEAD = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[A-Za-z_][\w.\-]*) (?:\(.*)?\{\s*")
 """A computation's first line. Compilers write its parameters and result, JAX's `lowered.as_text("hlo")` only a brace.
-A computation's first line. Compilers write its parameters and result, JAX's `lowered.as_text("hlo")` only a brace."""
+"""
 _TAIL = re.compile(r"\}(?:, execution_thread=\"\w+\")?\s*")
 _ATTRIBUTE = re.compile(r"([\w.\-]+)=(.*)", re.DOTALL)
 _TABLES = re.compile(r"(?:FileNames|FunctionNames|FileLocations|StackFrames|\d+ .*)\s*")

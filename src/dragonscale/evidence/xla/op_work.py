@@ -42,7 +42,7 @@ class OpWork(msgspec.Struct, frozen=True):
     """One of `op_kinds.KINDS`."""
     detail: str = ""
     """A word more about the kind: what a copy is for, a library's name, or `from its name` where the kind is a guess.
-    A word more about the kind: what a copy is for, a library's name, or `from its name` where the kind is a guess."""
+    """
     matmul_flops: float = 0.0
     vector_flops: float = 0.0
     transcendentals: float = 0.0
@@ -65,7 +65,7 @@ class OpWork(msgspec.Struct, frozen=True):
     unknown: tuple[str, ...] = ()
     causal: bool = False
     """Whether it is attention with a causal mask: of its FLOPs, which count all scores as XLA does, half are computed.
-    Whether it is attention with a causal mask: of its FLOPs, which count all scores as XLA does, half are computed."""
+    """
 
     @property
     def flops(self) -> float:

@@ -60,7 +60,7 @@ ONLINE: Mapping[tuple[str, str], str] = {
 """What Qwix makes of 16 bits: the types of weights and of activations."""
 IN_JAX = frozenset({"llama", "llama4", "llama4_text", "qwen3", "gemma4", "gemma4_text"})
 """Types of models that tpu-inference has in JAX and quantises on loading (tpu_inference/models/common/model_loader.py).
-Types of models that tpu-inference has in JAX and quantises on loading (tpu_inference/models/common/model_loader.py)."""
+"""
 EVERYWHERE, NOT_ATTENTION = ".*", ".*mlp.*"
 """Modules that a rule is for."""
 CONNECTOR = {"kv_connector": "TPUConnector", "kv_connector_module_path": "tpu_inference.distributed.tpu_connector"}

@@ -37,12 +37,12 @@ _FAILED = {
 }
 _AT_ONCE = 64
 """Of one request's choices, those that are asked of the engines at once: the others wait without a place in the queue.
-Of one request's choices, those that are asked of the engines at once: the others wait without a place in the queue."""
+"""
 _LEAST_UNREAD = 1 << 15
 """Bytes that a choice may always leave unread: a few tokens with their log probabilities come at once."""
 _START_AFTER_S = 5.0
 """A stream's headers go out with its first token, so that a refusal has its own status; a longer wait begins without.
-A stream's headers go out with its first token, so that a refusal has its own status; a longer wait begins without."""
+"""
 
 
 class ChoiceAnswer:

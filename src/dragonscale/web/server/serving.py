@@ -1,5 +1,4 @@
-"""The server as a whole: listens, starts its workers, says when it is ready, and stops without leaving anything behind.
-The server as a whole: listens, starts its workers, says when it is ready, and stops without leaving anything behind."""
+"""The server as a whole: listens, starts its workers, says when it is ready, and stops without leaving anything behind."""
 
 import asyncio
 import contextlib

@@ -33,7 +33,7 @@ class PageSettings:
     """The same while somebody at another address waits: nobody holds a worker for long that others need."""
     contested_least_s: float = 3.0
     """What is left of it for an address that has had as much slow work lately, or that has many slow questions waiting.
-    What is left of it for an address that has had as much slow work lately, or that has many slow questions waiting."""
+    """
     greedy_waiting: int = 12
     """So many: a page of one reader asks for fewer."""
     spent_half_s: float = 60.0
@@ -81,8 +81,7 @@ class PageSettings:
 
     @property
     def hub(self) -> bool:
-        """Whether workers may ask the Hugging Face Hub for the config of `org/name`: for the user of this machine only.
-        Whether workers may ask the Hugging Face Hub for the config of `org/name`: for the user of this machine only."""
+        """Whether workers may ask the Hugging Face Hub for the config of `org/name`: for the user of this machine only."""
         return self.loopback and not self.offline
 
 

@@ -1,5 +1,4 @@
-"""A trace in Perfetto's format as tracks that the page draws: what a chip does after what, and what travels beside it.
-A trace in Perfetto's format as tracks that the page draws: what a chip does after what, and what travels beside it."""
+"""A trace in Perfetto's format as tracks that the page draws: what a chip does after what, and what travels beside it."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ from dragonscale.serving.legality import pairs
 
 TYPES = {"bf16": "BF16", "fp16": "F16", "int8": "Q8_0", "int4": "Q4_K_M", "mxfp4": "MXFP4_MOE"}
 """What `llama-quantize` calls a format; of the kinds of four bits the one that `-hf` takes unless it is told otherwise.
-What `llama-quantize` calls a format; of the kinds of four bits the one that `-hf` takes unless it is told otherwise."""
+"""
 _QUANT = re.compile(
     r"[-._](?:UD-|i1-)?(F32|F16|FP16|BF16|MXFP4_MOE|MXFP4|NVFP4|I?Q\d_(?:K_?)?(?:XXS|XS|S|M|L|XL|NL|0|1)?|I?Q\d_K|TQ\d_0)$",
     re.IGNORECASE,

@@ -44,7 +44,7 @@ LAYERS_ALONE = (
     "rwkv",
 )
 """What the names of architectures begin with for which `--split-mode tensor` is not there (docs/multi-gpu.md, b11434).
-What the names of architectures begin with for which `--split-mode tensor` is not there (docs/multi-gpu.md, b11434)."""
+"""
 CACHES = {"bf16": "bf16", "fp16": "f16", "int8": "q8_0"}
 UBATCH = 2048
 """Tokens that it computes at once, at most (512 where nothing is said): buffers of every GPU grow with them."""

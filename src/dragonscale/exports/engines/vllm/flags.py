@@ -29,7 +29,7 @@ ONLINE: Mapping[tuple[str, str], str] = {
 """What vLLM quantises a 16-bit checkpoint to while it loads it, linear layers and experts (config/quantization.py)."""
 WEIGHT_ONLY = frozenset({"turing", "ampere"})
 """Chips without fp8 units: what is quantised to fp8 there has its weights in fp8 and is multiplied in 16 bits (Marlin).
-Chips without fp8 units: what is quantised to fp8 there has its weights in fp8 and is multiplied in 16 bits (Marlin)."""
+"""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 CACHES = {"fp8": "fp8", "int8": "int8_per_token_head", "nvfp4": "nvfp4"}
 ATTENTION_LAYERS = "*.self_attn.*"

@@ -33,7 +33,7 @@ CONFIG, ARGUMENTS, SCRIPT = "accelerate.yaml", "training_args.json", "run_clm.py
 PORT = 29500
 OPTIMIZERS = {"adam": "adamw_torch_fused", "adam8": "adamw_torch_8bit", "adafactor": "adafactor", "sgd": "sgd"}
 """Optimizers by the names of TrainingArguments; those of torchao work on sharded weights, those of bitsandbytes do not.
-Optimizers by the names of TrainingArguments; those of torchao work on sharded weights, those of bitsandbytes do not."""
+"""
 MIXED = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no", "tf32": "no"}
 _MESH = "parallelism_config_"
 
