@@ -139,7 +139,8 @@ def current(kind: str, name: str, kept: KeptPage) -> KeptRefit | None:
 
 
 def constants_table(kind: str, kept: KeptPage) -> str:
-    """Every free constant of the stacks or engines that were fitted for a page: its bounds, as shipped, and refitted."""
+    """Every free constant of the stacks or engines that were fitted for a page: its bounds, as
+    shipped, and refitted."""
     lines = ["| | constant | bounds | shipped | refitted |", "|---|---|---|---|---|"]
     for name, free in free_of(kind).items():
         if name not in kept.refits:

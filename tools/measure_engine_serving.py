@@ -32,7 +32,8 @@ PARTS = (0.5, 0.95)
 async def _request(
     host: str, port: int, body: bytes, stamps: list[tuple[float, int]]
 ) -> tuple[float, float, float, int]:
-    """Seconds of sending, of the first event and of the last, and how many events came; each read is noted in `stamps`."""
+    """Seconds of sending, of the first event and of the last, and how many events came; each read is
+    noted in `stamps`."""
     reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
     try:
         head = (

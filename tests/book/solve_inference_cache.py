@@ -32,7 +32,8 @@ def stored(model: Transformer, tokens: int, dtype: str = "bf16") -> float:
 
 
 def read(model: Transformer, tokens: int, dtype: str = "bf16") -> float:
-    """Bytes of keys and values that a decode step reads for one sequence: every layer attends, whoever keeps the cache."""
+    """Bytes of keys and values that a decode step reads for one sequence: every layer attends, whoever
+    keeps the cache."""
     total = 0.0
     for section in model.program().sections:
         reach = minimum(tokens, section.span) if section.span is not None else tokens

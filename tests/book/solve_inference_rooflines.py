@@ -1,4 +1,5 @@
-"""Solutions of the chapter on inference: rooflines of linear operations and attention, decode steps, worked questions."""
+"""Solutions of the chapter on inference: rooflines of linear operations and attention, decode steps,
+worked questions."""
 
 import math
 from typing import Any

@@ -179,7 +179,8 @@ def test_10_slice_facts(capsys: Capsys) -> None:
 
 
 def test_10_tiers_of_switches(capsys: Capsys) -> None:
-    """The book's SuperPod: 128 nodes of 4 NVSwitches, 4 units of 8 leaves and 32 nodes, 16 spines; 25.6 TB/s one way."""
+    """The book's SuperPod: 128 nodes of 4 NVSwitches, 4 units of 8 leaves and 32 nodes, 16 spines;
+    25.6 TB/s one way."""
     tiers = answered(capsys, "chips", "h100:1024")["tiers"]
     assert [(tier["tier"], tier["groups"], tier["children"], tier["switches"]) for tier in tiers] == [
         ("node", 128, 8, 512),

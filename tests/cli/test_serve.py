@@ -312,7 +312,8 @@ def test_any_text_is_answered_or_refused(flag: str, text: str, capsys: pytest.Ca
 
 @pytest.mark.slow
 def test_remedies_are_other_than_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """The largest batch that meets the target, larger slices only, and formats narrower than the checkpoint's own fp8."""
+    """The largest batch that meets the target, larger slices only, and formats narrower than the
+    checkpoint's own fp8."""
     asked = ["serve", "deepseek-v3", "--on", "h200:8", "--tpot", "40ms"]
     text = " ".join(printed([*asked, "--batch", "128"], capsys, code=3).split())
     batch = int(re.search(r"A batch of (\d+) would", text).group(1))  # type: ignore[union-attr]

@@ -1,4 +1,5 @@
-"""Laws of every problem: it poses itself from any seed, its own answer is right, and no trap is ever taken for right."""
+"""Laws of every problem: it poses itself from any seed, its own answer is right, and no trap is ever
+taken for right."""
 
 import itertools
 import math

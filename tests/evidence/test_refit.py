@@ -1,4 +1,5 @@
-"""Refits: constants are found again where runs determine them, left alone where they do not, and scored on runs unseen."""
+"""Refits: constants are found again where runs determine them, left alone where they do not, and
+scored on runs unseen."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

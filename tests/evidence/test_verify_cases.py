@@ -1,4 +1,5 @@
-"""The book's sharded programs on both compilers: what they send is what the algebra says, or another way that it lists."""
+"""The book's sharded programs on both compilers: what they send is what the algebra says, or another
+way that it lists."""
 
 import importlib.util
 import math

@@ -212,7 +212,8 @@ def read_back(target: Target, run: Any, header: bool = True) -> tuple[Any, Any]:
 
 
 def same_training(back: Plan, plan: Plan, experts: bool, layers: int = 0) -> list[str]:
-    """Settings in which two plans differ and that make a difference; layouts that deal the layers alike are the same."""
+    """Settings in which two plans differ and that make a difference; layouts that deal the layers
+    alike are the same."""
     chunks = plan.pipe * plan.virtual
     if layers and chunks > 1 and chunk_sizes(layers, chunks, back.layout) == chunk_sizes(layers, chunks, plan.layout):
         back = replace(back, layout=plan.layout)

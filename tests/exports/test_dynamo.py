@@ -1,4 +1,5 @@
-"""Deployments of Dynamo and llm-d: pools with the engine's own options, valid manifests, and read back as they stand."""
+"""Deployments of Dynamo and llm-d: pools with the engine's own options, valid manifests, and read back
+as they stand."""
 
 from pathlib import Path
 from typing import Any

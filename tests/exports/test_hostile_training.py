@@ -1,4 +1,5 @@
-"""Configs of trainers that do not add up: one sentence each, and never a plan that has lost ranks, layers or sequences."""
+"""Configs of trainers that do not add up: one sentence each, and never a plan that has lost ranks,
+layers or sequences."""
 
 import time
 

@@ -1,4 +1,5 @@
-"""An export that is imported again is judged to the same numbers; and a name that a software lacks cannot be written."""
+"""An export that is imported again is judged to the same numbers; and a name that a software lacks
+cannot be written."""
 
 import itertools
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Whole Transformer layers measured on an H200 against the sum of their expected kernels: nothing was fitted on them."""
+"""Whole Transformer layers measured on an H200 against the sum of their expected kernels: nothing was
+fitted on them."""
 
 import json
 from pathlib import Path

@@ -84,7 +84,8 @@ def _listed(nav: object) -> list[str]:
 
 
 def _nav() -> list[str]:
-    """Pages of the navigation in order; the page with the planner inside, which `make docs` builds, is none of docs/."""
+    """Pages of the navigation in order; the page with the planner inside, which `make docs` builds, is
+    none of docs/."""
     listed = _listed(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
     return [page for page in listed if page.endswith(".md")]
 

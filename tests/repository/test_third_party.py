@@ -1,4 +1,5 @@
-"""THIRD_PARTY.md lists every vendored file with its version and licence, and the texts that have to travel are there."""
+"""THIRD_PARTY.md lists every vendored file with its version and licence, and the texts that have to
+travel are there."""
 
 import re
 import subprocess

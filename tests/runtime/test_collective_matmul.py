@@ -1,4 +1,5 @@
-"""Overlapped matmuls give the plain product and its gradients, and their compiled text has permutes and nothing else."""
+"""Overlapped matmuls give the plain product and its gradients, and their compiled text has permutes
+and nothing else."""
 
 from collections import Counter
 from typing import Any

@@ -40,7 +40,8 @@ def test_a_grouped_matmul_in_parts_is_the_whole_one(sizes: list[int], rows_at_on
 
 
 def test_rows_are_spread_over_experts_a_part_at_a_time() -> None:
-    """What XLA makes of a part on a GPU, rows for each expert, stays below the limit; without parts it is all at once."""
+    """What XLA makes of a part on a GPU, rows for each expert, stays below the limit; without parts it
+    is all at once."""
 
     def most_rows(limit: int | None) -> int:
         shapes = (jax.ShapeDtypeStruct((1024, 16), jnp.bfloat16), jax.ShapeDtypeStruct((8, 16, 32), jnp.bfloat16))

@@ -1,4 +1,5 @@
-"""What goes wrong in a run: it dies, it is told to end, its data or disk or numbers are bad. Nothing is ever damaged."""
+"""What goes wrong in a run: it dies, it is told to end, its data or disk or numbers are bad. Nothing
+is ever damaged."""
 
 import contextlib
 import json

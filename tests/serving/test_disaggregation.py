@@ -1,4 +1,5 @@
-"""Pools for prefill and decode: their ratio keeps both busy, caches travel at the wires' pace, and what pays is told."""
+"""Pools for prefill and decode: their ratio keeps both busy, caches travel at the wires' pace, and
+what pays is told."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""What engines run: the table itself, the formats that checkpoints are served in, and refusals with a legal neighbour."""
+"""What engines run: the table itself, the formats that checkpoints are served in, and refusals with a
+legal neighbour."""
 
 import json
 from typing import Any

@@ -1,4 +1,5 @@
-"""The batch that is recommended: the smallest that makes nearly as many tokens as the best one that meets the targets."""
+"""The batch that is recommended: the smallest that makes nearly as many tokens as the best one that
+meets the targets."""
 
 from functools import cache
 

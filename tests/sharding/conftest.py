@@ -1,4 +1,5 @@
-"""JAX in the tests' own process only ever traces, on the CPU; what compiles or runs sharded has a process of its own."""
+"""JAX in the tests' own process only ever traces, on the CPU; what compiles or runs sharded has a
+process of its own."""
 
 import os
 

@@ -1,4 +1,5 @@
-"""Mesh axes that split nothing: `dscale shard` says what all chips do, and what a gather over their links would take."""
+"""Mesh axes that split nothing: `dscale shard` says what all chips do, and what a gather over their
+links would take."""
 
 import pytest
 

@@ -76,7 +76,8 @@ def counted(line: str, strategy: Strategy, mesh: Mesh, vma: bool) -> Any:
 
 @functools.cache
 def roofline() -> Any:
-    """The module. It imports absl only to log which primitives it has no rule for; Python's own logging does as well."""
+    """The module. It imports absl only to log which primitives it has no rule for; Python's own
+    logging does as well."""
     stand_in = types.ModuleType("absl")
     stand_in.logging = logging.getLogger("jax.roofline")  # pyright: ignore[reportAttributeAccessIssue]
     with mock.patch.dict(sys.modules, {"absl": sys.modules.get("absl", stand_in)}):

@@ -132,7 +132,8 @@ def test_idle_replicas_take_turns(router: str) -> None:
 
 
 def test_a_cache_is_taken_in_when_its_next_token_has_room() -> None:
-    """Four pages: the first sequence holds three by then; the second has one full page and would need its next at once."""
+    """Four pages: the first sequence holds three by then; the second has one full page and would need
+    its next at once."""
     pool, prefill = Pool(TIMES, 64, Scheduler(watermark=0.0)), Pool(TIMES, 64)
     calls = [SimulatedRequest(0, 0.0, 32, 10), SimulatedRequest(1, 3.0, 16, 2)]
     one, two = simulate(Fleet(pool, prefill), replay(calls), SimulationOptions(keep=True)).served
@@ -168,7 +169,8 @@ def test_an_answer_of_one_token_is_not_sent() -> None:
 
 
 def test_a_replica_that_dies_loses_no_request() -> None:
-    """It has given 4 of 11 tokens (2 s, then 3 steps) when it dies; the other replica prefills 104 and gives the rest."""
+    """It has given 4 of 11 tokens (2 s, then 3 steps) when it dies; the other replica prefills 104 and
+    gives the rest."""
     fleet = Fleet(Pool(TIMES, 1000, replicas=2), failures=(Failure(0, 5.5, 10.0),))
     run = finished_run(
         fleet,

@@ -212,7 +212,8 @@ def test_a_link_shows_the_same_again(page: Any, page_address: str, where: str) -
 
 @pytest.mark.slow
 def test_a_slider_repaints_at_once(page: Any, page_address: str) -> None:
-    """Counted, not timed: machines that run tests are busy. `test_look.py` (slow) and `benchmarks/web_page.py` time it."""
+    """Counted, not timed: machines that run tests are busy. `test_look.py` (slow) and
+    `benchmarks/web_page.py` time it."""
     opened(page, page_address, GIVEN)
     places = int(slider(page, "batch").get_attribute("max") or "0")
     for place in [*range(places // 2, places), *range(places, places // 2, -1)]:

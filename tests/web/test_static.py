@@ -307,7 +307,8 @@ def test_a_search_that_nobody_waits_for_gives_way(page_browser, site):
 
 
 def _differences(expected: object, given: object, where: str):
-    """Where two records differ, numbers to one part in a thousand million: another NumPy may add up in another order."""
+    """Where two records differ, numbers to one part in a thousand million: another NumPy may add up in
+    another order."""
     if isinstance(expected, dict) and isinstance(given, dict):
         for key in expected.keys() | given.keys():
             yield from _differences(expected.get(key, "absent"), given.get(key, "absent"), f"{where}.{key}")

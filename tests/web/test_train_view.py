@@ -1,4 +1,5 @@
-"""The panels of the train tab: their sums, their numbers beside the command's own, and what they say of odd questions."""
+"""The panels of the train tab: their sums, their numbers beside the command's own, and what they say
+of odd questions."""
 
 import json
 import re

@@ -1,4 +1,5 @@
-"""Pictures of the chapter on GPUs: a fat tree, collectives from two GPUs to a thousand, where parallelism stops hiding."""
+"""Pictures of the chapter on GPUs: a fat tree, collectives from two GPUs to a thousand, where
+parallelism stops hiding."""
 
 from collections.abc import Callable
 

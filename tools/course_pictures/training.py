@@ -1,4 +1,5 @@
-"""Pictures of the chapter on training: compute against communication as the batch grows, and what a chip has to hold."""
+"""Pictures of the chapter on training: compute against communication as the batch grows, and what a
+chip has to hold."""
 
 from collections.abc import Callable
 

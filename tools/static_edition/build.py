@@ -69,7 +69,8 @@ POLICY = (
 
 
 def own_files() -> Files:
-    """The package's modules and data, without what cannot run in a browser; and its version, where Python looks for it."""
+    """The package's modules and data, without what cannot run in a browser; and its version, where
+    Python looks for it."""
     found = {}
     for path in sorted(SOURCE.rglob("*")):
         inside = path.relative_to(SOURCE).as_posix()

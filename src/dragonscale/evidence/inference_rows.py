@@ -154,7 +154,8 @@ def engine_of(source: str, notes: str = "", alone: bool = False) -> tuple[str, t
 
 
 def _launched(row: Row, scenario: str, prompt: int, output: int) -> dict[str, int]:
-    """What sources say in one place of all their runs: how many requests were queued, and the tokens of an iteration."""
+    """What sources say in one place of all their runs: how many requests were queued, and the tokens
+    of an iteration."""
     known = words("inference")
     if scenario == "max_throughput" and re.search(known["queued"]["source"], row["source"]):
         return {"requests": known["queued"].get(f"{prompt}/{output}", 0)}

@@ -24,7 +24,8 @@ def known_engine(name: str) -> None:
 
 
 def engine_for(name: str, run: ServedRun) -> Engine:
-    """The engine of that name with its settings for the run's chip; `auto`: what people run for the model on the chip."""
+    """The engine of that name with its settings for the run's chip; `auto`: what people run for the
+    model on the chip."""
     return engine_on(name, load_chip(run.row.chip), run.model, chips=run.plan.chips, plan=run.plan)
 
 

@@ -172,7 +172,8 @@ def _expert(row: Row, tensor: int, context: int, copies: int) -> tuple[int, dict
 
 
 def _recompute(row: Row) -> str:
-    """The remat policy that a source states, or the modules of the recipe that it published; empty if neither is known."""
+    """The remat policy that a source states, or the modules of the recipe that it published; empty if
+    neither is known."""
     if row["recompute"] in ("unknown", ""):
         return meaning(words("training")["recipes"], _remarks(row))
     return words("training")["remat"].get(row["recompute"], "none")

@@ -43,12 +43,14 @@ class KeyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return _spellings(self.software, self.version, self).get(name)
 
     def mostly(self, names: Sequence[str]) -> bool:
-        """Whether the names of a config are the software's, but for a few that may be misspelt or of another release."""
+        """Whether the names of a config are the software's, but for a few that may be misspelt or of
+        another release."""
         known = sum(self.known(name) is not None for name in names)
         return known >= 2 * (len(names) - known)
 
     def check(self, name: str, value: Any = None) -> Key:
-        """The key of a name that a writer uses; a name or a choice that the software lacks is a mistake in the writer."""
+        """The key of a name that a writer uses; a name or a choice that the software lacks is a
+        mistake in the writer."""
         key = self.known(name)
         if key is None:
             raise LookupError(f"{self.software} {self.version} has no {name}")

@@ -299,7 +299,8 @@ def _without_documents(lines: list[str]) -> Iterator[str]:
 
 
 def _is_assignment(value: str) -> bool:
-    """Whether a line only sets a variable, and does not run a command with it (`CUDA_VISIBLE_DEVICES=0 vllm serve …`)."""
+    """Whether a line only sets a variable, and does not run a command with it (`CUDA_VISIBLE_DEVICES=0
+    vllm serve …`)."""
     text = value.strip()
     if text.startswith(("(", "$(", "`")) or re.fullmatch(r"\$\{[^{}]*\}", text):  # `${RANK:?0 to 3}` is one word
         return True

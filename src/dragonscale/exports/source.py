@@ -69,7 +69,8 @@ class Source:
         return [] if self.table is not None else read_commands(self.text)
 
     def command(self, *words: str) -> ShellCommand | None:
-        """The first command that has one of these among its words: `vllm`, `sglang.launch_server`, `pretrain_gpt.py`."""
+        """The first command that has one of these among its words: `vllm`, `sglang.launch_server`,
+        `pretrain_gpt.py`."""
         for command in self.commands:
             for word in words:
                 if any(word == one or one.endswith(("/" + word, "." + word)) for one in command.words):

@@ -14,7 +14,8 @@ from dragonscale.models.component import Written
 
 @dataclass(frozen=True)
 class CompressedAttention(Written):
-    """Attention over a window and, where `ratio` is given, over pooled keys; with an indexer if `index_heads` is given."""
+    """Attention over a window and, where `ratio` is given, over pooled keys; with an indexer if
+    `index_heads` is given."""
 
     n_heads: int
     head_dim: int

@@ -26,7 +26,8 @@ class Workload:
     documents: Number | None = None
 
     def one_document(self) -> "tuple[Workload, Number]":
-        """The work of one document, and how many there are in a sequence; a whole sequence is one where none are named."""
+        """The work of one document, and how many there are in a sequence; a whole sequence is one
+        where none are named."""
         if self.documents is None:
             return self, 1
         length = minimum(self.documents, self.keys)

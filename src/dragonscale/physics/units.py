@@ -172,7 +172,8 @@ def parse(text: str | float, dimension: str, what: str = "value") -> float:
 
 
 def _written(text: str | float) -> str:
-    """A value as text; an integer of thousands of digits, which Python does not print, as a number that is too large."""
+    """A value as text; an integer of thousands of digits, which Python does not print, as a number
+    that is too large."""
     return "1e99" if isinstance(text, int) and abs(text) > 10**40 else str(text)
 
 

@@ -32,7 +32,8 @@ class Letters:
     plain: bool = False
 
     def new(self, name: str, value: float) -> Any:
-        """A letter for a number. The same number under the same name is the same letter; another number gets a count."""
+        """A letter for a number. The same number under the same name is the same letter; another
+        number gets a count."""
         for spelled in itertools.chain((name,), (f"{name}{count}" for count in range(2, 99))):
             if self.values.setdefault(spelled, float(value)) == float(value):
                 number = self.given.get(spelled, value)

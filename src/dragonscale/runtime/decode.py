@@ -26,7 +26,8 @@ Cache = list[list[Tensors]]
 
 
 def empty_cache(program: Program, batch: int, length: int, dtype: Any = jnp.bfloat16, listed: bool = False) -> Cache:
-    """Room for sequences of up to `length` tokens; `listed` has an array for each layer, to go with unstacked weights."""
+    """Room for sequences of up to `length` tokens; `listed` has an array for each layer, to go with
+    unstacked weights."""
 
     def room(section: Section, array: Array, times: int) -> Any:
         shape = tuple({**section.dims, "b": batch, "s": length}[name] for name in array.names)

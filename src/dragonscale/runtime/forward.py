@@ -20,7 +20,8 @@ from dragonscale.runtime.place import WHOLE, Place
 
 @dataclass(frozen=True)
 class Stretch:
-    """Layers that are scanned together: a pattern of sections, repeated; `starts` is how many of each were used before."""
+    """Layers that are scanned together: a pattern of sections, repeated; `starts` is how many of each
+    were used before."""
 
     pattern: tuple[str, ...]
     times: int
@@ -54,7 +55,8 @@ def stretches(order: tuple[str, ...]) -> list[Stretch]:
 
 
 def layer_weights(params: Tree, stretch: Stretch) -> list[Tensors]:
-    """The weights of a stretch's layers, one entry for each place of the pattern, stacked (or listed) over its repeats."""
+    """The weights of a stretch's layers, one entry for each place of the pattern, stacked (or listed)
+    over its repeats."""
     chosen = []
     for name, start in zip(stretch.pattern, stretch.starts, strict=True):
         every = stretch.pattern.count(name)

@@ -72,6 +72,7 @@ def serving_place(plan: ServingPlan, program: Program, prompt: bool, exchange: b
 
 
 def exchanges(plan: ServingPlan, program: Program) -> bool:
-    """Whether tokens travel to experts by AllToAll: where experts are dealt over `data` places, as the planner has it."""
+    """Whether tokens travel to experts by AllToAll: where experts are dealt over `data` places, as the
+    planner has it."""
     experts = any("e" in section.dims for section in program.sections)
     return experts and plan.data > 1 and plan.expert >= plan.data

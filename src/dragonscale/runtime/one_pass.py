@@ -145,7 +145,8 @@ class SectionPass:
         return self.section.dims[name] // self.place.ways(axes)
 
     def joined(self, op: Op) -> str | None:
-        """The name of the stored weight that this line's is a part of: `Wq+Wk+Wv`, side by side along what they make."""
+        """The name of the stored weight that this line's is a part of: `Wq+Wk+Wv`, side by side along
+        what they make."""
         own = op.weights[0].name if op.weights else ""
         return None if own in self.weights else next((key for key in self.weights if own in key.split("+")), None)
 

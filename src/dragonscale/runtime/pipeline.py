@@ -95,7 +95,8 @@ def pipelined_loss(pipeline: Pipeline, stage: Stage, last: Last) -> Callable[[An
 
 
 def _walked(chip: "_Chip", targets: Any, table: Table) -> tuple[jax.Array, Any, Any, jax.Array]:
-    """One chip's walk: its loss, and its gradients for its chunks, for the weights of `last` and for the microbatches."""
+    """One chip's walk: its loss, and its gradients for its chunks, for the weights of `last` and for
+    the microbatches."""
     x, count = chip.x, chip.x.shape[0]
     own = jax.lax.axis_index(chip.pipeline.axis)
     rows = jax.lax.dynamic_index_in_dim(jnp.asarray(table.rows), own, 1, keepdims=False)

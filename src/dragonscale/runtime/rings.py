@@ -38,7 +38,8 @@ def after(value: jax.Array, made: jax.Array | None) -> jax.Array:
 
 @dataclass(frozen=True)
 class Hops:
-    """How far shards travel in each direction of a ring; `halved` says that the last hop carries half a shard each way."""
+    """How far shards travel in each direction of a ring; `halved` says that the last hop carries half
+    a shard each way."""
 
     left: int
     right: int

@@ -18,7 +18,8 @@ Acceptance = float | tuple[float, ...]
 
 
 def read_acceptance(text: str, flag: str = "--accept") -> tuple[float, ...]:
-    """`0.8` or `0.85,0.7,0.5`: the chance of every draft, or of each in turn (the last of them for all further ones)."""
+    """`0.8` or `0.85,0.7,0.5`: the chance of every draft, or of each in turn (the last of them for all
+    further ones)."""
     try:
         found = tuple(float(part) for part in text.split(","))
     except ValueError:

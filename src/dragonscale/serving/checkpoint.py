@@ -154,7 +154,8 @@ def is_quantized(weights: str, model: Transformer) -> bool:
 
 
 def told(formats: Formats, model: Transformer) -> str:
-    """What was made of a checkpoint's format, where it is not simply kept, to be said of some chips; empty otherwise."""
+    """What was made of a checkpoint's format, where it is not simply kept, to be said of some chips;
+    empty otherwise."""
     stored = stored_in(model)
     if stored in WIDE:
         return (

@@ -111,7 +111,8 @@ class SolvedIteration:
                     yield f"{one} = {other}", self._closed(gap(value, False), variable, value), value
 
     def _least(self, variable: str) -> float:
-        """The smallest value that leaves the wires of a mesh axis as they are: its first ring keeps more than one chip."""
+        """The smallest value that leaves the wires of a mesh axis as they are: its first ring keeps
+        more than one chip."""
         wires = self.deployment.wires
         sizes = [float(numpy.ravel(ring.size)[0]) for ring in wires.rings.get(variable, ())][1:]
         pods = float(numpy.ravel(wires.pods.get(variable, 1))[0])

@@ -297,7 +297,8 @@ def explore(
 
 
 def frontier(configs: Sequence[Config]) -> list[Config]:
-    """The configurations that no other beats in both seconds per token and tokens per second and chip, fastest first."""
+    """The configurations that no other beats in both seconds per token and tokens per second and chip,
+    fastest first."""
     return front(configs, lambda one: (float(one.state.tpot), -one.tokens_per_chip))
 
 

@@ -65,7 +65,8 @@ def iteration_cost(deployment: Deployment, iteration: Iteration, whole: bool = F
 
 
 def _merged(deployment: Deployment, known: dict[str, Any], decodes: Any) -> IterationCost:
-    """Iterations with and without decoding sequences, each read in its own form: lines are zero where they do not run."""
+    """Iterations with and without decoding sequences, each read in its own form: lines are zero where
+    they do not run."""
     found = IterationCost()
     for mask, prompt in ((decodes, False), (~decodes, True)):
         part = _cost(deployment, {name: array[mask] for name, array in known.items()}, prompt)

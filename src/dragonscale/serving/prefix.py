@@ -17,7 +17,8 @@ from dragonscale.serving.phases import iteration_cost, prefill
 
 @dataclass(frozen=True)
 class Hit:
-    """One prompt of which a prefix is cached: seconds from scratch, with the prefix in HBM, and loaded from the host."""
+    """One prompt of which a prefix is cached: seconds from scratch, with the prefix in HBM, and loaded
+    from the host."""
 
     computed: float
     from_hbm: float

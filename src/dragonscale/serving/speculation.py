@@ -39,7 +39,8 @@ class Draft:
 
 @dataclass(frozen=True)
 class Speculated:
-    """One loop of drafting and verifying: seconds of each, tokens it yields on average, and the plain step beside it."""
+    """One loop of drafting and verifying: seconds of each, tokens it yields on average, and the plain
+    step beside it."""
 
     drafts: int
     drafting: float

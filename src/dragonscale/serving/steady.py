@@ -182,7 +182,8 @@ def _at_rate(
     habits: Habits,
     last: Balance,
 ) -> Balance:
-    """The latencies of requests of which so many come each second, from a guess of how many decode and come together."""
+    """The latencies of requests of which so many come each second, from a guess of how many decode and
+    come together."""
     steps, others = output - 1.0, rate * (batch - 1) / batch
     coming = (
         last.coming * prompt.chunks

@@ -21,7 +21,8 @@ class StepTimes(Protocol):
         ...
 
     def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
-        """`steps` iterations of pure decoding one after the other, in which every sequence grows by one token a step."""
+        """`steps` iterations of pure decoding one after the other, in which every sequence grows by
+        one token a step."""
         ...
 
     def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:

@@ -41,7 +41,8 @@ class LinearTimes:
         return steps * first + self.cached_s * decodes * (steps * (steps - 1) // 2)
 
     def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:
-        """The most iterations that end within a time: the root of a parabola, set right by a step if rounding wants it."""
+        """The most iterations that end within a time: the root of a parabola, set right by a step if
+        rounding wants it."""
         first = self.fixed_s + self.decode_s * decodes * queries + self.cached_s * cached
         grow = self.cached_s * decodes
         line = first - grow / 2

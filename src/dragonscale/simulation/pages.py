@@ -114,7 +114,8 @@ class Pages:
             sequence.held += 1
 
     def release(self, sequence: Sequence, grown: int) -> None:
-        """A sequence leaves: its own pages, `grown` of them taken since it was admitted, are free, its blocks unused."""
+        """A sequence leaves: its own pages, `grown` of them taken since it was admitted, are free, its
+        blocks unused."""
         request = sequence.request
         self.private -= sequence.private + grown
         for block in range(sequence.held - 1, -1, -1):

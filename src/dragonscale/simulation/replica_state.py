@@ -1,4 +1,5 @@
-"""What one replica has: a queue, prompts in progress, a batch that decodes, the pages of its cache, and its counters."""
+"""What one replica has: a queue, prompts in progress, a batch that decodes, the pages of its cache,
+and its counters."""
 
 import heapq
 from collections import deque

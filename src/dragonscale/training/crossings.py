@@ -84,7 +84,8 @@ def _crossing(term: str, seconds: Any, verdict: Verdict, letters: Letters, name:
 
 
 def _asked(name: str, gap: Any, symbols: dict[str, Any], letters: Letters, plan: Plan) -> tuple[Any, Any, Any]:
-    """The symbol to solve for, what its value is counted in, and the difference with the number of microbatches held."""
+    """The symbol to solve for, what its value is counted in, and the difference with the number of
+    microbatches held."""
     import sympy
 
     replicas = sympy.Integer(1)

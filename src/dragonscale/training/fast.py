@@ -114,7 +114,8 @@ def lower_bounds(rows: Rows, plan: Plan, chosen: Chosen, bound: Costs) -> Any:
 
 
 def cost_rows(rows: Rows, plan: Plan, remats: tuple[str, ...], bound: bool = False) -> Costs:
-    """What all rows cost under some words and each of some remat policies, whatever the schedule: expected, or at best."""
+    """What all rows cost under some words and each of some remat policies, whatever the schedule:
+    expected, or at best."""
     setting = rows.setting(plan, detail=bound)
     sums = {section.name: _sums(rows, setting, section, remats, bound) for section in setting.sections}
     held = {section.name: _held(rows, setting, section) for section in setting.sections}
@@ -175,7 +176,8 @@ def _offload(setting: Setting, section: Section, microbatch: Any, wires: Wires) 
 
 
 def _held(rows: Rows, setting: Setting, section: Section) -> Held:
-    """What a chip keeps of a section: state once for each way to lay it out, workspace once for each shape on a chip."""
+    """What a chip keeps of a section: state once for each way to lay it out, workspace once for each
+    shape on a chip."""
     plan = setting.plan
     stored = (section.name, plan.dtype, plan.optimizer, plan.zero, _fold(plan, section))
     state = rows.keep(("state", *stored), lambda: _bytes(rows, setting, section, STATE))

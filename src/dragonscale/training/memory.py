@@ -207,7 +207,8 @@ def _whole_keys(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: R
 def saved_bytes(
     section: Section, sizes: dict[str, Number], mesh: Mesh, plan: Plan, rules: Rules, stack: Stack
 ) -> Iterator[tuple[str, Number]]:
-    """Saved activations of one microbatch in one layer by tensor, split as they lie; host offload keeps none of them."""
+    """Saved activations of one microbatch in one layer by tensor, split as they lie; host offload
+    keeps none of them."""
     remat = remat_of(stack, plan.remat)
     if remat == "offload":
         return

@@ -52,7 +52,8 @@ def batches_near(chips: int, batch: int, span: float) -> list[int]:
 
 
 def better_batch(job: Job, space: Space, mfu: float) -> Near | None:
-    """The batch near this one that makes the chips most of `BETTER` busier; None where the batch divides well already."""
+    """The batch near this one that makes the chips most of `BETTER` busier; None where the batch
+    divides well already."""
     rest = job.slice.chips // math.gcd(job.batch, job.slice.chips)
     if job.slice.chips % job.batch == 0 or (rest <= INNER and rest & (rest - 1) == 0):
         return None

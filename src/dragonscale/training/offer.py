@@ -116,7 +116,8 @@ def settlements(before: Plan, after: Plan, stack: str) -> list[str]:
 
 
 def refusals(job: Job, asked: Space) -> list[str]:
-    """Why nothing that was asked for can run: a plan with what is pinned, judged; empty if something can, or is forced."""
+    """Why nothing that was asked for can run: a plan with what is pinned, judged; empty if something
+    can, or is forced."""
     if asked.force:
         return []
     space, (alone, piped) = offered(job, asked), _rows(job)

@@ -251,7 +251,8 @@ def backward_pass(
     two_way: Number = False,
     often: Often = (1.0, 1.0),
 ) -> LayerPass:
-    """A layer's backward pass, with recomputation, the gathering of weights and what is reduced with every microbatch."""
+    """A layer's backward pass, with recomputation, the gathering of weights and what is reduced with
+    every microbatch."""
     kernels = sums.of("kernels", "dgrad", "wgrad")
     again = sums.again.get(("kernels", remat), 0.0)
     moves = _waited(sums, "backward", stack, remat, ring, two_way)

@@ -66,7 +66,8 @@ the ends."""
 
 @dataclass(frozen=True)
 class Rank:
-    """Bytes of one rank: state and gradients by part and section, what layers keep by section, and what comes and goes."""
+    """Bytes of one rank: state and gradients by part and section, what layers keep by section, and
+    what comes and goes."""
 
     memory: StackMemory
     state: dict[tuple[str, str], Number]

@@ -60,7 +60,8 @@ def check(schedule: str, pipe: int, virtual: int, microbatches: int) -> None:
 
 
 def order(schedule: str, rank: int, pipe: int, virtual: int, microbatches: int) -> list[Piece]:
-    """All pieces of one rank, in its order. All but GPipe do some forwards first and then alternate, one backward each."""
+    """All pieces of one rank, in its order. All but GPipe do some forwards first and then alternate,
+    one backward each."""
     check(schedule, pipe, virtual, microbatches)
     forwards = [Piece(False, *place) for place in _rounds(pipe, virtual, microbatches)]
     backwards = [Piece(True, virtual - 1 - chunk, m) for chunk, m in _rounds(pipe, virtual, microbatches)]

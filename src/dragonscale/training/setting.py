@@ -79,7 +79,8 @@ def _rules(words: tuple[Any, ...], sums_everywhere: bool, undivided: Undivided) 
 
 
 def pass_sizes(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> dict[str, Number]:
-    """Dims with the microbatch. KV heads are shared where there are fewer than tensor shards: each chip works on one."""
+    """Dims with the microbatch. KV heads are shared where there are fewer than tensor shards: each
+    chip works on one."""
     tokens = float(setting.sequence) if isinstance(setting.sequence, int) else setting.sequence
     sizes: dict[str, Number] = section.dims | {
         "b": microbatch * mesh.size("data", "fsdp", "expert"),

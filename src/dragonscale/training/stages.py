@@ -148,7 +148,8 @@ def held_microbatches(schedule: str, pipe: Number, virtual: Number, microbatches
 
 
 def held_last(schedule: str, pipe: Number, virtual: Number) -> Number:
-    """The same of the last rank: one, of every chunk it has, unless the backward pass is split or everything is held."""
+    """The same of the last rank: one, of every chunk it has, unless the backward pass is split or
+    everything is held."""
     if schedule == "gpipe":
         return float("inf")
     if schedule in SPLIT_BACKWARD:

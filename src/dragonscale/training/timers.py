@@ -21,7 +21,8 @@ from dragonscale.training.stack import Stack
 
 
 class Timer(Protocol):
-    """Seconds to expect of one kernel on one chip. `narrow` says whether a matmul runs in the plan's dtype or in bf16."""
+    """Seconds to expect of one kernel on one chip. `narrow` says whether a matmul runs in the plan's
+    dtype or in bf16."""
 
     def matmul(self, m: Number, n: Number, k: Number, batch: Number, narrow: bool) -> Number: ...
 

@@ -30,7 +30,8 @@ Send = Callable[[dict[str, Any]], None]
 
 
 class Unwanted(BaseException):
-    """Raised by `send` where nobody waits for the answer any more; it ends the work, whatever that would go on after."""
+    """Raised by `send` where nobody waits for the answer any more; it ends the work, whatever that
+    would go on after."""
 
 
 def answer(request: Mapping[str, Any], send: Send) -> None:

@@ -170,7 +170,8 @@ def _ring(case: Case, mesh: Mesh) -> Program:
 
 
 def _experts(case: Case, mesh: Mesh) -> Program:
-    """Rows that are sorted by expert already, through one matrix of each expert; of (rows, experts, weights, scales)."""
+    """Rows that are sorted by expert already, through one matrix of each expert; of (rows, experts,
+    weights, scales)."""
     chips, each = mesh.size, case.sizes
     experts, capacity = each["E"], each["C"]
     count = experts * capacity

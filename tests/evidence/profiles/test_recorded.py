@@ -78,7 +78,8 @@ def test_a_program_in_a_profile_is_the_one_xla_prints() -> None:
     "name", ["jax_train.xplane.pb.gz", "torch_train.trace.json.gz", "torch_compiled.trace.json.gz"]
 )
 def test_matmul_flops_are_those_of_the_model(name: str) -> None:
-    """6 FLOPs for each weight of a matmul and token; attention forward 4 for each query, key and channel, backward 10."""
+    """6 FLOPs for each weight of a matmul and token; attention forward 4 for each query, key and
+    channel, backward 10."""
     model, told = facts(name)["model"], facts(name)
     wide, heads, size = model["hidden_size"], model["num_attention_heads"], model["head_dim"]
     shared, layers = model["num_key_value_heads"], model["num_hidden_layers"]

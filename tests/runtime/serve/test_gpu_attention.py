@@ -88,7 +88,8 @@ def test_a_mixed_step() -> None:
 
 
 def test_drafts_of_more_heads_than_a_block_has() -> None:
-    """Latent attention has all query heads at one KV head: with drafts a block holds some of the heads, and all tokens."""
+    """Latent attention has all query heads at one KV head: with drafts a block holds some of the
+    heads, and all tokens."""
     rows = made_rows(StepShape(2, 3), [21, 5], [0])
     query, cache = normal(4, 6, 20, 40), made_cache(rows, 1, 40, latent=True)
     how, cut = Scoring(Reach(), 0.3), {"queries": 3, "tile": Tile(16, 8, 2), "interpret": True}

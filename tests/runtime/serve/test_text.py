@@ -96,7 +96,8 @@ def test_what_follows_a_prompt_keeps_its_space(kind: str) -> None:
 
 
 def test_any_bytes_at_all() -> None:
-    """A model may write bytes that are no text: they come out as the tokenizer has them, nothing is kept back for ever."""
+    """A model may write bytes that are no text: they come out as the tokenizer has them, nothing is
+    kept back for ever."""
     text = ModelText(byte_level())
     draw = random.Random(0)
     for _ in range(30):
@@ -127,7 +128,8 @@ def test_special_and_unknown_tokens() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_stop_strings_across_pieces(size: int) -> None:
-    """Whatever the cut, the same text comes out; what may begin a stop string is held back, what cannot be one is not."""
+    """Whatever the cut, the same text comes out; what may begin a stop string is held back, what
+    cannot be one is not."""
     text = plain_text(256)
 
     def run(said: str, stops: list[str], **options: Any) -> tuple[str, str, int]:

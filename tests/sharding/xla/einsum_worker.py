@@ -67,7 +67,8 @@ def check_cases(cases: list[Case]) -> list[bool | None]:
 
 
 def _answers(what: str, cases: list[Case], environment: dict[str, str]) -> list[dict[str, Any] | None]:
-    """One answer for each case. An abort ends the process: the case it was at has no answer, and the next one starts."""
+    """One answer for each case. An abort ends the process: the case it was at has no answer, and the
+    next one starts."""
     answers: list[dict[str, Any] | None] = []
     while len(answers) < len(cases):
         batch = cases[len(answers) : len(answers) + BATCH]

@@ -85,7 +85,8 @@ def _reductions(array: Array, mesh: Mesh) -> Iterator[Step]:
 
 
 def _permutes(array: Array, mesh: Mesh) -> Iterator[Step]:
-    """Send blocks elsewhere: any layout whose every block lies within a block of this one, other than by a mere slice."""
+    """Send blocks elsewhere: any layout whose every block lies within a block of this one, other than
+    by a mere slice."""
     now = layout_of(array)
     free = tuple(axis for axis in mesh.axes if axis not in array.partial)
     for layout in _finer(tuple(now), now, free, mesh):

@@ -22,7 +22,8 @@ _CARRIED = {"weight": "weights", "activation": "activations", "gradient": "gradi
 
 
 def mesh_axes(degrees: dict[str, int], lines: Iterable[LedgerLine]) -> list[MeshAxis]:
-    """The axes of a plan with what goes over each in a step. What goes over several is told at the outermost of them."""
+    """The axes of a plan with what goes over each in a step. What goes over several is told at the
+    outermost of them."""
     order = [name for name in ORDER if degrees.get(name, 1) > 1]
     sums: dict[tuple[str, str], list[float]] = {}
     for line in lines:

@@ -1,4 +1,5 @@
-"""Charts of `dscale shard`: what each way of computing an einsum asks of compute, HBM and network; the mesh it runs on."""
+"""Charts of `dscale shard`: what each way of computing an einsum asks of compute, HBM and network; the
+mesh it runs on."""
 
 from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
 from dragonscale.app.shard.report import MoveRow, ShardReport, StrategyRow

@@ -1,4 +1,5 @@
-"""`dscale compare` laid out: which is faster and why, the figures side by side, then where the time and the memory go."""
+"""`dscale compare` laid out: which is faster and why, the figures side by side, then where the time
+and the memory go."""
 
 from collections.abc import Callable
 

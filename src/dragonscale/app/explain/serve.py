@@ -44,7 +44,8 @@ QUANTITIES = (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes")
 
 @dataclass(frozen=True)
 class LetteredPhase:
-    """A decode step or a prefill of a configuration; `found` and `asked` are its deployment and iteration on letters."""
+    """A decode step or a prefill of a configuration; `found` and `asked` are its deployment and
+    iteration on letters."""
 
     name: str
     deployment: Deployment
@@ -156,7 +157,8 @@ def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iter
 
 
 def _named(phases: list[LetteredPhase], name: str) -> Iterator[FormulaLine]:
-    """Lines of the ledgers by the name of what they make, their kind, term, part or axis; tensors in memory by theirs."""
+    """Lines of the ledgers by the name of what they make, their kind, term, part or axis; tensors in
+    memory by theirs."""
     seen: dict[str, None] = {}
     count = 0
     for phase in phases:

@@ -131,7 +131,8 @@ def _overview(found: StepFormulas) -> Iterator[FormulaLine]:
 
 
 def _named(found: StepFormulas, name: str) -> Iterator[FormulaLine]:
-    """Lines by the name of what they make or move, their kind, term, part, phase or axes; tensors in memory by theirs."""
+    """Lines by the name of what they make or move, their kind, term, part, phase or axes; tensors in
+    memory by theirs."""
     ledger = found.verdict.ledger
     seen: dict[str, None] = {}
     count = 0

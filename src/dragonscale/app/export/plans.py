@@ -27,7 +27,8 @@ class GivenPlan:
 
 
 def is_foreign(text: str) -> bool:
-    """Whether a plan as it was given is in another software's words: a file that is not a plan of ours, or a command."""
+    """Whether a plan as it was given is in another software's words: a file that is not a plan of
+    ours, or a command."""
     path = as_path(text)
     if path is None:
         words = text.split()

@@ -129,7 +129,8 @@ def _refused(asked: TrainAsked, plan: Plan, target: Target, found: PlanReport, q
 
 
 def _neighbours(asked: TrainAsked, plan: Plan) -> Iterator[Plan]:
-    """Plans one change away, the least of them first: the stack's own words, smaller microbatches, more recomputation."""
+    """Plans one change away, the least of them first: the stack's own words, smaller microbatches,
+    more recomputation."""
     job = asked.job()
     near = settled(job, plan, frozenset())
     row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)

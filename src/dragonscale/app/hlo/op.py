@@ -1,4 +1,5 @@
-"""One instruction decoded: what it is called, makes, reads and runs; its FLOPs and bytes; on a chip, its shortest time."""
+"""One instruction decoded: what it is called, makes, reads and runs; its FLOPs and bytes; on a chip,
+its shortest time."""
 
 import msgspec
 

@@ -1,4 +1,5 @@
-"""The flags that questions about serving share: what requests look like, what they must get, formats, drafts, limits."""
+"""The flags that questions about serving share: what requests look like, what they must get, formats,
+drafts, limits."""
 
 from dragonscale.app.questions.flag import (
     PLAN,

@@ -1,4 +1,5 @@
-"""Charts of `dscale serve`: what a user gets against what a chip yields, where a step and a prompt go, memory and mesh."""
+"""Charts of `dscale serve`: what a user gets against what a chip yields, where a step and a prompt go,
+memory and mesh."""
 
 from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
 from dragonscale.app.charts.moves import SPLITS

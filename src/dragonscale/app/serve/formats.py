@@ -22,7 +22,8 @@ def is_pinned(words: ServeQuestion) -> bool:
 
 
 def check_formats(words: ServeQuestion, model: Transformer) -> None:
-    """Refuse dtypes that there are not, pairs that have no kernels anywhere, and formats wider than the checkpoint's."""
+    """Refuse dtypes that there are not, pairs that have no kernels anywhere, and formats wider than
+    the checkpoint's."""
     known = [*DTYPE_BYTES, "fp8_block"]
     for name in (*WORDS.values(), "dtype"):
         value, allowed = getattr(words, name), [*FORMATS] if name == "attention" else known
@@ -47,7 +48,8 @@ def known_engine(engine: str, chip: Chip) -> str:
 
 
 def said_formats(words: ServeQuestion, engine: str, chip: Chip, model: Transformer) -> Formats:
-    """The formats that the flags say; what they leave open follows from what they do not, or is the checkpoint's own."""
+    """The formats that the flags say; what they leave open follows from what they do not, or is the
+    checkpoint's own."""
     engine = known_engine(engine, chip)
     wide = wide_format(engine, chip, model)
     own = own_formats(engine, chip, model) or Formats(wide, wide, wide)

@@ -33,7 +33,8 @@ class ServeRequest(msgspec.Struct):
 
 
 class StepTerm(msgspec.Struct):
-    """A line of an iteration's bill; `roofline_s` is its bound at datasheet rates. Expected seconds add up to the step."""
+    """A line of an iteration's bill; `roofline_s` is its bound at datasheet rates. Expected seconds
+    add up to the step."""
 
     name: str
     roofline_s: float

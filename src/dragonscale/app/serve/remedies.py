@@ -73,7 +73,8 @@ def _cheapest(met: Sequence[Config]) -> Config | None:
 
 
 def _changes(asked: ServeAsked, config: Config) -> Iterator[str]:
-    """What else on the same chips would do: another batch, another plan, a larger slice, other formats, narrower ones."""
+    """What else on the same chips would do: another batch, another plan, a larger slice, other
+    formats, narrower ones."""
     chip, piece = asked.targets[0]
     given = asked.saved is not None
     if asked.batch is not None:

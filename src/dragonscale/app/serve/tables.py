@@ -83,7 +83,8 @@ def configs_table(report: Any, configs: Sequence[Any], title: str, foot: str = "
 
 
 def configs_foot(report: Any) -> str:
-    """What the table leaves open: other engines than the best's, numbers that rest on no run, whose prices were taken."""
+    """What the table leaves open: other engines than the best's, numbers that rest on no run, whose
+    prices were taken."""
     configs, chips = report.configs, list(dict.fromkeys(chip_of(one) for one in report.configs))
     own = [one.engine for one in configs if one.quantized == configs[0].quantized]
     rows = {

@@ -142,7 +142,8 @@ def shown(value: Number) -> Value:
 def shard_report(
     expression: str, mesh: Mesh, on: str, sizes: dict[str, int] | None = None, most: int = 6, both: bool = True
 ) -> ShardReport:
-    """Everything about `A[I_X, J] @ B[J_X, K] -> C[I, K]` on a mesh; the backward pass too where `both` are asked for."""
+    """Everything about `A[I_X, J] @ B[J_X, K] -> C[I, K]` on a mesh; the backward pass too where
+    `both` are asked for."""
     line, all_sizes, free = prepare(expression, sizes or {})
     missing = next((axis for axis in line.axes if axis not in mesh.axes), None)
     if missing is not None:

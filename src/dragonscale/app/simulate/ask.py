@@ -20,7 +20,8 @@ SEARCHING = 0.5
 
 
 def ask(question: SimulateQuestion, listener: Listener, watch: int = 0) -> SimulateReport:
-    """Read a question, tell how it was read, and answer it; the run keeps what the first `watch` replicas do over time."""
+    """Read a question, tell how it was read, and answer it; the run keeps what the first `watch`
+    replicas do over time."""
     asked = read_question(question)
     asked = replace(asked, options=replace(asked.options, watch=watch))
     for text in asked.notes:

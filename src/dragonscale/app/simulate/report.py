@@ -1,4 +1,5 @@
-"""The answer to `dscale simulate`: the run's numbers, the planner's beside them, what would hold, and what to change."""
+"""The answer to `dscale simulate`: the run's numbers, the planner's beside them, what would hold, and
+what to change."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,5 @@
-"""The chart of `dscale sweep`: one number of the answers against one parameter as lines, or against two as a heat map."""
+"""The chart of `dscale sweep`: one number of the answers against one parameter as lines, or against
+two as a heat map."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -11,7 +11,8 @@ from dragonscale.errors import InputError
 
 
 def on_ray(entries: Sequence[Entry], address: str, cached: bool = True) -> Generator[Answer]:
-    """Answers in the order in which they are found; `address` is the cluster's (`auto`, `local`, `ray://host:10001`)."""
+    """Answers in the order in which they are found; `address` is the cluster's (`auto`, `local`,
+    `ray://host:10001`)."""
     try:
         import ray  # pyright: ignore[reportMissingImports]
     except ImportError:

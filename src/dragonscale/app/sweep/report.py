@@ -26,7 +26,8 @@ def sweep(
     cached: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> SweepReport:
-    """Answer what is not in `out` yet, and with `retry` what failed before; Ctrl-C leaves what was answered until then."""
+    """Answer what is not in `out` yet, and with `retry` what failed before; Ctrl-C leaves what was
+    answered until then."""
     if not 0 <= jobs <= MOST_JOBS:
         raise InputError(f"--jobs is {jobs}; write a number of processes from 1 to {MOST_JOBS}.")
     entries = read_grid(grid)

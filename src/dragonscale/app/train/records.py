@@ -32,7 +32,8 @@ class TrainWorkload(msgspec.Struct):
 
 
 class TermRow(msgspec.Struct):
-    """A line of the bill. `exposed_s` is the part of `expected_s` that the step waits for; exposed parts add up to it."""
+    """A line of the bill. `exposed_s` is the part of `expected_s` that the step waits for; exposed
+    parts add up to it."""
 
     name: str
     lower_s: float
@@ -200,7 +201,8 @@ class FrontRow(msgspec.Struct):
 
 
 class ScalingRow(msgspec.Struct):
-    """The best plan of one slice, or None where nothing fits. `efficiency` compares tokens/s per chip with the first."""
+    """The best plan of one slice, or None where nothing fits. `efficiency` compares tokens/s per chip
+    with the first."""
 
     slice: str
     chips: int

@@ -135,7 +135,8 @@ def plan_report(
 
 
 def term_rows(verdict: Verdict) -> list[TermRow]:
-    """The terms of a step, longest exposed first: groups of the ledger's lines, whose exposed parts add up to the step."""
+    """The terms of a step, longest exposed first: groups of the ledger's lines, whose exposed parts
+    add up to the step."""
     ledger = verdict.ledger
     seconds, exposed, lower = (ledger.by("term", name) for name in ("expected_s", "exposed_s", "bound_s"))
     sent, flops = ledger.by("term", "wire_bytes"), ledger.by("term", "flops")

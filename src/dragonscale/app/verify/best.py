@@ -1,4 +1,5 @@
-"""What to compile to verify the answer of `dscale train` or `dscale serve`: the best plan, or the one that was given."""
+"""What to compile to verify the answer of `dscale train` or `dscale serve`: the best plan, or the one
+that was given."""
 
 from typing import Any
 
@@ -25,7 +26,8 @@ def training_question(asked: Any, report: Any) -> VerifyAsked:
 
 
 def serving_question(asked: Any, report: Any) -> VerifyAsked:
-    """A decode step of the first configuration of a `ServeReport`: one copy of the model, room for prompts and answers."""
+    """A decode step of the first configuration of a `ServeReport`: one copy of the model, room for
+    prompts and answers."""
     check_named(asked.question.model, asked.question.on)
     best, work = report.configs[0], report.workload
     room, model = work.prompt + work.output, asked.question.model

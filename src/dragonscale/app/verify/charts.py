@@ -1,4 +1,5 @@
-"""The chart of `dscale verify`: memory, FLOPs and bytes sent, planned and compiled, each as a part of what was planned."""
+"""The chart of `dscale verify`: memory, FLOPs and bytes sent, planned and compiled, each as a part of
+what was planned."""
 
 from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
 from dragonscale.app.verify.view import quantity, ratio_text

@@ -1,4 +1,5 @@
-"""`dscale verify` laid out: the verdict and what to do, planned and compiled side by side, what only one of them has."""
+"""`dscale verify` laid out: the verdict and what to do, planned and compiled side by side, what only
+one of them has."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""A tree worked out: names looked up, functions called, units kept. What was looked up is remembered with its source."""
+"""A tree worked out: names looked up, functions called, units kept. What was looked up is remembered
+with its source."""
 
 import operator
 from collections.abc import Callable

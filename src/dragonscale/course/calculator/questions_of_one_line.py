@@ -1,4 +1,5 @@
-"""Questions about models, formats and collectives that are asked so often that each has a function of the calculator."""
+"""Questions about models, formats and collectives that are asked so often that each has a function of
+the calculator."""
 
 from dragonscale.errors import unknown
 from dragonscale.models.cache import cache_bytes

@@ -63,7 +63,8 @@ def _without_rounding(tries: list[Try]) -> list[Try]:
 
 
 def _more(tries: list[Try], at: Difference) -> Iterator[Try]:
-    """Tries between the others: at the ends of where the sides have values, and where the difference dips towards zero."""
+    """Tries between the others: at the ends of where the sides have values, and where the difference
+    dips towards zero."""
     changes = 0
     for (low, first), (high, second) in itertools.pairwise(tries):
         if (first is None) != (second is None) and changes < MOST_CHANGES:

@@ -11,7 +11,8 @@ from dragonscale.physics.numbers import Number, floor, maximum
 
 
 def free_bytes(memory: Number, weights: Number, reserved: Number = 0) -> Number:
-    """Bytes left for caches beside the weights and whatever else is `reserved`; below 0 where the weights do not fit."""
+    """Bytes left for caches beside the weights and whatever else is `reserved`; below 0 where the
+    weights do not fit."""
     return memory - weights - reserved
 
 

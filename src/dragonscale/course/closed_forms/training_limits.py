@@ -118,7 +118,8 @@ def split_tokens(
 
 
 def layer_seconds(chip: Chip, tokens: Number, d: Number, width: Number, chips: Number = 1, passes: int = 2) -> Number:
-    """Seconds that each chip computes: 2BDF FLOPs for each of `passes` matmuls (2 forward, 4 backward), shared evenly."""
+    """Seconds that each chip computes: 2BDF FLOPs for each of `passes` matmuls (2 forward, 4
+    backward), shared evenly."""
     return 2 * passes * tokens * d * width / (chips * chip.peak("bf16"))
 
 

@@ -153,7 +153,8 @@ def _bounds(kind: str) -> dict[str, tuple[float, float, float]]:
 
 
 def _with_backward(table: Any, rows: Sequence[TimedCase], path: tuple[str, str, str], profile: KernelProfile) -> Any:
-    """Attention's backward pass over its forward one: the median of what both passes took over what the forward takes."""
+    """Attention's backward pass over its forward one: the median of what both passes took over what
+    the forward takes."""
     import numpy
 
     from dragonscale.evidence.calibrate.expected import expected_seconds

@@ -201,7 +201,8 @@ def _named_role(op: OpText, known: str) -> OpRole:
 
 
 def _kind(op: OpText, rule: KernelRule | None, called: str) -> str:
-    """A kernel's name before the operator that launched it, save where the name fits many collectives or says nothing."""
+    """A kernel's name before the operator that launched it, save where the name fits many collectives
+    or says nothing."""
     if op.category in ("gpu_memset", "gpu_memcpy") and rule is None:
         return "memory"
     if rule and rule.kind:

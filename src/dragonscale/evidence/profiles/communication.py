@@ -161,7 +161,8 @@ def wire_rate(
 
 
 def _ring_rate(group: tuple[int, ...], mesh: dict[str, int], piece: "Slice | None") -> float | None:
-    """The links of the rings that a mesh's axes have on a slice of a torus; None across pods, whose network is another."""
+    """The links of the rings that a mesh's axes have on a slice of a torus; None across pods, whose
+    network is another."""
     from dragonscale.physics.collectives.group import Rings
     from dragonscale.physics.sharding.mesh import make_mesh
 

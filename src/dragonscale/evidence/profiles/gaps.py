@@ -118,7 +118,8 @@ def gap_lines(recording: Recording, work: DeviceWork) -> tuple[GapLine, ...]:
 
 
 def host_names(recording: Recording, start: np.ndarray, end: np.ndarray) -> tuple[str, ...]:
-    """What the host did in the longest of some gaps: the shortest event that covers most of each, largest share first."""
+    """What the host did in the longest of some gaps: the shortest event that covers most of each,
+    largest share first."""
     mask = recording.on("host")
     longest = np.argsort(-(end - start))[:_NAMED]
     if not mask.any() or not len(longest):

@@ -60,7 +60,8 @@ class HloReader:
             return None
 
     def found(self, op: OpText) -> tuple[HloProgram, tuple[Computation, Instruction]] | None:
-        """The instruction of an op, where the recording holds its program; a GPU's kernel names it as what launched it."""
+        """The instruction of an op, where the recording holds its program; a GPU's kernel names it as
+        what launched it."""
         program = self.program(op.module)
         place = program and (program.places.get(op.caller) or program.places.get(op.name))
         if program and not place and (called := _CALLS.search(op.text)):

@@ -1,4 +1,5 @@
-"""Bytes in use over time, thinned where there are very many: of each stretch of time its fullest moment and its last."""
+"""Bytes in use over time, thinned where there are very many: of each stretch of time its fullest
+moment and its last."""
 
 from array import array
 

@@ -38,7 +38,8 @@ class StepsFound(msgspec.Struct, frozen=True):
 
 
 class TimePart(msgspec.Struct, frozen=True):
-    """A part of the step: `compute`, `exposed communication`, `exposed copies` or `idle`. The parts add up to the step."""
+    """A part of the step: `compute`, `exposed communication`, `exposed copies` or `idle`. The parts
+    add up to the step."""
 
     name: str
     seconds: float

@@ -44,7 +44,8 @@ def with_scores(op: OpText, role: OpRole, reader: HloReader) -> OpRole:
 
 
 def around_scores(ops: Sequence[OpText], roles: list[OpRole], reader: HloReader) -> list[OpRole]:
-    """Softmaxes, masks and copies in the same scope as scores, told as theirs: a plan's line of attention has them too."""
+    """Softmaxes, masks and copies in the same scope as scores, told as theirs: a plan's line of
+    attention has them too."""
     programs = {
         op.module for op, role in zip(ops, roles, strict=True) if role.kind == "attention" and role.what == SCORES
     }

@@ -151,7 +151,8 @@ def _width(rows: list[WeightMatmul], tokens: int) -> int:
 
 
 def _others(row: WeightMatmul, tokens: int) -> tuple[int, int]:
-    """The two sizes of the weight: what is summed, and what comes out beside the tokens (a head may see fewer tokens)."""
+    """The two sizes of the weight: what is summed, and what comes out beside the tokens (a head may
+    see fewer tokens)."""
     out = row.n if row.m == tokens else row.m if row.n == tokens else max(row.m, row.n)
     return row.k, out
 

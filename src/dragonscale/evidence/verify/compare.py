@@ -145,7 +145,8 @@ def _advice(planned: Planned, peak: float, limit: float) -> str:
 
 
 def _overlap(planned: Planned, compiled: Compiled) -> tuple[OverlapLine, ...]:
-    """Weights and gradients can travel any time and should hide; activations are waited for, but for those in a ring."""
+    """Weights and gradients can travel any time and should hide; activations are waited for, but for
+    those in a ring."""
     sums: dict[tuple[str, tuple[str, ...], str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for each in compiled.collectives:
         what = what_travels(planned.moves, each)

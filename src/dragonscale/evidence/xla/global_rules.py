@@ -175,7 +175,8 @@ def _scaled(computation: Computation, each: Instruction, ways: Sequence[Ways]) -
 
 
 def _reshaped(computation: Computation, each: Instruction, ways: Ways) -> Ways:
-    """Dims that are split or joined, group by group of equal size. A bitcast changes the order of dims, not of memory."""
+    """Dims that are split or joined, group by group of equal size. A bitcast changes the order of
+    dims, not of memory."""
     before = [
         one
         for name in each.operands

@@ -105,7 +105,8 @@ def whole_flops(module: Module) -> dict[str, float]:
 
 
 def instruction_flops(module: Module, computation: Computation, instruction: Instruction) -> float:
-    """FLOPs of one instruction with all that it runs: of a conditional the dearest branch, of an endless loop one turn."""
+    """FLOPs of one instruction with all that it runs: of a conditional the dearest branch, of an
+    endless loop one turn."""
     return _flops(module, computation, instruction, whole_flops(module))
 
 

@@ -59,7 +59,8 @@ def read_transfer(half: Instruction) -> Transfer | None:
 
 
 def slice_groups(target: str) -> Groups:
-    """Who exchanges with whom: each device with those of the same number in the other slices, slices counted in order."""
+    """Who exchanges with whom: each device with those of the same number in the other slices, slices
+    counted in order."""
     match = _TARGET.fullmatch(target)
     if match is None:
         raise InputError(f"The slices {shorten(target)} of a transfer are in no form this reader knows.")

@@ -54,7 +54,8 @@ Value = int | Element | None
 
 @dataclass(frozen=True)
 class Frame:
-    """A computation, and the call that its parameters come from (none in a loop's body or condition, or at the entry)."""
+    """A computation, and the call that its parameters come from (none in a loop's body or condition,
+    or at the entry)."""
 
     module: Module
     computation: Computation

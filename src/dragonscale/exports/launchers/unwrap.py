@@ -40,7 +40,8 @@ def unwrapped(source: Source) -> Source:
 
 
 def _batch(source: Source) -> dict[str, Any]:
-    """The chips of a batch script that names them: `--gpus-per-node=h100:8`, `--gres=gpu:h100:8`, `--constraint=h100`."""
+    """The chips of a batch script that names them: `--gpus-per-node=h100:8`, `--gres=gpu:h100:8`,
+    `--constraint=h100`."""
     flags = batch_flags(source.text)
     each = flags.get("gpus-per-node") or flags.get("gres", "").removeprefix("gpu:") or flags.get("gpus-per-task", "")
     name, _, count = each.rpartition(":")

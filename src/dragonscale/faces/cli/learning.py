@@ -23,7 +23,8 @@ Read = Callable[[str], str]
 
 
 def wants_dialogue(question: LearnQuestion) -> bool:
-    """Whether the problems are to be asked: something is named, nothing is answered or listed, and a person is there."""
+    """Whether the problems are to be asked: something is named, nothing is answered or listed, and a
+    person is there."""
     told = question.list or question.answer or question.hint or question.solution
     return bool(question.name) and not told and sys.stdin.isatty() and sys.stdout.isatty()
 

@@ -72,7 +72,8 @@ _PARTS = (
 
 @dataclass(frozen=True)
 class Gguf:
-    """A header: keys with their values (arrays as lists; of strings, only how many), and the tensors with their shapes."""
+    """A header: keys with their values (arrays as lists; of strings, only how many), and the tensors
+    with their shapes."""
 
     keys: dict[str, Any]
     tensors: tuple[StoredTensor, ...]

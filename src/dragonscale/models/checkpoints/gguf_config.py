@@ -24,7 +24,8 @@ def architectures() -> list[str]:
 
 
 def config_of(header: Gguf, family: str = "") -> dict[str, Any]:
-    """The config that a header amounts to. With `family`, an architecture that is not known is read by the common keys."""
+    """The config that a header amounts to. With `family`, an architecture that is not known is read by
+    the common keys."""
     name = header.keys.get("general.architecture")
     if not isinstance(name, str):
         raise InputError("The GGUF file does not say its general.architecture.")

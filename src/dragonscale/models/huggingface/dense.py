@@ -121,7 +121,8 @@ def opt(f: Fields) -> Transformer:
 
 
 def falcon(f: Fields) -> Transformer:
-    """Falcon: one KV head (7B) or groups of them (40B, 180B), side by side with one norm or two, or in sequence (RW)."""
+    """Falcon: one KV head (7B) or groups of them (40B, 180B), side by side with one norm or two, or in
+    sequence (RW)."""
     n_layers = f.n_layers("num_hidden_layers", "n_layer")
     new, parallel, bias = f.flag("new_decoder_architecture"), f.flag("parallel_attn"), f.flag("bias")
     n_heads = f.count("num_attention_heads", "n_head")

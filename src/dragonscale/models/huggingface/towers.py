@@ -133,7 +133,8 @@ def glm4v_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
 
 
 def mllama_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
-    """Llama 3.2 Vision: learnt positions of patches, of tiles and of tiles' shapes, layers of a tile and of all tiles."""
+    """Llama 3.2 Vision: learnt positions of patches, of tiles and of tiles' shapes, layers of a tile
+    and of all tiles."""
     d, tiles, (patch, side) = v.count("hidden_size"), v.count("max_num_tiles"), _side(v)
     shapes = v.value("supported_aspect_ratios")
     count = (len(shapes) if isinstance(shapes, list) else 8) + 1

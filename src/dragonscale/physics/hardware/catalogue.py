@@ -1,4 +1,5 @@
-"""Chips by name: the built-in catalogue, or the path of a user's own file, with changes to ask what if (`h100+hbm=2x`)."""
+"""Chips by name: the built-in catalogue, or the path of a user's own file, with changes to ask what if
+(`h100+hbm=2x`)."""
 
 import functools
 import os

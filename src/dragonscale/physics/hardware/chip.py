@@ -265,7 +265,8 @@ class Chip:
         return assemble(self, read)
 
     def with_facts(self, **changes: float) -> "Chip":
-        """A what-if chip: the same one with some facts replaced, e.g. `with_facts(**{"memory.hbm.bandwidth": 5.6e12})`."""
+        """A what-if chip: the same one with some facts replaced, e.g.
+        `with_facts(**{"memory.hbm.bandwidth": 5.6e12})`."""
         wrong = [path for path in changes if path not in self.facts]
         if wrong:
             raise unknown(f"fact of {self.title} called", wrong[0], self.facts)

@@ -104,7 +104,8 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merged_levels(base: Any, changes: Any) -> Any:
-    """Tiers of switches with changes to those of the same name; where one has a new name, the changes are all there is."""
+    """Tiers of switches with changes to those of the same name; where one has a new name, the changes
+    are all there is."""
     if not all(isinstance(some, list) and all(isinstance(one, dict) for one in some) for some in (base, changes)):
         return changes
     below = {one.get("name"): one for one in base}

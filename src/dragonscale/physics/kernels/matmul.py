@@ -98,6 +98,7 @@ def quantise_seconds(rows: Number, width: Number, dtype: str, profile: KernelPro
 
 
 def dispatch_seconds(rows: Number, dtype: str, profile: KernelProfile) -> Number:
-    """Seconds of the host for one call without graphs: a floor under what a benchmark sees, gone where graphs are used."""
+    """Seconds of the host for one call without graphs: a floor under what a benchmark sees, gone where
+    graphs are used."""
     table = profile.matmul.of(dtype)
     return where(rows < 32, table.dispatch_few, table.dispatch)

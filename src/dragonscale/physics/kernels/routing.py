@@ -18,7 +18,8 @@ Routing = str | float
 
 @dataclass(frozen=True)
 class Load:
-    """Experts with work and rows of work on the busiest chip; `tiles(side)` is how many tiles of so many rows that is."""
+    """Experts with work and rows of work on the busiest chip; `tiles(side)` is how many tiles of so
+    many rows that is."""
 
     active: Number
     rows: Number

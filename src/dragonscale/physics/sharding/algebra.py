@@ -75,7 +75,8 @@ class Strategy:
         return sum(seconds.lower for seconds in self.step_seconds(sizes, mesh, options))
 
     def math_seconds(self, sizes: Sizes, mesh: Mesh) -> Number:
-        """Time of the local einsum at the chip's peak rate for the wider of its operands; a reshard computes nothing."""
+        """Time of the local einsum at the chip's peak rate for the wider of its operands; a reshard
+        computes nothing."""
         assert mesh.chip is not None
         if self.is_reshard:  # so a chip without a rate for the dtype can still move it
             return 0

@@ -137,7 +137,8 @@ def _permute(walk: _Walk) -> bool:
 
 
 def _divides(now: tuple[str, ...], wanted: tuple[str, ...], mesh: Mesh) -> bool:
-    """Whether blocks split over `wanted` lie within blocks split over `now`, whatever the sizes of the axes they share."""
+    """Whether blocks split over `wanted` lie within blocks split over `now`, whatever the sizes of the
+    axes they share."""
     parts, whole = (mesh.size(*set(one) - set(other)) for one, other in ((now, wanted), (wanted, now)))
     if isinstance(parts, int) and isinstance(whole, int):
         return whole % parts == 0

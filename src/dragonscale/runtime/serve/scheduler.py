@@ -139,7 +139,8 @@ class BatchScheduler:
             self.packer.positions[sequence.rank, sequence.slot] += count - 1
 
     def decoding(self, rank: int) -> list[LiveSequence]:
-        """The rows of a rank that decode, with pages for what they write; the youngest make room where there is none."""
+        """The rows of a rank that decode, with pages for what they write; the youngest make room where
+        there is none."""
         rows, page, running = [], self.limits.page, self.running[rank]
         for sequence in list(running.values()):
             if (

@@ -33,7 +33,8 @@ widened copy of the whole table."""
 
 @dataclass
 class PagedLayer:
-    """A layer's cache during a step: what is new is kept at hand, and goes to its pages when attention wants all of it."""
+    """A layer's cache during a step: what is new is kept at hand, and goes to its pages when attention
+    wants all of it."""
 
     paged: PagedKeys
     rows: StepRows

@@ -58,7 +58,8 @@ class HttpSettings:
 
 
 class OpenAIService:
-    """The routes, over a front and a model's text. `under_way` are generations that run, `draining` refuses new ones."""
+    """The routes, over a front and a model's text. `under_way` are generations that run, `draining`
+    refuses new ones."""
 
     def __init__(self, front: Any, text: ModelText, settings: HttpSettings) -> None:
         self.front, self.text, self.settings = front, text, settings

@@ -264,7 +264,8 @@ def load_text(folder: str | Path) -> ModelText:
 
 
 def plain_text(vocabulary: int) -> ModelText:
-    """For a model of random weights, which has no tokenizer: a token for each byte, and a word for each number above."""
+    """For a model of random weights, which has no tokenizer: a token for each byte, and a word for
+    each number above."""
     letters = {byte: letter for letter, byte in _BYTES.items()}
     names = [letters.get(number, f"Ġt{number}") for number in range(vocabulary)]
     tokenizer: Any = Tokenizer(BPE({name: number for number, name in enumerate(names)}, []))

@@ -40,7 +40,8 @@ Watch = Callable[[dict[str, Any]], None]
 
 
 def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | None = None) -> TrainResult:
-    """Run an order to its last step; `watch` is called with the metrics of every step, `profiler` records some of them."""
+    """Run an order to its last step; `watch` is called with the metrics of every step, `profiler`
+    records some of them."""
     order = settle_capacity(order, jax.default_backend())
     model = load_model(order.model)
     program, numerics = model.program(), numerics_of(order.model)

@@ -106,7 +106,8 @@ def _stacks(program: Program, states: dict[str, dict[str, NamedSharding]]) -> di
 
 
 def orthogonalized(slope: jax.Array, stack: MatrixStack) -> jax.Array:
-    """A stack of matrices, each with singular values near one, scaled to AdamW's root mean square; laid out as it came."""
+    """A stack of matrices, each with singular values near one, scaled to AdamW's root mean square;
+    laid out as it came."""
     spec = PartitionSpec(*(part or None for part in stack.axes))
     local = jax.shard_map(
         lambda block: _on_chip(block, stack), mesh=stack.mesh, in_specs=spec, out_specs=spec, check_vma=False

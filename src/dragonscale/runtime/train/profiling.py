@@ -15,7 +15,8 @@ WARM = 2
 
 @dataclass
 class StepProfiler:
-    """Records `steps` steps of a run into a folder. `recorded` are the first and the last of them, once there are any."""
+    """Records `steps` steps of a run into a folder. `recorded` are the first and the last of them,
+    once there are any."""
 
     folder: str
     steps: int

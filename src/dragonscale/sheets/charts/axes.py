@@ -99,7 +99,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class ChartLayer:
-    """Marks over rows. A row's `paint` is a colour by meaning, such as `compute:1`; all layers share one scale of them."""
+    """Marks over rows. A row's `paint` is a colour by meaning, such as `compute:1`; all layers share
+    one scale of them."""
 
     mark: dict[str, Any]
     rows: Sequence[Row]

@@ -1,4 +1,5 @@
-"""Plain bars: one quantity of several things, or two of each side by side (planned and compiled, one chip and another)."""
+"""Plain bars: one quantity of several things, or two of each side by side (planned and compiled, one
+chip and another)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

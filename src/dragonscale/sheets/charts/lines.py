@@ -138,7 +138,8 @@ def line_view(
 
 
 def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture, segments: list[Segment]) -> list[ChartLayer]:
-    """Numbers in circles at their points; where one would cover another it stands beside its point, with a line to it."""
+    """Numbers in circles at their points; where one would cover another it stands beside its point,
+    with a line to it."""
     layers: list[ChartLayer] = []
     taken: list[Box] = []
     for number, (x, y, name) in enumerate(numbered, 1):

@@ -36,7 +36,8 @@ ROW = 23
 
 @dataclass(frozen=True)
 class StackPart:
-    """A piece of a bar: `role` is its colour by meaning (`compute`, `compute:1`), `hidden` what runs behind the others."""
+    """A piece of a bar: `role` is its colour by meaning (`compute`, `compute:1`), `hidden` what runs
+    behind the others."""
 
     name: str
     value: float
@@ -79,7 +80,8 @@ def stacked_bars(
     limit: float = 0.0,
     width: int = WIDTH,
 ) -> Chart:
-    """Bars of parts, one below the other, and their legend. Without an axis a single bar's legend runs along in lines."""
+    """Bars of parts, one below the other, and their legend. Without an axis a single bar's legend runs
+    along in lines."""
     known = [
         replace(one, name=name) for one, name in zip(stacks, distinct([one.name for one in stacks], 90), strict=True)
     ]

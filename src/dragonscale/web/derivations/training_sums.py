@@ -1,4 +1,5 @@
-"""What a training plan adds up to: memory from its tensors, bytes sent from its moves, days and dollars from its step."""
+"""What a training plan adds up to: memory from its tensors, bytes sent from its moves, days and
+dollars from its step."""
 
 from typing import TYPE_CHECKING
 

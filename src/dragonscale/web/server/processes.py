@@ -1,4 +1,5 @@
-"""A worker as the pool sees it: its process, the socket to it, the question that it has; started again where it dies."""
+"""A worker as the pool sees it: its process, the socket to it, the question that it has; started again
+where it dies."""
 
 import asyncio
 import contextlib

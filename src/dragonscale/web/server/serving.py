@@ -1,4 +1,5 @@
-"""The server as a whole: listens, starts its workers, says when it is ready, and stops without leaving anything behind."""
+"""The server as a whole: listens, starts its workers, says when it is ready, and stops without leaving
+anything behind."""
 
 import asyncio
 import contextlib

@@ -81,7 +81,8 @@ class PageSettings:
 
     @property
     def hub(self) -> bool:
-        """Whether workers may ask the Hugging Face Hub for the config of `org/name`: for the user of this machine only."""
+        """Whether workers may ask the Hugging Face Hub for the config of `org/name`: for the user of
+        this machine only."""
         return self.loopback and not self.offline
 
 

@@ -110,7 +110,8 @@ def _asked(asked: PageRequest) -> tuple[str, dict[str, Any], dict[str, str] | No
 
 
 def said(tool: PlannerTool, given: Mapping[str, Any]) -> list[tuple[Field[Any, Any], Any]]:
-    """The fields that are not as they would be without saying, in the order of the help, checked and as they are kept."""
+    """The fields that are not as they would be without saying, in the order of the help, checked and
+    as they are kept."""
     fields = {field.name: field for field in tool.fields()}
     for name in given:
         if name not in fields:

@@ -56,7 +56,8 @@ def chip_of(asked: PageRequest, set_: str = "", name: str = "") -> Chip:
 
 
 def knobs_panel(asked: PageRequest) -> dict[str, Any]:
-    """A slider for each number of the chip that `--set` can change; `set` of the request says what is changed already."""
+    """A slider for each number of the chip that `--set` can change; `set` of the request says what is
+    changed already."""
     given = asked.text("set")
     chip = chip_of(asked)
     chip_of(asked, given)  # refuses what cannot be changed

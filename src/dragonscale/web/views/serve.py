@@ -123,7 +123,8 @@ def _held_parts(use: MemoryUse) -> dict[str, float]:
 
 
 def _held_rows(ledger: Ledger, parts: dict[str, float]) -> dict[str, list[dict[str, Any]]]:
-    """Tensors by part, the largest first; a part that they do not add up to (a cache whose prefix is shared) has none."""
+    """Tensors by part, the largest first; a part that they do not add up to (a cache whose prefix is
+    shared) has none."""
     found: dict[str, list[dict[str, Any]]] = {}
     for name, size in parts.items():
         own = sorted((line for line in ledger.held if line.part == name), key=lambda line: -float(line.bytes))

@@ -65,7 +65,8 @@ def answer_panel(asked: PageRequest) -> dict[str, Any]:
 
 
 def _sentence(report: ServeReport, one: ConfigReport) -> str:
-    """What to run and what it gives; where nothing meets the targets, what is nearest and by how much it misses them."""
+    """What to run and what it gives; where nothing meets the targets, what is nearest and by how much
+    it misses them."""
     tokens = _band(
         f"{one.output_tokens_per_s_per_chip:,.0f}", one.tokens_low, one.tokens_high, lambda value: f"{value:,.0f}"
     )

@@ -1,4 +1,5 @@
-"""A trace in Perfetto's format as tracks that the page draws: what a chip does after what, and what travels beside it."""
+"""A trace in Perfetto's format as tracks that the page draws: what a chip does after what, and what
+travels beside it."""
 
 from typing import Any
 

@@ -66,7 +66,8 @@ def busiest(one: PlanReport) -> tuple[float, str, float]:
 
 
 def region_of(one: PlanReport) -> dict[str, Any]:
-    """Whether compute or the network bounds a step at datasheet rates, in words, and what the expected step waits for."""
+    """Whether compute or the network bounds a step at datasheet rates, in words, and what the expected
+    step waits for."""
     compute, name, seconds = busiest(one)
     if not name or not seconds:
         return {"bound": "compute", "title": "Compute-bound", "text": "Nothing travels between chips."}

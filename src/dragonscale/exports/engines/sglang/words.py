@@ -140,7 +140,8 @@ def model_type(fields: Mapping[str, Any]) -> str:
 
 
 def has_own_heads(fields: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint has layers that predict further tokens (multi-token prediction), which need no draft model."""
+    """Whether a checkpoint has layers that predict further tokens (multi-token prediction), which need
+    no draft model."""
     return any(
         _flat(fields).get(name) for name in ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
     )

@@ -150,7 +150,8 @@ def read(source: Source, given: Given) -> Imported:
 
 @dataclass(frozen=True)
 class NamedFormats:
-    """The model of a checkpoint and the formats that its name stands for; `kv` is empty where the cache is in 16 bits."""
+    """The model of a checkpoint and the formats that its name stands for; `kv` is empty where the
+    cache is in 16 bits."""
 
     model: str
     weights: str

@@ -65,7 +65,8 @@ def stage_of(value: Any) -> int:
 
 
 def _shards(zero: Mapping[str, Any], ranks: int, expert: int) -> int:
-    """Ranks that weights are sharded over, among those that hold the same experts: all, or MiCS's groups (-1 is none)."""
+    """Ranks that weights are sharded over, among those that hold the same experts: all, or MiCS's
+    groups (-1 is none)."""
     group, alike = whole(zero.get("mics_shard_size", -1), "mics_shard_size", -1), ranks // expert
     if group < 1:
         return alike

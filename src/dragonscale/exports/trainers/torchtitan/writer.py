@@ -195,7 +195,8 @@ def compiled(run: TrainingRun) -> bool:
 
 
 def other_flags(run: TrainingRun) -> dict[str, Any]:
-    """What the expectation rests on beside the plan (compiled layers, a loss in pieces, no profiler), and checkpoints."""
+    """What the expectation rests on beside the plan (compiled layers, a loss in pieces, no profiler),
+    and checkpoints."""
     stack, said = stacks()[run.file.stack], run.file.run
     return {
         "--compile.enable": compiled(run),
