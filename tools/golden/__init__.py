@@ -1,4 +1,4 @@
-"""Golden answers: what some hundred commands, exports, problems, simulations and page requests answer, commit by commit.
+"""Golden answers: what hundreds of commands, exports, problems, simulations and page requests answer, by commit.
 
     python -m tools.golden                        what differs from the last commit
     python -m tools.golden --against v0.2.0       … from another commit

@@ -14,7 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SEEDS = 20
-_FILE = re.compile(r"[\w/-]+\.(toml|json|csv|md|log|pb|gz|txt|yaml|yml|sh|svg|html|hlo|sqlite)\b| [|>] |…")
+_FILE = re.compile(r"[\w/-]+\.(toml|json|csv|md|log|pb|gz|txt|yaml|yml|sh|svg|html|hlo|sqlite)\b| [|>] |…|\\$")
 """What an example of the docs cannot be repeated with alone: files that its page wrote, and what a shell does."""
 
 

@@ -51,11 +51,13 @@ LEFT_OUT = (
 )
 # What is said where a question needs such a part.
 MISSING = {
-    f"dragonscale.{one.replace('/', '.')}": "This runs programs on a machine, which a page without a server cannot: run `dscale web`."
+    f"dragonscale.{one.replace('/', '.')}": (
+        "This runs programs on a machine, which a page without a server cannot: run `dscale web`."
+    )
     for one in LEFT_OUT
 } | {
-    "huggingface_hub": "Models of the Hugging Face Hub cannot be fetched by a page without a server: drop the model's config.json "
-    "on the page, or run `dscale web`."
+    "huggingface_hub": "Models of the Hugging Face Hub cannot be fetched by a page without a server: drop the model's "
+    "config.json on the page, or run `dscale web`."
 }
 # Archives that an import fetches, by the packages they hold.
 LATE = {"sympy": ("sympy", "mpmath"), "yaml": ("yaml",), "numpy_random": ("numpy.random",)}

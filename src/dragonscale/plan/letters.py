@@ -1,9 +1,9 @@
 """Letters for the numbers of a plan, so that the functions that give its ledger give it as formulas.
 
 The structure is that of a concrete plan: which mesh axes there are, over which wires they lie, which formats the chip
-computes in. Sizes become letters (`dragonscale.physics.formula`): the book's for the model (D, F, N, K, H, V, E), the names of
-the mesh axes for their degrees, C for FLOP/s, `W_hbm` for the memory's bandwidth, `W_ici` for both directions of a
-torus axis, `W_nvlink` and so on for the links of switches.
+computes in. Sizes become letters (`dragonscale.physics.formula`): the book's for the model (D, F, N, K, H, V, E), the
+names of the mesh axes for their degrees, C for FLOP/s, `W_hbm` for the memory's bandwidth, `W_ici` for both directions
+of a torus axis, `W_nvlink` and so on for the links of switches.
 """
 
 import itertools

@@ -1,8 +1,8 @@
 """Expected times of single kernels on a chip: matmuls, attention, experts, and whatever only moves bytes.
 
-Bounds come from `dragonscale.physics.rooflines`; these are expectations, from small models of what the hardware does whose
-constants are data fitted on measured kernels (`profiles/*.toml`). Sizes may be numbers, NumPy arrays that broadcast
-together, or SymPy symbols.
+Bounds come from `dragonscale.physics.rooflines`; these are expectations, from small models of what the hardware does
+whose constants are data fitted on measured kernels (`profiles/*.toml`). Sizes may be numbers, NumPy arrays that
+broadcast together, or SymPy symbols.
 """
 
 from dragonscale.physics.kernels.attention import attention_backward_seconds, attention_seconds
