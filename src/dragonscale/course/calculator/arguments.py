@@ -3,7 +3,7 @@
 import inspect
 from typing import Any
 
-from dragonscale.course.calculator.form_units import TAKEN, TAKEN_BY
+from dragonscale.course.calculator.form_units import UNITS_OF_FORMS
 from dragonscale.course.calculator.kinds import check_kind
 from dragonscale.course.calculator.measure import Measure, aligned
 from dragonscale.course.calculator.shown import exponents_of
@@ -25,7 +25,7 @@ MOST_OF = {"sequences.tokens": 1e15, "sequences.length": 1e9, "fat_tree.chips": 
 
 def taken_unit(function: str, parameter: str) -> str:
     """The base unit that a function takes a parameter in."""
-    return TAKEN_BY.get(f"{function}.{parameter}", TAKEN.get(parameter, ""))
+    return UNITS_OF_FORMS.taken_by.get(f"{function}.{parameter}", UNITS_OF_FORMS.taken.get(parameter, ""))
 
 
 def taken_as(function: str, parameter: inspect.Parameter, value: Any) -> Any:
