@@ -109,14 +109,14 @@ NAMES = {
 }
 """The functions by the module that holds them; each module's docstring says where its formulas come from."""
 ELSEWHERE = {
-    "dragonscale.physics.rooflines.budget": ("model_flops",),
-    "dragonscale.serving.acceptance": ("tokens_per_loop",),
+    "dragonscale.physics.rooflines.counts": ("model_flops",),
+    "dragonscale.serving.speculation": ("tokens_per_loop",),
     "dragonscale.serving.economics": ("usd_per_million", "pool_ratio"),
     "dragonscale.physics.hardware.parts": ("alus", "cores", "matrix_units", "matrix_tile", "structural_peak"),
     "dragonscale.physics.hardware.paths": ("axis_diameter", "disjoint_paths", "eccentricity"),
     "dragonscale.physics.hardware.slices": ("hops", "links_of"),
     "dragonscale.physics.hardware.fat_tree": ("fat_tree", "switch_for"),
-    "dragonscale.physics.collectives.ring": (
+    "dragonscale.physics.collectives.transfer": (
         "ring_hops",
         "hop_bytes",
         "hop_seconds",

@@ -9,7 +9,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.hardware.slices import chips_to_hold
 from dragonscale.physics.kernels.dtypes import FORMATS, format_name
-from dragonscale.physics.rooflines.budget import model_flops
+from dragonscale.physics.rooflines.counts import model_flops
 
 MODELS = ("llama3-8b", "llama3-70b", "llama3-405b", "qwen3-32b", "qwen3-8b", "gemma3-27b", "mistral-7b")
 RANKS = (16, 4, 8, 32, 64, 128)

@@ -11,7 +11,7 @@ from dragonscale.course.closed_forms.rules_of_thumb import run_cost, run_seconds
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
 from dragonscale.physics.hardware import load_chip
-from dragonscale.physics.rooflines.budget import model_flops
+from dragonscale.physics.rooflines.counts import model_flops
 
 GPUS = (16384, 1024, 2048, 4096, 8192, 24576, 32768, 65536, 100_000)
 RATES = (3.8, 2.5, 3.0, 5.0, 6.5, 8.0)

@@ -7,8 +7,7 @@ from dragonscale.app.charts.moves import ORDER, mesh_axes
 from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.plan.ledger import Ledger
 from dragonscale.sheets.charts.mesh import mesh_frames
-from dragonscale.training.evaluation import Job
-from dragonscale.training.layer_rooflines import layer_points
+from dragonscale.training.evaluation import Job, layer_points
 from dragonscale.training.plan import Plan
 from dragonscale.training.step_timeline import step_timeline
 from dragonscale.web.amounts import amount, count

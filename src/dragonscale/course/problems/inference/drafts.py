@@ -7,7 +7,7 @@ from dragonscale.course.problems.inference.machine import CHIPS, rates_told
 from dragonscale.course.words import amount, number
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.rooflines import rates_of
-from dragonscale.serving.acceptance import tokens_per_loop
+from dragonscale.serving.speculation import tokens_per_loop
 
 
 @problem(

@@ -6,7 +6,7 @@ from dragonscale.course.words import amount, count, number
 from dragonscale.models import forward_flops, load_model
 from dragonscale.models.flops import Workload
 from dragonscale.physics.hardware import load_chip
-from dragonscale.physics.rooflines.budget import model_flops
+from dragonscale.physics.rooflines.counts import model_flops
 
 
 @problem(

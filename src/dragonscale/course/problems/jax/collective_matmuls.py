@@ -2,7 +2,7 @@
 
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.sharding.flags import given
-from dragonscale.physics.collectives.ring import ring_hops, shard_held
+from dragonscale.physics.collectives.transfer import ring_hops, shard_held
 from dragonscale.physics.notation import parse_einsum
 from dragonscale.physics.sharding import Mesh, local_shape
 

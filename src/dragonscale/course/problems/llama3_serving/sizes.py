@@ -8,7 +8,7 @@ from dragonscale.course.problems.inference.machine import TPUS, bandwidth_told, 
 from dragonscale.course.words import amount, count, number
 from dragonscale.physics.hardware import dtype_bytes, load_chip
 from dragonscale.physics.rooflines import rates_of
-from dragonscale.physics.rooflines.budget import model_flops
+from dragonscale.physics.rooflines.counts import model_flops
 from dragonscale.serving.space import smallest_slice
 
 

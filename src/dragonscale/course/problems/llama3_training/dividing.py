@@ -15,7 +15,7 @@ from dragonscale.course.closed_forms.training_limits import (
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, count, number
 from dragonscale.physics.hardware import load_chip
-from dragonscale.physics.rooflines.budget import model_flops
+from dragonscale.physics.rooflines.counts import model_flops
 
 CUBES = ("v5p", "v4", "tpu7x")
 WIDTHS = {"llama3-70b": 28672, "llama3-8b": 14336, "llama3-405b": 53248, "llama2-13b": 13824}

@@ -16,7 +16,7 @@ from dragonscale.models.load import load_model
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.hardware.slices import chips_to_hold
-from dragonscale.physics.rooflines.budget import model_flops
+from dragonscale.physics.rooflines.counts import model_flops
 
 MODELS = ("llama3-70b", "llama3-8b", "llama3-405b", "llama2-13b", "llama2-70b", "qwen2.5-72b", "mistral-large-123b")
 SIZES = (70e9, 8e9, 13e9, 32e9, 405e9)

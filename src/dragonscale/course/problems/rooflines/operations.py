@@ -7,8 +7,7 @@ from dragonscale.course.words import amount, count, number, some
 from dragonscale.physics.hardware import dtype_bytes, load_chip
 from dragonscale.physics.notation import parse_einsum
 from dragonscale.physics.rooflines import attainable, einsum_cost, rates_of, roofline
-from dragonscale.physics.rooflines.expression import Operation, parse_operation
-from dragonscale.physics.rooflines.functions import flops_per_element
+from dragonscale.physics.rooflines.expression import Operation, flops_per_element, parse_operation
 
 
 @problem(

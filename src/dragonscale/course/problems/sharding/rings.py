@@ -4,7 +4,7 @@ from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.problems.sharding.flags import torus
 from dragonscale.course.words import amount, count, number
 from dragonscale.physics.collectives import Options, Ring, Rings, collective_time
-from dragonscale.physics.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, ring_hops
+from dragonscale.physics.collectives.transfer import all_to_all_piece, all_to_all_sends, hop_bytes, ring_hops
 from dragonscale.physics.units import parse
 
 RINGS = (8, 16, 4, 32, 64)

@@ -4,7 +4,7 @@ from dragonscale.course.closed_forms.chip_parts import available_flops, utilisat
 from dragonscale.course.problem import Posed, Trap, problem
 from dragonscale.course.words import amount, number
 from dragonscale.physics.hardware import load_chip
-from dragonscale.physics.rooflines.budget import model_flops
+from dragonscale.physics.rooflines.counts import model_flops
 
 
 @problem(
