@@ -1,7 +1,8 @@
 """Settings for the whole suite.
 
 Property tests draw the same examples every time, so that a failure is the change's and not the dice's;
-`HYPOTHESIS_PROFILE=explore make test` draws new ones. No test has a deadline: machines are busy.
+`HYPOTHESIS_PROFILE=explore make test` draws new ones, and `unshrunk` stops at the first that fails (`make mutants`).
+No test has a deadline: machines are busy.
 """
 
 import atexit
@@ -9,7 +10,7 @@ import os
 import shutil
 import tempfile
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # No test reads the user's own models or asks the network for one.
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": os.path.join(os.path.dirname(__file__), "no-such-cache")}
@@ -30,4 +31,5 @@ collect_ignore_glob = ["exports/software/*", "runtime/references/*"]
 
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None, print_blob=True)
+settings.register_profile("unshrunk", derandomize=True, deadline=None, phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))

@@ -181,3 +181,10 @@ def test_every_listed_move_is_legal(journey) -> None:
 def test_a_table_of_reshards(source: str, target: str, kinds: list[str]) -> None:
     mesh = Mesh({"X": 4, "Y": 4})
     assert [step.kind for step in reshard(parse_array(source), parse_array(target), mesh)] == kinds
+
+
+@pytest.mark.parametrize(("source", "target"), [("A[I_XY, J]", "A[I, J]"), ("A[I_XYZ, J]", "A[I_X, J]")])
+def test_axes_gathered_together_are_named_major_first(source: str, target: str) -> None:
+    """The minor axis is gathered first; as one collective they are in the order in which they split the dim."""
+    (step,) = reshard(parse_array(source), parse_array(target), Mesh({"X": 2, "Y": 2, "Z": 2}))
+    assert (step.kind, step.axes) == ("all_gather", ("X", "Y") if "Z" not in source else ("Y", "Z"))
