@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.app.calc.records import CalcLine, CalcName, CalcReport
-from dragonscale.app.questions.calc import CalcQuestion
+from dragonscale.app.questions.facts import CalcQuestion
 from dragonscale.course.calculator.answer import AnswerLine, converted, work_out
 from dragonscale.course.calculator.functions import parts_of
 from dragonscale.course.calculator.measure import Measure

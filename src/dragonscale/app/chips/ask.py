@@ -6,7 +6,7 @@ from dragonscale.app.chips.layout import LayoutReport, layout_report
 from dragonscale.app.chips.report import ChipReport, ChipsReport, chip_report, chips_report
 from dragonscale.app.chips.slices import SliceReport, slice_report
 from dragonscale.app.given import maybe_target
-from dragonscale.app.questions.chips import ChipsQuestion
+from dragonscale.app.questions.facts import ChipsQuestion
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 

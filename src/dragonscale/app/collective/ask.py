@@ -12,7 +12,7 @@ from dragonscale.app.collective.report import (
 )
 from dragonscale.app.collective.transfer import TransferReport, transfer_report
 from dragonscale.app.given import axes_of, target_of, written_target
-from dragonscale.app.questions.collective import CollectiveQuestion
+from dragonscale.app.questions.operations import CollectiveQuestion
 from dragonscale.app.questions.explain import ExplainCollectiveQuestion
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.listener import Listener

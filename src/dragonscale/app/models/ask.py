@@ -2,7 +2,7 @@
 
 from dragonscale.app.models.records import ModelReport, ModelsReport
 from dragonscale.app.models.report import model_report, models_report
-from dragonscale.app.questions.models import ModelsQuestion
+from dragonscale.app.questions.facts import ModelsQuestion
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.models import load_model

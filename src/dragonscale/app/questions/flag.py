@@ -3,22 +3,32 @@
     @dataclass(frozen=True)
     class TrainQuestion:
         model: Thing = MODEL
-        batch: Text = Text("Tokens of a step (4M), or sequences (512seq).", value="TOKENS|SEQS")
-        top: Whole = Whole("How many of the best plans to show.", default=5)
-        force: Switch = Switch("Judge what the stack cannot run.")
+        batch: Text = Text(value="TOKENS|SEQS")
+        \"""Tokens of a step (4M), or sequences (512seq).\"""
+        top: Whole = Whole(5, "N", SHOW)
+        \"""How many of the best plans to show.\"""
+        deadline: Amount = Duration("", "TIME")
+        \"""The longest it may take.\"""
 
 A field is a descriptor, so that one line is the declaration, the check and the type: a `Text` takes numbers
-too (`seq=8192`) and keeps them as they would be typed, a `Thing` also takes the object that the text would
-name (a `Transformer`, a `Slice`, a `Plan`). A field without a default must be given.
+too (`seq=8192`) and keeps them as they would be typed, a `Duration` also knows how its text is read, a `Thing` also
+takes the object that the text would name (a `Transformer`, a `Slice`, a `Plan`). A field without a default must be
+given. The docstring below it is what help says, so that an editor shows the same words.
 """
 
+import ast
 import copy
+import functools
+import inspect
+import itertools
 import math
+import sys
 from collections.abc import Mapping
 from os import PathLike
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from dragonscale.errors import Infeasible, InputError, shorten
+from dragonscale.physics.units import parse, parse_count
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
@@ -46,38 +56,47 @@ GROUPS = (WORK, WHERE, PLAN, SOFTWARE, COMPILER, SHOW, FILES)
 
 
 class Field(Generic[Given, Kept]):
-    """A flag: what it is about, what its value is called, where help lists it, how else it may be spelled.
+    """A flag: its default, what its value is called, where help lists it, how else it may be spelled.
 
     `offers` is what completion offers: the values themselves, or the name of a list of them (models, slices,
     stacks, engines, dtypes, files). A field with `place` is given by its place, without a dash. `dash` is the
-    flag where Python has taken the word for itself (`--as`).
+    flag where Python has taken the word for itself (`--as`). `needed`: help calls it so though it has a default, as
+    where a plan file may say it.
     """
 
     switch = False
     many = False
     gathers = False
     """Whether it takes every place that is left."""
-    needed = False
-    """Whether help calls it needed though it has a default, as where a plan file may say it."""
+    owner: type | None = None
+    """The class that has it; none of one that several share."""
+    origin: "Field[Given, Kept] | None" = None
+    """What it was made from by `but`, whose words it has unless a docstring says otherwise."""
 
     def __init__(
         self,
-        about: str,
         default: Kept = REQUIRED,
-        *,
         value: str = "VALUE",
         group: str = WORK,
+        *,
         also: tuple[str, ...] = (),
         offers: tuple[str, ...] | str = (),
         place: bool = False,
         dash: str = "",
+        needed: bool = False,
     ) -> None:
-        self.about, self.default, self.value, self.group = about, default, value, group
-        self.also, self.offers, self.place, self.name = also, offers, place, ""
-        self.dash = dash
+        self.default, self.value, self.group, self.name = default, value, group, ""
+        self.also, self.offers, self.place, self.dash = also, offers, place, dash
+        self.needed = needed
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+        self.owner, self.name = owner, name
+
+    @functools.cached_property
+    def about(self) -> str:
+        """What help says: the docstring below the field, below the constant it is, or of what it was made from."""
+        below = self.owner and _docstrings(self.owner.__module__).get(f"{self.owner.__qualname__}.{self.name}")
+        return below or _below_constant(self) or (self.origin.about if self.origin else "")
 
     def __get__(self, instance: object | None, owner: type) -> Kept:
         if instance is None:
@@ -103,7 +122,7 @@ class Field(Generic[Given, Kept]):
     def flag(self) -> str:
         """The field as it is typed.
 
-        >>> Text("The longest it may take.").named("max_time").flag
+        >>> Text().named("max_time").flag
         '--max-time'
         """
         return self.dash or "--" + self.name.replace("_", "-")
@@ -115,8 +134,8 @@ class Field(Generic[Given, Kept]):
     def but(self, **changed: Any) -> Self:
         """The same field with some words changed."""
         other = copy.copy(self)
-        for name, value in changed.items():
-            setattr(other, name, value)
+        vars(other).pop("about", None)
+        vars(other).update(changed, origin=self, owner=None)
         return other
 
     def taken(self, value: Any) -> Kept:
@@ -137,6 +156,56 @@ class Text(Field[str | float | None, str]):
         if isinstance(value, float) and math.isfinite(value) and value == int(value):
             value = int(value)
         return "" if value is None else str(value)
+
+
+class Amount(str):
+    """A quantity as it was typed, which is read in the unit of its field."""
+
+    unit: str
+    flag: str
+
+    def read(self, absent: Any = REQUIRED) -> Any:
+        """The quantity in base units, refused in the name of its flag; `absent`, if given, where nothing was typed.
+
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Question:
+        ...     grace: Duration = Duration("30s")
+        >>> Question().grace.read(), Question("").grace.read(math.inf), Question("2min").grace
+        (30.0, inf, '2min')
+        """
+        return absent if absent is not REQUIRED and not self.strip() else parse(self, self.unit, self.flag)
+
+
+class _Quantity(Text):
+    unit = ""
+
+    def taken(self, value: Any) -> Amount:
+        amount = Amount(super().taken(value))
+        amount.unit, amount.flag = self.unit, self.flag
+        return amount
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: object | None, owner: type) -> Amount: ...
+
+
+class Duration(_Quantity):
+    """A time, such as 30s."""
+
+    unit = "s"
+
+
+class Bytes(_Quantity):
+    """An amount of memory, such as 8GB."""
+
+    unit = "bytes"
+
+
+class Rate(_Quantity):
+    """So many a second, such as 20/s."""
+
+    unit = "count/s"
 
 
 class Several(Field[str | list[str] | tuple[str, ...] | None, str]):
@@ -179,8 +248,6 @@ class Whole(Field[int | None, Any]):
         if value is None and self.default is None:
             return None
         if isinstance(value, str):
-            from dragonscale.physics.units import parse_count
-
             if value.strip().startswith("-"):
                 raise self._refused(value, "a whole number of 0 or more")
             return parse_count(value, self.flag)
@@ -209,8 +276,8 @@ class Switch(Field[bool | None, Any]):
 
     switch = True
 
-    def __init__(self, about: str, default: bool | None = False, **words: Any) -> None:
-        super().__init__(about, default, **words)
+    def __init__(self, default: bool | None = False, **words: Any) -> None:
+        super().__init__(default, **words)
 
     def taken(self, value: Any) -> Any:
         if not isinstance(value, bool) and not (value is None and self.default is None):
@@ -227,6 +294,33 @@ def fields_of(question: type) -> tuple[Field[Any, Any], ...]:
     """
     every = {name: value for kind in reversed(question.__mro__) for name, value in vars(kind).items()}
     return tuple(value for value in every.values() if isinstance(value, Field))
+
+
+@functools.cache
+def _docstrings(module: str) -> dict[str, str]:
+    """The docstrings below names of a module and of its classes (`Class.name`), on one line each."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    texts: dict[str, str] = {}
+    for scope in (tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))):
+        prefix = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
+        for statement, below in itertools.pairwise(scope.body):
+            match statement, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(name)) | ast.Assign(targets=[ast.Name(name)]),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    texts[prefix + name] = " ".join(text.split())
+    return texts
+
+
+def _below_constant(field: Field[Any, Any]) -> str:
+    """The docstring of a field that is a constant of a module of questions."""
+    package = __name__.rpartition(".")[0]
+    for module in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        for name, value in vars(sys.modules[module]).items():
+            if value is field and (text := _docstrings(module).get(name)):
+                return text
+    return ""
 
 
 def written(thing: Any) -> str:
@@ -252,69 +346,3 @@ def written(thing: Any) -> str:
     if hasattr(thing, "plan"):
         return written(thing.plan)
     return getattr(thing, "name", None) or str(thing)
-
-
-MODEL = Thing(
-    "A preset (llama3-70b), org/name of the Hugging Face Hub, a config.json, a folder, a GGUF or TOML file.",
-    value="MODEL",
-    place=True,
-    offers="models",
-).named("model")
-ASSUME = Several(
-    "A field of the model's config to take as KEY=VALUE, or KEY=ignore to leave one out; may be repeated.",
-    default="",
-    value="KEY=VALUE",
-    group=SOFTWARE,
-)
-FAMILY = Text(
-    "Read the model's config as this model type (llama, mixtral, deepseek_v3 …).",
-    default="",
-    value="FAMILY",
-    group=SOFTWARE,
-    also=("--family",),
-    dash="--as",
-)
-ON = Thing(
-    "A slice: v5p:8x16x16, h100:4096, 8xh100, v6e-256, v5p:16x20x28*4 (four pods), mychip.toml:4x4.",
-    value="SLICE",
-    group=WHERE,
-    offers="slices",
-)
-SET = Several(
-    (
-        "What if the chip were another: hbm=1.5x, nvlink=2x, flops=2x, network=800GB/s, hbm_capacity, ici, dcn, "
-        "pcie, price …"
-    ),
-    default="",
-    value="NAME=VALUE",
-    group=WHERE,
-)
-PROFILE = Text(
-    (
-        "Kernel times of your own device: a file of `dscale calibrate`, own (of your folder, the default if it is "
-        "there) or built-in."
-    ),
-    default="",
-    value="FILE",
-    group=WHERE,
-    offers="files",
-)
-PRICE = Text("What an hour of a chip costs: 2.5/h, or h100=2.2/h,v5e=1.1/h.", default="", value="$/H", group=WHERE)
-TRAIN_BATCH = Text("Tokens of a step (4M), or sequences (512seq).", value="TOKENS|SEQS")
-SEQ = Text("Tokens of a sequence (8192, 32k).", value="TOKENS")
-STACK = Text(
-    "The software: megatron, torchtitan, maxtext, dragonscale, generic …; auto: what people run there.",
-    default="auto",
-    value="STACK",
-    group=SOFTWARE,
-    offers="stacks",
-)
-ENGINE = Text(
-    "The software: vllm, sglang, sglang-ep, trtllm, vllm-tpu, generic …; auto: what people run there.",
-    default="",
-    value="ENGINE",
-    group=SOFTWARE,
-    offers="engines",
-)
-DTYPE = Text("Format of matmuls: bf16, fp8 …", default="bf16", value="DTYPE", group=SOFTWARE, offers="dtypes")
-FORCE = Switch("Judge what the software cannot run as if it could, and say so.", group=SOFTWARE)

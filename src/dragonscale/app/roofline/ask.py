@@ -1,7 +1,7 @@
 """A question about an operation, read and answered."""
 
 from dragonscale.app.given import maybe_target, sizes_of
-from dragonscale.app.questions.roofline import RooflineQuestion
+from dragonscale.app.questions.operations import RooflineQuestion
 from dragonscale.app.roofline.report import RooflineReport, roofline_report
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener

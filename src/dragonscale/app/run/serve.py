@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.app.asked_chips import asked_chips
-from dragonscale.app.questions.run_serve import RunServeQuestion
+from dragonscale.app.questions.run import RunServeQuestion
 from dragonscale.app.run.serve_order import ServeOrder, read_order
 from dragonscale.app.run.serve_planned import (
     ENGINE,

@@ -10,14 +10,14 @@ from typing import Any
 
 from dragonscale.app.given import check_named
 from dragonscale.app.questions.flag import written
-from dragonscale.app.questions.run_serve import RunServeQuestion
-from dragonscale.app.questions.serving import ROUTER
+from dragonscale.app.questions.run import RunServeQuestion
+from dragonscale.app.questions.shared import ROUTER
 from dragonscale.app.run.serve_devices import environments
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.units import parse, parse_length
+from dragonscale.physics.units import parse_length
 from dragonscale.runtime.server.wire import WorkerOrder
 from dragonscale.serving.launch import LaunchLimits
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
@@ -127,8 +127,8 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
         question.host,
         question.port,
         question.api_key or os.environ.get("DSCALE_API_KEY", ""),
-        parse(question.grace, "s", "--grace"),
-        parse(question.log, "s", "--log"),
+        question.grace.read(),
+        question.log.read(),
         written(question.on) or saved.slice,
     )
 

@@ -1,7 +1,7 @@
 """A question about a sharded einsum, read and answered."""
 
 from dragonscale.app.given import maybe_target, mesh_of, sizes_of, written_target
-from dragonscale.app.questions.shard import ShardQuestion
+from dragonscale.app.questions.operations import ShardQuestion
 from dragonscale.app.shard.report import ShardReport, shard_report
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener

@@ -213,7 +213,7 @@ COMMANDS: dict[str, Command] = {
         Command(
             "run serve",
             "Serve: the plan as an OpenAI-compatible server on the devices there are, beside what it promised.",
-            "dragonscale.app.questions.run_serve:RunServeQuestion",
+            "dragonscale.app.questions.run:RunServeQuestion",
             "dragonscale.app.run.serve:ask_serve",
             PROOF,
             (
@@ -254,7 +254,7 @@ COMMANDS: dict[str, Command] = {
         Command(
             "models",
             "What a model weighs: parameters, FLOPs, KV cache and activations, by part; or all presets.",
-            "dragonscale.app.questions.models:ModelsQuestion",
+            "dragonscale.app.questions.facts:ModelsQuestion",
             "dragonscale.app.models.ask:ask",
             FACTS,
             (
@@ -313,7 +313,7 @@ COMMANDS: dict[str, Command] = {
         Command(
             "roofline",
             "How long an operation takes at best on one chip, what bounds it, and where that changes.",
-            "dragonscale.app.questions.roofline:RooflineQuestion",
+            "dragonscale.app.questions.operations:RooflineQuestion",
             "dragonscale.app.roofline.ask:ask",
             PHYSICS,
             (
@@ -328,7 +328,7 @@ COMMANDS: dict[str, Command] = {
         Command(
             "shard",
             "Which collectives a sharded einsum needs, forward and backward, and what they cost.",
-            "dragonscale.app.questions.shard:ShardQuestion",
+            "dragonscale.app.questions.operations:ShardQuestion",
             "dragonscale.app.shard.ask:ask",
             PHYSICS,
             (
@@ -342,7 +342,7 @@ COMMANDS: dict[str, Command] = {
         Command(
             "collective",
             "How long a collective takes, and whether its hops or its bytes decide.",
-            "dragonscale.app.questions.collective:CollectiveQuestion",
+            "dragonscale.app.questions.operations:CollectiveQuestion",
             "dragonscale.app.collective.ask:ask",
             PHYSICS,
             (
@@ -446,7 +446,7 @@ COMMANDS: dict[str, Command] = {
         Command(
             "calc",
             "A calculator with units that knows chips, slices, models and closed forms by name, and solves equations.",
-            "dragonscale.app.questions.calc:CalcQuestion",
+            "dragonscale.app.questions.facts:CalcQuestion",
             "dragonscale.app.calc.ask:ask",
             FACTS,
             (
@@ -459,7 +459,7 @@ COMMANDS: dict[str, Command] = {
         Command(
             "chips",
             "What is known of each chip, and from where; what a slice of them is.",
-            "dragonscale.app.questions.chips:ChipsQuestion",
+            "dragonscale.app.questions.facts:ChipsQuestion",
             "dragonscale.app.chips.ask:ask",
             FACTS,
             ("dscale chips", "dscale chips h100", "dscale chips v5e:8x16"),

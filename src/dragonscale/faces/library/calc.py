@@ -10,7 +10,7 @@
 """
 
 from dragonscale.app.calc.ask import ask
-from dragonscale.app.questions.calc import CalcQuestion
+from dragonscale.app.questions.facts import CalcQuestion
 from dragonscale.faces.library.asking import asking
 
 calc = asking(

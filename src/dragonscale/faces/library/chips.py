@@ -10,7 +10,7 @@ True
 """
 
 from dragonscale.app.chips.ask import ask
-from dragonscale.app.questions.chips import ChipsQuestion
+from dragonscale.app.questions.facts import ChipsQuestion
 from dragonscale.faces.library.asking import asking
 
 chips = asking(

@@ -9,7 +9,7 @@
 """
 
 from dragonscale.app.collective.ask import ask
-from dragonscale.app.questions.collective import CollectiveQuestion
+from dragonscale.app.questions.operations import CollectiveQuestion
 from dragonscale.faces.library.asking import asking
 
 collective = asking(

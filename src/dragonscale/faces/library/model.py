@@ -9,7 +9,7 @@
 """
 
 from dragonscale.app.models.ask import ask_model
-from dragonscale.app.questions.models import ModelsQuestion
+from dragonscale.app.questions.facts import ModelsQuestion
 from dragonscale.faces.library.asking import asking
 
 model = asking(

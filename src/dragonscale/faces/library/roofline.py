@@ -10,7 +10,7 @@
 <RooflineReport: 1PFLOP in bf16 on v5e: 5.08s at best, bound by compute>
 """
 
-from dragonscale.app.questions.roofline import RooflineQuestion
+from dragonscale.app.questions.operations import RooflineQuestion
 from dragonscale.app.roofline.ask import ask
 from dragonscale.faces.library.asking import asking
 

@@ -8,7 +8,7 @@
 [4, 4, 16]
 """
 
-from dragonscale.app.questions.shard import ShardQuestion
+from dragonscale.app.questions.operations import ShardQuestion
 from dragonscale.app.shard.ask import ask
 from dragonscale.faces.library.asking import asking
 
