@@ -1,12 +1,21 @@
 """What `dscale calibrate` and `ds.calibrate` can be asked."""
 
-from dataclasses import dataclass
+from dragonscale.app.questions.flag import (
+    FILES,
+    PLAN,
+    SHOW,
+    SOFTWARE,
+    WHERE,
+    Question,
+    Real,
+    Several,
+    Switch,
+    Text,
+    Thing,
+)
 
-from dragonscale.app.questions.flag import FILES, PLAN, SHOW, SOFTWARE, WHERE, Real, Several, Switch, Text, Thing
 
-
-@dataclass(frozen=True)
-class CalibrateQuestion:
+class CalibrateQuestion(Question):
     """What to measure on the device at hand, for how long, and where to keep it."""
 
     on: Thing = Thing("", "CHIP", WHERE, offers="slices")

@@ -1,13 +1,10 @@
 """What `dscale compare` and `ds.compare` can be asked."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import PLAN, Items, Text, Thing
+from dragonscale.app.questions.flag import PLAN, Items, Question, Text, Thing
 
 
-@dataclass(frozen=True)
-class CompareQuestion:
+class CompareQuestion(Question):
     """Plans, slices, stacks or engines, side by side. Several of each give every combination."""
 
     things: Items = Items((), "PLAN …", place=True, offers="files")

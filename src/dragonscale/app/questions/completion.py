@@ -1,14 +1,11 @@
 """What `dscale completion` can be asked."""
 
-from dataclasses import dataclass
-
-from dragonscale.app.questions.flag import Text
+from dragonscale.app.questions.flag import Question, Text
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-@dataclass(frozen=True)
-class CompletionQuestion:
+class CompletionQuestion(Question):
     """A shell."""
 
     shell: Text = Text(value="SHELL", place=True, offers=SHELLS)

@@ -1,13 +1,10 @@
 """What `dscale estimate` and `ds.estimate` can be asked."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import SOFTWARE, Text, Thing, Whole
+from dragonscale.app.questions.flag import SOFTWARE, Question, Text, Thing, Whole
 
 
-@dataclass(frozen=True)
-class EstimateQuestion:
+class EstimateQuestion(Question):
     """A model, or a number of parameters; a run, a batch of decoding, a chip: whatever is known."""
 
     model: Thing = shared.MODEL.but(default="")

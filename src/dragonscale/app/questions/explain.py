@@ -1,13 +1,10 @@
 """What `dscale explain …` and `ds.explain` can be asked: a question for each kind of answer that has formulas."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import operations, shared
-from dragonscale.app.questions.flag import PLAN, SHOW, SOFTWARE, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import PLAN, SHOW, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
 
 
-@dataclass(frozen=True)
-class ExplainRooflineQuestion:
+class ExplainRooflineQuestion(Question):
     """Why an operation takes as long as it does."""
 
     expression: Text = operations.EXPRESSION
@@ -17,8 +14,7 @@ class ExplainRooflineQuestion:
     set: Several = shared.SET
 
 
-@dataclass(frozen=True)
-class ExplainCollectiveQuestion:
+class ExplainCollectiveQuestion(Question):
     """Why a collective takes as long as it does."""
 
     kind: Text = operations.KIND
@@ -34,8 +30,7 @@ class ExplainCollectiveQuestion:
     picks: Whole = operations.PICKS
 
 
-@dataclass(frozen=True)
-class ExplainShardQuestion:
+class ExplainShardQuestion(Question):
     """Which bytes a sharded einsum moves."""
 
     expression: Text = operations.LAYOUTS
@@ -45,16 +40,14 @@ class ExplainShardQuestion:
     sizes: Thing = operations.SIZES
 
 
-@dataclass(frozen=True)
-class ExplainModelQuestion:
+class ExplainModelQuestion(Question):
     """Where a model's parameters and FLOPs come from."""
 
     model: Thing = shared.MODEL
     seq: Text = shared.SEQ.but(default="8192")
 
 
-@dataclass(frozen=True)
-class ExplainTrainQuestion:
+class ExplainTrainQuestion(Question):
     """Where a step's time, bytes, FLOPs and memory come from, and where it becomes bound by the network."""
 
     plan: Thing = Thing(value="PLAN", place=True, group=PLAN)
@@ -75,8 +68,7 @@ class ExplainTrainQuestion:
     """Solve crossovers for batch, seq, chips or a mesh axis; several with commas."""
 
 
-@dataclass(frozen=True)
-class ExplainServeQuestion:
+class ExplainServeQuestion(Question):
     """Where an iteration's time and memory, the time per token and the limits of serving come from."""
 
     model: Thing = shared.MODEL

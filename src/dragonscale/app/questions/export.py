@@ -1,16 +1,13 @@
 """What `dscale export`, `dscale import` and their functions can be asked."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import FILES, PLAN, SOFTWARE, Several, Switch, Text, Thing
+from dragonscale.app.questions.flag import FILES, PLAN, SOFTWARE, Question, Several, Switch, Text, Thing
 
 _PLAN = Thing(value="PLAN", group=PLAN, place=True, offers="files")
 """A file that train or serve --save wrote, a plan (tp8 pp4 dp16), or the config or command of another software."""
 
 
-@dataclass(frozen=True)
-class ExportQuestion:
+class ExportQuestion(Question):
     """A plan to write down for the software that runs it; what is left out is taken from the plan file."""
 
     plan: Thing = _PLAN
@@ -45,8 +42,7 @@ class ExportQuestion:
     """Write a plan that does not fit or that the software refuses, and say so."""
 
 
-@dataclass(frozen=True)
-class ImportQuestion:
+class ImportQuestion(Question):
     """The config or command of another software, to be read as a plan."""
 
     config: Thing = Thing(value="CONFIG", group=PLAN, place=True, offers="files")

@@ -1,13 +1,10 @@
 """What `dscale calc`, `chips` and `models` and their functions can be asked: facts that are looked up."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import SHOW, SOFTWARE, Several, Switch, Text, Thing
+from dragonscale.app.questions.flag import SHOW, SOFTWARE, Question, Several, Switch, Text, Thing
 
 
-@dataclass(frozen=True)
-class CalcQuestion:
+class CalcQuestion(Question):
     """One or more expressions, assignments and equations."""
 
     expression: Text = Text(value="EXPR", place=True)
@@ -24,8 +21,7 @@ class CalcQuestion:
     """The letter that an equation is solved for, where several are open."""
 
 
-@dataclass(frozen=True)
-class ChipsQuestion:
+class ChipsQuestion(Question):
     """Every chip, one of them, a slice, or where a tiled array's elements lie."""
 
     name: Thing = Thing("", "NAME", place=True, offers="slices")
@@ -36,8 +32,7 @@ class ChipsQuestion:
     """Where a tiled array's elements lie: 'f32[3,5]{1,0:T(2,2)}'."""
 
 
-@dataclass(frozen=True)
-class ModelsQuestion:
+class ModelsQuestion(Question):
     """One model by part; all presets where none is named."""
 
     model: Thing = shared.MODEL.but(default="", value="NAME")

@@ -1,7 +1,6 @@
 """Flags: the fields of a question.
 
-    @dataclass(frozen=True)
-    class TrainQuestion:
+    class TrainQuestion(Question):
         model: Thing = MODEL
         batch: Text = Text(value="TOKENS|SEQS")
         \"""Tokens of a step (4M), or sequences (512seq).\"""
@@ -24,8 +23,9 @@ import itertools
 import math
 import sys
 from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, dataclass_transform
 
 from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.physics.units import parse, parse_count
@@ -167,11 +167,9 @@ class Amount(str):
     def read(self, absent: Any = REQUIRED) -> Any:
         """The quantity in base units, refused in the name of its flag; `absent`, if given, where nothing was typed.
 
-        >>> from dataclasses import dataclass
-        >>> @dataclass(frozen=True)
-        ... class Question:
+        >>> class Server(Question):
         ...     grace: Duration = Duration("30s")
-        >>> Question().grace.read(), Question("").grace.read(math.inf), Question("2min").grace
+        >>> Server().grace.read(), Server("").grace.read(math.inf), Server("2min").grace
         (30.0, inf, '2min')
         """
         return absent if absent is not REQUIRED and not self.strip() else parse(self, self.unit, self.flag)
@@ -285,6 +283,40 @@ class Switch(Field[bool | None, Any]):
         return value
 
 
+@dataclass_transform(frozen_default=True)
+class Question:
+    """What can be asked: a frozen dataclass whose fields are flags.
+
+    Its methods are these and not generated ones, so that the table of commands can load every question in a blink.
+    """
+
+    def __init_subclass__(cls) -> None:
+        dataclass(init=False, repr=False, eq=False)(cls)
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        fields = {field.name: field for field in fields_of(type(self))}
+        values = dict(zip(fields, given, strict=False)) | named
+        if len(given) + len(named) > len(values) or not values.keys() <= fields.keys():
+            raise TypeError(f"{type(self).__name__} takes {', '.join(fields)}, each once.")
+        for name, field in fields.items():
+            if field.required and name not in values:
+                raise TypeError(f"{type(self).__name__} needs {name}.")
+            field.__set__(self, values.get(name, field.default))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(self) is type(other) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+@functools.cache
 def fields_of(question: type) -> tuple[Field[Any, Any], ...]:
     """The fields of a question, in order.
 

@@ -1,13 +1,10 @@
 """What `dscale hlo` and `ds.hlo` can be asked."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import SHOW, Several, Text, Thing, Whole
+from dragonscale.app.questions.flag import SHOW, Question, Several, Text, Thing, Whole
 
 
-@dataclass(frozen=True)
-class HloQuestion:
+class HloQuestion(Question):
     """A shape, an instruction or a program in XLA's HLO, or how to read it."""
 
     text: Text = Text(value="TEXT|FILE", place=True, offers="files")

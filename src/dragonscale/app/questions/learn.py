@@ -1,12 +1,9 @@
 """What `dscale learn` and `ds.learn` can be asked."""
 
-from dataclasses import dataclass
-
-from dragonscale.app.questions.flag import FILES, SHOW, Switch, Text, Whole
+from dragonscale.app.questions.flag import FILES, SHOW, Question, Switch, Text, Whole
 
 
-@dataclass(frozen=True)
-class LearnQuestion:
+class LearnQuestion(Question):
     """The course, a chapter, or one problem of it; an answer to be judged."""
 
     name: Text = Text("", "NAME", place=True, offers="lessons")

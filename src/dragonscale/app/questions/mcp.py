@@ -1,8 +1,7 @@
 """What `dscale mcp` can be asked: nothing, it serves what others ask."""
 
-from dataclasses import dataclass
+from dragonscale.app.questions.flag import Question
 
 
-@dataclass(frozen=True)
-class McpQuestion:
+class McpQuestion(Question):
     """A server on stdin and stdout."""

@@ -1,9 +1,7 @@
 """What `dscale roofline`, `shard` and `collective` and their functions can be asked: operations on chips."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import SHOW, WHERE, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import SHOW, WHERE, Question, Real, Several, Switch, Text, Thing, Whole
 
 EXPRESSION = Text(value="EXPR", place=True)
 """An einsum 'bf16[B,8192] @ bf16[8192,28672]', attention 'attention(B=8, T=4096, N=64, K=8, H=128, causal)', an
@@ -16,8 +14,7 @@ MEMORY = Text("hbm", "NAME", WHERE, offers=("hbm", "vmem", "smem", "l2", "pcie",
 """Where the operands live: hbm, vmem, l2, pcie, dcn …"""
 
 
-@dataclass(frozen=True)
-class RooflineQuestion:
+class RooflineQuestion(Question):
     """One operation on one chip; sizes that are left open are letters."""
 
     expression: Text = EXPRESSION
@@ -40,8 +37,7 @@ CHIP_OR_SLICE = shared.ON.but(default="")
 """A chip (v5e) or a slice (v5p:8x16x16, h100:64) for times."""
 
 
-@dataclass(frozen=True)
-class ShardQuestion:
+class ShardQuestion(Question):
     """A sharded einsum, a chain of them, or a reshard."""
 
     expression: Text = LAYOUTS
@@ -74,8 +70,7 @@ PICKS = Whole(None, "N")
 """Experts that a token picks: fills that part of an AllToAll."""
 
 
-@dataclass(frozen=True)
-class CollectiveQuestion:
+class CollectiveQuestion(Question):
     """One collective over mesh axes of a slice, or one message between its chips."""
 
     kind: Text = KIND

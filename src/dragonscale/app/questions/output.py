@@ -1,12 +1,9 @@
 """How an answer is given: the flags of all commands. They change what is printed and written, never the answer."""
 
-from dataclasses import dataclass
-
-from dragonscale.app.questions.flag import FILES, SHOW, Several, Switch, Text, Whole
+from dragonscale.app.questions.flag import FILES, SHOW, Question, Several, Switch, Text, Whole
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(Question):
     """Which of these a command takes is said in the table of commands."""
 
     explain: Switch = Switch(group=SHOW)

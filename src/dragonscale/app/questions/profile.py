@@ -1,13 +1,10 @@
 """What `dscale profile` and `ds.profile` can be asked."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import PLAN, SHOW, Several, Text, Thing, Whole
+from dragonscale.app.questions.flag import PLAN, SHOW, Question, Several, Text, Thing, Whole
 
 
-@dataclass(frozen=True)
-class ProfileQuestion:
+class ProfileQuestion(Question):
     """A profile to read, and the plan to lay beside it; a plan file says what is left out."""
 
     trace: Thing = Thing(value="TRACE", place=True, offers="files")

@@ -1,7 +1,5 @@
 """What `dscale run train` and `dscale run serve` can be asked."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import shared
 from dragonscale.app.questions.flag import (
     FILES,
@@ -10,6 +8,7 @@ from dragonscale.app.questions.flag import (
     SOFTWARE,
     WHERE,
     Duration,
+    Question,
     Real,
     Several,
     Switch,
@@ -19,8 +18,7 @@ from dragonscale.app.questions.flag import (
 )
 
 
-@dataclass(frozen=True)
-class RunTrainQuestion:
+class RunTrainQuestion(Question):
     """A run of a plan: a plan file with a `[run]` table says what is left out, and flags come before it."""
 
     plan: Thing = Thing(value="PLAN", group=PLAN, place=True, offers="files")
@@ -69,8 +67,7 @@ class RunTrainQuestion:
     """A file for a line of JSON a step (metrics.jsonl beside checkpoints)."""
 
 
-@dataclass(frozen=True)
-class RunServeQuestion:
+class RunServeQuestion(Question):
     """A server: a plan file of `dscale serve --save` says what is left out, and flags come before it."""
 
     plan: Thing = Thing(value="PLAN|MODEL", group=PLAN, place=True, offers="files")

@@ -1,13 +1,10 @@
 """What `dscale serve` and `ds.serve` can be asked."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import PLAN, SHOW, SOFTWARE, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import PLAN, SHOW, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
 
 
-@dataclass(frozen=True)
-class ServeQuestion:
+class ServeQuestion(Question):
     """Requests to serve: the model, the chips, the tokens; and what the answer should hold to. A plan file says what is
     left out."""
 

@@ -1,13 +1,10 @@
 """What `dscale simulate` and `ds.simulate` can be asked."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import PLAN, SHOW, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import PLAN, SHOW, Question, Real, Several, Switch, Text, Thing, Whole
 
 
-@dataclass(frozen=True)
-class SimulateQuestion:
+class SimulateQuestion(Question):
     """A fleet and its traffic; what is left out is taken from the plan file."""
 
     model: Thing = shared.MODEL.but()

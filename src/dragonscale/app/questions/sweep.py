@@ -1,12 +1,9 @@
 """What `dscale sweep` and `ds.sweep` can be asked."""
 
-from dataclasses import dataclass
-
-from dragonscale.app.questions.flag import FILES, SHOW, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import FILES, SHOW, Question, Several, Switch, Text, Thing, Whole
 
 
-@dataclass(frozen=True)
-class SweepQuestion:
+class SweepQuestion(Question):
     """A grid of questions to verify, train and serve."""
 
     grid: Thing = Thing(value="FILE", place=True, offers="files")

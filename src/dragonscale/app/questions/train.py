@@ -1,13 +1,10 @@
 """What `dscale train` and `ds.train` can be asked."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import PLAN, SHOW, WHERE, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import PLAN, SHOW, WHERE, Question, Real, Several, Switch, Text, Thing, Whole
 
 
-@dataclass(frozen=True)
-class TrainQuestion:
+class TrainQuestion(Question):
     """A training run: the model, the chips, the batch; and what the answer should hold to. A plan file says what is
     left out."""
 

@@ -1,9 +1,7 @@
 """What `dscale validate …` and `ds.validate` can be asked."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import PLAN, SHOW, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import PLAN, SHOW, Question, Switch, Text, Thing, Whole
 
 KINDS = {
     "training": "Score expected step times and memory of training runs against measured ones, or against the log of your own.",
@@ -46,14 +44,12 @@ CHOICES = Switch(group=SHOW)
 """Add what the predicted best configuration costs over the measured best."""
 
 
-@dataclass(frozen=True)
-class ScoreQuestion:
+class ScoreQuestion(Question):
     """A file of measured collectives, kernels, inference or memory."""
 
     file: Text = FILE
 
 
-@dataclass(frozen=True)
 class TrainingScoreQuestion(ScoreQuestion):
     """A file of measured training runs, or the log of one and the plan that ran."""
 
@@ -68,7 +64,6 @@ class TrainingScoreQuestion(ScoreQuestion):
     jobs: Whole = JOBS
 
 
-@dataclass(frozen=True)
 class ServingScoreQuestion(ScoreQuestion):
     """A file of measured serving runs, or the result of a load test and the plan that was tested."""
 
@@ -80,8 +75,7 @@ class ServingScoreQuestion(ScoreQuestion):
     choices: Switch = CHOICES
 
 
-@dataclass(frozen=True)
-class ValidateQuestion:
+class ValidateQuestion(Question):
     """A file of measured runs and their kind; `stack`, `search`, `jobs`, `batch` and `seq` are of training, `engine`
     and `choices` of serving, `plan`, `model` and `on` of the log of one run of either."""
 

@@ -1,16 +1,13 @@
 """What `dscale verify` and `ds.verify` can be asked."""
 
-from dataclasses import dataclass
-
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import COMPILER, PLAN, Several, Switch, Text, Thing
+from dragonscale.app.questions.flag import COMPILER, PLAN, Question, Several, Switch, Text, Thing
 
 _PLAN = Thing(value="PLAN", group=PLAN, place=True, offers="files")
 """A plan (fsdp=8,remat=block; tp8 dp2), or a file that train or serve --save wrote."""
 
 
-@dataclass(frozen=True)
-class VerifyQuestion:
+class VerifyQuestion(Question):
     """A plan to compile; what is left out is taken from the plan file, or from what the rest implies."""
 
     plan: Thing = _PLAN

@@ -1,12 +1,9 @@
 """What `dscale web` can be asked."""
 
-from dataclasses import dataclass
-
-from dragonscale.app.questions.flag import SHOW, Several, Switch, Text, Whole
+from dragonscale.app.questions.flag import SHOW, Question, Several, Switch, Text, Whole
 
 
-@dataclass(frozen=True)
-class WebQuestion:
+class WebQuestion(Question):
     """A server of the page on this machine."""
 
     port: Whole = Whole(8642, "PORT", SHOW)
