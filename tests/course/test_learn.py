@@ -11,7 +11,7 @@ from dragonscale.app.questions.learn import LearnQuestion
 from dragonscale.course.progress import read_progress
 from dragonscale.course.variants import variant
 from dragonscale.faces.cli import main
-from dragonscale.faces.cli.commands import COMMANDS
+from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.faces.cli.learning import dialogue
 from tests.course.test_problems import written_out
 from tests.course.written import written

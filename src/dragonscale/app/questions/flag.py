@@ -70,7 +70,7 @@ class Field(Generic[Given, Kept]):
     """Whether it takes every place that is left."""
     owner: type | None = None
     """The class that has it; none of one that several share."""
-    origin: "Field[Given, Kept] | None" = None
+    origin: "Field[Any, Any] | None" = None
     """What it was made from by `but`, whose words it has unless a docstring says otherwise."""
 
     def __init__(

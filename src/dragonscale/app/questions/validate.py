@@ -3,16 +3,7 @@
 from dragonscale.app.questions import shared
 from dragonscale.app.questions.flag import PLAN, SHOW, Question, Switch, Text, Thing, Whole
 
-KINDS = {
-    "training": "Score expected step times and memory of training runs against measured ones, or against the log of your own.",
-    "inference": "Score expected latencies and throughputs of inference runs against measured ones.",
-    "serving": (
-        "Score simulated times to the first token and between tokens against measured ones, or against your load test."
-    ),
-    "collectives": "Score expected times of collectives against measured ones.",
-    "kernels": "Score expected times of single kernels against measured ones.",
-    "memory": "Score expected peaks of memory, and whether runs fit, against measured ones.",
-}
+KINDS = ("training", "inference", "serving", "collectives", "kernels", "memory")
 FILE = Text(value="FILE", place=True, offers="files")
 """A CSV, plain or gzipped, of measured runs: published columns or typed ones."""
 TRAINING_FILE = FILE.but()
@@ -79,7 +70,7 @@ class ValidateQuestion(Question):
     """A file of measured runs and their kind; `stack`, `search`, `jobs`, `batch` and `seq` are of training, `engine`
     and `choices` of serving, `plan`, `model` and `on` of the log of one run of either."""
 
-    kind: Text = Text(value="KIND", place=True, offers=tuple(KINDS))
+    kind: Text = Text(value="KIND", place=True, offers=KINDS)
     """training, inference, serving, collectives, kernels, memory."""
     file: Text = FILE.but()
     """A CSV of measured runs, plain or gzipped; of training and serving also the log of one."""

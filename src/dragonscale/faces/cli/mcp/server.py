@@ -8,9 +8,12 @@ is, and hears that it is no longer wanted.
 import functools
 import time
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from dragonscale.faces.cli.mcp.calls import answered
+from dragonscale.app.questions.faces import McpQuestion
+from dragonscale.errors import InputError
+from dragonscale.faces.cli.mcp.results import answered
 from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.listener import Listener
 
@@ -31,6 +34,18 @@ INSTRUCTIONS = (
     "`explain_*` for formulas. "
     "exit_code: 0 ok, 3 infeasible, 4 a target is missed."
 )
+
+
+def ask(question: McpQuestion, listener: Listener) -> None:  # noqa: ARG001  there is nothing to ask
+    """Serve on stdin and stdout, for as long as the client stays."""
+    if not has_sdk():
+        raise InputError("`dscale mcp` needs the MCP SDK, version 2: pip install 'dragonscale[mcp]'.")
+    serve()
+
+
+def has_sdk() -> bool:
+    """Whether the SDK is there, in the version whose types are a package of their own."""
+    return all(find_spec(name) is not None for name in ("mcp", "mcp_types", "anyio"))
 
 
 class ProgressListener(Listener):

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.app.questions.flag import FILES, Field, Items, Real, Several, Switch, Text, Thing, Whole, fields_of
+from dragonscale.app.questions.flag import FILES, Field, Items, Real, Several, Switch, Text, Thing, Whole
 from dragonscale.errors import InputError, nearest
-from dragonscale.faces.cli.commands import COMMANDS, Command
+from dragonscale.faces.cli.completion.offers import known_lists
+from dragonscale.faces.command import Command
+from dragonscale.faces.commands import COMMANDS
 from dragonscale.listener import Listener
 
 DETAIL, WHOLE = "explain", "whole"
@@ -29,7 +31,7 @@ EXAMPLES = 6
 class PlannerTool:
     """A command that agents may call."""
 
-    command: Command
+    command: Command[Any, Any]
 
     @property
     def name(self) -> str:
@@ -43,7 +45,7 @@ class PlannerTool:
 
     def fields(self) -> tuple[Field[Any, Any], ...]:
         """The parameters: all but those that write files."""
-        return tuple(field for field in fields_of(self.command.asked_by()) if field.group != FILES)
+        return tuple(field for field in self.command.asked() if field.group != FILES)
 
     def schema(self) -> dict[str, Any]:
         """A JSON Schema of the parameters."""
@@ -57,7 +59,7 @@ class PlannerTool:
 
     def call(self, given: Mapping[str, Any], listener: Listener) -> Any:
         """The answer; what is wrong with the parameters is an `InputError`."""
-        return self.command.answered_by()(self.question(given), listener)
+        return self.command.answer(self.question(given), listener)
 
     def question(self, given: Mapping[str, Any]) -> Any:
         """The command's question with these parameters."""
@@ -71,7 +73,7 @@ class PlannerTool:
         for name, field in fields.items():
             if field.required and name not in words:
                 raise InputError(f"The tool {self.name} needs {name}: {field.about}")
-        return self.command.asked_by()(**{name: _taken(fields[name], value) for name, value in words.items()})
+        return self.command.question(**{name: _taken(fields[name], value) for name, value in words.items()})
 
 
 def _taken(field: Field[Any, Any], value: Any) -> Any:
@@ -116,8 +118,6 @@ def property_of(field: Field[Any, Any]) -> dict[str, Any]:
 
 @functools.cache
 def _known(name: str) -> tuple[str, ...]:
-    from dragonscale.faces.cli.completion.offers import known_lists
-
     return known_lists().get(name, ())
 
 

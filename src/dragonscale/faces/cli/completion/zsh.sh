@@ -1,9 +1,3 @@
-"""The script for zsh: as a file `_dscale` in a folder of `fpath`, or sourced after `compinit`."""
-
-from dragonscale.faces.cli.completion.offers import Offers, one_line
-from dragonscale.faces.cli.completion.posix import first_words, tables
-
-_BODY = r"""
 _dscale() {
   local cur prev command kind word i at=0
   local -a told
@@ -54,15 +48,3 @@ if [[ "${funcstack[1]}" == "_dscale" ]]; then
 else
   compdef _dscale dscale
 fi
-"""
-
-
-def zsh_script(offers: Offers) -> str:
-    """The whole script; flags are shown with what they are about."""
-    told = ["_dscale_told() {", '  case "$1" in']
-    for command, flags in offers.flags.items():
-        lines = " ".join(f"'{one.name}:{one_line(one.about).replace(':', ' ')}'" for one in flags)
-        told.append(f"    '{command}') printf '%s\\n' {lines} ;;")
-    told += ["  esac", "}"]
-    head = ["#compdef dscale", f"_dscale_first='{first_words(offers)}'", *tables(offers), *told]
-    return "\n".join(head) + _BODY

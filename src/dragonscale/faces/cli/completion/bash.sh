@@ -1,9 +1,3 @@
-"""The script for bash (3.2 and later); it needs nothing beside bash itself."""
-
-from dragonscale.faces.cli.completion.offers import Offers
-from dragonscale.faces.cli.completion.posix import first_words, tables
-
-_BODY = r"""
 _dscale() {
   local cur prev command kind word i at=0
   cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}"
@@ -56,10 +50,3 @@ _dscale_paths() {
   while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -f -- "$1")
 }
 complete -F _dscale dscale
-"""
-
-
-def bash_script(offers: Offers) -> str:
-    """The whole script."""
-    head = ["# dscale completion for bash", f"_dscale_first='{first_words(offers)}'", *tables(offers)]
-    return "\n".join(head) + _BODY

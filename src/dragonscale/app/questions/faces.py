@@ -1,6 +1,21 @@
-"""What `dscale web` can be asked."""
+"""What `dscale web`, `dscale mcp` and `dscale completion` can be asked."""
 
 from dragonscale.app.questions.flag import SHOW, Question, Several, Switch, Text, Whole
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+class CompletionQuestion(Question):
+    """A shell."""
+
+    shell: Text = Text(value="SHELL", place=True, offers=SHELLS)
+    """bash: send what is printed to ~/.local/share/bash-completion/completions/dscale, or write `source <(dscale
+    completion bash)` into ~/.bashrc. zsh: to ~/.zfunc/_dscale, with fpath+=(~/.zfunc) before compinit in ~/.zshrc.
+    fish: to ~/.config/fish/completions/dscale.fish."""
+
+
+class McpQuestion(Question):
+    """A server on stdin and stdout."""
 
 
 class WebQuestion(Question):
