@@ -24,7 +24,6 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from dragonscale.app.questions.flag import Field, Switch, fields_of
@@ -61,8 +60,6 @@ class Command(Generic[Params, Answer]):
     """What `--chart` offers."""
     tool: bool
     """Whether agents may call it (`dscale mcp`): not what runs for long, or is there for its files."""
-    dialogue: Callable[[], ModuleType] | None
-    """Loads what talks with a person at a terminal (`wants_dialogue`, `dialogue`), where the command does."""
 
     def answer(self, question: Any, listener: Listener) -> Answer:
         return self.load()(question, listener)
@@ -106,7 +103,6 @@ def command(
     *,
     name: str = "",
     tool: bool = True,
-    dialogue: Callable[[], ModuleType] | None = None,
 ) -> Callable[[Callable[[], Callable[[Any, Listener], Answer]]], Command[Params, Answer]]:
     """Declare a command by the function that loads what answers it; `name` where Python has taken the word."""
 
@@ -125,7 +121,6 @@ def command(
             (*outputs, *CHARTS) if charts else outputs,
             charts,
             tool,
-            dialogue,
         )
 
     return declared

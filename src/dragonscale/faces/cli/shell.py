@@ -12,6 +12,7 @@ from dragonscale.errors import Infeasible, InputError, shorten, unknown
 from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.faces.cli.defaults import with_defaults
 from dragonscale.faces.cli.progress import Terminal, say_aside
+from dragonscale.faces.cli.table import DIALOGUES
 from dragonscale.faces.command import Command
 from dragonscale.files import write_all
 from dragonscale.sheets.colour import CHOICES, wants_colour
@@ -27,8 +28,8 @@ def run_command(command: Command[Any, Any], arguments: Sequence[str]) -> int:
     output = Output(**{name: given.pop(name) for name in (*command.outputs, *ALWAYS) if name in given})
     _check(output, command)
     question = command.question(**given)
-    if command.dialogue and not output.json:
-        talk = command.dialogue()
+    if command.name in DIALOGUES and not output.json:
+        talk = DIALOGUES[command.name]()
         if talk.wants_dialogue(question):
             print(talk.dialogue(question, lambda record: say(record, output)))
             return 0

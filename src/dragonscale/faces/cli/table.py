@@ -45,3 +45,13 @@ def completion():
 
 
 COMMANDS: dict[str, Command[Any, Any]] = {**commands.COMMANDS, **{row.name: row for row in (web, mcp, completion)}}
+
+
+def _learning():
+    from dragonscale.faces.cli import learning
+
+    return learning
+
+
+DIALOGUES = {"learn": _learning}
+"""What talks with a person at a terminal (`wants_dialogue`, `dialogue`), by its command."""

@@ -58,12 +58,6 @@ from dragonscale.app.questions.operations import CollectiveQuestion, RooflineQue
 from dragonscale.faces.command import PHYSICS, command
 
 
-def _learning():
-    from dragonscale.faces.cli import learning
-
-    return learning
-
-
 @command(EstimateQuestion, PHYSICS, "estimate")
 def estimate():
     """The back of the envelope: FLOPs, days, dollars, bytes and floors, each with its formula.
@@ -84,7 +78,7 @@ def estimate():
     return ask
 
 
-@command(LearnQuestion, PHYSICS, "course/index", ("explain",), tool=False, dialogue=_learning)
+@command(LearnQuestion, PHYSICS, "course/index", ("explain",), tool=False)
 def learn():
     """The course: problems asked with fresh numbers, answers judged, hints and worked solutions.
 
