@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.learn.ask import answer_text
+from dragonscale.app.learn import answer_text
 from dragonscale.app.questions.learn import LearnQuestion
 from dragonscale.course.progress import read_progress
 from dragonscale.course.variants import variant
 from dragonscale.faces.cli import main
-from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.faces.cli.learning import dialogue
+from dragonscale.faces.cli.table import COMMANDS
 from tests.course.test_problems import written_out
 from tests.course.written import written
 

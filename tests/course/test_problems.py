@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from dragonscale.app.learn.ask import answer_text
+from dragonscale.app.learn import answer_text
 from dragonscale.course.judging import judge, near, takes_for
 from dragonscale.course.problem import Posed, Problem, Trap
 from dragonscale.course.variants import Variant, traps_apart, variant

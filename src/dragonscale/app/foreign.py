@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.app.export.plans import is_foreign
-from dragonscale.app.imported.ask import report_of
+from dragonscale.app.imported import report_of
 from dragonscale.app.questions.flag import written
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported

@@ -89,7 +89,7 @@ def learn():
     The chapters of the course, the problems of one, or a problem: its question with the numbers of a seed, hints,
     the verdict on an answer, the worked solution.
     """
-    from dragonscale.app.learn.ask import ask
+    from dragonscale.app.learn import ask
 
     return ask
 
@@ -105,7 +105,7 @@ def roofline():
     Returns a `RooflineReport`: `.resources` with the time of each, `.lower_s` and `.upper_s`, `.bound_by`,
     `.crossovers`, and where a size is left open `.samples` over it.
     """
-    from dragonscale.app.roofline.ask import ask
+    from dragonscale.app.roofline import ask
 
     return ask
 
@@ -122,7 +122,7 @@ def shard():
     Returns a `ShardReport`: `.forward` and `.backward` have for each einsum its arrays (local shapes, bytes,
     replicas) and the ways to do it, cheapest first; `.best` the cheapest way of each.
     """
-    from dragonscale.app.shard.ask import ask
+    from dragonscale.app.shard import ask
 
     return ask
 
@@ -140,7 +140,7 @@ def collective():
     Returns a `CollectiveReport`: the bandwidth and latency terms, `.lower_s` (at best), `.book_s` (to first order),
     `.expected_s`, and what goes on in the ring or on the tiers of switches; or a `TransferReport`.
     """
-    from dragonscale.app.collective.ask import ask
+    from dragonscale.app.collective import ask
 
     return ask
 

@@ -235,6 +235,6 @@ def import_plan():
     Returns an `ImportReport`: `.plan`, `.model`, `.workload`; `.save("plan.toml")` writes a plan file, and
     `ds.train` and `ds.serve` take the config itself as their plan.
     """
-    from dragonscale.app.imported.ask import ask
+    from dragonscale.app.imported import ask
 
     return ask

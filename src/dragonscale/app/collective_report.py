@@ -2,26 +2,27 @@
 
 The lower bound counts bytes exactly; the book's first-order figure, which drops the (N-1)/N, stands beside it. Inside a
 ring the answer is hops and what each link carries; under switches it is a time for each tier.
+
+One message over a torus: from a chip to another, or from all chips to one.
 """
 
 import math
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
 from dragonscale.app.record import Record
 from dragonscale.errors import InputError, unknown
-from dragonscale.physics.collectives import Group, Rings, Seconds, Stacked, Switches, Wide
+from dragonscale.physics.collectives import Group, Rings, Seconds, Stacked, Switches, Wide, gather_time, transfer_time
 from dragonscale.physics.collectives.cost import KINDS, Options, bus_bandwidth, collective_time, ragged_fill, sent_bytes
 from dragonscale.physics.collectives.profile import expected_time
 from dragonscale.physics.collectives.profile_file import profile_for
 from dragonscale.physics.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, hop_seconds, ring_hops
 from dragonscale.physics.collectives.tiers import switch_traffic, tier_seconds
-from dragonscale.physics.hardware import Chip, Slice, Torus
+from dragonscale.physics.hardware import Chip, Slice, Torus, disjoint_paths, eccentricity, hops, links_of
 from dragonscale.physics.sharding.mesh import Mesh, make_mesh, natural_mesh
 from dragonscale.physics.units import render
-from dragonscale.sheets.sheet import Sheet
 
 SHORT = {
     "ag": "all_gather",
@@ -97,17 +98,6 @@ class CollectiveReport(Record):
     def headline(self) -> str:
         size, axes = render(self.bytes, "bytes"), ", ".join(self.axes)
         return f"{self.collective} of {size} over {axes} on {self.on}: {render(self.lower_s, 's')} at best"
-
-    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - there is no more to say
-        from dragonscale.app.collective.sheet import collective_sheet
-
-        return collective_sheet(self)
-
-    def draw(self, kind: str) -> Any:
-        from dragonscale.app.charts.collective import draw
-
-        asked = self.asked
-        return draw(kind, size_sweep(asked.kind, asked.axes, asked.mesh, asked.options), self)
 
 
 def find_kind(name: str) -> str:
@@ -260,3 +250,46 @@ def size_sweep(kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options) -
         for volume, seconds in zip(volumes, curve, strict=True)
         if seconds > 0
     ]
+
+
+class TransferReport(Record):
+    """One message over a torus: from a chip to another over every way that shares no link, or from all chips to one."""
+
+    kind: str
+    on: str
+    source: list[int]
+    target: list[int]
+    bytes: float
+    paths: int
+    hops: int
+    bandwidth_s: float
+    latency_s: float
+    total_s: float
+
+    def headline(self) -> str:
+        return f"{self.kind} of {render(self.bytes, 'bytes')} on {self.on}: {render(self.total_s, 's')}"
+
+
+def read_position(text: str, piece: Slice, flag: str) -> tuple[int, ...]:
+    """`0,3` as the place of a chip of a slice."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        example = ",".join("0" for _ in piece.shape)
+        raise InputError(f"{flag} is {text!r}; write the place of a chip of {piece}, such as {example}.")
+    return tuple(int(part[:9]) for part in parts)
+
+
+def transfer_report(kind: str, volume: float, piece: Slice | None, source: str, target: str) -> TransferReport:
+    """`send` from a chip to another, or `gather` to one chip what all of a slice hold."""
+    if piece is None or not isinstance(piece.chip.network, Torus):
+        raise InputError(f"A {kind} between chips needs a slice of a torus, such as --on v5e:4x4.")
+    to = read_position(target, piece, "--to")
+    if kind == "gather":
+        cost, paths = gather_time(volume, piece, to), links_of(piece, to)
+        start, far, total = to, eccentricity(piece, to), cost.lower
+    else:
+        start = read_position(source, piece, "--from")
+        cost = transfer_time(volume, piece, start, to)
+        paths, far, total = disjoint_paths(piece, start, to), hops(piece, start, to), cost.upper
+    bandwidth, latency = float(cost.bandwidth), float(cost.latency)
+    return TransferReport(kind, str(piece), list(start), list(to), volume, paths, far, bandwidth, latency, float(total))

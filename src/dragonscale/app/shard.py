@@ -1,15 +1,37 @@
-"""`dscale shard` laid out: what each chip holds, then for each einsum the ways to do it, step by step as they run."""
+"""`dscale shard`: what each chip holds, then for each einsum the ways to do it, step by step as they run."""
 
 import math
 
-from dragonscale.app.shard.report import LineReport, MoveRow, ShardReport, StrategyRow
+from dragonscale.app.charts.shard import draw
+from dragonscale.app.given import maybe_target, mesh_of, sizes_of, written_target
+from dragonscale.app.questions.operations import ShardQuestion
+from dragonscale.app.record import Face, bind
+from dragonscale.app.shard_report import LineReport, MoveRow, ShardReport, StrategyRow, shard_report
+from dragonscale.errors import InputError
+from dragonscale.listener import Listener
+from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.notation import parse_array
 from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, facts, records, table
+
+
+def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
+    """Every way to do it, cheapest first."""
+    if question.alternatives < 1:
+        raise InputError(f"--alternatives is {question.alternatives}; show at least one strategy.")
+    on = with_changes(question.on, question.set)
+    chip, piece = maybe_target(on, listener)
+    mesh = mesh_of(question.mesh, chip, piece)
+    if chip is not None and piece is None and chip.kind == "tpu":
+        listener.note("No slice given: every mesh axis is taken as a full ring of its own, the book's ideal.")
+    shown = question.alternatives, question.backward
+    report = shard_report(question.expression, mesh, written_target(on), sizes_of(question.sizes), *shown)
+    return report.came_from(mesh, listener.notes)
+
 
 MOST_CHIPS = 16
 
 
-def shard_sheet(report: ShardReport) -> Sheet:
+def shard_sheet(report: ShardReport, _detail: bool) -> Sheet:
     """The forward pass, the backward pass where it was asked for, and what bounds them."""
     axes = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
     where = (f"mesh {axes}" if axes else "one chip") + (f" on {report.on}" if report.on else "")
@@ -104,3 +126,6 @@ def _move(row: MoveRow) -> list[str]:
     exact = isinstance(row.seconds, float) and isinstance(row.book_s, float) and row.book_s > 1.001 * row.seconds
     first_order = f"; {amount(row.book_s, 's')} to first order" if exact else ""
     return [step, f"{amount(row.bytes, 'bytes')}{first_order}", seconds]
+
+
+bind(ShardReport, Face(shard_sheet, lambda report, kind: draw(kind, None, report)))

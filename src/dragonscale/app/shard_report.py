@@ -2,28 +2,34 @@
 
 A strategy asks three resources for time: the matrix unit, HBM and the network. The slowest is the lower bound and is
 named. Collectives are counted exactly, as `dscale collective` does; the book's first-order figure stands beside.
+
+Where the blocks of one array lie: which part of it each chip of the mesh holds.
+
+Chips are numbered along the mesh's axes, the last one fastest, as `jax.make_mesh` numbers virtual devices.
+
+Mesh axes that split nothing: chips along them repeat the work of others, and their links could help a gather.
 """
 
+import itertools
 import re
 from typing import Any, ClassVar
 
 import msgspec
 
 from dragonscale.app.record import Record
-from dragonscale.app.roofline.report import prepare
-from dragonscale.app.shard.blocks import BlockRow, block_rows
-from dragonscale.app.shard.idle_axes import repeated, spread
+from dragonscale.app.roofline_report import prepare
+from dragonscale.course.closed_forms.spread import spread_gather
 from dragonscale.errors import InputError
 from dragonscale.physics.collectives import BOOK, EXACT, collective_time, wire_bytes
-from dragonscale.physics.notation import Array, parse_chain
+from dragonscale.physics.notation import Array, Dim, parse_chain
 from dragonscale.physics.numbers import Number, is_symbolic
 from dragonscale.physics.sharding.algebra import Strategy, book_case
 from dragonscale.physics.sharding.chain import PlannedEinsum, collectives, passes
-from dragonscale.physics.sharding.layout import local_bytes, local_shape, replicated_over, total_bytes
+from dragonscale.physics.sharding.layout import Sizes, block_of, local_bytes, local_shape, replicated_over, total_bytes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.partition_spec import partition_spec_text
-from dragonscale.physics.sharding.reshard import Step
-from dragonscale.sheets.sheet import Sheet
+from dragonscale.physics.sharding.step import Step
+from dragonscale.physics.units import render
 
 Value = float | str
 """A number, or a formula while sizes are open."""
@@ -88,6 +94,14 @@ class LineReport(msgspec.Struct):
     strategies: list[StrategyRow]
 
 
+class BlockRow(msgspec.Struct):
+    """One chip: its number, its place on each mesh axis, and what it holds of each dim."""
+
+    chip: int
+    at: dict[str, int]
+    holds: list[str]
+
+
 class ShardReport(Record):
     """Every einsum of the expression, forward and backward, with its ways; of one array alone, where its blocks lie."""
 
@@ -116,16 +130,6 @@ class ShardReport(Record):
 
     def headline(self) -> str:
         return f"{self.expression}: {self.advice}"
-
-    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - `alternatives` says how much is shown
-        from dragonscale.app.shard.sheet import shard_sheet
-
-        return shard_sheet(self)
-
-    def draw(self, kind: str) -> Any:
-        from dragonscale.app.charts.shard import draw
-
-        return draw(kind, None, self)
 
 
 def shown(value: Number) -> Value:
@@ -300,3 +304,73 @@ def _bound(report: ShardReport, lines: list[LineReport], moves: list[MoveRow]) -
     larger = "larger kept dims reuse what is read, narrower dtypes read less"
     change = larger if bound == "HBM" else "a larger dim that no collective carries, or fewer chips per axis, helps"
     return f"bound by {bound}, {against}: {change}"
+
+
+MOST = 1024
+"""Chips listed at most: the pattern is plain long before."""
+
+
+def block_rows(array: Array, sizes: Sizes, mesh: Mesh) -> list[BlockRow]:
+    """What each chip holds, chip after chip.
+
+    >>> from dragonscale.physics.notation import parse_array
+    >>> rows = block_rows(parse_array("A[I_YX, J]"), {"I": 8, "J": 3}, Mesh({"X": 2, "Y": 2}))
+    >>> [row.holds for row in rows]
+    [['0:2', '0:3'], ['4:6', '0:3'], ['2:4', '0:3'], ['6:8', '0:3']]
+    """
+    places = itertools.product(*(range(int(size)) for size in mesh.axes.values()))
+    found = (dict(zip(mesh.axes, place, strict=True)) for place in itertools.islice(places, MOST))
+    return [
+        BlockRow(number, at, [_held(dim, sizes[dim.name], at, mesh) for dim in array.dims])
+        for number, at in enumerate(found)
+    ]
+
+
+def _held(dim: Dim, size: Any, at: dict[str, int], mesh: Mesh) -> str:
+    """The elements of a dim as a slice where its size is known, else the number of the block."""
+    ways, block = int(mesh.size(*dim.axes)), block_of(dim.axes, at, mesh)
+    if isinstance(size, int):
+        return f"{block * size // ways}:{(block + 1) * size // ways}"
+    return f"block {block} of {ways}" if ways > 1 else "all"
+
+
+SHORTER = 0.98
+"""A way that takes at least so much of another is not worth a word."""
+
+
+def spread(
+    step: Step, seconds: float | str | None, sizes: dict[str, Number], mesh: Mesh
+) -> tuple[list[str], float | None]:
+    """The idle axes that a gather could use too, and its time with them, if that is shorter."""
+    if step.kind != "all_gather" or not isinstance(seconds, float):
+        return [], None
+    try:
+        steps = spread_gather(step.before, step.after, mesh)
+        for one in steps:
+            local_shape(one.after, sizes, mesh)
+    except InputError:
+        return [], None  # the dim does not divide into so many parts
+    moves = [one for one in steps if not one.free]
+    idle = [axis for one in moves for axis in one.axes if axis not in step.axes]
+    best = sum(
+        float(collective_time(one.kind, one.volume(sizes, mesh), mesh.group(one.axes), EXACT).lower) for one in moves
+    )
+    return (idle, best) if idle and best < SHORTER * seconds else ([], None)
+
+
+def repeated(ways: list[tuple[float | str, list[str]]], mesh: Mesh) -> str:
+    """A sentence that chips repeat the work of others, from the FLOPs of all chips and the axes that split nothing;
+    else empty.
+
+    >>> repeated([(8e9, ["Y"])], Mesh({"X": 2, "Y": 4}))
+    'Y splits nothing: all chips do 8GFLOP together, 4x what the einsum takes.'
+    """
+    axes = list(dict.fromkeys(axis for _, over in ways for axis in over))
+    if not axes:
+        return ""
+    told = f"{' and '.join(axes)} {'split' if axes[1:] else 'splits'} nothing"
+    known = [(flops, mesh.size(*over)) for flops, over in ways if isinstance(flops, float)]
+    if len(known) < len(ways):
+        return f"{told}: its chips repeat the work of others."
+    every, own = sum(flops for flops, _ in known), sum(flops / times for flops, times in known)
+    return f"{told}: all chips do {render(every, 'FLOP')} together, {every / own:.3g}x what the einsum takes."

@@ -1,17 +1,110 @@
-"""A question about the course, read and answered: all chapters, one of them, or a problem with an answer judged."""
+"""`dscale learn`: all chapters of the course, one of them, or a problem with an answer judged."""
 
 from pathlib import Path
+from typing import ClassVar
 
-from dragonscale.app.learn.records import CourseReport, LessonReport, LessonRow, ProblemReport, ProblemRow
+import msgspec
+
 from dragonscale.app.questions.learn import LearnQuestion
+from dragonscale.app.record import Face, Record, bind
 from dragonscale.course.chapters import CHAPTERS, Chapter, all_problems, find_chapter, problems_of
-from dragonscale.course.judging import WANTED, Judgement, judge
+from dragonscale.course.judging import LETTERS, WANTED, Judgement, judge
 from dragonscale.course.problem import Posed, Problem
 from dragonscale.course.progress import Progress, answered, read_progress, usual_file, write_progress
 from dragonscale.course.variants import Variant, variant
 from dragonscale.course.words import amount, count, number
-from dragonscale.errors import InputError, nearest, shorten
+from dragonscale.errors import MISSED, InputError, nearest, shorten
 from dragonscale.listener import Listener
+from dragonscale.sheets.sheet import Block, Column, NextStep, Prose, Sheet, Title, Verbatim, facts, table
+
+
+class LessonRow(msgspec.Struct):
+    """A chapter of the course, and how much of it is solved."""
+
+    chapter: str
+    title: str
+    about: str
+    problems: int
+    solved: int
+    page: str
+
+
+class CourseReport(Record):
+    """Every chapter; `next` is what to type to go on."""
+
+    ROWS: ClassVar[str] = "chapters"
+
+    chapters: list[LessonRow]
+    problems: int
+    solved: int
+    next: str
+    progress_file: str
+
+    def headline(self) -> str:
+        return f"{self.solved} of {self.problems} problems solved in {len(self.chapters)} chapters"
+
+
+class ProblemRow(msgspec.Struct):
+    """A problem of a chapter, and how it was answered."""
+
+    problem: str
+    title: str
+    right: int
+    wrong: int
+    book: list[str]
+    """Results of the book that it reproduces with its own numbers."""
+
+
+class LessonReport(Record):
+    """The problems of a chapter."""
+
+    ROWS: ClassVar[str] = "problems"
+
+    chapter: str
+    title: str
+    about: str
+    page: str
+    problems: list[ProblemRow]
+    next: str
+
+    def headline(self) -> str:
+        solved = sum(one.right > 0 for one in self.problems)
+        return f"{self.title}: {solved} of {len(self.problems)} problems solved"
+
+
+class ProblemReport(Record):
+    """A problem with its numbers put in, and what came of an answer.
+
+    `hints` are those asked for. `solution`, `answer` and `check` are empty until the answer is right or the
+    solution was asked for; `right` is None where nothing was answered.
+    """
+
+    problem: str
+    title: str
+    chapter: str
+    seed: int
+    ask: str
+    unit: str
+    tolerance: float
+    options: list[str]
+    hints: list[str]
+    answered: str
+    right: bool | None
+    told: str
+    answer: str
+    value: float | None
+    solution: list[str]
+    check: str
+    page: str
+    again: str
+    next: str
+
+    @property
+    def exit_code(self) -> int:
+        return MISSED if self.right is False else 0
+
+    def headline(self) -> str:
+        return f"{self.problem}: {self.told or self.title}"
 
 
 def ask(question: LearnQuestion, listener: Listener) -> CourseReport | LessonReport | ProblemReport:
@@ -141,3 +234,56 @@ def _following(problem: Problem) -> str:
         return f"dscale learn {every[place]}"
     slugs = _slugs()
     return f"dscale learn {slugs[(slugs.index(problem.chapter) + 1) % len(slugs)]}"
+
+
+def course_sheet(report: CourseReport, _detail: bool) -> Sheet:
+    rows = [[row.chapter, f"{row.solved}/{row.problems}", row.about] for row in report.chapters]
+    columns = [Column("chapter"), Column("solved", right=True), Column("about", wrap=True, keep=5)]
+    foot = "In a terminal `dscale learn CHAPTER` asks the problems one by one; `--seed N` draws other numbers."
+    return Sheet(
+        (
+            Title(f"{report.solved} of {report.problems} problems solved", f"kept in {report.progress_file}"),
+            table(columns, rows, foot=foot),
+            NextStep(report.next, "Next:"),
+        )
+    )
+
+
+def lesson_sheet(report: LessonReport, detail: bool) -> Sheet:
+    mark = {True: "solved", False: ""}
+    rows = [
+        [row.problem.partition(".")[2], row.title, mark[row.right > 0], *([", ".join(row.book)] if detail else [])]
+        for row in report.problems
+    ]
+    columns = [Column("problem"), Column("", wrap=True, keep=5), Column("")]
+    columns += [Column("in the book", wrap=True)] if detail else []
+    solved = sum(row.right > 0 for row in report.problems)
+    aside = f"{report.about} {solved} of {len(report.problems)} solved. To read: {report.page}"
+    return Sheet((Title(report.title, aside), table(columns, rows), NextStep(report.next, "Next:")))
+
+
+def problem_sheet(report: ProblemReport, _detail: bool) -> Sheet:
+    seed = f", seed {report.seed}" if report.seed else ""
+    title = [Title(report.title, f"{report.problem}{seed}"), Prose(report.ask)]
+    blocks: list[Block] = [*title] if report.ask else []  # a dialogue has asked it already
+    if report.options:
+        lines = (f"{letter}) {one}" for letter, one in zip(LETTERS, report.options, strict=False))
+        blocks.append(Verbatim("\n".join(lines)))
+    blocks += [Prose(f"Hint {place}: {hint}", "dim") for place, hint in enumerate(report.hints, 1)]
+    if report.told:
+        blocks.append(Prose(f"{report.answered}: {report.told}", "good" if report.right else "warn"))
+    if report.solution:
+        blocks.append(Verbatim("\n".join(f"  {step}" for step in report.solution)))
+        blocks.append(facts(("answer", report.answer, "key"), ("check", report.check), ("to read", report.page)))
+    elif report.right is None:
+        blocks.append(Prose(f"Answer: {report.unit}{_percent(report.tolerance)}."))
+    return Sheet((*blocks, *([NextStep(report.next, "Next:")] if report.next else [])))
+
+
+def _percent(tolerance: float) -> str:
+    return f", within {100 * tolerance:.3g}%" if tolerance else ""
+
+
+bind(CourseReport, Face(course_sheet))
+bind(LessonReport, Face(lesson_sheet))
+bind(ProblemReport, Face(problem_sheet))

@@ -14,7 +14,6 @@ from dragonscale.physics.rooflines import Cost, Roofline, crossovers, rates_of, 
 from dragonscale.physics.rooflines.counts import GivenCounts
 from dragonscale.physics.rooflines.expression import Operation, parse_operation
 from dragonscale.physics.units import render
-from dragonscale.sheets.sheet import Sheet
 
 NAMES = {"matrix": "compute", "vector": "vector unit"}
 _SPELLED = {"hbm": "HBM", "vmem": "VMEM", "smem": "SMEM", "l2": "L2", "pcie": "PCIe", "dcn": "DCN"}
@@ -96,16 +95,6 @@ class RooflineReport(Record):
         """The samples of an open dim; the answer itself where there are none."""
         whole = {name: value for name, value in self.to_dict().items() if not isinstance(value, list | dict)}
         return super().rows() if self.samples else [whole]
-
-    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - there is no more to say
-        from dragonscale.app.roofline.sheet import roofline_sheet
-
-        return roofline_sheet(self)
-
-    def draw(self, kind: str) -> Any:
-        from dragonscale.app.charts.roofline import draw
-
-        return draw(kind, self.asked, self)
 
 
 def prepare(expression: str, sizes: dict[str, int]) -> tuple[Einsum, dict[str, Number], list[str]]:

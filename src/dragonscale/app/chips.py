@@ -1,18 +1,52 @@
-"""`dscale chips` laid out: all chips, one with its sources, a slice, or the places of a tiled array's elements."""
+"""`dscale chips`: all chips, one with its sources, a slice, or the places of a tiled array's elements."""
 
 import shlex
+from dataclasses import replace
 from typing import Any
 
-from dragonscale.app.chips.layout import LayoutReport
-from dragonscale.app.chips.report import ChipReport, ChipsReport
-from dragonscale.app.chips.slices import SliceReport
+from dragonscale.app.charts.chips import draw
+from dragonscale.app.chips_report import (
+    ChipReport,
+    ChipsReport,
+    LayoutReport,
+    SliceReport,
+    chip_report,
+    chips_report,
+    layout_report,
+    slice_report,
+)
+from dragonscale.app.given import maybe_target
+from dragonscale.app.questions.facts import ChipsQuestion
+from dragonscale.app.record import Face, bind
+from dragonscale.errors import InputError
+from dragonscale.listener import Listener
+from dragonscale.sheets.charts.chart import Chart
 from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, records, table
+
+
+def ask(question: ChipsQuestion, listener: Listener) -> ChipsReport | ChipReport | SliceReport | LayoutReport:
+    """All chips, one, a slice, or a layout."""
+    return _answer(question, listener).came_from(question, listener.notes)
+
+
+def _answer(question: ChipsQuestion, listener: Listener) -> ChipsReport | ChipReport | SliceReport | LayoutReport:
+    if question.source and (question.layout or not question.name):
+        raise InputError("--source takes the numbers of one chip from one source; name the chip, such as h100.")
+    if question.layout:
+        return layout_report(question.layout)
+    chip, piece = maybe_target(question.name, listener)
+    if chip is None:
+        return chips_report()
+    if question.source:
+        chip = chip.reading(question.source)
+    return chip_report(chip) if piece is None else slice_report(replace(piece, chip=chip))
+
 
 MATMUL = "bf16[B,8192] @ bf16[8192,28672]"
 """A matmul of a large model's MLP, for any batch."""
 
 
-def chips_sheet(report: ChipsReport) -> Sheet:
+def chips_sheet(report: ChipsReport, _detail: bool) -> Sheet:
     """A line for each chip."""
     columns = {
         "chip": "name",
@@ -35,7 +69,7 @@ def _value(value: float | list[float], unit: str) -> str:
     return "x".join(f"{item:g}" for item in value) if isinstance(value, list) else amount(value, unit)
 
 
-def chip_sheet(report: ChipReport) -> Sheet:
+def chip_sheet(report: ChipReport, _detail: bool) -> Sheet:
     """Every number of one chip with its source, and other sources' readings of it."""
     rows: list[list[Any]] = []
     others: list[list[Any]] = []
@@ -73,7 +107,7 @@ def chip_sheet(report: ChipReport) -> Sheet:
     return Sheet((*blocks, NextStep(f'dscale roofline "{MATMUL}" --on {named}', "Next, what that means for a matmul:")))
 
 
-def slice_sheet(report: SliceReport) -> Sheet:
+def slice_sheet(report: SliceReport, _detail: bool) -> Sheet:
     """Hosts, rings or tiers, and totals."""
     host = "x".join(map(str, report.host_shape)) or str(report.host_chips)
     cores = f", {report.cores:,} cores" if report.cores else ""
@@ -152,7 +186,7 @@ def _weakest(report: SliceReport) -> str:
     return f"Without wraparound, {named} {give} collectives half the bandwidth of a ring."
 
 
-def layout_sheet(report: LayoutReport) -> Sheet:
+def layout_sheet(report: LayoutReport, _detail: bool) -> Sheet:
     """The position of each element in memory, as the array is written."""
     width = len(report.places[0]) if report.places else 0
     places = table([Column(f"[{place}]", right=True) for place in range(width)], report.places) if width else None
@@ -162,3 +196,13 @@ def layout_sheet(report: LayoutReport) -> Sheet:
     return Sheet(
         (Title(report.layout, "position of each element in memory"), *grid, Prose(f"{sizes}; {padding}.", "key"))
     )
+
+
+def _draw(report: ChipReport | ChipsReport, kind: str) -> Chart:
+    return draw(kind, None, report)
+
+
+bind(ChipsReport, Face(chips_sheet, _draw))
+bind(ChipReport, Face(chip_sheet, _draw))
+bind(SliceReport, Face(slice_sheet))
+bind(LayoutReport, Face(layout_sheet))

@@ -1,21 +1,100 @@
-"""The answer to `dscale import`: whose words they are, and the plan that they say."""
+"""`dscale import`: whose words they are, and the plan that they say."""
 
 import shlex
 from typing import Any
 
 import msgspec
 
-from dragonscale.app.imported.records import ImportReport, plan_dict
 from dragonscale.app.questions.export import ImportQuestion
 from dragonscale.app.questions.flag import written
+from dragonscale.app.record import Face, Record, bind
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.source import as_path
 from dragonscale.exports.target import target_named
 from dragonscale.listener import Listener
+from dragonscale.serving.plan_file import SavedPlan, save_serving_plan
+from dragonscale.sheets.sheet import Block, NextStep, Prose, Sheet, Title, facts
 from dragonscale.training.plan import short_plan
-from dragonscale.training.plan_file import TrainingFile
+from dragonscale.training.plan_file import TrainingFile, save_training_file
+
+
+class ImportReport(Record):
+    """A plan as it was read. `ignored` are options that change nothing that is planned, `unplanned` those that would
+    and that the planner has no word for, `unknown` names that the software's version does not have. `workload` is the
+    batch and sequence of a step, or the traffic, limits and drafts of an engine."""
+
+    kind: str
+    software: str
+    version: str
+    model: str
+    slice: str
+    plan: dict[str, Any]
+    plan_text: str
+    workload: dict[str, Any]
+    stack: str = ""
+    engine: str = ""
+    notes: list[str] = []
+    ignored: list[str] = []
+    unplanned: list[str] = []
+    unknown: list[str] = []
+
+    @property
+    def file(self) -> TrainingFile | SavedPlan:
+        """The plan as a plan file holds it."""
+        return vars(self)["file"]
+
+    def headline(self) -> str:
+        return (
+            f"{self.software}: {self.model or 'a model'} on {self.slice or 'chips that it does not name'}, "
+            f"{self.plan_text}"
+        )
+
+
+def import_sheet(report: ImportReport, detail: bool) -> Sheet:
+    """What was read, and what of it changes nothing, is not planned or not known."""
+    runs = report.stack or report.engine
+    blocks: list[Block] = [
+        Title(f"A {report.kind} plan of {report.software}", f"read with the names of version {report.version}"),
+        facts(
+            ("model", report.model or "not said"),
+            ("slice", report.slice or "not said: give --on"),
+            ("plan", report.plan_text),
+            *((name, _shown(value)) for name, value in report.workload.items() if value),
+            ("stack" if report.stack else "engine", runs),
+        ),
+    ]
+    blocks += [Prose(text) for text in report.notes]
+    if report.unplanned:
+        blocks.append(Prose(f"Not planned: {', '.join(report.unplanned)}.", "warn"))
+    if report.unknown:
+        blocks.append(Prose(f"Unknown to {report.software} {report.version}: {', '.join(report.unknown)}.", "warn"))
+    if report.ignored and detail:
+        blocks.append(Prose(f"Changes nothing that is planned: {', '.join(report.ignored)}.", "dim"))
+    command = vars(report).get("judge", "")
+    blocks += [NextStep(command, "judges it")] if command else []
+    return Sheet(tuple(blocks))
+
+
+def save_import(report: ImportReport, path: str) -> str:
+    """Write it as a plan file."""
+    if isinstance(report.file, TrainingFile):
+        save_training_file(report.file, path)
+        return f"; `dscale train --plan {path}` judges it"
+    save_serving_plan(report.file, path)
+    return f"; `dscale serve --plan {path}` judges it"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {one}" for name, one in value.items() if one)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def plan_dict(plan: Any) -> dict[str, Any]:
+    """A plan's settings by name."""
+    return msgspec.to_builtins({name: getattr(plan, name) for name in plan.__dataclass_fields__})
 
 
 def ask(question: ImportQuestion, listener: Listener) -> ImportReport:
@@ -99,3 +178,6 @@ def _workload(file: Any) -> dict[str, Any]:
             **{name: {k: v for k, v in own.items() if v} for name, own in tables.items()},
         }
     return {name: value for name, value in values.items() if value}
+
+
+bind(ImportReport, Face(import_sheet, save=save_import))

@@ -1,10 +1,20 @@
-"""`dscale models` laid out: what a model weighs in ten lines, then its parts; or the presets."""
+"""`dscale models`: what a model weighs in ten lines, then its parts; or the presets."""
 
 import shlex
 
+from dragonscale.app.charts.models import draw
 from dragonscale.app.given import unnamed
-from dragonscale.app.models.records import ModelReport, ModelsReport
+from dragonscale.app.models_report import ModelReport, ModelsReport, model_report, models_report
+from dragonscale.app.questions.facts import ModelsQuestion
 from dragonscale.app.questions.flag import written
+from dragonscale.app.record import Face, bind
+from dragonscale.errors import InputError
+from dragonscale.listener import Listener
+from dragonscale.models import load_model
+from dragonscale.models.assumed import with_assumed
+from dragonscale.physics.hardware import dtype_bytes
+from dragonscale.physics.units import parse_length
+from dragonscale.sheets.charts.chart import Chart
 from dragonscale.sheets.sheet import (
     Block,
     Column,
@@ -22,7 +32,32 @@ from dragonscale.sheets.sheet import (
 )
 
 
-def models_sheet(report: ModelsReport) -> Sheet:
+def ask(question: ModelsQuestion, listener: Listener) -> ModelReport | ModelsReport:
+    """One model by part, or every preset."""
+    dtype_bytes(question.kv_dtype)
+    length, said = parse_length(question.seq, "--seq")
+    if said:
+        listener.note(said)
+    if question.model == "":
+        if question.assume or question.family or question.program:
+            raise InputError("--assume, --as and --program are about one model; name it, such as llama3-8b.")
+        return models_report().came_from(question, listener.notes)
+    model = load_model(with_assumed(question.model, question.assume, question.family))
+    report = model_report(model, length, question.kv_dtype, causal=not question.full)
+    for text in report.notes:
+        listener.note(text)
+    return report.came_from(question, listener.notes)
+
+
+def ask_model(question: ModelsQuestion, listener: Listener) -> ModelReport:
+    """One model, which must be named."""
+    report = ask(question, listener)
+    if not isinstance(report, ModelReport):
+        raise InputError("Name a model, such as 'llama3-8b'; `ds.model_names()` lists the presets.")
+    return report
+
+
+def models_sheet(report: ModelsReport, _detail: bool) -> Sheet:
     """A line for each preset."""
     columns = {
         "model": "name",
@@ -37,17 +72,14 @@ def models_sheet(report: ModelsReport) -> Sheet:
     return Sheet((records(report.models, columns, how=how), NextStep("dscale models NAME", why)))
 
 
-def program_sheet(report: ModelReport) -> Sheet:
-    """The model as named einsums, and nothing else."""
-    return Sheet((Verbatim(report.program),))
-
-
 RECOMPUTED = {"block": "full (block)"}
 """Policies of recompute by the words of the field, where those are others."""
 
 
 def model_sheet(report: ModelReport, detail: bool) -> Sheet:
-    """One model: the summary, then its parts."""
+    """One model: the summary, then its parts; or its named einsums and nothing else, where those were asked for."""
+    if report.asked is not None and report.asked.program:
+        return Sheet((Verbatim(report.program),))
     shape = f"{report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,}"
     blocks: list[Block] = [Title(report.name, shape), summary(report), parts_table(report), Prose(report.advice)]
     blocks += [Verbatim(report.program)] if detail else []
@@ -121,3 +153,11 @@ def parts_table(report: ModelReport) -> Grid:
         Column("forward/token", right=True),
     ]
     return table(columns, rows)
+
+
+def _draw(report: ModelReport | ModelsReport, kind: str) -> Chart:
+    return draw(kind, report.asked, report)
+
+
+bind(ModelReport, Face(model_sheet, _draw))
+bind(ModelsReport, Face(models_sheet, _draw))
