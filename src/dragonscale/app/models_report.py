@@ -171,8 +171,7 @@ def _advice(report: ModelReport) -> str:
     scores = report.forward_flops_per_token_by_part.get("scores", 0.0) / report.forward_flops_per_token
     return (
         f"{size / report.parameters:.0%} of the parameters are {largest}; at {report.sequence:,} tokens the "
-        "attention's "
-        f"dot products are {scores:.0%} of the FLOPs."
+        f"attention's dot products are {scores:.0%} of the FLOPs."
     )
 
 

@@ -23,9 +23,8 @@ def environments(workers: list[WorkerOrder]) -> list[dict[str, str]]:
         return [shared]
     if glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"):
         raise InputError(
-            f"{len(workers)} workers are asked for, and the TPUs of a host belong to one process; take --replicas "
-            "1 with data "
-            "parallelism in the plan (dp2)."
+            f"{len(workers)} workers are asked for, and the TPUs of a host belong to one process; take --replicas 1 "
+            "with data parallelism in the plan (dp2)."
         )
     devices, needed = _gpus(), [parse_serving_plan(one.plan).chips for one in workers]
     if len(devices) < sum(needed):

@@ -87,9 +87,8 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
     draft, drafts = _draft(question, saved, model)
     if draft not in ("", NGRAM) and len(pools) > 1:
         raise InputError(
-            f"{shorten(draft)} cannot draft behind workers that prefill, whose pages are the model's own alone; "
-            "take --draft ngram, "
-            "or --prefill-replicas 0."
+            f"{shorten(draft)} cannot draft behind workers that prefill, whose pages are the model's own alone; take "
+            "--draft ngram, or --prefill-replicas 0."
         )
     sequences = launch.max_seqs or -(-saved.batch // saved.plan.data) or SEQUENCES
     length = _length(question, model)
@@ -190,8 +189,7 @@ def _check_split(plan: ServingPlan, model: Transformer) -> None:
     if data * plan.tensor % ways or (ways % data and data % ways):
         raise InputError(
             f"In the plan {plan} experts are dealt over its data x tensor = {data * plan.tensor} chips, which "
-            f"expert={ways} does not "
-            f"split evenly; write tp{ways},ep{ways} or dp{ways},ep{ways}."
+            f"expert={ways} does not split evenly; write tp{ways},ep{ways} or dp{ways},ep{ways}."
         )
 
 
@@ -257,9 +255,8 @@ def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> 
     _check_split(plan, model)
     if plan != saved.plan and (ours := _kept_heads(model, plan)) != (theirs := _kept_heads(model, saved.plan)):
         raise InputError(
-            f"The plan {plan} prefills into {max(ours)} KV heads of a layer, copies counted, and {saved.plan} "
-            "decodes from "
-            f"{max(theirs)}; pages can be handed over where both keep as many: take --prefill-plan "
+            f"The plan {plan} prefills into {max(ours)} KV heads of a layer, copies counted, and {saved.plan} decodes "
+            f"from {max(theirs)}; pages can be handed over where both keep as many: take --prefill-plan "
             f"tp{saved.plan.tensor}."
         )
     return [("prefill", plan, prefill), ("decode", saved.plan, replicas)]

@@ -60,9 +60,8 @@ def run_sheet(result: Any) -> Sheet:
     said = []
     if planned is not None:
         said.append(
-            f"Planned is a steady state: {planned.batch} requests of {planned.prompt:,} + {planned.output:,} "
-            "tokens under way "
-            f"in one replica on {planned.slice}."
+            f"Planned is a steady state: {planned.batch} requests of {planned.prompt:,} + {planned.output:,} tokens "
+            f"under way in one replica on {planned.slice}."
         )
     if result.restarts:
         said.append(f"Workers died and were started again: {result.restarts}.")

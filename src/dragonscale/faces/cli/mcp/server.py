@@ -25,14 +25,11 @@ OFTEN = 0.5
 """Seconds between two words on how far an answer is."""
 INSTRUCTIONS = (
     "Dragonscale predicts how a Transformer trains and serves on TPUs and GPUs: step times, memory, throughput, "
-    "latency, cost, and the "
-    "best way to split it. Models are presets (llama3-70b, deepseek-v3), org/name of the Hugging Face Hub, or a "
-    "config.json; slices "
-    "are h100:64 or v5p:4x4x8. Times have a band in which four of five published runs lie. Call `models` and "
-    "`chips` for what is known; "
-    "`train`, `serve`, `estimate` and `compare` to plan; `export` for the files and commands that run a plan; "
-    "`explain_*` for formulas. "
-    "exit_code: 0 ok, 3 infeasible, 4 a target is missed."
+    "latency, cost, and the best way to split it. Models are presets (llama3-70b, deepseek-v3), org/name of the "
+    "Hugging Face Hub, or a config.json; slices are h100:64 or v5p:4x4x8. Times have a band in which four of five "
+    "published runs lie. Call `models` and `chips` for what is known; `train`, `serve`, `estimate` and `compare` to "
+    "plan; `export` for the files and commands that run a plan; `explain_*` for formulas. exit_code: 0 ok, 3 "
+    "infeasible, 4 a target is missed."
 )
 
 
