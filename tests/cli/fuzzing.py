@@ -33,7 +33,7 @@ SLOW = ("verify", "scaling", "codesign", "search", "capacity", "cpu")
 """Flags that ask for minutes of work, or for a compiler."""
 STOPS = {
     "dragonscale.evidence.verify.quiet": "verify_quietly",
-    "dragonscale.app.run.ask": "_prepare",
+    "dragonscale.app.run.train": "_prepare",
     "dragonscale.app.run.serve": "_serve",
     "dragonscale.app.calibrate.ask": "bench_with",
     "dragonscale.app.sweep.ask": "sweep",

@@ -161,12 +161,7 @@ def _tiers(report: SliceReport) -> Grid:
     return records(
         report.tiers,
         columns,
-        how={
-            "groups": {"keep": 4},
-            "switches": {"keep": 2},
-            "children": {"keep": 6},
-            "of a chip": {"keep": 3},
-        },
+        how={"groups": {"keep": 4}, "switches": {"keep": 2}, "children": {"keep": 6}, "of a chip": {"keep": 3}},
     )
 
 

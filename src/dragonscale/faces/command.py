@@ -88,8 +88,7 @@ class Command(Generic[Params, Answer]):
         ask.__module__ = "dragonscale"
         ask.__doc__ = f"{self.details}\n\n{_parameters(fields)}"
         ask.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
-            [_parameter(field) for field in fields],
-            return_annotation=inspect.signature(answer).return_annotation,
+            [_parameter(field) for field in fields], return_annotation=inspect.signature(answer).return_annotation
         )
         return ask
 

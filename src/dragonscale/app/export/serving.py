@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.app.export.plans import GivenPlan
 from dragonscale.app.export.training import command
+from dragonscale.app.foreign import GivenPlan
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.serve import ServeQuestion
@@ -20,7 +20,8 @@ from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.target import Target
 from dragonscale.listener import Listener
 from dragonscale.models.load import model_fields
-from dragonscale.physics.units import render
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.units import parse_count, parse_length, render
 from dragonscale.serving.auto import NODE
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legal import refusal
@@ -88,8 +89,6 @@ def _run(
     expected: list[str],
     prefill: ServingRun | None,
 ) -> ServingRun:
-    from dragonscale.physics.hardware import parse_slice
-
     assert asked.saved is not None
     piece = parse_slice(best.copy_slice) if asked.targets[0][1] is None else asked.targets[0][1]
     limits = LaunchLimits(file.launch.max_seqs, file.launch.token_budget, file.launch.memory_fraction)
@@ -207,8 +206,6 @@ def _question(question: ExportQuestion, file: SavedPlan, engine: str) -> ServeQu
 
 def _with_flags(file: SavedPlan, question: ExportQuestion) -> SavedPlan:
     """A serving plan's file with what the flags say."""
-    from dragonscale.physics.units import parse_count, parse_length
-
     words = {"model": written(question.model), "slice": written(question.on)}
     traffic = {
         name: parse_length(getattr(question, name), f"--{name}")[0]

@@ -1,10 +1,11 @@
 """A training plan judged as the target's stack runs it."""
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.app.export.plans import GivenPlan, with_flags
+from dragonscale.app.foreign import GivenPlan, with_flags
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
@@ -179,8 +180,6 @@ def _numbers(found: PlanReport) -> dict[str, float | None]:
 
 def command(question: ExportQuestion) -> str:
     """The command that makes the export again."""
-    import shlex
-
     words = ["dscale export", shlex.quote(written(question.plan)), "--to", question.to]
     for name in ("model", "on", "batch", "seq", "tokens", "prompt", "output", "rate", "stack", "engine", "price"):
         value = written(getattr(question, name))

@@ -3,17 +3,7 @@
 `ON.but(default="")` is the same field otherwise; a docstring below that one replaces its words.
 """
 
-from dragonscale.app.questions.flag import (
-    PLAN,
-    SOFTWARE,
-    WHERE,
-    Real,
-    Several,
-    Switch,
-    Text,
-    Thing,
-    Whole,
-)
+from dragonscale.app.questions.flag import PLAN, SOFTWARE, WHERE, Real, Several, Switch, Text, Thing, Whole
 
 MODEL = Thing(value="MODEL", place=True, offers="models").named("model")
 """A preset (llama3-70b), org/name of the Hugging Face Hub, a config.json, a folder, a GGUF or TOML file."""

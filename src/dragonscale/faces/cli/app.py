@@ -16,9 +16,7 @@ from dragonscale.sheets.colour import wants_colour
 from dragonscale.sheets.terminal import width_of
 
 HELP = ("--help", "-h")
-ABSENT = {
-    "doctor": "There is no `dscale doctor`; `dscale --version` and `make test` say whether all is well.",
-}
+ABSENT = {"doctor": "There is no `dscale doctor`; `dscale --version` and `make test` say whether all is well."}
 """What people ask for that is not here, by the first word of the line."""
 
 

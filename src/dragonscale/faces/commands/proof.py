@@ -191,7 +191,7 @@ def run_train():
     dscale run train fsdp=8 --model llama3.2-1b --data corpus.bin --steps 20 --batch 8 --seq 512 --cpu 8
     dscale run train plan.toml --data 'corpus/*.bin' --steps 20 --profile 3 --html profile.html
     """
-    from dragonscale.app.run.ask import ask_train
+    from dragonscale.app.run.train import ask_train
 
     return ask_train
 
