@@ -331,7 +331,10 @@ def fields_of(question: type) -> tuple[Field[Any, Any], ...]:
 @functools.cache
 def _docstrings(module: str) -> dict[str, str]:
     """The docstrings below names of a module and of its classes (`Class.name`), on one line each."""
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except OSError:  # an installation without sources: flags work, and help has no words for them
+        return {}
     texts: dict[str, str] = {}
     for scope in (tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))):
         prefix = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
