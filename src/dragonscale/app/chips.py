@@ -21,7 +21,7 @@ from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.sheets.charts.chart import Chart
-from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, records, table
+from dragonscale.sheets.sheet import Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, records, sheet, table
 
 
 def ask(question: ChipsQuestion, listener: Listener) -> ChipsReport | ChipReport | SliceReport | LayoutReport:
@@ -86,25 +86,24 @@ def chip_sheet(report: ChipReport, _detail: bool) -> Sheet:
         rate = "" if row.flops_per_s is None else f" ({amount(row.flops_per_s, 'FLOP/s')} at their clock)"
         counts.append(f"{row.count:,} {row.part}s{rate}")
     title = Title(f"{report.title} ({report.name}), {report.released}", f"{report.network}; {report.largest}")
-    blocks: list[Block] = [title, table(columns, rows, foot="Of one chip where nothing else is said.")]
-    blocks += [table(readings, others, "As other sources give it")] if others else []
-    pod = report.pod
-    whole = []
+    pod, whole = report.pod, None
     if pod is not None:
         size = f"{pod.chips:,} chips, {pod.hosts:,} hosts"
         rates = f"{amount(pod.bf16_flops_per_s, 'FLOP/s')} in bf16, {amount(pod.hbm_bytes, 'bytes')} of HBM"
-        whole = [("a pod", f"{size}, {rates} (`dscale chips {pod.slice}`)")]
-    blocks.append(
-        facts(
-            ("parts", ", ".join(counts)), *whole, ("an hour", f"{report.price}; --price {report.name}=2/h takes yours")
-        )
-    )
-    blocks.append(facts(*((key, text) for key, text in report.sources.items())))
+        whole = ("a pod", f"{size}, {rates} (`dscale chips {pod.slice}`)")
+    hour = f"{report.price}; --price {report.name}=2/h takes yours"
     critical = f"{report.critical_intensity_flops_per_byte:.0f}"
-    blocks.append(Prose(f"Compute binds above {critical} FLOPs per byte of HBM.", "key"))
     given = getattr(report.asked, "name", None)
     named = shlex.quote(given) if isinstance(given, str) and given else report.name
-    return Sheet((*blocks, NextStep(f'dscale roofline "{MATMUL}" --on {named}', "Next, what that means for a matmul:")))
+    return sheet(
+        title,
+        table(columns, rows, foot="Of one chip where nothing else is said."),
+        table(readings, others, "As other sources give it") if others else None,
+        facts(("parts", ", ".join(counts)), whole, ("an hour", hour)),
+        facts(*report.sources.items()),
+        Prose(f"Compute binds above {critical} FLOPs per byte of HBM.", "key"),
+        NextStep(f'dscale roofline "{MATMUL}" --on {named}', "Next, what that means for a matmul:"),
+    )
 
 
 def slice_sheet(report: SliceReport, _detail: bool) -> Sheet:
@@ -114,11 +113,8 @@ def slice_sheet(report: SliceReport, _detail: bool) -> Sheet:
     pods = f" in {report.pods} pods" if report.pods > 1 else ""
     hosts = f"{report.hosts:,} host{'s' * (report.hosts > 1)} of {host}"
     hosts += f", as {report.vms:,} VMs" if report.vms > report.hosts else ""
-    blocks: list[Block] = [Title(f"{report.slice}: {report.chips:,} chips of {report.chip}{pods}{cores}", hosts)]
-    if report.axes:
-        blocks.append(_axes(report))
-    if report.tiers:
-        blocks.append(_tiers(report))
+    title = Title(f"{report.slice}: {report.chips:,} chips of {report.chip}{pods}{cores}", hosts)
+    axes, tiers = _axes(report) if report.axes else None, _tiers(report) if report.tiers else None
     totals = {
         "bf16": amount(report.bf16_flops_per_s, "FLOP/s"),
         "HBM": f"{amount(report.hbm_bytes, 'bytes')} at {amount(report.hbm_bytes_per_s, 'bytes/s')}",
@@ -133,7 +129,7 @@ def slice_sheet(report: SliceReport, _detail: bool) -> Sheet:
     cables = [f"{row.cables:,} {ends}{row.tier}" for ends, row in zip(below, report.tiers, strict=False) if row.cables]
     far += [("cables", ", ".join(cables).replace(" node,", " in nodes,", 1))] if cables[1:] else []
     shown = facts(*far, *((f"{name} in all", value) for name, value in totals.items() if value != "–"))
-    return Sheet((*blocks, shown, Prose(_weakest(report), "key")))
+    return sheet(title, axes, tiers, shown, Prose(_weakest(report), "key"))
 
 
 def _axes(report: SliceReport) -> Grid:

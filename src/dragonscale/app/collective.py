@@ -29,7 +29,7 @@ from dragonscale.physics.numbers import product
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.units import parse
 from dragonscale.sheets.charts.chart import Chart
-from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, table
+from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, sheet, table
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,8 @@ def collective_sheet(report: CollectiveReport, _detail: bool) -> Sheet:
     """One collective over mesh axes."""
     mesh = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
     head = f"{report.collective} of {amount(report.bytes, 'bytes')} over {', '.join(report.axes)}"
-    blocks: list[Block] = [Title(f"{head} ({report.chips} chips) on {report.on}", f"mesh {mesh}"), _terms(report)]
-    if report.tiers:
-        blocks.append(_tiers(report))
-    return Sheet((*blocks, _inside(report), Prose(report.advice, "key")))
+    title, tiers = f"{head} ({report.chips} chips) on {report.on}", _tiers(report) if report.tiers else None
+    return sheet(Title(title, f"mesh {mesh}"), _terms(report), tiers, _inside(report), Prose(report.advice, "key"))
 
 
 def _terms(report: CollectiveReport) -> Grid:
@@ -188,18 +186,15 @@ def transfer_sheet(sent: TransferReport, _detail: bool) -> Sheet:
     gathers = sent.kind == "gather"
     head = f"gather of {size} to {target}" if gathers else f"send of {size} from {source} to {target}"
     paths = f"over the {sent.paths} links of {target}" if gathers else f"over {sent.paths} paths that share no link"
-    total = amount(sent.total_s, "s")
-    return Sheet(
-        (
-            Title(f"{head} of {sent.on}"),
-            facts(
-                ("bandwidth", f"{amount(sent.bandwidth_s, 's')} {paths}"),
-                ("latency", f"{amount(sent.latency_s, 's')} for {sent.hops} hops"),
-            ),
-            Prose(
-                f"{total}, the larger of the two." if gathers else f"{total} in all: the two follow each other.", "key"
-            ),
-        )
+    bandwidth, latency = (
+        f"{amount(sent.bandwidth_s, 's')} {paths}",
+        f"{amount(sent.latency_s, 's')} for {sent.hops} hops",
+    )
+    total = ", the larger of the two." if gathers else " in all: the two follow each other."
+    return sheet(
+        Title(f"{head} of {sent.on}"),
+        facts(("bandwidth", bandwidth), ("latency", latency)),
+        Prose(amount(sent.total_s, "s") + total, "key"),
     )
 
 

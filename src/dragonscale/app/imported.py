@@ -15,7 +15,7 @@ from dragonscale.exports.source import as_path
 from dragonscale.exports.target import target_named
 from dragonscale.listener import Listener
 from dragonscale.serving.plan_file import SavedPlan, save_serving_plan
-from dragonscale.sheets.sheet import Block, NextStep, Prose, Sheet, Title, facts
+from dragonscale.sheets.sheet import NextStep, Prose, Sheet, Title, facts, sheet
 from dragonscale.training.plan import short_plan
 from dragonscale.training.plan_file import TrainingFile, save_training_file
 
@@ -54,27 +54,23 @@ class ImportReport(Record):
 
 def import_sheet(report: ImportReport, detail: bool) -> Sheet:
     """What was read, and what of it changes nothing, is not planned or not known."""
-    runs = report.stack or report.engine
-    blocks: list[Block] = [
+    unknown, ignored = ", ".join(report.unknown), ", ".join(report.ignored if detail else ())
+    command = vars(report).get("judge", "")
+    return sheet(
         Title(f"A {report.kind} plan of {report.software}", f"read with the names of version {report.version}"),
         facts(
             ("model", report.model or "not said"),
             ("slice", report.slice or "not said: give --on"),
             ("plan", report.plan_text),
             *((name, _shown(value)) for name, value in report.workload.items() if value),
-            ("stack" if report.stack else "engine", runs),
+            ("stack" if report.stack else "engine", report.stack or report.engine),
         ),
-    ]
-    blocks += [Prose(text) for text in report.notes]
-    if report.unplanned:
-        blocks.append(Prose(f"Not planned: {', '.join(report.unplanned)}.", "warn"))
-    if report.unknown:
-        blocks.append(Prose(f"Unknown to {report.software} {report.version}: {', '.join(report.unknown)}.", "warn"))
-    if report.ignored and detail:
-        blocks.append(Prose(f"Changes nothing that is planned: {', '.join(report.ignored)}.", "dim"))
-    command = vars(report).get("judge", "")
-    blocks += [NextStep(command, "judges it")] if command else []
-    return Sheet(tuple(blocks))
+        *map(Prose, report.notes),
+        Prose(f"Not planned: {', '.join(report.unplanned)}.", "warn") if report.unplanned else None,
+        Prose(f"Unknown to {report.software} {report.version}: {unknown}.", "warn") if unknown else None,
+        Prose(f"Changes nothing that is planned: {ignored}.", "dim") if ignored else None,
+        NextStep(command, "judges it") if command else None,
+    )
 
 
 def save_import(report: ImportReport, path: str) -> str:

@@ -15,7 +15,7 @@ from dragonscale.course.variants import Variant, variant
 from dragonscale.course.words import amount, count, number
 from dragonscale.errors import MISSED, InputError, nearest, shorten
 from dragonscale.listener import Listener
-from dragonscale.sheets.sheet import Block, Column, NextStep, Prose, Sheet, Title, Verbatim, facts, table
+from dragonscale.sheets.sheet import Block, Column, NextStep, Prose, Sheet, Title, Verbatim, facts, sheet, table
 
 
 class LessonRow(msgspec.Struct):
@@ -240,13 +240,8 @@ def course_sheet(report: CourseReport, _detail: bool) -> Sheet:
     rows = [[row.chapter, f"{row.solved}/{row.problems}", row.about] for row in report.chapters]
     columns = [Column("chapter"), Column("solved", right=True), Column("about", wrap=True, keep=5)]
     foot = "In a terminal `dscale learn CHAPTER` asks the problems one by one; `--seed N` draws other numbers."
-    return Sheet(
-        (
-            Title(f"{report.solved} of {report.problems} problems solved", f"kept in {report.progress_file}"),
-            table(columns, rows, foot=foot),
-            NextStep(report.next, "Next:"),
-        )
-    )
+    title = Title(f"{report.solved} of {report.problems} problems solved", f"kept in {report.progress_file}")
+    return sheet(title, table(columns, rows, foot=foot), NextStep(report.next, "Next:"))
 
 
 def lesson_sheet(report: LessonReport, detail: bool) -> Sheet:

@@ -13,7 +13,6 @@ from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware import dtype_bytes
-from dragonscale.physics.units import parse_length
 from dragonscale.sheets.charts.chart import Chart
 from dragonscale.sheets.sheet import (
     Block,
@@ -35,9 +34,7 @@ from dragonscale.sheets.sheet import (
 def ask(question: ModelsQuestion, listener: Listener) -> ModelReport | ModelsReport:
     """One model by part, or every preset."""
     dtype_bytes(question.kv_dtype)
-    length, said = parse_length(question.seq, "--seq")
-    if said:
-        listener.note(said)
+    length = question.seq.count(listener)
     if question.model == "":
         if question.assume or question.family or question.program:
             raise InputError("--assume, --as and --program are about one model; name it, such as llama3-8b.")

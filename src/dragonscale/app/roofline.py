@@ -9,7 +9,7 @@ from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.hardware.chip import dtype_bytes
-from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, table
+from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, sheet, table
 
 
 def ask(question: RooflineQuestion, listener: Listener, solve: bool = True) -> RooflineReport:
@@ -39,15 +39,14 @@ def ask(question: RooflineQuestion, listener: Listener, solve: bool = True) -> R
 
 def roofline_sheet(report: RooflineReport, _detail: bool) -> Sheet:
     """Numbers where every size is known, formulas and a curve where one is open."""
-    blocks: list[Block] = [_title(report)]
-    if report.chip is not None and report.resources:
-        blocks.append(_resources(report))
-    blocks.append(_summary(report))
-    if report.samples:
-        blocks.append(_curve(report))
-    if report.crossovers:
-        blocks.append(_crossovers(report))
-    return Sheet((*blocks, Prose(report.advice, "key")))
+    return sheet(
+        _title(report),
+        _resources(report) if report.chip is not None and report.resources else None,
+        _summary(report),
+        _curve(report) if report.samples else None,
+        _crossovers(report) if report.crossovers else None,
+        Prose(report.advice, "key"),
+    )
 
 
 def _title(report: RooflineReport) -> Title:

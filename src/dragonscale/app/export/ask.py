@@ -18,7 +18,7 @@ from dragonscale.exports.target import Target, of_kind, software_for, target_nam
 from dragonscale.exports.written import WrittenFiles
 from dragonscale.files import write_file
 from dragonscale.listener import Listener
-from dragonscale.sheets.sheet import Block, NextStep, Prose, Sheet, Title, Verbatim, facts
+from dragonscale.sheets.sheet import NextStep, Prose, Sheet, Title, Verbatim, facts, sheet
 
 
 class DifferenceRow(msgspec.Struct):
@@ -201,16 +201,13 @@ def export_sheet(report: ExportReport, _detail: bool) -> Sheet:
     """The files themselves where nothing was written; a list of them where it was."""
     if not report.written:
         return Sheet((Verbatim(report.text()),))
-    blocks: list[Block] = [Title(f"{report.model} on {report.slice}", f"for {report.target} {report.version}".strip())]
-    blocks.append(
-        facts(
-            *((("files" if not place else ""), path) for place, path in enumerate(report.written)),
-            *(("expected", text) for text in report.expected[:1]),
-        )
+    files = [("" if place else "files", path) for place, path in enumerate(report.written)]
+    return sheet(
+        Title(f"{report.model} on {report.slice}", f"for {report.target} {report.version}".strip()),
+        facts(*files, *(("expected", text) for text in report.expected[:1])),
+        *(Prose(f"{row.planned} cannot be said there; {row.instead}.", "warn") for row in report.differences),
+        NextStep(f"dscale import {report.written[0]}", "reads it back"),
     )
-    blocks += [Prose(f"{row.planned} cannot be said there; {row.instead}.", "warn") for row in report.differences]
-    blocks.append(NextStep(f"dscale import {report.written[0]}", "reads it back"))
-    return Sheet(tuple(blocks))
 
 
 bind(ExportReport, Face(export_sheet, save=lambda report, path: report.write_into(path)))

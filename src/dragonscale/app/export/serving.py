@@ -21,7 +21,7 @@ from dragonscale.exports.target import Target
 from dragonscale.listener import Listener
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.physics.units import parse_count, parse_length, render
+from dragonscale.physics.units import parse_count, render
 from dragonscale.serving.auto import NODE
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legal import refusal
@@ -208,9 +208,9 @@ def _with_flags(file: SavedPlan, question: ExportQuestion) -> SavedPlan:
     """A serving plan's file with what the flags say."""
     words = {"model": written(question.model), "slice": written(question.on)}
     traffic = {
-        name: parse_length(getattr(question, name), f"--{name}")[0]
-        for name in ("prompt", "output")
-        if getattr(question, name).strip()
+        name: length.count(Listener())
+        for name, length in (("prompt", question.prompt), ("output", question.output))
+        if length.strip()
     }
     said = {**{name: getattr(file.traffic, name) for name in SavedTraffic.__struct_fields__}, **traffic}
     said["rate"] = question.rate.strip() or file.traffic.rate

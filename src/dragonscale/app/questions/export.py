@@ -1,7 +1,7 @@
 """What `dscale export`, `dscale import` and their functions can be asked."""
 
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import FILES, PLAN, SOFTWARE, Question, Several, Switch, Text, Thing
+from dragonscale.app.questions.flag import FILES, PLAN, SOFTWARE, Length, Question, Several, Switch, Text, Thing
 
 _PLAN = Thing(value="PLAN", group=PLAN, place=True, offers="files")
 """A file that train or serve --save wrote, a plan (tp8 pp4 dp16), or the config or command of another software."""
@@ -25,9 +25,9 @@ class ExportQuestion(Question):
     """Training: tokens of a sequence."""
     tokens: Text = Text("", "TOKENS")
     """Training: tokens of the whole run (15T)."""
-    prompt: Text = Text("", "TOKENS")
+    prompt: Length = Length("", "TOKENS")
     """Serving: tokens of a prompt."""
-    output: Text = Text("", "TOKENS")
+    output: Length = Length("", "TOKENS")
     """Serving: tokens of an answer."""
     rate: Text = Text("", "RATE")
     """Serving: requests that come (20/s)."""

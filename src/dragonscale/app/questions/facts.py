@@ -1,7 +1,7 @@
 """What `dscale calc`, `chips` and `models` and their functions can be asked: facts that are looked up."""
 
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import SHOW, SOFTWARE, Question, Several, Switch, Text, Thing
+from dragonscale.app.questions.flag import SHOW, SOFTWARE, Length, Question, Several, Switch, Text, Thing
 
 
 class CalcQuestion(Question):
@@ -38,7 +38,7 @@ class ModelsQuestion(Question):
     model: Thing = shared.MODEL.but(default="", value="NAME")
     """A preset (llama3-70b), org/name of the Hugging Face Hub, a config.json, a folder, a GGUF or TOML file. Without
     one: all presets."""
-    seq: Text = shared.SEQ.but(default="8192")
+    seq: Length = Length("8192", "TOKENS")
     """Tokens of a sequence, for FLOPs and caches."""
     full: Switch = Switch()
     """Count the whole attention square, not its causal half."""

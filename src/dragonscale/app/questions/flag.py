@@ -15,20 +15,18 @@ takes the object that the text would name (a `Transformer`, a `Slice`, a `Plan`)
 given. The docstring below it is what help says, so that an editor shows the same words.
 """
 
-import ast
 import copy
 import functools
-import inspect
-import itertools
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, dataclass_transform
 
+from dragonscale.app.questions.docstrings import constant_docstring, docstrings
 from dragonscale.errors import Infeasible, InputError, shorten
-from dragonscale.physics.units import parse, parse_count
+from dragonscale.listener import Listener
+from dragonscale.physics.units import parse, parse_count, parse_length
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
@@ -95,8 +93,8 @@ class Field(Generic[Given, Kept]):
     @functools.cached_property
     def about(self) -> str:
         """What help says: the docstring below the field, below the constant it is, or of what it was made from."""
-        below = self.owner and _docstrings(self.owner.__module__).get(f"{self.owner.__qualname__}.{self.name}")
-        return below or _below_constant(self) or (self.origin.about if self.origin else "")
+        below = self.owner and docstrings(self.owner.__module__).get(f"{self.owner.__qualname__}.{self.name}")
+        return below or constant_docstring(self) or (self.origin.about if self.origin else "")
 
     def __get__(self, instance: object | None, owner: type) -> Kept:
         if instance is None:
@@ -175,11 +173,23 @@ class Amount(str):
         return absent if absent is not REQUIRED and not self.strip() else parse(self, self.unit, self.flag)
 
 
+class Tokens(Amount):
+    """The length of a sequence, a prompt or an output as it was typed."""
+
+    def count(self, listener: Listener) -> int:
+        """The tokens; a reading that needs a word (32k are 32,768) is told to the listener."""
+        length, note = parse_length(self, self.flag)
+        if note:
+            listener.note(note)
+        return length
+
+
 class _Quantity(Text):
     unit = ""
+    kept: type[Amount] = Amount
 
     def taken(self, value: Any) -> Amount:
-        amount = Amount(super().taken(value))
+        amount = self.kept(super().taken(value))
         amount.unit, amount.flag = self.unit, self.flag
         return amount
 
@@ -204,6 +214,16 @@ class Rate(_Quantity):
     """So many a second, such as 20/s."""
 
     unit = "count/s"
+
+
+class Length(_Quantity):
+    """A length in tokens, such as 8192 or 32k."""
+
+    kept = Tokens
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: object | None, owner: type) -> Tokens: ...
 
 
 class Several(Field[str | list[str] | tuple[str, ...] | None, str]):
@@ -326,36 +346,6 @@ def fields_of(question: type) -> tuple[Field[Any, Any], ...]:
     """
     every = {name: value for kind in reversed(question.__mro__) for name, value in vars(kind).items()}
     return tuple(value for value in every.values() if isinstance(value, Field))
-
-
-@functools.cache
-def _docstrings(module: str) -> dict[str, str]:
-    """The docstrings below names of a module and of its classes (`Class.name`), on one line each."""
-    try:
-        tree = ast.parse(inspect.getsource(sys.modules[module]))
-    except OSError:  # an installation without sources: flags work, and help has no words for them
-        return {}
-    texts: dict[str, str] = {}
-    for scope in (tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))):
-        prefix = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
-        for statement, below in itertools.pairwise(scope.body):
-            match statement, below:
-                case (
-                    ast.AnnAssign(target=ast.Name(name)) | ast.Assign(targets=[ast.Name(name)]),
-                    ast.Expr(value=ast.Constant(value=str(text))),
-                ):
-                    texts[prefix + name] = " ".join(text.split())
-    return texts
-
-
-def _below_constant(field: Field[Any, Any]) -> str:
-    """The docstring of a field that is a constant of a module of questions."""
-    package = __name__.rpartition(".")[0]
-    for module in [name for name in sys.modules if name.startswith(f"{package}.")]:
-        for name, value in vars(sys.modules[module]).items():
-            if value is field and (text := _docstrings(module).get(name)):
-                return text
-    return ""
 
 
 def written(thing: Any) -> str:

@@ -8,6 +8,7 @@ from dragonscale.app.questions.flag import (
     SOFTWARE,
     WHERE,
     Duration,
+    Length,
     Question,
     Real,
     Several,
@@ -82,7 +83,7 @@ class RunServeQuestion(Question):
     """The folder of tokenizer.json where it is not with the model or the weights."""
     name: Text = Text("", "NAME")
     """What clients call the model; its own name without it."""
-    length: Text = Text("", "TOKENS")
+    length: Length = Length("", "TOKENS")
     """Tokens of a sequence at most, prompt and output."""
     host: Text = Text("127.0.0.1", "HOST")
     """The address to listen on."""

@@ -16,10 +16,10 @@ from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.run import RunServeQuestion
 from dragonscale.app.questions.shared import ROUTER
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.units import parse_length
 from dragonscale.runtime.server.wire import WorkerOrder
 from dragonscale.serving.launch import LaunchLimits
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
@@ -285,7 +285,7 @@ def _worker(shared: WorkerOrder, plan: ServingPlan, role: str) -> WorkerOrder:
 
 
 def _length(question: RunServeQuestion, model: Transformer) -> int:
-    length = parse_length(question.length, "--length")[0] if question.length else min(model.context or LENGTH, LENGTH)
+    length = question.length.count(Listener()) if question.length else min(model.context or LENGTH, LENGTH)
     if model.context and length > model.context:
         raise InputError(f"--length is {length:,}; {model.name} takes sequences of up to {model.context:,} tokens.")
     return length
