@@ -9,6 +9,7 @@ import functools
 import time
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonscale.app.questions.faces import McpQuestion
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
 
 OFTEN = 0.5
 """Seconds between two words on how far an answer is."""
-INSTRUCTIONS = (
-    "Dragonscale predicts how a Transformer trains and serves on TPUs and GPUs: step times, memory, throughput, "
-    "latency, cost, and the best way to split it. Models are presets (llama3-70b, deepseek-v3), org/name of the "
-    "Hugging Face Hub, or a config.json; slices are h100:64 or v5p:4x4x8. Times have a band in which four of five "
-    "published runs lie. Call `models` and `chips` for what is known; `train`, `serve`, `estimate` and `compare` to "
-    "plan; `export` for the files and commands that run a plan; `explain_*` for formulas. exit_code: 0 ok, 3 "
-    "infeasible, 4 a target is missed."
-)
 
 
 def ask(question: McpQuestion, listener: Listener) -> None:  # noqa: ARG001  there is nothing to ask
@@ -96,7 +89,7 @@ def make_server() -> "Server[Any]":
     return Server(
         "dragonscale",
         version=version("dragonscale"),
-        instructions=INSTRUCTIONS,
+        instructions=" ".join(Path(__file__).with_name("instructions.md").read_text(encoding="utf-8").split()),
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
