@@ -41,7 +41,7 @@ def test_a_question_is_a_frozen_value() -> None:
         question.many = 5
     assert replace(question, many=5) == Shown("here", many=5) != question
     assert [field.name for field in fields(question)] == ["place", "long", "wait", "many"]
-    assert pickle.loads(pickle.dumps(ModelsQuestion("llama3-8b", seq="32k"))).seq.count(Listener()) == 32768
+    assert pickle.loads(pickle.dumps(ModelsQuestion("llama3-8b", seq="32k"))).seq.tokens(Listener()) == 32768
     assert hash(copy.copy(question)) == hash(question)
     assert question != ChipsQuestion("here")
     assert repr(ChipsQuestion("v5e")) == "ChipsQuestion(name='v5e', source='', layout='')"
@@ -50,7 +50,7 @@ def test_a_question_is_a_frozen_value() -> None:
 def test_amounts_are_read_by_their_field_and_refused_in_its_name() -> None:
     listener = Listener()
     order = RunServeQuestion("tp1", length="32k", grace="2min", log="")
-    assert (order.length.count(listener), order.grace.read()) == (32768, 120.0)
+    assert (order.length.tokens(listener), order.grace.read()) == (32768, 120.0)
     assert listener.notes == ["32k is read as 32,768 tokens."]
     assert order.log.read(math.inf) == math.inf
     with pytest.raises(InputError, match="--log"):

@@ -34,7 +34,7 @@ from dragonscale.sheets.sheet import (
 def ask(question: ModelsQuestion, listener: Listener) -> ModelReport | ModelsReport:
     """One model by part, or every preset."""
     dtype_bytes(question.kv_dtype)
-    length = question.seq.count(listener)
+    length = question.seq.tokens(listener)
     if question.model == "":
         if question.assume or question.family or question.program:
             raise InputError("--assume, --as and --program are about one model; name it, such as llama3-8b.")

@@ -208,7 +208,7 @@ def _with_flags(file: SavedPlan, question: ExportQuestion) -> SavedPlan:
     """A serving plan's file with what the flags say."""
     words = {"model": written(question.model), "slice": written(question.on)}
     traffic = {
-        name: length.count(Listener())
+        name: length.tokens(Listener())
         for name, length in (("prompt", question.prompt), ("output", question.output))
         if length.strip()
     }

@@ -176,7 +176,7 @@ class Amount(str):
 class Tokens(Amount):
     """The length of a sequence, a prompt or an output as it was typed."""
 
-    def count(self, listener: Listener) -> int:
+    def tokens(self, listener: Listener) -> int:
         """The tokens; a reading that needs a word (32k are 32,768) is told to the listener."""
         length, note = parse_length(self, self.flag)
         if note:

@@ -285,7 +285,7 @@ def _worker(shared: WorkerOrder, plan: ServingPlan, role: str) -> WorkerOrder:
 
 
 def _length(question: RunServeQuestion, model: Transformer) -> int:
-    length = question.length.count(Listener()) if question.length else min(model.context or LENGTH, LENGTH)
+    length = question.length.tokens(Listener()) if question.length else min(model.context or LENGTH, LENGTH)
     if model.context and length > model.context:
         raise InputError(f"--length is {length:,}; {model.name} takes sequences of up to {model.context:,} tokens.")
     return length
