@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.app.export.serving import judged_serving
-from dragonscale.app.export.training import judged_training
+from dragonscale.app.export.training import Judged, judged_training
 from dragonscale.app.foreign import GivenPlan, given_plan
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
@@ -136,9 +136,9 @@ def launched(run: Run, software: Target, launcher: Target | None, made: WrittenF
 
 
 def _report(
-    judged: Any, software: Target, launcher: Target | None, load: Target | None, made: WrittenFiles
+    judged: Judged, software: Target, launcher: Target | None, load: Target | None, made: WrittenFiles
 ) -> ExportReport:
-    run: Run = judged.run
+    run = judged.run
     rows = [DifferenceRow(one.setting, one.planned, one.instead, one.why) for one in made.differences]
     named = load or software
     plan = {name: getattr(run.file.plan, name) for name in run.file.plan.__dataclass_fields__}

@@ -2,12 +2,12 @@
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from dragonscale.app.export.training import command
+from dragonscale.app.export.training import Judged, command
 from dragonscale.app.foreign import GivenPlan
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
@@ -29,15 +29,7 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, SavedTraffic, read_serving_plan
 
 
-@dataclass(frozen=True)
-class JudgedServing:
-    """A run to write down, and what is expected of it."""
-
-    run: ServingRun
-    numbers: dict[str, float | None]
-
-
-def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, as_run: Any) -> JudgedServing:
+def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, as_run: Any) -> Judged:
     """The plan judged under the target's engine; `as_run` is the plan that the target runs instead of the one given."""
     assert isinstance(given.file, SavedPlan)
     file = _with_flags(given.file, question)
@@ -56,7 +48,7 @@ def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, a
         expected += prefill.expected
         numbers["ttft_s"] = ttft
     run = _run(question, asked, file, best, engine, role, expected, prefill)
-    return JudgedServing(run, numbers)
+    return Judged(run, numbers)
 
 
 def _pool(question: ExportQuestion, file: SavedPlan, engine: str) -> tuple[ServingRun, float]:

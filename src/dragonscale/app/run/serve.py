@@ -102,8 +102,10 @@ def ask_serve(question: RunServeQuestion, listener: Listener) -> ServeRun:
         listener.note(f"The plan was made for the engine {order.saved.engine}; it is {ENGINE} that serves it here.")
     for note in uneven_heads(order):
         listener.note(note)
-    if order.host not in LOCAL and not order.api_key:
-        listener.note(f"Everybody who reaches {order.host}:{order.port} may use the server; --api-key asks for a key.")
+    if question.host not in LOCAL and not order.api_key:
+        listener.note(
+            f"Everybody who reaches {question.host}:{question.port} may use the server; --api-key asks for a key."
+        )
     if question.kernels and not order.slice:
         raise InputError(
             "--kernels is of the chips that the planned times are of; name them with --on, such as --on h200:1."
@@ -111,26 +113,26 @@ def ask_serve(question: RunServeQuestion, listener: Listener) -> ServeRun:
     if order.slice:
         order = replace(order, slice=asked_chips(order.slice, "", question.kernels))
         parse_slice(order.slice)  # one that there is not is told before anything is loaded
-    return asyncio.run(_serve(order, question, listener)).came_from(question, listener.notes)
+    return asyncio.run(_serve(order, listener)).came_from(question, listener.notes)
 
 
-async def _serve(order: ServeOrder, question: RunServeQuestion, listener: Listener) -> ServeRun:
+async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
     from dragonscale.runtime.server.front import ServingFront
     from dragonscale.runtime.server.http import build_app, serve_http
     from dragonscale.runtime.server.routes import HttpSettings
     from dragonscale.runtime.server.text import load_text, plain_text
 
-    vocabulary = order.model.program().sections[0].dims["v"]
+    asked, vocabulary = order.question, order.model.program().sections[0].dims["v"]
     text = load_text(order.folder) if order.folder else plain_text(vocabulary)
     facts = {"model": order.saved.model, "engine": ENGINE, "plan": str(order.plan), "slice": order.slice}
     facts |= {"max_seqs": order.first.sequences, "token_budget": order.first.tokens}
     facts |= {"replicas": sum(one.role != "prefill" for one in order.workers)}
     shared = {"block_tokens": order.first.page} if order.first.prefix_cache else {}  # what a replay may share
-    record = TrafficRecord(question.record, **facts, **shared)
-    listening = _listening(order)
+    record = TrafficRecord(asked.record, **facts, **shared)
+    listening = _listening(asked.host, asked.port)
     begun, bar = time.monotonic(), StartBar(len(order.workers), listener)
     front = ServingFront(
-        order.workers, order.environments, router=order.router, queue=order.queue, record=record, say=bar.heard
+        order.workers, order.environments, router=asked.router, queue=asked.queue_limit, record=record, say=bar.heard
     )
     try:
         await front.start()
@@ -144,14 +146,14 @@ async def _serve(order: ServeOrder, question: RunServeQuestion, listener: Listen
             order.name,
             order.first.length,
             vocabulary,
-            host=order.host,
-            port=order.port,
+            host=asked.host,
+            port=asked.port,
             api_key=order.api_key,
             grace_s=order.grace,
         )
         with listening:
             port = listening.getsockname()[1]
-            host = f"[{order.host}]" if ":" in order.host else order.host
+            host = f"[{asked.host}]" if ":" in asked.host else asked.host
             listener.log(_welcome(f"http://{host}:{port}", order))
             await serve_http(build_app(front, text, settings), listening)
         if watch is not None:
@@ -234,17 +236,16 @@ class ServedSoFar:
         )
 
 
-def _listening(order: ServeOrder) -> socket.socket:
+def _listening(host: str, port: int) -> socket.socket:
     """The socket, taken before anything is loaded: a port that is not free is told at once."""
     try:
-        family = socket.AF_INET6 if ":" in order.host else socket.AF_INET
-        return socket.create_server((order.host, order.port), family=family, backlog=2048)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
         taken = isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES)
         other = "another --port, or 0" if taken else "an address of this machine as --host"
         raise InputError(
-            f"{order.host}:{order.port} cannot be listened on ({getattr(error, 'strerror', None) or error}); give "
-            f"{other}."
+            f"{host}:{port} cannot be listened on ({getattr(error, 'strerror', None) or error}); give {other}."
         ) from None
 
 

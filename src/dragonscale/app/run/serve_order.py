@@ -36,19 +36,16 @@ NGRAM = "ngram"
 
 @dataclass(frozen=True)
 class ServeOrder:
-    """A server in full. `name` is what clients call the model, `folder` where its tokenizer is (none: numbers for
-    text)."""
+    """A server in full, and how it was asked for. `name` is what clients call the model, `folder` where its tokenizer
+    is (none: numbers for text)."""
 
+    question: RunServeQuestion
     model: Transformer
     saved: SavedPlan
     name: str
     folder: str
     workers: tuple[WorkerOrder, ...]
     environments: tuple[dict[str, str], ...]
-    router: str
-    queue: int
-    host: str
-    port: int
     api_key: str
     grace: float
     log: float
@@ -117,16 +114,13 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
         raise InputError(f"--queue-limit is {question.queue_limit}; write a number of requests from 0.")
     workers = [_worker(shared, plan, role) for role, plan, count in pools for _ in range(count)]
     return ServeOrder(
+        question,
         model,
         saved,
         question.name or _called(named),
         folder,
         tuple(workers),
         tuple(environments(workers)),
-        question.router,
-        question.queue_limit,
-        question.host,
-        question.port,
         question.api_key or os.environ.get("DSCALE_API_KEY", ""),
         question.grace.read(),
         question.log.read(),
