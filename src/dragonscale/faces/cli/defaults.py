@@ -71,13 +71,13 @@ def _values(path: Path, command: Command[Any, Any], fields: dict[str, Any]) -> d
     for name in own:
         if name not in fields:
             raise unknown(f"flag of {command.name} in {shorten(str(path))} called", name, list(fields))
-    found = {name: value for name, value in flags.items() if name in fields} | own
-    for name, value in found.items():
+    defaults = {name: value for name, value in flags.items() if name in fields} | own
+    for name, value in defaults.items():
         if not isinstance(value, str | int | float):
             raise InputError(
                 f"In {shorten(str(path))} {name} is {shorten(value)}; write text, a number, true or false."
             )
-    return found
+    return defaults
 
 
 def _read(path: Path) -> dict[str, Any]:

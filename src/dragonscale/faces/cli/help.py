@@ -35,15 +35,15 @@ def overview(width: int, colour: bool) -> str:
 
 def _first_words(group: str) -> list[tuple[str, str]]:
     """Commands of two words (`explain train`) are listed once, by the first."""
-    found: dict[str, list[Command[Any, Any]]] = {}
+    families: dict[str, list[Command[Any, Any]]] = {}
     for command in COMMANDS.values():
         if command.group == group:
-            found.setdefault(command.name.split()[0], []).append(command)
+            families.setdefault(command.name.split()[0], []).append(command)
     rows = []
-    for name, several in found.items():
-        one = next((command for command in several if command.name == name), None)
+    for name, several in families.items():
+        alone = next((command for command in several if command.name == name), None)
         kinds = ", ".join(command.name.partition(" ")[2] for command in several if " " in command.name)
-        rows.append((name, one.about if one else f"{FAMILIES[name]}: {kinds}."))
+        rows.append((name, alone.about if alone else f"{FAMILIES[name]}: {kinds}."))
     return rows
 
 

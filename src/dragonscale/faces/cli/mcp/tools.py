@@ -40,7 +40,7 @@ class PlannerTool:
     @property
     def description(self) -> str:
         """What it answers, and a line that asks it, from which the way that values are written can be seen."""
-        shown = next((one for one in self.command.examples if not _writes(one)), "")
+        shown = next((example for example in self.command.examples if not _writes(example)), "")
         return f"{self.command.about} On the command line: `{shown}`." if shown else self.command.about
 
     def fields(self) -> tuple[Field[Any, Any], ...]:
@@ -54,8 +54,8 @@ class PlannerTool:
             name: {"type": "boolean", "default": False, "description": text} for name, text in _ABOUT.items()
         }
         required = [field.name for field in self.fields() if field.required]
-        found: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
-        return found | ({"required": required} if required else {})
+        schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+        return schema | ({"required": required} if required else {})
 
     def call(self, given: Mapping[str, Any], listener: Listener) -> Any:
         """The answer; what is wrong with the parameters is an `InputError`."""
@@ -104,16 +104,16 @@ def property_of(field: Field[Any, Any]) -> dict[str, Any]:
         Thing: text,
         Text: {"type": ["string", "number"]} if not field.offers else text,
     }
-    found = dict(next(words for kind, words in kinds.items() if isinstance(field, kind)))
+    schema = dict(next(words for kind, words in kinds.items() if isinstance(field, kind)))
     needed = " Needed, unless a plan file says it." if field.needed else ""
-    found["description"] = field.about + needed
+    schema["description"] = field.about + needed
     if isinstance(field.offers, tuple) and field.offers:
-        found["examples"] = list(field.offers)
+        schema["examples"] = list(field.offers)
     elif isinstance(field.offers, str) and (known := _known(field.offers)):
-        found["examples"] = list(known[:EXAMPLES])
+        schema["examples"] = list(known[:EXAMPLES])
     if not field.required and field.default not in ("", None, ()):
-        found["default"] = field.default
-    return found
+        schema["default"] = field.default
+    return schema
 
 
 @functools.cache
@@ -123,5 +123,5 @@ def _known(name: str) -> tuple[str, ...]:
 
 def tools() -> dict[str, PlannerTool]:
     """Every command that agents may call, by the name of its tool."""
-    found = (PlannerTool(command) for command in COMMANDS.values() if command.tool)
-    return {tool.name: tool for tool in found}
+    every = (PlannerTool(command) for command in COMMANDS.values() if command.tool)
+    return {tool.name: tool for tool in every}
