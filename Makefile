@@ -39,6 +39,10 @@ test: $(READY) $(BROWSER)
 test-slow: $(READY) $(BROWSER)
 	$(BIN)/python -m pytest -n auto -m slow
 
+# Plants the bugs of tools/mutants.toml one after the other and sees whether tests notice: about twelve minutes of CPU.
+mutants: $(READY)
+	$(BIN)/python -m tools.mutants
+
 # What differs from the answers of another commit: make golden AGAINST=v0.3.0
 AGAINST ?= HEAD
 golden: $(READY)

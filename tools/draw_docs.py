@@ -83,15 +83,15 @@ def _simulate(kind: str) -> Chart:
 
 def _roofline() -> Chart:
     from dragonscale.app.charts.roofline import draw
-    from dragonscale.app.roofline.report import roofline_report
+    from dragonscale.app.roofline_report import roofline_report
 
     chip = load_chip("v5e")
     return draw("", chip, roofline_report("bf16[B,8192] @ bf16[8192,28672]", chip))
 
 
 def _collective() -> Chart:
+    from dragonscale.app import collective_report as reports
     from dragonscale.app.charts.collective import draw
-    from dragonscale.app.collective import report as reports
 
     chip, piece = parse_target("v5e:8x16")
     mesh = reports.collective_mesh(chip, piece, None)
@@ -102,7 +102,7 @@ def _collective() -> Chart:
 
 def _shard(kind: str) -> Chart:
     from dragonscale.app.charts.shard import draw
-    from dragonscale.app.shard.report import shard_report
+    from dragonscale.app.shard_report import shard_report
     from dragonscale.physics.sharding.mesh import make_mesh
 
     mesh = make_mesh({"X": 4, "Y": 8}, load_chip("v5p"), None)
@@ -112,14 +112,14 @@ def _shard(kind: str) -> Chart:
 
 def _chips() -> Chart:
     from dragonscale.app.charts.chips import draw
-    from dragonscale.app.chips.report import chips_report
+    from dragonscale.app.chips_report import chips_report
 
     return draw("roofs", None, chips_report())
 
 
 def _model() -> Chart:
     from dragonscale.app.charts.models import draw
-    from dragonscale.app.models.report import model_report
+    from dragonscale.app.models_report import model_report
     from dragonscale.models import load_model
 
     return draw("parameters", None, model_report(load_model("llama3-70b"), 8192))

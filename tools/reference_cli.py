@@ -4,8 +4,10 @@ from typing import Any
 
 from dragonscale.app.questions.flag import GROUPS, Field, Several
 from dragonscale.app.questions.output import ALWAYS
-from dragonscale.faces.cli.commands import COMMANDS, FACTS, PHYSICS, PLANNING, PROOF, Command
-from dragonscale.faces.cli.help import ENDING, FAMILIES
+from dragonscale.faces.cli.help import ENDING
+from dragonscale.faces.cli.table import COMMANDS
+from dragonscale.faces.command import FACTS, PHYSICS, PLANNING, PROOF, Command
+from dragonscale.faces.commands import FAMILIES
 
 HEAD = """# The commands
 

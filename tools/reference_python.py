@@ -82,13 +82,13 @@ _JAX_HOMES: dict[str, tuple[str, ...]] = vars(dragonscale)["_JAX_HOMES"]
 
 
 def functions() -> dict[str, Any]:
-    """The functions of `dragonscale.faces.library`."""
-    names = [name for home, names in _HOMES.items() if home.startswith("dragonscale.faces.library") for name in names]
+    """The functions that answer questions."""
+    names = [name for home, names in _HOMES.items() if home.startswith("dragonscale.faces.") for name in names]
     return {name: getattr(dragonscale, name) for name in sorted(names)}
 
 
 def _others() -> dict[str, list[str]]:
-    return {home: sorted(names) for home, names in _HOMES.items() if not home.startswith("dragonscale.faces.library")}
+    return {home: sorted(names) for home, names in _HOMES.items() if not home.startswith("dragonscale.faces.")}
 
 
 def answers() -> list[type]:

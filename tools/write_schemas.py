@@ -6,22 +6,22 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.app.calc.records import CalcReport
+from dragonscale.app.calc import CalcReport
 from dragonscale.app.calibrate.records import CalibrationReport
-from dragonscale.app.chips.report import ChipReport
-from dragonscale.app.collective.report import CollectiveReport
+from dragonscale.app.chips_report import ChipReport
+from dragonscale.app.collective_report import CollectiveReport
 from dragonscale.app.compare.records import CompareReport
 from dragonscale.app.estimate.records import EstimateReport
 from dragonscale.app.explain.formulas import Explanation
 from dragonscale.app.hlo.arrays import LayoutFacts
 from dragonscale.app.hlo.op import HloOp
 from dragonscale.app.hlo.program import HloModuleReport
-from dragonscale.app.learn.records import CourseReport, LessonReport, ProblemReport
-from dragonscale.app.models.records import ModelReport
+from dragonscale.app.learn import CourseReport, LessonReport, ProblemReport
+from dragonscale.app.models_report import ModelReport
 from dragonscale.app.profile.records import ProfileReport
-from dragonscale.app.roofline.report import RooflineReport
+from dragonscale.app.roofline_report import RooflineReport
 from dragonscale.app.serve.records import ServeReport
-from dragonscale.app.shard.report import ShardReport
+from dragonscale.app.shard_report import ShardReport
 from dragonscale.app.simulate.records import SimulateReport
 from dragonscale.app.sweep.records import SweepReport
 from dragonscale.app.train.records import TrainReport

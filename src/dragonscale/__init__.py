@@ -13,27 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr__` loads it
     from dragonscale.course import closed_forms as closed_forms
     from dragonscale.errors import InputError as InputError
-    from dragonscale.faces.library.calc import calc as calc
-    from dragonscale.faces.library.calibrate import calibrate as calibrate
-    from dragonscale.faces.library.chips import chips as chips
-    from dragonscale.faces.library.collective import collective as collective
+    from dragonscale.faces.commands import facts, physics, planning, proof
     from dragonscale.faces.library.compare import compare as compare
-    from dragonscale.faces.library.estimate import estimate as estimate
     from dragonscale.faces.library.explain import explain as explain
-    from dragonscale.faces.library.export import export as export
-    from dragonscale.faces.library.export import import_plan as import_plan
-    from dragonscale.faces.library.hlo import hlo as hlo
-    from dragonscale.faces.library.learn import learn as learn
-    from dragonscale.faces.library.model import model as model
-    from dragonscale.faces.library.profile import profile as profile
-    from dragonscale.faces.library.roofline import roofline as roofline
-    from dragonscale.faces.library.serve import serve as serve
-    from dragonscale.faces.library.shard import shard as shard
-    from dragonscale.faces.library.simulate import simulate as simulate
-    from dragonscale.faces.library.sweep import sweep as sweep
-    from dragonscale.faces.library.train import train as train
-    from dragonscale.faces.library.validate import validate as validate
-    from dragonscale.faces.library.verify import verify as verify
     from dragonscale.models import Transformer as Transformer
     from dragonscale.models import count_parameters as count_parameters
     from dragonscale.models import load_model as load_model
@@ -78,52 +60,51 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     from dragonscale.runtime.weight_stationary import weight_stationary_mlp as weight_stationary_mlp
 
     __version__: str
+    train = planning.train.function
+    serve = planning.serve.function
+    simulate = planning.simulate.function
+    sweep = planning.sweep.function
+    collective = physics.collective.function
+    estimate = physics.estimate.function
+    hlo = physics.hlo.function
+    learn = physics.learn.function
+    roofline = physics.roofline.function
+    shard = physics.shard.function
+    calc = facts.calc.function
+    chips = facts.chips.function
+    model = facts.model.function
+    calibrate = proof.calibrate.function
+    export = proof.export.function
+    import_plan = proof.import_plan.function
+    profile = proof.profile.function
+    validate = proof.validate.function
+    verify = proof.verify.function
 
-_HOMES = {
-    "dragonscale.faces.library.calc": ("calc",),
-    "dragonscale.faces.library.calibrate": ("calibrate",),
-    "dragonscale.faces.library.compare": ("compare",),
-    "dragonscale.faces.library.estimate": ("estimate",),
-    "dragonscale.faces.library.export": ("export", "import_plan"),
-    "dragonscale.faces.library.learn": ("learn",),
-    "dragonscale.faces.library.model": ("model",),
-    "dragonscale.faces.library.sweep": ("sweep",),
-    "dragonscale.faces.library.serve": ("serve",),
-    "dragonscale.faces.library.simulate": ("simulate",),
-    "dragonscale.faces.library.train": ("train",),
-    "dragonscale.faces.library.validate": ("validate",),
-    "dragonscale.faces.library.verify": ("verify",),
-    "dragonscale.faces.library.profile": ("profile",),
-    "dragonscale.faces.library.roofline": ("roofline",),
-    "dragonscale.faces.library.shard": ("shard",),
-    "dragonscale.faces.library.collective": ("collective",),
-    "dragonscale.faces.library.explain": ("explain",),
-    "dragonscale.faces.library.chips": ("chips",),
-    "dragonscale.faces.library.hlo": ("hlo",),
-    "dragonscale.errors": ("InputError",),
-    "dragonscale.physics.hardware": ("Chip", "Slice", "chip_names", "load_chip", "parse_slice"),
-    "dragonscale.physics.notation": ("Array", "Einsum", "parse_array", "parse_chain", "parse_einsum"),
-    "dragonscale.physics.rooflines": ("Cost", "Rates", "attainable", "crossovers", "einsum_cost", "rates_of", "symbol"),
-    "dragonscale.physics.collectives": (
-        "Options",
-        "Ring",
-        "Rings",
-        "Switches",
-        "Wide",
-        "collective_time",
-        "wire_bytes",
+_NAMES = {
+    "dragonscale.faces.commands": (
+        "calc calibrate chips collective estimate export hlo import_plan learn model profile roofline serve shard "
+        "simulate sweep train validate verify"
     ),
-    "dragonscale.physics.sharding": ("Mesh", "backward", "make_mesh", "natural_mesh", "reshard", "strategies"),
-    "dragonscale.models": ("Transformer", "count_parameters", "load_model", "model_names"),
-    "dragonscale.physics.units": ("parse", "render"),
+    "dragonscale.faces.library.compare": "compare",
+    "dragonscale.faces.library.explain": "explain",
+    "dragonscale.errors": "InputError",
+    "dragonscale.physics.hardware": "Chip Slice chip_names load_chip parse_slice",
+    "dragonscale.physics.notation": "Array Einsum parse_array parse_chain parse_einsum",
+    "dragonscale.physics.rooflines": "Cost Rates attainable crossovers einsum_cost rates_of symbol",
+    "dragonscale.physics.collectives": "Options Ring Rings Switches Wide collective_time wire_bytes",
+    "dragonscale.physics.sharding": "Mesh backward make_mesh natural_mesh reshard strategies",
+    "dragonscale.models": "Transformer count_parameters load_model model_names",
+    "dragonscale.physics.units": "parse render",
 }
-_JAX_HOMES = {  # these need the extra `jax`, and a star import must not: they are not in __all__
-    "dragonscale.runtime.checkpoint": ("load_weights",),
-    "dragonscale.runtime.safetensors": ("SafeTensors",),
-    "dragonscale.runtime.collective_matmul": ("collective_matmul",),
-    "dragonscale.runtime.ring_attention": ("balanced_order", "ring_attention"),
-    "dragonscale.runtime.weight_stationary": ("weight_stationary_mlp",),
+_JAX_NAMES = {  # these need the extra `jax`, and a star import must not: they are not in __all__
+    "dragonscale.runtime.checkpoint": "load_weights",
+    "dragonscale.runtime.safetensors": "SafeTensors",
+    "dragonscale.runtime.collective_matmul": "collective_matmul",
+    "dragonscale.runtime.ring_attention": "balanced_order ring_attention",
+    "dragonscale.runtime.weight_stationary": "weight_stationary_mlp",
 }
+_HOMES = {home: tuple(names.split()) for home, names in _NAMES.items()}
+_JAX_HOMES = {home: tuple(names.split()) for home, names in _JAX_NAMES.items()}
 _HOME = {name: home for home, names in (*_HOMES.items(), *_JAX_HOMES.items()) for name in names}
 __all__ = sorted(name for names in _HOMES.values() for name in names)  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -137,7 +118,8 @@ if not TYPE_CHECKING:  # to a type checker a name that is not above is an error
             return import_module("importlib.metadata").version("dragonscale")
         if name not in _HOME:
             raise AttributeError(f"module 'dragonscale' has no attribute {name!r}")
-        return getattr(import_module(_HOME[name]), name)
+        home = import_module(_HOME[name])
+        return home.FUNCTIONS[name].function if home.__name__ == "dragonscale.faces.commands" else getattr(home, name)
 
 
 def __dir__() -> list[str]:

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from dragonscale.app import collective_report as collectives
 from dragonscale.app.charts import chips, collective, models, roofline, shard, validate
-from dragonscale.app.chips.report import chips_report
-from dragonscale.app.collective import report as collectives
+from dragonscale.app.chips_report import chips_report
 from dragonscale.app.explain import charts as explained
 from dragonscale.app.explain.physics import explain_roofline
-from dragonscale.app.models.report import model_report
-from dragonscale.app.roofline.report import roofline_report
-from dragonscale.app.shard.report import shard_report
+from dragonscale.app.models_report import model_report
+from dragonscale.app.roofline_report import roofline_report
+from dragonscale.app.shard_report import shard_report
 from dragonscale.app.sweep.charts import sweep_chart
 from dragonscale.app.verify import charts as verified
 from dragonscale.errors import InputError

@@ -24,7 +24,7 @@ from typing import Any
 from unittest import mock
 
 from dragonscale.faces.cli.app import run
-from dragonscale.faces.cli.commands import COMMANDS
+from dragonscale.faces.cli.table import COMMANDS
 from tests.cli.fuzz_files import make_files, spoil
 from tests.cli.fuzz_values import USUAL, any_value, good
 
@@ -33,11 +33,11 @@ SLOW = ("verify", "scaling", "codesign", "search", "capacity", "cpu")
 """Flags that ask for minutes of work, or for a compiler."""
 STOPS = {
     "dragonscale.evidence.verify.quiet": "verify_quietly",
-    "dragonscale.app.run.ask": "_prepare",
+    "dragonscale.app.run.train": "_prepare",
     "dragonscale.app.run.serve": "_serve",
     "dragonscale.app.calibrate.ask": "bench_with",
     "dragonscale.app.sweep.ask": "sweep",
-    "dragonscale.faces.cli.mcp.ask": "serve",
+    "dragonscale.faces.cli.mcp.server": "serve",
     "dragonscale.web.server.serving": "listen",
 }
 """What runs compilers, devices, other processes or servers: reached, a command line is well formed."""

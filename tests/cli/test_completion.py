@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dragonscale.faces.cli import main
-from dragonscale.faces.cli.commands import COMMANDS
-from dragonscale.faces.cli.completion.ask import SCRIPTS
 from dragonscale.faces.cli.completion.offers import all_offers
+from dragonscale.faces.cli.completion.scripts import SCRIPTS
+from dragonscale.faces.cli.table import COMMANDS
 
 ASK = r"""
 source "$1"; shift
@@ -21,7 +21,7 @@ done
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder, offers = tmp_path_factory.mktemp("scripts"), all_offers()
+    folder, offers = tmp_path_factory.mktemp("scripts"), all_offers(COMMANDS)
     for shell, script in SCRIPTS.items():
         (folder / shell).write_text(script(offers))
     return {shell: folder / shell for shell in SCRIPTS}

@@ -11,9 +11,9 @@ import pytest
 import dragonscale as ds
 from dragonscale.app.questions.flag import FILES, fields_of
 from dragonscale.faces.cli import main
-from dragonscale.faces.cli.commands import COMMANDS
 from dragonscale.faces.cli.mcp.results import LARGEST, shortened, structured_result
 from dragonscale.faces.cli.mcp.tools import tools
+from dragonscale.faces.cli.table import COMMANDS
 
 SRC = str(Path(ds.__file__).parents[1])
 TRAIN = {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": 4096, "plan": "fsdp8", "alone": True}
@@ -43,7 +43,7 @@ def test_every_command_that_answers_is_a_tool() -> None:
 def test_a_schema_says_what_the_question_takes(name: str) -> None:
     tool = tools()[name]
     schema = tool.schema()
-    own = {field.name: field for field in fields_of(tool.command.asked_by())}
+    own = {field.name: field for field in fields_of(tool.command.question)}
     assert set(schema["properties"]) == {one for one in own if own[one].group != FILES} | {"explain", "whole"}
     assert not {"explain", "whole"} & set(own), "a field would be hidden by a parameter of every tool"
     assert schema.get("required", []) == [one for one, field in own.items() if field.required]
@@ -63,7 +63,7 @@ def test_long_answers_are_cut_unless_asked_for() -> None:
 def test_without_the_sdk_there_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("dragonscale.faces.cli.mcp.ask.has_sdk", lambda: False)
+    monkeypatch.setattr("dragonscale.faces.cli.mcp.server.has_sdk", lambda: False)
     assert main(["mcp"]) == 2
     assert (
         capsys.readouterr().err

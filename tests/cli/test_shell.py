@@ -1,16 +1,17 @@
 """The shell round the library: help, flags, defaults of one's own, colour, files."""
 
+import inspect
 import json
 import re
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import get_args
 
 import pytest
 
 from dragonscale.app.questions.flag import GROUPS, Thing
 from dragonscale.faces.cli import main
-from dragonscale.faces.cli.commands import COMMANDS
 from dragonscale.faces.cli.help import command_help, overview
+from dragonscale.faces.cli.table import COMMANDS
 
 ASKED = ["train", "llama3-8b", "--on", "h100:8", "--batch", "64seq", "--seq", "8192", "--plan", "fsdp8", "--alone"]
 
@@ -55,10 +56,10 @@ def test_the_overview_names_every_command() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_table_of_commands_and_the_records_agree(name: str) -> None:
     command = COMMANDS[name]
-    assert callable(command.answered_by())
+    assert callable(command.load())
     assert all(field.taken(field.default) == field.default for field in command.fields() if not field.required)
     assert not command.charts or "plot" in command.outputs
-    record = get_type_hints(command.answered_by())["return"]
+    record = inspect.signature(command.load(), eval_str=True).return_annotation
     kinds = {kind for one in (get_args(record) or (record,)) for kind in getattr(one, "CHARTS", ())}
     assert set(command.charts) == kinds
 

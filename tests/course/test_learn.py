@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.learn.ask import answer_text
+from dragonscale.app.learn import answer_text
 from dragonscale.app.questions.learn import LearnQuestion
 from dragonscale.course.chapters import all_problems
 from dragonscale.course.progress import read_progress
 from dragonscale.course.variants import variant
 from dragonscale.faces.cli import main
-from dragonscale.faces.cli.commands import COMMANDS
 from dragonscale.faces.cli.learning import dialogue
+from dragonscale.faces.cli.table import COMMANDS
 from tests.course.test_problems import written_out
 
 PROBLEM = next(one for one in all_problems() if not variant(one).posed.options)

@@ -134,5 +134,6 @@ def test_records_and_objects_print_in_a_line() -> None:
 def test_editors_see_what_can_be_loaded() -> None:
     text = Path(str(ds.__file__)).read_text()
     seen = set(re.findall(r"^    from [\w.]+ import (\w+) as \1$", text, re.MULTILINE))
+    seen |= set(re.findall(r"^    (\w+) = \w+\.\1\.function$", text, re.MULTILINE))
     assert seen == {*ds.__dir__()} - {"__version__"}
     assert re.fullmatch(r"\d+\.\d+.*", ds.__version__)

@@ -3,7 +3,7 @@
 import pytest
 
 import dragonscale
-from dragonscale.faces.cli.commands import COMMANDS
+from dragonscale.faces.cli.table import COMMANDS
 from tools.reference_cli import undescribed
 from tools.reference_python import answers, undocumented
 from tools.write_reference import DIRECTORY, PAGES

@@ -12,8 +12,8 @@ import dragonscale as ds
 from dragonscale.app.questions.flag import Items, Real, Several, Switch, Whole
 from dragonscale.app.sweep.grid import product_of
 from dragonscale.faces.cli.arguments import read_arguments
-from dragonscale.faces.cli.commands import COMMANDS
 from dragonscale.faces.cli.mcp.tools import tools
+from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.training.plan_file import load_training_file
 from dragonscale.web.answers import answer
 from dragonscale.web.views.copied import command_line, python_text, toml_text
@@ -73,7 +73,7 @@ def test_the_command_line_asks_the_same(command: str) -> None:
         words = shlex.split(command_line(command, fields))
         assert words[:2] == ["dscale", command]
         given = read_arguments(COMMANDS[command].fields(), words[2:], command)
-        assert dict(vars(COMMANDS[command].asked_by()(**given))) == question(command, fields), (fields, words)
+        assert dict(vars(COMMANDS[command].question(**given))) == question(command, fields), (fields, words)
 
 
 @pytest.mark.parametrize("command", ["train", "serve", "roofline", "compare"])
@@ -86,7 +86,7 @@ def test_the_python_text_asks_the_same(command: str) -> None:
         assert hasattr(ds, command)
         places = [ast.literal_eval(one) for one in call.args]
         named = {one.arg: ast.literal_eval(one.value) for one in call.keywords}
-        kind = COMMANDS[command].asked_by()
+        kind = COMMANDS[command].question
         made = kind(tuple(places), **named) if command == "compare" else kind(*places, **named)
         assert dict(vars(made)) == question(command, fields), fields
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware import Chip, load_chip, parse_target
 from dragonscale.physics.hardware.changes import PROFILE, changed_chip, split_changes, with_changes
 from dragonscale.physics.kernels.profile_file import OWN, named_profile, own_file, own_folder
 
@@ -60,8 +60,6 @@ def profile_notes(chips: Iterable[Chip]) -> list[str]:
 def _readable(word: str) -> None:
     """A profile that cannot be read is refused at once, in its own sentence."""
     if word != OWN:
-        from dragonscale.physics.hardware import load_chip
-
         named_profile(word, load_chip("h200"))
 
 
@@ -84,8 +82,6 @@ def _with_own(on: Any) -> Any:
 
 
 def _named_own(one: str) -> str:
-    from dragonscale.physics.hardware import parse_target
-
     try:
         chip, _ = parse_target(one.strip())
     except InputError:

@@ -11,6 +11,9 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.listener import Listener
+from dragonscale.models import load_model
+from dragonscale.models.catalogue import is_preset
+from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, parse_target
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.sharding.mesh import Mesh, make_mesh, natural_mesh, parse_mesh
@@ -116,8 +119,6 @@ def unnamed(*things: Any) -> str:
     >>> unnamed("llama3-8b", chip), unnamed(replace(chip, power=1.0))[:50]
     ('', 'The chip is an object, which a file cannot name; w')
     """
-    from dragonscale.models.transformer import Transformer
-
     for thing in things:
         if isinstance(thing, list | tuple):
             if told := unnamed(*thing):
@@ -138,9 +139,6 @@ def check_named(*things: Any) -> None:
 
 def _stands_for(name: str, kind: str) -> Any:
     """What a name means; None where nothing. A model's is looked for in the catalogue alone, never in the network."""
-    from dragonscale.models import load_model
-    from dragonscale.models.catalogue import is_preset
-
     try:
         if kind == "chip":
             return parse_target(name)[0]

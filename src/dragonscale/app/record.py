@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 import msgspec
 
 from dragonscale.errors import InputError, unknown
+from dragonscale.sheets.html import html_of
 from dragonscale.sheets.sheet import Prose, Sheet
+from dragonscale.sheets.terminal import text_of
 
 if TYPE_CHECKING:
     import pandas
@@ -156,13 +158,9 @@ class Record(msgspec.Struct, dict=True):
         return f"<{type(self).__name__}: {self.headline()}>"
 
     def __str__(self) -> str:
-        from dragonscale.sheets.terminal import text_of
-
         return text_of(self._told())
 
     def _repr_html_(self) -> str:
-        from dragonscale.sheets.html import html_of
-
         return html_of(self._told())
 
     def _told(self) -> Sheet:

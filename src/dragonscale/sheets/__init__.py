@@ -4,39 +4,3 @@ A record lays itself out once, as a `Sheet` of neutral blocks: facts, stacked ba
 terminal renders it at the width there is, with colour or without (`sheets.terminal`); a notebook or a page
 renders the same blocks as HTML (`sheets.html`). No arithmetic is done here beyond the length of bars.
 """
-
-from dragonscale.sheets.sheet import (
-    BarPart,
-    Block,
-    Column,
-    FactLine,
-    Facts,
-    Grid,
-    NextStep,
-    Prose,
-    Sheet,
-    StackedBar,
-    Title,
-    Verbatim,
-    facts,
-    records,
-    table,
-)
-
-__all__ = [
-    "BarPart",
-    "Block",
-    "Column",
-    "FactLine",
-    "Facts",
-    "Grid",
-    "NextStep",
-    "Prose",
-    "Sheet",
-    "StackedBar",
-    "Title",
-    "Verbatim",
-    "facts",
-    "records",
-    "table",
-]

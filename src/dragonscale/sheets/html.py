@@ -3,72 +3,53 @@
 The style is scoped to one class and follows light and dark; it needs no script and no network.
 """
 
+import functools
 import re
 from html import escape
+from pathlib import Path
 from typing import Any
 
-from dragonscale.sheets.sheet import (
-    BarPart,
-    Block,
-    Column,
-    Facts,
-    Grid,
-    NextStep,
-    Prose,
-    Sheet,
-    StackedBar,
-    Title,
-    Verbatim,
-)
+from dragonscale.sheets import sheet as blocks
 
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#56b4e9", "#d55e00", "#7f7f7f", "#bdbdbd")
 """Okabe and Ito's colours (jfly.uni-koeln.de/color), told apart by the colour-blind too."""
-STYLE = """
-.dscale{font:14px/1.45 system-ui,sans-serif;max-width:60rem;color:inherit}
-.dscale h3{margin:.2em 0;font-size:1.15em}.dscale p{margin:.4em 0}.dscale .dim{opacity:.65}
-.dscale .good{color:#1a7f37}.dscale .warn{color:#9a6700}.dscale .bad{color:#cf222e}.dscale .key{font-weight:600}
-.dscale dl{display:grid;grid-template-columns:max-content 1fr;gap:.15em 1em;margin:.5em 0}
-.dscale dt{opacity:.65}.dscale dd{margin:0}
-.dscale table{border-collapse:collapse;margin:.5em 0;font-variant-numeric:tabular-nums}
-.dscale th,.dscale td{padding:.15em .7em .15em 0;text-align:left;vertical-align:top}
-.dscale th{border-bottom:1px solid currentColor;font-weight:600}.dscale .right{text-align:right}
-.dscale .bar{display:flex;height:1.1em;width:100%;background:rgba(127,127,127,.22);border-radius:3px;overflow:hidden}
-.dscale .bar>span{display:block;height:100%}
-.dscale .swatch{display:inline-block;width:.8em;height:.8em;border-radius:2px}
-.dscale pre{margin:.5em 0;white-space:pre-wrap}.dscale ul{list-style:none;padding:0;margin:.3em 0;columns:2}
-"""
 _CODE = re.compile(r"`([^`\n]+)`")
 
 
-def html_of(sheet: Sheet) -> str:
+def html_of(sheet: blocks.Sheet) -> str:
     """The whole sheet as one `div`, with its style.
 
-    >>> html_of(Sheet((Title("<b>"),))).endswith("<h3>&lt;b&gt;</h3></div>")
+    >>> html_of(blocks.Sheet((blocks.Title("<b>"),))).endswith("<h3>&lt;b&gt;</h3></div>")
     True
     """
-    return f'<style>{STYLE}</style><div class="dscale">{"".join(map(_block, sheet.blocks))}</div>'
+    return f'<style>\n{_style()}</style><div class="dscale">{"".join(map(_block, sheet.blocks))}</div>'
+
+
+@functools.cache
+def _style() -> str:
+    return Path(__file__).with_name("sheet.css").read_text(encoding="utf-8")
 
 
 def _text(text: Any) -> str:
     return _CODE.sub(r"<code>\1</code>", escape(str(text))).replace("\n", "<br>")
 
 
-def _block(one: Block) -> str:
+def _block(one: blocks.Block) -> str:
     match one:
-        case Title():
+        case blocks.Title():
             return f"<h3>{_text(one.text)}</h3>" + (f'<p class="dim">{_text(one.aside)}</p>' if one.aside else "")
-        case Facts():
+        case blocks.Facts():
             rows = (f'<dt>{_text(row.label)}</dt><dd class="{row.tone}">{_text(row.text)}</dd>' for row in one.rows)
             return f"<dl>{''.join(rows)}</dl>"
-        case StackedBar():
+        case blocks.StackedBar():
             return _stack(one)
-        case Grid():
+        case blocks.Grid():
             return _table(one)
-        case Prose():
+        case blocks.Prose():
             return f'<p class="{one.tone}">{_text(one.text)}</p>'
-        case Verbatim():
+        case blocks.Verbatim():
             return f"<pre>{escape(one.text)}</pre>"
-        case NextStep():
+        case blocks.NextStep():
             why = f"{_text(one.why)} " if one.why else ""
             return f"<p>{why}<code>{escape(one.text)}</code></p>"
 
@@ -77,7 +58,7 @@ def _colour(place: int) -> str:
     return PALETTE[place % len(PALETTE)]
 
 
-def _stack(one: StackedBar) -> str:
+def _stack(one: blocks.StackedBar) -> str:
     scale = max(one.total, sum(part.value for part in one.parts)) or 1.0
     spans = "".join(
         (
@@ -94,11 +75,11 @@ def _stack(one: StackedBar) -> str:
     return f'{head}<div class="bar">{spans}</div>' + (f"<ul>{rows}</ul>" if one.legend != "none" else "")
 
 
-def _told(part: BarPart) -> str:
+def _told(part: blocks.BarPart) -> str:
     return f"{part.name} {part.text}" + (f" ({part.note})" if part.note else "")
 
 
-def _table(one: Grid) -> str:
+def _table(one: blocks.Grid) -> str:
     title = f"<p><b>{_text(one.title)}</b></p>" if one.title else ""
     foot = f'<p class="dim">{_text(one.foot)}</p>' if one.foot else ""
     head = "".join(f'<th class="{"right" * column.right}">{_text(column.title)}</th>' for column in one.columns)
@@ -109,7 +90,7 @@ def _table(one: Grid) -> str:
     return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{foot}"
 
 
-def _cell(value: Any, column: Column) -> str:
+def _cell(value: Any, column: blocks.Column) -> str:
     if column.bar:
         share = 100 * max(0.0, min(1.0, value or 0.0))
         return (

@@ -110,6 +110,15 @@ class Sheet:
     blocks: tuple[Block, ...]
 
 
+def sheet(*blocks: Block | None) -> Sheet:
+    """A sheet of these blocks; those that are None, as where there is nothing to say, are left out.
+
+    >>> len(sheet(Title("a"), None, Prose("b")).blocks)
+    2
+    """
+    return Sheet(tuple(block for block in blocks if block is not None))
+
+
 def facts(*rows: tuple[str, str] | tuple[str, str, str] | None) -> Facts:
     """Facts from (label, text[, tone]); rows that are None or empty are left out.
 

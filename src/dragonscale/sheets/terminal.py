@@ -11,20 +11,8 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from dragonscale.errors import printable
+from dragonscale.sheets import sheet as blocks
 from dragonscale.sheets.colour import block, painted
-from dragonscale.sheets.sheet import (
-    BarPart,
-    Block,
-    Column,
-    Facts,
-    Grid,
-    NextStep,
-    Prose,
-    Sheet,
-    StackedBar,
-    Title,
-    Verbatim,
-)
 
 NARROWEST, USUAL, WIDEST = 60, 80, 200
 READABLE = 110
@@ -41,7 +29,7 @@ def width_of(stream: Any = None) -> int:
     return max(NARROWEST, min(WIDEST, shutil.get_terminal_size((USUAL, 24)).columns))
 
 
-def text_of(sheet: Sheet, width: int = USUAL, colour: bool = False) -> str:
+def text_of(sheet: blocks.Sheet, width: int = USUAL, colour: bool = False) -> str:
     """The whole sheet, an empty line between blocks."""
     return "\n\n".join(part for one in _clean(sheet.blocks) if (part := _block(one, width, colour)))
 
@@ -57,23 +45,23 @@ def _clean(value: Any) -> Any:
     return value
 
 
-def _block(one: Block, width: int, colour: bool) -> str:
+def _block(one: blocks.Block, width: int, colour: bool) -> str:
     match one:
-        case Title():
+        case blocks.Title():
             aside = wrapped(one.aside, width) if one.aside else ""
             return "\n".join(filter(None, (painted(wrapped(one.text, width), "title", colour), aside)))
-        case Facts():
+        case blocks.Facts():
             label = max((len(row.label) for row in one.rows), default=0) + 2
             return "\n".join(_fact(row.label, row.text, row.tone, label, width, colour) for row in one.rows)
-        case StackedBar():
+        case blocks.StackedBar():
             return _stack(one, width, colour)
-        case Grid():
+        case blocks.Grid():
             return _table(one, width, colour)
-        case Prose():
+        case blocks.Prose():
             return painted(wrapped(one.text, width), one.tone, colour)
-        case Verbatim():
+        case blocks.Verbatim():
             return one.text
-        case NextStep():
+        case blocks.NextStep():
             why = wrapped(one.why, width) + "\n" if one.why else ""
             return why + GAP + painted(f"`{one.text}`", "", colour).strip("`")
 
@@ -107,7 +95,7 @@ def _fact(label: str, text: str, tone: str, room: int, width: int, colour: bool)
     return painted(label.ljust(room), "label", colour) + painted(body, tone, colour)
 
 
-def _stack(one: StackedBar, width: int, colour: bool) -> str:
+def _stack(one: blocks.StackedBar, width: int, colour: bool) -> str:
     label, told = one.label.ljust(8), f" {one.text}"
     room = max(10, min(width, 120) - len(label) - len(told) - 2)
     scale = max(one.total, sum(part.value for part in one.parts)) or 1.0
@@ -121,7 +109,7 @@ def _stack(one: StackedBar, width: int, colour: bool) -> str:
     return "\n".join([bar, *legend(one.parts, scale, width, colour)])
 
 
-def _listed(parts: Sequence[BarPart], scale: float, width: int, colour: bool) -> list[str]:
+def _listed(parts: Sequence[blocks.BarPart], scale: float, width: int, colour: bool) -> list[str]:
     """A line for each part: its fill, name, amount, share and note."""
     amounts = max((len(part.text) for part in parts), default=0)
     names = min(max((len(part.name) for part in parts), default=0), width - amounts - 13)
@@ -134,7 +122,7 @@ def _listed(parts: Sequence[BarPart], scale: float, width: int, colour: bool) ->
     return lines
 
 
-def _side_by_side(parts: Sequence[BarPart], _: float, width: int, colour: bool) -> list[str]:
+def _side_by_side(parts: Sequence[blocks.BarPart], _: float, width: int, colour: bool) -> list[str]:
     lines, used = [""], 0
     for place, part in enumerate(parts):
         text = f"{part.name} {part.text}"
@@ -156,7 +144,7 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _table(one: Grid, width: int, colour: bool) -> str:
+def _table(one: blocks.Grid, width: int, colour: bool) -> str:
     kept, bars = _fitting(one, width)
     lines = [painted(wrapped(one.title, width), "title", colour)] if one.title else []
     columns = [one.columns[place] for place in kept]
@@ -178,7 +166,7 @@ def _table(one: Grid, width: int, colour: bool) -> str:
     return "\n".join([*lines, *([painted(wrapped(one.foot, width), "dim", colour)] if one.foot else [])])
 
 
-def _fitting(one: Grid, width: int) -> tuple[list[int], int]:
+def _fitting(one: blocks.Grid, width: int) -> tuple[list[int], int]:
     """The columns that are kept, and the cells that bars have."""
     kept = list(range(len(one.columns)))
     fixed = sum(not one.columns[place].bar for place in kept)
@@ -201,7 +189,7 @@ def _fitting(one: Grid, width: int) -> tuple[list[int], int]:
     return kept, bars
 
 
-def _squeezed(columns: Sequence[Column], widths: list[int], over: int) -> list[int]:
+def _squeezed(columns: Sequence[blocks.Column], widths: list[int], over: int) -> list[int]:
     """The widest columns that may be wrapped give way, or the widest of all where none may."""
     most = [place for place, column in enumerate(columns) if column.wrap] or [
         place for place, column in enumerate(columns) if not column.right
@@ -238,14 +226,14 @@ def _broken(word: str, room: int) -> list[str]:
     return lines
 
 
-def _drawn(value: Any, column: Column, cells: int) -> str:
+def _drawn(value: Any, column: blocks.Column, cells: int) -> str:
     if not column.bar:
         return _cell(value)
     full = round(max(0.0, min(1.0, value or 0.0)) * cells)
     return "█" * full + "·" * (cells - full)
 
 
-def _row(texts: Sequence[str], columns: Sequence[Column], widths: Sequence[int], colour: bool = False) -> str:
+def _row(texts: Sequence[str], columns: Sequence[blocks.Column], widths: Sequence[int], colour: bool = False) -> str:
     shown = []
     for text, column, room in zip(texts, columns, widths, strict=True):
         pad = " " * max(0, room - _columns_of(text))

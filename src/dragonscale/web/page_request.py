@@ -99,7 +99,7 @@ def _answered(command: str, question: Any, listener: Listener, brief: bool) -> A
         return _brief(command, question, listener)
     if command == "simulate":
         return _watched(question, listener)
-    return tools()[command.replace(" ", "_")].command.answered_by()(question, listener)
+    return tools()[command.replace(" ", "_")].command.answer(question, listener)
 
 
 def _brief(command: str, question: Any, listener: Listener) -> Any:

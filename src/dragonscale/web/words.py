@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.faces.cli.commands import COMMANDS
 from dragonscale.faces.cli.mcp.tools import PlannerTool, tools
+from dragonscale.faces.commands import COMMANDS
 from dragonscale.models.huggingface import load_config
 
 if TYPE_CHECKING:

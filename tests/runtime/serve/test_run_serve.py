@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app.questions.run_serve import RunServeQuestion
+from dragonscale.app.questions.run import RunServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.questions.validate import ServingScoreQuestion
 from dragonscale.app.run.serve_order import read_order

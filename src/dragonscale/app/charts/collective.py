@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
-from dragonscale.app.collective.report import CollectiveReport
+from dragonscale.app.collective_report import CollectiveReport
 from dragonscale.sheets.charts import Chart, LineSeries, Mark, RuleLine, line_chart
 from dragonscale.sheets.charts.amounts import amount
 from dragonscale.sheets.charts.axes import log_axis

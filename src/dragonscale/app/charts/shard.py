@@ -2,7 +2,7 @@
 mesh it runs on."""
 
 from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
-from dragonscale.app.shard.report import MoveRow, ShardReport, StrategyRow
+from dragonscale.app.shard_report import MoveRow, ShardReport, StrategyRow
 from dragonscale.sheets.charts import AxisMove, Bar, Chart, MeshAxis, bars, mesh_chart
 from dragonscale.sheets.charts.theme import SERIES
 

@@ -4,8 +4,8 @@ from dataclasses import fields
 from typing import Any
 
 from dragonscale.app.asked_chips import asked_chips, profile_notes
-from dragonscale.app.collective.ask import read_question as read_collective
-from dragonscale.app.collective.ask import read_volume
+from dragonscale.app.collective import read_question as read_collective
+from dragonscale.app.collective import read_volume
 from dragonscale.app.explain import physics
 from dragonscale.app.explain.formulas import Explanation
 from dragonscale.app.given import maybe_target, mesh_of, sizes_of, target_of

@@ -5,9 +5,9 @@ from typing import Any
 
 import sympy
 
-from dragonscale.app.collective.report import ONE_CHIP, check_options
+from dragonscale.app.collective_report import ONE_CHIP, check_options
 from dragonscale.app.explain.formulas import Explanation, FormulaLine, formula_line, tidy, told, value_of
-from dragonscale.app.roofline.report import open_sizes, prepare
+from dragonscale.app.roofline_report import open_sizes, prepare
 from dragonscale.models.count import parameters
 from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.program import Section

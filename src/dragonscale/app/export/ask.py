@@ -1,19 +1,86 @@
-"""The answer to `dscale export`: the plan judged as the target runs it, then written down."""
+"""`dscale export`: the plan judged as the target runs it, then written down."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from dragonscale.app.export.plans import GivenPlan, given_plan
-from dragonscale.app.export.records import DifferenceRow, ExportReport
+import msgspec
+
 from dragonscale.app.export.serving import judged_serving
-from dragonscale.app.export.training import judged_training
+from dragonscale.app.export.training import Judged, judged_training
+from dragonscale.app.foreign import GivenPlan, given_plan
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
+from dragonscale.app.record import Face, Record, bind
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target, of_kind, software_for, target_named
 from dragonscale.exports.written import WrittenFiles
+from dragonscale.files import write_file
 from dragonscale.listener import Listener
+from dragonscale.sheets.sheet import NextStep, Prose, Sheet, Title, Verbatim, facts, sheet
+
+
+class DifferenceRow(msgspec.Struct):
+    """Something of the plan that the target cannot say."""
+
+    setting: str
+    planned: str
+    instead: str
+    why: str
+
+
+class ExportReport(Record):
+    """The files, by name; the first is what to start. `step_s`, `ttft_s` and `tpot_s` are what is expected of the plan
+    as the target runs it; `planned_s` is the step, or the TPOT, of the plan as it was asked for, where the target runs
+    another."""
+
+    target: str
+    version: str
+    launcher: str
+    model: str
+    slice: str
+    plan: dict[str, Any]
+    files: dict[str, str]
+    expected: list[str]
+    differences: list[DifferenceRow] = []
+    notes: list[str] = []
+    step_s: float | None = None
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    planned_s: float | None = None
+    hbm_bytes: float | None = None
+    written: list[str] = []
+    """The paths that were written."""
+
+    ROWS = ""
+
+    def headline(self) -> str:
+        return f"{self.model} on {self.slice} for {self.target} {self.version}: {', '.join(self.files)}"
+
+    def text(self) -> str:
+        """The files one after the other, each after its name where there are several."""
+        if len(self.files) == 1:
+            return next(iter(self.files.values())).rstrip("\n")
+        return "\n\n".join(f"# ---- {name} ----\n{text.rstrip()}" for name, text in self.files.items())
+
+    def write_into(self, folder: str, overwrite: bool = False) -> None:
+        """Write the files into a folder; files that are there stay unless they may be written over."""
+        place = Path(folder)
+        if place.exists() and not place.is_dir():
+            raise InputError(f"--out is {shorten(folder)}, which is a file; give a folder.")
+        there = [name for name in self.files if (place / name).exists()]
+        if there and not overwrite:
+            raise InputError(f"{shorten(str(place / there[0]))} is there already; give --overwrite or another --out.")
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"The folder {shorten(folder)} cannot be made: {error.strerror}.") from None
+        for name, text in self.files.items():
+            write_file(place / name, text, "The export")
+            if name.endswith((".sh", ".sbatch")):
+                (place / name).chmod(0o755)
+        self.written = [str(place / name) for name in self.files]
 
 
 def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
@@ -69,11 +136,9 @@ def launched(run: Run, software: Target, launcher: Target | None, made: WrittenF
 
 
 def _report(
-    judged: Any, software: Target, launcher: Target | None, load: Target | None, made: WrittenFiles
+    judged: Judged, software: Target, launcher: Target | None, load: Target | None, made: WrittenFiles
 ) -> ExportReport:
-    from dragonscale.app.train.records import msgspec
-
-    run: Run = judged.run
+    run = judged.run
     rows = [DifferenceRow(one.setting, one.planned, one.instead, one.why) for one in made.differences]
     named = load or software
     plan = {name: getattr(run.file.plan, name) for name in run.file.plan.__dataclass_fields__}
@@ -130,3 +195,19 @@ def _own_software(plan: GivenPlan, load: Target | None) -> Target:
         said = f"is made for {name}, which no target runs" if name else "does not say its software"
         raise InputError(f"The plan {shorten(written(plan.shown))} {said}; name one: --to {options}.")
     return found
+
+
+def export_sheet(report: ExportReport, _detail: bool) -> Sheet:
+    """The files themselves where nothing was written; a list of them where it was."""
+    if not report.written:
+        return Sheet((Verbatim(report.text()),))
+    files = [("" if place else "files", path) for place, path in enumerate(report.written)]
+    return sheet(
+        Title(f"{report.model} on {report.slice}", f"for {report.target} {report.version}".strip()),
+        facts(*files, *(("expected", text) for text in report.expected[:1])),
+        *(Prose(f"{row.planned} cannot be said there; {row.instead}.", "warn") for row in report.differences),
+        NextStep(f"dscale import {report.written[0]}", "reads it back"),
+    )
+
+
+bind(ExportReport, Face(export_sheet, save=lambda report, path: report.write_into(path)))

@@ -2,13 +2,13 @@
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from dragonscale.app.export.plans import GivenPlan
-from dragonscale.app.export.training import command
+from dragonscale.app.export.training import Judged, command
+from dragonscale.app.foreign import GivenPlan
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.serve import ServeQuestion
@@ -20,7 +20,8 @@ from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.target import Target
 from dragonscale.listener import Listener
 from dragonscale.models.load import model_fields
-from dragonscale.physics.units import render
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.units import parse_count, render
 from dragonscale.serving.auto import NODE
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legal import refusal
@@ -28,15 +29,7 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, SavedTraffic, read_serving_plan
 
 
-@dataclass(frozen=True)
-class JudgedServing:
-    """A run to write down, and what is expected of it."""
-
-    run: ServingRun
-    numbers: dict[str, float | None]
-
-
-def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, as_run: Any) -> JudgedServing:
+def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, as_run: Any) -> Judged:
     """The plan judged under the target's engine; `as_run` is the plan that the target runs instead of the one given."""
     assert isinstance(given.file, SavedPlan)
     file = _with_flags(given.file, question)
@@ -55,7 +48,7 @@ def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, a
         expected += prefill.expected
         numbers["ttft_s"] = ttft
     run = _run(question, asked, file, best, engine, role, expected, prefill)
-    return JudgedServing(run, numbers)
+    return Judged(run, numbers)
 
 
 def _pool(question: ExportQuestion, file: SavedPlan, engine: str) -> tuple[ServingRun, float]:
@@ -88,8 +81,6 @@ def _run(
     expected: list[str],
     prefill: ServingRun | None,
 ) -> ServingRun:
-    from dragonscale.physics.hardware import parse_slice
-
     assert asked.saved is not None
     piece = parse_slice(best.copy_slice) if asked.targets[0][1] is None else asked.targets[0][1]
     limits = LaunchLimits(file.launch.max_seqs, file.launch.token_budget, file.launch.memory_fraction)
@@ -207,13 +198,11 @@ def _question(question: ExportQuestion, file: SavedPlan, engine: str) -> ServeQu
 
 def _with_flags(file: SavedPlan, question: ExportQuestion) -> SavedPlan:
     """A serving plan's file with what the flags say."""
-    from dragonscale.physics.units import parse_count, parse_length
-
     words = {"model": written(question.model), "slice": written(question.on)}
     traffic = {
-        name: parse_length(getattr(question, name), f"--{name}")[0]
-        for name in ("prompt", "output")
-        if getattr(question, name).strip()
+        name: length.tokens(Listener())
+        for name, length in (("prompt", question.prompt), ("output", question.output))
+        if length.strip()
     }
     said = {**{name: getattr(file.traffic, name) for name in SavedTraffic.__struct_fields__}, **traffic}
     said["rate"] = question.rate.strip() or file.traffic.rate

@@ -1,10 +1,11 @@
 """A training plan judged as the target's stack runs it."""
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.app.export.plans import GivenPlan, with_flags
+from dragonscale.app.foreign import GivenPlan, with_flags
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
@@ -13,7 +14,7 @@ from dragonscale.app.train.question import TrainAsked
 from dragonscale.app.train.records import PlanReport
 from dragonscale.app.train.report import single_report
 from dragonscale.errors import Infeasible
-from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.runs import ServingRun, TrainingRun
 from dragonscale.exports.target import Target
 from dragonscale.listener import Listener
 from dragonscale.models.load import model_fields
@@ -26,14 +27,14 @@ from dragonscale.training.stack import stacks
 
 
 @dataclass(frozen=True)
-class JudgedTraining:
+class Judged:
     """A run to write down, and what is expected of it."""
 
-    run: TrainingRun
+    run: TrainingRun | ServingRun
     numbers: dict[str, float | None]
 
 
-def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, as_run: Any) -> JudgedTraining:
+def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, as_run: Any) -> Judged:
     """The plan judged under the target's stack; `as_run` is the plan that the target runs instead of the one given."""
     assert isinstance(given.file, TrainingFile)
     file = with_flags(given.file, question)
@@ -69,7 +70,7 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
         command(question),
         numbers["step_s"] or 0.0,
     )
-    return JudgedTraining(run, numbers)
+    return Judged(run, numbers)
 
 
 def _question(question: ExportQuestion, file: TrainingFile, stack: str) -> TrainQuestion:
@@ -179,8 +180,6 @@ def _numbers(found: PlanReport) -> dict[str, float | None]:
 
 def command(question: ExportQuestion) -> str:
     """The command that makes the export again."""
-    import shlex
-
     words = ["dscale export", shlex.quote(written(question.plan)), "--to", question.to]
     for name in ("model", "on", "batch", "seq", "tokens", "prompt", "output", "rate", "stack", "engine", "price"):
         value = written(getattr(question, name))

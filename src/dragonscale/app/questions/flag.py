@@ -1,24 +1,32 @@
 """Flags: the fields of a question.
 
-    @dataclass(frozen=True)
-    class TrainQuestion:
+    class TrainQuestion(Question):
         model: Thing = MODEL
-        batch: Text = Text("Tokens of a step (4M), or sequences (512seq).", value="TOKENS|SEQS")
-        top: Whole = Whole("How many of the best plans to show.", default=5)
-        force: Switch = Switch("Judge what the stack cannot run.")
+        batch: Text = Text(value="TOKENS|SEQS")
+        \"""Tokens of a step (4M), or sequences (512seq).\"""
+        top: Whole = Whole(5, "N", SHOW)
+        \"""How many of the best plans to show.\"""
+        deadline: Amount = Duration("", "TIME")
+        \"""The longest it may take.\"""
 
 A field is a descriptor, so that one line is the declaration, the check and the type: a `Text` takes numbers
-too (`seq=8192`) and keeps them as they would be typed, a `Thing` also takes the object that the text would
-name (a `Transformer`, a `Slice`, a `Plan`). A field without a default must be given.
+too (`seq=8192`) and keeps them as they would be typed, a `Duration` also knows how its text is read, a `Thing` also
+takes the object that the text would name (a `Transformer`, a `Slice`, a `Plan`). A field without a default must be
+given. The docstring below it is what help says, so that an editor shows the same words.
 """
 
 import copy
+import functools
 import math
 from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, dataclass
 from os import PathLike
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, dataclass_transform
 
+from dragonscale.app.questions.docstrings import constant_docstring, docstrings
 from dragonscale.errors import Infeasible, InputError, shorten
+from dragonscale.listener import Listener
+from dragonscale.physics.units import parse, parse_count, parse_length
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
@@ -46,38 +54,47 @@ GROUPS = (WORK, WHERE, PLAN, SOFTWARE, COMPILER, SHOW, FILES)
 
 
 class Field(Generic[Given, Kept]):
-    """A flag: what it is about, what its value is called, where help lists it, how else it may be spelled.
+    """A flag: its default, what its value is called, where help lists it, how else it may be spelled.
 
     `offers` is what completion offers: the values themselves, or the name of a list of them (models, slices,
     stacks, engines, dtypes, files). A field with `place` is given by its place, without a dash. `dash` is the
-    flag where Python has taken the word for itself (`--as`).
+    flag where Python has taken the word for itself (`--as`). `needed`: help calls it so though it has a default, as
+    where a plan file may say it.
     """
 
     switch = False
     many = False
     gathers = False
     """Whether it takes every place that is left."""
-    needed = False
-    """Whether help calls it needed though it has a default, as where a plan file may say it."""
+    owner: type | None = None
+    """The class that has it; none of one that several share."""
+    origin: "Field[Any, Any] | None" = None
+    """What it was made from by `but`, whose words it has unless a docstring says otherwise."""
 
     def __init__(
         self,
-        about: str,
         default: Kept = REQUIRED,
-        *,
         value: str = "VALUE",
         group: str = WORK,
+        *,
         also: tuple[str, ...] = (),
         offers: tuple[str, ...] | str = (),
         place: bool = False,
         dash: str = "",
+        needed: bool = False,
     ) -> None:
-        self.about, self.default, self.value, self.group = about, default, value, group
-        self.also, self.offers, self.place, self.name = also, offers, place, ""
-        self.dash = dash
+        self.default, self.value, self.group, self.name = default, value, group, ""
+        self.also, self.offers, self.place, self.dash = also, offers, place, dash
+        self.needed = needed
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+        self.owner, self.name = owner, name
+
+    @functools.cached_property
+    def about(self) -> str:
+        """What help says: the docstring below the field, below the constant it is, or of what it was made from."""
+        below = self.owner and docstrings(self.owner.__module__).get(f"{self.owner.__qualname__}.{self.name}")
+        return below or constant_docstring(self) or (self.origin.about if self.origin else "")
 
     def __get__(self, instance: object | None, owner: type) -> Kept:
         if instance is None:
@@ -103,7 +120,7 @@ class Field(Generic[Given, Kept]):
     def flag(self) -> str:
         """The field as it is typed.
 
-        >>> Text("The longest it may take.").named("max_time").flag
+        >>> Text().named("max_time").flag
         '--max-time'
         """
         return self.dash or "--" + self.name.replace("_", "-")
@@ -115,8 +132,8 @@ class Field(Generic[Given, Kept]):
     def but(self, **changed: Any) -> Self:
         """The same field with some words changed."""
         other = copy.copy(self)
-        for name, value in changed.items():
-            setattr(other, name, value)
+        vars(other).pop("about", None)
+        vars(other).update(changed, origin=self, owner=None)
         return other
 
     def taken(self, value: Any) -> Kept:
@@ -137,6 +154,76 @@ class Text(Field[str | float | None, str]):
         if isinstance(value, float) and math.isfinite(value) and value == int(value):
             value = int(value)
         return "" if value is None else str(value)
+
+
+class Amount(str):
+    """A quantity as it was typed, which is read in the unit of its field."""
+
+    unit: str
+    flag: str
+
+    def read(self, absent: Any = REQUIRED) -> Any:
+        """The quantity in base units, refused in the name of its flag; `absent`, if given, where nothing was typed.
+
+        >>> class Server(Question):
+        ...     grace: Duration = Duration("30s")
+        >>> Server().grace.read(), Server("").grace.read(math.inf), Server("2min").grace
+        (30.0, inf, '2min')
+        """
+        return absent if absent is not REQUIRED and not self.strip() else parse(self, self.unit, self.flag)
+
+
+class Tokens(Amount):
+    """The length of a sequence, a prompt or an output as it was typed."""
+
+    def tokens(self, listener: Listener) -> int:
+        """The tokens; a reading that needs a word (32k are 32,768) is told to the listener."""
+        length, note = parse_length(self, self.flag)
+        if note:
+            listener.note(note)
+        return length
+
+
+class _Quantity(Text):
+    unit = ""
+    kept: type[Amount] = Amount
+
+    def taken(self, value: Any) -> Amount:
+        amount = self.kept(super().taken(value))
+        amount.unit, amount.flag = self.unit, self.flag
+        return amount
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: object | None, owner: type) -> Amount: ...
+
+
+class Duration(_Quantity):
+    """A time, such as 30s."""
+
+    unit = "s"
+
+
+class Bytes(_Quantity):
+    """An amount of memory, such as 8GB."""
+
+    unit = "bytes"
+
+
+class Rate(_Quantity):
+    """So many a second, such as 20/s."""
+
+    unit = "count/s"
+
+
+class Length(_Quantity):
+    """A length in tokens, such as 8192 or 32k."""
+
+    kept = Tokens
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: object | None, owner: type) -> Tokens: ...
 
 
 class Several(Field[str | list[str] | tuple[str, ...] | None, str]):
@@ -179,8 +266,6 @@ class Whole(Field[int | None, Any]):
         if value is None and self.default is None:
             return None
         if isinstance(value, str):
-            from dragonscale.physics.units import parse_count
-
             if value.strip().startswith("-"):
                 raise self._refused(value, "a whole number of 0 or more")
             return parse_count(value, self.flag)
@@ -209,8 +294,8 @@ class Switch(Field[bool | None, Any]):
 
     switch = True
 
-    def __init__(self, about: str, default: bool | None = False, **words: Any) -> None:
-        super().__init__(about, default, **words)
+    def __init__(self, default: bool | None = False, **words: Any) -> None:
+        super().__init__(default, **words)
 
     def taken(self, value: Any) -> Any:
         if not isinstance(value, bool) and not (value is None and self.default is None):
@@ -218,6 +303,40 @@ class Switch(Field[bool | None, Any]):
         return value
 
 
+@dataclass_transform(frozen_default=True)
+class Question:
+    """What can be asked: a frozen dataclass whose fields are flags.
+
+    Its methods are these and not generated ones, so that the table of commands can load every question in a blink.
+    """
+
+    def __init_subclass__(cls) -> None:
+        dataclass(init=False, repr=False, eq=False)(cls)
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        fields = {field.name: field for field in fields_of(type(self))}
+        values = dict(zip(fields, given, strict=False)) | named
+        if len(given) + len(named) > len(values) or not values.keys() <= fields.keys():
+            raise TypeError(f"{type(self).__name__} takes {', '.join(fields)}, each once.")
+        for name, field in fields.items():
+            if field.required and name not in values:
+                raise TypeError(f"{type(self).__name__} needs {name}.")
+            field.__set__(self, values.get(name, field.default))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(self) is type(other) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+@functools.cache
 def fields_of(question: type) -> tuple[Field[Any, Any], ...]:
     """The fields of a question, in order.
 
@@ -252,69 +371,3 @@ def written(thing: Any) -> str:
     if hasattr(thing, "plan"):
         return written(thing.plan)
     return getattr(thing, "name", None) or str(thing)
-
-
-MODEL = Thing(
-    "A preset (llama3-70b), org/name of the Hugging Face Hub, a config.json, a folder, a GGUF or TOML file.",
-    value="MODEL",
-    place=True,
-    offers="models",
-).named("model")
-ASSUME = Several(
-    "A field of the model's config to take as KEY=VALUE, or KEY=ignore to leave one out; may be repeated.",
-    default="",
-    value="KEY=VALUE",
-    group=SOFTWARE,
-)
-FAMILY = Text(
-    "Read the model's config as this model type (llama, mixtral, deepseek_v3 …).",
-    default="",
-    value="FAMILY",
-    group=SOFTWARE,
-    also=("--family",),
-    dash="--as",
-)
-ON = Thing(
-    "A slice: v5p:8x16x16, h100:4096, 8xh100, v6e-256, v5p:16x20x28*4 (four pods), mychip.toml:4x4.",
-    value="SLICE",
-    group=WHERE,
-    offers="slices",
-)
-SET = Several(
-    (
-        "What if the chip were another: hbm=1.5x, nvlink=2x, flops=2x, network=800GB/s, hbm_capacity, ici, dcn, "
-        "pcie, price …"
-    ),
-    default="",
-    value="NAME=VALUE",
-    group=WHERE,
-)
-PROFILE = Text(
-    (
-        "Kernel times of your own device: a file of `dscale calibrate`, own (of your folder, the default if it is "
-        "there) or built-in."
-    ),
-    default="",
-    value="FILE",
-    group=WHERE,
-    offers="files",
-)
-PRICE = Text("What an hour of a chip costs: 2.5/h, or h100=2.2/h,v5e=1.1/h.", default="", value="$/H", group=WHERE)
-TRAIN_BATCH = Text("Tokens of a step (4M), or sequences (512seq).", value="TOKENS|SEQS")
-SEQ = Text("Tokens of a sequence (8192, 32k).", value="TOKENS")
-STACK = Text(
-    "The software: megatron, torchtitan, maxtext, dragonscale, generic …; auto: what people run there.",
-    default="auto",
-    value="STACK",
-    group=SOFTWARE,
-    offers="stacks",
-)
-ENGINE = Text(
-    "The software: vllm, sglang, sglang-ep, trtllm, vllm-tpu, generic …; auto: what people run there.",
-    default="",
-    value="ENGINE",
-    group=SOFTWARE,
-    offers="engines",
-)
-DTYPE = Text("Format of matmuls: bf16, fp8 …", default="bf16", value="DTYPE", group=SOFTWARE, offers="dtypes")
-FORCE = Switch("Judge what the software cannot run as if it could, and say so.", group=SOFTWARE)

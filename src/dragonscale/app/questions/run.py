@@ -1,104 +1,139 @@
-"""What `dscale run train` can be asked."""
+"""What `dscale run train` and `dscale run serve` can be asked."""
 
-from dataclasses import dataclass
-
+from dragonscale.app.questions import shared
 from dragonscale.app.questions.flag import (
-    ASSUME,
-    DTYPE,
-    FAMILY,
     FILES,
-    MODEL,
-    ON,
     PLAN,
-    PROFILE,
-    SEQ,
     SHOW,
+    SOFTWARE,
     WHERE,
+    Duration,
+    Length,
+    Question,
     Real,
     Several,
+    Switch,
     Text,
     Thing,
     Whole,
 )
 
 
-@dataclass(frozen=True)
-class RunTrainQuestion:
+class RunTrainQuestion(Question):
     """A run of a plan: a plan file with a `[run]` table says what is left out, and flags come before it."""
 
-    plan: Thing = Thing(
-        "A plan file (plan.toml, see --save of train), or fsdp=8,remat=block.",
-        value="PLAN",
-        group=PLAN,
-        place=True,
-        offers="files",
-    )
-    model: Thing = MODEL.but(default="", place=False)
-    data: Several = Several(
-        "Token files (.bin of uint16 or uint32, .npy), several with commas; * works.",
-        default="",
-        value="FILES",
-        offers="files",
-    )
-    steps: Whole = Whole("How many steps, from the very first.", default=None, value="N")
-    batch: Text = Text("Sequences of a step, over all devices.", default="", value="SEQS")
-    seq: Text = SEQ.but(default="")
-    learning_rate: Real = Real("Learning rate at its peak.", default=None, value="RATE")
-    warmup: Whole = Whole("Steps until the learning rate is at its peak.", default=None, value="N")
-    seed: Whole = Whole("Seed of the weights and of the order of the data.", default=None, value="N")
-    capacity: Real = Real(
-        (
-            "Expert capacity factor; tokens beyond it are dropped (0: dropless). GPUs: 1, as plans count on; else "
-            "dropless."
-        ),
-        default=None,
-        value="FACTOR",
-    )
-    on: Thing = ON.but(about="The slice whose planned step time to show beside the run.", default="")
-    kernels: Text = PROFILE.but(
-        about=(
-            "Kernel times of the planned step (--profile of the planner): a file of `dscale calibrate`, own or "
-            "built-in."
-        )
-    )
-    cpu: Whole = Whole("Run on so many virtual devices of this machine's CPU.", default=0, value="N", group=WHERE)
-    dtype: Text = DTYPE.but(about="What matrices are multiplied in: bf16 or fp32.", default="", offers=("bf16", "fp32"))
-    assume: Several = ASSUME
-    family: Text = FAMILY
-    log: Whole = Whole("Steps between lines on stderr; 0: none.", default=10, value="N", group=SHOW)
-    profile: Whole = Whole(
-        "Record so many steps after those that warm up, and tell where their time went (see `dscale profile`).",
-        default=None,
-        value="N",
-        group=SHOW,
-    )
-    profile_to: Text = Text(
-        "The folder of the profile; profile beside the checkpoints, or here.",
-        default="",
-        value="FOLDER",
-        group=FILES,
-        offers="files",
-    )
-    weights: Text = Text(
-        "A folder of Hugging Face .safetensors files to begin from; random weights without one.",
-        default="",
-        value="FOLDER",
-        group=FILES,
-        offers="files",
-    )
-    checkpoints: Text = Text(
-        "The folder of checkpoints; a run goes on from the newest.",
-        default="",
-        value="FOLDER",
-        group=FILES,
-        offers="files",
-    )
-    every: Whole = Whole("Steps between checkpoints; 0: only at the end.", default=None, value="N", group=FILES)
-    keep: Whole = Whole("How many checkpoints stay.", default=None, value="N", group=FILES)
-    metrics: Text = Text(
-        "A file for a line of JSON a step (metrics.jsonl beside checkpoints).",
-        default="",
-        value="FILE",
-        group=FILES,
-        offers="files",
-    )
+    plan: Thing = Thing(value="PLAN", group=PLAN, place=True, offers="files")
+    """A plan file (plan.toml, see --save of train), or fsdp=8,remat=block."""
+    model: Thing = shared.MODEL.but(default="", place=False)
+    data: Several = Several("", "FILES", offers="files")
+    """Token files (.bin of uint16 or uint32, .npy), several with commas; * works."""
+    steps: Whole = Whole(None, "N")
+    """How many steps, from the very first."""
+    batch: Text = Text("", "SEQS")
+    """Sequences of a step, over all devices."""
+    seq: Text = shared.SEQ.but(default="")
+    learning_rate: Real = Real(None, "RATE")
+    """Learning rate at its peak."""
+    warmup: Whole = Whole(None, "N")
+    """Steps until the learning rate is at its peak."""
+    seed: Whole = Whole(None, "N")
+    """Seed of the weights and of the order of the data."""
+    capacity: Real = Real(None, "FACTOR")
+    """Expert capacity factor; tokens beyond it are dropped (0: dropless). GPUs: 1, as plans count on; else dropless."""
+    on: Thing = shared.ON.but(default="")
+    """The slice whose planned step time to show beside the run."""
+    kernels: Text = shared.PROFILE.but()
+    """Kernel times of the planned step (--profile of the planner): a file of `dscale calibrate`, own or built-in."""
+    cpu: Whole = Whole(0, "N", WHERE)
+    """Run on so many virtual devices of this machine's CPU."""
+    dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32"))
+    """What matrices are multiplied in: bf16 or fp32."""
+    assume: Several = shared.ASSUME
+    family: Text = shared.FAMILY
+    log: Whole = Whole(10, "N", SHOW)
+    """Steps between lines on stderr; 0: none."""
+    profile: Whole = Whole(None, "N", SHOW)
+    """Record so many steps after those that warm up, and tell where their time went (see `dscale profile`)."""
+    profile_to: Text = Text("", "FOLDER", FILES, offers="files")
+    """The folder of the profile; profile beside the checkpoints, or here."""
+    weights: Text = Text("", "FOLDER", FILES, offers="files")
+    """A folder of Hugging Face .safetensors files to begin from; random weights without one."""
+    checkpoints: Text = Text("", "FOLDER", FILES, offers="files")
+    """The folder of checkpoints; a run goes on from the newest."""
+    every: Whole = Whole(None, "N", FILES)
+    """Steps between checkpoints; 0: only at the end."""
+    keep: Whole = Whole(None, "N", FILES)
+    """How many checkpoints stay."""
+    metrics: Text = Text("", "FILE", FILES, offers="files")
+    """A file for a line of JSON a step (metrics.jsonl beside checkpoints)."""
+
+
+class RunServeQuestion(Question):
+    """A server: a plan file of `dscale serve --save` says what is left out, and flags come before it."""
+
+    plan: Thing = Thing(value="PLAN|MODEL", group=PLAN, place=True, offers="files")
+    """A plan file (plan.toml, see --save of serve), a plan (tp2), or the model itself."""
+    model: Thing = shared.MODEL.but(default="", place=False)
+    weights: Text = Text("", "FOLDER", offers="files")
+    """The folder of Hugging Face .safetensors files, or of checkpoints of run train; the model's own where it is a
+    folder."""
+    random: Switch = Switch()
+    """Serve random weights: what it takes in time, without a checkpoint."""
+    tokenizer: Text = Text("", "FOLDER", offers="files")
+    """The folder of tokenizer.json where it is not with the model or the weights."""
+    name: Text = Text("", "NAME")
+    """What clients call the model; its own name without it."""
+    length: Length = Length("", "TOKENS")
+    """Tokens of a sequence at most, prompt and output."""
+    host: Text = Text("127.0.0.1", "HOST")
+    """The address to listen on."""
+    port: Whole = Whole(8000, "N")
+    """The port; 0: any that is free."""
+    api_key: Text = Text("", "KEY")
+    """A key that clients must send; or give it as DSCALE_API_KEY."""
+    queue_limit: Whole = Whole(1024, "N", also=("--queue",))
+    """Requests that may queue beyond those that the engines run (0: none); others are told to come again (429)."""
+    grace: Duration = Duration("30s", "TIME")
+    """How long requests under way may go on after SIGTERM or Ctrl-C."""
+    on: Thing = shared.ON.but(default="")
+    """The slice whose planned times to show beside the measured ones."""
+    kernels: Text = shared.PROFILE.but()
+    """Kernel times of the planned times (--profile of the planner): a file of `dscale calibrate`, own or built-in."""
+    cpu: Whole = Whole(0, "N", WHERE)
+    """Run on so many virtual devices of this machine's CPU."""
+    replicas: Whole = Whole(None, "N", PLAN)
+    """How many copies of the model, a process each."""
+    prefill_replicas: Whole = Whole(None, "N", PLAN)
+    """Disaggregate: so many processes that prefill, beside those that decode."""
+    prefill_plan: Text = Text("", "PLAN", PLAN)
+    """Their sharding and formats; the plan's without it."""
+    router: Text = shared.ROUTER
+    prefix_cache: Switch = Switch(default=True, group=SOFTWARE)
+    """Keep the KV cache of prompts for others that begin alike."""
+    draft: Thing = shared.DRAFT.but(group=SOFTWARE)
+    """Speculate: the model that drafts, or ngram."""
+    draft_weights: Text = Text("", "FOLDER", SOFTWARE, offers="files")
+    """The folder of the draft model's .safetensors files."""
+    drafts: Whole = Whole(None, "N", SOFTWARE, also=("--draft-tokens",))
+    """Speculate: tokens drafted at a time, by n-grams where --draft names no model."""
+    max_seqs: Whole = shared.MAX_SEQS.but(also=("--sequences", "--batch"))
+    token_budget: Whole = shared.TOKEN_BUDGET.but(also=("--tokens",))
+    memory_fraction: Real = shared.MEMORY_FRACTION.but(also=("--memory",))
+    pages: Whole = Whole(None, "N", SOFTWARE)
+    """Pages of KV cache of a data rank; as many as fit without it."""
+    kv_dtype: Text = shared.KV_DTYPE.but(offers=("bf16", "int8", "fp32"))
+    quantize: Text = Text("", "DTYPE", SOFTWARE, offers=("int8",))
+    """Weights in a narrower format than the checkpoint's: int8."""
+    dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32"))
+    """What matrices are multiplied in: bf16 or fp32."""
+    lazy: Switch = Switch(group=SOFTWARE)
+    """Start sooner: compile ways of sampling when they are first asked for, which then waits."""
+    seed: Whole = Whole(0, "N")
+    """Seed of random weights, and of requests that give none."""
+    assume: Several = shared.ASSUME
+    family: Text = shared.FAMILY
+    log: Duration = Duration("30s", "TIME", SHOW)
+    """Time between lines on stderr that lay measured beside planned; 0s: none."""
+    record: Text = Text("", "FILE", FILES, offers="files")
+    """Write what happened, a line a request: what `dscale simulate --trace` replays and `dscale validate serving`
+    scores."""

@@ -1,86 +1,46 @@
 """What `dscale validate …` and `ds.validate` can be asked."""
 
-from dataclasses import dataclass
+from dragonscale.app.questions import shared
+from dragonscale.app.questions.flag import PLAN, SHOW, Question, Switch, Text, Thing, Whole
 
-from dragonscale.app.questions.flag import (
-    ENGINE,
-    MODEL,
-    ON,
-    PLAN,
-    SEQ,
-    SHOW,
-    STACK,
-    TRAIN_BATCH,
-    Switch,
-    Text,
-    Thing,
-    Whole,
-)
-
-KINDS = {
-    "training": "Score expected step times and memory of training runs against measured ones, or against the log of your own.",
-    "inference": "Score expected latencies and throughputs of inference runs against measured ones.",
-    "serving": (
-        "Score simulated times to the first token and between tokens against measured ones, or against your load test."
-    ),
-    "collectives": "Score expected times of collectives against measured ones.",
-    "kernels": "Score expected times of single kernels against measured ones.",
-    "memory": "Score expected peaks of memory, and whether runs fit, against measured ones.",
-}
-FILE = Text(
-    "A CSV, plain or gzipped, of measured runs: published columns or typed ones.",
-    value="FILE",
-    place=True,
-    offers="files",
-)
-TRAINING_FILE = FILE.but(
-    about=(
-        "A CSV of measured runs; or, with --plan, the log of one: Megatron-LM, torchtitan, MaxText, DeepSpeed, "
-        "Hugging Face."
-    )
-)
-SERVING_FILE = FILE.but(
-    about=(
-        "A CSV of measured runs; or, with --plan, the result of one load test: vllm bench serve, "
-        "sglang.bench_serving, AIPerf, --record of run serve."
-    )
-)
-RUN_PLAN = Thing(
-    (
-        "The plan that ran (a .toml that --save wrote, tp8 pp4 dp16, or the config or command that was run): FILE is "
-        "its log."
-    ),
-    default="",
-    value="PLAN",
-    group=PLAN,
-    offers="files",
-)
-RUN_MODEL = MODEL.but(about="With --plan: the model, where the plan does not say it.", default="", place=False)
-RUN_ON = ON.but(about="With --plan: the slice, where the plan does not say it.", default="")
-RUN_BATCH = TRAIN_BATCH.but(
-    about="With --plan: tokens (4M) or sequences (512seq) of a step, where neither the plan nor the log says it.",
-    default="",
-)
-RUN_SEQ = SEQ.but(about="With --plan: tokens of a sequence, where neither says it.", default="")
-BY_STACK = STACK.but(
-    about="Score every row by this stack; auto: by what people run on its chips. Else by its own.", default=""
-)
-BY_ENGINE = ENGINE.but(
-    about="Score every row by this engine as it is shipped; auto: by what people run. Else by its own."
-)
-SEARCH = Switch("Lay the recommended plan of every job beside the best measured one.", group=SHOW)
-JOBS = Whole("With --search: at most so many jobs, evenly chosen (0: all).", default=0, value="N", group=SHOW)
-CHOICES = Switch("Add what the predicted best configuration costs over the measured best.", group=SHOW)
+KINDS = ("training", "inference", "serving", "collectives", "kernels", "memory")
+FILE = Text(value="FILE", place=True, offers="files")
+"""A CSV, plain or gzipped, of measured runs: published columns or typed ones."""
+TRAINING_FILE = FILE.but()
+"""A CSV of measured runs; or, with --plan, the log of one: Megatron-LM, torchtitan, MaxText, DeepSpeed, Hugging
+Face."""
+SERVING_FILE = FILE.but()
+"""A CSV of measured runs; or, with --plan, the result of one load test: vllm bench serve, sglang.bench_serving,
+AIPerf, --record of run serve."""
+RUN_PLAN = Thing("", "PLAN", PLAN, offers="files")
+"""The plan that ran (a .toml that --save wrote, tp8 pp4 dp16, or the config or command that was run): FILE is its
+log."""
+RUN_MODEL = shared.MODEL.but(default="", place=False)
+"""With --plan: the model, where the plan does not say it."""
+RUN_ON = shared.ON.but(default="")
+"""With --plan: the slice, where the plan does not say it."""
+RUN_BATCH = shared.BATCH.but(default="")
+"""With --plan: tokens (4M) or sequences (512seq) of a step, where neither the plan nor the log says it."""
+RUN_SEQ = shared.SEQ.but(default="")
+"""With --plan: tokens of a sequence, where neither says it."""
+BY_STACK = shared.STACK.but(default="")
+"""Score every row by this stack; auto: by what people run on its chips. Else by its own."""
+BY_ENGINE = shared.ENGINE.but()
+"""Score every row by this engine as it is shipped; auto: by what people run. Else by its own."""
+SEARCH = Switch(group=SHOW)
+"""Lay the recommended plan of every job beside the best measured one."""
+JOBS = Whole(0, "N", SHOW)
+"""With --search: at most so many jobs, evenly chosen (0: all)."""
+CHOICES = Switch(group=SHOW)
+"""Add what the predicted best configuration costs over the measured best."""
 
 
-@dataclass(frozen=True)
-class ScoreQuestion:
+class ScoreQuestion(Question):
     """A file of measured collectives, kernels, inference or memory."""
 
     file: Text = FILE
 
 
-@dataclass(frozen=True)
 class TrainingScoreQuestion(ScoreQuestion):
     """A file of measured training runs, or the log of one and the plan that ran."""
 
@@ -95,7 +55,6 @@ class TrainingScoreQuestion(ScoreQuestion):
     jobs: Whole = JOBS
 
 
-@dataclass(frozen=True)
 class ServingScoreQuestion(ScoreQuestion):
     """A file of measured serving runs, or the result of a load test and the plan that was tested."""
 
@@ -107,15 +66,14 @@ class ServingScoreQuestion(ScoreQuestion):
     choices: Switch = CHOICES
 
 
-@dataclass(frozen=True)
-class ValidateQuestion:
+class ValidateQuestion(Question):
     """A file of measured runs and their kind; `stack`, `search`, `jobs`, `batch` and `seq` are of training, `engine`
     and `choices` of serving, `plan`, `model` and `on` of the log of one run of either."""
 
-    kind: Text = Text(f"{', '.join(KINDS)}.", value="KIND", place=True, offers=tuple(KINDS))
-    file: Text = FILE.but(
-        about="A CSV of measured runs, plain or gzipped; of training and serving also the log of one."
-    )
+    kind: Text = Text(value="KIND", place=True, offers=KINDS)
+    """training, inference, serving, collectives, kernels, memory."""
+    file: Text = FILE.but()
+    """A CSV of measured runs, plain or gzipped; of training and serving also the log of one."""
     plan: Thing = RUN_PLAN
     model: Thing = RUN_MODEL
     on: Thing = RUN_ON

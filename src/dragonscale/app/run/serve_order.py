@@ -1,23 +1,25 @@
-"""What `dscale run serve` is asked, understood: the model and its weights, the plan, the workers. All of it before JAX
-is loaded."""
+"""What `dscale run serve` is asked, understood: the model and its weights, the plan, the workers, and which devices and
+how much of their memory each of them sees. All of it before JAX is loaded.
+"""
 
 import glob
 import os
 import re
+import shutil
+import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dragonscale.app.given import check_named
 from dragonscale.app.questions.flag import written
-from dragonscale.app.questions.run_serve import RunServeQuestion
-from dragonscale.app.questions.serving import ROUTER
-from dragonscale.app.run.serve_devices import environments
+from dragonscale.app.questions.run import RunServeQuestion
+from dragonscale.app.questions.shared import ROUTER
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.units import parse, parse_length
 from dragonscale.runtime.server.wire import WorkerOrder
 from dragonscale.serving.launch import LaunchLimits
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
@@ -34,19 +36,16 @@ NGRAM = "ngram"
 
 @dataclass(frozen=True)
 class ServeOrder:
-    """A server in full. `name` is what clients call the model, `folder` where its tokenizer is (none: numbers for
-    text)."""
+    """A server in full, and how it was asked for. `name` is what clients call the model, `folder` where its tokenizer
+    is (none: numbers for text)."""
 
+    question: RunServeQuestion
     model: Transformer
     saved: SavedPlan
     name: str
     folder: str
     workers: tuple[WorkerOrder, ...]
     environments: tuple[dict[str, str], ...]
-    router: str
-    queue: int
-    host: str
-    port: int
     api_key: str
     grace: float
     log: float
@@ -87,9 +86,8 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
     draft, drafts = _draft(question, saved, model)
     if draft not in ("", NGRAM) and len(pools) > 1:
         raise InputError(
-            f"{shorten(draft)} cannot draft behind workers that prefill, whose pages are the model's own alone; "
-            "take --draft ngram, "
-            "or --prefill-replicas 0."
+            f"{shorten(draft)} cannot draft behind workers that prefill, whose pages are the model's own alone; take "
+            "--draft ngram, or --prefill-replicas 0."
         )
     sequences = launch.max_seqs or -(-saved.batch // saved.plan.data) or SEQUENCES
     length = _length(question, model)
@@ -116,19 +114,16 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
         raise InputError(f"--queue-limit is {question.queue_limit}; write a number of requests from 0.")
     workers = [_worker(shared, plan, role) for role, plan, count in pools for _ in range(count)]
     return ServeOrder(
+        question,
         model,
         saved,
         question.name or _called(named),
         folder,
         tuple(workers),
         tuple(environments(workers)),
-        question.router,
-        question.queue_limit,
-        question.host,
-        question.port,
         question.api_key or os.environ.get("DSCALE_API_KEY", ""),
-        parse(question.grace, "s", "--grace"),
-        parse(question.log, "s", "--log"),
+        question.grace.read(),
+        question.log.read(),
         written(question.on) or saved.slice,
     )
 
@@ -190,8 +185,7 @@ def _check_split(plan: ServingPlan, model: Transformer) -> None:
     if data * plan.tensor % ways or (ways % data and data % ways):
         raise InputError(
             f"In the plan {plan} experts are dealt over its data x tensor = {data * plan.tensor} chips, which "
-            f"expert={ways} does not "
-            f"split evenly; write tp{ways},ep{ways} or dp{ways},ep{ways}."
+            f"expert={ways} does not split evenly; write tp{ways},ep{ways} or dp{ways},ep{ways}."
         )
 
 
@@ -257,9 +251,8 @@ def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> 
     _check_split(plan, model)
     if plan != saved.plan and (ours := _kept_heads(model, plan)) != (theirs := _kept_heads(model, saved.plan)):
         raise InputError(
-            f"The plan {plan} prefills into {max(ours)} KV heads of a layer, copies counted, and {saved.plan} "
-            "decodes from "
-            f"{max(theirs)}; pages can be handed over where both keep as many: take --prefill-plan "
+            f"The plan {plan} prefills into {max(ours)} KV heads of a layer, copies counted, and {saved.plan} decodes "
+            f"from {max(theirs)}; pages can be handed over where both keep as many: take --prefill-plan "
             f"tp{saved.plan.tensor}."
         )
     return [("prefill", plan, prefill), ("decode", saved.plan, replicas)]
@@ -286,7 +279,7 @@ def _worker(shared: WorkerOrder, plan: ServingPlan, role: str) -> WorkerOrder:
 
 
 def _length(question: RunServeQuestion, model: Transformer) -> int:
-    length = parse_length(question.length, "--length")[0] if question.length else min(model.context or LENGTH, LENGTH)
+    length = question.length.tokens(Listener()) if question.length else min(model.context or LENGTH, LENGTH)
     if model.context and length > model.context:
         raise InputError(f"--length is {length:,}; {model.name} takes sequences of up to {model.context:,} tokens.")
     return length
@@ -330,3 +323,51 @@ def _draft(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> 
     if question.drafts is not None and not 1 <= drafts <= 16:
         raise InputError(f"--drafts is {drafts}; draft 1 to 16 tokens at a time.")
     return draft, (drafts or DRAFTS) if draft else 0
+
+
+FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+
+
+def environments(workers: list[WorkerOrder]) -> list[dict[str, str]]:
+    """Which devices each worker sees: on GPUs a part of those there are; a TPU host belongs to one process."""
+    if workers[0].cpu:
+        return [{"JAX_PLATFORMS": "cpu"}] * len(workers)
+    shared = {FRACTION: _fraction(workers[0].memory)}
+    if len(workers) == 1:
+        return [shared]
+    if glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"):
+        raise InputError(
+            f"{len(workers)} workers are asked for, and the TPUs of a host belong to one process; take --replicas 1 "
+            "with data parallelism in the plan (dp2)."
+        )
+    devices, needed = _gpus(), [parse_serving_plan(one.plan).chips for one in workers]
+    if len(devices) < sum(needed):
+        raise InputError(
+            f"{len(workers)} workers need {sum(needed)} devices, and there are {len(devices)}; take fewer "
+            "replicas, or --cpu N."
+        )
+    ends = [sum(needed[: place + 1]) for place in range(len(needed))]
+    return [
+        shared | {"CUDA_VISIBLE_DEVICES": ",".join(devices[end - count : end])}
+        for end, count in zip(ends, needed, strict=True)
+    ]
+
+
+def _fraction(memory: float) -> str:
+    """The part of a GPU's memory that XLA takes, which pages are counted in: what its own variable says, or a little
+    more than asked for."""
+    said = os.environ.get(FRACTION, "") or f"{max(memory, 0.95):g}"
+    if not re.fullmatch(r"0?\.\d+|1(\.0*)?", said) or not float(said):
+        raise InputError(f"{FRACTION} is {shorten(said)} in the environment; write a number above 0 and up to 1.")
+    return said
+
+
+def _gpus() -> list[str]:
+    """The GPUs that this process may use, by number."""
+    said = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if said is not None:
+        return [one.strip() for one in said.split(",") if one.strip()]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False).stdout
+    return [str(number) for number, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]

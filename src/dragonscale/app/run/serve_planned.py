@@ -50,9 +50,8 @@ def uneven_heads(order: ServeOrder) -> list[str]:
         return []
     many = " and ".join(map(str, heads))
     return [
-        f"{order.model.name} has {many} heads, which tensor={tensor} does not divide: every chip keeps all KV "
-        "heads and computes all of "
-        "their attention."
+        f"{order.model.name} has {many} heads, which tensor={tensor} does not divide: every chip keeps all KV heads "
+        "and computes all of their attention."
     ]
 
 

@@ -4,11 +4,20 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from dragonscale.errors import INFEASIBLE, WRONG_INPUT, Infeasible, InputError, printable, shorten, unknown
-from dragonscale.faces.cli.commands import COMMANDS, Command
+from dragonscale.faces.cli.help import command_help, family_help, overview
+from dragonscale.faces.cli.shell import run_command
+from dragonscale.faces.cli.table import COMMANDS
+from dragonscale.faces.command import Command
+from dragonscale.faces.commands import FAMILIES
+from dragonscale.sheets.colour import wants_colour
+from dragonscale.sheets.terminal import width_of
 
 HELP = ("--help", "-h")
+ABSENT = {"doctor": "There is no `dscale doctor`; `dscale --version` and `make test` say whether all is well."}
+"""What people ask for that is not here, by the first word of the line."""
 
 
 def run(arguments: list[str]) -> int:
@@ -51,10 +60,8 @@ def _run(arguments: list[str]) -> int:
         return 0
     command, rest = find_command(arguments)
     if command is None:
-        from dragonscale.faces.cli import later
-
-        if arguments[0] in later.COMMANDS:
-            raise InputError(later.COMMANDS[arguments[0]])
+        if arguments[0] in ABSENT:
+            raise InputError(ABSENT[arguments[0]])
         kinds = [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{arguments[0]} ")]
         if kinds and (not rest[1:] or rest[1] in HELP):
             return _help(arguments[:1])
@@ -63,8 +70,6 @@ def _run(arguments: list[str]) -> int:
         raise unknown("command", arguments[0], sorted({name.split()[0] for name in COMMANDS}))
     if any(word in HELP for word in rest[: rest.index("--") if "--" in rest else None]):
         return _help(command.name.split())
-    from dragonscale.faces.cli.shell import run_command
-
     return run_command(command, rest)
 
 
@@ -85,7 +90,7 @@ def _silence() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def find_command(arguments: Sequence[str]) -> tuple[Command | None, list[str]]:
+def find_command(arguments: Sequence[str]) -> tuple[Command[Any, Any] | None, list[str]]:
     """The command that a line begins with, of one word or two, and the rest of the line."""
     for words in (2, 1):
         name = " ".join(arguments[:words])
@@ -95,10 +100,6 @@ def find_command(arguments: Sequence[str]) -> tuple[Command | None, list[str]]:
 
 
 def _help(arguments: Sequence[str]) -> int:
-    from dragonscale.faces.cli.help import FAMILIES, command_help, family_help, overview
-    from dragonscale.sheets.colour import wants_colour
-    from dragonscale.sheets.terminal import width_of
-
     width, colour = width_of(), wants_colour("auto")
     command, _ = find_command(arguments) if arguments else (None, [])
     family = arguments[0] if arguments and arguments[0] in FAMILIES else ""

@@ -9,16 +9,25 @@ from typing import Any
 
 from dragonscale.app.questions.flag import Field
 from dragonscale.errors import InputError, nearest, shorten
-from dragonscale.faces.cli.later import FLAGS
 
 Fields = Sequence[Field[Any, Any]]
+
+ABSENT = {
+    "--lora": "LoRA is not planned by `dscale train` yet; `dscale estimate MODEL --lora 16` counts what it holds.",
+    "--qlora": "QLoRA is not planned by `dscale train` yet; `dscale estimate MODEL --lora 16` counts what it holds.",
+    "--rlhf": "RLHF takes turns at serving and training; plan them apart, by `dscale serve` and `dscale train`.",
+    "--grpo": "GRPO takes turns at serving and training; plan them apart, by `dscale serve` and `dscale train`.",
+    "--spot": "Spot chips that are taken away are not modelled; give their price by --price and add restarts yourself.",
+}
+"""What people ask for that is not here, by the flag that was typed, whatever the command: what comes nearest."""
 
 
 def read_arguments(fields: Fields, arguments: Sequence[str], command: str) -> dict[str, Any]:
     """The values that were given, by the names of their fields.
 
-    >>> from dragonscale.app.questions.flag import MODEL, fields_of
+    >>> from dragonscale.app.questions.flag import fields_of
     >>> from dragonscale.app.questions.output import Output
+    >>> from dragonscale.app.questions.shared import MODEL
     >>> read_arguments([MODEL, *fields_of(Output)], ["llama3-8b", "--save=a.toml", "--json"], "train")
     {'model': 'llama3-8b', 'save': 'a.toml', 'json': True}
     """
@@ -77,8 +86,8 @@ def _flag(name: str, spelled: dict[str, Field[Any, Any]], command: str) -> tuple
     denied = "--" + written.removeprefix("--no-")
     if written.startswith("--no-") and denied in spelled and spelled[denied].switch:
         return spelled[denied], True
-    if written in FLAGS:
-        raise InputError(FLAGS[written])
+    if written in ABSENT:
+        raise InputError(ABSENT[written])
     close = nearest(written, spelled, FLAG_LIKENESS)
     guess = f"; did you mean {close}?" if close else "."
     raise InputError(f"`dscale {command}` has no flag {shorten(name)}{guess} See `dscale {command} --help`.")

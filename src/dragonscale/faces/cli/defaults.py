@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.faces.cli.commands import COMMANDS, Command
+from dragonscale.faces.cli.table import COMMANDS
+from dragonscale.faces.command import Command
 
 NAME = "dragonscale.toml"
 MOST = 100_000
@@ -30,7 +31,7 @@ def default_files() -> list[Path]:
     return [path for path in (home, Path.home() / NAME, Path(NAME)) if path.is_file()]
 
 
-def with_defaults(command: Command, arguments: Sequence[str]) -> list[str]:
+def with_defaults(command: Command[Any, Any], arguments: Sequence[str]) -> list[str]:
     """The arguments with the flags of the files that were not given added behind them."""
     fields = {field.name: field for field in command.fields() if not field.place}
     taken: dict[str, Any] = {}
@@ -52,7 +53,7 @@ def with_defaults(command: Command, arguments: Sequence[str]) -> list[str]:
     return [*words[:end], *added, *words[end:]]
 
 
-def _values(path: Path, command: Command, fields: dict[str, Any]) -> dict[str, Any]:
+def _values(path: Path, command: Command[Any, Any], fields: dict[str, Any]) -> dict[str, Any]:
     """What a file says for a command."""
     values = _read(path)
     flags: dict[str, Any] = {}
@@ -70,13 +71,13 @@ def _values(path: Path, command: Command, fields: dict[str, Any]) -> dict[str, A
     for name in own:
         if name not in fields:
             raise unknown(f"flag of {command.name} in {shorten(str(path))} called", name, list(fields))
-    found = {name: value for name, value in flags.items() if name in fields} | own
-    for name, value in found.items():
+    defaults = {name: value for name, value in flags.items() if name in fields} | own
+    for name, value in defaults.items():
         if not isinstance(value, str | int | float):
             raise InputError(
                 f"In {shorten(str(path))} {name} is {shorten(value)}; write text, a number, true or false."
             )
-    return found
+    return defaults
 
 
 def _read(path: Path) -> dict[str, Any]:

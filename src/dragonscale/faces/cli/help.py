@@ -2,10 +2,13 @@
 
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from dragonscale.app.questions.flag import GROUPS, Field
-from dragonscale.faces.cli.commands import COMMANDS, FACTS, PHYSICS, PLANNING, PROOF, Command
+from dragonscale.faces.cli.table import COMMANDS
+from dragonscale.faces.command import FACTS, PHYSICS, PLANNING, PROOF, Command
+from dragonscale.faces.commands import FAMILIES
 from dragonscale.sheets.colour import linked, painted
 
 ABOUT = "How a Transformer behaves on TPUs and GPUs, and how to split it over many chips."
@@ -32,24 +35,16 @@ def overview(width: int, colour: bool) -> str:
 
 def _first_words(group: str) -> list[tuple[str, str]]:
     """Commands of two words (`explain train`) are listed once, by the first."""
-    found: dict[str, list[Command]] = {}
+    families: dict[str, list[Command[Any, Any]]] = {}
     for command in COMMANDS.values():
         if command.group == group:
-            found.setdefault(command.name.split()[0], []).append(command)
+            families.setdefault(command.name.split()[0], []).append(command)
     rows = []
-    for name, several in found.items():
-        one = next((command for command in several if command.name == name), None)
+    for name, several in families.items():
+        alone = next((command for command in several if command.name == name), None)
         kinds = ", ".join(command.name.partition(" ")[2] for command in several if " " in command.name)
-        rows.append((name, one.about if one else f"{FAMILIES[name]}: {kinds}."))
+        rows.append((name, alone.about if alone else f"{FAMILIES[name]}: {kinds}."))
     return rows
-
-
-FAMILIES = {
-    "explain": "The formula behind any number, with the numbers put in and the crossover solved",
-    "validate": "Score predictions against measured runs in a file, or a plan against the log of your own run",
-    "run": "The plan as a real JAX program on the devices there are",
-}
-"""Commands that have commands of their own."""
 
 
 def family_help(name: str, width: int, colour: bool) -> str:
@@ -62,7 +57,7 @@ def family_help(name: str, width: int, colour: bool) -> str:
     return "\n".join(lines)
 
 
-def command_help(command: Command, width: int, colour: bool) -> str:
+def command_help(command: Command[Any, Any], width: int, colour: bool) -> str:
     """One command: usage, what it answers, its flags by group, examples."""
     fields = command.fields()
     must = [f"{field.flag} {field.value}" for field in fields if (field.required or field.needed) and not field.place]
@@ -87,8 +82,6 @@ def command_help(command: Command, width: int, colour: bool) -> str:
 
 def docs_page(name: str) -> str:
     """The address of a page of the docs where they are beside the package, as in a clone; none elsewhere."""
-    from pathlib import Path
-
     path = Path(__file__).resolve().parents[3] / "docs" / f"{name}.md"
     return path.as_uri() if name and path.is_file() else ""
 

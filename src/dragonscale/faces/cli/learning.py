@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from dragonscale.app.learn.ask import lesson_report, named_problem, problem_report
+from dragonscale.app.learn import lesson_report, named_problem, problem_report
 from dragonscale.app.questions.learn import LearnQuestion
 from dragonscale.app.record import Record
 from dragonscale.course.chapters import CHAPTERS, find_chapter, problems_of

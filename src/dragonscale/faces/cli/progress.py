@@ -8,6 +8,7 @@ from typing import Any
 
 from dragonscale.errors import printable
 from dragonscale.listener import Listener
+from dragonscale.sheets.terminal import width_of, wrapped
 
 PATIENCE = 0.7
 """Seconds before a bar shows: what is quicker needs none."""
@@ -70,8 +71,6 @@ class Terminal(Listener):
 
 def say_aside(text: str, stream: Any = None) -> None:
     """A note for the user on stderr, wrapped where someone reads it."""
-    from dragonscale.sheets.terminal import width_of, wrapped
-
     out = stream or sys.stderr
     with contextlib.suppress(OSError):  # one that nobody listens to is no reason to withhold the answer
         print(wrapped(text, width_of(out)) if out.isatty() else printable(text, keep="\n"), file=out, flush=True)

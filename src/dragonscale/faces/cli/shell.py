@@ -1,38 +1,40 @@
 """The thin shell round questions: read the flags, ask as the library does, print or write the answer, return its exit
 code."""
 
+import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dragonscale.app.questions.output import ALWAYS, TABLES, Output
 from dragonscale.errors import Infeasible, InputError, shorten, unknown
 from dragonscale.faces.cli.arguments import read_arguments
-from dragonscale.faces.cli.as_json import emit_json
-from dragonscale.faces.cli.commands import Command
 from dragonscale.faces.cli.defaults import with_defaults
 from dragonscale.faces.cli.progress import Terminal, say_aside
-from dragonscale.sheets.colour import CHOICES
+from dragonscale.faces.cli.table import DIALOGUES
+from dragonscale.faces.command import Command
+from dragonscale.files import write_all
+from dragonscale.sheets.colour import CHOICES, wants_colour
+from dragonscale.sheets.terminal import text_of, width_of
 
 if TYPE_CHECKING:
     from dragonscale.app.record import Record
 
 
-def run_command(command: Command, arguments: Sequence[str]) -> int:
+def run_command(command: Command[Any, Any], arguments: Sequence[str]) -> int:
     """Answer one command line: print first, write after, so that no file that fails costs the answer."""
     given = read_arguments(command.fields(), with_defaults(command, arguments), command.name)
     output = Output(**{name: given.pop(name) for name in (*command.outputs, *ALWAYS) if name in given})
     _check(output, command)
-    question = command.asked_by()(**given)
-    if command.dialogue and not output.json:
-        from importlib import import_module
-
-        talk = import_module(command.dialogue)
+    question = command.question(**given)
+    if command.name in DIALOGUES and not output.json:
+        talk = DIALOGUES[command.name]()
         if talk.wants_dialogue(question):
             print(talk.dialogue(question, lambda record: say(record, output)))
             return 0
     with Terminal(command.name) as listener:
-        report = command.answered_by()(question, listener)
+        report = command.answer(question, listener)
     if report is None:  # one of several processes of a run: another one tells what came of it
         return 0
     try:
@@ -41,7 +43,7 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
         write_files(report, output)
 
 
-def _check(output: Output, command: Command) -> None:
+def _check(output: Output, command: Command[Any, Any]) -> None:
     """Refuse what would only fail after the answer has been worked out."""
     if output.chart and output.chart not in command.charts:
         raise unknown(f"chart of `dscale {command.name}` called", output.chart, command.charts)
@@ -87,11 +89,24 @@ def emit(report: "Record", output: Output) -> int:
     return report.exit_code or (compared.exit_code if compared is not None else 0)
 
 
+def emit_json(record: Any) -> None:
+    """Print a record as JSON."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
+    # JSON lets some control characters stand as they are: as its escapes they mean the same.
+    plain = text if text.replace("\n", "").isprintable() else "".join(map(_json_character, text))
+    print(plain)
+
+
+def _json_character(one: str) -> str:
+    if one.isprintable() or one == "\n":
+        return one
+    return json.dumps(one)[1:-1] if one != "\x7f" else "\\u007f"
+
+
 def say(report: "Record", output: Output) -> None:
     """An answer as text, as wide and as colourful as stdout takes it."""
-    from dragonscale.sheets.colour import wants_colour
-    from dragonscale.sheets.terminal import text_of, width_of
-
     width = output.width or width_of(sys.stdout)
     print(text_of(report.sheet(output.explain), width, wants_colour(output.color, sys.stdout)))
 
@@ -108,10 +123,6 @@ def _verification(report: "Record") -> Any:
 
 def write_files(report: "Record", output: Output) -> None:
     """Write what was asked for; what cannot be written is one sentence at the end and stops none of the others."""
-    from functools import partial
-
-    from dragonscale.files import write_all
-
     writers = {
         "save": report.save,
         "timeline": report.save_timeline,

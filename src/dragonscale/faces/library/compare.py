@@ -17,7 +17,7 @@ from dragonscale.app.compare.ask import ask
 from dragonscale.app.compare.records import CompareReport
 from dragonscale.app.questions.compare import CompareQuestion
 from dragonscale.app.questions.flag import fields_of
-from dragonscale.faces.library.asking import check_call
+from dragonscale.faces.command import check_call
 from dragonscale.listener import Listener
 
 

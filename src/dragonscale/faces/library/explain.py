@@ -11,22 +11,11 @@
 
 from typing import Any
 
-from dragonscale.app.explain import ask
 from dragonscale.app.explain.formulas import Explanation
-from dragonscale.app.questions import explain as questions
-from dragonscale.app.questions.flag import fields_of
 from dragonscale.errors import unknown
-from dragonscale.faces.library.asking import check_call
+from dragonscale.faces.command import check_call
+from dragonscale.faces.commands import COMMANDS
 from dragonscale.listener import Listener
-
-KINDS = {
-    "roofline": (questions.ExplainRooflineQuestion, ask.ask_roofline),
-    "collective": (questions.ExplainCollectiveQuestion, ask.ask_collective),
-    "shard": (questions.ExplainShardQuestion, ask.ask_shard),
-    "model": (questions.ExplainModelQuestion, ask.ask_model),
-    "train": (questions.ExplainTrainQuestion, ask.ask_train),
-    "serve": (questions.ExplainServeQuestion, ask.ask_serve),
-}
 
 
 def explain(what: str, /, *given: Any, **named: Any) -> Explanation:
@@ -36,8 +25,8 @@ def explain(what: str, /, *given: Any, **named: Any) -> Explanation:
     `dscale explain WHAT` takes. An `Explanation` has `.lines` (name, formula, numbers, `value_si` in `unit`),
     `.solutions` (the crossovers as numbers), and `found["name"]` gives a line.
     """
-    if what not in KINDS:
-        raise unknown("explanation of", what, KINDS)
-    question, answer = KINDS[what]
-    check_call("explain", fields_of(question), given, named)
-    return answer(question(*given, **named), Listener())
+    kinds = {name.partition(" ")[2]: row for name, row in COMMANDS.items() if name.startswith("explain ")}
+    if what not in kinds:
+        raise unknown("explanation of", what, kinds)
+    check_call("explain", kinds[what].asked(), given, named)
+    return kinds[what].answer(kinds[what].question(*given, **named), Listener())

@@ -137,7 +137,7 @@ class LookedUp:
         )
 
     def _part(self, chip: Chip, name: str, number: str) -> Piece:
-        from dragonscale.app.chips.report import chip_report
+        from dragonscale.app.chips_report import chip_report
 
         one = next((one for one in chip_report(chip).parts if one.part == name), None)
         if one is None:

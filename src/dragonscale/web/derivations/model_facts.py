@@ -141,7 +141,7 @@ def _value(model: Any, report: Any, path: str) -> float:
 
 
 def _lengths(of: "LookedUp", model: Any, path: str, number: str, where: list[Piece]) -> Piece:
-    from dragonscale.app.models.lengths import RULE, overtaken_at
+    from dragonscale.app.models_report import RULE, overtaken_at
 
     causal = of.fields.get("full") is not True
     value = overtaken_at(model, causal) if path == "attention_overtakes" else RULE * model.d_model

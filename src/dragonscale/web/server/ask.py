@@ -6,7 +6,7 @@ import sys
 import webbrowser
 from importlib.util import find_spec
 
-from dragonscale.app.questions.web import WebQuestion
+from dragonscale.app.questions.faces import WebQuestion
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 

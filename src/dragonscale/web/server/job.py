@@ -75,8 +75,8 @@ def main() -> None:
 
 
 def _answer(request: Mapping[str, Any], send: Any) -> None:
-    from dragonscale.faces.cli.commands import COMMANDS
     from dragonscale.faces.cli.mcp.results import plain
+    from dragonscale.faces.commands import COMMANDS
     from dragonscale.web.views.sheets import blocks_of
 
     command = KINDS[request["kind"]]
@@ -85,7 +85,7 @@ def _answer(request: Mapping[str, Any], send: Any) -> None:
     dropped = question.model != request["fields"].get("model")  # its config is a file by now
     # the user of this machine may have calibrated profiles, which are files too
     with contextlib.nullcontext() if dropped or request["loopback"] else without_files():
-        record = COMMANDS[command].answered_by()(question, JobListener(send))
+        record = COMMANDS[command].answer(question, JobListener(send))
     notes = [text for text in record.notes_beside if text not in getattr(record, "notes", ())]
     send({"panel": "sheet", "data": plain({"blocks": blocks_of(record.sheet(True)), "notes": notes})})
     send({"panel": "record", "data": plain(record.to_dict())})

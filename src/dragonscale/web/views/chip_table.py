@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dragonscale.app.chips.report import ChipReport, ChipsReport, chip_report
+from dragonscale.app.chips_report import ChipReport, ChipsReport, chip_report
 from dragonscale.errors import InputError
 from dragonscale.web.amounts import Amount, amount
 from dragonscale.web.page_request import PageRequest

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dragonscale.app.charts.chips import MOST
-from dragonscale.app.chips.report import ChipFact, ChipReport, OtherReading, chip_report
-from dragonscale.app.chips.slices import SliceReport
+from dragonscale.app.chips_report import ChipFact, ChipReport, OtherReading, SliceReport, chip_report
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.web.amounts import Amount, amount, count
 from dragonscale.web.page_request import PageRequest

@@ -4,10 +4,9 @@ sizes."""
 from collections.abc import Callable
 from typing import Any
 
-from dragonscale.app.collective.ask import CollectiveAsked
-from dragonscale.app.collective.report import CollectiveReport, size_sweep
-from dragonscale.app.collective.transfer import TransferReport
-from dragonscale.app.questions.collective import KINDS
+from dragonscale.app.collective import CollectiveAsked
+from dragonscale.app.collective_report import CollectiveReport, TransferReport, size_sweep
+from dragonscale.app.questions.operations import KINDS
 from dragonscale.physics.units import render
 from dragonscale.web.amounts import amount, count
 from dragonscale.web.page_request import PageRequest

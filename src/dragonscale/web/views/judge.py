@@ -16,7 +16,7 @@ as it judges what is typed.
 from typing import Any
 
 from dragonscale.app.foreign import as_training
-from dragonscale.app.imported.ask import report_of
+from dragonscale.app.imported import report_of
 from dragonscale.app.train.question import TrainQuestion
 from dragonscale.app.train.saved import said_by
 from dragonscale.errors import InputError

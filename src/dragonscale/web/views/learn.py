@@ -10,7 +10,7 @@ Nothing is kept here: the reader's browser remembers what was solved.
 
 from typing import Any
 
-from dragonscale.app.learn.ask import named_problem, problem_report
+from dragonscale.app.learn import named_problem, problem_report
 from dragonscale.app.questions.flag import fields_of
 from dragonscale.app.questions.learn import LearnQuestion
 from dragonscale.course.chapters import CHAPTERS, problems_of

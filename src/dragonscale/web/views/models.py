@@ -4,10 +4,16 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dragonscale.app.models.lengths import RULE, cache_over, flops_over, overtaken_at
-from dragonscale.app.models.records import ModelReport, ModelsReport
-from dragonscale.app.models.report import models_report
-from dragonscale.app.models.sheet import RECOMPUTED
+from dragonscale.app.models import RECOMPUTED
+from dragonscale.app.models_report import (
+    RULE,
+    ModelReport,
+    ModelsReport,
+    cache_over,
+    flops_over,
+    models_report,
+    overtaken_at,
+)
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import preset_lines

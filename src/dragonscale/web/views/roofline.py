@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.app.given import maybe_target, sizes_of
-from dragonscale.app.roofline.ask import ask
-from dragonscale.app.roofline.report import RooflineReport, Sample, roofline_curve, spelled
+from dragonscale.app.roofline import ask
+from dragonscale.app.roofline_report import RooflineReport, Sample, roofline_curve, spelled
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware import Chip

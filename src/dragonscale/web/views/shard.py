@@ -6,7 +6,7 @@ from typing import Any
 
 from dragonscale.app.charts.shard import AXES
 from dragonscale.app.given import sizes_of
-from dragonscale.app.shard.report import LineReport, MoveRow, ShardReport, StrategyRow
+from dragonscale.app.shard_report import LineReport, MoveRow, ShardReport, StrategyRow
 from dragonscale.errors import InputError
 from dragonscale.physics.notation import parse_einsum
 from dragonscale.physics.units import render

@@ -1,11 +1,19 @@
 """What is offered where: commands, their flags, and the kind of value that follows each."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.app.questions.flag import Field
-from dragonscale.faces.cli.commands import COMMANDS
+from dragonscale.course.chapters import CHAPTERS
+from dragonscale.exports.target import TARGETS
+from dragonscale.faces.command import Command
+from dragonscale.faces.commands import FAMILIES
+from dragonscale.models import model_names
+from dragonscale.physics.hardware import chip_names
+from dragonscale.physics.hardware.chip import DTYPE_BYTES
+from dragonscale.serving.engine import engines
+from dragonscale.training.stack import stacks
 
 SWITCH, FREE, FILES = "switch", "free", "files"
 """Kinds that are no list: a flag without a value, a value nobody can guess, a path."""
@@ -22,8 +30,10 @@ class Offered:
 
 @dataclass(frozen=True)
 class Offers:
-    """Everything a script needs: flags and places by command, and the lists of words by kind."""
+    """Everything a script needs: first words with what they are about, flags and places by command, and the lists of
+    words by kind."""
 
+    abouts: dict[str, str]
     flags: dict[str, tuple[Offered, ...]]
     places: dict[str, tuple[Offered, ...]]
     lists: dict[str, tuple[str, ...]]
@@ -33,32 +43,26 @@ class Offers:
         """First words of commands of two."""
         return tuple(dict.fromkeys(name.split()[0] for name in self.flags if " " in name))
 
+    def seconds(self, family: str) -> str:
+        """The second words of a first one."""
+        return " ".join(name.split()[1] for name in self.flags if name.startswith(f"{family} "))
 
-def all_offers() -> Offers:
+
+def all_offers(commands: Mapping[str, Command[Any, Any]]) -> Offers:
     """Read off the table of commands."""
-    lists = known_lists()
-    flags, places = {}, {}
-    for name, command in COMMANDS.items():
-        fields = command.fields()
-        flags[name] = (
-            *(Offered(one.flag, one.about, _kind(one, lists)) for one in fields if not one.place),
-            Offered("--help", "Flags and examples.", SWITCH),
-        )
-        given = [one for one in fields if one.place]
-        places[name] = tuple(Offered(str(at), one.about, _kind(one, lists)) for at, one in enumerate(given))
-    return Offers(flags, places, lists)
+    lists, ending = known_lists(), Offered("--help", "Flags and examples.", SWITCH)
+    abouts, flags, places = {}, {}, {}
+    for name, command in commands.items():
+        first, given = name.split()[0], [field for field in command.fields() if field.place]
+        abouts[first] = command.about if first == name else FAMILIES[first]
+        named = [field for field in command.fields() if not field.place]
+        flags[name] = (*(Offered(field.flag, field.about, _kind(field, lists)) for field in named), ending)
+        places[name] = tuple(Offered(str(at), field.about, _kind(field, lists)) for at, field in enumerate(given))
+    return Offers(abouts, flags, places, lists)
 
 
 def known_lists() -> dict[str, tuple[str, ...]]:
     """The named lists that fields offer."""
-    from dragonscale.course.chapters import CHAPTERS
-    from dragonscale.exports.target import TARGETS
-    from dragonscale.models import model_names
-    from dragonscale.physics.hardware import chip_names
-    from dragonscale.physics.hardware.chip import DTYPE_BYTES
-    from dragonscale.serving.engine import engines
-    from dragonscale.training.stack import stacks
-
     return {
         "models": tuple(model_names()),
         "slices": tuple(chip_names()),
@@ -97,11 +101,11 @@ def one_line(about: str, most: int = 70) -> str:
     return plain if len(plain) <= most else plain[: most - 1].rsplit(" ", 1)[0] + " …"
 
 
-def by_kind(found: dict[str, tuple[Offered, ...]], kinds: Iterable[str] | None = None) -> dict[str, list[str]]:
+def by_kind(offered: dict[str, tuple[Offered, ...]]) -> dict[str, list[str]]:
     """`command flag` pairs by kind, as the cases of a script; those of free values are left out."""
     cases: dict[str, list[str]] = {}
-    for command, several in found.items():
-        for one in several:
-            if one.kind != FREE and (kinds is None or one.kind in kinds):
-                cases.setdefault(one.kind, []).append(f"{command} {one.name}")
+    for command, several in offered.items():
+        for offer in several:
+            if offer.kind != FREE:
+                cases.setdefault(offer.kind, []).append(f"{command} {offer.name}")
     return cases

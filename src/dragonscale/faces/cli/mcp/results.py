@@ -1,4 +1,5 @@
-"""Answers as tool results: the text that a terminal shows, and the record without what would flood a conversation.
+"""Answers as tool results: the text that a terminal shows, and the record without what would flood a conversation; or
+the one sentence on what is wrong with a call. A fault of the planner ends the call, not the session.
 
 >>> shortened({"plans": [{"step_s": 1.0}] * 9, "notes": ["a"]}, 2)
 {'plans': [{'step_s': 1.0}, {'step_s': 1.0}], 'plans_left_out': 7, 'notes': ['a']}
@@ -6,9 +7,15 @@
 
 import json
 import math
+import sys
+import traceback
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from dragonscale.errors import InputError, printable, unknown
+from dragonscale.faces.cli.mcp.tools import DETAIL, WHOLE, PlannerTool
+from dragonscale.listener import Listener
 from dragonscale.sheets.sheet import Prose, Sheet
 from dragonscale.sheets.terminal import text_of
 
@@ -62,3 +69,44 @@ def shortened(value: Any, most: int) -> Any:
         if isinstance(one, list) and len(one) > most:
             found[f"{name}_left_out"] = len(one) - most
     return found
+
+
+@dataclass(frozen=True)
+class ToolReply:
+    """What a call gives back: the text, and the record; of one that failed there is none."""
+
+    text: str
+    record: dict[str, Any] | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.record is None
+
+
+def answered(every: Mapping[str, PlannerTool], name: str, given: Mapping[str, Any], listener: Listener) -> ToolReply:
+    """The reply to a call.
+
+    >>> from dragonscale.faces.cli.mcp.tools import tools
+    >>> answered(tools(), "chips", {"name": "h10"}, Listener()).text[:41]
+    "There is no chip 'h10'; did you mean 'h10"
+    """
+    try:
+        if name not in every:
+            raise unknown("tool", name, every)
+        report = every[name].call(given, listener)
+        text = text_result(report, given.get(DETAIL) is True)
+        return ToolReply(text, structured_result(report, given.get(WHOLE) is True))
+    except InputError as error:
+        sentence = str(error)
+    except RecursionError:
+        sentence = "The input is nested too deeply to be read."
+    except MemoryError:
+        sentence = "This machine's memory is too small for the question."
+    except OSError as error:
+        sentence = f"{error.filename or 'A file'} cannot be used: {error.strerror or error}."
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        sentence = (
+            f"The planner failed at this question, which is a fault of its own ({type(error).__name__}: {error})."
+        )
+    return ToolReply(printable(sentence))

@@ -8,9 +8,13 @@ is, and hears that it is no longer wanted.
 import functools
 import time
 from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonscale.faces.cli.mcp.calls import answered
+from dragonscale.app.questions.faces import McpQuestion
+from dragonscale.errors import InputError
+from dragonscale.faces.cli.mcp.results import answered
 from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.listener import Listener
 
@@ -20,17 +24,18 @@ if TYPE_CHECKING:
 
 OFTEN = 0.5
 """Seconds between two words on how far an answer is."""
-INSTRUCTIONS = (
-    "Dragonscale predicts how a Transformer trains and serves on TPUs and GPUs: step times, memory, throughput, "
-    "latency, cost, and the "
-    "best way to split it. Models are presets (llama3-70b, deepseek-v3), org/name of the Hugging Face Hub, or a "
-    "config.json; slices "
-    "are h100:64 or v5p:4x4x8. Times have a band in which four of five published runs lie. Call `models` and "
-    "`chips` for what is known; "
-    "`train`, `serve`, `estimate` and `compare` to plan; `export` for the files and commands that run a plan; "
-    "`explain_*` for formulas. "
-    "exit_code: 0 ok, 3 infeasible, 4 a target is missed."
-)
+
+
+def ask(question: McpQuestion, listener: Listener) -> None:  # noqa: ARG001  there is nothing to ask
+    """Serve on stdin and stdout, for as long as the client stays."""
+    if not has_sdk():
+        raise InputError("`dscale mcp` needs the MCP SDK, version 2: pip install 'dragonscale[mcp]'.")
+    serve()
+
+
+def has_sdk() -> bool:
+    """Whether the SDK is there, in the version whose types are a package of their own."""
+    return all(find_spec(name) is not None for name in ("mcp", "mcp_types", "anyio"))
 
 
 class ProgressListener(Listener):
@@ -84,7 +89,7 @@ def make_server() -> "Server[Any]":
     return Server(
         "dragonscale",
         version=version("dragonscale"),
-        instructions=INSTRUCTIONS,
+        instructions=" ".join(Path(__file__).with_name("instructions.md").read_text(encoding="utf-8").split()),
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )

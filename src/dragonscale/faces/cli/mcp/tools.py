@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.app.questions.flag import FILES, Field, Items, Real, Several, Switch, Text, Thing, Whole, fields_of
+from dragonscale.app.questions.flag import FILES, Field, Items, Real, Several, Switch, Text, Thing, Whole
 from dragonscale.errors import InputError, nearest
-from dragonscale.faces.cli.commands import COMMANDS, Command
+from dragonscale.faces.cli.completion.offers import known_lists
+from dragonscale.faces.command import Command
+from dragonscale.faces.commands import COMMANDS
 from dragonscale.listener import Listener
 
 DETAIL, WHOLE = "explain", "whole"
@@ -29,7 +31,7 @@ EXAMPLES = 6
 class PlannerTool:
     """A command that agents may call."""
 
-    command: Command
+    command: Command[Any, Any]
 
     @property
     def name(self) -> str:
@@ -38,12 +40,12 @@ class PlannerTool:
     @property
     def description(self) -> str:
         """What it answers, and a line that asks it, from which the way that values are written can be seen."""
-        shown = next((one for one in self.command.examples if not _writes(one)), "")
+        shown = next((example for example in self.command.examples if not _writes(example)), "")
         return f"{self.command.about} On the command line: `{shown}`." if shown else self.command.about
 
     def fields(self) -> tuple[Field[Any, Any], ...]:
         """The parameters: all but those that write files."""
-        return tuple(field for field in fields_of(self.command.asked_by()) if field.group != FILES)
+        return tuple(field for field in self.command.asked() if field.group != FILES)
 
     def schema(self) -> dict[str, Any]:
         """A JSON Schema of the parameters."""
@@ -52,12 +54,12 @@ class PlannerTool:
             name: {"type": "boolean", "default": False, "description": text} for name, text in _ABOUT.items()
         }
         required = [field.name for field in self.fields() if field.required]
-        found: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
-        return found | ({"required": required} if required else {})
+        schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+        return schema | ({"required": required} if required else {})
 
     def call(self, given: Mapping[str, Any], listener: Listener) -> Any:
         """The answer; what is wrong with the parameters is an `InputError`."""
-        return self.command.answered_by()(self.question(given), listener)
+        return self.command.answer(self.question(given), listener)
 
     def question(self, given: Mapping[str, Any]) -> Any:
         """The command's question with these parameters."""
@@ -71,7 +73,7 @@ class PlannerTool:
         for name, field in fields.items():
             if field.required and name not in words:
                 raise InputError(f"The tool {self.name} needs {name}: {field.about}")
-        return self.command.asked_by()(**{name: _taken(fields[name], value) for name, value in words.items()})
+        return self.command.question(**{name: _taken(fields[name], value) for name, value in words.items()})
 
 
 def _taken(field: Field[Any, Any], value: Any) -> Any:
@@ -102,26 +104,24 @@ def property_of(field: Field[Any, Any]) -> dict[str, Any]:
         Thing: text,
         Text: {"type": ["string", "number"]} if not field.offers else text,
     }
-    found = dict(next(words for kind, words in kinds.items() if isinstance(field, kind)))
+    schema = dict(next(words for kind, words in kinds.items() if isinstance(field, kind)))
     needed = " Needed, unless a plan file says it." if field.needed else ""
-    found["description"] = field.about + needed
+    schema["description"] = field.about + needed
     if isinstance(field.offers, tuple) and field.offers:
-        found["examples"] = list(field.offers)
+        schema["examples"] = list(field.offers)
     elif isinstance(field.offers, str) and (known := _known(field.offers)):
-        found["examples"] = list(known[:EXAMPLES])
+        schema["examples"] = list(known[:EXAMPLES])
     if not field.required and field.default not in ("", None, ()):
-        found["default"] = field.default
-    return found
+        schema["default"] = field.default
+    return schema
 
 
 @functools.cache
 def _known(name: str) -> tuple[str, ...]:
-    from dragonscale.faces.cli.completion.offers import known_lists
-
     return known_lists().get(name, ())
 
 
 def tools() -> dict[str, PlannerTool]:
     """Every command that agents may call, by the name of its tool."""
-    found = (PlannerTool(command) for command in COMMANDS.values() if command.tool)
-    return {tool.name: tool for tool in found}
+    every = (PlannerTool(command) for command in COMMANDS.values() if command.tool)
+    return {tool.name: tool for tool in every}

@@ -1,1 +1,0 @@
-"""Arithmetic with units, chips, models and closed forms."""

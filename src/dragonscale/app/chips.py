@@ -1,0 +1,199 @@
+"""`dscale chips`: all chips, one with its sources, a slice, or the places of a tiled array's elements."""
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.app.charts.chips import draw
+from dragonscale.app.chips_report import (
+    ChipReport,
+    ChipsReport,
+    LayoutReport,
+    SliceReport,
+    chip_report,
+    chips_report,
+    layout_report,
+    slice_report,
+)
+from dragonscale.app.given import maybe_target
+from dragonscale.app.questions.facts import ChipsQuestion
+from dragonscale.app.record import Face, bind
+from dragonscale.errors import InputError
+from dragonscale.listener import Listener
+from dragonscale.sheets.charts.chart import Chart
+from dragonscale.sheets.sheet import Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, records, sheet, table
+
+
+def ask(question: ChipsQuestion, listener: Listener) -> ChipsReport | ChipReport | SliceReport | LayoutReport:
+    """All chips, one, a slice, or a layout."""
+    return _answer(question, listener).came_from(question, listener.notes)
+
+
+def _answer(question: ChipsQuestion, listener: Listener) -> ChipsReport | ChipReport | SliceReport | LayoutReport:
+    if question.source and (question.layout or not question.name):
+        raise InputError("--source takes the numbers of one chip from one source; name the chip, such as h100.")
+    if question.layout:
+        return layout_report(question.layout)
+    chip, piece = maybe_target(question.name, listener)
+    if chip is None:
+        return chips_report()
+    if question.source:
+        chip = chip.reading(question.source)
+    return chip_report(chip) if piece is None else slice_report(replace(piece, chip=chip))
+
+
+MATMUL = "bf16[B,8192] @ bf16[8192,28672]"
+"""A matmul of a large model's MLP, for any batch."""
+
+
+def chips_sheet(report: ChipsReport, _detail: bool) -> Sheet:
+    """A line for each chip."""
+    columns = {
+        "chip": "name",
+        "bf16": ("bf16_flops_per_s", "FLOP/s"),
+        "HBM": ("hbm_bytes", "bytes"),
+        "HBM rate": ("hbm_bytes_per_s", "bytes/s"),
+        "FLOP/B": lambda one: round(one.critical_intensity_flops_per_byte),
+        "network": lambda one: one.network.split(",")[0],
+        "price": ("price_usd_per_h", "USD/h"),
+        "list": ("list_price_usd_per_h", "USD/h"),
+    }
+    told = (
+        "FLOP/B: the intensity below which HBM binds. Prices are what people pay, beside the large clouds' list "
+        "price. `dscale chips NAME` shows every number's source, `dscale chips v5e:8x16` a slice."
+    )
+    return Sheet((records(report.chips, columns, how={"list": {"keep": 1}, "network": {"keep": 3}}), Prose(told)))
+
+
+def _value(value: float | list[float], unit: str) -> str:
+    return "x".join(f"{item:g}" for item in value) if isinstance(value, list) else amount(value, unit)
+
+
+def chip_sheet(report: ChipReport, _detail: bool) -> Sheet:
+    """Every number of one chip with its source, and other sources' readings of it."""
+    rows: list[list[Any]] = []
+    others: list[list[Any]] = []
+    for fact in report.facts:
+        what = fact.path.removeprefix("structure.")
+        per = f"per {fact.per}" if fact.per not in ("", "chip") else ""
+        about = ", ".join(part for part in (per, fact.direction) if part)
+        rows.append([what, _value(fact.value, fact.unit), about, fact.source])
+        others += [[what, _value(other.value, fact.unit), other.source, other.note] for other in fact.also]
+    columns = [Column("what"), Column("value", right=True), Column("", keep=4, wrap=True), Column("source")]
+    readings = [Column("what"), Column("value", right=True), Column("source"), Column("", wrap=True)]
+    counts: list[str] = []
+    for row in report.parts:
+        rate = "" if row.flops_per_s is None else f" ({amount(row.flops_per_s, 'FLOP/s')} at their clock)"
+        counts.append(f"{row.count:,} {row.part}s{rate}")
+    title = Title(f"{report.title} ({report.name}), {report.released}", f"{report.network}; {report.largest}")
+    pod, whole = report.pod, None
+    if pod is not None:
+        size = f"{pod.chips:,} chips, {pod.hosts:,} hosts"
+        rates = f"{amount(pod.bf16_flops_per_s, 'FLOP/s')} in bf16, {amount(pod.hbm_bytes, 'bytes')} of HBM"
+        whole = ("a pod", f"{size}, {rates} (`dscale chips {pod.slice}`)")
+    hour = f"{report.price}; --price {report.name}=2/h takes yours"
+    critical = f"{report.critical_intensity_flops_per_byte:.0f}"
+    given = getattr(report.asked, "name", None)
+    named = shlex.quote(given) if isinstance(given, str) and given else report.name
+    return sheet(
+        title,
+        table(columns, rows, foot="Of one chip where nothing else is said."),
+        table(readings, others, "As other sources give it") if others else None,
+        facts(("parts", ", ".join(counts)), whole, ("an hour", hour)),
+        facts(*report.sources.items()),
+        Prose(f"Compute binds above {critical} FLOPs per byte of HBM.", "key"),
+        NextStep(f'dscale roofline "{MATMUL}" --on {named}', "Next, what that means for a matmul:"),
+    )
+
+
+def slice_sheet(report: SliceReport, _detail: bool) -> Sheet:
+    """Hosts, rings or tiers, and totals."""
+    host = "x".join(map(str, report.host_shape)) or str(report.host_chips)
+    cores = f", {report.cores:,} cores" if report.cores else ""
+    pods = f" in {report.pods} pods" if report.pods > 1 else ""
+    hosts = f"{report.hosts:,} host{'s' * (report.hosts > 1)} of {host}"
+    hosts += f", as {report.vms:,} VMs" if report.vms > report.hosts else ""
+    title = Title(f"{report.slice}: {report.chips:,} chips of {report.chip}{pods}{cores}", hosts)
+    axes, tiers = _axes(report) if report.axes else None, _tiers(report) if report.tiers else None
+    totals = {
+        "bf16": amount(report.bf16_flops_per_s, "FLOP/s"),
+        "HBM": f"{amount(report.hbm_bytes, 'bytes')} at {amount(report.hbm_bytes_per_s, 'bytes/s')}",
+        "bisection": f"{amount(report.bisection_bytes_per_s, 'bytes/s')} one way",
+        "PCIe": amount(report.pcie_bytes_per_s, "bytes/s"),
+        "DCN": amount(report.dcn_bytes_per_s, "bytes/s"),
+        "price": amount(report.price_usd_per_h, "USD/h"),
+        "power": amount(report.power_w, "W"),
+    }
+    far = [("farthest apart", f"{report.farthest_hops} hops")] if report.farthest_hops else []
+    below = ["", *(f"{row.tier} to " for row in report.tiers)]
+    cables = [f"{row.cables:,} {ends}{row.tier}" for ends, row in zip(below, report.tiers, strict=False) if row.cables]
+    far += [("cables", ", ".join(cables).replace(" node,", " in nodes,", 1))] if cables[1:] else []
+    shown = facts(*far, *((f"{name} in all", value) for name, value in totals.items() if value != "–"))
+    return sheet(title, axes, tiers, shown, Prose(_weakest(report), "key"))
+
+
+def _axes(report: SliceReport) -> Grid:
+    columns = {
+        "axis": "axis",
+        "chips": "size",
+        "": lambda row: "ring" if row.wraps else "line",
+        "out of a chip": ("chip_bytes_per_s", "bytes/s"),
+        "farthest hops": "farthest_hops",
+        "bisection, one way": ("bisection_bytes_per_s", "bytes/s"),
+    }
+    return records(report.axes, columns, how={"farthest hops": {"keep": 3}})
+
+
+def _tiers(report: SliceReport) -> Grid:
+    columns = {
+        "tier": "tier",
+        "groups": "groups",
+        "children": "children",
+        "out of a child": ("child_bytes_per_s", "bytes/s"),
+        "of a chip": ("chip_bytes_per_s", "bytes/s"),
+        "bisection, one way": ("bisection_bytes_per_s", "bytes/s"),
+        "switches": "switches",
+    }
+    return records(
+        report.tiers,
+        columns,
+        how={"groups": {"keep": 4}, "switches": {"keep": 2}, "children": {"keep": 6}, "of a chip": {"keep": 3}},
+    )
+
+
+def _weakest(report: SliceReport) -> str:
+    if report.pods > 1 and report.dcn_bytes_per_s:
+        width = amount(report.dcn_bytes_per_s / report.chips, "bytes/s")
+        return f"Between pods a chip has {width}: keep there what moves least."
+    if report.tiers:
+        row = min(report.tiers, key=lambda row: row.chip_bytes_per_s)
+        full = ", with full bisection above the nodes" if report.full_bisection else ""
+        return f"The {row.tier} tier is the narrowest, {amount(row.chip_bytes_per_s, 'bytes/s')} a chip{full}."
+    lines = [row.axis for row in report.axes if not row.wraps]
+    if not lines:
+        return "Every axis closes into a ring." if report.axes else "One chip: there is no network."
+    give = "gives" if len(lines) == 1 else "give"
+    named = " and ".join([*([", ".join(lines[:-1])] if lines[1:] else []), lines[-1]])
+    return f"Without wraparound, {named} {give} collectives half the bandwidth of a ring."
+
+
+def layout_sheet(report: LayoutReport, _detail: bool) -> Sheet:
+    """The position of each element in memory, as the array is written."""
+    width = len(report.places[0]) if report.places else 0
+    places = table([Column(f"[{place}]", right=True) for place in range(width)], report.places) if width else None
+    sizes = f"{report.elements} elements in {report.padded_elements} places"
+    padding = f"{amount(report.bytes, 'bytes')} take {amount(report.padded_bytes, 'bytes')} with padding"
+    grid = (places,) if places is not None else ()
+    return Sheet(
+        (Title(report.layout, "position of each element in memory"), *grid, Prose(f"{sizes}; {padding}.", "key"))
+    )
+
+
+def _draw(report: ChipReport | ChipsReport, kind: str) -> Chart:
+    return draw(kind, None, report)
+
+
+bind(ChipsReport, Face(chips_sheet, _draw))
+bind(ChipReport, Face(chip_sheet, _draw))
+bind(SliceReport, Face(slice_sheet))
+bind(LayoutReport, Face(layout_sheet))

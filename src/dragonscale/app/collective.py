@@ -1,0 +1,207 @@
+"""`dscale collective`: a question about a collective read, answered and laid out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dragonscale.app.charts.collective import draw
+from dragonscale.app.collective_report import (
+    CollectiveReport,
+    RingFacts,
+    TransferReport,
+    collective_mesh,
+    collective_report,
+    find_kind,
+    read_options,
+    size_sweep,
+    transfer_report,
+)
+from dragonscale.app.given import axes_of, target_of, written_target
+from dragonscale.app.questions.explain import ExplainCollectiveQuestion
+from dragonscale.app.questions.operations import CollectiveQuestion
+from dragonscale.app.record import Face, bind
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.listener import Listener
+from dragonscale.physics.collectives.cost import Options
+from dragonscale.physics.hardware import dtype_bytes
+from dragonscale.physics.hardware.changes import with_changes
+from dragonscale.physics.notation import parse_array
+from dragonscale.physics.numbers import product
+from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.units import parse
+from dragonscale.sheets.charts.chart import Chart
+from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, sheet, table
+
+
+@dataclass(frozen=True)
+class CollectiveAsked:
+    """A question understood."""
+
+    kind: str
+    mesh: Mesh
+    axes: tuple[str, ...]
+    options: Options
+
+
+def read_question(question: CollectiveQuestion | ExplainCollectiveQuestion, listener: Listener) -> CollectiveAsked:
+    """The collective, over which wires, and how it is done."""
+    chip, piece = target_of(with_changes(question.on, question.set), listener)
+    kind, mesh = find_kind(question.kind), collective_mesh(chip, piece, axes_of(question.mesh))
+    axes = read_axes(question.axis, mesh.axes)
+    ways = question.one_way, question.in_network, question.filled, question.picks
+    return CollectiveAsked(kind, mesh, axes, read_options(mesh.size(*axes), *ways))
+
+
+def ask(question: CollectiveQuestion, listener: Listener) -> CollectiveReport | TransferReport:
+    """The time of a collective, or of one message between chips."""
+    volume = read_volume(question.size)
+    if question.kind in ("send", "gather"):
+        sent = transfer_report(
+            question.kind,
+            volume,
+            target_of(with_changes(question.on, question.set))[1],
+            question.from_chip,
+            question.to_chip,
+        )
+        return sent.came_from(None, listener.notes)
+    asked = read_question(question, listener)
+    report = collective_report(
+        asked.kind,
+        volume,
+        asked.axes,
+        asked.mesh,
+        asked.options,
+        written_target(with_changes(question.on, question.set)),
+    )
+    return report.came_from(asked, listener.notes)
+
+
+def read_volume(text: str) -> float:
+    """Bytes with their unit, or of an array as one group of chips sees it.
+
+    >>> read_volume("34MB"), read_volume("bf16[4096, 65536]")
+    (34000000.0, 536870912.0)
+    """
+    if "[" not in str(text):
+        return parse(text, "bytes", "the size")
+    array = parse_array(text)
+    sizes = [dim.size for dim in array.dims]
+    if not array.dtype or array.axes or not all(isinstance(size, int) for size in sizes):
+        need = "write its dtype and its dims as one group of chips sees them, such as 'bf16[4096, 65536]'"
+        raise InputError(f"The size is {shorten(text)}; {need}, or a size in bytes such as '16GiB'.")
+    return float(product(sizes) * dtype_bytes(array.dtype))
+
+
+def read_axes(text: str, known: Mapping[str, object]) -> tuple[str, ...]:
+    """`XY`, `X,Y` or `data,fsdp`, each an axis of the mesh; all of them if nothing is said.
+
+    >>> read_axes("XY", {"X": 4, "Y": 8}), read_axes("", {"data": 4})
+    (('X', 'Y'), ('data',))
+    """
+    if not text.strip():
+        return tuple(known)
+    joined = text.strip()
+    names = tuple(part.strip() for part in joined.split(","))
+    if joined not in known and all(letter in known for letter in joined):
+        names = tuple(joined)
+    for name in names:
+        if name not in known:
+            raise unknown("mesh axis", name, known)
+    if len(set(names)) < len(names):
+        raise InputError(f"--axis {shorten(text)} names an axis twice.")
+    return names
+
+
+def collective_sheet(report: CollectiveReport, _detail: bool) -> Sheet:
+    """One collective over mesh axes."""
+    mesh = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
+    head = f"{report.collective} of {amount(report.bytes, 'bytes')} over {', '.join(report.axes)}"
+    title, tiers = f"{head} ({report.chips} chips) on {report.on}", _tiers(report) if report.tiers else None
+    return sheet(Title(title, f"mesh {mesh}"), _terms(report), tiers, _inside(report), Prose(report.advice, "key"))
+
+
+def _terms(report: CollectiveReport) -> Grid:
+    terms = {
+        "bandwidth": (report.bandwidth_s, "exact bytes over links"),
+        "latency": (report.latency_s, "hops"),
+        "lower bound": (report.lower_s, "the larger of the two: at best"),
+        "book": (report.book_s, f"to first order, {report.book_drops}"),
+        "expected": (report.expected_s, "through the measured efficiency profile"),
+    }
+    rows = [[name, amount(time, "s"), about] for name, (time, about) in terms.items() if time is not None]
+    return table([Column("term"), Column("time", right=True), Column("", wrap=True)], rows)
+
+
+def _tiers(report: CollectiveReport) -> Grid:
+    columns = {
+        "tier": "tier",
+        "children": lambda tier: round(tier.children),
+        "link of each": ("link_bytes_per_s", "bytes/s"),
+        "time": ("seconds", "s"),
+        "into its switches": ("ingress_bytes", "bytes"),
+        "out of them": ("egress_bytes", "bytes"),
+    }
+    how = {"into its switches": {"keep": 2}, "out of them": {"keep": 1}}
+    return records(report.tiers, columns, how=how)
+
+
+def _inside(report: CollectiveReport) -> Facts:
+    """What the chips send and the links carry."""
+    binding = max(report.tiers, key=lambda tier: tier.seconds, default=None)
+    wires = f"a {binding.tier} link carries" if binding else "a chip's links carry"
+    ring = report.ring
+    added = "; the switches add, so its array goes up once and the sum comes down once" if report.in_network else ""
+    rate = amount(report.algorithm_bandwidth_bytes_per_s, "bytes/s")
+    meaning = f"{rate}, the array over the time; {wires} {amount(report.link_bytes_per_s, 'bytes/s')}"
+    return facts(
+        ("filled", f"{report.filled:.4g} of the pieces are not empty") if report.filled < 1 else None,
+        ("sent", f"{amount(report.wire_bytes_per_chip, 'bytes')} by each chip{added}"),
+        (("ring" if ring.wraps else "line"), _ring(report, ring)) if ring else None,
+        ("busiest link", f"carries {amount(ring.link_bytes, 'bytes')} one way") if ring else None,
+        ("algorithm bandwidth", meaning),
+    )
+
+
+BOTH_WAYS = 1.5
+"""A chip that sends more than so many pieces in a hop sends them both ways round."""
+
+
+def _ring(report: CollectiveReport, ring: RingFacts) -> str:
+    size, each = amount(ring.hop_bytes, "bytes"), f"each at least {amount(ring.hop_s, 's')}"
+    if report.collective == "all_to_all":
+        return f"pieces of {size}, {ring.sends:g} sent or passed on by each chip, {each}"
+    if ring.hop_bytes * report.chips < BOTH_WAYS * report.bytes:
+        return f"{ring.hops:g} hop{'s' * (ring.hops != 1)} of {size}, {each}"
+    # the two ways round an even ring meet in the chip opposite, whose piece comes half from either side
+    halves = (2 if report.collective == "all_reduce" else 1) * (report.chips % 2 == 0)
+    whole, piece = round(ring.hops) - halves, amount(ring.hop_bytes / 2, "bytes")
+    full = f"{whole} hop{'s' * (whole != 1)} of {piece} each way, {each}"
+    half = f"{halves} of {amount(ring.hop_bytes / 4, 'bytes')}" if halves else ""
+    return f"both ways round at once: {full}{', and ' if half else ''}{half}"
+
+
+def transfer_sheet(sent: TransferReport, _detail: bool) -> Sheet:
+    """One message between two chips, or from all to one."""
+    source, target = ("(" + ",".join(map(str, place)) + ")" for place in (sent.source, sent.target))
+    size = amount(sent.bytes, "bytes")
+    gathers = sent.kind == "gather"
+    head = f"gather of {size} to {target}" if gathers else f"send of {size} from {source} to {target}"
+    paths = f"over the {sent.paths} links of {target}" if gathers else f"over {sent.paths} paths that share no link"
+    bandwidth, latency = (
+        f"{amount(sent.bandwidth_s, 's')} {paths}",
+        f"{amount(sent.latency_s, 's')} for {sent.hops} hops",
+    )
+    total = ", the larger of the two." if gathers else " in all: the two follow each other."
+    return sheet(
+        Title(f"{head} of {sent.on}"),
+        facts(("bandwidth", bandwidth), ("latency", latency)),
+        Prose(amount(sent.total_s, "s") + total, "key"),
+    )
+
+
+def _draw(report: CollectiveReport, kind: str) -> Chart:
+    asked = report.asked
+    return draw(kind, size_sweep(asked.kind, asked.axes, asked.mesh, asked.options), report)
+
+
+bind(CollectiveReport, Face(collective_sheet, _draw))
+bind(TransferReport, Face(transfer_sheet))

@@ -1,1 +1,0 @@
-"""How long one collective takes."""

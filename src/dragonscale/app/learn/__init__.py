@@ -1,1 +1,0 @@
-"""`dscale learn`: the problems of the course asked and judged."""

@@ -1,1 +1,0 @@
-"""What `dscale models` answers: what a model weighs and asks for."""

@@ -1,0 +1,50 @@
+"""What `dscale calc`, `chips` and `models` and their functions can be asked: facts that are looked up."""
+
+from dragonscale.app.questions import shared
+from dragonscale.app.questions.flag import SHOW, SOFTWARE, Length, Question, Several, Switch, Text, Thing
+
+
+class CalcQuestion(Question):
+    """One or more expressions, assignments and equations."""
+
+    expression: Text = Text(value="EXPR", place=True)
+    """An expression such as '1e12 FLOP / v6e.bf16', with names of chips, slices, models and closed forms; 'B=64;
+    2*B' assigns, and an equation is solved for its unknown."""
+    to: Text = Text("", "UNIT", SHOW)
+    """The unit of the answer: ms, days, GiB, TFLOP/s, $/h, % …"""
+    source: Text = Text("", "SOURCE")
+    """Use one source's numbers for chips throughout, such as 'book'."""
+    set: Several = shared.SET.but()
+    """What if the chip were another: hbm=1.5x, nvlink=2x, flops=2x, network=800GB/s, hbm_capacity, ici, dcn, pcie,
+    price … Every chip that the expression names is changed."""
+    solve: Text = Text("", "LETTER")
+    """The letter that an equation is solved for, where several are open."""
+
+
+class ChipsQuestion(Question):
+    """Every chip, one of them, a slice, or where a tiled array's elements lie."""
+
+    name: Thing = Thing("", "NAME", place=True, offers="slices")
+    """A chip's name, alias or TOML file; or a slice, such as v5e:8x16. All chips without it."""
+    source: Text = Text("", "SOURCE")
+    """Use one source's numbers throughout, such as 'book'."""
+    layout: Text = Text("", "ARRAY")
+    """Where a tiled array's elements lie: 'f32[3,5]{1,0:T(2,2)}'."""
+
+
+class ModelsQuestion(Question):
+    """One model by part; all presets where none is named."""
+
+    model: Thing = shared.MODEL.but(default="", value="NAME")
+    """A preset (llama3-70b), org/name of the Hugging Face Hub, a config.json, a folder, a GGUF or TOML file. Without
+    one: all presets."""
+    seq: Length = Length("8192", "TOKENS")
+    """Tokens of a sequence, for FLOPs and caches."""
+    full: Switch = Switch()
+    """Count the whole attention square, not its causal half."""
+    kv_dtype: Text = Text("bf16", "DTYPE", SOFTWARE, also=("--kv",), offers="dtypes")
+    """Format of the KV cache."""
+    assume: Several = shared.ASSUME
+    family: Text = shared.FAMILY
+    program: Switch = Switch(group=SHOW)
+    """Print the model as named einsums."""

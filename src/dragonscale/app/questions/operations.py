@@ -1,0 +1,89 @@
+"""What `dscale roofline`, `shard` and `collective` and their functions can be asked: operations on chips."""
+
+from dragonscale.app.questions import shared
+from dragonscale.app.questions.flag import SHOW, WHERE, Question, Real, Several, Switch, Text, Thing, Whole
+
+EXPRESSION = Text(value="EXPR", place=True)
+"""An einsum 'bf16[B,8192] @ bf16[8192,28672]', attention 'attention(B=8, T=4096, N=64, K=8, H=128, causal)', an
+elementwise function 'softmax(bf16[B,F])' or sum 'bf16[B,D] + bf16[B,D]', or amounts '2e12FLOP 3GB'."""
+SIZES = Thing("", "SIZES")
+"""Sizes of named dims, such as B=1024,D=8192."""
+CHIP = shared.ON.but(default="", value="CHIP")
+"""A chip (v5e, h100, mychip.toml), or a slice of it."""
+MEMORY = Text("hbm", "NAME", WHERE, offers=("hbm", "vmem", "smem", "l2", "pcie", "dcn"))
+"""Where the operands live: hbm, vmem, l2, pcie, dcn …"""
+
+
+class RooflineQuestion(Question):
+    """One operation on one chip; sizes that are left open are letters."""
+
+    expression: Text = EXPRESSION
+    on: Thing = CHIP
+    sizes: Thing = SIZES
+    memory: Text = MEMORY
+    set: Several = shared.SET
+    weights_only: Switch = Switch()
+    """Count only the last operand's bytes, as rules of thumb do."""
+    per_element: Real = Real(None, "FLOPS")
+    """FLOPs of an elementwise function for each element; the usual ones without it."""
+
+
+LAYOUTS = Text(value="EXPR", place=True)
+"""Such as 'A[I_X, J] @ B[J_X, K] -> C[I, K]', a chain 'In[B_X, D] · W1[D, F] · W2[F, D] -> Out[B_X, D]', a reshard
+'A[I_X, J] -> A[I, J_X]', or a layout 'A[I_XY, J]': what each chip holds."""
+MESH = Thing("", "AXES", WHERE)
+"""Mesh axes, slowest first, such as X=4,Y=8; a slice's own axes without it."""
+CHIP_OR_SLICE = shared.ON.but(default="")
+"""A chip (v5e) or a slice (v5p:8x16x16, h100:64) for times."""
+
+
+class ShardQuestion(Question):
+    """A sharded einsum, a chain of them, or a reshard."""
+
+    expression: Text = LAYOUTS
+    mesh: Thing = MESH
+    on: Thing = CHIP_OR_SLICE
+    set: Several = shared.SET
+    sizes: Thing = SIZES
+    alternatives: Whole = Whole(3, "N", SHOW)
+    """How many ways to show for each einsum."""
+    backward: Switch = Switch(default=True, group=SHOW)
+    """Show the backward pass too."""
+
+
+KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "send", "gather")
+KIND = Text(value="KIND", place=True, offers=KINDS)
+"""all_gather, reduce_scatter, all_reduce, all_to_all or permute; send (--from, --to) or gather (--to)."""
+BYTES = Text(value="BYTES", place=True)
+"""Bytes of the whole array as the axes' chips see it, such as 34MB, or an array, bf16[4096, 65536]."""
+SLICE_OR_MESH = shared.ON.but()
+"""A slice (v5e:8x16, h100:64), or with --mesh a chip."""
+AXIS = Text("", "AXES")
+"""Mesh axes: X, XY or data,fsdp; all of them without it."""
+ONE_WAY = Switch()
+"""Send around rings in one direction only."""
+IN_NETWORK = Switch()
+"""Let switches add (SHARP, NVLS)."""
+FILLED = Real(1.0, "PART")
+"""Part of an AllToAll's pieces that are not empty."""
+PICKS = Whole(None, "N")
+"""Experts that a token picks: fills that part of an AllToAll."""
+
+
+class CollectiveQuestion(Question):
+    """One collective over mesh axes of a slice, or one message between its chips."""
+
+    kind: Text = KIND
+    size: Text = BYTES
+    on: Thing = SLICE_OR_MESH
+    axis: Text = AXIS
+    mesh: Thing = MESH
+    set: Several = shared.SET
+    one_way: Switch = ONE_WAY
+    in_network: Switch = IN_NETWORK
+    filled: Real = FILLED
+    picks: Whole = PICKS
+    from_chip: Text = Text("", "PLACE", dash="--from")
+    """The chip that sends, such as 0,0."""
+    to_chip: Text = Text("", "PLACE", dash="--to")
+    """The chip that receives, such as 3,3."""

@@ -1,0 +1,70 @@
+"""Fields that several questions have: a docstring below one is what its help says.
+
+`ON.but(default="")` is the same field otherwise; a docstring below that one replaces its words.
+"""
+
+from dragonscale.app.questions.flag import PLAN, SOFTWARE, WHERE, Real, Several, Switch, Text, Thing, Whole
+
+MODEL = Thing(value="MODEL", place=True, offers="models").named("model")
+"""A preset (llama3-70b), org/name of the Hugging Face Hub, a config.json, a folder, a GGUF or TOML file."""
+ASSUME = Several("", "KEY=VALUE", SOFTWARE)
+"""A field of the model's config to take as KEY=VALUE, or KEY=ignore to leave one out; may be repeated."""
+FAMILY = Text("", "FAMILY", SOFTWARE, also=("--family",), dash="--as")
+"""Read the model's config as this model type (llama, mixtral, deepseek_v3 …)."""
+ON = Thing(value="SLICE", group=WHERE, offers="slices")
+"""A slice: v5p:8x16x16, h100:4096, 8xh100, v6e-256, v5p:16x20x28*4 (four pods), mychip.toml:4x4."""
+SET = Several("", "NAME=VALUE", WHERE)
+"""What if the chip were another: hbm=1.5x, nvlink=2x, flops=2x, network=800GB/s, hbm_capacity, ici, dcn, pcie, price
+…"""
+PROFILE = Text("", "FILE", WHERE, offers="files")
+"""Kernel times of your own device: a file of `dscale calibrate`, own (of your folder, the default if it is there) or
+built-in."""
+PRICE = Text("", "$/H", WHERE)
+"""What an hour of a chip costs: 2.5/h, or h100=2.2/h,v5e=1.1/h."""
+BATCH = Text(value="TOKENS|SEQS")
+"""Tokens of a step (4M), or sequences (512seq)."""
+SEQ = Text(value="TOKENS")
+"""Tokens of a sequence (8192, 32k)."""
+STACK = Text("auto", "STACK", SOFTWARE, offers="stacks")
+"""The software: megatron, torchtitan, maxtext, dragonscale, generic …; auto: what people run there."""
+ENGINE = Text("", "ENGINE", SOFTWARE, offers="engines")
+"""The software: vllm, sglang, sglang-ep, trtllm, vllm-tpu, generic …; auto: what people run there."""
+DTYPE = Text("bf16", "DTYPE", SOFTWARE, offers="dtypes")
+"""Format of matmuls: bf16, fp8 …"""
+FORCE = Switch(group=SOFTWARE)
+"""Judge what the software cannot run as if it could, and say so."""
+
+PROMPT = Text("2048", "TOKENS")
+"""Prompt tokens (2048, 32k)."""
+OUTPUT = Text("512", "TOKENS")
+"""Output tokens (512)."""
+TTFT = Text("", "TIME")
+"""The time to first token that must be met (500ms)."""
+TPOT = Text("", "TIME")
+"""The time per output token that must be met (30ms)."""
+RATE = Text("", "N/S")
+"""Requests that come (20/s)."""
+
+WEIGHTS = Text("", "DTYPE", SOFTWARE, offers="dtypes")
+"""Format of stored weights."""
+COMPUTE = Text("", "DTYPE", SOFTWARE, offers="dtypes")
+"""Format of matmuls (fp8_block: scales by blocks)."""
+KV_DTYPE = Text("", "DTYPE", SOFTWARE, also=("--kv",), offers="dtypes")
+"""Format of the KV cache."""
+MAX_SEQS = Whole(None, "N", SOFTWARE)
+"""Sequences that a data rank decodes at once, at most; the engine's own limit without it."""
+TOKEN_BUDGET = Whole(None, "TOKENS", SOFTWARE)
+"""Tokens of one iteration, at most (chunked prefill); the engine's own without it."""
+MEMORY_FRACTION = Real(None, "PART", SOFTWARE)
+"""The part of HBM that the engine may use; its own without it."""
+
+SERVE_PLAN = Thing("", "PLAN", PLAN, offers="files")
+"""Judge this plan (tp8 ep8; tensor=8,expert=8; a .toml; 'vllm serve …') and no other."""
+ACCEPT = Text("", "P", also=("--speculate", "--acceptance"))
+"""Speculate: the probability that a drafted token is accepted (0.8), or one for each in turn (0.85,0.7,0.5)."""
+DRAFTS = Whole(None, "N")
+"""Tokens drafted at a time; the best number without it."""
+DRAFT = Thing("", "MODEL", offers="models")
+"""The model that drafts; an EAGLE or MTP head without it."""
+ROUTER = Text("least_loaded", "NAME", PLAN, offers=("round_robin", "least_loaded", "prefix_affinity", "slo_aware"))
+"""round_robin, least_loaded, prefix_affinity or slo_aware."""

@@ -1,0 +1,166 @@
+"""A command, declared once: from it follow flags and help of the command line, completion, the pages of reference, the
+tools of agents and the functions of the library.
+
+    @command(TrainQuestion, PLANNING, "training", ("explain", "save"), charts=("time", "memory"))
+    def train():
+        \"""How to split a training run over chips, how long a step takes, what bounds it, what it costs.
+
+        dscale train llama3-70b --on h100:512 --batch 4M --seq 8192 --tokens 15T
+
+        Returns a `TrainReport`: …
+        \"""
+        from dragonscale.app.train.ask import ask
+
+        return ask
+
+The docstring has what help says in a sentence, examples that run (none: a function of the library alone), and, where
+the library has the function too, its docstring, which begins with the sentence unless it has one of its own. Nothing
+that answers is loaded before it is asked.
+"""
+
+import functools
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from dragonscale.app.questions.flag import Field, Switch, fields_of
+from dragonscale.app.questions.output import ALWAYS, Output
+from dragonscale.errors import nearest
+from dragonscale.listener import Listener
+
+Params = ParamSpec("Params")
+Answer = TypeVar("Answer")
+
+PLANNING, PHYSICS, PROOF, FACTS = "Plan", "Understand", "Prove and run", "Look up"
+CHARTS = ("plot", "chart", "theme")
+"""The flags of `Output` that commands with charts have."""
+
+
+@dataclass(frozen=True)
+class Command(Generic[Params, Answer]):
+    """A command: its question, and how to load what answers it."""
+
+    name: str
+    question: Callable[Params, Any]
+    load: Callable[[], Callable[[Any, Listener], Answer]]
+    """Loads the function that takes the question and a `Listener` and returns a `Record`."""
+    about: str
+    examples: tuple[str, ...]
+    details: str
+    """What the docstring of the library's function says; empty where there is none."""
+    group: str
+    page: str
+    """The page of the docs."""
+    outputs: tuple[str, ...]
+    """The flags of `Output` that it takes beyond those of every command."""
+    charts: tuple[str, ...]
+    """What `--chart` offers."""
+    tool: bool
+    """Whether agents may call it (`dscale mcp`): not what runs for long, or is there for its files."""
+
+    def answer(self, question: Any, listener: Listener) -> Answer:
+        return self.load()(question, listener)
+
+    def asked(self) -> tuple[Field[Any, Any], ...]:
+        """The fields of the question."""
+        return fields_of(self.question) if isinstance(self.question, type) else ()
+
+    def fields(self) -> tuple[Field[Any, Any], ...]:
+        """Every flag: those of the question, and how the answer is given."""
+        drawn = {"about": f"What --plot draws: {', '.join(self.charts)}.", "offers": self.charts}
+        shown = [field for field in fields_of(Output) if field.name in (*self.outputs, *ALWAYS)]
+        return (*self.asked(), *(field.but(**drawn) if field.name == "chart" else field for field in shown))
+
+    @functools.cached_property
+    def function(self) -> Callable[Params, Answer]:
+        """The command as a function of the library. Type checkers read its parameters off the question; so does
+        `help`."""
+        name, fields, answer = self.load.__name__, self.asked(), self.load()
+
+        def ask(*given: Params.args, **named: Params.kwargs) -> Answer:
+            check_call(name, fields, given, named)
+            return answer(self.question(*given, **named), Listener())
+
+        ask.__name__ = ask.__qualname__ = name
+        ask.__module__ = "dragonscale"
+        ask.__doc__ = f"{self.details}\n\n{_parameters(fields)}"
+        ask.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
+            [_parameter(field) for field in fields], return_annotation=inspect.signature(answer).return_annotation
+        )
+        return ask
+
+
+def command(
+    question: Callable[Params, Any],
+    group: str,
+    page: str,
+    outputs: tuple[str, ...] = (),
+    charts: tuple[str, ...] = (),
+    *,
+    name: str = "",
+    tool: bool = True,
+) -> Callable[[Callable[[], Callable[[Any, Listener], Answer]]], Command[Params, Answer]]:
+    """Declare a command by the function that loads what answers it; `name` where Python has taken the word."""
+
+    def declared(load: Callable[[], Callable[[Any, Listener], Answer]]) -> Command[Params, Answer]:
+        about, _, details = inspect.cleandoc(load.__doc__ or "").partition("\n\n")
+        examples, _, details = details.partition("\n\n") if details.startswith("dscale ") else ("", "", details)
+        return Command(
+            name or load.__name__.replace("_", " "),
+            question,
+            load,
+            about.replace("\n", " "),
+            tuple(re.sub(r"\n +", " ", examples).splitlines()),
+            f"{about}\n\n{details}" if details.startswith("Returns ") else details,
+            group,
+            page,
+            (*outputs, *CHARTS) if charts else outputs,
+            charts,
+            tool,
+        )
+
+    return declared
+
+
+def check_call(name: str, fields: Sequence[Field[Any, Any]], given: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Refuse a call that Python would refuse, in the name of the function that was called.
+
+    >>> from dragonscale.app.questions.train import TrainQuestion
+    >>> check_call("train", fields_of(TrainQuestion), ("llama3-8b",), {"bach": "4M"})
+    Traceback (most recent call last):
+    TypeError: ds.train() has no parameter 'bach'; did you mean 'batch'?
+    """
+    names = [field.name for field in fields]
+    for word in named:
+        if word not in names:
+            close = nearest(word, names)
+            hint = f"did you mean {close!r}?" if close else f"it takes {', '.join(names)}."
+            raise TypeError(f"ds.{name}() has no parameter {word!r}; {hint}")
+    if len(given) > len(names):
+        raise TypeError(f"ds.{name}() takes {len(names)} parameters at most, and {len(given)} are given.")
+    placed = names[: len(given)]
+    for word in placed:
+        if word in named:
+            raise TypeError(f"ds.{name}() is given {word} twice: by its place and by its name.")
+    for field in fields:
+        if field.required and field.name not in (*placed, *named):
+            raise TypeError(f"ds.{name}() needs {field.name}: {field.about}")
+
+
+def _parameter(field: Field[Any, Any]) -> inspect.Parameter:
+    default = inspect.Parameter.empty if field.required else field.default
+    return inspect.Parameter(field.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+
+
+def _parameters(fields: tuple[Field[Any, Any], ...]) -> str:
+    """The fields as a section of a docstring."""
+    lines = ["Parameters"]
+    for field in fields:
+        kind = "bool" if isinstance(field, Switch) else field.value
+        default = "" if field.required or field.default in ("", None, False, ()) else f" (default {field.default!r})"
+        lines.append(f"    {field.name}: {kind}{default}")
+        lines += textwrap.wrap(field.about, 92, initial_indent=" " * 8, subsequent_indent=" " * 8)
+    return "\n".join(lines)

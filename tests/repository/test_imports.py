@@ -1,0 +1,168 @@
+"""Who imports whom, read from the source: no circles, not even through imports inside functions or for type checkers,
+and imports inside functions only where something heavy stays unloaded."""
+
+import ast
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "dragonscale"
+HEAVY = ("dragonscale.runtime", "dragonscale.web", "dragonscale.evidence", "dragonscale.sheets.charts")
+"""Rooms that a command may load only when it needs them."""
+TABLES = ("dragonscale", "dragonscale.faces.cli", "dragonscale.faces.cli.table", "dragonscale.faces.commands")
+"""Modules and packages that load what they name on first use: the tables of commands and of public names."""
+CIRCLES_LEFT = (
+    "dragonscale.app.calibrate",
+    "dragonscale.app.compare",
+    "dragonscale.app.estimate",
+    "dragonscale.app.explain",
+    "dragonscale.app.hlo",
+    "dragonscale.app.profile",
+    "dragonscale.app.serve",
+    "dragonscale.app.simulate",
+    "dragonscale.app.sweep",
+    "dragonscale.app.train",
+    "dragonscale.app.validate",
+    "dragonscale.app.verify",
+    "dragonscale.evidence",
+    "dragonscale.exports",
+    "dragonscale.runtime",
+    "dragonscale.sheets.charts",
+    "dragonscale.training",
+    "dragonscale.web",
+)
+"""Rooms in which circles are left; a circle through any other module fails."""
+INSIDE_LEFT = {
+    "app.calibrate": 10,
+    "app.compare": 4,
+    "app.estimate": 3,
+    "app.explain": 7,
+    "app.hlo": 4,
+    "app.profile": 6,
+    "app.serve": 10,
+    "app.simulate": 4,
+    "app.sweep": 6,
+    "app.train": 13,
+    "app.validate": 5,
+    "app.verify": 4,
+    "course": 13,
+    "evidence": 7,
+    "exports": 7,
+    "models": 12,
+    "physics": 4,
+    "training": 2,
+    "web": 19,
+}
+"""Imports inside functions that are left, by room: no more may come."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module by its dotted name."""
+    named = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = ("dragonscale", *path.relative_to(PACKAGE).with_suffix("").parts)
+        named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return named
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """The modules of this package that a statement imports; a name of a package is its module where it is one."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in modules())
+    elif isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "dragonscale":
+        for alias in node.names:
+            whole = f"{node.module}.{alias.name}"
+            yield whole if whole in modules() else node.module
+
+
+@cache
+def graph() -> dict[str, frozenset[str]]:
+    """What each module imports, wherever in it that stands."""
+    return {
+        name: frozenset(target for node in ast.walk(tree(name)) for target in imported(node)) - {name}
+        for name in modules()
+    }
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(modules()[name].read_text(encoding="utf-8"))
+
+
+def way(start: str, end: str, arrows: dict[str, frozenset[str]]) -> list[str]:
+    """The shortest way from a module to another; empty where there is none."""
+    before, queue = {start: ""}, deque([start])
+    while queue:
+        here = queue.popleft()
+        for there in sorted(arrows[here]):
+            if there == end:
+                steps = [end]
+                while here:
+                    steps.append(here)
+                    here = before[here]
+                return steps[::-1]
+            if there not in before:
+                before[there] = here
+                queue.append(there)
+    return []
+
+
+def circles(arrows: dict[str, frozenset[str]]) -> list[list[str]]:
+    """The shortest circle through each module that is in one, each circle once."""
+    arrows = dict(arrows)
+    while ends := [name for name, targets in arrows.items() if not targets & arrows.keys()]:
+        for name in ends:  # a module that imports nothing that is left is in no circle
+            del arrows[name]
+    left = {name: targets & arrows.keys() for name, targets in arrows.items()}
+    shortest = {frozenset(circle): circle for name in left if (circle := way(name, name, left))}
+    return sorted(shortest.values(), key=len)
+
+
+def test_a_circle_is_seen_and_shown_at_its_shortest() -> None:
+    arrows = {"a": frozenset("bc"), "b": frozenset("c"), "c": frozenset("a"), "d": frozenset("a")}
+    assert set(circles(arrows)[0]) == {"a", "c"}
+    assert circles({"a": frozenset("b"), "b": frozenset()}) == []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    strange = [circle for circle in circles(graph()) if not all(name.startswith(CIRCLES_LEFT) for name in circle)]
+    assert not strange, "\n".join(" -> ".join(circle) for circle in strange[:5])
+
+
+def inside_functions(name: str) -> list[str]:
+    """The modules of this package, but for heavy ones, that functions of a module import."""
+    functions = [node for node in ast.walk(tree(name)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    statements = {node for function in functions for node in ast.walk(function)}
+    return [target for node in statements for target in imported(node) if not target.startswith(HEAVY)]
+
+
+def room(name: str) -> str:
+    """The first word of a module's name, or two of an application's: `app.train`, `web`."""
+    words = name.split(".")[1:]
+    return ".".join(words[: 2 if words[:1] == ["app"] else 1])
+
+
+def test_imports_inside_functions_are_few() -> None:
+    counted: dict[str, int] = {}
+    for name in modules():
+        if name not in TABLES and name.rpartition(".")[0] not in TABLES[2:]:
+            counted[room(name)] = counted.get(room(name), 0) + len(inside_functions(name))
+    more = {name: count for name, count in counted.items() if count > INSIDE_LEFT.get(name, 0)}
+    assert not more
+
+
+@pytest.mark.xfail(strict=True, reason="a training question still asks whether its plan is in another software's words")
+def test_a_training_question_loads_neither_exports_nor_serving() -> None:
+    script = (
+        "import sys; from dragonscale.faces.cli import main\n"
+        "main('train llama3-8b --on h100:8 --batch 64seq --seq 8192 --plan fsdp8 --alone'.split())\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stderr.split()
+    assert not [name for name in loaded if name.startswith(("dragonscale.exports", "dragonscale.serving"))]
