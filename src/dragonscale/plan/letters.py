@@ -25,11 +25,12 @@ BOOK = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e
 @dataclass
 class Letters:
     """Which number each letter stands for. Letters that are `given` other numbers have these instead of the plan's;
-    `plain` ones are their numbers alone, which may then be arrays."""
+    `plain` ones are their numbers alone, which may then be arrays; of `fitted` ones it says what and on what."""
 
     values: dict[str, float] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
     plain: bool = False
+    fitted: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def new(self, name: str, value: float) -> Any:
         """A letter for a number. The same number under the same name is the same letter; another

@@ -48,3 +48,25 @@ def count(value: float, why: str = "", binary: bool = False) -> Amount:
     ('2,048', '4Mi')
     """
     return amount(value, "count", why, render(value, "count", binary=True) if binary else f"{value:,.0f}")
+
+
+_ENDINGS = {
+    "flops_per_s": "FLOP/s",
+    "bytes_per_s": "bytes/s",
+    "bytes": "bytes",
+    "usd_per_h": "USD/h",
+    "power_w": "W",
+    "_usd": "USD",
+    "_s": "s",
+}
+"""Units by how the keys of records end; what ends otherwise is counted."""
+
+
+def quantity(key: str, value: float | None, why: str = "") -> Amount:
+    """A field of a record in the unit that its name ends in.
+
+    >>> quantity("link_bytes_per_s", 9e10)["text"], quantity("hosts", 16)["text"]
+    ('90GB/s', '16')
+    """
+    unit = next((unit for ending, unit in _ENDINGS.items() if key.endswith(ending)), "count")
+    return count(value, why) if unit == "count" and value is not None else amount(value, unit, why)

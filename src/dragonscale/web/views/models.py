@@ -15,6 +15,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.units import render
 from dragonscale.web.amounts import Amount, amount, count, share
+from dragonscale.web.derivations.model_facts import heads_of
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.model_field import config_panel, line_panel
 from dragonscale.web.words import question_of
@@ -57,7 +58,7 @@ def _rows() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for one in report.models:
         model, at = load_model(one.name), f"@{one.name}"
-        heads, kv_heads = _heads(model)
+        heads, kv_heads = heads_of(model)
         rows.append(
             {
                 "name": one.name,
@@ -76,12 +77,6 @@ def _rows() -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _heads(model: Transformer) -> tuple[int | None, int | None]:
-    """Query and KV heads of the layers that attend; None where they have no such count, as latent attention's KV."""
-    mixers = [layer.mixer for layer in model.layers if hasattr(layer.mixer, "n_heads")]
-    return (getattr(mixers[0], "n_heads", None), getattr(mixers[0], "n_kv_heads", None)) if mixers else (None, None)
 
 
 def _maybe(value: int | None, why: str) -> Amount:
