@@ -14,6 +14,7 @@ from dragonscale.web.amounts import amount
 from dragonscale.web.derivations.pieces import Piece, formulas, row
 from dragonscale.web.derivations.table import Numbers
 from dragonscale.web.page_request import PageRequest
+from dragonscale.web.views.models import heads_of
 from dragonscale.web.words import dropped_model
 
 _READ = ("seq", "full", "kv_dtype", "assume", "family")
@@ -26,12 +27,6 @@ _PARTS = {
     "activation_bytes_per_token": ("activation_bytes_per_token", "bytes"),
 }
 """Tables of a report by part, and their units."""
-
-
-def heads_of(model: Transformer) -> tuple[int | None, int | None]:
-    """Query and KV heads of the layers that attend; None where they have no such count, as latent attention's KV."""
-    mixers = [layer.mixer for layer in model.layers if hasattr(layer.mixer, "n_heads")]
-    return (getattr(mixers[0], "n_heads", None), getattr(mixers[0], "n_kv_heads", None)) if mixers else (None, None)
 
 
 @dataclass(frozen=True)

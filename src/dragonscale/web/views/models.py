@@ -1,7 +1,7 @@
 """The view `models`: every preset in a table, one model by part and over the length of its sequences."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.app.models.lengths import RULE, cache_over, flops_over, overtaken_at
@@ -14,9 +14,9 @@ from dragonscale.models.catalogue import preset_lines
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import Amount, amount, count, share
-from dragonscale.web.derivations.model_facts import heads_of
+from dragonscale.web.amounts import amount, count, share
 from dragonscale.web.page_request import PageRequest
+from dragonscale.web.views.cards import Card, fields, figure, line, log_axis, mark, notes_of, pairs, rule
 from dragonscale.web.views.model_field import config_panel, line_panel
 from dragonscale.web.words import question_of
 
@@ -29,6 +29,15 @@ COLUMNS = {
     "kv_heads": "KV heads",
     "kv": "KV/token",
     "context": "context",
+}
+COUNTS = {
+    "parameters": "count",
+    "active_parameters": "count",
+    "kv_bytes_per_token": "bytes",
+    "cache_bytes_per_sequence": "bytes",
+    "forward_flops_per_token": "FLOP",
+    "training_flops_per_token": "FLOP",
+    "six_n_flops_per_token": "FLOP",
 }
 ROLES = {
     "mlp": "compute",
@@ -46,41 +55,38 @@ FORMATS = ("fp32", "bf16", "fp8", "int8", "int4")
 SPARE = ("fsdp", "pipe", "recompute", "gathered", "optimizer", "gradients")
 
 
-def table_panel(_: PageRequest) -> dict[str, Any]:
+def table_panel(_: PageRequest) -> Card:
     """A row for each preset."""
     return {"columns": [{"name": name, "title": title} for name, title in COLUMNS.items()], "rows": _rows()}
 
 
 @functools.cache
-def _rows() -> list[dict[str, Any]]:
+def _rows() -> list[Card]:
     report: ModelsReport = models_report()
     families = {name: family for name, family, _ in preset_lines()}
-    rows: list[dict[str, Any]] = []
+    rows: list[Card] = []
     for one in report.models:
         model, at = load_model(one.name), f"@{one.name}"
         heads, kv_heads = heads_of(model)
-        rows.append(
-            {
-                "name": one.name,
-                "family": families.get(one.name, ""),
-                "moe": one.active_parameters < 0.8 * one.parameters,
-                "cells": {
-                    "parameters": amount(one.parameters, "count", f"model:parameters{at}"),
-                    "active": amount(one.active_parameters, "count", f"model:active_parameters{at}"),
-                    "layers": count(one.n_layers, f"model:n_layers{at}"),
-                    "d_model": count(one.d_model, f"model:d_model{at}"),
-                    "heads": _maybe(heads, f"model:heads{at}"),
-                    "kv_heads": _maybe(kv_heads, f"model:kv_heads{at}"),
-                    "kv": amount(one.kv_bytes_per_token, "bytes", f"model:kv_bytes_per_token{at}"),
-                    "context": _maybe(model.context, f"model:context{at}"),
-                },
-            }
-        )
+        moe = one.active_parameters < 0.8 * one.parameters
+        cells = {
+            "parameters": amount(one.parameters, "count", f"model:parameters{at}"),
+            "active": amount(one.active_parameters, "count", f"model:active_parameters{at}"),
+            "layers": count(one.n_layers, f"model:n_layers{at}"),
+            "d_model": count(one.d_model, f"model:d_model{at}"),
+            "heads": count(heads, f"model:heads{at}"),
+            "kv_heads": count(kv_heads, f"model:kv_heads{at}"),
+            "kv": amount(one.kv_bytes_per_token, "bytes", f"model:kv_bytes_per_token{at}"),
+            "context": count(model.context, f"model:context{at}"),
+        }
+        rows.append({"name": one.name, "family": families.get(one.name, ""), "moe": moe, "cells": cells})
     return rows
 
 
-def _maybe(value: int | None, why: str) -> Amount:
-    return amount(None, "count") if value is None else count(value, why)
+def heads_of(model: Transformer) -> tuple[int | None, int | None]:
+    """Query and KV heads of the layers that attend; None where they have no such count, as latent attention's KV."""
+    mixers = [layer.mixer for layer in model.layers if hasattr(layer.mixer, "n_heads")]
+    return (getattr(mixers[0], "n_heads", None), getattr(mixers[0], "n_kv_heads", None)) if mixers else (None, None)
 
 
 def _one(asked: PageRequest) -> ModelReport:
@@ -91,72 +97,52 @@ def _one(asked: PageRequest) -> ModelReport:
     return report
 
 
-def model_panel(asked: PageRequest) -> dict[str, Any]:
+def model_panel(asked: PageRequest) -> Card:
     """One model: its numbers, its parts, its weights in every format."""
     report = _one(asked)
     seq = f"at {report.sequence:,} tokens"
-    rows = [
-        ("parameters", amount(report.parameters, "count", "model:parameters"), f"{report.parameters:,}"),
-        (
-            "used per token",
-            amount(report.active_parameters, "count", "model:active_parameters"),
-            "without the embedding lookup",
-        ),
-        (
-            "KV cache of a token",
-            amount(report.kv_bytes_per_token, "bytes", "model:kv_bytes_per_token"),
-            report.kv_dtype,
-        ),
-        (
-            "KV cache of a sequence",
-            amount(report.cache_bytes_per_sequence, "bytes", "model:cache_bytes_per_sequence"),
-            seq,
-        ),
-        ("forward of a token", amount(report.forward_flops_per_token, "FLOP", "model:forward_flops_per_token"), seq),
-        ("training of a token", amount(report.training_flops_per_token, "FLOP", "model:training_flops_per_token"), seq),
-        (
-            "6N",
-            amount(report.six_n_flops_per_token, "FLOP", "model:six_n_flops_per_token"),
-            "per token, the rule of thumb",
-        ),
-    ]
+    figures = {
+        "parameters": f"{report.parameters:,}",
+        "used per token": "without the embedding lookup",
+        "KV cache of a token": report.kv_dtype,
+        "KV cache of a sequence": seq,
+        "forward of a token": seq,
+        "training of a token": seq,
+        "6N": "per token, the rule of thumb",
+    }
     shape = f"{report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,}"
+    weights = {name: report.parameters * dtype_bytes(name) for name in FORMATS}
+    activations = report.activation_bytes_per_token.items()
     return {
-        "name": report.name,
+        **fields(report, "name advice sequence"),
         "shape": shape,
         "sentence": f"{report.headline()}.",
-        "advice": report.advice,
-        "sequence": report.sequence,
-        "figures": [{"label": label, "number": number, "about": about} for label, number, about in rows],
+        "figures": [
+            figure(label, amount(getattr(report, field), unit, f"model:{field}"), about)
+            for (label, about), (field, unit) in zip(figures.items(), COUNTS.items(), strict=True)
+        ],
         "parameters": _parts(report.parameters_by_part, report.parameters, "count", "model:parameters:"),
         "flops": _parts(report.forward_flops_per_token_by_part, report.forward_flops_per_token, "FLOP", "model:flops:"),
-        "weights": [
-            {
-                "format": name,
-                "bytes": amount(report.parameters * dtype_bytes(name), "bytes", f"model:weight_bytes:{name}"),
-            }
-            for name in FORMATS
-        ],
-        "stored": [
-            {"format": name, "bytes": amount(size, "bytes", f"model:stored_bytes:{name}")}
-            for name, size in report.stored_bytes.items()
-        ],
-        "extra": [
-            {"part": name, "count": amount(size, "count", f"model:extra:{name}")}
-            for name, size in report.extra_parameters.items()
-        ],
+        "weights": _sizes("format", "bytes", weights, "weight_bytes"),
+        "stored": _sizes("format", "bytes", report.stored_bytes, "stored_bytes"),
+        "extra": _sizes("part", "count", report.extra_parameters, "extra"),
         "activations": [
             {
                 "policy": RECOMPUTED.get(name, name),
                 "bytes": amount(size, "bytes", f"model:activation_bytes_per_token:{name}"),
             }
-            for name, size in report.activation_bytes_per_token.items()
+            for name, size in activations
         ],
-        "notes": [*report.notes, *(note for note in report.notes_beside if note not in report.notes)],
+        "notes": notes_of(report),
     }
 
 
-def _parts(parts: dict[str, Any], total: float, unit: str, why: str) -> dict[str, Any]:
+def _sizes(name: str, unit: str, sizes: Mapping[str, float], why: str) -> list[Card]:
+    """A row for each size, named after its format or part and its unit."""
+    return [{name: key, unit: amount(size, unit, f"model:{why}:{key}")} for key, size in sizes.items()]
+
+
+def _parts(parts: dict[str, Any], total: float, unit: str, why: str) -> Card:
     """Parts as a bar, the largest first."""
     names = {"scores": "attention (QK, PV)"}
     spare = iter(SPARE)
@@ -181,7 +167,7 @@ def _lengths(model: Transformer, causal: bool) -> tuple[list[float], float | Non
     return [2.0**7 * (longest / 2.0**7) ** (place / 72) for place in range(73)], meet
 
 
-def lengths_panel(asked: PageRequest) -> dict[str, Any]:
+def lengths_panel(asked: PageRequest) -> Card:
     """The KV cache and the FLOPs of a token over the length of the sequence, with where attention overtakes the
     matmuls."""
     question = question_of("models", asked.fields, asked.dropped)
@@ -199,72 +185,60 @@ def lengths_panel(asked: PageRequest) -> dict[str, Any]:
     }
 
 
-_TOKENS = {"label": "tokens of a sequence", "unit": "count", "log": True}
+_TOKENS = log_axis("tokens of a sequence", "count")
 
 
-def _cache_chart(model: Transformer, report: ModelReport, lengths: list[float]) -> dict[str, Any]:
+def _cache_chart(model: Transformer, report: ModelReport, lengths: list[float]) -> Card:
     """The cache of a sequence beside the model's weights."""
     kv = cache_over(model, lengths, report.kv_dtype)
     reserved = cache_over(model, lengths, report.kv_dtype, hybrid=False)
     held = report.parameters * dtype_bytes("bf16")
-    series: list[dict[str, Any]] = [
-        {"name": f"cache in {report.kv_dtype}", "role": "cache", "points": _points(lengths, kv)}
-    ]
+    series = [line(f"cache in {report.kv_dtype}", "cache", pairs(lengths, kv))]
     if reserved != kv:
-        windowless = {"name": "as an engine without windows keeps it", "role": "overhead", "dashed": True}
-        series.append(windowless | {"points": _points(lengths, reserved)})
-    ends = [[lengths[0], held], [lengths[-1], held]]
-    series.append({"name": "weights in bf16", "role": "weights", "dashed": True, "points": ends})
-    rules = []
-    if model.context:
-        longest = f"context {render(model.context, 'count', binary=True)}"
-        rules = [{"at": float(model.context), "text": longest, "role": "muted"}]
-    size = report.cache_bytes_per_sequence
+        series.append(line("as an engine without windows keeps it", "overhead", pairs(lengths, reserved), dashed=True))
+    series.append(line("weights in bf16", "weights", [(lengths[0], held), (lengths[-1], held)], dashed=True))
+    size, context = report.cache_bytes_per_sequence, model.context or 0
+    longest = f"context {render(context, 'count', binary=True)}"
     return {
         "x": _TOKENS,
-        "y": {"label": "KV cache of a sequence", "unit": "bytes", "log": True},
+        "y": log_axis("KV cache of a sequence", "bytes"),
         "series": series,
-        "rules": rules,
-        "marks": [{"x": float(report.sequence), "y": size, "text": render(size, "bytes")}],
+        "rules": [rule(float(context), longest, "muted")] if context else [],
+        "marks": [mark(float(report.sequence), size, render(size, "bytes"))],
     }
 
 
-def _flops_chart(model: Transformer, causal: bool, lengths: list[float], meet: float | None) -> dict[str, Any]:
+def _flops_chart(model: Transformer, causal: bool, lengths: list[float], meet: float | None) -> Card:
     """The forward FLOPs of a token: attention's dot products beside the matmuls."""
     parts = flops_over(model, lengths, causal)
     scores = parts.pop("scores", [0.0] * len(lengths))
     wide = [parts[name] for name in parts if name in ("mlp", "moe", "experts", "shared", "router")]
     mlp = [sum(one) for one in zip(*wide, strict=True)]
     matmuls = [sum(one) for one in zip(*parts.values(), strict=True)]
-    rule = RULE * model.d_model
-    rules = [{"at": float(rule), "text": f"rule T = 8D: {render(rule, 'count')}", "role": "muted"}]
+    eight = RULE * model.d_model
+    rules = [rule(float(eight), f"rule T = 8D: {render(eight, 'count')}", "muted")]
     if meet:
-        kind = "causal" if causal else "full"
-        crossing = f"attention overtakes the matmuls ({kind}): T = {render(meet, 'count')}"
-        rules = [{"at": meet, "text": crossing, "role": "limit"}, *rules]
+        crossing = f"attention overtakes the matmuls ({'causal' if causal else 'full'}): T = {render(meet, 'count')}"
+        rules = [rule(meet, crossing), *rules]
     return {
         "x": _TOKENS,
-        "y": {"label": "forward FLOPs of a token", "unit": "FLOP", "log": True},
+        "y": log_axis("forward FLOPs of a token", "FLOP"),
         "series": [
-            {"name": "attention (QK, PV)", "role": "context", "points": _points(lengths, scores)},
-            {"name": "all matmuls", "role": "compute", "points": _points(lengths, matmuls)},
-            {"name": "MLP", "role": "recompute", "dashed": True, "points": _points(lengths, mlp)},
+            line("attention (QK, PV)", "context", pairs(lengths, scores)),
+            line("all matmuls", "compute", pairs(lengths, matmuls)),
+            line("MLP", "recompute", pairs(lengths, mlp), dashed=True),
         ],
         "rules": rules,
     }
 
 
-def _points(lengths: Sequence[float], values: Sequence[float]) -> list[list[float]]:
-    return [[length, value] for length, value in zip(lengths, values, strict=True) if value > 0]
-
-
-def program_panel(asked: PageRequest) -> dict[str, Any]:
+def program_panel(asked: PageRequest) -> Card:
     """The model as named einsums."""
     report = _one(asked)
     return {"program": report.program}
 
 
-PANELS: dict[str, Callable[[Any], Any]] = {
+PANELS = {
     "table": table_panel,
     "model": model_panel,
     "lengths": lengths_panel,

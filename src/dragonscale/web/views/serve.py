@@ -5,8 +5,6 @@ The panels of its shape (mesh, roofline, timeline) and of what else could be (fr
 own.
 """
 
-from typing import Any
-
 from dragonscale.app.charts.roles import memory_parts, time_parts
 from dragonscale.app.serve.bills import bills_of, deployment_of, held_bill
 from dragonscale.app.serve.records import ConfigReport, MemoryUse, ServeReport
@@ -14,7 +12,7 @@ from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.web.amounts import amount, count
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.ledgers import line_rows
+from dragonscale.web.views.cards import Card, bar_parts, figure, line_rows
 from dragonscale.web.views.serve_answer import answer_panel
 from dragonscale.web.views.serve_curves import batches_panel, frontier_panel
 from dragonscale.web.views.serve_shape import mesh_panel, roofline_panel, timeline_panel
@@ -23,7 +21,7 @@ AGREES = 1e-3
 """Lines are shown under a part of memory where they add up to it as nearly as this."""
 
 
-def time_panel(asked: PageRequest) -> dict[str, Any]:
+def time_panel(asked: PageRequest) -> Card:
     """Two bars: a decode step and a prompt that runs alone, exposed and hidden seconds by term, each with its lines."""
     report: ServeReport = asked.record
     if not report.configs:
@@ -33,9 +31,8 @@ def time_panel(asked: PageRequest) -> dict[str, Any]:
     return {"bars": [*bars, _prompt_bar(report, one, bills["prefill"])]}
 
 
-def _step_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> dict[str, Any]:
-    work = report.workload
-    context = f"{work.prompt + work.output // 2:,} tokens of context"
+def _step_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> Card:
+    context = f"{report.workload.prompt + report.workload.output // 2:,} tokens of context"
     return {
         "name": "decode",
         "title": "A decode step",
@@ -43,7 +40,7 @@ def _step_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> dict[st
         "total": amount(one.decode_step_s, "s", "decode_step_s"),
         "lower": amount(one.lower_s, "s", "lower_s"),
         "roofline": amount(one.roofline_s, "s", "roofline_s"),
-        "parts": _time_rows(ledger, "term"),
+        "parts": _time_parts(ledger, "term"),
     }
 
 
@@ -55,117 +52,78 @@ def _beside_prompts(one: ConfigReport) -> str:
     return f"; TPOT is {render(one.tpot_s, 's')} because prompts of other requests take {taken:.0%} of the time"
 
 
-def _prompt_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> dict[str, Any]:
+def _prompt_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> Card:
     chunks = f", in {one.prefill_chunks} chunks" if one.prefill_chunks > 1 else ""
     new = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
-    alone = sum(row.expected_s for row in one.prefill_terms)
     return {
         "name": "prefill",
         "title": "A prompt",
         "about": f"{new:,} tokens with no other request running{chunks}",
-        "total": amount(alone, "s", "prefill_alone_s"),
+        "total": amount(sum(row.expected_s for row in one.prefill_terms), "s", "prefill_alone_s"),
         "beside": amount(one.prefill_s, "s", "prefill_s"),
-        "lower": amount(sum(row.roofline_s for row in one.prefill_terms), "s", ""),
-        "parts": _time_rows(ledger, "prefill"),
+        "lower": amount(sum(row.roofline_s for row in one.prefill_terms), "s"),
+        "parts": _time_parts(ledger, "prefill"),
     }
 
 
-def _time_rows(ledger: Ledger, why: str) -> list[dict[str, Any]]:
+def _time_parts(ledger: Ledger, why: str) -> list[Card]:
     shown, expected, bound = (ledger.by("term", name) for name in ("exposed_s", "expected_s", "bound_s"))
-    rows = [(name, float(shown[name]), max(float(expected[name] - shown[name]), 0.0)) for name in shown]
-    lines = line_rows(ledger)
-    return [
-        {
-            "name": part.name,
-            "role": part.role,
-            "shown": amount(part.value, "s", f"{why}:{part.name}"),
-            "hidden": amount(part.hidden, "s", f"{why}:{part.name}"),
-            "bound": amount(float(bound[part.name]), "s", f"{why}:{part.name}"),
-            "lines": lines.get(part.name, []),
-        }
-        for part in time_parts(rows)
-    ]
+    parts = time_parts((name, float(shown[name]), max(float(expected[name] - shown[name]), 0.0)) for name in shown)
+    cards = bar_parts(parts, "s", why, line_rows(ledger))
+    for part, card in zip(parts, cards, strict=True):
+        whole = f"{why}:{part.name}"
+        card |= {"hidden": amount(part.hidden, "s", whole), "bound": amount(float(bound[part.name]), "s", whole)}
+    return cards
 
 
-def memory_panel(asked: PageRequest) -> dict[str, Any]:
+def memory_panel(asked: PageRequest) -> Card:
     """Bytes of a chip by part against what it has, and how many sequences fit."""
     report: ServeReport = asked.record
     if not report.configs or report.configs[0].memory is None:
         return {"parts": []}
-    one, read = report.configs[0], report.asked
-    use, length = report.configs[0].memory, report.workload.prompt + report.workload.output
-    lines = _held_rows(held_bill(read, one, deployment_of(read, one)), _held_parts(use))
-    free = [("free for KV cache", use.free_bytes), ("left by the engine", use.left_alone_bytes)]
-    return {
-        "used": amount(one.hbm_bytes, "bytes", "hbm_bytes"),
-        "limit": amount(one.hbm_limit_bytes, "bytes", "hbm_limit_bytes"),
-        "parts": [
-            {
-                "name": part.name,
-                "role": part.role,
-                "shown": amount(part.value, "bytes", f"memory:{part.name}"),
-                "lines": lines.get(part.name, []),
-            }
-            for part in memory_parts(_held_parts(use).items())
-        ],
-        "rest": [{"name": name, "shown": amount(size, "bytes", f"memory:{name}")} for name, size in free if size > 0],
-        "fits": _fits(one, use, length),
-    }
-
-
-def _held_parts(use: MemoryUse) -> dict[str, float]:
-    return {
+    one, read, use = report.configs[0], report.asked, report.configs[0].memory
+    held = {
         "weights": use.weights_bytes,
         "KV cache": use.cache_bytes,
         "workspace": use.working_bytes,
         "reserve": use.reserve_bytes,
     }
+    lines = _held_rows(held_bill(read, one, deployment_of(read, one)), held)
+    free = [("free for KV cache", use.free_bytes), ("left by the engine", use.left_alone_bytes)]
+    return {
+        "used": amount(one.hbm_bytes, "bytes", "hbm_bytes"),
+        "limit": amount(one.hbm_limit_bytes, "bytes", "hbm_limit_bytes"),
+        "parts": bar_parts(memory_parts(held.items()), "bytes", "memory", lines),
+        "rest": [{"name": name, "shown": amount(size, "bytes", f"memory:{name}")} for name, size in free if size > 0],
+        "fits": _fits(one, use, report.workload.prompt + report.workload.output),
+    }
 
 
-def _held_rows(ledger: Ledger, parts: dict[str, float]) -> dict[str, list[dict[str, Any]]]:
-    """Tensors by part, the largest first; a part that they do not add up to (a cache whose prefix is
-    shared) has none."""
-    found: dict[str, list[dict[str, Any]]] = {}
+def _held_rows(ledger: Ledger, parts: dict[str, float]) -> dict[str, list[Card]]:
+    """Tensors by part, the largest first; a part that they do not add up to (a cache whose prefix is shared) has
+    none."""
+    rows: dict[str, list[Card]] = {}
     for name, size in parts.items():
-        own = sorted((line for line in ledger.held if line.part == name), key=lambda line: -float(line.bytes))
-        if size > 0 and abs(sum(float(line.bytes) for line in own) / size - 1) < AGREES:
-            found[name] = [
-                {"what": line.what, "section": line.section, "bytes": amount(float(line.bytes), "bytes")}
-                for line in own
-                if line.bytes
+        own = sorted((held for held in ledger.held if held.part == name), key=lambda held: -float(held.bytes))
+        if size > 0 and abs(sum(float(held.bytes) for held in own) / size - 1) < AGREES:
+            rows[name] = [
+                {"what": held.what, "section": held.section, "bytes": amount(float(held.bytes), "bytes")}
+                for held in own
+                if held.bytes
             ]
-    return found
+    return rows
 
 
-def _fits(one: ConfigReport, use: MemoryUse, length: int) -> list[dict[str, Any]]:
+def _fits(one: ConfigReport, use: MemoryUse, length: int) -> list[Card]:
     """How much room the cache has, as figures."""
     pages = f"{use.pages:,} pages of {use.page_tokens} tokens" if use.page_tokens > 1 else f"{use.tokens:,.0f} tokens"
+    room = f"tokens of a replica: {pages}; {render(use.free_bytes, 'bytes')} a chip free"
     return [
-        {
-            "label": "sequences that fit",
-            "number": count(one.max_batch, "max_batch"),
-            "about": f"of {length:,} tokens each",
-        },
-        {
-            "label": "in flight",
-            "number": count(one.batch, "batch"),
-            "about": f"{one.batch / max(one.max_batch, 1):.0%} of them",
-        },
-        {
-            "label": "KV cache of a sequence",
-            "number": amount(use.sequence_bytes, "bytes", "sequence_bytes"),
-            "about": "on a chip",
-        },
-        {
-            "label": "KV cache of a token",
-            "number": amount(use.token_bytes, "bytes", "kv_bytes_per_token"),
-            "about": "on a chip",
-        },
-        {
-            "label": "room",
-            "number": count(use.tokens, "kv_tokens"),
-            "about": f"tokens of a replica: {pages}; {render(use.free_bytes, 'bytes')} a chip free",
-        },
+        figure("sequences that fit", count(one.max_batch, "max_batch"), f"of {length:,} tokens each"),
+        figure("in flight", count(one.batch, "batch"), f"{one.batch / max(one.max_batch, 1):.0%} of them"),
+        figure("KV cache of a sequence", amount(use.sequence_bytes, "bytes", "sequence_bytes"), "on a chip"),
+        figure("KV cache of a token", amount(use.token_bytes, "bytes", "kv_bytes_per_token"), "on a chip"),
+        figure("room", count(use.tokens, "kv_tokens"), room),
     ]
 
 

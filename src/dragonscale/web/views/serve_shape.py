@@ -2,7 +2,7 @@
 iterations in time."""
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
 
 from dragonscale.app.charts.moves import mesh_axes
 from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
@@ -17,9 +17,10 @@ from dragonscale.plan.timeline import TimelinePass, timeline
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.lines import ServingLine
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.sheets.charts.mesh import AxisMove, mesh_frames
+from dragonscale.sheets.charts.mesh import AxisMove, MeshAxis
 from dragonscale.web.amounts import amount, count
 from dragonscale.web.page_request import PageRequest
+from dragonscale.web.views.cards import HIDDEN, Card, mesh_card, move_card
 from dragonscale.web.views.tracks import tracks_of
 
 AXES = ("pipe", "data", "context", "width", "tensor")
@@ -34,7 +35,7 @@ def _bills(asked: PageRequest) -> tuple[ServeReport, ConfigReport, dict[str, Led
     return (report, report.configs[0], bills_of(report)) if report.configs else None
 
 
-def mesh_panel(asked: PageRequest) -> dict[str, Any]:
+def mesh_panel(asked: PageRequest) -> Card:
     """The mesh of one replica, outermost axis first, with the collectives of a decode step and of a prompt over each
     axis."""
     found = _bills(asked)
@@ -44,55 +45,35 @@ def mesh_panel(asked: PageRequest) -> dict[str, Any]:
     piece = deployment_of(report.asked, one).piece
     degrees = {name: getattr(one, name) for name in AXES}
     laid = axis_wiring({name: degree for name, degree in degrees.items() if degree > 1}, piece)
-    rows: dict[str, dict[str, Any]] = {}
-    for phase, ledger in bills.items():
-        for axis in mesh_axes(degrees, ledger.lines):
-            splits = (
-                "requests; experts" if axis.name == "data" and one.expert > 1 else _SPLITS.get(axis.name, axis.splits)
-            )
-            row = rows.setdefault(
-                axis.name,
-                {
-                    "name": axis.name,
-                    "degree": axis.degree,
-                    "role": axis.role,
-                    "splits": splits,
-                    "lies": laid.get(axis.name, ""),
-                    "moves": [],
-                },
-            )
-            row["moves"] += [_move(move, axis.name, phase) for move in axis.moves]
-    frames, dots = mesh_frames([(axis["name"], axis["degree"]) for axis in rows.values()])
-    return {
-        "slice": one.copy_slice,
+    every = {phase: {axis.name: axis for axis in mesh_axes(degrees, book.lines)} for phase, book in bills.items()}
+    axes = [replace(axis, moves=(), splits=_splits(axis, one)) for axis in next(iter(every.values())).values()]
+    card = mesh_card(axes, one.copy_slice, laid)
+    for axis in card["axes"]:
+        for phase, own in every.items():
+            axis["moves"] += [_move(move, axis["name"], phase) for move in own[axis["name"]].moves]
+    return card | {
         "copies": one.copies,
-        "axes": list(rows.values()),
         "wiring": slice_wiring(piece),
         "chip": piece.chip.title,
         "chips": count(one.chips),
-        "frames": [[each.left, each.top, each.right, each.bottom, each.axis] for each in frames],
-        "dots": [list(dot) for dot in dots],
     }
 
 
-def _move(move: AxisMove, axis: str, phase: str) -> dict[str, Any]:
+def _splits(axis: MeshAxis, one: ConfigReport) -> str:
+    """What an axis of a serving mesh splits."""
+    if axis.name != "data":
+        return axis.splits
+    return "requests; experts" if one.expert > 1 else "requests"
+
+
+def _move(move: AxisMove, axis: str, phase: str) -> Card:
     """A collective over an axis, in one of the two iterations."""
-    seconds, exposed = move.seconds or 0.0, move.exposed or 0.0
-    words = {"decode": "in a decode step", "prefill": "in a prompt"}
-    return {
-        "name": f"{move.name} {words[phase]}",
-        "phase": phase,
-        "bytes": amount(move.bytes, "bytes", f"sent:{axis}"),
-        "seconds": amount(seconds, "s", f"sent:{axis}"),
-        "exposed": amount(exposed, "s", f"sent:{axis}"),
-        "hidden": exposed < 0.005 * seconds,
-    }
+    when = {"decode": "in a decode step", "prefill": "in a prompt"}[phase]
+    hidden = (move.exposed or 0.0) < HIDDEN * (move.seconds or 0.0)
+    return move_card(move, axis) | {"name": f"{move.name} {when}", "phase": phase, "hidden": hidden}
 
 
-_SPLITS = {"data": "requests"}
-
-
-def roofline_panel(asked: PageRequest) -> dict[str, Any]:
+def roofline_panel(asked: PageRequest) -> Card:
     """The kernels of a decode step and of a prompt under the chip's roof: FLOPs a byte, and FLOP/s as they are expected
     to run."""
     found = _bills(asked)
@@ -105,9 +86,9 @@ def roofline_panel(asked: PageRequest) -> dict[str, Any]:
     return {"roofs": _roofs(chip, deployment.plan), "points": points, "chip": chip.title}
 
 
-def _roofs(chip: Chip, plan: ServingPlan) -> list[dict[str, Any]]:
+def _roofs(chip: Chip, plan: ServingPlan) -> list[Card]:
     """The roof of each format that is multiplied in."""
-    found: dict[float, dict[str, Any]] = {}
+    found: dict[float, Card] = {}
     for part in ("mlp", "attention", "head"):
         dtype = FORMATS[part_format(plan, part)].compute
         peak = chip.peak(dtype)
@@ -115,7 +96,7 @@ def _roofs(chip: Chip, plan: ServingPlan) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _points(ledger: Ledger, phase: str, batch: int) -> Iterable[dict[str, Any]]:
+def _points(ledger: Ledger, phase: str, batch: int) -> Iterable[Card]:
     whole = float(ledger.total("exposed_s")) or 1.0
     sums: dict[tuple[str, str], list[float]] = {}
     terms: dict[tuple[str, str], str] = {}
@@ -150,7 +131,7 @@ def _measures(line: LedgerLine) -> tuple[float, float, float, float, float]:
     return float(line.total("flops")), float(line.total("hbm_bytes")), float(line.total("expected_s")), *bounds
 
 
-def timeline_panel(asked: PageRequest) -> dict[str, Any]:
+def timeline_panel(asked: PageRequest) -> Card:
     """A prompt and then a decode step, as a chip runs them: what it does after what, and what travels beside it."""
     found = _bills(asked)
     if found is None:
