@@ -15,6 +15,7 @@ from dragonscale.errors import unknown
 from dragonscale.physics.units import render
 from dragonscale.sheets.sheet import Sheet
 
+LETTER = re.compile(r"(?<![\w.])[A-Za-z]\w*(?!\w*\()")
 LONGEST = 10**5
 """Whole numbers above and below a fraction bar that are still written out; others are rounded to four digits."""
 
@@ -66,18 +67,27 @@ class Explanation(Record):
 
 
 def formula_text(expression: Any) -> str:
-    """An expression as a person writes it: short fractions as they are, long numbers to four digits.
+    """An expression as a person writes it: halves and thirds as fractions, other decimals as they are, long numbers to
+    four digits.
 
     >>> import sympy
     >>> v = sympy.Symbol("V")
-    >>> formula_text(0.875 * v), formula_text(v / 4e11), formula_text(v * 1.23456789e-7)
-    ('7*V/8', 'V/4e+11', '1.235e-07*V')
+    >>> formula_text(0.875 * v), formula_text(v / 4e11), formula_text(v * 1.23456789e-7), formula_text(7.2 * v)
+    ('7*V/8', 'V/4e+11', '1.235e-07*V', '7.2*V')
     """
     if not isinstance(expression, sympy.Basic):
         return str(expression)
-    exact = sympy.nsimplify(expression, rational=True)
+    exact = expression.replace(lambda part: part.is_Float, _plain)
     rounded = exact.replace(lambda part: part.is_Rational and max(abs(part.p), part.q) >= LONGEST, _rounded)
     return str(rounded).replace("**", "^")
+
+
+def _plain(number: Any) -> Any:
+    """A decimal as a fraction of halves or thirds, or as the symbol that it is written as: 1.2 is a measured number and
+    not 6/5."""
+    exact = sympy.nsimplify(number, rational=True)
+    whole = all(prime in (2, 3) for prime in sympy.factorint(exact.q))
+    return exact if whole or exact.q >= LONGEST else sympy.Symbol(f"{float(number):.4g}", positive=True)
 
 
 def _rounded(number: Any) -> Any:
@@ -109,6 +119,15 @@ def formula_line(name: str, formula: Any, values: dict[Any, float], dimension: s
     missing = ", ".join(sorted(map(str, formula.free_symbols - set(values))))
     shown = f"depends on {missing}" if result is None else render(result, dimension, digits=4)
     return FormulaLine(name, text, numbers, shown, result, dimension)
+
+
+def letters_in(formula: str) -> list[str]:
+    """The letters of a formula in their order: names that are no functions, and no exponents of numbers.
+
+    >>> letters_in("ceiling(N_tokens/(B*T))*t_step*1e6")
+    ['N_tokens', 'B', 'T', 't_step']
+    """
+    return list(dict.fromkeys(LETTER.findall(formula)))
 
 
 def told(line: FormulaLine) -> str:

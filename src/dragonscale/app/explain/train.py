@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 
-from dragonscale.app.explain.formulas import Explanation, FormulaLine, formula_line, formula_text
+from dragonscale.app.explain.formulas import Explanation, FormulaLine, formula_line, formula_text, letters_in
 from dragonscale.app.train.report import HELD
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.formula import expression
@@ -114,7 +114,7 @@ def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: s
     real = judge_one(job, plan)
     exposed = real.ledger.by("term", "exposed_s")
     told = [crossing_sentence(one, float(exposed.get(one.term, 0.0)), job.stack.name) for one in solved]
-    return Explanation(subject, lines, told, _notes(found, real), solutions)
+    return Explanation(subject, lines, told, [*_fitted(found, lines), *_notes(found, real)], solutions)
 
 
 def _overview(found: StepFormulas) -> Iterator[FormulaLine]:
@@ -197,6 +197,13 @@ def crossing_sentence(one: Crossing, exposed: float, stack: str) -> str:
     formula = f"{formula_text(one.formula)} = " if one.formula is not None else ""
     limit = f"{one.term} {could} if {one.variable} {sign} {formula}{_size(one.value, unit)}{unit}"
     return f"{limit}; here {_size(one.here, unit)}, so {they} could{here}{left}"
+
+
+def _fitted(found: StepFormulas, lines: list[FormulaLine]) -> list[str]:
+    """The constants in some formulas that were fitted, with their values and on what."""
+    used = {name for line in lines for name in letters_in(line.formula)}
+    known = {name: told for name, told in found.letters.fitted.items() if name in used}
+    return [f"{name} = {found.letters.values[name]:g}: {'; '.join(told)}." for name, told in known.items()]
 
 
 def _notes(found: StepFormulas, real: Verdict) -> list[str]:

@@ -7,7 +7,6 @@ class, which the table names too.
 """
 
 import functools
-import re
 import string
 import tomllib
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from dragonscale.app.explain.formulas import FormulaLine
+from dragonscale.app.explain.formulas import LETTER, FormulaLine, letters_in
 from dragonscale.errors import unknown
 from dragonscale.physics.units import UNITS, render
 from dragonscale.tables import Strict
@@ -250,13 +249,13 @@ class Derived:
             *map(self.told, self.spec.notes),
             *([self.spec.otherwise] if self.spec.otherwise and not lines else []),
         ]
-        used = [name for line in lines for name in _letters_of(line.formula)]
+        used = [name for line in lines for name in letters_in(line.formula)]
         return formulas(lines, (self._letter(name) for name in dict.fromkeys(used)), notes=notes)
 
     def _line(self, spec: FormulaSpec, value: float) -> FormulaLine:
         """The formula, and the same with its letters' numbers in."""
-        known = {name: self.at(self.letters[name].value) for name in _letters_of(spec.formula)}
-        put_in = _NAME.sub(lambda name: _plain(known[name[0]]) if name[0] in known else name[0], spec.formula)
+        known = {name: self.at(self.letters[name].value) for name in letters_in(spec.formula)}
+        put_in = LETTER.sub(lambda name: _plain(known[name[0]]) if name[0] in known else name[0], spec.formula)
         text = self.told(spec.text) or (f"{value:,.4g}" if spec.unit == "count" else render(value, spec.unit, 4))
         return FormulaLine(spec.name, spec.formula, put_in, text, value, spec.unit)
 
@@ -264,19 +263,6 @@ class Derived:
         spec = self.letters[name]
         value = float(self.at(spec.value))
         return letter(name, render(value, spec.unit) if spec.unit else f"{value:,.6g}", spec.what, spec.origin)
-
-
-_NAME = re.compile(r"(?<![\w.])[A-Za-z]\w*(?!\w*\()")
-"""A letter of a formula: a name that is no function and no exponent of a number."""
-
-
-def _letters_of(formula: str) -> list[str]:
-    """The letters of a formula in their order.
-
-    >>> _letters_of("ceiling(N_tokens/(B*T))*t_step*1e6")
-    ['N_tokens', 'B', 'T', 't_step']
-    """
-    return list(dict.fromkeys(_NAME.findall(formula)))
 
 
 def _plain(value: float) -> str:
