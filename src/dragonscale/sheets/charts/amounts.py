@@ -1,7 +1,7 @@
 """Quantities as a picture shows them: `3.58 s`, `94.8 GB`, and axes whose ticks say the same.
 
-Text uses a space before the unit and a real `µ`; otherwise it is what `dragonscale.physics.units.render` prints. An axis needs
-its labels from the picture's own renderer, so the same rule is given as a Vega expression too.
+Text uses a space before the unit and a real `µ`; otherwise it is what `dragonscale.physics.units.render` prints. An
+axis needs its labels from the picture's own renderer, so the same rule is given as a Vega expression too.
 
 >>> amount(3.577, "s"), amount(9.48e10, "bytes"), amount(2.4e-5, "s"), amount(0.534, "share")
 ('3.58 s', '94.8 GB', '24 µs', '53%')
