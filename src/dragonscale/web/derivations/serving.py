@@ -4,6 +4,7 @@ dollars."""
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from dragonscale.app.explain.formulas import FormulaLine
@@ -59,7 +60,26 @@ class ServeNumbers(Numbers):
     facts_used: ClassVar[list[str]] = USED
 
     def names(self) -> dict[str, Any]:
-        return {"of": self, "one": self.one, "work": self.report.workload, "chip": self.chip}
+        one, work, use = self.one, self.report.workload, self.one.memory
+        length, token = work.prompt + work.output, one.kv_bytes_per_token if use is None else use.token_bytes
+        room = SimpleNamespace(
+            token=token,
+            tokens=0 if use is None else use.tokens,
+            sequence=use and use.sequence_bytes,
+            whole=use and (use.sequence_bytes or token * length),
+            cache=use and use.cache_bytes + use.free_bytes,
+            batch=use and one.max_batch,
+            capacity=self.chip.memory["hbm"].capacity,
+        )
+        asked = SimpleNamespace(
+            requests=one.requests_per_s * one.copies,
+            rate=work.rate_per_s or 0.0,
+            replicas=one.replicas or 0,
+            length=length,
+            context=work.prompt + work.output // 2,
+            price=next((price.text for price in self.report.prices if price.chip == self.chip.name), ""),
+        )
+        return {"of": self, "one": one, "work": work, "chip": self.chip, "room": room, "asked": asked}
 
     def parts(self) -> Mapping[str, Callable[[str], Any]]:
         of = functools.partial
@@ -129,52 +149,17 @@ class ServeNumbers(Numbers):
 
     # what a request waits for
 
-    @property
-    def waited_s(self) -> float:
-        state = self.state
-        return sum(float(one) for one in (state.front, state.under_way, state.waiting, state.prefill))
-
-    @property
-    def met(self) -> float:
-        return float(self.state.met)
-
-    @property
-    def met_s(self) -> float:
-        return float(self.state.added * self.state.met) / max(float(self.state.output) - 1, 1)
-
-    @property
-    def step_why(self) -> str:
-        return "" if self.one.drafts else "decode_step_s"
-
-    @property
-    def step_note(self) -> str:
-        return "a step over the tokens it yields" if self.one.drafts else "a step gives each sequence a token"
-
-    # rates and counts
-
-    @property
-    def requests_per_s(self) -> float:
-        return self.one.requests_per_s * self.one.copies
-
-    @property
-    def rate(self) -> float:
-        return self.report.workload.rate_per_s or 0.0
-
-    @property
-    def replicas(self) -> int:
-        return self.one.replicas or 0
-
-    @property
-    def price(self) -> str:
-        return next((row.text for row in self.report.prices if row.chip == self.chip.name), "")
-
-    @property
-    def length(self) -> int:
-        return self.report.workload.prompt + self.report.workload.output
-
-    @property
-    def context(self) -> int:
-        return self.report.workload.prompt + self.report.workload.output // 2
+    @functools.cached_property
+    def waits(self) -> SimpleNamespace:
+        """What a request's times add up from; a step of drafts yields several tokens."""
+        state, drafts = self.state, self.one.drafts
+        return SimpleNamespace(
+            first=sum(float(one) for one in (state.front, state.under_way, state.waiting, state.prefill)),
+            met=float(state.met),
+            met_s=float(state.added * state.met) / max(float(state.output) - 1, 1),
+            why="" if drafts else "decode_step_s",
+            note="a step over the tokens it yields" if drafts else "a step gives each sequence a token",
+        )
 
     @property
     def peak(self) -> float:
@@ -191,42 +176,11 @@ class ServeNumbers(Numbers):
     # memory
 
     @property
-    def hbm(self) -> Any:
-        return self.chip.memory["hbm"]
-
-    @property
     def memory_rows(self) -> list[Piece]:
         use, held = self.one.memory, list(_PARTS.items())[:4]
         return [
             row(name, amount(float(getattr(use, key)), "bytes", f"memory:{name}")) for name, (key, _) in held if use
         ]
-
-    def _use(self, name: str) -> float | None:
-        return getattr(self.one.memory, name, None)
-
-    @property
-    def token_bytes(self) -> float:
-        return self.one.kv_bytes_per_token if self.one.memory is None else self.one.memory.token_bytes
-
-    @property
-    def sequence_bytes(self) -> float | None:
-        return self._use("sequence_bytes")
-
-    @property
-    def whole_sequence_bytes(self) -> float | None:
-        return None if self.one.memory is None else self.sequence_bytes or self.token_bytes * self.length
-
-    @property
-    def cache_room(self) -> float | None:
-        return None if self.one.memory is None else self.one.memory.cache_bytes + self.one.memory.free_bytes
-
-    @property
-    def max_batch(self) -> int | None:
-        return None if self.one.memory is None else self.one.max_batch
-
-    @property
-    def tokens(self) -> float:
-        return self._use("tokens") or 0
 
     def lettered(self, found: LetteredPhase) -> list[Piece]:
         work = {

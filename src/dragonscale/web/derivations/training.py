@@ -44,7 +44,26 @@ class TrainNumbers(Numbers):
     what: ClassVar[str] = "number of a training plan called"
 
     def names(self) -> dict[str, Any]:
-        return {"of": self, "one": self.one, "job": self.job, "chip": self.chip, "work": self.report.workload}
+        one, job, work, days = self.one, self.job, self.report.workload, self.one.days or 0.0
+        each = job.model_flops / job.tokens
+        low, high = (days * bound / one.step_s for bound in (one.step_low_s, one.step_high_s))
+        run = SimpleNamespace(
+            tokens=work.tokens or 0.0,
+            days=days,
+            seconds=days * DAY,
+            steps=one.steps or 0,
+            usd=one.cost_usd if self.chip.price is not None else None,
+            band=f"{one.band}: {low:.3g} to {high:.3g} days here.",
+            price=next((price.text for price in self.report.prices if price.chip == self.chip.name), ""),
+        )
+        flops = SimpleNamespace(per_token=each, per_parameter=each / work.parameters)
+        memory = SimpleNamespace(
+            share=one.hbm_bytes / one.hbm_limit_bytes,
+            capacity=self.chip.memory["hbm"].capacity,
+            error="Errors of memory against measured and compiled programs are listed in the docs.",
+        )
+        about = {"one": one, "job": job, "chip": self.chip, "work": work}
+        return {"of": self, **about, "run": run, "flops": flops, "memory": memory}
 
     def parts(self) -> Mapping[str, Callable[[str], Any]]:
         of = functools.partial
@@ -180,14 +199,6 @@ class TrainNumbers(Numbers):
 
     # what follows from the step
 
-    @property
-    def flops_per_token(self) -> float:
-        return self.job.model_flops / self.job.tokens
-
-    @property
-    def flops_per_parameter(self) -> float:
-        return self.flops_per_token / self.report.workload.parameters
-
     def _efficiency(self, text: str) -> SimpleNamespace:
         """How much a chip does here of what it does on the slice that others are held against."""
         part = float(text)
@@ -216,46 +227,7 @@ class TrainNumbers(Numbers):
     def suspect_rows(self) -> list[Piece]:
         return [row(one.cause, amount(one.step_s, "s", "measured"), one.look) for one in self.measured.suspects]
 
-    # the run
-
-    @property
-    def run_tokens(self) -> float:
-        return self.report.workload.tokens or 0.0
-
-    @property
-    def days(self) -> float:
-        return self.one.days or 0.0
-
-    @property
-    def run_s(self) -> float:
-        return self.days * DAY
-
-    @property
-    def steps(self) -> float:
-        return self.one.steps or 0
-
-    @property
-    def run_usd(self) -> float | None:
-        return self.one.cost_usd if self.chip.price is not None else None
-
-    @property
-    def run_band(self) -> str:
-        low, high = (
-            self.run_s * bound / self.one.step_s / DAY for bound in (self.one.step_low_s, self.one.step_high_s)
-        )
-        return f"{self.one.band}: {low:.3g} to {high:.3g} days here."
-
-    @property
-    def price(self) -> str:
-        return next((price.text for price in self.report.prices if price.chip == self.chip.name), "")
-
     # memory
-
-    memory_error: ClassVar[str] = "Errors of memory against measured and compiled programs are listed in the docs."
-
-    @property
-    def memory_share(self) -> float:
-        return self.one.hbm_bytes / self.one.hbm_limit_bytes
 
     @property
     def memory_rows(self) -> list[Piece]:
@@ -268,10 +240,6 @@ class TrainNumbers(Numbers):
             (HELD.get(part, part), size) for part, size in self.letters.verdict.ledger.memory.items() if float(size) > 0
         ]
         return self.lettered([self.letters.say(name, size, "bytes") for name, size in held])
-
-    @property
-    def hbm(self) -> Any:
-        return self.chip.memory["hbm"]
 
     @property
     def limit_facts(self) -> list[str]:
