@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from dragonscale.app.charts.moves import ORDER, mesh_axes
-from dragonscale.app.explain.formulas import FormulaLine
-from dragonscale.app.explain.train import QUANTITIES, StepFormulas, crossing_sentence
+from dragonscale.app.explain.formulas import QUANTITIES, FormulaLine
+from dragonscale.app.explain.train import StepFormulas, crossing_sentence
 from dragonscale.app.train.records import PlanReport, TrainReport
 from dragonscale.app.train.report import HELD
 from dragonscale.app.train.several import chosen_slice
