@@ -56,6 +56,7 @@ def dollars(value: float | None, why: str = "") -> Amount:
 
 
 _ENDINGS = {
+    "flops_per_byte": "FLOP/byte",
     "flops_per_s": "FLOP/s",
     "bytes_per_s": "bytes/s",
     "bytes_per_chip": "bytes",
@@ -82,6 +83,8 @@ def quantity(key: str, value: float | str | None, why: str = "") -> Amount:
     unit = next((unit for ending, unit in _ENDINGS.items() if key.endswith(ending)), "count")
     if isinstance(value, str):
         return amount(None, unit, text=value)
+    if unit == "FLOP/byte":  # what says so beside it needs no unit
+        return amount(value, unit, why, "" if value is None else f"{value:,.4g}")
     return count(value, why) if unit == "count" else amount(value, unit, why)
 
 

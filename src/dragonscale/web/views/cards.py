@@ -1,6 +1,8 @@
 """Pieces that panels are made of: figures under their labels, bars of parts, lines over two axes."""
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dragonscale.plan.ledger import Ledger
@@ -9,6 +11,8 @@ from dragonscale.sheets.charts.stacks import StackPart
 from dragonscale.web.amounts import Amount, amount, quantity
 
 Card = dict[str, Any]
+TABLES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("tables.toml").read_text(encoding="utf-8"))
+"""Words and fields of panels, by view."""
 _TOTALS = {"flops": "flops", "hbm": "hbm_bytes", "sent": "wire_bytes"} | {
     name: f"{name}_s" for name in ("bound", "expected", "exposed")
 }
@@ -25,6 +29,17 @@ def figure(label: str, number: Amount, about: str = "", **more: Any) -> Card:
 def fields(record: Any, names: str) -> Card:
     """Fields of a record that the page takes as they are."""
     return {name: getattr(record, name) for name in names.split()}
+
+
+def figures_of(report: Any, rows: Sequence[Sequence[str]], why: str, **words: str) -> list[Card]:
+    """Figures of a table: fields of a record in their units, or their formulas while sizes are open."""
+    figures = []
+    for label, field, about, *unit in rows:
+        value = getattr(report, field)
+        value = getattr(report, f"{field}_formula", None) if value is None else value
+        number = amount(value, unit[0], f"{why}:{field}") if unit else quantity(field, value, f"{why}:{field}")
+        figures.append(figure(label, number, about.format(report=report, **words)))
+    return figures
 
 
 def known(figures: Iterable[Card]) -> list[Card]:

@@ -6,27 +6,14 @@ from dragonscale.app.chips.report import ChipReport, ChipsReport, chip_report
 from dragonscale.errors import InputError
 from dragonscale.web.amounts import Amount, amount
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.cards import Card, axis, fields, log_axis
+from dragonscale.web.views.cards import TABLES, Card, axis, fields, log_axis
 from dragonscale.web.views.knobs import chip_of
 
 MOST = 4
 HOUR = 3600.0
 EXA = 1e18
-COLUMNS = {
-    "bf16": ("bf16", "FLOP/s", "matrix.bf16"),
-    "fp8": ("fp8", "FLOP/s", "matrix.fp8"),
-    "hbm": ("HBM", "bytes", "memory.hbm.capacity"),
-    "bandwidth": ("HBM rate", "bytes/s", "memory.hbm.bandwidth"),
-    "intensity": ("FLOP/B", "FLOP/byte", "critical_intensity"),
-    "link": ("one ICI link or all NVLink", "bytes/s", ""),
-    "power": ("power", "W", "power"),
-    "price": ("price", "USD/h", "price"),
-    "list": ("list price", "USD/h", "list_price"),
-    "per_exaflop": ("$ per EFLOP", "USD", "usd_per_exaflop"),
-    "per_flop_watt": ("FLOP/s per W", "FLOP/s", "flops_per_watt"),
-}
-
-
+COLUMNS: dict[str, tuple[str, str, str]] = TABLES["chips"]["columns"]
+"""Title, unit and the chip's fact."""
 TEXTS = ("network", "largest")
 
 

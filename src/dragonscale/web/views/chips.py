@@ -4,48 +4,16 @@ chip."""
 from typing import Any
 
 from dragonscale.app.charts.chips import MOST
-from dragonscale.app.chips.report import ChipFact, ChipReport, OtherReading, chip_report
+from dragonscale.app.chips.report import ChipFact, ChipReport, chip_report
 from dragonscale.app.chips.slices import SliceReport
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.web.amounts import Amount, amount, quantities
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.cards import Card, fields, figure
+from dragonscale.web.views.cards import TABLES, Card, fields, figure, figures_of
 from dragonscale.web.views.chip_table import beside_panel, cells, scatter_panel, table_panel
 from dragonscale.web.views.knobs import chip_of, knobs_panel
 
-LABELS = {
-    "bf16": "bf16 peak",
-    "fp8": "fp8 peak",
-    "hbm": "HBM",
-    "bandwidth": "HBM bandwidth",
-    "intensity": "compute binds above",
-    "link": "one ICI link, or all NVLink, one way",
-    "price": "an hour",
-    "list": "list price",
-    "power": "power",
-}
-AXIS = {"out": "chip_bytes_per_s", "hops": "farthest_hops", "bisection": "bisection_bytes_per_s"}
-TIER = {
-    "child": "child_bytes_per_s",
-    "chip": "chip_bytes_per_s",
-    "bisection": "bisection_bytes_per_s",
-    "switches": "switches",
-}
-GROUPS = {
-    "matrix": "Matrix units",
-    "vector": "Vector units",
-    "memory": "Memory",
-    "levels": "Network",
-    "ici": "Network",
-    "dcn": "Network",
-    "pcie": "Network",
-    "structure": "Parts",
-    "host": "Host",
-    "price": "Price and power",
-    "list_price": "Price and power",
-    "power": "Price and power",
-}
-"""Under which heading a fact stands, by the first word of its path."""
+_TABLE = TABLES["chips"]
 
 
 def chip_panel(asked: PageRequest) -> Card:
@@ -55,14 +23,15 @@ def chip_panel(asked: PageRequest) -> Card:
     now = cells(report)
     groups: dict[str, list[Card]] = {}
     for fact in report.facts:
-        groups.setdefault(_group(fact), []).append(_fact(fact, report.sources))
+        group = _TABLE["groups"].get(fact.path.split(".")[0], "Parts")  # by the first word of its path
+        groups.setdefault(group, []).append(_fact(fact, report.sources))
     changed = {name: f"{own[name]['text']} as it is" for name in now if now[name]["text"] != own[name]["text"]}
     return {
         **fields(report, "name title kind released network largest price"),
         "sentence": f"{report.headline()}.",
         "figures": [
             figure(label, now[name], changed.get(name, ""))
-            for name, label in LABELS.items()
+            for name, label in _TABLE["labels"].items()
             if now[name]["value"] is not None
         ],
         "parts": [
@@ -74,28 +43,18 @@ def chip_panel(asked: PageRequest) -> Card:
     }
 
 
-def _group(fact: ChipFact) -> str:
-    return GROUPS.get(fact.path.split(".")[0], "Parts")
-
-
 def _fact(fact: ChipFact, sources: dict[str, str]) -> dict[str, Any]:
     per = f"per {fact.per}" if fact.per not in ("", "chip") else ""
     return {
-        "path": fact.path,
+        **fields(fact, "path source"),
         "number": _value(fact.value, fact.unit, f"chip:{fact.path}"),
         "about": ", ".join(part for part in (per, fact.direction, fact.note) if part),
-        "source": fact.source,
         "source_text": sources.get(fact.source, ""),
-        "also": [_other(other, fact.unit, sources) for other in fact.also],
-    }
-
-
-def _other(other: OtherReading, unit: str, sources: dict[str, str]) -> dict[str, Any]:
-    return {
-        "number": _value(other.value, unit, ""),
-        "source": other.source,
-        "source_text": sources.get(other.source, ""),
-        "note": other.note,
+        "also": [
+            {**fields(other, "source note"), "number": _value(other.value, fact.unit, "")}
+            | {"source_text": sources.get(other.source, "")}
+            for other in fact.also
+        ],
     }
 
 
@@ -134,26 +93,17 @@ def slice_panel(asked: PageRequest) -> Card:
     report: Any = asked.ask("chips", {"name": with_changes(name, changes) if changes else name})
     if not isinstance(report, SliceReport):
         return {"slice": "", "axes": [], "tiers": []}
-    totals = {
-        "chips": "chips",
-        "hosts": "hosts",
-        "bf16 in all": "bf16_flops_per_s",
-        "HBM in all": "hbm_bytes",
-        "HBM rate in all": "hbm_bytes_per_s",
-        "bisection, one way": "bisection_bytes_per_s",
-        "price": "price_usd_per_h",
-        "power": "power_w",
-    }
-    figures = [figure(label, number) for label, number in quantities(report, totals, "slice:").items()]
+    figures = figures_of(report, _TABLE["slice"]["figures"], "slice")
     return {
         **fields(report, "slice chip chips pods host_chips host_shape"),
         "sentence": f"{report.headline()}.",
         "figures": [one for one in figures if one["number"]["value"]],
         "axes": [
-            fields(row, "axis size wraps") | quantities(row, AXIS, f"slice:axis:{row.axis}") for row in report.axes
+            fields(row, "axis size wraps") | quantities(row, _TABLE["axis"], f"slice:axis:{row.axis}")
+            for row in report.axes
         ],
         "tiers": [
-            fields(row, "tier groups children") | quantities(row, TIER, f"slice:tier:{row.tier}")
+            fields(row, "tier groups children") | quantities(row, _TABLE["tier"], f"slice:tier:{row.tier}")
             for row in report.tiers
         ],
         "notes": list(report.notes_beside),

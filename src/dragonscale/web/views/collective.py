@@ -1,24 +1,16 @@
 """The view `collective`: one collective over mesh axes of a slice, whether bytes or hops decide, and its time over
 sizes."""
 
-from collections.abc import Mapping
-
 from dragonscale.app.collective.ask import CollectiveAsked
 from dragonscale.app.collective.report import CollectiveReport, size_sweep
 from dragonscale.app.collective.transfer import TransferReport
 from dragonscale.app.questions.collective import KINDS
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import quantities, quantity
+from dragonscale.web.amounts import quantities
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.cards import Card, fields, figure, known, line, log_axis, mark, rule
+from dragonscale.web.views.cards import TABLES, Card, fields, figures_of, known, line, log_axis, mark, rule
 
-TIER = {
-    "children": "children",
-    "link": "link_bytes_per_s",
-    "seconds": "seconds",
-    "into": "ingress_bytes",
-    "out": "egress_bytes",
-}
+_TABLE = TABLES["collective"]
 _NAMES = {"bound": "at best", "bandwidth": "bandwidth alone", "latency": "latency alone"}
 _ROLES = {"bound": "compute", "bandwidth": "fsdp", "latency": "hbm"}
 
@@ -28,20 +20,12 @@ def answer_panel(asked: PageRequest) -> Card:
     report: CollectiveReport | TransferReport = asked.record
     if isinstance(report, TransferReport):
         return _transfer(report)
-    rows = {
-        "at best": ("lower_s", "the larger of the two terms"),
-        "bandwidth": ("bandwidth_s", "exact bytes over links"),
-        "latency": ("latency_s", "hops"),
-        "expected": ("expected_s", "through the measured efficiency profile"),
-        "to first order": ("book_s", report.book_drops),
-        "sent by each chip": ("wire_bytes_per_chip", ""),
-        "algorithm bandwidth": ("algorithm_bandwidth_bytes_per_s", "the array over the time"),
-        "latency-bound below": ("latency_bound_below_bytes", ""),
-    }
     what = f"{report.collective.replace('_', '-')} of {render(report.bytes, 'bytes')}"
     over = f"over {', '.join(report.axes)} ({report.chips} chips) of {report.on}"
-    tiers = [{"tier": row.tier, **quantities(row, TIER, f"collective:tier:{row.tier}")} for row in report.tiers]
-    return _card(report, rows) | {
+    tiers = [
+        {"tier": row.tier, **quantities(row, _TABLE["tier"], f"collective:tier:{row.tier}")} for row in report.tiers
+    ]
+    return _card(report, "answer") | {
         "sentence": f"{render(report.lower_s, 's')} at best for {what} {over}: bound by {report.regime}.",
         **fields(report, "advice regime mesh"),
         "axes": list(report.axes),
@@ -51,20 +35,12 @@ def answer_panel(asked: PageRequest) -> Card:
 
 def _transfer(report: TransferReport) -> Card:
     """One message between chips."""
-    rows = {
-        "in all": ("total_s", ""),
-        "bandwidth": ("bandwidth_s", f"{report.paths} paths that share no link"),
-        "latency": ("latency_s", f"{report.hops} hops"),
-    }
-    return _card(report, rows) | {"sentence": f"{report.headline()}."}
+    return _card(report, "transfer") | {"sentence": f"{report.headline()}."}
 
 
-def _card(report: CollectiveReport | TransferReport, rows: Mapping[str, tuple[str, str]]) -> Card:
+def _card(report: CollectiveReport | TransferReport, kind: str) -> Card:
     """What both kinds of answer have."""
-    figures = [
-        figure(label, quantity(field, getattr(report, field), f"collective:{field}"), about)
-        for label, (field, about) in rows.items()
-    ]
+    figures = figures_of(report, _TABLE[kind]["figures"], "collective")
     empty = {"advice": "", "regime": "", "axes": [], "mesh": {}, "tiers": []}
     notes = list(report.notes_beside)
     return empty | {"bytes": report.bytes, "figures": known(figures), "kinds": list(KINDS), "notes": notes}

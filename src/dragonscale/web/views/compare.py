@@ -25,23 +25,12 @@ MOST = 4
 """Columns that fit beside each other."""
 LESS = {STEP, "TTFT", "TPOT", DOLLARS, "days", "cost", "memory"}
 """Figures of which less is better; of "batch" neither is."""
+_BOTH = {"memory": "hbm_bytes"}
+_TIMES = {"TTFT": "ttft_s", "TPOT": "tpot_s", DOLLARS: "cost_usd_per_mtok"}
+_RUN = {"MFU": "mfu", "days": "days", "cost": "cost_usd"}
 WHY = {
-    "train": {
-        STEP: "step_s",
-        "MFU": "mfu",
-        TOKENS: "tokens_per_s_per_chip",
-        "days": "days",
-        "cost": "cost_usd",
-        "memory": "hbm_bytes",
-    },
-    "serve": {
-        STEP: "decode_step_s",
-        "TTFT": "ttft_s",
-        "TPOT": "tpot_s",
-        TOKENS: "output_tokens_per_s_per_chip",
-        DOLLARS: "cost_usd_per_mtok",
-        "memory": "hbm_bytes",
-    },
+    "train": {STEP: "step_s", TOKENS: "tokens_per_s_per_chip", **_RUN, **_BOTH},
+    "serve": {STEP: "decode_step_s", TOKENS: "output_tokens_per_s_per_chip", **_TIMES, **_BOTH},
 }
 """Derivations of the figures, by the ids of their tabs."""
 OTHERS = ("h100", "b200", "h200", "v5p", "v6e", "tpu7x", "mi300x", "a100", "gb200")

@@ -16,41 +16,12 @@ from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.units import render
 from dragonscale.web.amounts import amount, count, share
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.cards import Card, fields, figure, line, log_axis, mark, notes_of, pairs, rule
+from dragonscale.web.views.cards import TABLES, Card, fields, figures_of, line, log_axis, mark, notes_of, pairs, rule
 from dragonscale.web.views.model_field import config_panel, line_panel
 from dragonscale.web.words import question_of
 
-COLUMNS = {
-    "parameters": "parameters",
-    "active": "active",
-    "layers": "layers",
-    "d_model": "d_model",
-    "heads": "heads",
-    "kv_heads": "KV heads",
-    "kv": "KV/token",
-    "context": "context",
-}
-COUNTS = {
-    "parameters": "count",
-    "active_parameters": "count",
-    "kv_bytes_per_token": "bytes",
-    "cache_bytes_per_sequence": "bytes",
-    "forward_flops_per_token": "FLOP",
-    "training_flops_per_token": "FLOP",
-    "six_n_flops_per_token": "FLOP",
-}
-ROLES = {
-    "mlp": "compute",
-    "moe": "compute",
-    "attention": "tensor",
-    "embed": "hbm",
-    "head": "data",
-    "norm": "overhead",
-    "router": "expert",
-    "scores": "context",
-    "shared": "recompute",
-    "experts": "expert",
-}
+COLUMNS: dict[str, str] = TABLES["models"]["columns"]
+ROLES: dict[str, str] = TABLES["models"]["roles"]
 FORMATS = ("fp32", "bf16", "fp8", "int8", "int4")
 SPARE = ("fsdp", "pipe", "recompute", "gathered", "optimizer", "gradients")
 
@@ -100,16 +71,6 @@ def _one(asked: PageRequest) -> ModelReport:
 def model_panel(asked: PageRequest) -> Card:
     """One model: its numbers, its parts, its weights in every format."""
     report = _one(asked)
-    seq = f"at {report.sequence:,} tokens"
-    figures = {
-        "parameters": f"{report.parameters:,}",
-        "used per token": "without the embedding lookup",
-        "KV cache of a token": report.kv_dtype,
-        "KV cache of a sequence": seq,
-        "forward of a token": seq,
-        "training of a token": seq,
-        "6N": "per token, the rule of thumb",
-    }
     shape = f"{report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,}"
     weights = {name: report.parameters * dtype_bytes(name) for name in FORMATS}
     activations = report.activation_bytes_per_token.items()
@@ -117,10 +78,7 @@ def model_panel(asked: PageRequest) -> Card:
         **fields(report, "name advice sequence"),
         "shape": shape,
         "sentence": f"{report.headline()}.",
-        "figures": [
-            figure(label, amount(getattr(report, field), unit, f"model:{field}"), about)
-            for (label, about), (field, unit) in zip(figures.items(), COUNTS.items(), strict=True)
-        ],
+        "figures": figures_of(report, TABLES["models"]["model"]["figures"], "model"),
         "parameters": _parts(report.parameters_by_part, report.parameters, "count", "model:parameters:"),
         "flops": _parts(report.forward_flops_per_token_by_part, report.forward_flops_per_token, "FLOP", "model:flops:"),
         "weights": _sizes("format", "bytes", weights, "weight_bytes"),

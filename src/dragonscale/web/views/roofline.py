@@ -16,9 +16,9 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.rooflines.expression import parse_operation
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import Amount, amount, quantity
+from dragonscale.web.amounts import amount
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.cards import Card, fields, figure, known, line, log_axis, mark, rule
+from dragonscale.web.views.cards import TABLES, Card, fields, figures_of, known, line, log_axis, mark, rule
 from dragonscale.web.views.notation import letters, marked
 from dragonscale.web.words import question_of
 
@@ -47,17 +47,7 @@ def notation_panel(asked: PageRequest) -> Card:
 def answer_panel(asked: PageRequest) -> Card:
     """The answer in a sentence, its numbers, and the time of each resource."""
     report = _record(asked)
-    about_peak = f"{report.compute_dtype}, {report.unit} unit"
-    rows = {
-        "at best": ("lower_s", "compute and memory overlap", ""),
-        "without overlap": ("upper_s", "one after the other", ""),
-        "reaches": ("attainable_flops_per_s", _of_peak(report), ""),
-        "intensity": ("intensity_flops_per_byte", "FLOPs per byte", _per_byte(report.intensity_flops_per_byte)),
-        "FLOPs": ("flops", report.flops_formula, "" if report.flops is not None else report.flops_formula),
-        "bytes": ("bytes", report.bytes_formula, "" if report.bytes is not None else report.bytes_formula),
-        "peak": ("peak_flops_per_s", about_peak, ""),
-        "bandwidth": ("bandwidth_bytes_per_s", spelled(report.memory), ""),
-    }
+    figures, memory = TABLES["roofline"]["answer"]["figures"], spelled(report.memory)
     resources = [
         {"name": spelled(row.name), "formula": row.formula, "role": "compute" if row.name in COMPUTE else "hbm"}
         | {"seconds": amount(row.seconds, "s", f"roofline:resource:{row.name}")}
@@ -72,18 +62,10 @@ def answer_panel(asked: PageRequest) -> Card:
         **fields(report, "advice expression chip chip_title bound_by"),
         "sentence": _sentence(report),
         "notes": list(report.notes_beside),
-        "figures": known(figure(label, _number(report, *row[::2]), row[1]) for label, row in rows.items()),
+        "figures": known(figures_of(report, figures, "roofline", reached=_of_peak(report), memory=memory)),
         "resources": resources,
         "crossovers": crossovers,
     }
-
-
-def _number(report: RooflineReport, field: str, text: str) -> Amount:
-    """A field of the report; FLOPs per byte have no unit of their own, and while sizes are open there is a formula."""
-    value, why = getattr(report, field), f"roofline:{field}"
-    if field.endswith("_per_byte"):
-        return amount(value, "FLOP/byte", why, text)
-    return quantity(field, text if value is None and text else value, why)
 
 
 def _sentence(report: RooflineReport) -> str:

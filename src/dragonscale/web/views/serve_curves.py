@@ -9,17 +9,12 @@ from dragonscale.physics.units import render
 from dragonscale.serving.frontier import Config
 from dragonscale.web.amounts import count
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.cards import Card, line, log_axis, mark, pairs, rule
+from dragonscale.web.views.cards import TABLES, Card, line, log_axis, mark, pairs, rule
 
 ROLES = ("compute", "hbm", "tensor", "data", "expert", "pipe", "context", "fsdp")
 LOWEST = 0.03
 """The part of the shortest step below which a resource's seconds are not drawn."""
-_RESOURCES = {
-    "matmul FLOPs": "compute",
-    "weight reads": "hbm",
-    "attention FLOPs": "compute:2",
-    "KV cache reads": "hbm:2",
-}
+_RESOURCES: dict[str, str] = TABLES["serve"]["resources"]
 
 
 def frontier_panel(asked: PageRequest) -> Card:

@@ -10,21 +10,11 @@ from dragonscale.physics.units import render
 from dragonscale.web.amounts import count, quantities, quantity
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.array_picture import mesh_picture, stages_of
-from dragonscale.web.views.cards import Card, fields, figure
+from dragonscale.web.views.cards import TABLES, Card, fields, figure
 from dragonscale.web.views.notation import letters, marked
 from dragonscale.web.words import question_of
 
-ARRAY = {"bytes": "local_bytes", "total": "total_bytes", "replicas": "replicas"}
-WAY = {
-    "lower": "lower_s",
-    "upper": "upper_s",
-    "sent": "wire_bytes_per_chip",
-    "flops": "flops_per_chip",
-    "read": "hbm_read_bytes_per_chip",
-    "written": "hbm_written_bytes_per_chip",
-}
-MOVE = {"bytes": "bytes", "sent": "wire_bytes_per_chip", "seconds": "seconds", "book": "book_s"}
-TIMES = {"compute": "compute", "HBM": "hbm", "network": "fsdp"}
+_TABLE = TABLES["shard"]
 MOST = 24
 """Letters and axes of an expression that get a slider each."""
 
@@ -102,7 +92,7 @@ def _line(line: LineReport, why: str, report: ShardReport, roles: dict[str, str]
         "case": line.book_case if computes else 0,
         "arrays": [
             {"array": row.array, "shape": " × ".join(map(_size, row.local_shape))}
-            | quantities(row, ARRAY, f"{why}:array:{at}:")
+            | quantities(row, _TABLE["array"], f"{why}:array:{at}:")
             for at, row in enumerate(line.arrays)
         ],
         "ways": [_way(way, f"{why}:{at}", report, roles) for at, way in enumerate(line.strategies)],
@@ -118,9 +108,9 @@ def _way(way: StrategyRow, why: str, report: ShardReport, roles: dict[str, str])
     seconds = {"compute": way.math_s, "HBM": way.hbm_s, "network": way.comms_s}
     return {
         **fields(way, "local computes bound_by repeated_over free_slices"),
-        **quantities(way, WAY, f"{why}:"),
+        **quantities(way, _TABLE["way"], f"{why}:"),
         "times": [
-            {"name": name, "role": TIMES[name], "shown": quantity("seconds", value, f"{why}:{name}")}
+            {"name": name, "role": _TABLE["times"][name], "shown": quantity("seconds", value, f"{why}:{name}")}
             for name, value in seconds.items()
             if value is not None
         ],
@@ -131,7 +121,7 @@ def _way(way: StrategyRow, why: str, report: ShardReport, roles: dict[str, str])
 
 def _move(row: MoveRow, why: str) -> Card:
     named = {"collective": row.collective.replace("_", "-")}
-    return fields(row, "when axes array result") | named | quantities(row, MOVE, why)
+    return fields(row, "when axes array result") | named | quantities(row, _TABLE["move"], why)
 
 
 PANELS = {"notation": notation_panel, "answer": answer_panel, "passes": passes_panel}

@@ -18,17 +18,12 @@ from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.watch import MOMENTS
 from dragonscale.web.amounts import amount, count, dollars, share
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.cards import Card, axis, figure, line, log_axis, rule
+from dragonscale.web.views.cards import TABLES, Card, axis, figure, line, log_axis, rule
 from dragonscale.web.views.tracks import fields_of_command
 
 SHORTEST = 1e-4
 """Seconds below which nobody cares how short a wait was."""
-LATENCIES = {
-    "ttft_s": ("TTFT", "compute"),
-    "tpot_s": ("TPOT", "hbm"),
-    "e2e_s": ("end to end", "data"),
-    "queue_s": ("queueing", "tensor"),
-}
+LATENCIES: dict[str, tuple[str, str]] = TABLES["simulate"]["latencies"]
 PERCENTILES = ("p50", "p90", "p95", "p99")
 _FLEET = ("running", "waiting", "pages", "busy", "replicas")
 
