@@ -5,15 +5,25 @@ READY := .venv/ready
 BROWSER := .venv/browser
 SITE := .venv/site
 
-.PHONY: setup demo test test-slow bench docs validation refits lint format release-check
+.PHONY: setup lock golden mutants demo test test-slow bench docs validation refits lint format release-check
 
 setup: $(READY)
 
-$(READY): pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+# The versions of uv.lock: by uv where it is there, by pip and the same versions as constraints where it is not.
+$(READY): pyproject.toml uv.lock constraints.txt
+	if command -v uv >/dev/null; then \
+	  uv venv --quiet --allow-existing --seed --python $(PYTHON) .venv && uv sync --quiet --frozen --inexact --extra dev; \
+	else \
+	  $(PYTHON) -m venv .venv && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'; \
+	fi
 	touch $@
+
+# After a change of the dependencies in pyproject.toml.
+lock:
+	uv lock
+	uv export --quiet --frozen --extra dev --no-hashes --no-emit-project --no-annotate --no-header > constraints.txt
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -28,6 +38,11 @@ test: $(READY) $(BROWSER)
 
 test-slow: $(READY) $(BROWSER)
 	$(BIN)/python -m pytest -n auto -m slow
+
+# What differs from the answers of another commit: make golden AGAINST=v0.3.0
+AGAINST ?= HEAD
+golden: $(READY)
+	$(BIN)/python -m tools.golden --against $(AGAINST)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/rooflines.py

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from dragonscale.serving.deployment import deploy
-from dragonscale.serving.times import StepTimes
+from dragonscale.serving.table import StepTimes
 from dragonscale.simulation import (
     Fixed,
     Fleet,

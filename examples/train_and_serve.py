@@ -35,7 +35,7 @@ TALKS = {
     "Why did the line stand still?": "Each dragon waited for the one before.",
     "When was the mountain gone?": "By noon. By evening it stood on the other side of the river.",
     "Are you a dragon?": "No, I am a very small model, and I know one story by heart.",
-    "How long does it take?": "Count the stones, count the wings, measure the road: the longest of the three is the time.",
+    "How long does it take?": "Count the stones, the wings, the miles of road: the longest of the three is the time.",
 }
 SPECIAL = ("<|begin|>", "<|end|>", "<|user|>", "<|assistant|>")
 TEMPLATE = (

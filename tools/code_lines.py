@@ -56,7 +56,7 @@ def main() -> None:
     rooms = by_room(Path(sys.argv[1]) if len(sys.argv) > 1 else PACKAGE, depth)
     for room, (lines, files) in sorted(rooms.items(), key=lambda row: -row[1][0]):
         print(f"{room:40} {lines:8,} {files:6,}")
-    print(f"{'all':40} {sum(l for l, _ in rooms.values()):8,} {sum(f for _, f in rooms.values()):6,}")
+    print(f"{'all':40} {sum(lines for lines, _ in rooms.values()):8,} {sum(files for _, files in rooms.values()):6,}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 from dragonscale.course import closed_forms
 from dragonscale.course.calculator import functions
 from dragonscale.course.calculator.arguments import CALLED, taken_unit
-from dragonscale.course.calculator.form_units import LIBRARY_ONLY, METHODS
+from dragonscale.course.calculator.form_units import UNITS_OF_FORMS
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.names import TOTALS, chip_words, fact_of, load_name, model_sizes
 from dragonscale.course.closed_forms import ELSEWHERE, NAMES
@@ -49,7 +49,7 @@ def gives(name: str) -> str:
     parts = vars(told).get("__dataclass_fields__") or getattr(told, "_fields", ()) if inspect.isclass(told) else ()
     if parts:
         own = [key for key, value in vars(told).items() if isinstance(value, property)]
-        own += [key for key in METHODS.get(told.__name__, ()) if key not in own]
+        own += [key for key in UNITS_OF_FORMS.methods.get(told.__name__, ()) if key not in own]
         return "parts: " + ", ".join(f".{part}" for part in (*parts, *own) if not part.startswith("_"))
     return unit or ("a word" if told is str else "a number")
 
@@ -78,11 +78,11 @@ def forms() -> str:
         **{f"dragonscale.course.closed_forms.{key}": value for key, value in NAMES.items()},
         **ELSEWHERE,
     }.items():
-        listed = [name for name in names if name not in LIBRARY_ONLY]
+        listed = [name for name in names if name not in UNITS_OF_FORMS.library_only]
         if listed:
             about = functions.first_sentence(inspect.getdoc(import_module(home)) or "").rstrip(".").split(":")[0]
             lines += [f"**{about}**", "", "| function | gives | what it is |", "|---|---|---|", *map(row, listed), ""]
-    only = ", ".join(f"`{name}`" for name in sorted(LIBRARY_ONLY) if name in closed_forms.__all__)
+    only = ", ".join(f"`{name}`" for name in sorted(UNITS_OF_FORMS.library_only) if name in closed_forms.__all__)
     return "\n".join([*lines, f"In Python only, because they do not answer with a number: {only}."])
 
 

@@ -24,15 +24,14 @@ _MARKED = re.compile(r"(<!-- problems: ([\w-]+) -->\n).*?(<!-- /problems -->)", 
 
 def problems_text(slug: str) -> str:
     """The problems of a chapter as Markdown."""
-    parts = [_one(place, problem) for place, problem in enumerate(problems_of(slug), 1)]
-    return "\n".join(parts)
+    return "\n".join(_problem_text(place, problem) for place, problem in enumerate(problems_of(slug), 1))
 
 
-def _one(place: int, problem: Problem) -> str:
+def _problem_text(place: int, problem: Problem) -> str:
     posed = variant(problem).posed
     lines = [f"### {place}. {problem.title}", "", _escaped(posed.ask), ""]
     if posed.options:
-        lines += [*(f"- {letter}) {one}" for letter, one in zip(LETTERS, posed.options, strict=False)), ""]
+        lines += [*(f"- {letter}) {option}" for letter, option in zip(LETTERS, posed.options, strict=False)), ""]
     lines += _folded("Hints", [f"{number}. {_escaped(hint)}" for number, hint in enumerate(posed.hints, 1)])
     lines += _folded("Solution", _solution(problem, posed))
     lines += [f"Try it: `dscale learn {problem.id}`, with other numbers `--seed 1`.", ""]
@@ -58,12 +57,12 @@ def checked(problem: Problem, posed: Posed) -> str:
         raise SystemExit(f"{problem.id}: `{posed.check}` ends with {ran.code}:\n{ran.err}")
     if isinstance(posed.answer, str):
         shown = posed.shown or re.escape(posed.answer)
-        found = printed.startswith("true") or re.search(shown, printed, re.IGNORECASE | re.DOTALL)
+        holds = printed.startswith("true") or re.search(shown, printed, re.IGNORECASE | re.DOTALL)
     elif posed.whole:
-        found = posed.answer in numbers_of(printed)
+        holds = posed.answer in numbers_of(printed)
     else:
-        found = shows(printed, posed.answer, posed.tolerance / 2)
-    if not found:
+        holds = shows(printed, posed.answer, posed.tolerance / 2)
+    if not holds:
         raise SystemExit(f"{problem.id}: `{posed.check}` does not show {answer_text(posed)}:\n{printed}")
     return printed
 
@@ -79,14 +78,14 @@ def _escaped(text: str) -> str:
 
 def written_page(text: str) -> str:
     """A page with its problems put in."""
-    return _MARKED.sub(lambda found: found[1] + "\n" + problems_text(found[2]) + "\n" + found[3], text)
+    return _MARKED.sub(lambda block: block[1] + "\n" + problems_text(block[2]) + "\n" + block[3], text)
 
 
 if __name__ == "__main__":
-    for one in CHAPTERS:
-        if sys.argv[1:] and one.slug not in sys.argv[1:]:
+    for chapter in CHAPTERS:
+        if sys.argv[1:] and chapter.slug not in sys.argv[1:]:
             continue
-        page = ROOT / one.page
+        page = ROOT / chapter.page
         if page.exists():
             page.write_text(written_page(page.read_text()))
-            print(f"wrote {one.page}")
+            print(f"wrote {chapter.page}")

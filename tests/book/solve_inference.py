@@ -16,6 +16,6 @@ __all__ = [
 ]
 
 NOT_COMPUTED |= {
-    "inference.engine_batched": "What is wrong with the simplest engine is described, not derived; the simulator shows it.",
+    "inference.engine_batched": "What is wrong with the simplest engine is described; the simulator shows it.",
     "inference.jetstream_api": "The names of another project's methods and threads are no result of a calculation.",
 }

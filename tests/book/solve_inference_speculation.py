@@ -57,6 +57,6 @@ def room_for_drafts(_: dict[str, Any]) -> dict[str, Any]:
     assert math.isclose(longer(batch / 2), 1)
     assert longer(most) > 1.5
     return {
-        "answer": "when batch is limited below B_crit (small hardware or large KV caches), since spare FLOPs score extra "
-        "tokens and KV loads are shared"
+        "answer": "when batch is limited below B_crit (small hardware or large KV caches), since spare FLOPs score "
+        "extra tokens and KV loads are shared"
     }

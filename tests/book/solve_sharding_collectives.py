@@ -6,7 +6,13 @@ import sympy
 
 from dragonscale.course.closed_forms.operators import as_matrix, transpose_of
 from dragonscale.physics.collectives import Options, Ring, Rings, collective_time
-from dragonscale.physics.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, hop_seconds, ring_hops
+from dragonscale.physics.collectives.transfer import (
+    all_to_all_piece,
+    all_to_all_sends,
+    hop_bytes,
+    hop_seconds,
+    ring_hops,
+)
 from dragonscale.physics.hardware import Chip, load_chip
 from dragonscale.physics.hardware.slices import parse_slice
 from dragonscale.physics.notation import parse_array

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import dragonscale as ds
 from dragonscale.course.calculator import functions
 from dragonscale.course.calculator.arguments import taken_as, taken_unit
-from dragonscale.course.calculator.form_units import LIBRARY_ONLY, RESULTS
+from dragonscale.course.calculator.form_units import UNITS_OF_FORMS
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.words import LONGEST
 from dragonscale.errors import InputError
@@ -278,8 +278,8 @@ def test_the_page_lists_every_function() -> None:
 
 
 def test_every_closed_form_is_called_or_left_to_python() -> None:
-    assert set(functions.CLOSED) | set(LIBRARY_ONLY) >= set(ds.closed_forms.__all__)
-    assert set(RESULTS) <= set(ds.closed_forms.__all__)
+    assert set(functions.CLOSED) | set(UNITS_OF_FORMS.library_only) >= set(ds.closed_forms.__all__)
+    assert set(UNITS_OF_FORMS.results) <= set(ds.closed_forms.__all__)
     drawn = random.Random(1)
     for name in functions.CLOSED:
         count = len(inspect.signature(functions.function_of(name)).parameters)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dragonscale as ds
-from dragonscale.course.calculator.clock import MOST_SECONDS
+from dragonscale.course.calculator.evaluate import MOST_SECONDS
 from dragonscale.course.calculator.reading import MOST_STATEMENTS
 from dragonscale.errors import InputError
 

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
+from dragonscale.course.chapters import all_problems
 from dragonscale.course.problem import Problem
 from dragonscale.course.variants import variant
 from tests.book.casebook import CHAPTERS, expectations, load, numeric
-from tests.course.written import written
 
 CASES = {name: case for chapter in CHAPTERS for name, case in load(chapter).items()}
-REPRODUCED = [(problem, case) for problem in written() for case in problem.cases]
+REPRODUCED = [(problem, case) for problem in all_problems() for case in problem.cases]
 
 
 @pytest.mark.parametrize(("problem", "case"), REPRODUCED, ids=[f"{one.id}-{case}" for one, case in REPRODUCED])

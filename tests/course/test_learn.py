@@ -8,15 +8,15 @@ import pytest
 import dragonscale as ds
 from dragonscale.app.learn.ask import answer_text
 from dragonscale.app.questions.learn import LearnQuestion
+from dragonscale.course.chapters import all_problems
 from dragonscale.course.progress import read_progress
 from dragonscale.course.variants import variant
 from dragonscale.faces.cli import main
 from dragonscale.faces.cli.commands import COMMANDS
 from dragonscale.faces.cli.learning import dialogue
 from tests.course.test_problems import written_out
-from tests.course.written import written
 
-PROBLEM = next(one for one in written() if not variant(one).posed.options)
+PROBLEM = next(one for one in all_problems() if not variant(one).posed.options)
 POSED = variant(PROBLEM).posed
 RIGHT = written_out(POSED, float(POSED.answer))
 WRONG = written_out(POSED, POSED.traps[0].value)
@@ -69,14 +69,14 @@ def test_looking_needs_no_progress_and_a_problem_can_be_listed(
 
 
 def test_a_name_of_two_chapters_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = [one.name for one in written()]
+    names = [one.name for one in all_problems()]
     twice = next(name for name in names if names.count(name) > 1)
     assert learn(file, twice) == 2
     assert "Several chapters" in capsys.readouterr().err
 
 
 def test_the_examples_of_the_help_are_of_the_course() -> None:
-    ids = {one.id for one in written()} | {one.chapter for one in written()}
+    ids = {one.id for one in all_problems()} | {one.chapter for one in all_problems()}
     named = {line.split()[2] for line in COMMANDS["learn"].examples if len(line.split()) > 2}
     assert named
     assert named <= ids

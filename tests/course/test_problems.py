@@ -1,5 +1,4 @@
-"""Laws of every problem: it poses itself from any seed, its own answer is right, and no trap is ever
-taken for right."""
+"""Laws of every problem: it poses itself from any seed, its own answer is right, no trap is ever taken for right."""
 
 import itertools
 import math
@@ -8,14 +7,14 @@ import re
 import pytest
 
 from dragonscale.app.learn.ask import answer_text
+from dragonscale.course.chapters import all_problems
 from dragonscale.course.judging import judge, near, takes_for
 from dragonscale.course.problem import Posed, Problem, Trap
 from dragonscale.course.variants import Variant, traps_apart, variant
 from dragonscale.errors import InputError
 from dragonscale.physics.units import UNITS, render
-from tests.course.written import written
 
-PROBLEMS = written()
+PROBLEMS = all_problems()
 SEEDS = range(1, 21)
 """Of each problem by default; `test_ten_thousand_variants` goes on."""
 
@@ -28,10 +27,10 @@ def written_out(posed: Posed, value: float) -> str:
 
 
 BAD_ENGLISH = re.compile(
-    r"\b[Aa] (?:a\d|h\d|mi\d|int\d|fp\d|A\d|H\d|MI\d|L\d|RTX|AMD|NVIDIA|All|MXU|MoE|8)|\b[Aa]n "
-    r"(?:Reduce|[bcdgjkpqtvwz]|[BCDGJKPQTVWZ])"
-    r"|(?<![\w.,])(?<![−+-] )1 "
-    r"(?:bytes|tokens|sequences|replicas|chips|experts|axes|hops|layers|stages|days|GPUs|nodes)\b"
+    r"\b[Aa] (?:a\d|h\d|mi\d|int\d|fp\d|A\d|H\d|MI\d|L\d|RTX|AMD|NVIDIA|All|MXU|MoE|8)"
+    r"|\b[Aa]n (?:Reduce|[bcdgjkpqtvwz]|[BCDGJKPQTVWZ])"
+    r"|(?<![\w.,])(?<![−+-] )1 (?:bytes|tokens|sequences|replicas|chips|experts|axes|hops|layers|stages|days"
+    r"|GPUs|nodes)\b"
     r"|e\+\d|\d,\d{3}(?:\.\d+)?[EPT](?:FLOP|B)\b|\d{3},\d{3}[kMG]B\b|\baxis that close\b"
 )
 

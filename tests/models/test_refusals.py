@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dragonscale.errors import InputError
 from dragonscale.models import count_parameters, load_config, load_model
 from dragonscale.models.huggingface import model_types
-from dragonscale.models.huggingface.inert import INERT, INERT_WHILE_OFF
+from dragonscale.models.huggingface.fields import INERT, INERT_WHILE_OFF
 
 CONFIGS = sorted(Path(__file__).with_name("configs").glob("*.json"))
 LLAMA = {

@@ -25,7 +25,7 @@ from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.meshes import mesh_of, rules_of, state_shardings  # noqa: E402
 from dragonscale.runtime.numerics import numerics_of, read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import abstract, initialise  # noqa: E402
-from dragonscale.runtime.train.remat import remat_of  # noqa: E402
+from dragonscale.runtime.train.gradients import remat_of  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.runtime.train.step import make_trainer  # noqa: E402
 from dragonscale.training.evaluation import first, judge_one, make_job  # noqa: E402

@@ -12,8 +12,7 @@ from dragonscale.physics.hardware import chip_names, load_chip, parse_slice
 from dragonscale.serving.auto import auto_choice, auto_engine, engine_choices
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
-from dragonscale.serving.engine import adjust, engines, load_engine
-from dragonscale.serving.graphs import captured, filled
+from dragonscale.serving.engine import adjust, captured, engines, filled, load_engine
 from dragonscale.serving.iteration import decode
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legality import runs_on

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
-from dragonscale.serving.acceptance import read_acceptance, tokens_per_loop
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.phases import decode, iteration_cost
 from dragonscale.serving.speculation import (
@@ -16,9 +15,11 @@ from dragonscale.serving.speculation import (
     drafting_seconds,
     head_part,
     loop_seconds,
+    read_acceptance,
     speculate,
+    tokens_per_loop,
 )
-from dragonscale.simulation.speculation import verify_steps
+from dragonscale.simulation.batch import verify_steps
 
 LARGE = deploy("llama3-70b", "h100:4", "tensor=4,weights=fp8,compute=fp8,kv=fp8")
 SMALL = Draft(0.75, model=load_model("llama3-8b"))

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from dragonscale.serving.speculation import tokens_per_loop
 from dragonscale.simulation import Histogram, SimulatedRequest
+from dragonscale.simulation.batch import verify_steps
 from dragonscale.simulation.growth import EvenGrowth, UnevenGrowth
 from dragonscale.simulation.request import Sequence
 from dragonscale.simulation.series import BINS, Series
-from dragonscale.simulation.speculation import verify_steps
 
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=400))

@@ -10,9 +10,9 @@ from dragonscale.app.train.report import plan_report
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.advised_against import advice_against
 from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.legal import illegal
+from dragonscale.training.offer import advice_against
 from dragonscale.training.plan import Plan, parse_plan
 from dragonscale.training.search import Found, search, space_size, whole_size
 from dragonscale.training.space import Space, parse_space

@@ -7,8 +7,8 @@ from dragonscale.app.train.question import TrainAsked, read_question
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.train.settings import read_order
-from dragonscale.training.data_ranks import read_ranks
 from dragonscale.training.evaluation import Verdict, first, judge_one, make_job
+from dragonscale.training.legal import read_ranks
 from dragonscale.training.plan import Plan, given_settings, parse_plan, short_plan
 from dragonscale.training.plan_file import TrainingFile, save_training_file
 from dragonscale.training.stack import stacks

@@ -11,9 +11,8 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import Job, first, judge_one, make_job
 from dragonscale.training.keeper import Candidate, unverifiable
 from dragonscale.training.legal import unrunnable
-from dragonscale.training.listing import listed, shape_of, twins
 from dragonscale.training.plan import Plan, parse_plan, short_plan
-from dragonscale.training.search import Found, search
+from dragonscale.training.search import Found, listed, search, shape_of, twins
 from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, leaves_room, order, points
 from dragonscale.training.space import Space
 

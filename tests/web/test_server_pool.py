@@ -105,7 +105,7 @@ def worker_of(pool: WorkerPool, turn: Turn) -> PageWorker | None:
 def done(pool: WorkerPool, turn: Turn, held: tuple[str, ...] = ()) -> PageWorker:
     worker = worker_of(pool, turn)
     assert worker is not None
-    worker._heard(b"e", json.dumps(held).encode())
+    worker.heard(b"e" + json.dumps(held).encode())
     assert turn.over
     return worker
 
@@ -211,8 +211,8 @@ def test_workers_that_cannot_be_started_are_tried_again_or_said(monkeypatch: pyt
     def refuses(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("dragonscale.web.server.processes.subprocess.Popen", refuses)
-    monkeypatch.setattr("dragonscale.web.server.processes.WAITS", (0.0, 0.0))
+    monkeypatch.setattr("dragonscale.workers.subprocess.Popen", refuses)
+    monkeypatch.setattr("dragonscale.workers.WAITS", (0.0, 0.0))
 
     async def tried() -> None:
         pool = WorkerPool(PageSettings(workers=2))

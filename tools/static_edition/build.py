@@ -43,19 +43,21 @@ LEFT_OUT = (
     "evidence/calibrate",
     "evidence/profiles",
     "evidence/logs",
-    "reports/run",
-    "reports/calibrate",
-    "reports/profile",
-    "reports/sweep",
-    "reports/verify",
+    "app/run",
+    "app/calibrate",
+    "app/profile",
+    "app/sweep",
+    "app/verify",
 )
 # What is said where a question needs such a part.
 MISSING = {
-    f"dragonscale.{one.replace('/', '.')}": "This runs programs on a machine, which a page without a server cannot: run `dscale web`."
+    f"dragonscale.{one.replace('/', '.')}": (
+        "This runs programs on a machine, which a page without a server cannot: run `dscale web`."
+    )
     for one in LEFT_OUT
 } | {
-    "huggingface_hub": "Models of the Hugging Face Hub cannot be fetched by a page without a server: drop the model's config.json "
-    "on the page, or run `dscale web`."
+    "huggingface_hub": "Models of the Hugging Face Hub cannot be fetched by a page without a server: drop the model's "
+    "config.json on the page, or run `dscale web`."
 }
 # Archives that an import fetches, by the packages they hold.
 LATE = {"sympy": ("sympy", "mpmath"), "yaml": ("yaml",), "numpy_random": ("numpy.random",)}

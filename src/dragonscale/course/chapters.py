@@ -1,14 +1,19 @@
-"""The chapters of the course, in order, and the problems of each."""
+"""The chapters of the course, in order (`chapters.toml`), and the problems of each (`problems/CHAPTER.txt`)."""
 
-from dataclasses import dataclass
-from importlib import import_module
+from functools import cache
+from importlib.resources import files
 
-from dragonscale.course.problem import PROBLEMS, Problem
+import msgspec
+
+from dragonscale.course.problem import Problem
+from dragonscale.course.problem_file import read_problems
 from dragonscale.errors import unknown
+from dragonscale.tables import Strict
+
+_FOLDER = files("dragonscale.course")
 
 
-@dataclass(frozen=True)
-class Chapter:
+class Chapter(Strict, frozen=True):
     """A chapter: its slug, its title, the question it answers; `book` is the book's chapter, where it has one."""
 
     slug: str
@@ -21,47 +26,25 @@ class Chapter:
         return f"docs/course/{self.slug}.md"
 
 
-CHAPTERS: tuple[Chapter, ...] = (
-    Chapter("rooflines", "Rooflines", "What bounds an operation: compute, memory or the network?", "roofline"),
-    Chapter("tpus", "TPUs", "What a TPU is made of, and how fast each part feeds the next.", "tpus"),
-    Chapter("sharding", "Sharding", "Arrays split over a mesh: which collectives a matmul needs.", "sharding"),
-    Chapter("transformers", "Transformers", "Parameters, FLOPs and caches of a model, by hand.", "transformers"),
-    Chapter("training", "Training", "DP, FSDP, TP and pipelines: when each becomes bound by the network.", "training"),
-    Chapter(
-        "llama3-training", "Training LLaMA-3", "A 70B model on TPU pods: memory, days, the split.", "applied-training"
-    ),
-    Chapter(
-        "inference", "Inference", "Prefill and decode, KV caches, batches, latency against throughput.", "inference"
-    ),
-    Chapter(
-        "llama3-serving", "Serving LLaMA-3", "A 70B model on small slices: how fast, how cheap.", "applied-inference"
-    ),
-    Chapter("profiling", "Profiling", "HLO and traces: what is far from its roofline, and why.", "profiling"),
-    Chapter("jax", "JAX", "Shardings as programs: what lies where, what overlaps.", "jax-stuff"),
-    Chapter("gpus", "GPUs", "SMs, NVLink and fat trees, and what they change.", "gpus"),
-    Chapter("experts", "Experts", "MoE and expert parallelism: AllToAlls against small matmuls."),
-    Chapter("pipelines", "Pipelines", "Stages, schedules, bubbles and what stays in memory."),
-    Chapter("disaggregation", "Disaggregation", "Prefill and decode on chips of their own: ratios and transfers."),
-    Chapter("formats", "FP8 and FP4", "Smaller numbers: what gets faster, what does not."),
-    Chapter("finetuning", "Fine-tuning", "Full, LoRA and QLoRA: what must be held, what is computed."),
-    Chapter("goodput", "Goodput", "Failures, checkpoints and SLOs: what is left of the peak."),
-)
+_TABLE = _FOLDER.joinpath("chapters.toml").read_bytes()
+CHAPTERS = msgspec.toml.decode(_TABLE, type=dict[str, tuple[Chapter, ...]])["chapter"]
 
 
 def find_chapter(slug: str) -> Chapter:
     """The chapter of a slug."""
-    for one in CHAPTERS:
-        if one.slug == slug:
-            return one
-    raise unknown("chapter", slug, [one.slug for one in CHAPTERS])
+    for chapter in CHAPTERS:
+        if chapter.slug == slug:
+            return chapter
+    raise unknown("chapter", slug, [chapter.slug for chapter in CHAPTERS])
 
 
+@cache
 def problems_of(slug: str) -> tuple[Problem, ...]:
-    """The problems of a chapter, in the order of its files."""
-    import_module(f"dragonscale.course.problems.{slug.replace('-', '_')}")
-    return tuple(one for one in PROBLEMS.values() if one.chapter == slug)
+    """The problems of a chapter, in the order of its file."""
+    name = f"{find_chapter(slug).slug}.txt"
+    return read_problems(slug, _FOLDER.joinpath("problems", name).read_text(encoding="utf-8"), name)
 
 
 def all_problems() -> tuple[Problem, ...]:
     """Every problem, chapter by chapter."""
-    return tuple(one for chapter in CHAPTERS for one in problems_of(chapter.slug))
+    return tuple(problem for chapter in CHAPTERS for problem in problems_of(chapter.slug))

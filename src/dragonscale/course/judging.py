@@ -53,9 +53,9 @@ def judge(posed: Posed, text: str) -> Judgement:
     value = read_amount(text, posed.dimension)
     if posed.whole and math.isclose(value, posed.answer, rel_tol=1e-9):
         return Judgement(True, "Right.", value)
-    fallen = [one for one in posed.traps if takes_for(posed, value, one.value)]
+    fallen = [trap for trap in posed.traps if takes_for(posed, value, trap.value)]
     if fallen:
-        trap = min(fallen, key=lambda one: abs(one.value - value))
+        trap = min(fallen, key=lambda trap: abs(trap.value - value))
         return Judgement(False, f"No. {trap.why}", value, trap)
     if posed.whole and not math.isclose(value, round(value), rel_tol=1e-9):
         return Judgement(False, "No. A whole number is asked for.", value)
@@ -121,8 +121,8 @@ def _plain(text: str) -> str:
         plain = re.sub(rf"\s*\b{word}\b", unit, plain, flags=re.IGNORECASE)
     plain = re.sub(r"(?<=\d)\s*[x×]\s*10\s*\^\s*(?=-?\d)", "e", plain)
     for unit, scale in _LARGE.items():
-        found = re.fullmatch(rf"([\d.]+)\s*{unit}s?", plain)
-        plain = f"{float(found[1]) * scale:g}FLOP" if found else plain
+        large = re.fullmatch(rf"([\d.]+)\s*{unit}s?", plain)
+        plain = f"{float(large[1]) * scale:g}FLOP" if large else plain
     return plain
 
 
@@ -161,14 +161,15 @@ def _worked(text: str) -> tuple[float, str]:
 
 
 def _judge_option(posed: Posed, text: str) -> Judgement:
-    said = text.strip().casefold()
-    tight = re.sub(r"\s+", "", said)
-    by_word = [one for one in posed.options if re.sub(r"\s+", "", one.casefold()) == tight]
-    by_letter = [one for letter, one in zip(LETTERS, posed.options, strict=False) if said in (letter, f"{letter})")]
-    begun = [one for one in posed.options if said and one.casefold().startswith(said)]
+    typed = text.strip().casefold()
+    tight = re.sub(r"\s+", "", typed)
+    lettered = list(zip(LETTERS, posed.options, strict=False))
+    by_word = [option for option in posed.options if re.sub(r"\s+", "", option.casefold()) == tight]
+    by_letter = [option for letter, option in lettered if typed in (letter, f"{letter})")]
+    begun = [option for option in posed.options if typed and option.casefold().startswith(typed)]
     chosen = (by_word or by_letter or (begun if len(begun) == 1 else []))[:1]
     if not chosen:
-        offered = ", ".join(f"{letter}) {one}" for letter, one in zip(LETTERS, posed.options, strict=False))
+        offered = ", ".join(f"{letter}) {option}" for letter, option in lettered)
         raise InputError(f"{shorten(text.strip())} is none of the options; choose one of {offered}.")
     right = chosen[0] == posed.answer
     return Judgement(right, "Right." if right else f"No, not {chosen[0]}.", chosen[0])
@@ -187,12 +188,12 @@ def _missed(value: float, answer: float, dimension: str) -> str:
     if value == 0 or answer == 0:
         return "No."
     ratio = value / answer
-    for factor, told in _FACTORS:
+    for factor, sentence in _FACTORS:
         if near(ratio, factor, 0.01):
-            return f"No. {told}"
+            return f"No. {sentence}"
     power = math.log10(abs(ratio))
     if abs(power) > 0.9 and near(ratio, 10.0 ** round(power), 0.01):
         return f"No. The digits are right, but it is off by a factor of 10^{round(power)}."
-    if dimension == "bytes" and any(near(ratio, (1024 / 1000) ** one, 0.004) for one in (-4, -3, -2, -1, 1, 2, 3, 4)):
+    if dimension == "bytes" and any(near(ratio, 1.024**power, 0.004) for power in (-4, -3, -2, -1, 1, 2, 3, 4)):
         return "No. Close: decimal (GB) or binary (GiB)?"
     return f"No, too {'large' if ratio > 1 else 'small'}{', but near' if 0.8 < ratio < 1.25 else ''}."

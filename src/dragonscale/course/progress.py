@@ -1,7 +1,7 @@
 """What a reader has solved, kept in one JSON file.
 
-    {"version": 1, "problems": {"rooflines.time-of-flops": {"right": 2, "wrong": 1, "last": "2026-11-17", "seeds": [0,
-    7]}}}
+    {"version": 1,
+     "problems": {"rooflines.time-of-flops": {"right": 2, "wrong": 1, "last": "2026-11-17", "seeds": [0, 7]}}}
 
 The file is written whole or not at all. One that cannot be read is refused and left as it is.
 """
@@ -69,8 +69,8 @@ def read_progress(path: Path) -> Progress:
         read = msgspec.json.decode(text, type=Progress)
     except msgspec.MsgspecError as error:
         raise InputError(
-            f"{shorten(str(path))} is not a progress file of `dscale learn` ({error}); move it away, or name "
-            "another with --progress."
+            f"{shorten(str(path))} is not a progress file of `dscale learn` ({error}); move it away, or name another "
+            "with --progress."
         ) from None
     if read.version != VERSION:
         raise InputError(f"{shorten(str(path))} is of version {read.version}, and this program writes {VERSION}.")
@@ -80,7 +80,7 @@ def read_progress(path: Path) -> Progress:
 def answered(progress: Progress, problem_id: str, seed: int, right: bool) -> Progress:
     """The progress after an answer."""
     old = progress.tally(problem_id)
-    seeds = (*(one for one in old.seeds if one != seed), seed)[-_SEEDS:] if right else old.seeds
+    seeds = (*(other for other in old.seeds if other != seed), seed)[-_SEEDS:] if right else old.seeds
     new = ProblemTally(old.right + right, old.wrong + (not right), date.today().isoformat(), seeds)
     return Progress(VERSION, {**progress.problems, problem_id: new})
 

@@ -65,14 +65,13 @@ def told_well(posed: Posed) -> Posed:
         ask=in_english(posed.ask),
         hints=tuple(map(in_english, posed.hints)),
         steps=tuple(map(in_english, posed.steps)),
-        traps=tuple(Trap(one.value, in_english(one.why)) for one in merged(posed)),
+        traps=tuple(Trap(trap.value, in_english(trap.why)) for trap in merged(posed)),
         check=re.sub(r"(?<=\d)e\+0*(?=\d)", "e", posed.check),
     )
 
 
 def merged(posed: Posed) -> tuple[Trap, ...]:
-    """The traps, those that no answer can tell apart as one: which of the mistakes was made is not known, so both are
-    told.
+    """The traps, those that no answer can tell apart as one: which mistake was made is not known, so both are told.
 
     >>> posed = Posed(
     ...     "How many bytes?", 8.0, traps=(Trap(4.0, "bf16 is two bytes."), Trap(4.0, "There are two of them."))
@@ -82,12 +81,12 @@ def merged(posed: Posed) -> tuple[Trap, ...]:
     """
     groups: list[list[Trap]] = []
     for trap in posed.traps:
-        same = next((one for one in groups if takes_for(posed, trap.value, one[0].value)), None)
+        same = next((group for group in groups if takes_for(posed, trap.value, group[0].value)), None)
         if same is None:
             groups.append([trap])
-        elif trap.why not in [one.why for one in same]:
+        elif trap.why not in [other.why for other in same]:
             same.append(trap)
     return tuple(
-        one[0] if len(one) == 1 else Trap(one[0].value, "Either: " + " Or: ".join(trap.why for trap in one))
-        for one in groups
+        group[0] if len(group) == 1 else Trap(group[0].value, "Either: " + " Or: ".join(trap.why for trap in group))
+        for group in groups
     )

@@ -45,6 +45,19 @@ def number(value: float, digits: int = 4) -> str:
     return f"{short}e{int(exponent)}"
 
 
+def written(value: float, how: str) -> str:
+    """A value as a text says it is written: `number`, `whole`, or the dimension of an amount; digits after a blank.
+
+    >>> written(0.00125, "s"), written(1234567, "bytes 6"), written(3.14159, "number 3"), written(4096, "whole")
+    ('1.25ms', '1.23457MB', '3.14', '4,096')
+    """
+    word, _, digits = how.partition(" ")
+    if word == "whole":
+        return count(value)
+    to = int(digits or 4)
+    return number(value, to) if word == "number" else amount(value, word, to)
+
+
 def some(quantity: float, noun: str, plural: str = "") -> str:
     """A number of things.
 
@@ -69,11 +82,12 @@ def in_english(text: str) -> str:
     >>> in_english("A h100 adds 1 bytes and an ReduceScatter; A is an array, P − 1 tokens, 21 tokens")
     'An h100 adds 1 byte and a ReduceScatter; A is an array, P − 1 tokens, 21 tokens'
     """
-    return _ONE.sub(lambda found: f"1 {found[1]}{_SINGLE.get(found[2], found[2][:-1])}", _ARTICLE.sub(_article, text))
+    spoken = _ARTICLE.sub(_article, text)
+    return _ONE.sub(lambda noun: f"1 {noun[1]}{_SINGLE.get(noun[2], noun[2][:-1])}", spoken)
 
 
-def _article(found: re.Match[str]) -> str:
-    letter, n, word = found[1], found[2], found[3]
+def _article(match: re.Match[str]) -> str:
+    letter, n, word = match[1], match[2], match[3]
     vowel = bool(_VOWEL.match(word))
     if n or not vowel:
         return letter + ("n " if n and vowel else " ")

@@ -27,8 +27,7 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import adjust
-from dragonscale.serving.table import StepTable
-from dragonscale.serving.times import StepTimes
+from dragonscale.serving.table import StepTable, StepTimes
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import scheduler_of
 

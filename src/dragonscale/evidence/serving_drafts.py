@@ -8,8 +8,7 @@ as its tokens."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragonscale.serving.table import StepTable
-from dragonscale.serving.times import Piece
+from dragonscale.serving.table import Piece, StepTable
 
 
 @dataclass(frozen=True)

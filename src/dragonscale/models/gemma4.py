@@ -1,4 +1,7 @@
-"""What only Gemma 4 has, as lines of a program: experts beside the MLP, and an input of its own for every layer."""
+"""What only Gemma 4 has, as lines of a program: experts beside the MLP, and an input of its own for every layer.
+
+Alternating updates, as Gemma 3n has them, as lines of a program.
+"""
 
 from dataclasses import dataclass
 
@@ -49,3 +52,18 @@ class LayerInput(Written):
     @property
     def dims(self) -> dict[str, int]:
         return {"pl": self.width, "h1": 1} if self.width else {"h1": 1}
+
+
+@dataclass(frozen=True)
+class AltUp(Written):
+    """What a layer does beside attention and MLP: a low-rank detour (`laurel`), `streams` copies of the stream of which
+    it works on one, predicting and correcting the others, and an input of its own of `width`."""
+
+    streams: int
+    laurel: int
+    width: int
+
+    @property
+    def dims(self) -> dict[str, int]:
+        streams = self.streams
+        return {"an": streams, "an2": streams, "aa": streams**2, "lr": self.laurel, "pl": self.width}

@@ -19,7 +19,8 @@ import sys
 from typing import Any, TypeAlias
 
 Number: TypeAlias = Any
-"""A float, a NumPy array, a SymPy expression, or a value with its formula (`dragonscale.physics.formula`): whatever supports `+
+"""A float, a NumPy array, a SymPy expression, or a value with its formula (`dragonscale.physics.formula`): whatever
+supports `+
 - * /`."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from dragonscale.models.flash_rule import ATTENTION_BLOCK, takes_flash
+from dragonscale.models.attention import ATTENTION_BLOCK, takes_flash
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ be taken apart in this way, over a mesh axis Y:
 |---|---|---|
 | AllGather | `A[B, D_Y] · W[D, F_Y] -> C[B, F_Y]` or `A[B_Y, D] · W[D, F_Y] -> C[B, F_Y]` | shards of A |
 | ReduceScatter | `A[B, F_Y] · W[F_Y, D] -> C[B, D_Y]` or `-> C[B_Y, D]` | growing sums of C |
-| AllReduce | `A[B, F_Y] · W[F_Y, D] -> C[B, D]` | sums of a tile of C, then its shards, while the next tile is computed |
+| AllReduce | `A[B, F_Y] · W[F_Y, D] -> C[B, D]` | sums of a tile of C, then its shards, under the next tile |
 
 With `both_ways` the wires of both directions are used (see `rings`).
 

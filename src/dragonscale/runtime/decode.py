@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dragonscale.models.absorbed import absorbed
+from dragonscale.models.latent import absorbed
 from dragonscale.models.program import Program, Section
 from dragonscale.physics.notation import Array
 from dragonscale.runtime.attention import Reach, attend_cached

@@ -16,8 +16,7 @@ from dragonscale.models.program import Program
 from dragonscale.plan.rules import SERVING, Rules, serving_rules, training_rules
 from dragonscale.runtime.parameters import shardings
 from dragonscale.runtime.place import Place
-from dragonscale.serving.mesh import mesh_axes
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.plan import ServingPlan, mesh_axes
 from dragonscale.training.plan import AXES, Plan
 
 

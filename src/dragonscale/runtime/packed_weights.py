@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dragonscale.models.absorbed import absorbed
+from dragonscale.models.latent import absorbed
 from dragonscale.models.program import Op, Program, Section
 from dragonscale.physics.notation import Array
 from dragonscale.runtime.lines import PassSetting, SectionPass

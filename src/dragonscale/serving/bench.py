@@ -7,8 +7,8 @@ from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.kernels import KernelProfile
 from dragonscale.physics.notation import Array
 from dragonscale.physics.numbers import Number, ceil_to, maximum
+from dragonscale.physics.sharding.layout import local_elements
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.physics.sharding.pieces import local_elements
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.lines import ServingLine
 from dragonscale.serving.plan import ServingPlan

@@ -20,7 +20,7 @@ from dragonscale.physics.numbers import Number, ceil, floor, maximum, product, w
 from dragonscale.plan.reader import Kernel, Move
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.lines import ServingLine
-from dragonscale.serving.mesh import HEADS
+from dragonscale.serving.plan import HEADS
 
 WIDTH = 2.0
 """Bytes of a bf16 number."""

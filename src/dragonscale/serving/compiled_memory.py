@@ -18,7 +18,7 @@ from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import WIDTH, capacity_rows
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.iteration import Iteration
-from dragonscale.serving.mesh import shared_kv
+from dragonscale.serving.plan import shared_kv
 
 
 class _Step:

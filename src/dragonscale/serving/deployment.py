@@ -8,7 +8,7 @@ import numpy
 
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
-from dragonscale.models.absorbed import absorbed
+from dragonscale.models.latent import absorbed
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.collectives.profile import Profile
@@ -22,8 +22,7 @@ from dragonscale.plan.reader import Reading
 from dragonscale.plan.rules import SERVING, Rules, serving_rules, undivided
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.engine import Engine, load_engine, on_kind
-from dragonscale.serving.mesh import mesh_axes
-from dragonscale.serving.plan import ServingPlan, given_settings, parse_serving_plan
+from dragonscale.serving.plan import ServingPlan, given_settings, mesh_axes, parse_serving_plan
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,16 @@ reserves.
 These few constants are the part of an expectation that is not measured on kernels. There is one set for each engine,
 declared with its reasons in `engines.toml`, and the same for every model, chip and row of measurements. They come in
 groups (`engine_settings.py`); what an engine takes by itself on a chip is in `launch.py`.
+
+Captured graphs: a decode batch is filled up to the next size that was captured, and beyond the largest there is
+none.
+
+Sizes are pairs (up to, multiples of): vLLM's 1, 2, 4, 8, 16, 24 … 256, 272 … 512 are (2, 1), (4, 2), (8, 4), (256, 8),
+(512, 16).
+
+>>> vllm = ((2, 1), (4, 2), (8, 4), (256, 8), (512, 16))
+>>> [float(filled(batch, vllm)) for batch in (1, 3, 5, 9, 256, 257, 600)]
+[1.0, 4.0, 8.0, 16.0, 256.0, 272.0, 600.0]
 """
 
 import functools
@@ -15,6 +25,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import shorten, unknown
+from dragonscale.physics.numbers import Number, ceil_to, where
 from dragonscale.plan.measured_on import MeasuredOn, check_measured, file_table, is_file
 from dragonscale.plan.settings import made, merge_groups, read_settings, with_settings
 from dragonscale.serving.engine_settings import (
@@ -138,3 +149,19 @@ def _from_file(path: str, _version: tuple[int, ...] | None) -> Engine:
     check_measured(found.measured, where)
     on_kind(found, "tpu")  # which tells a wrong setting
     return found
+
+
+Sizes = tuple[tuple[int, int], ...]
+
+
+def filled(batch: Number, sizes: Sizes) -> Number:
+    """Rows that a decode step of one rank computes."""
+    rows: Number = batch
+    for limit, step in reversed(sizes):
+        rows = where(batch <= limit, ceil_to(batch, step), rows)
+    return rows
+
+
+def captured(batch: Number, sizes: Sizes) -> Any:
+    """Whether there is a graph for so many rows; without sizes there is one for all."""
+    return batch <= sizes[-1][0] if sizes else batch >= 0

@@ -13,7 +13,7 @@ from dragonscale.models.program import Op, Section
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.notation import Array
 from dragonscale.physics.numbers import Number, maximum, minimum, product
-from dragonscale.physics.sharding.pieces import local_size
+from dragonscale.physics.sharding.layout import local_size
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.serving.balance import expert_slots
 from dragonscale.serving.deployment import Deployment

@@ -8,7 +8,7 @@ habits. On symbols there are bounds only: profiles are made of tiles and waves.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dragonscale.models.flash_rule import line_takes_flash
+from dragonscale.models.attention import line_takes_flash
 from dragonscale.models.flops import Workload, op_flops
 from dragonscale.models.program import Section
 from dragonscale.physics.hardware.chip import dtype_bytes
@@ -21,12 +21,12 @@ from dragonscale.physics.kernels import (
     memory_seconds,
     quantise_seconds,
 )
+from dragonscale.physics.kernels.attention import score_block_seconds
 from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.kernels.profile import Grouped
 from dragonscale.physics.kernels.routing import Load, route
-from dragonscale.physics.kernels.score_blocks import score_block_seconds
 from dragonscale.physics.numbers import Number, maximum, minimum, product, where
-from dragonscale.physics.sharding.pieces import local_elements, local_sizes
+from dragonscale.physics.sharding.layout import local_elements, local_sizes
 from dragonscale.plan.reader import Kernel
 from dragonscale.serving.balance import expert_slots, longest_held
 from dragonscale.serving.bench import KernelBench

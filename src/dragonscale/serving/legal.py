@@ -165,7 +165,8 @@ def _wrong_widths(row: EngineLegality, chip: Chip, sizes: Divisible, plan: Servi
         yield f"{sizes.name} has {sizes.heads} heads, which tensor={tensor}{cores} does not divide"
     for heads in sizes.kv_heads:
         if plan.tensor % heads and heads % plan.tensor:
-            yield f"{sizes.name} has {heads} KV heads, which tensor={tensor}{cores} neither divides nor is a multiple of"
+            degree = f"tensor={tensor}{cores}"
+            yield f"{sizes.name} has {heads} KV heads, which {degree} neither divides nor is a multiple of"
     if sizes.experts:
         yield from _wrong_experts(row, sizes, plan)
     if row.block and (plan.compute == "fp8_block" or (sizes.blocks and plan.weights == "fp8")):

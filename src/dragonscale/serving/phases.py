@@ -3,6 +3,13 @@
 An iteration prefills chunks of prompts, advances decoding sequences by a token, or both. All new tokens go through the
 matmuls together; attention is apart for prompts and for single tokens; the head only sees the last token of each. What
 is shown of an iteration (bounds, terms, the expectation) are groupings of its lines, see `lines.py`.
+
+What of a token travels to its experts and back.
+
+Written plainly, a token's whole width goes to each of its experts in the format of activations, and each expert's
+result comes back. Libraries for large expert parallelism do less: tokens leave in fp8 (`dispatch_bytes` of 1), and in
+prefill (`expert_dedup`) a token goes only once to every node, or to every chip inside one, where several of its experts
+are. Of n places, k experts picked at random are in n·(1 − (1 − 1/n)^k).
 """
 
 import math
@@ -18,14 +25,14 @@ from dragonscale.physics.collectives.profile import expected_time, shared_profil
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.kernels import memory_seconds
 from dragonscale.physics.numbers import Number, is_array, maximum, minimum, where
-from dragonscale.physics.sharding.pieces import local_size
+from dragonscale.physics.sharding.layout import local_size
+from dragonscale.physics.sharding.step import Step
 from dragonscale.plan.reader import Kernel, Move, Reading, read_forward
 from dragonscale.serving.balance import expert_slots, hot_load
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import boxing_line, expert_volume, routing_lines, scanned_line
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.exchange import sent_share
-from dragonscale.serving.graphs import captured, filled
+from dragonscale.serving.engine import Engine, captured, filled
 from dragonscale.serving.iteration import Iteration, decode, prefill
 from dragonscale.serving.kernel_lines import (
     EXPERT_KERNELS,
@@ -38,7 +45,7 @@ from dragonscale.serving.kernel_lines import (
     recurrent_line,
 )
 from dragonscale.serving.lines import IterationCost, ServingLine
-from dragonscale.serving.mesh import shared_kv
+from dragonscale.serving.plan import shared_kv
 
 __all__ = ["Iteration", "IterationCost", "decode", "iteration_cost", "prefill"]
 
@@ -350,3 +357,23 @@ def _add_host(cost: IterationCost, deployment: Deployment, known: dict[str, Any]
     pace = pace + deployment.recurrent * host.recurrent_layer_s
     cost.issuing = where(replayed, 0.0, pace)
     cost.streaming = host.token_stream_s * known["streamed"]
+
+
+def places(group: Group) -> Number:
+    """Nodes over which a group spreads, or its chips if it stays inside one."""
+    if not isinstance(group, Switches) or not group.levels[0].degree:
+        return group.size
+    nodes = group.size * group.stride / group.levels[0].degree
+    return where(nodes > 1, nodes, group.size)
+
+
+def sent_share(step: Step, group: Group, picks: Number, engine: Engine, prompt: bool, plain: float = 2.0) -> Number:
+    """The part of the plain volume that an exchange with the experts sends, `plain` bytes for each element."""
+    if step.kind != "all_to_all":
+        return 1.0
+    leaves = any(dim.name == "x" and dim.axes for dim in step.after.dims)
+    share = engine.experts.dispatch_bytes / plain if leaves else 1.0
+    if not (engine.experts.dedup and prompt):
+        return share
+    many = maximum(places(group), 1)
+    return share * many * (1 - (1 - 1 / many) ** picks) / picks

@@ -12,15 +12,23 @@ out; the rest slices each of them.
 (8, 8, 'bf16')
 >>> print(plan)
 tensor=8,expert=8,weights=fp8
+
+The mesh of a serving plan. What a plan calls `tensor` is three axes here, because experts and the cache may use a
+part of it each: `expert` deals out experts, `share` is what lies beyond the KV heads, `tensor` is the rest; heads,
+hidden dims and the vocabulary are split over all three (`dragonscale.plan.rules`).
 """
 
 import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy
+
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
 from dragonscale.physics.kernels.dtypes import FORMATS
+from dragonscale.physics.numbers import Number, maximum, minimum, where
+from dragonscale.physics.sharding.mesh import Mesh
 
 AXES = ("pipe", "data", "context", "width", "tensor")
 SHORT = {"tp": "tensor", "dp": "data", "ep": "expert", "cp": "context", "w": "width", "pp": "pipe"}
@@ -123,3 +131,30 @@ def given_settings(text: str) -> frozenset[str]:
     ['pipe', 'tensor']
     """
     return frozenset(_settings(text))
+
+
+HEADS = ("expert", "tensor", "share")
+
+
+def mesh_axes(plan: ServingPlan, kv_heads: Number) -> dict[str, Number]:
+    """The sizes of the mesh axes of a plan, whose numbers may be arrays. `kv_heads` are those of the layer with the
+    fewest."""
+    dealt = maximum(plan.expert / plan.data, 1)
+    rest = plan.tensor / dealt
+    beyond = minimum(maximum(plan.tensor / kv_heads, 1), rest) if plan.spread != "copy" else where(rest > 0, 1, 1)
+    return {
+        "pipe": plan.pipe,
+        "data": plan.data,
+        "context": plan.context,
+        "width": plan.width,
+        "expert": dealt,
+        "tensor": rest / beyond,
+        "share": beyond,
+    }
+
+
+def shared_kv(dims: dict[str, Number], mesh: Mesh) -> bool:
+    """Whether chips with query heads of their own share KV heads evenly: each of a compiled program's then has a copy
+    of one."""
+    many = numpy.ravel(mesh.size(*HEADS))[0]  # plans that are judged together are split alike
+    return bool("k" in dims and dims["k"] < many and many % dims["k"] == 0 and dims["n"] % many == 0)

@@ -6,22 +6,105 @@ between knots it is linear. Where the cost function is smooth the grid is coarse
 matmuls) it is fine, so a tabulated step differs from the computed one by well under a percent. Grids reach as far as
 all data ranks of a replica together can be asked for, and end with a knot far beyond, so that what is asked further out
 follows the average growth and not the last tile's.
+
+What the simulator asks of the planner: how long an iteration takes.
+
+A `Piece` is a part of a prompt that one iteration prefills: its new tokens and those already in the cache (a shared
+prefix, earlier chunks). Decoding sequences are summed up: how many there are and how many tokens their caches hold
+together, since an iteration's time depends on nothing else.
+
+Functions by their knots, linear between them: what a cost function is tabulated as.
 """
 
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy
 
 from dragonscale.physics.hardware import Chip, Torus
 from dragonscale.serving.capacity import cache_per_chip
-from dragonscale.serving.curves import CurveSheet, StepCurve, geometric
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import Iteration, IterationCost, iteration_cost
-from dragonscale.serving.times import Piece
+
+Piece = tuple[int, int]
+"""New tokens of a prompt, and tokens of it that the cache already holds."""
+
+
+class StepTimes(Protocol):
+    """Seconds of an engine's iterations on one replica."""
+
+    def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
+        """One iteration: `decodes` sequences that hold `cached` tokens in all get `queries` tokens each (one, or the
+        drafts to verify and one), and `pieces` of prompts are prefilled beside them."""
+        ...
+
+    def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
+        """`steps` iterations of pure decoding one after the other, in which every sequence grows by
+        one token a step."""
+        ...
+
+    def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:
+        """The most whole iterations of pure decoding that end within `seconds`: the inverse of `run`."""
+        ...
+
+    def draft(self, decodes: int, cached: float, tokens: int) -> float:
+        """Seconds to draft so many tokens for every sequence before they are verified; 0 without a draft."""
+        ...
+
+    def transfer(self, tokens: int) -> float:
+        """Seconds to send the cache of so many tokens to another replica (disaggregation)."""
+        ...
+
+
+def geometric(first: float, last: float, ratio: float) -> list[float]:
+    """Knots from the first to the last, each about `ratio` times the one before."""
+    count = max(2, math.ceil(math.log(max(last / first, 1.001)) / math.log(ratio)) + 1)
+    return [float(value) for value in numpy.geomspace(first, max(last, first * 1.001), count)]
+
+
+def _between(knots: list[float], at: float) -> tuple[int, float]:
+    """The knot before a value, and how far it lies on the way to the next; beyond the last by more than all of it."""
+    place = min(max(bisect_right(knots, at) - 1, 0), len(knots) - 2)
+    low = knots[place]
+    return place, (at - low) / (knots[place + 1] - low)
+
+
+@dataclass(frozen=True)
+class StepCurve:
+    """A function of one number by its knots, linear between them and beyond the last."""
+
+    knots: list[float]
+    values: list[float]
+
+    def __call__(self, at: float) -> float:
+        place, part = _between(self.knots, at)
+        left = self.values[place]
+        return left + (self.values[place + 1] - left) * part
+
+
+@dataclass(frozen=True)
+class CurveSheet:
+    """A function of two numbers: a line in the second for every knot of the first."""
+
+    knots: list[float]
+    lines: list[StepCurve]
+
+    def __call__(self, first: float, second: float) -> float:
+        place, part = _between(self.knots, first)
+        low = self.lines[place](second)
+        return low + (self.lines[place + 1](second) - low) * max(part, 0.0)
+
+    def at(self, first: float) -> StepCurve:
+        """The line in the second number at a value of the first."""
+        place, part = _between(self.knots, first)
+        left, right = self.lines[place], self.lines[place + 1]
+        if part <= 0.0:
+            return left
+        return StepCurve(left.knots, [a + (b - a) * part for a, b in zip(left.values, right.values, strict=True)])
+
 
 EVERY = 256
 """Up to so many tokens the matmuls are computed for every number of them."""

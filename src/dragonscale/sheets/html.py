@@ -33,7 +33,8 @@ STYLE = """
 .dscale th,.dscale td{padding:.15em .7em .15em 0;text-align:left;vertical-align:top}
 .dscale th{border-bottom:1px solid currentColor;font-weight:600}.dscale .right{text-align:right}
 .dscale .bar{display:flex;height:1.1em;width:100%;background:rgba(127,127,127,.22);border-radius:3px;overflow:hidden}
-.dscale .bar>span{display:block;height:100%}.dscale .swatch{display:inline-block;width:.8em;height:.8em;border-radius:2px}
+.dscale .bar>span{display:block;height:100%}
+.dscale .swatch{display:inline-block;width:.8em;height:.8em;border-radius:2px}
 .dscale pre{margin:.5em 0;white-space:pre-wrap}.dscale ul{list-style:none;padding:0;margin:.3em 0;columns:2}
 """
 _CODE = re.compile(r"`([^`\n]+)`")

@@ -3,15 +3,24 @@
 A counter of decode steps is the batch's clock. A member says when it joined and how many steps it will take, and is not
 touched in between: the tokens of the whole batch are a line in the clock, `offset + pace * step`, a heap holds the step
 at which each member ends, and `growth` knows when members need pages. So any number of equal steps costs the same.
+
+How many verify steps a sequence takes when drafts are accepted token by token with given probabilities.
+
+A step that verifies `draft` proposals yields one token for sure and another for each proposal up to the first that is
+rejected (`dragonscale.serving.speculation.tokens_per_loop` has the mean). The draws depend on the seed and the request
+alone, not on when or where it runs.
 """
 
 import heapq
+import math
+import random
+from bisect import bisect_right
 
-from dragonscale.serving.times import StepTimes
+from dragonscale.serving.speculation import Acceptance, reached
+from dragonscale.serving.table import StepTimes
 from dragonscale.simulation.growth import EvenGrowth, UnevenGrowth
 from dragonscale.simulation.request import Sequence
 from dragonscale.simulation.scheduler import Scheduler
-from dragonscale.simulation.speculation import verify_steps
 from dragonscale.simulation.tally import Tally
 
 
@@ -134,3 +143,27 @@ class Batch:
             if sequence is not None:
                 found.append(sequence)
         return found
+
+
+def verify_steps(tokens: int, draft: int, acceptance: Acceptance, seed: int, number: int) -> tuple[int, int]:
+    """Steps until at least `tokens` tokens are out, and the tokens those steps yield (the last may overshoot)."""
+    if isinstance(acceptance, tuple) and len(acceptance) == 1:
+        acceptance = acceptance[0]
+    if draft == 0 or acceptance == 0:
+        return tokens, tokens
+    if acceptance == 1:
+        steps = -(-tokens // (draft + 1))
+        return steps, steps * (draft + 1)
+    draw = random.Random((seed << 40) ^ (number << 8) ^ (tokens & 0xFF)).random
+    steps = done = 0
+    if isinstance(acceptance, tuple):
+        wrong = [1.0 - float(part) for part in reached(acceptance, draft)]
+        while done < tokens:
+            done += 1 + bisect_right(wrong, draw())
+            steps += 1
+        return steps, done
+    scale = 1 / math.log(acceptance)
+    while done < tokens:
+        done += 1 + min(draft, int(math.log(1.0 - draw()) * scale))
+        steps += 1
+    return steps, done

@@ -6,10 +6,10 @@ from typing import Any
 import numpy
 
 from dragonscale.errors import Infeasible
-from dragonscale.serving.acceptance import Acceptance
 from dragonscale.serving.capacity import Capacity, capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import Engine
+from dragonscale.serving.speculation import Acceptance
 from dragonscale.serving.table import StepTable
 from dragonscale.simulation.fleet import Pool
 from dragonscale.simulation.scheduler import Scheduler

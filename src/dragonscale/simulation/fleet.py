@@ -7,7 +7,7 @@ sent to the main pool, which decodes (disaggregation).
 from dataclasses import dataclass, field
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.serving.times import StepTimes
+from dragonscale.serving.table import StepTimes
 from dragonscale.simulation.scheduler import Scheduler
 
 ROUTERS = ("round_robin", "least_loaded", "prefix_affinity", "slo_aware")

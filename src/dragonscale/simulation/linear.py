@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragonscale.serving.times import Piece
+from dragonscale.serving.table import Piece
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ places, as padding. A prompt that is longer than the budget of an engine that do
 from dataclasses import dataclass
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.serving.acceptance import Acceptance, check_acceptance
+from dragonscale.serving.speculation import Acceptance, check_acceptance
 
 KINDS = ("static", "continuous", "chunked")
 RESERVES = ("prompt", "whole")

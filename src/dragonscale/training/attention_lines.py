@@ -22,11 +22,11 @@ chips still work alike, on shorter pieces; keys and values travel whole all the 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dragonscale.models.flash_rule import line_takes_flash
+from dragonscale.models.attention import line_takes_flash
 from dragonscale.models.flops import Workload, op_flops
 from dragonscale.physics.numbers import Number, maximum, minimum, product, where
+from dragonscale.physics.sharding.layout import local_elements, local_sizes
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.physics.sharding.pieces import local_elements, local_sizes
 from dragonscale.plan.reader import Kernel, Reading
 from dragonscale.training.pass_line import LAUNCHES, Costing, PassLine, attending_sizes
 from dragonscale.training.timers import AttentionShape, Timer

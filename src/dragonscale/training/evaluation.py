@@ -4,6 +4,8 @@ The lower bound is what physics allows for this plan: the busiest resource (comp
 optimizer reads and writes, or the wires of one kind of move) at datasheet rates. The upper bound is everything one
 after the other at those rates. The expectation goes through the efficiency profiles of the chip's kernels and wires and
 the software stack's overlaps; it is never below the lower bound. All of it is read off one ledger.
+
+The matmuls of a layer as points under a chip's roof: how much each computes per byte on one chip.
 """
 
 from dataclasses import dataclass, field, replace
@@ -355,3 +357,15 @@ def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
             f"share of {room / 1e9:.0f} GB"
         )
     return found
+
+
+def layer_points(job: Job, ledger: Ledger) -> list[tuple[str, float, float]]:
+    """(name, FLOPs per byte, expected FLOP/s) of the forward matmuls of the model's most common layer in the ledger of
+    a step."""
+    section = max(job.model.program().sections, key=lambda one: one.repeat).name
+    lines = [line for line in ledger.lines if line.section == section and line.phase == "forward"]
+    matmuls = [line for line in lines if line.kind in ("matmul", "grouped matmul")]
+    return [
+        (f"{line.part} {line.what}".strip(), line.flops / line.hbm_bytes, line.flops / line.expected_s)
+        for line in matmuls
+    ]

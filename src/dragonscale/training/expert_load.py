@@ -11,8 +11,8 @@ expert computes that many rows whatever was routed to it.
 
 from dragonscale.models.program import Section
 from dragonscale.physics.numbers import Number, ceil, floor, maximum, minimum
+from dragonscale.physics.sharding.layout import local_elements
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.physics.sharding.pieces import local_elements
 from dragonscale.plan.rules import Rules
 from dragonscale.training.stack import Stack
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.numbers import Number, product
+from dragonscale.physics.sharding.layout import local_elements, local_sizes
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.physics.sharding.pieces import local_elements, local_sizes
 from dragonscale.plan.reader import Kernel, Reading
 from dragonscale.training.attention_lines import attention_lines
 from dragonscale.training.pass_line import (

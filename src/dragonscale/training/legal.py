@@ -1,6 +1,20 @@
 """Why a stack, or a chip, cannot run a plan: what was asked, what there is instead, and the nearest plan that runs.
 
 What a stack takes is the table of `legality`; sizes that do not divide for any stack are in `space.misfits`.
+
+What a plan means that gives data-parallel ranks and no `fsdp`: `tp8 pp4 dp16`, `dp16 z1`.
+
+Here `data` are whole replicas and `fsdp` shards; elsewhere people write the data-parallel degree and the stage of
+ZeRO that shards over it. So `dp16 z1` is `fsdp=16` with `zero=1`; without a stage it is what the stack's recipes run,
+or whole replicas. A plan that names both axes means what it says, which is how plans are printed and saved.
+
+>>> from dragonscale.training.plan import given_settings, parse_plan
+>>> def read(text, stack):
+...     return str(read_ranks(parse_plan(text), given_settings(text), stack, "nvidia")[0])
+>>> read("tp8 dp16 z1", "torchtitan"), read("tp8 dp16", "megatron-core"), read("tp8 dp16", "maxtext")
+('fsdp=16,tensor=8,zero=1', 'fsdp=16,tensor=8,zero=1', 'data=16,tensor=8,zero=0')
+>>> read("tp8 dp16 fsdp1 z1", "megatron-core")
+'data=16,fsdp=1,tensor=8,zero=1'
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,6 +28,7 @@ from dragonscale.training.stages import layout_for
 
 if TYPE_CHECKING:
     from dragonscale.training.evaluation import Job
+from dataclasses import replace
 
 _FORMATS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4", "mxfp4", "fp4", "int8", "int4")
 """What matrices are multiplied in while training, the usual one first."""
@@ -201,3 +216,29 @@ def unrunnable(plan: Plan) -> str:
             reason = row.because.get(word, "it is not programmed yet")
             return f"{reason} ({word}={_written(getattr(plan, word))})"
     return ""
+
+
+def read_ranks(plan: Plan, given: frozenset[str], stack: str, chips: str) -> tuple[Plan, str]:
+    """The plan with the axis that its data-parallel ranks are meant to be, and a note on what was not written. `given`
+    are the settings that were named; `chips` is the family of the chips."""
+    if "data" not in given or "fsdp" in given or plan.data == 1:
+        return plan, ""
+    row, ranks = rules(stack, chips, plan.pipe > 1), plan.data
+    stage = plan.zero if "zero" in given else row.data_zero
+    if stage:
+        sharded = replace(plan, data=1, fsdp=ranks, zero=stage)
+        if "zero" in given:
+            whole = f"data={ranks},fsdp=1: whole replicas"
+            return sharded, f"data={ranks} with zero={stage} is read as fsdp={ranks}: ZeRO shards over it ({whole})."
+        recipes = f"as the distributed optimizer of {stack}'s recipes, fsdp={ranks} with zero={stage}"
+        return sharded, f"data={ranks} without a word on ZeRO is read {recipes} (zero=0: whole replicas)."
+    replicas = replace(plan, zero=0)
+    if "zero" in given or not takes(row, replicas, "zero"):
+        return plan, ""
+    held = "each replica holds all weights, gradients and the optimizer"
+    return replicas, f"data={ranks} without a word on ZeRO shards nothing: {held}; write fsdp={ranks} to shard them."
+
+
+def own_ranks(plan: Plan, given: frozenset[str]) -> Plan:
+    """The same for our own program, which runs alike on all chips."""
+    return read_ranks(plan, given, "dragonscale", "other")[0]

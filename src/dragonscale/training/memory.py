@@ -16,8 +16,8 @@ from dragonscale.models.program import Section
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.numbers import Number, maximum, minimum, where
+from dragonscale.physics.sharding.layout import local_elements
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.physics.sharding.pieces import local_elements
 from dragonscale.plan.rules import Rules
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES, matrix_names

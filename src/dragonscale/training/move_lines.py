@@ -10,9 +10,8 @@ from dataclasses import replace
 from dragonscale.physics.collectives import wire_bytes
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.numbers import Number, maximum
-from dragonscale.physics.sharding.layout import local_bytes
+from dragonscale.physics.sharding.layout import local_bytes, local_elements
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.physics.sharding.pieces import local_elements
 from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.reader import Move, Reading
 from dragonscale.training.pass_line import (

@@ -5,9 +5,9 @@ Muon.
 |---|---|---|
 | adam | two fp32 moments | Kingma & Ba 2015 |
 | adam-bf16 | both in bf16 | |
-| adam8 | both in 8 bits, with an fp32 scale for every 256 of them | bitsandbytes, torchao `AdamW8bit` (block_size 256) |
+| adam8 | both in 8 bits, with an fp32 scale for every 256 of them | bitsandbytes, torchao (block_size 256) |
 | adafactor | sums of rows and columns | Shazeer & Stern 2018 |
-| muon | one fp32 momentum of each matrix of a layer; Adam's two of everything else (embedding, head, vectors) | Jordan 2024, Moonlight (Liu et al. 2025) |
+| muon | an fp32 momentum of each matrix, Adam's two of all else | Jordan 2024, Moonlight (Liu et al. 2025) |
 | sgd | nothing | |
 """
 

@@ -5,7 +5,9 @@ first chunks; or the embedding and the head count as a layer each (`ends`, Megat
 or a plan lists the layers of every chunk. A schedule decides how long ranks wait (the bubble), how many microbatches'
 activations they hold, and which rank has the ends.
 
-| schedule | bubble, in times of one microbatch (f forward, b backward, w the weight part of b) | held by the first rank | by the last |
+f, b: forward and backward of one microbatch; w: the weights' part of b; P ranks, v chunks, M microbatches.
+
+| schedule | bubble | held by the first rank | by the last |
 |---|---|---|---|
 | gpipe | (P−1)(f+b) | all M | all M |
 | 1f1b | (P−1)(f+b) | P | 1 |

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from dragonscale.models.flash_rule import ATTENTION_BLOCK
+from dragonscale.models.attention import ATTENTION_BLOCK
 from dragonscale.physics.numbers import Number, maximum, where
 from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.ledger import Ledger, LedgerLine

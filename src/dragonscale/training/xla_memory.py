@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import msgspec
 
 from dragonscale.models.activations import saved_tensors
-from dragonscale.models.flash_rule import ATTENTION_BLOCK
+from dragonscale.models.attention import ATTENTION_BLOCK
 from dragonscale.models.program import Section
 from dragonscale.physics.notation import Array
 from dragonscale.physics.numbers import Number, maximum, product, where
+from dragonscale.physics.sharding.layout import local_elements
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.physics.sharding.pieces import local_elements
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.rules import Rules

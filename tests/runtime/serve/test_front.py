@@ -265,7 +265,7 @@ def test_a_fault_of_the_front_ends_what_a_worker_had(wait: Wait) -> None:
 
 def test_a_worker_that_ran_is_started_again_whatever_it_said(monkeypatch: pytest.MonkeyPatch, wait: Wait) -> None:
     """The memory of the one that died may not be free yet, which reads as a model that does not fit."""
-    monkeypatch.setattr("dragonscale.runtime.server.processes.WAITS", (0.0, 0.0))
+    monkeypatch.setattr("dragonscale.workers.WAITS", (0.0, 0.0))
     worker, starts = make("both").workers[0], []
 
     async def once() -> None:

@@ -16,10 +16,14 @@ import ml_dtypes  # noqa: E402
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.listener import Listener  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
-from dragonscale.runtime.checkpoint import load_weights, save_folder, save_weights  # noqa: E402
+from dragonscale.runtime.checkpoint import (  # noqa: E402
+    as_numbers,  # noqa: E402
+    load_weights,
+    save_folder,
+    save_weights,
+)
 from dragonscale.runtime.forward import forward  # noqa: E402
 from dragonscale.runtime.lines import PassSetting  # noqa: E402
-from dragonscale.runtime.narrow_tensors import as_numbers  # noqa: E402
 from dragonscale.runtime.numerics import numerics_of  # noqa: E402
 from dragonscale.runtime.parameters import each_weight, weights_of  # noqa: E402
 from dragonscale.runtime.safetensors import SafeTensors  # noqa: E402

@@ -32,7 +32,7 @@ from dragonscale.physics.hardware.slices import chips_to_hold
 from dragonscale.physics.kernels.routing import route
 from dragonscale.physics.numbers import Number
 from dragonscale.physics.rooflines import Rates
-from dragonscale.physics.rooflines.budget import model_flops
+from dragonscale.physics.rooflines.counts import model_flops
 from dragonscale.serving.economics import usd_per_million
 
 FORMATS = ("bf16", "fp8", "int8", "int4", "mxfp4", "nvfp4")

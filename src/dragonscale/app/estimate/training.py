@@ -20,7 +20,7 @@ from dragonscale.models.flops import Workload, training_flops
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.slices import chips_to_hold
 from dragonscale.physics.numbers import Number
-from dragonscale.physics.rooflines.budget import model_flops
+from dragonscale.physics.rooflines.counts import model_flops
 from dragonscale.training.budget import chinchilla_tokens
 
 TRAINING_MEMORY = "training memory"

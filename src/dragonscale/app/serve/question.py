@@ -20,7 +20,6 @@ from dragonscale.physics.hardware import Chip, Slice, chip_names, load_chip, par
 from dragonscale.physics.hardware.prices import priced_targets
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.units import parse, parse_count, parse_length
-from dragonscale.serving.acceptance import read_acceptance
 from dragonscale.serving.auto import AUTO, NODE, PLAIN, auto_choice
 from dragonscale.serving.disaggregation import alone
 from dragonscale.serving.engine import Engine, load_engine, spelt_engine, split_settings
@@ -29,7 +28,7 @@ from dragonscale.serving.frontier import Ask
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.plan import SPREADS, ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
-from dragonscale.serving.speculation import MOST, Draft, head_part
+from dragonscale.serving.speculation import MOST, Draft, head_part, read_acceptance
 
 MOST_CONFIGS = 1000
 MOST_DRAFTS = 32

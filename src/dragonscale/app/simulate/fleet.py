@@ -10,9 +10,8 @@ from dragonscale.app.simulate.traffic import read_parts
 from dragonscale.errors import InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.physics.units import parse, parse_count
-from dragonscale.serving.acceptance import read_acceptance
 from dragonscale.serving.deployment import Deployment, deploy
-from dragonscale.serving.speculation import head_part
+from dragonscale.serving.speculation import head_part, read_acceptance
 from dragonscale.simulation.deployed import pool_for
 
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from dragonscale.app.train.records import Help, MemoryRow, StackRow, TermRow
-from dragonscale.training.advised_against import advice_against
 from dragonscale.training.codesign import knobs, on_chip, raised
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one
 from dragonscale.training.legal import newly_illegal
+from dragonscale.training.offer import advice_against
 from dragonscale.training.plan import Plan
 from dragonscale.training.space import misfits
 from dragonscale.training.stack import change

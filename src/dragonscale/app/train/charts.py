@@ -140,7 +140,7 @@ def scheme_crossings(asked: TrainAsked, report: TrainReport) -> list[tuple[float
 
 def layer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
     """The matmuls of one layer under the best plan, as points under the chip's roof."""
-    from dragonscale.training.layer_rooflines import layer_points
+    from dragonscale.training.evaluation import layer_points
 
     job, plan = asked.job(chosen_slice(asked, report)), Plan(**report.plans[0].plan)
     chip = job.slice.chip

@@ -21,9 +21,9 @@ from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning, chinchilla_tokens
-from dragonscale.training.data_ranks import read_ranks
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.expert_load import dropped_share
+from dragonscale.training.legal import read_ranks
 from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import settled, settlements
 from dragonscale.training.plan import Plan, given_settings, read_field

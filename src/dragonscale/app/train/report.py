@@ -16,13 +16,12 @@ from dragonscale.app.train.records import (
     TrainWorkload,
 )
 from dragonscale.models.transformer import count_parameters
-from dragonscale.training.advised_against import advice_against, not_offered
 from dragonscale.training.bands import job_band
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
 from dragonscale.training.keeper import unverifiable
 from dragonscale.training.legal import illegal, unrunnable
-from dragonscale.training.offer import offered, refusals, settlements
+from dragonscale.training.offer import advice_against, not_offered, offered, refusals, settlements
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.production import in_production
 from dragonscale.training.search import Candidate, Found, Progress, search

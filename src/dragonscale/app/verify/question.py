@@ -32,7 +32,7 @@ from dragonscale.serving.plan import read_setting as read_serving_setting
 from dragonscale.serving.plan_file import ENTRIES as SERVING_ENTRIES
 from dragonscale.tables import read_table
 from dragonscale.training.auto import AUTO, auto_stack
-from dragonscale.training.data_ranks import own_ranks
+from dragonscale.training.legal import own_ranks
 from dragonscale.training.plan import Plan, given_settings, parse_plan, settings_of
 from dragonscale.training.plan_file import ENTRIES as TRAINING_ENTRIES
 from dragonscale.training.stack import load_stack

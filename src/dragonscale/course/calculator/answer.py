@@ -5,14 +5,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.course.calculator.clock import WorkLimit
-from dragonscale.course.calculator.evaluate import Scope, evaluate, not_a_number
+from dragonscale.course.calculator.evaluate import Scope, WorkLimit, evaluate, not_a_number
 from dragonscale.course.calculator.formulas import exact, rounded
 from dragonscale.course.calculator.functions import told_parts
 from dragonscale.course.calculator.measure import Measure, aligned
-from dragonscale.course.calculator.reading import names_in, read_statements
+from dragonscale.course.calculator.reading import ListNode, Statement, WordNode, names_in, read_statements
 from dragonscale.course.calculator.solve import solve
-from dragonscale.course.calculator.tree import ListNode, Statement, WordNode
 from dragonscale.course.calculator.unit_words import read_unit
 from dragonscale.errors import InputError
 from dragonscale.models.catalogue import is_preset

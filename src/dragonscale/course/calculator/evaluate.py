@@ -1,17 +1,20 @@
 """A tree worked out: names looked up, functions called, units kept. What was looked up is remembered
-with its source."""
+with its source.
+
+How long one calculation may take: whatever is written, it ends soon.
+"""
 
 import operator
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.course.calculator import functions
 from dragonscale.course.calculator.arithmetic import ARITHMETIC, arithmetic
-from dragonscale.course.calculator.clock import WorkLimit, cpu
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.names import fact_of, load_name, unread
-from dragonscale.course.calculator.tree import (
+from dragonscale.course.calculator.reading import (
     CallNode,
     FigureNode,
     ListNode,
@@ -30,6 +33,26 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware.catalogue import chip_names
 from dragonscale.physics.hardware.chip import DTYPE_BYTES, Chip
 from dragonscale.physics.hardware.slices import Slice
+
+MOST_SECONDS = 1.0
+cpu = getattr(time, "thread_time", time.process_time)
+"""Seconds of work, not those in which others have the processor."""
+
+
+@dataclass
+class WorkLimit:
+    """When a calculation has to end, in seconds of work."""
+
+    until: float = field(default_factory=lambda: cpu() + MOST_SECONDS)
+
+    def check(self) -> None:
+        if cpu() > self.until:
+            raise InputError("The calculation takes too long; ask for less at once.")
+
+    def leave_out(self, started: float) -> None:
+        """What was done since then (loading SymPy) does not count."""
+        self.until += cpu() - started
+
 
 MOST_LETTERS = 12
 MOST_VALUES = 256

@@ -10,7 +10,7 @@ from typing import Any
 from dragonscale.course.calculator import questions_of_one_line
 from dragonscale.course.calculator.arguments import CALLED, taken_as
 from dragonscale.course.calculator.arithmetic import ARITHMETIC
-from dragonscale.course.calculator.form_units import ENDINGS, LIBRARY_ONLY, METHODS, PARTS, REGIMES, RESULTS, TOLD
+from dragonscale.course.calculator.form_units import UNITS_OF_FORMS as UNITS
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.names import model_fact
 from dragonscale.course.closed_forms import __all__ as FORMS
@@ -18,7 +18,7 @@ from dragonscale.errors import InputError, nearest, shorten, unknown
 from dragonscale.models.transformer import Transformer
 
 ONE_LINE: dict[str, str] = dict(questions_of_one_line.UNITS)
-CLOSED = tuple(name for name in FORMS if name not in LIBRARY_ONLY)
+CLOSED = tuple(name for name in FORMS if name not in UNITS.library_only)
 NAMES = (*ARITHMETIC, *ONE_LINE, *CLOSED)
 
 
@@ -31,8 +31,8 @@ def function_of(name: str) -> Callable[..., Any]:
 
 def result_unit(name: str) -> str:
     """The base unit of what a function gives."""
-    ending = next((unit for end, unit in ENDINGS.items() if name.endswith(end)), "")
-    return ONE_LINE[name] if name in ONE_LINE else RESULTS.get(name, ending)
+    ending = next((unit for end, unit in UNITS.endings.items() if name.endswith(end)), "")
+    return ONE_LINE[name] if name in ONE_LINE else UNITS.results.get(name, ending)
 
 
 def wants_word(name: str, parameter: str | int) -> bool:
@@ -45,7 +45,7 @@ def wants_word(name: str, parameter: str | int) -> bool:
 
 def check_name(name: str) -> None:
     """Refuse a function that is not there, with the nearest that is."""
-    if name in LIBRARY_ONLY:
+    if name in UNITS.library_only:
         raise InputError(f"{name} does not answer with a number; it is in Python only, as ds.closed_forms.{name}.")
     if name not in NAMES:
         close = nearest(name, NAMES, 0.6)
@@ -82,11 +82,11 @@ def call(name: str, given: list[Any], named: dict[str, Any]) -> Any:
 
 def regime(name: str, given: list[Any], named: dict[str, Any]) -> str:
     """Which case of its formula a function took, in a sentence; empty where it has one only."""
-    if name not in REGIMES:
+    if name not in UNITS.regimes:
         return ""
     function = function_of(name)
     bound = _bound(name, inspect.signature(function), given, named)
-    return getattr(import_module(function.__module__), REGIMES[name])(*bound.args, **bound.kwargs)
+    return getattr(import_module(function.__module__), UNITS.regimes[name])(*bound.args, **bound.kwargs)
 
 
 def _bound(name: str, signature: inspect.Signature, given: list[Any], named: dict[str, Any]) -> inspect.BoundArguments:
@@ -178,11 +178,11 @@ def parts_of(thing: Any) -> dict[str, Any]:
     names = [one.name for one in fields(thing) if not one.name.startswith("_")]
     names += [name for name, value in vars(kind).items() if isinstance(value, property) and not name.startswith("_")]
     found = {}
-    for name in (*names, *METHODS.get(kind.__name__, ())):
-        unit = PARTS.get(f"{kind.__name__}.{name}", PARTS.get(kind.__name__, ""))
+    for name in (*names, *UNITS.methods.get(kind.__name__, ())):
+        unit = UNITS.parts.get(f"{kind.__name__}.{name}", UNITS.parts.get(kind.__name__, ""))
         value = getattr(thing, name)
         try:
-            found[name] = measured(value() if name in METHODS.get(kind.__name__, ()) else value, unit)
+            found[name] = measured(value() if name in UNITS.methods.get(kind.__name__, ()) else value, unit)
         except (InputError, ArithmeticError):
             continue  # a part that this result has not: the intensity of what moves no bytes
     return found
@@ -201,7 +201,7 @@ def told_parts(thing: Any) -> dict[str, Measure | str]:
             found[name] = " x ".join(map(str, part))
         elif isinstance(part, tuple):
             for one in part:
-                words = TOLD.get(type(one).__name__, ())
+                words = UNITS.listed_with.get(type(one).__name__, ())
                 has = parts_of(one)
                 if words:
                     found[f"{name}, {has['name']}"] = ", ".join(f"{word} {has[word]}" for word in words)

@@ -10,7 +10,7 @@ from dragonscale.physics.collectives import Options, collective_time
 from dragonscale.physics.hardware.chip import Chip, dtype_bytes
 from dragonscale.physics.hardware.slices import Slice, chips_to_hold
 from dragonscale.physics.numbers import Number
-from dragonscale.physics.rooflines.budget import model_flops
+from dragonscale.physics.rooflines.counts import model_flops
 from dragonscale.physics.sharding.mesh import natural_mesh
 
 UNITS = {

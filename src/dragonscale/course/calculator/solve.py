@@ -15,9 +15,9 @@ from dragonscale.course.calculator.formulas import exact, solved, without_factor
 from dragonscale.course.calculator.measure import Measure, UnlikeUnits, aligned
 from dragonscale.course.calculator.pieces import SignPieces, spans, told
 from dragonscale.course.calculator.polynomial import exact_pieces
+from dragonscale.course.calculator.reading import Node
 from dragonscale.course.calculator.search import searched
 from dragonscale.course.calculator.shown import exponents_of
-from dragonscale.course.calculator.tree import Node
 from dragonscale.errors import InputError
 
 _TRIED = ("", "s", "bytes", "FLOP", "bytes/s", "FLOP/s", "USD", "USD/h", "/s", "FLOP/byte", "W")

@@ -109,25 +109,26 @@ NAMES = {
 }
 """The functions by the module that holds them; each module's docstring says where its formulas come from."""
 ELSEWHERE = {
-    "dragonscale.physics.rooflines.budget": ("model_flops",),
-    "dragonscale.serving.acceptance": ("tokens_per_loop",),
+    "dragonscale.physics.rooflines.counts": ("model_flops",),
+    "dragonscale.serving.speculation": ("tokens_per_loop",),
     "dragonscale.serving.economics": ("usd_per_million", "pool_ratio"),
     "dragonscale.physics.hardware.parts": ("alus", "cores", "matrix_units", "matrix_tile", "structural_peak"),
     "dragonscale.physics.hardware.paths": ("axis_diameter", "disjoint_paths", "eccentricity"),
     "dragonscale.physics.hardware.slices": ("hops", "links_of"),
     "dragonscale.physics.hardware.fat_tree": ("fat_tree", "switch_for"),
-    "dragonscale.physics.collectives.ring": (
+    "dragonscale.physics.collectives.tiers": ("tier_seconds", "switch_traffic"),
+    "dragonscale.physics.collectives.cost": ("ragged_fill", "bus_bandwidth"),
+    "dragonscale.training.stages": ("bubble", "held_microbatches", "chunk_sizes"),
+    "dragonscale.training.expert_load": ("chip_load", "dropped_share"),
+    "dragonscale.physics.collectives.transfer": (
         "ring_hops",
         "hop_bytes",
         "hop_seconds",
         "all_to_all_piece",
         "all_to_all_sends",
+        "transfer_time",
+        "gather_time",
     ),
-    "dragonscale.physics.collectives.tiers": ("tier_seconds", "switch_traffic"),
-    "dragonscale.physics.collectives.cost": ("ragged_fill", "bus_bandwidth"),
-    "dragonscale.training.stages": ("bubble", "held_microbatches", "chunk_sizes"),
-    "dragonscale.training.expert_load": ("chip_load", "dropped_share"),
-    "dragonscale.physics.collectives.transfer": ("transfer_time", "gather_time"),
 }
 """Formulas that the planner uses too and that live with what they are about."""
 _HOME = {name: f"{__name__}.{home}" for home, names in NAMES.items() for name in names}

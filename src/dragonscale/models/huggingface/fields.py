@@ -5,15 +5,19 @@ left over is on the list of fields known not to matter (`inert.py`), or cannot c
 what it is (`harmless.py`; noted), or the config is refused: a field that changes the model and is
 silently ignored would give wrong numbers. All of them are named at once. Absent fields have the
 default of the public configuration class (`defaults.toml`).
+
+Fields of a `config.json` that change neither parameters, FLOPs nor the cache, in any family: the lists of
+`inert.toml`.
 """
 
+import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.models.huggingface.harmless import why_harmless
-from dragonscale.models.huggingface.inert import is_inert
 
 MOST = 2**40
 MOST_LAYERS = 10_000
@@ -217,3 +221,18 @@ class Fields:
 
 def _shown(value: object) -> str:
     return "{…}" if isinstance(value, dict) else shorten(value, 40)
+
+
+_LISTS = tomllib.loads(Path(__file__).with_name("inert.toml").read_text(encoding="utf-8"))
+INERT_WHILE_OFF = frozenset(_LISTS.pop("while_off").split())
+NEMOTRON_FIELDS = _LISTS.pop("nemotron_h").split()
+INERT = frozenset(" ".join(_LISTS.values()).split())
+
+
+def is_inert(name: str, value: Any) -> bool:
+    """Whether a field that no reader asked for can be passed over.
+
+    >>> is_inert("rope_theta", 10000.0), is_inert("attention_bias", False), is_inert("attention_bias", True)
+    (True, True, False)
+    """
+    return name in INERT or name.startswith("_") or (name in INERT_WHILE_OFF and not value)

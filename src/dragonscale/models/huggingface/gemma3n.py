@@ -2,8 +2,8 @@
 layer."""
 
 from dragonscale.errors import InputError
-from dragonscale.models.altup import AltUp
 from dragonscale.models.ffn import Mlp
+from dragonscale.models.gemma4 import AltUp
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.parts import Reader, biased_attention, decoder
 from dragonscale.models.huggingface.windows import all_but_every, windows

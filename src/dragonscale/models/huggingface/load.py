@@ -37,8 +37,7 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.assumed import Assumed, assumed_fields, told_assumed
 from dragonscale.models.huggingface import towers, vision
 from dragonscale.models.huggingface.families import FAMILIES
-from dragonscale.models.huggingface.fields import Fields, Findings, few
-from dragonscale.models.huggingface.inert import is_inert
+from dragonscale.models.huggingface.fields import Fields, Findings, few, is_inert
 from dragonscale.models.huggingface.kin import kin_of, told
 from dragonscale.models.huggingface.quantization import read_quantization, stored_dtype, weight_dtypes
 from dragonscale.models.names import safe_name

@@ -3,9 +3,8 @@ Falcon-H1)."""
 
 from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp, Moe
-from dragonscale.models.huggingface.fields import Fields
+from dragonscale.models.huggingface.fields import NEMOTRON_FIELDS, Fields
 from dragonscale.models.huggingface.hybrid import LINEAR
-from dragonscale.models.huggingface.inert import NEMOTRON_FIELDS
 from dragonscale.models.huggingface.moe import routed
 from dragonscale.models.huggingface.parts import attention, biased_attention, d_model, decoder, mlp
 from dragonscale.models.layer import Both, Component, Layer

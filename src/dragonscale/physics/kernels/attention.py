@@ -5,12 +5,18 @@ of the peak, plus `edge` and `fill` seconds that a tile takes however few its ke
 waves; no attention is shorter than (a part of) its longest tile. Queries, keys, values and results cross the memory.
 With a causal mask a row sees half of the keys on average, and half a tile more than it needs; a window caps what it
 sees.
+
+Expected seconds of attention without a flash kernel: scores in blocks of queries, in fp32, as a compiler makes them.
+
+Each block is multiplied out whole, masked or not: two batched matmuls forward, in which the query heads that share a KV
+head are rows of one, and passes over the scores between them (scale, cap, mask, softmax, cast). Backward finds the
+scores again and has five matmuls.
 """
 
 from functools import partial
 
-from dragonscale.physics.kernels.blocks import evaluate
 from dragonscale.physics.kernels.dtypes import FORMATS, format_name
+from dragonscale.physics.kernels.matmul import evaluate, matmul_seconds
 from dragonscale.physics.kernels.profile import FlashAttention, KernelProfile
 from dragonscale.physics.numbers import Number, ceil, maximum, minimum
 
@@ -123,3 +129,32 @@ def _seconds(
         4 * query_size + 2 * element * batch * minimum(keys, queries + window) * head_dim * kv_heads
     ) / profile.bandwidth
     return maximum(expected, 4 * query_size * shown / peak, least)
+
+
+BLOCK = 512
+"""Queries whose scores are alive at once."""
+
+
+def score_block_seconds(
+    batch: Number,
+    queries: Number,
+    keys: Number,
+    q_heads: Number,
+    kv_heads: Number,
+    key: Number,
+    value: Number,
+    profile: KernelProfile,
+    score_bytes: float,
+    block_s: float = 0.0,
+    backward: bool = False,
+) -> Number:
+    """Seconds of one pass on one chip, with heads of `key` and `value` elements; `score_bytes` are moved for each
+    score, and `block_s` pass until the next block."""
+    rows = minimum(queries, BLOCK)
+    many = batch * kv_heads * (queries / rows)
+    group = rows * (q_heads / kv_heads)
+    first = matmul_seconds(group, keys, key, "bf16", profile, many, out_bytes=4)
+    second = matmul_seconds(group, value, keys, "bf16", profile, many)
+    moved = batch * q_heads * queries * keys * score_bytes
+    matmuls = 3 * first + 2 * second if backward else first + second
+    return matmuls + moved / (profile.bandwidth * profile.stream.bandwidth) + block_s * queries / rows

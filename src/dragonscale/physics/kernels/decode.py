@@ -8,8 +8,8 @@ read, so they come from memory; a benchmark that repeats one kernel finds them t
 
 from functools import partial
 
-from dragonscale.physics.kernels.blocks import evaluate
 from dragonscale.physics.kernels.dtypes import FORMATS, format_name
+from dragonscale.physics.kernels.matmul import evaluate
 from dragonscale.physics.kernels.profile import Decode, KernelProfile
 from dragonscale.physics.numbers import Number, ceil, maximum, minimum
 

@@ -9,12 +9,10 @@ whole bandwidth. Never faster than the weights of the active experts and their F
 from functools import partial
 
 from dragonscale.errors import unknown
-from dragonscale.physics.kernels.blocks import evaluate
 from dragonscale.physics.kernels.dtypes import FORMATS, format_name
-from dragonscale.physics.kernels.matmul import matmul_seconds
+from dragonscale.physics.kernels.matmul import evaluate, matmul_seconds, memory_seconds
 from dragonscale.physics.kernels.profile import Grouped, KernelProfile
 from dragonscale.physics.kernels.routing import Routing, route
-from dragonscale.physics.kernels.stream import memory_seconds
 from dragonscale.physics.numbers import Number, ceil, maximum, minimum
 
 

@@ -9,15 +9,20 @@ whole ones to the extent that `quantum` says; or the contraction is split so tha
 price of `join` seconds for adding up. The library is taken to choose the best of a handful of tiles. Long kernels slow
 down as power runs out. Memory moves each operand once at a fraction of the datasheet's bandwidth; the shorter of
 compute and memory hides behind the longer but for `unhidden`. Never faster than the roofline of the datasheet.
+
+Long arrays in blocks: temporary results of a formula then stay in the processor's cache, which is several times
+faster.
+
+Work that only moves bytes, and the least that any kernel takes.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from dragonscale.physics.kernels.blocks import evaluate
 from dragonscale.physics.kernels.dtypes import FORMATS, format_name
 from dragonscale.physics.kernels.profile import KernelProfile, Matmul
-from dragonscale.physics.numbers import Number, ceil, ceil_to, maximum, minimum, where
+from dragonscale.physics.numbers import Number, ceil, ceil_to, is_array, maximum, minimum, where, widened
 
 
 def matmul_seconds(
@@ -102,3 +107,46 @@ def dispatch_seconds(rows: Number, dtype: str, profile: KernelProfile) -> Number
     graphs are used."""
     table = profile.matmul.of(dtype)
     return where(rows < 32, table.dispatch_few, table.dispatch)
+
+
+BLOCK = 16_384
+"""Elements of a block: 128 KiB of floats."""
+
+
+def evaluate(formula: Callable[..., Number], *values: Number) -> Number:
+    """`formula(*values)` element by element; the values are numbers, symbols or arrays that broadcast together.
+
+    >>> import numpy
+    >>> evaluate(lambda a, b: a * b, numpy.arange(40_000), 2).sum()
+    np.float64(1599960000.0)
+    """
+    values = tuple(widened(value) for value in values)
+    arrays = [value for value in values if is_array(value)]
+    if not arrays or (max(array.size for array in arrays) <= BLOCK and len({array.shape for array in arrays}) == 1):
+        return formula(*values)
+    import numpy
+
+    shape = numpy.broadcast_shapes(*(array.shape for array in arrays))
+    flat = [numpy.broadcast_to(value, shape).reshape(-1) if is_array(value) else value for value in values]
+    size = next(value.size for value in flat if is_array(value))
+    result = numpy.empty(size)
+    for start in range(0, size, BLOCK):
+        part = slice(start, start + BLOCK)
+        result[part] = formula(*(value[part] if is_array(value) else value for value in flat))
+    return result.reshape(shape)
+
+
+def memory_seconds(size: Number, profile: KernelProfile) -> Number:
+    """Seconds of a kernel that reads and writes `size` bytes in all and computes next to nothing.
+
+    >>> from dragonscale.physics.kernels.profile_file import kernel_profile_for
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> 8e9 / memory_seconds(8e9, kernel_profile_for(load_chip("h200"))) / 4.8e12
+    0.8...
+    """
+    return profile.stream.launch + size / (profile.bandwidth * profile.stream.bandwidth)
+
+
+def launch_seconds(profile: KernelProfile, kernels: Number = 1) -> Number:
+    """Seconds that so many kernels take even if they do nothing, one after the other inside a graph."""
+    return profile.stream.launch * kernels

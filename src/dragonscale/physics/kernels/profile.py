@@ -101,7 +101,8 @@ class Decode:
 
 @dataclass(frozen=True)
 class Grouped:
-    """The experts of an MoE layer: two grouped matmuls and what lies between. See `dragonscale.physics.kernels.grouped`.
+    """The experts of an MoE layer: two grouped matmuls and what lies between. See
+    `dragonscale.physics.kernels.grouped`.
 
     As for `Matmul`; `rows` and `columns` are the tiles' sides. `occupancy`: tiles per core that it takes to reach the
     memory's bandwidth. `route_row`: seconds for each token (routing, permuting, adding up); `hidden_bytes`,

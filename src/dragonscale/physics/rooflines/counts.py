@@ -5,6 +5,13 @@
 (2000000000000.0, 3000000000.0, 'bf16')
 >>> parse_counts("bf16[B, D]") is None
 True
+
+FLOPs by the book's rule of thumb: 2 per parameter and token forward, 6 for training.
+
+Every parameter of a matrix is multiplied and added once per token: 2 FLOPs. The backward pass does it twice, once for
+the gradient of the activations and once for that of the weights. Hence 2·params·tokens forward and 6·params·tokens for
+training. What it leaves out are attention's dot products, T/(8D) of the rest for a plain Transformer, and it counts an
+embedding's rows only if `params` does. Recomputing the forward pass in the backward pass (rematerialisation) adds 2.
 """
 
 import re
@@ -65,3 +72,28 @@ def parse_counts(text: str) -> GivenCounts | None:
     if min(found.values()) < 0:
         raise InputError(f"{shorten(text)} has a negative amount; FLOPs and bytes are at least 0.")
     return GivenCounts(found["FLOP"], found["bytes"], dtype or "bf16")
+
+
+MOST_RECOMPUTED = 2
+"""Forward passes that a backward pass does again: 1 is all of it, 2 leaves room for a block done twice."""
+
+
+def model_flops(active_params: Number, tokens: Number, training: bool = True, recomputed: Number = 0) -> Number:
+    """2 FLOPs for each parameter, token and pass: 1 pass forward, 3 in training, and `recomputed` (0 to 1) done again.
+
+    A model uses `active_params` parameters for each of `tokens` tokens. `recomputed` is the part of the forward pass
+    that the backward pass repeats: 1, all of it, if only the inputs of blocks are kept. It is work, but not useful
+    work: leave it out of a utilisation.
+
+    >>> model_flops(37e9, 14.8e12)
+    3.2856e+24
+    >>> model_flops(1, 1, training=False), model_flops(1, 1), model_flops(1, 1, recomputed=1)
+    (2, 6, 8)
+    """
+    if isinstance(recomputed, int | float) and not 0 <= recomputed <= MOST_RECOMPUTED:
+        raise InputError(
+            f"recomputed is {recomputed:g}; it counts forward passes that are done again, from 0 (nothing) to 1 "
+            "(all of it)."
+        )
+    passes = 3 + recomputed if training else 1
+    return 2 * passes * active_params * tokens

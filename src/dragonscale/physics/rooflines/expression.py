@@ -14,6 +14,15 @@
 >>> prompt = parse_operation("attention(T=4, N=1, H=64, causal)")
 >>> prompt.cost({}).total_flops, 4 * 64 * (1 + 2 + 3 + 4)
 (2560, 2560)
+
+Elementwise functions and reductions over a row, and the FLOPs they take for each element.
+
+A FLOP here is one arithmetic operation of the function as it is usually written, an exponential, a root
+or a division counted as one. Most of these run on the vector unit and are bound by memory by an order of
+magnitude, so the count decides little; what matters is that every array crosses memory once.
+
+>>> flops_per_element("softmax"), flops_per_element("relu"), flops_per_element("anything")
+(5, 1, 1)
 """
 
 import re
@@ -25,7 +34,6 @@ from dragonscale.physics.notation.array import DTYPE_NAMES, MAX_LENGTH, split_to
 from dragonscale.physics.numbers import Number, is_symbolic, minimum, product, widened
 from dragonscale.physics.rooflines.cost import Cost
 from dragonscale.physics.rooflines.counts import GivenCounts, parse_counts
-from dragonscale.physics.rooflines.functions import flops_per_element
 from dragonscale.physics.rooflines.operations import array_bytes, compute_dtype, einsum_cost
 from dragonscale.physics.units import parse_count
 
@@ -97,7 +105,7 @@ class Operation:
         """FLOPs, and the bytes of every array (or of the last operand alone) over one memory level.
 
         `per_element` are the FLOPs of an elementwise function for each element of its result, where they are not those
-        of `dragonscale.physics.rooflines.functions`.
+        of `dragonscale.physics.rooflines.expression`.
         """
         counted = (len(self.line.operands) - 1,) if weights_only else None
         if not self.function:
@@ -227,3 +235,27 @@ def _attended(operands: list[Array], output: str | None, causal: bool, text: str
     made = replace(queries, name="", dims=(*queries.dims[:-1], values.dims[-1]))
     line = Einsum((queries, keys, values), parse_array(output) if output else made)
     return Operation(line, "attend", own[0], causal)
+
+
+FLOPS = {
+    "add": 1,  # x + y
+    "sub": 1,
+    "mul": 1,
+    "relu": 1,  # max(x, 0)
+    "sigmoid": 4,  # 1 / (1 + exp(-x))
+    "silu": 4,  # x / (1 + exp(-x))
+    "swish": 4,
+    "gelu": 9,  # x/2 · (1 + tanh(c·(x + a·x³))): two for x³, one each for a, +, c, tanh, +, · and /2
+    "swiglu": 5,  # silu(gate) · up
+    "geglu": 10,  # gelu(gate) · up
+    "softmax": 5,  # the largest, subtract, exp, the sum, divide
+    "rmsnorm": 4,  # square, the sum, times 1/rms, times the weight
+    "layernorm": 7,  # the mean, subtract, square, the sum, times 1/sigma, times the weight, plus the bias
+    "rope": 3,  # x·cos + turned x·sin
+}
+"""FLOPs for each element of the result, by the definitions beside them."""
+
+
+def flops_per_element(function: str) -> int:
+    """FLOPs of a function for each element of its result; one for a function that is not known."""
+    return FLOPS.get(function.lower().replace("_", ""), 1)

@@ -104,7 +104,7 @@ class ServingFront:
     @property
     def ready(self) -> bool:
         """Whether every role has a worker that takes requests."""
-        alive = {one.order.role for one in self.workers if one.state == "ready"}
+        alive = {one.runs.role for one in self.workers if one.state == "ready"}
         return not self.draining and alive == set(self.routers)
 
     def generate(self, request: GenerateRequest) -> Flight:
@@ -134,7 +134,7 @@ class ServingFront:
         role = "decode" if flight.first else self.entry
         if request.embed and room is not None:
             role = "prefill"
-        alive = [one for one in self.workers if one.state == "ready" and one.order.role == role]
+        alive = [one for one in self.workers if one.state == "ready" and one.runs.role == role]
         if not alive:
             return False
         handing = role == "prefill" and not request.embed and request.length > 1
@@ -145,7 +145,7 @@ class ServingFront:
         worker.flights[request.id] = flight
         path = room.path(flight.name) if room is not None else ""
         out_of = path if flight.first else ""
-        worker.send(wire.Submit(request, into=path if handing else "", out_of=out_of, first=flight.first))
+        worker.tell(wire.Submit(request, into=path if handing else "", out_of=out_of, first=flight.first))
         return True
 
     def _page_bytes(self, request: GenerateRequest) -> int:
@@ -216,7 +216,7 @@ class ServingFront:
         """Whoever asked is gone, or has enough."""
         if not flight.over:
             if flight.worker is not None:
-                flight.worker.send(wire.Drop(flight.request.id))
+                flight.worker.tell(wire.Drop(flight.request.id))
             self._over(flight, finish)
 
     def _retry_after(self) -> float:
@@ -228,7 +228,7 @@ class ServingFront:
         """What is under way and how the workers are, for `/metrics` and `/health`."""
         known = ("state", "restarts", "load", "stats")
         workers = [
-            {"index": one.index, "role": one.order.role} | {name: getattr(one, name) for name in known}
+            {"index": one.index, "role": one.runs.role} | {name: getattr(one, name) for name in known}
             for one in self.workers
         ]
         return {"requests": len(self.flights), "waiting": len(self.waiting), "ready": self.ready, "workers": workers}

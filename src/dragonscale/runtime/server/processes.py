@@ -6,11 +6,8 @@ What a worker says goes to the front, which decides; here is only how to reach i
 
 import asyncio
 import os
-import socket
-import subprocess
 import sys
 import time
-import traceback
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,12 +16,11 @@ import msgspec
 
 from dragonscale.runtime.serve.requests import Emitted, GenerateRequest
 from dragonscale.runtime.server import wire
+from dragonscale.workers import WAITS, Worker
 
 if TYPE_CHECKING:
     from dragonscale.runtime.server.front import ServingFront
 
-WAITS = (0.5, 30.0)
-"""Seconds before a worker that died is started again: the first time, and at most."""
 STEADY = 60.0
 """Seconds after which a worker counts as well."""
 
@@ -79,19 +75,18 @@ class Flight:
             self.reader.set_result(None)
 
 
-class WorkerProcess:
-    """One worker: its process, its end of the socket, the requests that it has."""
+class WorkerProcess(Worker):
+    """One worker: what it runs, the requests that it has."""
 
     def __init__(self, front: "ServingFront", index: int, order: wire.WorkerOrder, environment: dict[str, str]) -> None:
-        self.front, self.index, self.order, self.environment = front, index, order, environment
-        self.state = "starting"  # or ready, dead, stopped
+        super().__init__(index, front.module)
+        self.front, self.runs, self.environment = front, order, environment
         self.flights: dict[str, Flight] = {}
         self.facts: wire.WorkerReady | None = None
         self.stats: dict[str, float] = {}
         self.failed: wire.WorkerFailed | None = None
-        self.restarts, self.wait, self.since = 0, WAITS[0], 0.0
-        self.process: subprocess.Popen[Any] | None = None
-        self.writer: asyncio.StreamWriter | None = None
+        self.since = 0.0
+        self._decode = msgspec.msgpack.Decoder(wire.FromWorker).decode
 
     @property
     def load(self) -> float:
@@ -99,57 +94,32 @@ class WorkerProcess:
 
     @property
     def unprefilled(self) -> int:
-        return sum(len(one.request.prompt) for one in self.flights.values() if not one.tokens)
+        return sum(len(flight.request.prompt) for flight in self.flights.values() if not flight.tokens)
 
     def predict(self, tokens: int, now: float) -> float:  # noqa: ARG002  every worker is as fast, so tokens stand for seconds
         return tokens + self.unprefilled
 
-    async def run(self) -> None:
-        """Start it, again and again where it dies, until it is stopped or what it was asked for cannot be run."""
-        while self.state != "stopped":
-            await self._once()
-            self.front.died(self)
-            if self.state == "stopped" or (self.failed is not None and self.failed.wrong and self.facts is None):
-                return  # one that ran before may run again: a device's memory is not free at once
-            if time.monotonic() - self.since > STEADY and self.since:
-                self.wait = WAITS[0]
-            self.restarts, self.since = self.restarts + 1, 0.0
-            if self.facts is not None and self.process is not None:
-                code = self.process.returncode
-                how = f"of signal {-code}" if code < 0 else f"with exit code {code}"
-                _tell(
-                    f"Worker {self.index} (process {self.process.pid}) died {how}; it is started again in "
-                    f"{self.wait:g} s."
-                )
-            await asyncio.sleep(self.wait)
-            self.wait = min(2 * self.wait, WAITS[1])
-            if self.state != "stopped":
-                self.state = "starting"
+    def order(self) -> bytes:
+        return wire.encode(self.runs)
 
-    async def _once(self) -> None:
-        own, theirs = socket.socketpair()
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, wire.BUFFER)
-        command = [sys.executable, "-m", self.front.module, str(theirs.fileno())]
-        with theirs:
-            how: Any = {"env": {**os.environ, **self.environment}, "stdin": subprocess.DEVNULL, "stdout": 2}
-            self.process = process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), **how)
-        reader, self.writer = await asyncio.open_connection(sock=own)
-        decode = msgspec.msgpack.Decoder(wire.FromWorker).decode
-        try:
-            self.writer.write(wire.framed(self.order))
-            while True:
-                (size,) = wire.LENGTH.unpack(await reader.readexactly(wire.LENGTH.size))
-                self._heard(decode(await reader.readexactly(size)))
-        except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError):
-            pass
-        except Exception:  # a fault of ours: told, and its requests end as those of a worker that died
-            traceback.print_exc()
-        finally:
-            self.writer.close()
-            process.kill()  # one that closed its socket is of no use any more
-            await asyncio.to_thread(process.wait)
+    def surroundings(self) -> dict[str, Any]:
+        return {"env": {**os.environ, **self.environment}}
 
-    def _heard(self, message: wire.FromWorker) -> None:
+    def died(self) -> float | None:
+        self.front.died(self)
+        if self.state == "stopped" or (self.failed is not None and self.failed.wrong and self.facts is None):
+            return None  # one that ran before may run again: a device's memory is not free at once
+        if time.monotonic() - self.since > STEADY and self.since:
+            self.wait = WAITS[0]
+        self.since, wait = 0.0, self.longer()
+        if self.facts is not None and self.process is not None:
+            code = self.process.returncode
+            how = f"of signal {-code}" if code < 0 else f"with exit code {code}"
+            _tell(f"Worker {self.index} (process {self.process.pid}) died {how}; it is started again in {wait:g} s.")
+        return wait
+
+    def heard(self, body: bytes) -> None:
+        message = self._decode(body)
         if isinstance(message, wire.StepOutput):
             self.stats = message.stats or self.stats
             self.front.heard(self, message)
@@ -164,11 +134,12 @@ class WorkerProcess:
         else:
             self.front.say(self.index, message)
 
-    def send(self, message: wire.ToWorker) -> None:
-        if self.writer is not None and not self.writer.is_closing():
-            self.writer.write(wire.framed(message))
+    def tell(self, message: wire.ToWorker) -> None:
+        """Send it a request, or that somebody left."""
+        self.send(wire.encode(message))
 
     def stop(self) -> None:
+        """End it for good."""
         self.state = "stopped"
         if self.writer is not None:
             self.writer.close()

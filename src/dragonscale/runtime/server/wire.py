@@ -1,20 +1,12 @@
-"""What the front and its workers say to each other: msgpack messages over a socket, framed as
-`multiprocessing.connection` does.
+"""What the front and its workers say to each other: msgpack messages over the socket of `dragonscale.workers`.
 
 The front says first what a worker is to run (`WorkerOrder`), then requests and who left. A worker tells how far it is,
 that it is ready, and after each step one message with all that is new.
 """
 
-import struct
-from typing import Any
-
 import msgspec
 
 from dragonscale.runtime.serve.requests import Emitted, GenerateRequest
-
-LENGTH = struct.Struct("!i")
-BUFFER = 4 << 20
-"""Bytes that a socket holds on its way: a worker goes on while the front is busy with something else for a moment."""
 
 
 class WorkerOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,13 +94,3 @@ class WorkerFailed(msgspec.Struct, frozen=True, tag=True):
 ToWorker = Submit | Drop
 FromWorker = Starting | WorkerReady | StepOutput | WorkerFailed
 encode = msgspec.msgpack.Encoder().encode
-
-
-def framed(message: Any) -> bytes:
-    """A message as it goes over the socket.
-
-    >>> len(framed(Drop("a")))
-    20
-    """
-    body = encode(message)
-    return LENGTH.pack(len(body)) + body

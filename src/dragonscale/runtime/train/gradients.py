@@ -8,6 +8,13 @@ ZeRO-2.
 
 What is differentiated is the sum over all chips (`runtime.place`), so a gradient is whole once it is added up over
 every axis along which chips hold the same block of its weight.
+
+The plan's remat policy as JAX's: which named tensors of a layer are kept for the backward pass.
+
+Every tensor of a program has a name, and the planner says which of them a policy keeps (`models.activations`). The same
+names mark the values in JAX where they rest, so that what is kept is what was counted (a name that two lines make, such
+as a query before and after its norm, is kept twice). `none` too keeps just the tensors that some gradient reads: what
+lies between two of them is elementwise and cheap to compute again.
 """
 
 from collections.abc import Callable
@@ -19,6 +26,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, PartitionSpec
 
+from dragonscale.models.activations import saved_tensors
 from dragonscale.models.program import Program
 from dragonscale.physics.notation import Array
 from dragonscale.physics.notation.array import Dim
@@ -33,8 +41,24 @@ from dragonscale.runtime.pipeline_program import arranged, pipelined_layers, pip
 from dragonscale.runtime.place import Place
 from dragonscale.runtime.placed_experts import Mixing
 from dragonscale.runtime.scopes import weight_scope
-from dragonscale.runtime.train.remat import remat_of
 from dragonscale.runtime.train.settings import Order
+
+_KEPT = ("dot_product_attention_fwd", "dot_product_attention_fwd_wrapper")
+"""What has no name of its own: the sums that a flash kernel hands to its gradient."""
+
+
+def remat_of(program: Program, policy: str) -> Callable[[Any], Any]:
+    """What to wrap a layer in. Weights and activations gathered for a line are never kept: they are gathered again."""
+    layers = [section for section in program.sections if section.name in program.order and policy != "block"]
+    names = {array.name for section in layers for array in saved_tensors(section, policy)}
+
+    def keep(prim: Any, *_: Any, **settings: Any) -> bool:
+        if prim.name == "name":
+            return settings["name"] in names
+        return policy != "block" and prim.name in _KEPT
+
+    return lambda layer: jax.checkpoint(layer, policy=keep, prevent_cse=False)
+
 
 DTYPES = {"bf16": jnp.bfloat16, "fp32": jnp.float32}
 

@@ -3,6 +3,8 @@
 While the devices compute a step, the host prepares the next one's tokens. Then it looks at the loss: if it is no
 number, the run ends with the last checkpoint untouched. A termination signal is raised as a flag that goes through the
 step with the data, so that all hosts agree after which step they save and leave.
+
+Being told to end: a signal is noted, and obeyed after the step.
 """
 
 import hashlib
@@ -30,11 +32,40 @@ from dragonscale.runtime.train.profiling import WARM, StepProfiler
 from dragonscale.runtime.train.room import memory_errors
 from dragonscale.runtime.train.settings import Order, learning_rate, settle_capacity
 from dragonscale.runtime.train.step import State, Trainer, make_trainer
-from dragonscale.runtime.train.stopping import Stop
 from dragonscale.runtime.train.tokens import Tokens, open_tokens
 
 if TYPE_CHECKING:
     from dragonscale.runtime.train.checkpoints import Checkpoints
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Stop:
+    """Whether somebody asked the run to end."""
+
+    def __init__(self) -> None:
+        self.asked = ""
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """A signal came; a second one of the keyboard ends at once."""
+        del frame
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = signal.Signals(number).name
+
+    @contextmanager
+    def listening(self) -> Iterator["Stop"]:
+        """Until the end of the block, signals to end are noted instead of obeyed."""
+        signals = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, self.note) for number in signals}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
 
 Watch = Callable[[dict[str, Any]], None]
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.units import parse_count, parse_length
-from dragonscale.training.data_ranks import own_ranks
+from dragonscale.training.legal import own_ranks
 from dragonscale.training.plan import Plan, given_settings, parse_plan
 from dragonscale.training.plan_file import TrainingFile, is_plan_path, load_training_file
 from dragonscale.training.stack import load_stack

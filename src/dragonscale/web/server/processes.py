@@ -1,140 +1,98 @@
 """A worker as the pool sees it: its process, the socket to it, the question that it has; started again
 where it dies."""
 
-import asyncio
 import contextlib
 import os
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dragonscale.web.server.lanes import SLOW
 from dragonscale.web.server.settings import PageSettings
 from dragonscale.web.server.turns import Turn
-from dragonscale.web.server.wire import HEAD, WorkerStart, frame
+from dragonscale.web.server.wire import ASKED, DROPPED, ENDED, MESSAGE, READY, WorkerStart
+from dragonscale.workers import WAITS, Worker
 
 if TYPE_CHECKING:
     from dragonscale.web.server.pool import WorkerPool
 
-WAITS = (0.5, 30.0)
-"""Seconds before a worker that died before it was ready is started again: the first time, and at most."""
 TRIES = 3
 """Deaths before it was ever ready, after which a worker is given up."""
 PREFIX = "dragonscale-"
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
-class PageWorker:
-    """One worker. Its state is starting, ready, killed (another is started), dead or stopped."""
+class PageWorker(Worker):
+    """One worker of the page. It is also `killed` where another is to be started at once."""
 
     def __init__(self, pool: "WorkerPool", index: int) -> None:
-        self.pool, self.index = pool, index
-        self.state, self.slow = "starting", False
+        super().__init__(index, "dragonscale.web.server.worker")
+        self.pool, self.slow = pool, False
+        self.folder = os.path.join(pool.folder, str(index))
         self.turn: Turn | None = None
         self.used_at = 0.0
         self.keys: frozenset[str] = frozenset()
         """The records that it remembers, as it said itself."""
-        self.deaths = self.restarts = 0
-        self.was_ready = False
-        self.process: subprocess.Popen[bytes] | None = None
-        self.writer: asyncio.StreamWriter | None = None
+        self.deaths, self.was_ready = 0, False
 
     @property
     def hopeless(self) -> bool:
         """Whether it died again and again without having been ready once."""
         return self.deaths >= TRIES and not self.was_ready
 
-    async def run(self) -> None:
-        """Start it, again where it dies, until it is stopped."""
-        wait = WAITS[0]
-        while self.state != "stopped":
-            await self._once()
-            was_ready = self.state in ("ready", "killed")
-            self.state = "stopped" if self.state == "stopped" else "dead"
-            self.keys = frozenset()
-            self.pool.died(self)
-            if was_ready:
-                self.deaths, wait = 0, WAITS[0]
-            elif self.state != "stopped":
-                self.deaths += 1
-                if self.hopeless:
-                    self.pool.changed.set()
-                    return
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, WAITS[1])
-            if self.state != "stopped":
-                self.state, self.restarts = "starting", self.restarts + 1
-
-    async def _once(self) -> None:
-        folder = os.path.join(self.pool.folder, str(self.index))
-        try:
-            os.makedirs(folder, exist_ok=True)
-            own, theirs = socket.socketpair()
-        except OSError:  # the machine is short of something; tried again later
-            return
-        try:
-            with theirs:
-                self.process = self._popen(folder, theirs.fileno())
-            reader, self.writer = await asyncio.open_connection(sock=own)
-            self.writer.write(frame(b"o", msgspec.json.encode(self._start(folder))))
-            while True:
-                kind, size = HEAD.unpack(await reader.readexactly(HEAD.size))
-                self._heard(kind, await reader.readexactly(size))
-        except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError):
-            pass
-        finally:
-            own.close() if self.writer is None else self.writer.close()
-            process, self.process, self.writer = self.process, None, None
-            if process is not None:
-                process.kill()  # one that closed its socket is of no use any more
-                await asyncio.to_thread(process.wait)
-
-    def _popen(self, folder: str, end: int) -> "subprocess.Popen[bytes]":
+    def surroundings(self) -> dict[str, Any]:
+        os.makedirs(self.folder, exist_ok=True)
         # a session of its own: Ctrl-C in a terminal is the server's to hear, which then ends it
-        command = [sys.executable, "-m", "dragonscale.web.server.worker", str(end)]
-        return subprocess.Popen(
-            command,
-            pass_fds=(end,),
-            cwd=folder,
-            env=environment(self.pool.settings, folder),
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            start_new_session=True,
-        )
+        variables = environment(self.pool.settings, self.folder)
+        return {"cwd": self.folder, "env": variables, "start_new_session": True}
 
-    def _start(self, folder: str) -> WorkerStart:
+    def order(self) -> bytes:
         settings = self.pool.settings
-        hub = [str(one) for one in hub_folders()] if settings.loopback else []
+        hub = [str(folder) for folder in hub_folders()] if settings.loopback else []
         own = [str(config_folder() / "dragonscale" / "profiles")] if settings.loopback else []
         readable, writable = own + hub, hub if settings.hub else []
-        return WorkerStart(folder, readable, writable, settings.hub, settings.warm, settings.memory_bytes)
+        start = WorkerStart(self.folder, readable, writable, settings.hub, settings.warm, settings.memory_bytes)
+        return msgspec.json.encode(start)
 
-    def _heard(self, kind: bytes, payload: bytes) -> None:
-        if kind == b"m":
+    def heard(self, body: bytes) -> None:
+        kind, payload = body[:1], body[1:]
+        if kind == MESSAGE:
             self.pool.heard(self, payload)
-        elif kind == b"e":
+        elif kind == ENDED:
             self.keys = msgspec.json.decode(payload, type=frozenset[str])
             self.pool.ended(self)
-        elif kind == b"r" and self.state == "starting":
+        elif kind == READY and self.state == "starting":
             self.state, self.was_ready = "ready", True
             self.pool.became_ready()
+
+    def died(self) -> float | None:
+        was_ready = self.state in ("ready", "killed")
+        self.state = "stopped" if self.state == "stopped" else "dead"
+        self.keys = frozenset()
+        self.pool.died(self)
+        if was_ready:
+            self.deaths, self.wait = 0, WAITS[0]
+            return 0.0
+        self.deaths += 1
+        if self.hopeless:
+            self.pool.changed.set()
+            return None
+        return self.longer()
 
     def begin(self, turn: Turn) -> None:
         """Send it a question."""
         self.turn, self.used_at = turn, time.monotonic()
         self.slow = turn.lane == SLOW and not (turn.remembered and turn.key in self.keys)
-        self._send(frame(b"a", turn.body))
+        self.send(ASKED + turn.body)
 
     def drop(self) -> None:
         """Nobody waits for its answer any more."""
-        self._send(frame(b"d"))
+        self.send(DROPPED)
 
     def free(self) -> Turn | None:
         """It has no question any more; which one it had."""
@@ -148,10 +106,6 @@ class PageWorker:
             return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_SIZE
         except (OSError, ValueError, IndexError):
             return 0
-
-    def _send(self, data: bytes) -> None:
-        if self.writer is not None and not self.writer.is_closing():
-            self.writer.write(data)
 
     def kill(self) -> None:
         """End it now; another one is started."""

@@ -1,19 +1,18 @@
 """A worker: a process that answers one question after another, started by the pool (`python -m …worker FD`).
 
-It speaks frames over a socket: a kind of one letter, a length, and JSON. It is sent its order, then questions (`a`),
-and `d` where nobody waits for the present one; it sends `r` when it is ready, `m` for each message of an answer, `e` at
-its end with the names of the records that it remembers. A thread reads, so that `d` is heard while the planner works:
-its next message then raises `Unwanted`, and where none comes soon, a signal does, between two of its steps. So a search
-that is given up costs no process. Where the other end closes, the process is of no use and ends at once.
+What is said on the socket stands in `wire.py`. A thread reads, so that a question that nobody waits for is heard of
+while the planner works: its next message then raises `Unwanted`, and where none comes soon, a signal does, between two
+of its steps. So a search that is given up costs no process. Where the other end closes, the process is of no use and
+ends at once.
 """
 
 import contextlib
 import os
 import queue
 import signal
-import socket
 import sys
 import threading
+from multiprocessing.connection import Connection
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ import msgspec
 from dragonscale.web.answers import Unwanted, answer
 from dragonscale.web.page_request import KEPT
 from dragonscale.web.server.locked import lock
-from dragonscale.web.server.wire import HEAD, WorkerStart, frame
+from dragonscale.web.server.wire import DROPPED, ENDED, MESSAGE, READY, WorkerStart
 from dragonscale.web.view_names import view_names
 from dragonscale.web.views.registry import panels_of
 
@@ -46,30 +45,22 @@ WARM = (
 class WorkerWire:
     """The worker's end of the socket."""
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end: Connection) -> None:
         self.end = end
-        self.file = end.makefile("rb")
         self.asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self.unwanted = self.working = self.sending = False
-
-    def read(self) -> tuple[bytes, bytes]:
-        head = self.file.read(HEAD.size)
-        if len(head) < HEAD.size:
-            raise EOFError
-        kind, size = HEAD.unpack(head)
-        return kind, self.file.read(size)
 
     def listen(self) -> None:
         """Read until the other end closes; frames come in order, so a `d` is always about the present question."""
         with contextlib.suppress(OSError, EOFError):
             while True:
-                kind, payload = self.read()
-                if kind == b"d":
+                body = self.end.recv_bytes()
+                if body == DROPPED:
                     self.unwanted = True
                     threading.Timer(SOON, self._interrupt).start()
                 else:
                     self.unwanted = False
-                    self.asked.put(payload)
+                    self.asked.put(body[1:])
         os._exit(0)
 
     def _interrupt(self) -> None:
@@ -84,7 +75,7 @@ class WorkerWire:
     def send(self, kind: bytes, payload: bytes = b"") -> None:
         self.sending = True
         try:
-            self.end.sendall(frame(kind, payload))
+            self.end.send_bytes(kind + payload)
         except OSError:
             os._exit(0)
         finally:
@@ -94,8 +85,8 @@ class WorkerWire:
 def main() -> None:
     """Be told, get ready, answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    wire = WorkerWire(socket.socket(fileno=int(sys.argv[1])))
-    start = msgspec.json.decode(wire.read()[1], type=WorkerStart)
+    wire = WorkerWire(Connection(int(sys.argv[1])))
+    start = msgspec.json.decode(wire.end.recv_bytes(), type=WorkerStart)
     _limit_memory(start.memory_bytes)
     for view in view_names() if start.warm else ():  # while its files may still be compiled and kept
         panels_of(view)
@@ -104,17 +95,17 @@ def main() -> None:
         answer(request, lambda _: None)
     signal.signal(signal.SIGUSR1, wire.interrupted)
     threading.Thread(target=wire.listen, daemon=True).start()
-    wire.send(b"r")
+    wire.send(READY)
     while True:
         _answer_one(wire, msgspec.json.decode(wire.asked.get()))
-        wire.send(b"e", msgspec.json.encode(KEPT.keys()))
+        wire.send(ENDED, msgspec.json.encode(KEPT.keys()))
 
 
 def _answer_one(wire: WorkerWire, request: dict[str, Any]) -> None:
     def send(message: dict[str, Any]) -> None:
         if wire.unwanted:
             raise Unwanted
-        wire.send(b"m", msgspec.json.encode(message) + b"\n")
+        wire.send(MESSAGE, msgspec.json.encode(message) + b"\n")
 
     with contextlib.suppress(Unwanted):
         try:

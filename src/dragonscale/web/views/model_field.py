@@ -15,7 +15,7 @@ from dragonscale.errors import InputError
 from dragonscale.models import count_parameters, load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.huggingface import load_config
-from dragonscale.models.huggingface.inert import is_inert
+from dragonscale.models.huggingface.fields import is_inert
 from dragonscale.models.names import safe_name
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.units import render

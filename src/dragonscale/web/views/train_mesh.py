@@ -7,7 +7,7 @@ from typing import Any
 from dragonscale.app.charts.moves import ORDER, mesh_axes
 from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.plan.ledger import Ledger
-from dragonscale.training.layer_rooflines import layer_points
+from dragonscale.training.evaluation import layer_points
 from dragonscale.training.step_timeline import step_timeline
 from dragonscale.web.amounts import amount, count
 from dragonscale.web.page_request import PageRequest

@@ -21,8 +21,7 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.serving.balance import expert_slots
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import NVIDIA, architecture, pairs
-from dragonscale.serving.mesh import mesh_axes
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.plan import ServingPlan, mesh_axes
 
 _ONLINE = {
     ("fp8", "fp8"): "fp8",

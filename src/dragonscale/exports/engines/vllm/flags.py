@@ -16,7 +16,7 @@ from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.words import Word
 from dragonscale.exports.written import PlanDifference
-from dragonscale.serving.graphs import filled
+from dragonscale.serving.engine import filled
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import architecture
 from dragonscale.serving.plan import ServingPlan
