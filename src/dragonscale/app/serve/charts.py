@@ -20,8 +20,6 @@ from dragonscale.sheets.charts import (
 from dragonscale.sheets.charts.amounts import amount
 from dragonscale.sheets.charts.axes import log_axis
 
-KINDS = ("frontier", "decode", "prefill", "memory", "mesh")
-"""What can be drawn; all but the frontier are of the best configuration."""
 _WIRES = {
     "tensor": "tensor collectives",
     "width": "width collectives",
@@ -34,17 +32,10 @@ _SHORT = {"pipe": "pp", "data": "dp", "expert": "ep", "context": "cp", "width": 
 
 def draw(kind: str, asked: object, report: ServeReport) -> Chart:  # noqa: ARG001  the record says it all
     """The chart that was asked for."""
-    makers = {
-        "frontier": frontier_chart,
-        "decode": decode_chart,
-        "prefill": prefill_chart,
-        "memory": memory_chart,
-        "mesh": mesh_picture,
-    }
-    wanted = chosen_kind(kind, KINDS)
+    wanted = chosen_kind(kind, tuple(KINDS))
     if not report.configs:
         raise nothing_to_draw("no configuration fits")
-    return makers[wanted](report)
+    return KINDS[wanted](report)
 
 
 def _requests(report: ServeReport) -> str:
@@ -148,3 +139,13 @@ def mesh_picture(report: ServeReport) -> Chart:
         axes.append(MeshAxis(name, getattr(best, name), time_role(_WIRES[name]), splits, moves))
     subtitle = f"{report.model}: one replica, batch {best.batch:,}; what each chip sends in a decode step"
     return mesh_chart(axes, f"{_named(best)}", subtitle, best.copy_slice.partition(":")[0])
+
+
+KINDS = {
+    "frontier": frontier_chart,
+    "decode": decode_chart,
+    "prefill": prefill_chart,
+    "memory": memory_chart,
+    "mesh": mesh_picture,
+}
+"""What can be drawn; all but the frontier are of the best configuration."""

@@ -33,33 +33,20 @@ from dragonscale.training.scaling import SCHEMES, crossover, scheme_curve, slice
 
 LOW = 130.0
 """Pixels of the mesh's height in a figure with other things."""
-KINDS = ("time", "memory", "mesh", "roofline", "scaling", "answer")
-"""What can be drawn; `answer` is time, memory and mesh of the recommended plan in one figure."""
 
 
 def draw(kind: str, asked: TrainAsked, report: TrainReport) -> Chart:
     """The chart that was asked for."""
-    makers = {
-        "time": time_chart,
-        "memory": memory_chart,
-        "mesh": mesh_picture,
-        "roofline": layer_chart,
-        "scaling": scaling_chart,
-        "answer": answer_chart,
-    }
-    wanted = chosen_kind(kind, KINDS)
+    wanted = chosen_kind(kind, tuple(KINDS))
     if not report.plans:
         raise nothing_to_draw("no plan is feasible")
-    return makers[wanted](asked, report)
+    return KINDS[wanted](asked, report)
 
 
 def _subtitle(report: TrainReport) -> str:
     work = report.workload
-    batch = (
-        f"{render(work.batch_tokens, 'count', binary=True)} tokens a step ({work.sequences:,} sequences of "
-        f"{work.seq:,})"
-    )
-    return f"{batch}, {work.dtype}, stack {work.stack}"
+    tokens, sequences = render(work.batch_tokens, "count", binary=True), f"{work.sequences:,} sequences of {work.seq:,}"
+    return f"{tokens} tokens a step ({sequences}), {work.dtype}, stack {work.stack}"
 
 
 def _stack(one: PlanReport) -> PartStack:
@@ -152,14 +139,22 @@ def layer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
 def answer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
     """Time, memory and mesh of the recommended plan."""
     best = report.plans[0]
-    time, memory = (
-        replace(_stack(best), name="Time of a step"),
-        replace(_memory(best), name="Memory of the fullest chip"),
-    )
+    memory = replace(_memory(best), name="Memory of the fullest chip")
     parts = [
-        time_bars([time], "", axis=""),
+        time_bars([replace(_stack(best), name="Time of a step")], "", axis=""),
         memory_bars([memory], best.hbm_limit_bytes, "", axis=""),
         mesh_chart(_axes(asked, report), "", chip=chosen_slice(asked, report).chip.title, height=LOW),
     ]
     heading = f"{asked.model.name} on {report.slice}: {short_plan(Plan(**best.plan))}"
     return together(parts, heading, _subtitle(report), spacing=18)
+
+
+KINDS = {
+    "time": time_chart,
+    "memory": memory_chart,
+    "mesh": mesh_picture,
+    "roofline": layer_chart,
+    "scaling": scaling_chart,
+    "answer": answer_chart,
+}
+"""What can be drawn; `answer` is time, memory and mesh of the recommended plan in one figure."""
