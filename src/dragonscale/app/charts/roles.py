@@ -11,11 +11,13 @@ Compute comes first, then what HBM takes, then the network by mesh axis, then wa
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from dragonscale.sheets.charts.stacks import StackPart
 
 _TABLE: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("roles.toml").read_text(encoding="utf-8"))
 TIME, MEMORY = _TABLE["time"], _TABLE["memory"]
+_SERVED = _TABLE["served"]
 _TIME_ORDER, _MEMORY_ORDER = list(TIME), list(MEMORY)
 
 
@@ -38,6 +40,16 @@ def time_parts(rows: Iterable[tuple[str, float, float]]) -> tuple[StackPart, ...
     """Terms (name, exposed, hidden) as parts of a bar, in the order of the stack."""
     parts = [StackPart(name, shown, time_role(name), hidden) for name, shown, hidden in rows if shown > 0 or hidden > 0]
     return tuple(sorted(parts, key=lambda part: _place(part, _TIME_ORDER)))
+
+
+def term_parts(terms: Iterable[Any]) -> tuple[StackPart, ...]:
+    """Terms of a bill with what is exposed of each, and what is hidden."""
+    return time_parts((one.name, one.exposed_s, max(one.expected_s - one.exposed_s, 0.0)) for one in terms)
+
+
+def served_memory(use: Any) -> dict[str, float]:
+    """What an engine holds on a chip, by part."""
+    return {name: getattr(use, field) for name, field in _SERVED.items()}
 
 
 def memory_parts(rows: Iterable[tuple[str, float]]) -> tuple[StackPart, ...]:

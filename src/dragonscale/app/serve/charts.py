@@ -2,8 +2,8 @@
 memory and mesh."""
 
 from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
-from dragonscale.app.charts.moves import SPLITS
-from dragonscale.app.charts.roles import memory_parts, time_parts, time_role
+from dragonscale.app.charts.moves import serving_splits
+from dragonscale.app.charts.roles import memory_parts, served_memory, time_parts, time_role
 from dragonscale.app.serve.records import ConfigReport, ServeReport, StepTerm
 from dragonscale.sheets.charts import (
     AxisMove,
@@ -109,14 +109,7 @@ def memory_chart(report: ServeReport) -> Chart:
         if one.memory is None:
             continue
         use = one.memory
-        rows = {
-            "weights": use.weights_bytes,
-            "KV cache": use.cache_bytes,
-            "workspace": use.working_bytes,
-            "reserve": use.reserve_bytes,
-            "free for KV cache": use.free_bytes,
-            "unused": use.left_alone_bytes,
-        }
+        rows = served_memory(use) | {"free for KV cache": use.free_bytes, "unused": use.left_alone_bytes}
         told = f"{amount(one.hbm_bytes, 'bytes')} of {amount(one.hbm_limit_bytes, 'bytes')}"
         stacks.append(PartStack(_named(one), memory_parts(rows.items()), told))
     if not stacks:
@@ -133,9 +126,7 @@ def mesh_picture(report: ServeReport) -> Chart:
     for name in ("pipe", "data", "context", "width", "tensor"):
         term = terms.get(_WIRES[name])
         moves = (AxisMove(f"{term.name}, a decode step", term.bytes, term.expected_s),) if term and term.bytes else ()
-        splits = (
-            "requests; experts" if name == "data" and best.expert > 1 else {"data": "requests"}.get(name, SPLITS[name])
-        )
+        splits = serving_splits(name, best.expert)
         axes.append(MeshAxis(name, getattr(best, name), time_role(_WIRES[name]), splits, moves))
     subtitle = f"{report.model}: one replica, batch {best.batch:,}; what each chip sends in a decode step"
     return mesh_chart(axes, f"{_named(best)}", subtitle, best.copy_slice.partition(":")[0])

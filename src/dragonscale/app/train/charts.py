@@ -1,12 +1,13 @@
 """Charts of a training plan: where time and memory go, its mesh, strong scaling, the roofline of a layer's matmuls."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
 from dragonscale.app.charts.moves import ORDER, mesh_axes
-from dragonscale.app.charts.roles import memory_parts, time_parts
+from dragonscale.app.charts.roles import memory_parts, term_parts
 from dragonscale.app.train.question import TrainAsked
-from dragonscale.app.train.records import PlanReport, TrainReport
+from dragonscale.app.train.records import PlanReport, ScalingRow, TrainReport
 from dragonscale.app.train.scaling import scaling_rows
 from dragonscale.app.train.several import chosen_slice, first_verdict
 from dragonscale.physics.units import render
@@ -50,8 +51,9 @@ def _subtitle(report: TrainReport) -> str:
 
 
 def _stack(one: PlanReport) -> PartStack:
-    rows = [(term.name, term.exposed_s, max(term.expected_s - term.exposed_s, 0.0)) for term in one.terms]
-    return PartStack(short_plan(Plan(**one.plan)), time_parts(rows), f"{amount(one.step_s, 's')}, {one.mfu:.1%} MFU")
+    return PartStack(
+        short_plan(Plan(**one.plan)), term_parts(one.terms), f"{amount(one.step_s, 's')}, {one.mfu:.1%} MFU"
+    )
 
 
 def _memory(one: PlanReport) -> PartStack:
@@ -93,23 +95,28 @@ def scaling_chart(asked: TrainAsked, report: TrainReport) -> Chart:
     """
     piece = chosen_slice(asked, report)
     rows = report.scaling or scaling_rows(asked, piece, None)
-    known = [(row.chips, row.step_s, row.mfu or 0.0) for row in rows if row.step_s is not None]
-    if not known:
+    even, line, marks = scaling_lines(rows)
+    if not line.points:
         raise nothing_to_draw("nothing fits on any of the slices")
-    # Small slices may have to recompute more, so the first point is not always the most efficient one.
-    work, at = min((chips * seconds, chips) for chips, seconds, _ in known)
-    ideal = [(chips, work / chips) for chips, _, _ in known]
-    line = LineSeries("best plan", tuple((chips, seconds) for chips, seconds, _ in known), "compute", dots=True)
-    even = LineSeries(f"ideal, from {at:,} chips", tuple(ideal), "overhead", dashed=True)
-    chips = [float(one[0]) for one in known]
-    x = log_axis("chips", "degree", chips)
-    y = log_axis("time of a step", "s", [*(one[1] for one in known), *(seconds for _, seconds in ideal)])
-    marks = [Mark(number, seconds, f"{mfu:.0%} MFU", dot=False) for number, seconds, mfu in known]
+    x = log_axis("chips", "degree", [float(chips) for chips, _ in line.points])
+    y = log_axis("time of a step", "s", [seconds for one in (line, even) for _, seconds in one.points])
     rules = [
         RuleLine(value, name, "muted") for value, name in scheme_crossings(asked, report) if x.low < value < x.high
     ]
     title = f"{asked.model.name} on {piece.chip.title}: strong scaling"
     return line_chart([even, line], x, y, title, _subtitle(report), rules, marks)
+
+
+def scaling_lines(rows: Sequence[ScalingRow]) -> tuple[LineSeries, LineSeries, list[Mark]]:
+    """The ideal, the best plan of each slice, and its MFU at each point: in files and on the page."""
+    known = [(row.chips, row.step_s, row.mfu) for row in rows if row.step_s is not None]
+    # Small slices may have to recompute more, so the first point is not always the most efficient one.
+    work, at = min(((chips * seconds, chips) for chips, seconds, _ in known), default=(0.0, 0))
+    ideal = tuple((chips, work / chips) for chips, _, _ in known)
+    even = LineSeries(f"ideal, from {at:,} chips", ideal, "overhead", dashed=True)
+    line = LineSeries("best plan", tuple((chips, seconds) for chips, seconds, _ in known), "compute", dots=True)
+    marks = [Mark(chips, seconds, f"{mfu:.0%} MFU", dot=False) for chips, seconds, mfu in known if mfu is not None]
+    return even, line, marks
 
 
 def scheme_crossings(asked: TrainAsked, report: TrainReport) -> list[tuple[float, str]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.plan.ledger import Ledger
+from dragonscale.sheets.charts.lines import LineSeries
 from dragonscale.sheets.charts.mesh import AxisMove, MeshAxis, mesh_frames
 from dragonscale.sheets.charts.stacks import StackPart
 from dragonscale.web.amounts import Amount, amount, quantity
@@ -67,6 +68,12 @@ def log_axis(label: str, unit: str, **more: Any) -> Card:
 def line(name: str, role: str, points: Sequence[Sequence[float]], **more: Any) -> Card:
     """A line through points."""
     return {"name": name, "role": role, "points": [list(point) for point in points], **more}
+
+
+def drawn(series: LineSeries) -> Card:
+    """A line of a chart that files have too."""
+    flags = {name: True for name in ("dashed", "dots") if getattr(series, name)}
+    return line(series.name, series.role, series.points, **flags)
 
 
 def pairs(xs: Iterable[float], ys: Iterable[float], above: float = 0.0) -> list[list[float]]:

@@ -7,8 +7,8 @@ The answer in a sentence (`serve_answer`) and what else could be (`serve_curves`
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dragonscale.app.charts.moves import mesh_axes
-from dragonscale.app.charts.roles import memory_parts, time_parts
+from dragonscale.app.charts.moves import mesh_axes, serving_splits
+from dragonscale.app.charts.roles import memory_parts, served_memory, time_parts
 from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.app.serve.bills import bills_of, deployment_of, held_bill
 from dragonscale.app.serve.config import first
@@ -21,7 +21,7 @@ from dragonscale.plan.timeline import TimelinePass, timeline
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.lines import ServingLine
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.sheets.charts.mesh import AxisMove, MeshAxis
+from dragonscale.sheets.charts.mesh import AxisMove
 from dragonscale.web.amounts import amount, count
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import HIDDEN, Card, bar_parts, figure, line_rows, mesh_card, move_card
@@ -94,12 +94,7 @@ def memory_panel(asked: PageRequest) -> Card:
     if not report.configs or report.configs[0].memory is None:
         return {"parts": []}
     one, read, use = report.configs[0], report.asked, report.configs[0].memory
-    held = {
-        "weights": use.weights_bytes,
-        "KV cache": use.cache_bytes,
-        "workspace": use.working_bytes,
-        "reserve": use.reserve_bytes,
-    }
+    held = served_memory(use)
     lines = _held_rows(held_bill(read, one, deployment_of(read, one)), held)
     free = [("free for KV cache", use.free_bytes), ("left by the engine", use.left_alone_bytes)]
     return {
@@ -162,7 +157,10 @@ def mesh_panel(asked: PageRequest) -> Card:
     degrees = {name: getattr(one, name) for name in AXES}
     laid = axis_wiring({name: degree for name, degree in degrees.items() if degree > 1}, piece)
     every = {phase: {axis.name: axis for axis in mesh_axes(degrees, book.lines)} for phase, book in bills.items()}
-    axes = [replace(axis, moves=(), splits=_splits(axis, one)) for axis in next(iter(every.values())).values()]
+    axes = [
+        replace(axis, moves=(), splits=serving_splits(axis.name, one.expert))
+        for axis in next(iter(every.values())).values()
+    ]
     card = mesh_card(axes, one.copy_slice, laid)
     for axis in card["axes"]:
         for phase, own in every.items():
@@ -173,13 +171,6 @@ def mesh_panel(asked: PageRequest) -> Card:
         "chip": piece.chip.title,
         "chips": count(one.chips),
     }
-
-
-def _splits(axis: MeshAxis, one: ConfigReport) -> str:
-    """What an axis of a serving mesh splits."""
-    if axis.name != "data":
-        return axis.splits
-    return "requests; experts" if one.expert > 1 else "requests"
 
 
 def _move(move: AxisMove, axis: str, phase: str) -> Card:

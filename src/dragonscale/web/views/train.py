@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from dragonscale.app.charts.moves import ORDER, mesh_axes
-from dragonscale.app.charts.roles import memory_parts, time_parts
+from dragonscale.app.charts.roles import memory_parts, term_parts
 from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.app.train.records import Neighbour, PlanReport, SliceRow, TrainReport
 from dragonscale.app.train.report import HELD
@@ -174,9 +174,8 @@ def time_panel(asked: PageRequest) -> Card:
     report, one = first_plan(asked)
     if one is None or not one.feasible:
         return {"parts": []}
-    rows = [(term.name, term.exposed_s, max(term.expected_s - term.exposed_s, 0.0)) for term in one.terms]
     bounds = {term.name: term.lower_s for term in one.terms}
-    parts = time_parts(rows)
+    parts = term_parts(one.terms)
     cards = bar_parts(parts, "s", "term", {} if asked.brief else line_rows(report.ledger))
     for part, card in zip(parts, cards, strict=True):
         why = f"term:{part.name}"
@@ -186,7 +185,7 @@ def time_panel(asked: PageRequest) -> Card:
         "total": amount(one.step_s, "s", "step_s"),
         "lower": amount(one.lower_s, "s", "lower_s"),
         "upper": amount(one.upper_s, "s", "upper_s"),
-        "hidden": amount(sum(hidden for _, _, hidden in rows), "s"),
+        "hidden": amount(sum(max(term.expected_s - term.exposed_s, 0.0) for term in one.terms), "s"),
         "parts": cards,
     }
 

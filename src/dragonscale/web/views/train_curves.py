@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import structs
 
 from dragonscale.app.charts.roles import time_role
-from dragonscale.app.train.charts import scheme_crossings
+from dragonscale.app.train.charts import scaling_lines, scheme_crossings
 from dragonscale.app.train.records import PlanReport, ScalingRow
 from dragonscale.app.train.report import plan_report
 from dragonscale.app.train.scaling import each_scaling_row
@@ -25,7 +25,7 @@ from dragonscale.training.plan import Plan, parse_plan
 from dragonscale.training.search import search, shared
 from dragonscale.web.amounts import amount, elsewhere, share
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.cards import Card, axis, line, log_axis, mark, rule
+from dragonscale.web.views.cards import Card, axis, drawn, line, log_axis, mark, rule
 from dragonscale.web.views.train_plan import busiest, first_plan, job_of, region_of, typed_plan, typed_slice
 
 TOKENS = log_axis("tokens per step", "count", binary=True)
@@ -223,25 +223,17 @@ def scaling_panel(asked: PageRequest) -> Card:
 
 
 def _scaling_data(rows: list[ScalingRow], crossings: list[tuple[float, str]], chips: int) -> Card:
-    known = [(row.chips, row.step_s) for row in rows if row.step_s is not None]
-    work, at = min(((number * seconds, number) for number, seconds in known), default=(0.0, 0))
-    ideal = [(number, work / number) for number, _ in known]
-    most = max((seconds for _, seconds in known), default=1.0)
-    inside = [one for one in crossings if known and known[0][0] < one[0] < known[-1][0]]
+    even, best, marks = scaling_lines(rows)
+    chips_known = [at for at, _ in best.points]
+    most = max((seconds for _, seconds in best.points), default=1.0)
+    inside = [one for one in crossings if chips_known and chips_known[0] < one[0] < chips_known[-1]]
     return {
         "x": log_axis("chips", "count"),
         "y": log_axis("time of a step", "s", upto=2.5 * most),
-        "series": [
-            line(f"ideal, from {at:,} chips", "overhead", ideal, dashed=True),
-            line("best plan", "compute", [(float(number), seconds) for number, seconds in known], dots=True),
-        ],
+        "series": [drawn(even), drawn(best)],
         "rules": [rule(value, text, "muted") for value, text in inside],
         "words": [text for _, text in crossings],
-        "marks": [
-            mark(float(row.chips), row.step_s, f"{row.mfu:.0%} MFU")
-            for row in rows
-            if row.step_s is not None and row.mfu is not None
-        ],
+        "marks": [mark(one.x, one.y, one.name) for one in marks],
         "rows": [_scaling_row(row, chips) for row in rows],
     }
 
