@@ -153,6 +153,16 @@ class Picture:
         """Whether a point is drawn at all."""
         return self.x.low <= x <= self.x.high and self.y.low <= y <= self.y.high
 
+    def label(self, left: float, top: float, text: str, **more: Any) -> Row:
+        """A row of text at a pixel."""
+        x, y = self.value(left, top)
+        return {"x": x, "y": y, "text": text, **more}
+
+    def lead(self, start: tuple[float, float], end: tuple[float, float], **more: Any) -> Row:
+        """A row of a thin line between two pixels."""
+        (x, y), (x1, y1) = self.value(*start), self.value(*end)
+        return {"x": x, "y": y, "x1": x1, "y1": y1, **more}
+
     def layer(self, mark: dict[str, Any], rows: Sequence[Row], x: str = "x", y: str = "y", **more: Any) -> ChartLayer:
         """Marks at fields of the rows; `x2` and `y2` name the fields of their far ends."""
         ends = along(self.x, x, more.pop("x2", "")) | upward(self.y, y, more.pop("y2", ""))

@@ -87,16 +87,20 @@ def line_view(
 ) -> tuple[dict[str, Any], list[StackPart]]:
     """The layers of a line chart, and the lines that found no room for their names."""
     names = distinct([one.name for one in series], 60)
-    paints = [one.role or SERIES[number % len(SERIES)] for number, one in enumerate(series)]
+    series = [
+        replace(one, name=name, role=one.role or SERIES[number % len(SERIES)])
+        for number, (one, name) in enumerate(zip(series, names, strict=True))
+    ]
     segments = [segment for one in series for segment in _segments(one, here)]
     segments += [_rule_segment(rule, here) for rule in rules]
     ruled, taken = _rules(rules, here)
-    ends, named, last = _ends(series, names, paints, here)
+    ends, named, last = _ends(series, here)
     marked, boxes = _marks(marks, here, segments, [*taken, *last])
-    beside, missing = _beside(series, names, paints, here, segments, [*taken, *boxes], named)
+    others = [one for number, one in enumerate(series) if number not in named]
+    beside, missing = _beside(others, here, segments, [*taken, *boxes])
     layers = [*ruled]
-    for one, name, paint in zip(series, names, paints, strict=True):
-        rows = [{"x": a, "y": b, "line": name, "paint": paint} for a, b in one.points]
+    for one in series:
+        rows = [{"x": a, "y": b, "line": one.name, "paint": one.role} for a, b in one.points]
         dashes = {"strokeDash": [7, 5]} if one.dashed else {}
         steps = {"interpolate": "step-after"} if one.steps else {}
         drawn = {"type": "line", "strokeWidth": STROKE, "clip": True, "strokeJoin": "round"} | dashes | steps
@@ -185,8 +189,8 @@ def _rules(rules: Sequence[RuleLine], here: Picture) -> tuple[list[ChartLayer], 
             rows = [{"x": rule.value, "y": here.y.low, "top": end}]
             layers.append(here.layer(mark, rows, y2="top"))
         taken.append(box)
-        x, y = here.value(box[0], (box[1] + box[3]) / 2)
-        layers.append(here.texts([{"x": x, "y": y, "text": rule.name}], color=f"@{rule.role}", fontSize=SMALL))
+        name = here.label(box[0], (box[1] + box[3]) / 2, rule.name)
+        layers.append(here.texts([name], color=f"@{rule.role}", fontSize=SMALL))
     return layers, taken
 
 
@@ -210,8 +214,7 @@ def _marks(
     for spot, mark, (left, _), (wide, tall) in zip(placed, marks, at, sizes, strict=True):
         if spot is None:
             continue
-        x, y = here.value(spot.x, spot.y)
-        texts.append({"x": x, "y": y, "text": mark.name})
+        texts.append(here.label(spot.x, spot.y, mark.name))
         boxes.append((spot.x, spot.y - tall / 2, spot.x + wide, spot.y + tall / 2))
         if spot.far:
             edge = spot.x - 3 if spot.x > left else spot.x + wide + 3
@@ -225,9 +228,7 @@ def _marks(
     ], boxes
 
 
-def _ends(
-    series: Sequence[LineSeries], names: list[str], paints: list[str], here: Picture
-) -> tuple[list[ChartLayer], set[int], list[Box]]:
+def _ends(series: Sequence[LineSeries], here: Picture) -> tuple[list[ChartLayer], set[int], list[Box]]:
     """Names at the right edge of the lines that end there, and the room they take."""
     ending = {
         number: here.at(*one.points[-1])
@@ -242,32 +243,23 @@ def _ends(
     leads: list[Row] = []
     last: list[Box] = []
     for (number, (left, top)), moved in zip(ending.items(), tops, strict=True):
-        x, y = here.value(column + 4, moved)
-        texts.append({"x": x, "y": y, "text": names[number]})
-        (x0, y0), (x1, y1) = here.value(left + 5, top), here.value(column, moved)
-        leads.append({"x": x0, "y": y0, "x1": x1, "y1": y1, "paint": paints[number]})
+        name = series[number].name
+        texts.append(here.label(column + 4, moved, name))
+        leads.append(here.lead((left + 5, top), (column, moved), paint=series[number].role))
         last.append((left + 5, min(top, moved) - 2, column, max(top, moved) + 2))
-        last.append((column, moved - 9, column + text_width(names[number], LABEL) + 8, moved + 9))
+        last.append((column, moved - 9, column + text_width(name, LABEL) + 8, moved + 9))
     return [here.leads(leads, strokeWidth=1.4), here.texts(texts, color="@ink")], set(ending), last
 
 
 def _beside(
-    series: Sequence[LineSeries],
-    names: list[str],
-    paints: list[str],
-    here: Picture,
-    segments: list[Segment],
-    taken: list[Box],
-    named: set[int],
+    series: Sequence[LineSeries], here: Picture, segments: list[Segment], taken: list[Box]
 ) -> tuple[list[ChartLayer], list[StackPart]]:
     """Names beside the lines that end inside, and those that find no room."""
     texts: list[Row] = []
     missing: list[StackPart] = []
     boxes = list(taken)
-    for number, one in enumerate(series):
-        if number in named:
-            continue
-        size = (text_width(names[number], LABEL), LABEL + 2.0)
+    for one in series:
+        size = (text_width(one.name, LABEL), LABEL + 2.0)
         known = [here.at(x, y) for x, y in one.points if here.inside(x, y)]
         for part in (0.999, 0.62, 0.5, 0.75, 0.38, 0.25, 0.86, 0.12, 0.0):
             spot = None
@@ -276,10 +268,9 @@ def _beside(
                 frame = (0.0, 0.0, here.width, here.height)
                 [spot] = place_labels([anchor], [size], frame, segments, boxes, gap=7.0)
             if spot is not None and not spot.far:
-                x, y = here.value(spot.x, spot.y)
-                texts.append({"x": x, "y": y, "text": names[number]})
+                texts.append(here.label(spot.x, spot.y, one.name))
                 boxes.append((spot.x, spot.y - 8, spot.x + size[0], spot.y + 8))
                 break
         else:
-            missing.append(StackPart(names[number], 0.0, paints[number]))
+            missing.append(StackPart(one.name, 0.0, one.role))
     return [here.texts(texts, color="@ink")] if texts else [], missing

@@ -128,28 +128,26 @@ def _roof_labels(roofs: Sequence[Roof], here: Picture, several: bool) -> tuple[l
             continue
         left, top = here.at(roof.ridge, roof.peak)
         flat = f"peak {amount(roof.peak, 'FLOP/s')}"
-        x, y = here.value(left - 14, top)
-        said.append({"x": x, "y": y, "text": flat, "angle": 0, "align": "right"})
+        said.append(here.label(left - 14, top, flat, angle=0, align="right"))
         taken.append((left - 16 - text_width(flat, SMALL), top - 10, left - 12, top + 10))
         start, end = here.at(here.x.low, roof.at(here.x.low)), here.at(roof.ridge, roof.peak)
         angle = math.degrees(math.atan2(end[1] - start[1], end[0] - start[0]))
         part = 0.42
         middle = start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part
         away = 13.0
-        x, y = here.value(
-            middle[0] + away * math.sin(math.radians(angle)), middle[1] - away * math.cos(math.radians(angle))
-        )
+        sine, cosine = math.sin(math.radians(angle)), math.cos(math.radians(angle))
         slanted = f"{roof.name} {amount(roof.bandwidth, 'bytes/s')}"
-        said.append({"x": x, "y": y, "text": slanted, "angle": angle, "align": "center"})
-        half = text_width(slanted, SMALL) / 2 * math.cos(math.radians(angle))
-        rise = text_width(slanted, SMALL) / 2 * abs(math.sin(math.radians(angle)))
+        place = middle[0] + away * sine, middle[1] - away * cosine
+        said.append(here.label(*place, slanted, angle=angle, align="center"))
+        half = text_width(slanted, SMALL) / 2 * cosine
+        rise = text_width(slanted, SMALL) / 2 * abs(sine)
         taken.append((middle[0] - half - 14, middle[1] - rise - 20, middle[0] + half, middle[1] + rise))
         if number == 0:
             foot = here.at(roof.ridge, here.y.low)
             text = f"compute binds from {amount(roof.ridge, 'number')} FLOPs per byte"
             fits = foot[0] + 8 + text_width(text, SMALL) < here.width
-            x, y = here.value(foot[0] + (8 if fits else -8), foot[1] - 12)
-            said.append({"x": x, "y": y, "text": text, "angle": 0, "align": "left" if fits else "right"})
+            side = foot[0] + (8 if fits else -8)
+            said.append(here.label(side, foot[1] - 12, text, angle=0, align="left" if fits else "right"))
             edge = foot[0] + 8 if fits else foot[0] - 8 - text_width(text, SMALL)
             taken.append((edge, foot[1] - 22, edge + text_width(text, SMALL), foot[1]))
     return said, taken
@@ -163,12 +161,10 @@ def _roof_names(roofs: Sequence[Roof], here: Picture) -> list[ChartLayer]:
     texts: list[Row] = []
     leads: list[Row] = []
     for number, (roof, name, (left, top), moved) in enumerate(zip(roofs, names, ends, tops, strict=True)):
-        x, y = here.value(left + 26, moved)
         told = f"{name}: {amount(roof.peak, 'FLOP/s')}"
         told += f", {amount(roof.bandwidth, 'bytes/s')}" if len({one.bandwidth for one in roofs}) > 1 else ""
-        texts.append({"x": x, "y": y, "text": told})
-        (x0, y0), (x1, y1) = here.value(left, top), here.value(left + 22, moved)
-        leads.append({"x": x0, "y": y0, "x1": x1, "y1": y1, "paint": _paint(number, True)})
+        texts.append(here.label(left + 26, moved, told))
+        leads.append(here.lead((left, top), (left + 22, moved), paint=_paint(number, True)))
     return [here.leads(leads, strokeWidth=1.5), here.texts(texts, color="@ink")]
 
 
@@ -191,13 +187,10 @@ def _op_labels(
     leads: list[Row] = []
     for spot, (left, top), name in zip(placed, at, names, strict=True):
         found = spot or PlacedLabel(left + 8, top - 10, False)
-        x, y = here.value(found.x, found.y)
-        texts.append({"x": x, "y": y, "text": name})
+        texts.append(here.label(found.x, found.y, name))
         if found.far:
             edge = found.x - 3 if found.x > left else found.x + text_width(name, LABEL) + 3
-            x0, y0 = here.value(left, top)
-            x1, y1 = here.value(edge, found.y)
-            leads.append({"x": x0, "y": y0, "x1": x1, "y1": y1})
+            leads.append(here.lead((left, top), (edge, found.y)))
     return texts, leads, listed
 
 
