@@ -92,7 +92,7 @@ class ViewTable(Strict, frozen=True):
 
 
 @functools.cache
-def _tables() -> dict[str, ViewTable]:
+def number_tables() -> dict[str, ViewTable]:
     """The tables by view; a view's `usual` holds for all its numbers that do not say otherwise."""
     raw: dict[str, Any] = tomllib.loads(Path(__file__).with_name("numbers.toml").read_text(encoding="utf-8"))
     for view in raw.values():
@@ -135,7 +135,7 @@ class Numbers:
     @property
     def table(self) -> ViewTable:
         """The table of the view."""
-        return _tables()[self.view]
+        return number_tables()[self.view]
 
     def names(self) -> dict[str, Any]:
         """What the paths of the table start from."""
