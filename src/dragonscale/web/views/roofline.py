@@ -16,7 +16,7 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.rooflines.expression import parse_operation
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import amount
+from dragonscale.web.amounts import amount, quantity
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, fields, figures_of, known, line, log_axis, mark, rule
 from dragonscale.web.views.notation import letters, marked
@@ -82,10 +82,6 @@ def _of_peak(report: RooflineReport) -> str:
     return f"{report.attainable_flops_per_s / report.peak_flops_per_s:.1%} of the peak"
 
 
-def _per_byte(intensity: float | None) -> str:
-    return "" if intensity is None else f"{intensity:,.4g}"
-
-
 def roof_panel(asked: PageRequest) -> Card:
     """The chip's roof, the operation below it, and where the roof bends."""
     report = _record(asked)
@@ -98,11 +94,11 @@ def roof_panel(asked: PageRequest) -> Card:
         )
         points = [one for one in points if not 0.6 < one["intensity"] / point["intensity"] < 1.6] + [point]
     name = f"{report.compute_dtype} over {spelled(report.memory)}"
-    critical = report.critical_intensity_flops_per_byte
+    critical = "critical_intensity_flops_per_byte"
     return {
         "roofs": [{"name": name, "peak": report.peak_flops_per_s, "bandwidth": report.bandwidth_bytes_per_s}],
         "points": points,
-        "ridge": amount(critical, "FLOP/byte", "roofline:critical_intensity_flops_per_byte", _per_byte(critical)),
+        "ridge": quantity(critical, getattr(report, critical), f"roofline:{critical}"),
     }
 
 
