@@ -31,7 +31,7 @@ from dragonscale.sheets.charts import (
     time_bars,
     together,
 )
-from dragonscale.sheets.charts.axes import log_axis, zero_axis
+from dragonscale.sheets.charts.axes import log_axis, pane, zero_axis
 from dragonscale.sheets.charts.chart import MIME
 from dragonscale.sheets.charts.placing import overlap, place_labels
 from dragonscale.sheets.charts.save import FORMATS, encoded, page
@@ -217,3 +217,12 @@ def _rows(chart: Chart, column: str) -> list[dict[str, Any]]:
 
     walk(chart.spec)
     return found
+
+
+def test_a_lead_runs_from_a_point_to_its_label() -> None:
+    here = pane(100, 50)
+    lead = here.lead((0.0, 0.0), (10.0, 20.0))
+    layer = here.leads([lead], color="@muted")
+    assert (lead["x1"], lead["y1"]) == (10.0, 20.0)
+    assert (layer.encoding["x2"], layer.encoding["y2"]) == ({"field": "x1"}, {"field": "y1"})
+    assert here.label(10.0, 20.0, "here") == {"x": 10.0, "y": 20.0, "text": "here"}

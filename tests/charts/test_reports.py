@@ -8,7 +8,7 @@ import pytest
 from dragonscale.app import collective_report as collectives
 from dragonscale.app.charts import chips, collective, models, roofline, shard, validate
 from dragonscale.app.chips_report import chips_report
-from dragonscale.app.explain import charts as explained
+from dragonscale.app.explain import shown as explained
 from dragonscale.app.explain.physics import explain_roofline
 from dragonscale.app.models_report import model_report
 from dragonscale.app.roofline_report import roofline_report
@@ -83,7 +83,7 @@ def test_chips_and_models() -> None:
 
 
 def test_an_explanation_has_its_times() -> None:
-    text = said(explained.draw("", None, explain_roofline(MATMUL, load_chip("v5e"), {"B": 64})))
+    text = said(explained.draw(explain_roofline(MATMUL, load_chip("v5e"), {"B": 64}), ""))
     assert "T_math" in text
     assert "249.657" in text
 

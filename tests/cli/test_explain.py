@@ -52,6 +52,26 @@ def test_an_axis_of_one_chip_changes_no_formula(kind: str, capsys: pytest.Captur
     assert formulas[0] == formulas[1]
 
 
+@pytest.mark.parametrize(
+    ("line", "letter", "asked"),
+    [
+        ("gathered weights", "alive_weights", ["--on", "v5p:4x4x4", "--stack", "dragonscale"]),
+        ("fragmentation", "memory_fragmentation", ["--on", "h100:64", "--stack", "torchtitan"]),
+        ("activations", "memory_kept_copies", ["--on", "h100:64", "--stack", "torchtitan-eager"]),
+    ],
+)
+def test_a_fitted_constant_stays_a_letter(
+    line: str, letter: str, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A measured number is no part of a fraction: it has its name, its value and where it was fitted."""
+    work = ["fsdp+tp", "--model", "llama3-8b", "--batch", "4Mi", "--seq", "8192", "--line", line, "--json"]
+    assert main(["explain", "train", *work, *asked]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert all(letter in one["formula"] for one in answer["lines"])
+    [note] = [note for note in answer["notes"] if note.startswith(f"{letter} = ")]
+    assert len(note) > len(letter) + 30
+
+
 def test_a_permute_of_one_chip_sends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["collective", "permute", "34MB", "--on", "v5e:1x1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["wire_bytes_per_chip"] == 0

@@ -18,7 +18,10 @@ PATIENCE = 60.0
 
 READY = """() => {
   const main = document.querySelector('main');
-  const seen = (one) => { const box = one.getBoundingClientRect(); return box.width > 0 && box.top < innerHeight && box.bottom > 0; };
+  const seen = (one) => {
+    const box = one.getBoundingClientRect();
+    return box.width > 0 && box.top < innerHeight && box.bottom > 0;
+  };
   return Boolean(main) && main.innerText.length > 200 && !document.querySelector('[aria-busy=true]')
     && ![...document.querySelectorAll('.skeleton, .reserve')].some(seen);
 }"""

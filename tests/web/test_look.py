@@ -18,22 +18,27 @@ WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 
 WATCH = """
 window.__shift = 0;
-new PerformanceObserver((list) => { for (const one of list.getEntries()) if (!one.hadRecentInput) window.__shift += one.value; })
-  .observe({ type: 'layout-shift', buffered: true });
+new PerformanceObserver((list) => {
+  for (const one of list.getEntries()) if (!one.hadRecentInput) window.__shift += one.value;
+}).observe({ type: 'layout-shift', buffered: true });
 """
 # What axe calls serious or critical, as "rule: the elements that break it".
 JUDGE = """async () => {
   const found = await axe.run(document, { resultTypes: ['violations'] });
+  const told = (node) => node.target.join(' ') + ' ' + (node.any[0]?.message || '');
   return found.violations.filter((one) => ['serious', 'critical'].includes(one.impact))
-    .map((one) => `${one.id}: ${one.nodes.slice(0, 4).map((node) => node.target.join(' ') + ' ' + (node.any[0]?.message || '')).join(' | ')}`);
+    .map((one) => `${one.id}: ${one.nodes.slice(0, 4).map(told).join(' | ')}`);
 }"""
-SMALL = """() => [...document.querySelectorAll('main button, main select, main input, main summary, .top a, .top button')]
+SMALL = """() => [...document.querySelectorAll(
+    'main button, main select, main input, main summary, .top a, .top button')]
   .filter((one) => one.getClientRects().length && !one.closest('table') && !one.classList.contains('num'))
   .filter((one) => !(one.type === 'radio' || one.getAttribute('role') === 'switch'))
   .map((one) => [one, one.getBoundingClientRect()]).filter(([, box]) => box.height < 39.5)
-  .map(([one, box]) => `${one.tagName} ${one.className} ${one.innerText || one.ariaLabel || ''} ${box.width.toFixed()}x${box.height.toFixed()}`)"""
+  .map(([one, box]) => `${one.tagName} ${one.className} ${one.innerText || one.ariaLabel || ''} `
+    + `${box.width.toFixed()}x${box.height.toFixed()}`)"""
 UNNAMED = """() => [...document.querySelectorAll('input, select, textarea')]
-  .filter((one) => !one.labels?.length && !one.ariaLabel && !one.getAttribute('aria-labelledby')).map((one) => one.outerHTML.slice(0, 120))"""
+  .filter((one) => !one.labels?.length && !one.ariaLabel && !one.getAttribute('aria-labelledby'))
+  .map((one) => one.outerHTML.slice(0, 120))"""
 
 
 class Looked:
@@ -159,7 +164,10 @@ def test_parts_of_the_page(page_browser, page_address):
 DRAG = """async (moves) => {
   const slider = document.querySelector('[data-field=batch] input[type=range]');
   const put = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set;
-  const until = async (met) => { const end = performance.now() + 3000; while (!met() && performance.now() < end) await new Promise((go) => setTimeout(go, 4)); };
+  const until = async (met) => {
+    const end = performance.now() + 3000;
+    while (!met() && performance.now() < end) await new Promise((go) => setTimeout(go, 4));
+  };
   window.__paints.length = 0;
   let [at, by] = [Number(slider.value), 1];
   for (let move = 1; move <= moves; move += 1) {

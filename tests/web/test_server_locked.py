@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dragonscale.web.answers import answer
-from dragonscale.web.views import view_names
+from dragonscale.web.view_names import view_names
 
 TRIED = """
 import glob, json, os, shutil, socket, subprocess, sys, tempfile

@@ -11,7 +11,7 @@ from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.listener import Listener
 from dragonscale.web.answers import answer
 from dragonscale.web.page_request import KEPT
-from dragonscale.web.views.commands import fields_of_command
+from dragonscale.web.views.tracks import fields_of_command
 
 PANELS = ["answer", "over_time", "percentiles", "replicas"]
 FLEET = {

@@ -12,8 +12,7 @@ from dragonscale.training.crossings import crossings, formula_verdict
 from dragonscale.web.answers import answer
 from dragonscale.web.page_request import KEPT, PageRequest
 from dragonscale.web.views.train_curves import nearby
-from dragonscale.web.views.train_plan import job_of
-from dragonscale.web.views.train_sliders import SEQUENCES
+from dragonscale.web.views.train_plan import SEQUENCES, job_of
 
 CORE = ["answer", "time", "memory", "mesh"]
 QUICK = [*CORE, "sliders", "roofline", "timeline", "batches", "trace"]

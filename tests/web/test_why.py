@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from dragonscale.app.explain.formulas import letters_in
 from dragonscale.web.answers import answer
 from dragonscale.web.derivations.maths import math_tree
+from dragonscale.web.derivations.table import number_tables
 
 TRAINED = {
     "model": "llama3-8b",
@@ -138,6 +140,33 @@ def test_parts_add_up_and_letters_have_sources() -> None:
     assert "published" in found["facts"]["error"]
     memory = derivation("serve", SERVED, "ttft_s")["facts"]["steps"][0]
     assert near(sum(one["number"]["value"] for one in memory["rows"]), memory["total"]["value"], 1e-6)
+
+
+def test_a_short_formula_tells_its_letters() -> None:
+    """A formula over other numbers of the answer says what each is, in its unit, and where it comes from."""
+    formula = derivation("serve", SERVED, "requests_per_s")["formula"]
+    letters = {one["letter"]: one for one in formula["letters"]}
+    assert set(letters) == {"n_copies", "B", "TTFT", "O", "TPOT"}
+    assert letters["TTFT"]["value"].endswith("ms")
+    assert all(one["what"] and one["from"] for one in letters.values())
+
+
+def test_a_fitted_constant_is_a_letter_with_its_source() -> None:
+    formula = derivation("train", TRAINED, "memory:fragmentation")["formula"]
+    [letter] = [one for one in formula["letters"] if one["letter"] == "memory_fragmentation"]
+    assert letter["value"] == "0.02"
+    assert "torchtitan" in letter["what"]
+    assert letter["from"]
+
+
+@pytest.mark.parametrize("view", ["train", "serve", "simulate", "operation", "shard", "chip", "model"])
+def test_every_formula_of_the_table_has_its_letters(view: str) -> None:
+    table = number_tables()[view]
+    assert table.numbers
+    for name, spec in table.numbers.items():
+        for one in spec.formulas:
+            assert set(letters_in(one.formula)) <= set(table.letters), (view, name, one.formula)
+            assert math_tree(one.formula) is not None, (view, name)
 
 
 def test_a_number_of_another_plan_is_derived_for_that_plan() -> None:

@@ -8,7 +8,7 @@ from dragonscale.physics.collectives import Options, Switches, collective_time
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.hardware.fat_tree import fat_tree, load_switch
 from dragonscale.sheets.charts import Bar, Chart, LineSeries, RuleLine, bars, line_chart
-from dragonscale.sheets.charts.axes import Axis, ChartLayer, Row, along, labels, layered, log_axis, pixels, upward
+from dragonscale.sheets.charts.axes import Row, log_axis, pane
 from dragonscale.sheets.charts.chart import framed
 from dragonscale.sheets.charts.theme import SMALL
 
@@ -50,17 +50,14 @@ def _tree() -> Chart:
         (tops[3], f"{int(node.children)} GPUs a node; a GPU sends {_rate(node.child_bandwidth)}"),
     )
     words = [{"x": 0.0, "y": tops[3] + 34 + 19 * place, "text": text} for place, (_, text) in enumerate(told)]
-    x, y = pixels(WIDE), Axis("", "number", tops[3] + 34 + 19 * 4, 0)
-    ends = along(x, "x", "x1") | upward(y, "y", "y1")
-    view = layered(
+    here = pane(WIDE, tops[3] + 34 + 19 * 4)
+    view = here.view(
         [
-            ChartLayer({"type": "rule", "color": "@muted", "strokeWidth": 0.6}, lines, ends),
-            ChartLayer({"type": "rect", "cornerRadius": 3}, boxes, ends),
-            labels(texts, x, y, align="center", color="#16181d", fontSize=SMALL),
-            labels(words, x, y, color="@ink", fontSize=SMALL),
-        ],
-        x.high,
-        y.low,
+            here.leads(lines, color="@muted", strokeWidth=0.6),
+            here.layer({"type": "rect", "cornerRadius": 3}, boxes, x2="x1", y2="y1"),
+            here.texts(texts, align="center", color="#16181d", fontSize=SMALL),
+            here.texts(words, color="@ink", fontSize=SMALL),
+        ]
     )
     return framed("A fat tree of 1,024 H100s", view, "half of the spines and two nodes of each unit are drawn")
 

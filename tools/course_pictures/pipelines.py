@@ -5,15 +5,9 @@ from collections.abc import Callable
 from dragonscale.course.closed_forms.rules_of_thumb import stage_utilisation
 from dragonscale.sheets.charts import Chart, LineSeries, line_chart
 from dragonscale.sheets.charts.axes import (
-    Axis,
-    ChartLayer,
     Row,
-    along,
-    labels,
-    layered,
     log_axis,
-    pixels,
-    upward,
+    pane,
     zero_axis,
 )
 from dragonscale.sheets.charts.chart import framed, together
@@ -41,16 +35,13 @@ def _schedule(schedule: str, pipe: int, virtual: int, microbatches: int) -> Char
             if virtual == 1:
                 texts.append({"x": left + tick / 2, "y": top + ROW / 2, "text": str(piece.microbatch + 1)})
     names = [{"x": 0.0, "y": rank * ROW + ROW / 2, "text": f"rank {rank}"} for rank in range(pipe)]
-    x, y = pixels(46 + 2 * TICK * (microbatches + pipe) + 10), Axis("", "number", pipe * ROW, 0)
-    ends = along(x, "x", "x1") | upward(y, "y", "y1")
-    view = layered(
+    here = pane(46 + 2 * TICK * (microbatches + pipe) + 10, pipe * ROW)
+    view = here.view(
         [
-            ChartLayer({"type": "rect"}, boxes, ends),
-            labels(texts, x, y, align="center", color="@background", fontSize=SMALL - 1),
-            labels(names, x, y, color="@muted", fontSize=SMALL),
-        ],
-        x.high,
-        y.low,
+            here.layer({"type": "rect"}, boxes, x2="x1", y2="y1"),
+            here.texts(texts, align="center", color="@background", fontSize=SMALL - 1),
+            here.texts(names, color="@muted", fontSize=SMALL),
+        ]
     )
     kept = held(ticks, 0) / virtual
     told = f"{len(ticks) / virtual:g} ticks; the first rank holds {kept:g} microbatches at most"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import dragonscale as ds
 from dragonscale.course.closed_forms.rooflines import axis_bandwidth
 from dragonscale.sheets.charts import Chart, Roof, roofline_chart
-from dragonscale.sheets.charts.axes import Axis, ChartLayer, Row, along, labels, layered, pixels, upward
+from dragonscale.sheets.charts.axes import Row, pane
 from dragonscale.sheets.charts.chart import framed
 from dragonscale.sheets.charts.theme import SMALL
 
@@ -18,7 +18,7 @@ def _slice() -> Chart:
     """v5e:8x16 with every chip, link and host: X is a line of 8, Y a ring of 16."""
     piece = ds.parse_slice("v5e:8x16")
     (down, across), (host_down, host_across) = piece.shape, piece.chip.host_shape
-    x, y = pixels(across * STEP + 2 * STUB), Axis("", "number", down * STEP + 2 * STUB + 26, 0)
+    here = pane(across * STEP + 2 * STUB, down * STEP + 2 * STUB + 26)
 
     def middle(place: int) -> float:
         return STUB + (place + 0.5) * STEP
@@ -47,19 +47,17 @@ def _slice() -> Chart:
         for c in range(0, across, host_across)
     ]
     note = "squares: chips; frames: hosts of 4x2; red: links that go around"
-    ends = along(x, "x", "x1") | upward(y, "y", "y1")
-    view = layered(
+    frame = {"type": "rect", "filled": False, "color": "@grid", "strokeWidth": 2, "cornerRadius": 6}
+    chip = {"type": "rect", "color": "@compute", "cornerRadius": 3}
+    words = [{"x": STUB, "y": down * STEP + 2 * STUB + 12, "text": note}]
+    view = here.view(
         [
-            ChartLayer(
-                {"type": "rect", "filled": False, "color": "@grid", "strokeWidth": 2, "cornerRadius": 6}, hosts, ends
-            ),
-            ChartLayer({"type": "rule", "color": "@muted", "strokeWidth": 2}, links, ends),
-            ChartLayer({"type": "rule", "color": "@limit", "strokeWidth": 3, "strokeDash": [5, 3]}, around, ends),
-            ChartLayer({"type": "rect", "color": "@compute", "cornerRadius": 3}, chips, ends),
-            labels([{"x": STUB, "y": down * STEP + 2 * STUB + 12, "text": note}], x, y, color="@muted", fontSize=SMALL),
-        ],
-        x.high,
-        y.low,
+            here.layer(frame, hosts, x2="x1", y2="y1"),
+            here.leads(links, color="@muted", strokeWidth=2),
+            here.leads(around, color="@limit", strokeWidth=3, strokeDash=[5, 3]),
+            here.layer(chip, chips, x2="x1", y2="y1"),
+            here.texts(words, color="@muted", fontSize=SMALL),
+        ]
     )
     told = f"{piece.chips} chips, {piece.hosts} hosts; X (down) is a line of {down}, Y (across) a ring of {across}"
     return framed("A slice v5e:8x16", view, told)

@@ -43,11 +43,11 @@ LEFT_OUT = (
     "evidence/calibrate",
     "evidence/profiles",
     "evidence/logs",
-    "reports/run",
-    "reports/calibrate",
-    "reports/profile",
-    "reports/sweep",
-    "reports/verify",
+    "app/run",
+    "app/calibrate",
+    "app/profile",
+    "app/sweep",
+    "app/verify",
 )
 # What is said where a question needs such a part.
 MISSING = {

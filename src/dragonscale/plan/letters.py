@@ -3,7 +3,7 @@
 The structure is that of a concrete plan: which mesh axes there are, over which wires they lie, which formats the chip
 computes in. Sizes become letters (`dragonscale.physics.formula`): the book's for the model (D, F, N, K, H, V, E), the
 names of the mesh axes for their degrees, C for FLOP/s, `W_hbm` for the memory's bandwidth, `W_ici` for both directions
-of a torus axis, `W_nvlink` and so on for the links of switches.
+of a torus axis, `W_nvlink` and so on for the links of switches. Constants that were fitted are letters by their names.
 """
 
 import itertools
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy
+from msgspec import structs
 
 from dragonscale.models.program import Section
 from dragonscale.physics.collectives import Ring
@@ -25,11 +26,12 @@ BOOK = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e
 @dataclass
 class Letters:
     """Which number each letter stands for. Letters that are `given` other numbers have these instead of the plan's;
-    `plain` ones are their numbers alone, which may then be arrays."""
+    `plain` ones are their numbers alone, which may then be arrays; of `fitted` ones it says what and on what."""
 
     values: dict[str, float] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
     plain: bool = False
+    fitted: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def new(self, name: str, value: float) -> Any:
         """A letter for a number. The same number under the same name is the same letter; another
@@ -39,6 +41,13 @@ class Letters:
                 number = self.given.get(spelled, value)
                 return number if self.plain else Formula.named(spelled, number)
         raise AssertionError(f"too many sizes called {name}")
+
+    def constants(self, group: Any, kind: str, what: str, origin: str) -> Any:
+        """A group of switches with letters for those of its numbers that were fitted: whole ones are what they say."""
+        values = {name: getattr(group, name) for name in group.__struct_fields__}
+        fitted = {name: one for name, one in values.items() if isinstance(one, float) and one != int(one)}
+        self.fitted |= {f"{kind}_{name}": (f"{kind}.{name}, {what}", origin) for name in fitted}
+        return structs.replace(group, **{name: self.new(f"{kind}_{name}", one) for name, one in fitted.items()})
 
 
 def lettered_section(section: Section, letters: Letters) -> Section:

@@ -35,7 +35,7 @@ from dragonscale.training.step import Parts, bound_passes, layer_passes, section
 from dragonscale.training.step_ledger import WIRES, Stepped, lower_bound, matmul_flops, step_lines
 from dragonscale.training.timers import expected_timer
 from dragonscale.training.travel import Network
-from dragonscale.training.xla_memory import section_parts, xla_held
+from dragonscale.training.xla_memory import ALIVE, section_parts, xla_held
 
 NUMBERS = (*AXES, "microbatch", "virtual")
 
@@ -287,7 +287,7 @@ def held_lines(step: Stepped) -> list[HeldLine]:
         parts.microbatches,
         setting.plan,
         setting.stack,
-        setting.slice.chip.kind,
+        setting.alive or ALIVE[setting.slice.chip.kind],
     )
 
 

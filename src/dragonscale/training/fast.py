@@ -25,7 +25,7 @@ from dragonscale.training.rows import SHAPE, STATE, Chosen, Rows, take
 from dragonscale.training.setting import Setting, costed_section, offload_seconds, pass_sizes
 from dragonscale.training.stages import held_microbatches
 from dragonscale.training.step import Parts, bound_passes, layer_passes, lower_seconds, step_time
-from dragonscale.training.xla_memory import section_parts, xla_held
+from dragonscale.training.xla_memory import ALIVE, section_parts, xla_held
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _chip(setting: Setting, plan: Plan, chosen: Chosen, costs: Costs, place: int
         chosen.microbatches,
         plan,
         setting.stack,
-        setting.slice.chip.kind,
+        setting.alive or ALIVE[setting.slice.chip.kind],
     )
     return sum(line.bytes for line in lines)
 

@@ -13,15 +13,21 @@
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from dragonscale.models.program import Program
 from dragonscale.physics.sharding.placement import lay_wires
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.letters import Letters, lettered_axes, lettered_section, lettered_slice, lettered_wires
 from dragonscale.training.evaluation import Job, Verdict, as_numbers, judge_setting, make_job, make_setting, structures
 from dragonscale.training.plan import AXES, Plan
+from dragonscale.training.stack import Stack
 from dragonscale.training.stages import StageLayers, stage_layers
 from dragonscale.training.travel import Network
+from dragonscale.training.xla_memory import ALIVE
 
+FITTED = "copies that the compiler keeps at the peak", "fitted on compiled programs (docs/verify.md)"
+"""What the constants of XLA's memory are, and where they come from."""
 __all__ = ["formula_verdict", "make_job"]
 
 
@@ -36,7 +42,15 @@ def formula_verdict(job: Job, plan: Plan) -> tuple[Verdict, Letters]:
     program = _lettered_program(concrete.program, letters)
     batch, sequence = letters.new("B", job.batch), letters.new("T", job.sequence)
     setting = replace(
-        concrete, program=program, slice=piece, batch=batch, sequence=sequence, timer=None, network=Network()
+        concrete,
+        program=program,
+        slice=piece,
+        batch=batch,
+        sequence=sequence,
+        timer=None,
+        network=Network(),
+        stack=_lettered_stack(concrete.stack, letters),
+        alive=letters.constants(ALIVE[job.slice.chip.kind], "alive", *FITTED),
     )
     axes = lettered_axes(wires.axes, letters)
     named: dict[str, Any] = {**axes, "microbatch": letters.new("mb", plan.microbatch), "virtual": 1}
@@ -49,6 +63,15 @@ def formula_verdict(job: Job, plan: Plan) -> tuple[Verdict, Letters]:
     kept = [line for line in lines if not line.moves or line.axes]
     held = [line for line in verdict.ledger.held if line.bytes]
     return Verdict(Ledger(kept, held), verdict.possible, axes), letters
+
+
+def _lettered_stack(stack: Stack, letters: Letters) -> Stack:
+    """A stack with letters for the constants of its memory and state that were fitted."""
+    what = f"a constant of the stack {stack.name}"
+    rows = "; ".join(one.text for one in stack.measured if one.what == "training")
+    origin = rows or "training/stacks.toml, from the trainer's source and published runs"
+    groups = {name: letters.constants(getattr(stack, name), name, what, origin) for name in ("memory", "state")}
+    return structs.replace(stack, **groups)
 
 
 def _lettered_program(program: Program, letters: Letters) -> Program:

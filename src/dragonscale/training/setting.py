@@ -18,6 +18,7 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack
 from dragonscale.training.timers import Timer
 from dragonscale.training.travel import Network
+from dragonscale.training.xla_memory import Alive
 
 Undivided = frozenset[tuple[str, tuple[str, ...]]]
 
@@ -26,7 +27,8 @@ Undivided = frozenset[tuple[str, tuple[str, ...]]]
 class Setting:
     """What is the same for every plan of a batch: the model, the machine, the work, and the choices that are words
     (`plan`). `folded` spreads experts over `tensor`; `undivided` are the dims of each section that the mesh does not
-    divide; `documents` is the mean length of those that a sequence is packed with."""
+    divide; `documents` is the mean length of those that a sequence is packed with; `alive` are letters for the copies
+    that XLA keeps, where formulas are asked for."""
 
     program: Program
     slice: Slice
@@ -40,6 +42,7 @@ class Setting:
     undivided: dict[str, Undivided] = field(default_factory=dict)
     detail: bool = True
     documents: Number | None = None
+    alive: Alive | None = None
 
     def rules(self, section: Section) -> Rules:
         """The layouts that the plan asks for."""

@@ -10,6 +10,8 @@ fitted, for each compiler, on compiled programs (`docs/verify.md` says on which 
 
 from dataclasses import dataclass
 
+import msgspec
+
 from dragonscale.models.activations import saved_tensors
 from dragonscale.models.attention import ATTENTION_BLOCK
 from dragonscale.models.program import Section
@@ -29,8 +31,7 @@ from dragonscale.training.stack import Stack
 BF16, FP32 = 2.0, 4.0
 
 
-@dataclass(frozen=True)
-class Alive:
+class Alive(msgspec.Struct, frozen=True):
     """How many copies of a part are alive at the peak: of logits (in bf16) and of the head's weights around the head;
     of a layer's weights, its FFN's hidden dims, a block of scores (in fp32), the residual stream, and the rows sent to
     experts in a layer's backward pass."""
@@ -143,7 +144,7 @@ def xla_held(
     microbatches: Number,
     plan: Plan,
     stack: Stack,
-    chip: str,
+    alive: Alive,
 ) -> list[HeldLine]:
     """The peak by part: what lies there all the time, and the larger of the two workspaces. `tokens` are those of a
     microbatch on one chip, `width` the model's."""
@@ -152,7 +153,7 @@ def xla_held(
     state = sum(parts[name].state * often for name, often in times.items())
     matrices = sum(parts[name].matrices * often for name, often in times.items())
     sharded = plan.zero == 3
-    alive, blocks = ALIVE[chip], [parts[name] for name in counts]
+    blocks = [parts[name] for name in counts]
     head = parts[ends[0]]
     share = state if plan.zero >= 2 else used
     lines = [

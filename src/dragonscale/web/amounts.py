@@ -25,26 +25,72 @@ def elsewhere(changes: Mapping[str, Any], why: str) -> str:
     return f"{ELSEWHERE}{urlencode(changes)}|{why}"
 
 
-def amount(value: float | None, unit: str, why: str = "", text: str = "", digits: int = 3) -> Amount:
+def amount(value: float | None, unit: str, why: str = "", text: str = "") -> Amount:
     """A number with its text; `why` is what `views/why.py` is asked to derive it."""
     if value is None or not math.isfinite(value):
         return {"value": None, "unit": unit, "text": text or "–", "why": ""}
-    return {"value": float(value), "unit": unit, "text": text or render(float(value), unit, digits), "why": why}
+    return {"value": float(value), "unit": unit, "text": text or render(float(value), unit), "why": why}
 
 
-def share(value: float, why: str = "", digits: int = 1) -> Amount:
+def share(value: float | None, why: str = "") -> Amount:
     """A part of one as a percentage.
 
     >>> share(0.652)["text"]
     '65.2%'
     """
-    return amount(value, "share", why, f"{value:.{digits}%}")
+    return amount(value, "share", why, "" if value is None else f"{value:.1%}")
 
 
-def count(value: float, why: str = "", binary: bool = False) -> Amount:
-    """A number of things; with `binary`, tokens as people say them (4Mi).
+def count(value: float | None, why: str = "") -> Amount:
+    """A number of things.
 
-    >>> count(2048)["text"], count(4194304, binary=True)["text"]
-    ('2,048', '4Mi')
+    >>> count(2048)["text"]
+    '2,048'
     """
-    return amount(value, "count", why, render(value, "count", binary=True) if binary else f"{value:,.0f}")
+    return amount(value, "count", why, "" if value is None else f"{value:,.0f}")
+
+
+def dollars(value: float | None, why: str = "") -> Amount:
+    """Dollars and cents."""
+    return amount(value, "USD", why, "" if value is None else f"${value:,.2f}")
+
+
+_ENDINGS = {
+    "flops_per_byte": "FLOP/byte",
+    "flops_per_s": "FLOP/s",
+    "bytes_per_s": "bytes/s",
+    "bytes_per_chip": "bytes",
+    "bytes_per_token": "bytes",
+    "bytes_per_sequence": "bytes",
+    "bytes": "bytes",
+    "flops_per_chip": "FLOP",
+    "flops_per_token": "FLOP",
+    "flops": "FLOP",
+    "usd_per_h": "USD/h",
+    "power_w": "W",
+    "_s": "s",
+    "seconds": "s",
+}
+"""Units by how the keys of records end; what ends otherwise is counted."""
+
+
+def quantity(key: str, value: float | str | None, why: str = "") -> Amount:
+    """A field of a record in the unit that its name ends in; a text is a formula whose sizes are open.
+
+    >>> quantity("link_bytes_per_s", 9e10)["text"], quantity("hosts", 16)["text"], quantity("flops", "2*B*D")["text"]
+    ('90GB/s', '16', '2*B*D')
+    """
+    unit = next((unit for ending, unit in _ENDINGS.items() if key.endswith(ending)), "count")
+    if isinstance(value, str):
+        return amount(None, unit, text=value)
+    if unit == "FLOP/byte":  # what says so beside it needs no unit
+        return amount(value, unit, why, "" if value is None else f"{value:,.4g}")
+    return count(value, why) if unit == "count" else amount(value, unit, why)
+
+
+def quantities(record: object, fields: Mapping[str, str], why: str) -> dict[str, Amount]:
+    """Fields of a record under names of the page's own; a `why` that ends in a colon goes on with the field's name."""
+    return {
+        name: quantity(field, getattr(record, field), f"{why}{field}" if why.endswith(":") else why)
+        for name, field in fields.items()
+    }

@@ -24,7 +24,7 @@ from typing import Any
 from dragonscale.errors import Infeasible, InputError, printable, shorten, unknown
 from dragonscale.faces.cli.mcp.results import plain
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views import panels_of
+from dragonscale.web.views.registry import panels_of
 
 Send = Callable[[dict[str, Any]], None]
 

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.web.views import OF_FIELDS
+from dragonscale.web.view_names import OF_FIELDS
 
 
 def record_key(command: str, fields: Mapping[str, Any], dropped: Mapping[str, str], brief: bool = False) -> str:

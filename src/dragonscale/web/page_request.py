@@ -8,7 +8,7 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.listener import Listener
 from dragonscale.web.kept import RecordMemory, given, record_key
-from dragonscale.web.views import view_names
+from dragonscale.web.view_names import view_names
 from dragonscale.web.words import question_of
 
 KEPT = RecordMemory(48)

@@ -21,6 +21,13 @@ SMALLEST = 1e-4
 _CARRIED = {"weight": "weights", "activation": "activations", "gradient": "gradients", "statistic": "statistics"}
 
 
+def serving_splits(axis: str, experts: int) -> str:
+    """What an axis of a serving mesh splits."""
+    if axis != "data":
+        return SPLITS[axis]
+    return "requests; experts" if experts > 1 else "requests"
+
+
 def mesh_axes(degrees: dict[str, int], lines: Iterable[LedgerLine]) -> list[MeshAxis]:
     """The axes of a plan with what goes over each in a step. What goes over several is told at the
     outermost of them."""

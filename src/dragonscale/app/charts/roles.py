@@ -1,72 +1,23 @@
 """What each term of a bill and each part of memory means, as a colour: the same in every chart, in the order of a
 stack.
 
-Compute comes first, then what HBM takes, then the network by mesh axis, then waiting. Names are those of
-`reports/train` and `reports/serve`; a part that a model names itself (`vision matmuls`) is compute where it ends in
-`matmuls`.
+Compute comes first, then what HBM takes, then the network by mesh axis, then waiting (`roles.toml`). Names are those of
+`app/train` and `app/serve`; a part that a model names itself (`vision matmuls`) is compute where it ends in `matmuls`.
 
 >>> time_role("mlp matmuls"), time_role("vision matmuls"), time_role("gradient reduction"), time_role("something new")
 ('compute', 'compute:3', 'data', 'overhead')
 """
 
+import tomllib
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from dragonscale.sheets.charts.stacks import StackPart
 
-TIME = {
-    "experts matmuls": "compute:-1",
-    "experts": "compute:-1",
-    "mlp matmuls": "compute",
-    "mlp": "compute",
-    "attention matmuls": "compute:1",
-    "attention projections": "compute:1",
-    "attention (QK, softmax, PV)": "compute:2",
-    "shared matmuls": "compute:3",
-    "shared": "compute:3",
-    "router matmuls": "compute:3",
-    "router": "compute:3",
-    "head matmuls": "compute:3",
-    "head": "compute:3",
-    "recompute": "recompute",
-    "decode attention (KV reads)": "hbm",
-    "elementwise": "hbm:1",
-    "optimizer": "hbm:2",
-    "weight and gradient copies": "hbm:3",
-    "tensor collectives": "tensor",
-    "width collectives": "tensor:1",
-    "expert all-to-all": "expert",
-    "expert exchange": "expert",
-    "context collectives": "context",
-    "fsdp collectives": "fsdp",
-    "gradient reduction": "data",
-    "pipeline sends": "pipe",
-    "pipeline hops": "pipe",
-    "host offload": "hbm:-1",
-}
-MEMORY = {
-    "weights and optimizer": "weights",
-    "weights": "weights",
-    "compute copy": "weights:1",
-    "head's weights": "weights:2",
-    "gathered weights": "gathered",
-    "optimizer": "optimizer",
-    "optimizer workspace": "optimizer:1",
-    "gradients": "gradients",
-    "gradients added up": "gradients",
-    "gradients in flight": "gradients:1",
-    "autograd's empty gradients": "gradients:2",
-    "KV cache": "cache",
-    "saved activations": "activations",
-    "activations": "activations",
-    "logits": "activations:-1",
-    "workspace": "workspace",
-    "attention block": "workspace:1",
-    "fragmentation": "framework:1",
-    "framework": "framework",
-    "reserve": "framework",
-    "free for KV cache": "cache:3",
-    "unused": "free",
-}
+_TABLE: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("roles.toml").read_text(encoding="utf-8"))
+TIME, MEMORY = _TABLE["time"], _TABLE["memory"]
+_SERVED = _TABLE["served"]
 _TIME_ORDER, _MEMORY_ORDER = list(TIME), list(MEMORY)
 
 
@@ -89,6 +40,16 @@ def time_parts(rows: Iterable[tuple[str, float, float]]) -> tuple[StackPart, ...
     """Terms (name, exposed, hidden) as parts of a bar, in the order of the stack."""
     parts = [StackPart(name, shown, time_role(name), hidden) for name, shown, hidden in rows if shown > 0 or hidden > 0]
     return tuple(sorted(parts, key=lambda part: _place(part, _TIME_ORDER)))
+
+
+def term_parts(terms: Iterable[Any]) -> tuple[StackPart, ...]:
+    """Terms of a bill with what is exposed of each, and what is hidden."""
+    return time_parts((one.name, one.exposed_s, max(one.expected_s - one.exposed_s, 0.0)) for one in terms)
+
+
+def served_memory(use: Any) -> dict[str, float]:
+    """What an engine holds on a chip, by part."""
+    return {name: getattr(use, field) for name, field in _SERVED.items()}
 
 
 def memory_parts(rows: Iterable[tuple[str, float]]) -> tuple[StackPart, ...]:

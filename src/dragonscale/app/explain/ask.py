@@ -8,6 +8,7 @@ from dragonscale.app.collective import read_question as read_collective
 from dragonscale.app.collective import read_volume
 from dragonscale.app.explain import physics
 from dragonscale.app.explain.formulas import Explanation
+from dragonscale.app.explain.shown import draw, explanation_sheet
 from dragonscale.app.given import maybe_target, mesh_of, sizes_of, target_of
 from dragonscale.app.questions.explain import (
     ExplainCollectiveQuestion,
@@ -18,11 +19,14 @@ from dragonscale.app.questions.explain import (
     ExplainTrainQuestion,
 )
 from dragonscale.app.questions.flag import written
+from dragonscale.app.record import Face, bind
 from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.units import parse_length
+
+bind(Explanation, Face(sheet=explanation_sheet, draw=draw))
 
 
 def ask_roofline(question: ExplainRooflineQuestion, listener: Listener) -> Explanation:

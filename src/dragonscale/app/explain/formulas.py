@@ -5,6 +5,7 @@ never disagree with it. Rates stay letters (`C`, `W`, `W_leaf`), so that a formu
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import msgspec
@@ -12,9 +13,14 @@ import sympy
 
 from dragonscale.app.record import Record
 from dragonscale.errors import unknown
+from dragonscale.physics.formula import expression
 from dragonscale.physics.units import render
-from dragonscale.sheets.sheet import Sheet
+from dragonscale.plan.ledger import LedgerLine
+from dragonscale.plan.letters import Letters
 
+QUANTITIES = (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes"), ("wire_bytes", "bytes sent", "bytes"))
+"""What a line of a ledger counts, in words and in its unit."""
+LETTER = re.compile(r"(?<![\w.])[A-Za-z]\w*(?!\w*\()")
 LONGEST = 10**5
 """Whole numbers above and below a fraction bar that are still written out; others are rounded to four digits."""
 
@@ -54,30 +60,29 @@ class Explanation(Record):
     def headline(self) -> str:
         return f"{self.subject}: {len(self.lines)} formulas"
 
-    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - an explanation is all detail
-        from dragonscale.app.explain.sheet import explanation_sheet
-
-        return explanation_sheet(self)
-
-    def draw(self, kind: str) -> Any:
-        from dragonscale.app.explain.charts import draw
-
-        return draw(kind, None, self)
-
 
 def formula_text(expression: Any) -> str:
-    """An expression as a person writes it: short fractions as they are, long numbers to four digits.
+    """An expression as a person writes it: halves and thirds as fractions, other decimals as they are, long numbers to
+    four digits.
 
     >>> import sympy
     >>> v = sympy.Symbol("V")
-    >>> formula_text(0.875 * v), formula_text(v / 4e11), formula_text(v * 1.23456789e-7)
-    ('7*V/8', 'V/4e+11', '1.235e-07*V')
+    >>> formula_text(0.875 * v), formula_text(v / 4e11), formula_text(v * 1.23456789e-7), formula_text(7.2 * v)
+    ('7*V/8', 'V/4e+11', '1.235e-07*V', '7.2*V')
     """
     if not isinstance(expression, sympy.Basic):
         return str(expression)
-    exact = sympy.nsimplify(expression, rational=True)
+    exact = expression.replace(lambda part: part.is_Float, _plain)
     rounded = exact.replace(lambda part: part.is_Rational and max(abs(part.p), part.q) >= LONGEST, _rounded)
     return str(rounded).replace("**", "^")
+
+
+def _plain(number: Any) -> Any:
+    """A decimal as a fraction of halves or thirds, or as the symbol that it is written as: 1.2 is a measured number and
+    not 6/5."""
+    exact = sympy.nsimplify(number, rational=True)
+    whole = all(prime in (2, 3) for prime in sympy.factorint(exact.q))
+    return exact if whole or exact.q >= LONGEST else sympy.Symbol(f"{float(number):.4g}", positive=True)
 
 
 def _rounded(number: Any) -> Any:
@@ -109,6 +114,33 @@ def formula_line(name: str, formula: Any, values: dict[Any, float], dimension: s
     missing = ", ".join(sorted(map(str, formula.free_symbols - set(values))))
     shown = f"depends on {missing}" if result is None else render(result, dimension, digits=4)
     return FormulaLine(name, text, numbers, shown, result, dimension)
+
+
+class Lettered:
+    """Something whose numbers are formulas over letters."""
+
+    letters: Letters
+
+    def say(self, name: str, number: Any, unit: str) -> FormulaLine:
+        """A quantity as it is for these numbers, common factors taken out."""
+        values = {sympy.Symbol(letter, positive=True): value for letter, value in self.letters.values.items()}
+        return formula_line(name, sympy.factor_terms(expression(number)), values, unit)
+
+    def say_line(self, line: LedgerLine, label: str, often: str) -> Iterator[FormulaLine]:
+        """What one line of a ledger counts, its bound, and how often it runs."""
+        for key, words, unit in (*QUANTITIES, ("bound_s", "at datasheet rates", "s")):
+            if float(getattr(line, key)):
+                yield self.say(f"{label}, {words}", getattr(line, key), unit)
+        yield self.say(f"{label}, {often}", line.times, "count")
+
+
+def letters_in(formula: str) -> list[str]:
+    """The letters of a formula in their order: names that are no functions, and no exponents of numbers.
+
+    >>> letters_in("ceiling(N_tokens/(B*T))*t_step*1e6")
+    ['N_tokens', 'B', 'T', 't_step']
+    """
+    return list(dict.fromkeys(LETTER.findall(formula)))
 
 
 def told(line: FormulaLine) -> str:

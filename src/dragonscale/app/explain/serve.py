@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dragonscale.app.explain.formulas import Explanation, FormulaLine, formula_line, told
+from dragonscale.app.explain.formulas import QUANTITIES, Explanation, FormulaLine, Lettered, formula_line, told
 from dragonscale.app.serve.advice import unfit
 from dragonscale.app.serve.config import deployed, iterations
 from dragonscale.app.serve.limits import solved_limits
@@ -20,8 +20,6 @@ from dragonscale.app.serve.question import ServeAsked
 from dragonscale.app.serve.refusals import asked_refusal, chip_refusal
 from dragonscale.app.serve.search import ranked, search
 from dragonscale.errors import Infeasible, unknown
-from dragonscale.physics.formula import expression
-from dragonscale.physics.numbers import Number
 from dragonscale.physics.rooflines import symbol
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
@@ -39,11 +37,10 @@ from dragonscale.serving.steady import steady_state
 
 VARIABLES = {"batch": "B", "context": "S", "prompt": "T"}
 """What can be solved for, beside the mesh axes, by letter."""
-QUANTITIES = (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes"), ("wire_bytes", "bytes sent", "bytes"))
 
 
 @dataclass(frozen=True)
-class LetteredPhase:
+class LetteredPhase(Lettered):
     """A decode step or a prefill of a configuration; `found` and `asked` are its deployment and
     iteration on letters."""
 
@@ -65,13 +62,6 @@ class LetteredPhase:
     def axes(self, names: tuple[str, ...]) -> str:
         """The mesh axes of more than one chip among some."""
         return "+".join(name for name in names if self.found.axes[name] != 1)
-
-    def say(self, name: str, number: Number, unit: str) -> FormulaLine:
-        """A quantity as it is for these numbers."""
-        import sympy
-
-        values = {symbol(letter): value for letter, value in self.letters.values.items()}
-        return formula_line(name, sympy.factor_terms(expression(number)), values, unit)
 
 
 def lettered_phase(name: str, deployment: Deployment, step: Iteration) -> LetteredPhase:
@@ -169,11 +159,7 @@ def _named(phases: list[LetteredPhase], name: str) -> Iterator[FormulaLine]:
                 continue
             count += 1
             label = f"{phase.name}, {line.section}: {line.what} ({line.kind})"
-            for key, words, unit in QUANTITIES:
-                if getattr(line, key) != 0:
-                    yield phase.say(f"{label}, {words}", getattr(line, key), unit)
-            yield phase.say(f"{label}, at datasheet rates", line.bound_s, "s")
-            yield phase.say(f"{label}, times in an iteration", line.times, "count")
+            yield from phase.say_line(line, label, "times in an iteration")
     for held in phases[0].ledger.held:
         seen |= dict.fromkeys((held.what, held.part))
         if name in (held.what, held.part):

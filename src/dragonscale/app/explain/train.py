@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import sympy
-
-from dragonscale.app.explain.formulas import Explanation, FormulaLine, formula_line, formula_text
+from dragonscale.app.explain.formulas import QUANTITIES, Explanation, FormulaLine, Lettered, formula_text, letters_in
 from dragonscale.app.train.report import HELD
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.formula import expression
@@ -36,7 +34,6 @@ SCHEMES = {
 }
 INNER = (8, 4, 2)
 """Chips that each further scheme gets beside the first: the most that leave it two."""
-QUANTITIES = (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes"), ("wire_bytes", "bytes sent", "bytes"))
 
 
 def is_scheme(text: str) -> bool:
@@ -78,7 +75,7 @@ def read_scheme(text: str, piece: Slice) -> Plan:
 
 
 @dataclass(frozen=True)
-class StepFormulas:
+class StepFormulas(Lettered):
     """A plan's ledger over letters, and what these stand for."""
 
     job: Job
@@ -90,13 +87,6 @@ class StepFormulas:
     def of(cls, job: Job, plan: Plan) -> "StepFormulas":
         """The formulas of a plan."""
         return cls(job, plan, *formula_verdict(job, plan))
-
-    @property
-    def values(self) -> dict[Any, float]:
-        return {sympy.Symbol(name, positive=True): value for name, value in self.letters.values.items()}
-
-    def say(self, name: str, number: Any, unit: str) -> FormulaLine:
-        return formula_line(name, sympy.factor_terms(expression(number)), self.values, unit)
 
 
 def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: str = "") -> Explanation:
@@ -114,7 +104,7 @@ def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: s
     real = judge_one(job, plan)
     exposed = real.ledger.by("term", "exposed_s")
     told = [crossing_sentence(one, float(exposed.get(one.term, 0.0)), job.stack.name) for one in solved]
-    return Explanation(subject, lines, told, _notes(found, real), solutions)
+    return Explanation(subject, lines, told, [*_fitted(found, lines), *_notes(found, real)], solutions)
 
 
 def _overview(found: StepFormulas) -> Iterator[FormulaLine]:
@@ -149,16 +139,9 @@ def _named(found: StepFormulas, name: str) -> Iterator[FormulaLine]:
         if name not in names:
             continue
         count += 1
-        label = (
-            f"{line.section}, {line.phase}: {line.what} "
-            f"({line.kind}{' over ' + '+'.join(line.axes) if line.axes else ''})"
-        )
-        for key, words, unit in QUANTITIES:
-            if float(getattr(line, key)):
-                yield found.say(f"{label}, {words}", getattr(line, key), unit)
-        if float(line.bound_s):
-            yield found.say(f"{label}, at datasheet rates", line.bound_s, "s")
-        yield found.say(f"{label}, times a step", line.times, "count")
+        over = f" over {'+'.join(line.axes)}" if line.axes else ""
+        label = f"{line.section}, {line.phase}: {line.what} ({line.kind}{over})"
+        yield from found.say_line(line, label, "times a step")
     for held in ledger.held:
         part = HELD.get(held.part, held.part)
         seen |= dict.fromkeys((held.what, part))
@@ -197,6 +180,13 @@ def crossing_sentence(one: Crossing, exposed: float, stack: str) -> str:
     formula = f"{formula_text(one.formula)} = " if one.formula is not None else ""
     limit = f"{one.term} {could} if {one.variable} {sign} {formula}{_size(one.value, unit)}{unit}"
     return f"{limit}; here {_size(one.here, unit)}, so {they} could{here}{left}"
+
+
+def _fitted(found: StepFormulas, lines: list[FormulaLine]) -> list[str]:
+    """The constants in some formulas that were fitted, with their values and on what."""
+    used = {name for line in lines for name in letters_in(line.formula)}
+    known = {name: told for name, told in found.letters.fitted.items() if name in used}
+    return [f"{name} = {found.letters.values[name]:g}: {'; '.join(told)}." for name, told in known.items()]
 
 
 def _notes(found: StepFormulas, real: Verdict) -> list[str]:

@@ -1,12 +1,13 @@
 """Charts of a training plan: where time and memory go, its mesh, strong scaling, the roofline of a layer's matmuls."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
 from dragonscale.app.charts.moves import ORDER, mesh_axes
-from dragonscale.app.charts.roles import memory_parts, time_parts
+from dragonscale.app.charts.roles import memory_parts, term_parts
 from dragonscale.app.train.question import TrainAsked
-from dragonscale.app.train.records import PlanReport, TrainReport
+from dragonscale.app.train.records import PlanReport, ScalingRow, TrainReport
 from dragonscale.app.train.scaling import scaling_rows
 from dragonscale.app.train.several import chosen_slice, first_verdict
 from dragonscale.physics.units import render
@@ -33,38 +34,26 @@ from dragonscale.training.scaling import SCHEMES, crossover, scheme_curve, slice
 
 LOW = 130.0
 """Pixels of the mesh's height in a figure with other things."""
-KINDS = ("time", "memory", "mesh", "roofline", "scaling", "answer")
-"""What can be drawn; `answer` is time, memory and mesh of the recommended plan in one figure."""
 
 
 def draw(kind: str, asked: TrainAsked, report: TrainReport) -> Chart:
     """The chart that was asked for."""
-    makers = {
-        "time": time_chart,
-        "memory": memory_chart,
-        "mesh": mesh_picture,
-        "roofline": layer_chart,
-        "scaling": scaling_chart,
-        "answer": answer_chart,
-    }
-    wanted = chosen_kind(kind, KINDS)
+    wanted = chosen_kind(kind, tuple(KINDS))
     if not report.plans:
         raise nothing_to_draw("no plan is feasible")
-    return makers[wanted](asked, report)
+    return KINDS[wanted](asked, report)
 
 
 def _subtitle(report: TrainReport) -> str:
     work = report.workload
-    batch = (
-        f"{render(work.batch_tokens, 'count', binary=True)} tokens a step ({work.sequences:,} sequences of "
-        f"{work.seq:,})"
-    )
-    return f"{batch}, {work.dtype}, stack {work.stack}"
+    tokens, sequences = render(work.batch_tokens, "count", binary=True), f"{work.sequences:,} sequences of {work.seq:,}"
+    return f"{tokens} tokens a step ({sequences}), {work.dtype}, stack {work.stack}"
 
 
 def _stack(one: PlanReport) -> PartStack:
-    rows = [(term.name, term.exposed_s, max(term.expected_s - term.exposed_s, 0.0)) for term in one.terms]
-    return PartStack(short_plan(Plan(**one.plan)), time_parts(rows), f"{amount(one.step_s, 's')}, {one.mfu:.1%} MFU")
+    return PartStack(
+        short_plan(Plan(**one.plan)), term_parts(one.terms), f"{amount(one.step_s, 's')}, {one.mfu:.1%} MFU"
+    )
 
 
 def _memory(one: PlanReport) -> PartStack:
@@ -106,23 +95,28 @@ def scaling_chart(asked: TrainAsked, report: TrainReport) -> Chart:
     """
     piece = chosen_slice(asked, report)
     rows = report.scaling or scaling_rows(asked, piece, None)
-    known = [(row.chips, row.step_s, row.mfu or 0.0) for row in rows if row.step_s is not None]
-    if not known:
+    even, line, marks = scaling_lines(rows)
+    if not line.points:
         raise nothing_to_draw("nothing fits on any of the slices")
-    # Small slices may have to recompute more, so the first point is not always the most efficient one.
-    work, at = min((chips * seconds, chips) for chips, seconds, _ in known)
-    ideal = [(chips, work / chips) for chips, _, _ in known]
-    line = LineSeries("best plan", tuple((chips, seconds) for chips, seconds, _ in known), "compute", dots=True)
-    even = LineSeries(f"ideal, from {at:,} chips", tuple(ideal), "overhead", dashed=True)
-    chips = [float(one[0]) for one in known]
-    x = log_axis("chips", "degree", chips)
-    y = log_axis("time of a step", "s", [*(one[1] for one in known), *(seconds for _, seconds in ideal)])
-    marks = [Mark(number, seconds, f"{mfu:.0%} MFU", dot=False) for number, seconds, mfu in known]
+    x = log_axis("chips", "degree", [float(chips) for chips, _ in line.points])
+    y = log_axis("time of a step", "s", [seconds for one in (line, even) for _, seconds in one.points])
     rules = [
         RuleLine(value, name, "muted") for value, name in scheme_crossings(asked, report) if x.low < value < x.high
     ]
     title = f"{asked.model.name} on {piece.chip.title}: strong scaling"
     return line_chart([even, line], x, y, title, _subtitle(report), rules, marks)
+
+
+def scaling_lines(rows: Sequence[ScalingRow]) -> tuple[LineSeries, LineSeries, list[Mark]]:
+    """The ideal, the best plan of each slice, and its MFU at each point: in files and on the page."""
+    known = [(row.chips, row.step_s, row.mfu) for row in rows if row.step_s is not None]
+    # Small slices may have to recompute more, so the first point is not always the most efficient one.
+    work, at = min(((chips * seconds, chips) for chips, seconds, _ in known), default=(0.0, 0))
+    ideal = tuple((chips, work / chips) for chips, _, _ in known)
+    even = LineSeries(f"ideal, from {at:,} chips", ideal, "overhead", dashed=True)
+    line = LineSeries("best plan", tuple((chips, seconds) for chips, seconds, _ in known), "compute", dots=True)
+    marks = [Mark(chips, seconds, f"{mfu:.0%} MFU", dot=False) for chips, seconds, mfu in known if mfu is not None]
+    return even, line, marks
 
 
 def scheme_crossings(asked: TrainAsked, report: TrainReport) -> list[tuple[float, str]]:
@@ -152,14 +146,22 @@ def layer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
 def answer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
     """Time, memory and mesh of the recommended plan."""
     best = report.plans[0]
-    time, memory = (
-        replace(_stack(best), name="Time of a step"),
-        replace(_memory(best), name="Memory of the fullest chip"),
-    )
+    memory = replace(_memory(best), name="Memory of the fullest chip")
     parts = [
-        time_bars([time], "", axis=""),
+        time_bars([replace(_stack(best), name="Time of a step")], "", axis=""),
         memory_bars([memory], best.hbm_limit_bytes, "", axis=""),
         mesh_chart(_axes(asked, report), "", chip=chosen_slice(asked, report).chip.title, height=LOW),
     ]
     heading = f"{asked.model.name} on {report.slice}: {short_plan(Plan(**best.plan))}"
     return together(parts, heading, _subtitle(report), spacing=18)
+
+
+KINDS = {
+    "time": time_chart,
+    "memory": memory_chart,
+    "mesh": mesh_picture,
+    "roofline": layer_chart,
+    "scaling": scaling_chart,
+    "answer": answer_chart,
+}
+"""What can be drawn; `answer` is time, memory and mesh of the recommended plan in one figure."""

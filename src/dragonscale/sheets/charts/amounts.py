@@ -21,22 +21,6 @@ _STEPS = {
 }
 """Units of ticks, largest first; the smallest is used for everything below it too. Round numbers of seconds are no
 round numbers of minutes, so no tick is in those."""
-DIMENSIONS = (
-    "s",
-    "bytes",
-    "bytes/s",
-    "FLOP",
-    "FLOP/s",
-    "count",
-    "count/s",
-    "share",
-    "USD",
-    "USD/h",
-    "number",
-    "degree",
-)
-"""What an axis or a label may be in. `share` is a part of a whole, `number` is printed as it is, `degree` in powers of
-two."""
 
 
 def amount(value: float, dimension: str, digits: int = 3) -> str:

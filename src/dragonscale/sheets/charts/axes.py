@@ -36,6 +36,12 @@ class Axis:
             return -1.0  # nothing lies infinitely far below the low end: outside
         return math.log(value / self.low) / math.log(self.high / self.low)
 
+    def value(self, share: float) -> float:
+        """The value at a part of the way between the ends."""
+        if self.log:
+            return self.low * (self.high / self.low) ** share
+        return self.low + (self.high - self.low) * share
+
     def encoding(self, field: str, other: str = "", **more: Any) -> dict[str, Any]:
         """Vega-Lite's channel for a field on this axis; `other` names the field of the far end of a bar."""
         scale: dict[str, Any] = {"domain": [self.low, self.high], "nice": False, "zero": False}
@@ -121,10 +127,69 @@ def layered(layers: Sequence[ChartLayer], width: float, height: float) -> dict[s
     return {"width": width, "height": height, "layer": drawn}
 
 
-def labels(rows: Sequence[Row], x: Axis, y: Axis, **mark: Any) -> ChartLayer:
-    """Text at `x`, `y` of each row."""
-    return ChartLayer(
-        {"type": "text", "baseline": "middle", "align": "left"} | mark,
-        rows,
-        along(x, "x") | upward(y, "y") | {"text": {"field": "text"}},
-    )
+def tooltip(*names: str) -> dict[str, Any]:
+    """What a reader sees who points at a mark."""
+    return {"tooltip": [{"field": name} for name in names]}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Two axes with the pixels they have, and the layers that are drawn over them."""
+
+    x: Axis
+    y: Axis
+    width: float
+    height: float
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """Pixels of a point, from the left and from the top."""
+        return self.x.share(x) * self.width, (1 - self.y.share(y)) * self.height
+
+    def value(self, left: float, top: float) -> tuple[float, float]:
+        """The point at a pixel."""
+        return self.x.value(left / self.width), self.y.value(1 - top / self.height)
+
+    def inside(self, x: float, y: float) -> bool:
+        """Whether a point is drawn at all."""
+        return self.x.low <= x <= self.x.high and self.y.low <= y <= self.y.high
+
+    def label(self, left: float, top: float, text: str, **more: Any) -> Row:
+        """A row of text at a pixel."""
+        x, y = self.value(left, top)
+        return {"x": x, "y": y, "text": text, **more}
+
+    def lead(self, start: tuple[float, float], end: tuple[float, float], **more: Any) -> Row:
+        """A row of a thin line between two pixels."""
+        (x, y), (x1, y1) = self.value(*start), self.value(*end)
+        return {"x": x, "y": y, "x1": x1, "y1": y1, **more}
+
+    def layer(self, mark: dict[str, Any], rows: Sequence[Row], x: str = "x", y: str = "y", **more: Any) -> ChartLayer:
+        """Marks at fields of the rows; `x2` and `y2` name the fields of their far ends."""
+        ends = along(self.x, x, more.pop("x2", "")) | upward(self.y, y, more.pop("y2", ""))
+        return ChartLayer(mark, rows, ends | more)
+
+    def boxes(self, rows: Sequence[Row], more: dict[str, Any] | None = None, **mark: Any) -> ChartLayer:
+        """Rectangles between `from` and `to`, `top` and `bottom`."""
+        return self.layer({"type": "rect"} | mark, rows, "from", "top", x2="to", y2="bottom", **(more or {}))
+
+    def dots(self, rows: Sequence[Row], size: int, more: dict[str, Any] | None = None, **mark: Any) -> ChartLayer:
+        """Circles."""
+        return self.layer({"type": "circle", "size": size, "opacity": 1} | mark, rows, **(more or {}))
+
+    def leads(self, rows: Sequence[Row], **mark: Any) -> ChartLayer:
+        """Thin lines from `x`, `y` to `x1`, `y1`."""
+        return self.layer({"type": "rule"} | mark, rows, x2="x1", y2="y1")
+
+    def texts(self, rows: Sequence[Row], x: str = "x", text: str = "text", **mark: Any) -> ChartLayer:
+        """Text at `x`, `y` of each row."""
+        style = {"type": "text", "baseline": "middle", "align": "left"} | mark
+        return self.layer(style, rows, x, text={"field": text})
+
+    def view(self, layers: Sequence[ChartLayer]) -> dict[str, Any]:
+        """The layers, first drawn first."""
+        return layered(layers, self.width, self.height)
+
+
+def pane(width: float, height: float, x: Axis | None = None) -> Picture:
+    """A picture whose places are pixels, from the top; across it may have an axis."""
+    return Picture(x or pixels(width), Axis("", "number", height, 0), width, height)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragonscale.sheets.charts.amounts import amount
-from dragonscale.sheets.charts.axes import APART, Axis, ChartLayer, Row, along, labels, layered, upward, zero_axis
+from dragonscale.sheets.charts.axes import APART, Row, pane, tooltip, zero_axis
 from dragonscale.sheets.charts.chart import WIDTH, Chart, framed
 from dragonscale.sheets.charts.stacks import StackPart, legend_line
 from dragonscale.sheets.charts.text import distinct, text_width
@@ -54,20 +54,13 @@ def bars(
             top += thick
         top += GAP
     height = max(top - GAP, thick) + (8 if axis else 0)
-    y = Axis("", "number", height, 0)
-    tooltip = {"tooltip": [{"field": "name"}, {"field": "amount"}]}
-    view = layered(
+    here = pane(inside, height, x)
+    view = here.view(
         [
-            ChartLayer(
-                {"type": "rect", "cornerRadius": 2},
-                drawn,
-                along(x, "from", "to") | upward(y, "top", "bottom") | tooltip,
-            ),
-            labels(heads, x, y, align="right", dx=-10, color="@ink"),
-            labels(texts, x, y, dx=8, color="@ink"),
-        ],
-        inside,
-        height,
+            here.boxes(drawn, tooltip("name", "amount"), cornerRadius=2),
+            here.texts(heads, align="right", dx=-10, color="@ink"),
+            here.texts(texts, dx=8, color="@ink"),
+        ]
     )
     if len(groups) < 2:
         return framed(title, view, subtitle)

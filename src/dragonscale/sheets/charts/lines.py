@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.sheets.charts.axes import APART, Axis, ChartLayer, Row, along, labels, layered, pixels, upward
+from dragonscale.sheets.charts.axes import APART, Axis, ChartLayer, Picture, Row, pane, tooltip, upward
 from dragonscale.sheets.charts.chart import HEIGHT, Chart, framed
 from dragonscale.sheets.charts.placing import Box, Segment, place_labels, spread
 from dragonscale.sheets.charts.stacks import StackPart, legend_line
@@ -56,34 +56,6 @@ class Mark:
     dot: bool = True
 
 
-@dataclass(frozen=True)
-class Picture:
-    """Two axes with the pixels they have."""
-
-    x: Axis
-    y: Axis
-    width: float = INSIDE
-    height: float = HEIGHT
-
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        """Pixels of a point, from the left and from the top."""
-        return self.x.share(x) * self.width, (1 - self.y.share(y)) * self.height
-
-    def value(self, left: float, top: float) -> tuple[float, float]:
-        """The point at a pixel."""
-        return _back(self.x, left / self.width), _back(self.y, 1 - top / self.height)
-
-    def inside(self, x: float, y: float) -> bool:
-        """Whether a point is drawn at all."""
-        return self.x.low <= x <= self.x.high and self.y.low <= y <= self.y.high
-
-
-def _back(axis: Axis, share: float) -> float:
-    if axis.log:
-        return axis.low * (axis.high / axis.low) ** share
-    return axis.low + (axis.high - axis.low) * share
-
-
 def line_chart(
     series: Sequence[LineSeries],
     x: Axis,
@@ -115,26 +87,28 @@ def line_view(
 ) -> tuple[dict[str, Any], list[StackPart]]:
     """The layers of a line chart, and the lines that found no room for their names."""
     names = distinct([one.name for one in series], 60)
-    paints = [one.role or SERIES[number % len(SERIES)] for number, one in enumerate(series)]
+    series = [
+        replace(one, name=name, role=one.role or SERIES[number % len(SERIES)])
+        for number, (one, name) in enumerate(zip(series, names, strict=True))
+    ]
     segments = [segment for one in series for segment in _segments(one, here)]
     segments += [_rule_segment(rule, here) for rule in rules]
     ruled, taken = _rules(rules, here)
-    ends, named, last = _ends(series, names, paints, here)
+    ends, named, last = _ends(series, here)
     marked, boxes = _marks(marks, here, segments, [*taken, *last])
-    beside, missing = _beside(series, names, paints, here, segments, [*taken, *boxes], named)
-    place = along(here.x, "x") | upward(here.y, "y")
+    others = [one for number, one in enumerate(series) if number not in named]
+    beside, missing = _beside(others, here, segments, [*taken, *boxes])
     layers = [*ruled]
-    for one, name, paint in zip(series, names, paints, strict=True):
-        rows = [{"x": a, "y": b, "line": name, "paint": paint} for a, b in one.points]
+    for one in series:
+        rows = [{"x": a, "y": b, "line": one.name, "paint": one.role} for a, b in one.points]
         dashes = {"strokeDash": [7, 5]} if one.dashed else {}
         steps = {"interpolate": "step-after"} if one.steps else {}
         drawn = {"type": "line", "strokeWidth": STROKE, "clip": True, "strokeJoin": "round"} | dashes | steps
-        layers.append(ChartLayer(drawn, rows, place | {"tooltip": [{"field": "line"}, {"field": "x"}, {"field": "y"}]}))
+        layers.append(here.layer(drawn, rows, **tooltip("line", "x", "y")))
         if one.dots:
-            dot = {"type": "circle", "size": 62, "opacity": 1, "stroke": "@background", "strokeWidth": 1.2}
-            layers.append(ChartLayer(dot, rows, place))
+            layers.append(here.dots(rows, 62, stroke="@background", strokeWidth=1.2))
     layers += [*ends, *beside, *marked, *_numbers(numbered, here, segments)]
-    return layered(layers, here.width, here.height), missing
+    return here.view(layers), missing
 
 
 def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture, segments: list[Segment]) -> list[ChartLayer]:
@@ -152,23 +126,12 @@ def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture, segmen
                 box = (spot.x, spot.y - BADGE, spot.x + 2 * BADGE, spot.y + BADGE)
         taken.append(box)
         x1, y1 = here.value((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
-        lead = ChartLayer(
-            {"type": "rule", "color": "@ink", "strokeWidth": 1.5},
-            [{"x": x, "y": y, "x1": x1, "y1": y1}],
-            along(here.x, "x", "x1") | upward(here.y, "y", "y1"),
-        )
         rows = [{"x": x1, "y": y1, "name": name, "text": str(number)}]
-        dot = {
-            "type": "circle",
-            "size": 340,
-            "opacity": 1,
-            "color": "@ink",
-            "stroke": "@background",
-            "strokeWidth": 1.5,
-        }
-        place = along(here.x, "x") | upward(here.y, "y") | {"tooltip": [{"field": "name"}]}
-        layers += [lead, ChartLayer(dot, rows, place)]
-        layers.append(labels(rows, here.x, here.y, align="center", color="@background", fontWeight="bold"))
+        layers += [
+            here.leads([{"x": x, "y": y, "x1": x1, "y1": y1}], color="@ink", strokeWidth=1.5),
+            here.dots(rows, 340, tooltip("name"), color="@ink", stroke="@background", strokeWidth=1.5),
+            here.texts(rows, align="center", color="@background", fontWeight="bold"),
+        ]
     return layers
 
 
@@ -177,15 +140,13 @@ def numbered_list(names: Sequence[str], width: float) -> dict[str, Any]:
     wide = max(text_width(name, LABEL) for name in names) + 50
     columns = 2 if wide * 2 <= width and len(names) > 3 else 1
     lines = -(-len(names) // columns)
-    x, y = pixels(width), Axis("", "number", lines * 24, 0)
     rows = [
         {"x": place // lines * width / 2, "y": place % lines * 24 + 12, "text": str(place + 1), "name": name}
         for place, name in enumerate(names)
     ]
-    place = along(x, "x") | upward(y, "y") | {"text": {"field": "name"}}
-    text = {"type": "text", "align": "left", "baseline": "middle", "dx": 24, "color": "@ink"}
-    return layered(
-        [labels(rows, x, y, fontWeight="bold", color="@ink"), ChartLayer(text, rows, place)], width, lines * 24
+    here = pane(width, lines * 24)
+    return here.view(
+        [here.texts(rows, fontWeight="bold", color="@ink"), here.texts(rows, text="name", dx=24, color="@ink")]
     )
 
 
@@ -226,12 +187,10 @@ def _rules(rules: Sequence[RuleLine], here: Picture) -> tuple[list[ChartLayer], 
             box = (left + 5, top, left + wide, top + 16)
             _, end = here.value(0, top + 3)
             rows = [{"x": rule.value, "y": here.y.low, "top": end}]
-            layers.append(ChartLayer(mark, rows, along(here.x, "x") | upward(here.y, "y", "top")))
+            layers.append(here.layer(mark, rows, y2="top"))
         taken.append(box)
-        x, y = here.value(box[0], (box[1] + box[3]) / 2)
-        layers.append(
-            labels([{"x": x, "y": y, "text": rule.name}], here.x, here.y, color=f"@{rule.role}", fontSize=SMALL)
-        )
+        name = here.label(box[0], (box[1] + box[3]) / 2, rule.name)
+        layers.append(here.texts([name], color=f"@{rule.role}", fontSize=SMALL))
     return layers, taken
 
 
@@ -255,31 +214,21 @@ def _marks(
     for spot, mark, (left, _), (wide, tall) in zip(placed, marks, at, sizes, strict=True):
         if spot is None:
             continue
-        x, y = here.value(spot.x, spot.y)
-        texts.append({"x": x, "y": y, "text": mark.name})
+        texts.append(here.label(spot.x, spot.y, mark.name))
         boxes.append((spot.x, spot.y - tall / 2, spot.x + wide, spot.y + tall / 2))
         if spot.far:
             edge = spot.x - 3 if spot.x > left else spot.x + wide + 3
             x1, y1 = here.value(edge, spot.y)
             leads.append({"x": mark.x, "y": mark.y, "x1": x1, "y1": y1})
     dots = [{"x": mark.x, "y": mark.y, "name": mark.name, "paint": mark.role} for mark in marks if mark.dot]
-    dot = {"type": "circle", "size": 110, "opacity": 1, "stroke": "@background", "strokeWidth": 1.5}
-    place = along(here.x, "x") | upward(here.y, "y")
-    lead = ChartLayer(
-        {"type": "rule", "color": "@muted", "strokeWidth": 1},
-        leads,
-        along(here.x, "x", "x1") | upward(here.y, "y", "y1"),
-    )
     return [
-        lead,
-        ChartLayer(dot, dots, place | {"tooltip": [{"field": "name"}]}),
-        labels(texts, here.x, here.y, color="@ink"),
+        here.leads(leads, color="@muted", strokeWidth=1),
+        here.dots(dots, 110, tooltip("name"), stroke="@background", strokeWidth=1.5),
+        here.texts(texts, color="@ink"),
     ], boxes
 
 
-def _ends(
-    series: Sequence[LineSeries], names: list[str], paints: list[str], here: Picture
-) -> tuple[list[ChartLayer], set[int], list[Box]]:
+def _ends(series: Sequence[LineSeries], here: Picture) -> tuple[list[ChartLayer], set[int], list[Box]]:
     """Names at the right edge of the lines that end there, and the room they take."""
     ending = {
         number: here.at(*one.points[-1])
@@ -294,34 +243,23 @@ def _ends(
     leads: list[Row] = []
     last: list[Box] = []
     for (number, (left, top)), moved in zip(ending.items(), tops, strict=True):
-        x, y = here.value(column + 4, moved)
-        texts.append({"x": x, "y": y, "text": names[number]})
-        (x0, y0), (x1, y1) = here.value(left + 5, top), here.value(column, moved)
-        leads.append({"x": x0, "y": y0, "x1": x1, "y1": y1, "paint": paints[number]})
+        name = series[number].name
+        texts.append(here.label(column + 4, moved, name))
+        leads.append(here.lead((left + 5, top), (column, moved), paint=series[number].role))
         last.append((left + 5, min(top, moved) - 2, column, max(top, moved) + 2))
-        last.append((column, moved - 9, column + text_width(names[number], LABEL) + 8, moved + 9))
-    place = along(here.x, "x", "x1") | upward(here.y, "y", "y1")
-    lead = ChartLayer({"type": "rule", "strokeWidth": 1.4}, leads, place)
-    return [lead, labels(texts, here.x, here.y, color="@ink")], set(ending), last
+        last.append((column, moved - 9, column + text_width(name, LABEL) + 8, moved + 9))
+    return [here.leads(leads, strokeWidth=1.4), here.texts(texts, color="@ink")], set(ending), last
 
 
 def _beside(
-    series: Sequence[LineSeries],
-    names: list[str],
-    paints: list[str],
-    here: Picture,
-    segments: list[Segment],
-    taken: list[Box],
-    named: set[int],
+    series: Sequence[LineSeries], here: Picture, segments: list[Segment], taken: list[Box]
 ) -> tuple[list[ChartLayer], list[StackPart]]:
     """Names beside the lines that end inside, and those that find no room."""
     texts: list[Row] = []
     missing: list[StackPart] = []
     boxes = list(taken)
-    for number, one in enumerate(series):
-        if number in named:
-            continue
-        size = (text_width(names[number], LABEL), LABEL + 2.0)
+    for one in series:
+        size = (text_width(one.name, LABEL), LABEL + 2.0)
         known = [here.at(x, y) for x, y in one.points if here.inside(x, y)]
         for part in (0.999, 0.62, 0.5, 0.75, 0.38, 0.25, 0.86, 0.12, 0.0):
             spot = None
@@ -330,10 +268,9 @@ def _beside(
                 frame = (0.0, 0.0, here.width, here.height)
                 [spot] = place_labels([anchor], [size], frame, segments, boxes, gap=7.0)
             if spot is not None and not spot.far:
-                x, y = here.value(spot.x, spot.y)
-                texts.append({"x": x, "y": y, "text": names[number]})
+                texts.append(here.label(spot.x, spot.y, one.name))
                 boxes.append((spot.x, spot.y - 8, spot.x + size[0], spot.y + 8))
                 break
         else:
-            missing.append(StackPart(names[number], 0.0, paints[number]))
-    return [labels(texts, here.x, here.y, color="@ink")] if texts else [], missing
+            missing.append(StackPart(one.name, 0.0, one.role))
+    return [here.texts(texts, color="@ink")] if texts else [], missing

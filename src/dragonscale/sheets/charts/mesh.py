@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.sheets.charts.amounts import amount
-from dragonscale.sheets.charts.axes import APART, Axis, ChartLayer, Row, along, labels, layered, pixels, upward
+from dragonscale.sheets.charts.axes import APART, Row, pane
 from dragonscale.sheets.charts.chart import WIDTH, Chart, framed
 from dragonscale.sheets.charts.text import text_width, wrapped
 from dragonscale.sheets.charts.theme import LABEL, SMALL
@@ -78,25 +78,17 @@ def mesh_chart(
     roles = {one.name: one.role for one in used}
     note = f"each square is one {chip}" + (", dots are the others" if more else "")
     across, high = max(wide + 4, text_width(note, SMALL) + 8), tall + LINE + 8
-    x, y = pixels(across), Axis("", "number", high, 0)
-    place = along(x, "from", "to") | upward(y, "top", "bottom")
+    here = pane(across, high)
     dots = [{"x": left + 5 * n, "y": top} for left, top in more for n in (-1, 0, 1)]
     boxes = [_rect(one) | {"paint": roles[one.axis]} for one in frames if one.axis]
-    picture = layered(
+    chips = [_rect(one) for one in frames if not one.axis]
+    picture = here.view(
         [
-            ChartLayer({"type": "rect", "filled": False, "strokeWidth": 2.5, "cornerRadius": 4}, boxes, place),
-            ChartLayer(
-                {"type": "rect", "color": "@muted", "cornerRadius": 2},
-                [_rect(one) for one in frames if not one.axis],
-                place,
-            ),
-            ChartLayer(
-                {"type": "circle", "size": 9, "color": "@muted", "opacity": 1}, dots, along(x, "x") | upward(y, "y")
-            ),
-            labels([{"x": 0.0, "y": tall + LINE, "text": note}], x, y, color="@muted", fontSize=SMALL),
-        ],
-        across,
-        high,
+            here.boxes(boxes, filled=False, strokeWidth=2.5, cornerRadius=4),
+            here.boxes(chips, color="@muted", cornerRadius=2),
+            here.dots(dots, 9, color="@muted"),
+            here.texts([{"x": 0.0, "y": tall + LINE, "text": note}], color="@muted", fontSize=SMALL),
+        ]
     )
     table = axis_table(used, width - picture["width"] - 30)
     return framed(title, {"hconcat": [picture, table], "spacing": 30, "resolve": APART}, subtitle)
@@ -206,18 +198,16 @@ def axis_table(axes: Sequence[MeshAxis], width: float) -> dict[str, Any]:
     if not axes:
         heads.append({"x": 0.0, "y": at, "text": "one chip: nothing is split"})
         at += LINE
-    x, y = pixels(width), Axis("", "number", at, 0)
-    return layered(
+    here = pane(width, at)
+    return here.view(
         [
-            ChartLayer({"type": "rect"}, swatches, along(x, "from", "to") | upward(y, "top", "bottom")),
-            labels(heads, x, y, fontWeight="bold", fontSize=LABEL + 1, color="@ink"),
-            labels(words, x, y, fontSize=SMALL, color="@muted"),
-            labels(names, x, y, color="@ink"),
-            labels(sizes, x, y, align="right", color="@ink"),
-            labels(times, x, y, align="right", color="@ink"),
-        ],
-        width,
-        at,
+            here.boxes(swatches),
+            here.texts(heads, fontWeight="bold", fontSize=LABEL + 1, color="@ink"),
+            here.texts(words, fontSize=SMALL, color="@muted"),
+            here.texts(names, color="@ink"),
+            here.texts(sizes, align="right", color="@ink"),
+            here.texts(times, align="right", color="@ink"),
+        ]
     )
 
 

@@ -11,18 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.sheets.charts.amounts import amount, log_ticks
-from dragonscale.sheets.charts.axes import (
-    APART,
-    Axis,
-    ChartLayer,
-    Row,
-    along,
-    labels,
-    layered,
-    log_axis,
-    pixels,
-    upward,
-)
+from dragonscale.sheets.charts.axes import APART, Axis, ChartLayer, Picture, Row, log_axis, pane, tooltip
 from dragonscale.sheets.charts.chart import HEIGHT, Chart, framed
 from dragonscale.sheets.charts.placing import Box, PlacedLabel, Segment, place_labels, spread
 from dragonscale.sheets.charts.text import distinct, text_width
@@ -68,7 +57,7 @@ class RoofPoint:
 def roofline_chart(roofs: Sequence[Roof], ops: Sequence[RoofPoint], title: str, subtitle: str = "") -> Chart:
     """Roofs and the operations below them."""
     x, y = _axes(roofs, ops)
-    here = _Picture(x, y, INSIDE, HEIGHT)
+    here = Picture(x, y, INSIDE, HEIGHT)
     several = len(roofs) > 1
     lines: list[Row] = []
     segments: list[Segment] = []
@@ -82,60 +71,22 @@ def roofline_chart(roofs: Sequence[Roof], ops: Sequence[RoofPoint], title: str, 
     texts, leads, listed = _op_labels(points, here, segments, taken)
     ridge = [] if several else [{"x": roofs[0].ridge, "y": y.low, "top": roofs[0].peak}]
     dots = [{"x": op.intensity, "y": op.rate, "name": op.name, "told": f"{amount(op.rate, 'FLOP/s')}"} for op in points]
-    place = along(x, "x") | upward(y, "y")
     line = {"type": "line", "strokeWidth": 3, "clip": True, "strokeJoin": "round"}
-    content = layered(
-        [
-            ChartLayer(
-                {"type": "rule", "strokeDash": [4, 4], "color": "@muted"}, ridge, along(x, "x") | upward(y, "y", "top")
-            ),
-            ChartLayer(line, lines, place | {"detail": {"field": "roof"}}),
-            ChartLayer(
-                {"type": "rule", "color": "@muted", "strokeWidth": 1}, leads, along(x, "x", "x1") | upward(y, "y", "y1")
-            ),
-            ChartLayer(
-                {
-                    "type": "circle",
-                    "size": 110,
-                    "color": "@tensor",
-                    "opacity": 1,
-                    "stroke": "@background",
-                    "strokeWidth": 1.5,
-                },
-                dots,
-                place | {"tooltip": [{"field": "name"}, {"field": "told"}]},
-            ),
-            *(
-                labels([one], x, y, angle=one["angle"], align=one["align"], color="@muted", fontSize=SMALL)
-                for one in said
-            ),
-            labels(texts, x, y, color="@ink"),
-        ],
-        INSIDE,
-        HEIGHT,
-    )
-    if several:
-        content["layer"] += _roof_names(roofs, here)["layer"]
+    dot = {"color": "@tensor", "stroke": "@background", "strokeWidth": 1.5}
+    layers = [
+        here.layer({"type": "rule", "strokeDash": [4, 4], "color": "@muted"}, ridge, y2="top"),
+        here.layer(line, lines, detail={"field": "roof"}),
+        here.leads(leads, color="@muted", strokeWidth=1),
+        here.dots(dots, 110, tooltip("name", "told"), **dot),
+        *(here.texts([one], angle=one["angle"], align=one["align"], color="@muted", fontSize=SMALL) for one in said),
+        here.texts(texts, color="@ink"),
+    ]
+    content = here.view(layers)
+    if several:  # a view of their own has its own scale of colours
+        content["layer"] += here.view(_roof_names(roofs, here))["layer"]
     if not listed:
         return framed(title, content, subtitle)
     return framed(title, {"hconcat": [content, _names(listed)], "spacing": 24, "resolve": APART}, subtitle)
-
-
-@dataclass(frozen=True)
-class _Picture:
-    x: Axis
-    y: Axis
-    width: float
-    height: float
-
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        """Pixels of a point, from the left and from the top."""
-        return self.x.share(x) * self.width, (1 - self.y.share(y)) * self.height
-
-    def value(self, left: float, top: float) -> tuple[float, float]:
-        """The point at a pixel."""
-        x = self.x.low * (self.x.high / self.x.low) ** (left / self.width)
-        return x, self.y.low * (self.y.high / self.y.low) ** (1 - top / self.height)
 
 
 def _paint(number: int, several: bool) -> str:
@@ -154,7 +105,7 @@ def _axes(roofs: Sequence[Roof], ops: Sequence[RoofPoint]) -> tuple[Axis, Axis]:
     return x, Axis("rate (FLOP/s)", "FLOP/s", low, high, True, ticks=tuple(log_ticks(low, high)))
 
 
-def _merged(ops: Sequence[RoofPoint], here: _Picture) -> list[RoofPoint]:
+def _merged(ops: Sequence[RoofPoint], here: Picture) -> list[RoofPoint]:
     """Operations at the same place as one, with all their names."""
     groups: list[list[RoofPoint]] = []
     for op in ops:
@@ -168,7 +119,7 @@ def _merged(ops: Sequence[RoofPoint], here: _Picture) -> list[RoofPoint]:
     return [RoofPoint(", ".join(op.name for op in group), group[0].intensity, group[0].rate) for group in groups]
 
 
-def _roof_labels(roofs: Sequence[Roof], here: _Picture, several: bool) -> tuple[list[Row], list[Box]]:
+def _roof_labels(roofs: Sequence[Roof], here: Picture, several: bool) -> tuple[list[Row], list[Box]]:
     """What each roof is, along its line, and the room that takes."""
     said: list[Row] = []
     taken: list[Box] = []
@@ -177,34 +128,32 @@ def _roof_labels(roofs: Sequence[Roof], here: _Picture, several: bool) -> tuple[
             continue
         left, top = here.at(roof.ridge, roof.peak)
         flat = f"peak {amount(roof.peak, 'FLOP/s')}"
-        x, y = here.value(left - 14, top)
-        said.append({"x": x, "y": y, "text": flat, "angle": 0, "align": "right"})
+        said.append(here.label(left - 14, top, flat, angle=0, align="right"))
         taken.append((left - 16 - text_width(flat, SMALL), top - 10, left - 12, top + 10))
         start, end = here.at(here.x.low, roof.at(here.x.low)), here.at(roof.ridge, roof.peak)
         angle = math.degrees(math.atan2(end[1] - start[1], end[0] - start[0]))
         part = 0.42
         middle = start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part
         away = 13.0
-        x, y = here.value(
-            middle[0] + away * math.sin(math.radians(angle)), middle[1] - away * math.cos(math.radians(angle))
-        )
+        sine, cosine = math.sin(math.radians(angle)), math.cos(math.radians(angle))
         slanted = f"{roof.name} {amount(roof.bandwidth, 'bytes/s')}"
-        said.append({"x": x, "y": y, "text": slanted, "angle": angle, "align": "center"})
-        half = text_width(slanted, SMALL) / 2 * math.cos(math.radians(angle))
-        rise = text_width(slanted, SMALL) / 2 * abs(math.sin(math.radians(angle)))
+        place = middle[0] + away * sine, middle[1] - away * cosine
+        said.append(here.label(*place, slanted, angle=angle, align="center"))
+        half = text_width(slanted, SMALL) / 2 * cosine
+        rise = text_width(slanted, SMALL) / 2 * abs(sine)
         taken.append((middle[0] - half - 14, middle[1] - rise - 20, middle[0] + half, middle[1] + rise))
         if number == 0:
             foot = here.at(roof.ridge, here.y.low)
             text = f"compute binds from {amount(roof.ridge, 'number')} FLOPs per byte"
             fits = foot[0] + 8 + text_width(text, SMALL) < here.width
-            x, y = here.value(foot[0] + (8 if fits else -8), foot[1] - 12)
-            said.append({"x": x, "y": y, "text": text, "angle": 0, "align": "left" if fits else "right"})
+            side = foot[0] + (8 if fits else -8)
+            said.append(here.label(side, foot[1] - 12, text, angle=0, align="left" if fits else "right"))
             edge = foot[0] + 8 if fits else foot[0] - 8 - text_width(text, SMALL)
             taken.append((edge, foot[1] - 22, edge + text_width(text, SMALL), foot[1]))
     return said, taken
 
 
-def _roof_names(roofs: Sequence[Roof], here: _Picture) -> dict[str, Any]:
+def _roof_names(roofs: Sequence[Roof], here: Picture) -> list[ChartLayer]:
     """Names of several roofs at their right ends, moved apart where they are equally high."""
     ends = [here.at(here.x.high, roof.at(here.x.high)) for roof in roofs]
     tops = spread([top for _, top in ends], LABEL + 5, 8, here.height - 8)
@@ -212,19 +161,15 @@ def _roof_names(roofs: Sequence[Roof], here: _Picture) -> dict[str, Any]:
     texts: list[Row] = []
     leads: list[Row] = []
     for number, (roof, name, (left, top), moved) in enumerate(zip(roofs, names, ends, tops, strict=True)):
-        x, y = here.value(left + 26, moved)
         told = f"{name}: {amount(roof.peak, 'FLOP/s')}"
         told += f", {amount(roof.bandwidth, 'bytes/s')}" if len({one.bandwidth for one in roofs}) > 1 else ""
-        texts.append({"x": x, "y": y, "text": told})
-        (x0, y0), (x1, y1) = here.value(left, top), here.value(left + 22, moved)
-        leads.append({"x": x0, "y": y0, "x1": x1, "y1": y1, "paint": _paint(number, True)})
-    place = along(here.x, "x", "x1") | upward(here.y, "y", "y1")
-    lead = ChartLayer({"type": "rule", "strokeWidth": 1.5}, leads, place)
-    return layered([lead, labels(texts, here.x, here.y, color="@ink")], here.width, here.height)
+        texts.append(here.label(left + 26, moved, told))
+        leads.append(here.lead((left, top), (left + 22, moved), paint=_paint(number, True)))
+    return [here.leads(leads, strokeWidth=1.5), here.texts(texts, color="@ink")]
 
 
 def _op_labels(
-    points: Sequence[RoofPoint], here: _Picture, segments: list[Segment], taken: list[Box]
+    points: Sequence[RoofPoint], here: Picture, segments: list[Segment], taken: list[Box]
 ) -> tuple[list[Row], list[Row], list[tuple[str, str]]]:
     """Names beside points, thin lines where they are further away, and numbers with a list where there is no room."""
     at = [here.at(op.intensity, op.rate) for op in points]
@@ -242,22 +187,17 @@ def _op_labels(
     leads: list[Row] = []
     for spot, (left, top), name in zip(placed, at, names, strict=True):
         found = spot or PlacedLabel(left + 8, top - 10, False)
-        x, y = here.value(found.x, found.y)
-        texts.append({"x": x, "y": y, "text": name})
+        texts.append(here.label(found.x, found.y, name))
         if found.far:
             edge = found.x - 3 if found.x > left else found.x + text_width(name, LABEL) + 3
-            x0, y0 = here.value(left, top)
-            x1, y1 = here.value(edge, found.y)
-            leads.append({"x": x0, "y": y0, "x1": x1, "y1": y1})
+            leads.append(here.lead((left, top), (edge, found.y)))
     return texts, leads, listed
 
 
 def _names(listed: list[tuple[str, str]]) -> dict[str, Any]:
     """The list beside a roofline whose points are numbered."""
     wide = max(text_width(name, LABEL) for _, name in listed) + 30
-    x, y = pixels(wide), Axis("", "number", len(listed) * 22, 0)
+    here = pane(wide, len(listed) * 22)
     rows = [{"x": 0.0, "y": 22 * place + 11, "text": number} for place, (number, _) in enumerate(listed)]
     names = [{"x": 26.0, "y": 22 * place + 11, "text": name} for place, (_, name) in enumerate(listed)]
-    return layered(
-        [labels(rows, x, y, fontWeight="bold", color="@ink"), labels(names, x, y, color="@ink")], wide, len(listed) * 22
-    )
+    return here.view([here.texts(rows, fontWeight="bold", color="@ink"), here.texts(names, color="@ink")])

@@ -4,10 +4,10 @@ Over many decades an error of ten percent is thinner than a point, so the ratio 
 its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dragonscale.sheets.charts.amounts import log_domain, log_ticks
-from dragonscale.sheets.charts.axes import APART, Axis, ChartLayer, Row, along, labels, layered, upward
+from dragonscale.sheets.charts.axes import APART, Axis, ChartLayer, Picture, Row, tooltip
 from dragonscale.sheets.charts.chart import Chart, framed
 from dragonscale.sheets.charts.stacks import StackPart, legend_line
 from dragonscale.sheets.charts.theme import SERIES, SMALL
@@ -20,6 +20,8 @@ BANDS = (0.2, 0.1)
 RATIOS = (0.5, 2.0)
 """The strip's ends; points beyond lie on its edge."""
 
+Edges = Callable[[float, float], float]
+"""The edge of a band at a place, so many parts off."""
 Point = tuple[float, float, str, str]
 """Measured, predicted, group, name."""
 
@@ -51,71 +53,43 @@ def _size(rows: Sequence[Point]) -> int:
     return 60 if len(rows) < 300 else 34 if len(rows) < 1500 else 18
 
 
-def _dots(rows: Sequence[Row], place: dict[str, object], size: int) -> ChartLayer:
-    shown = {"tooltip": [{"field": name} for name in ("name", "group", "measured", "predicted")]}
-    return ChartLayer({"type": "circle", "size": size, "opacity": 0.8, "clip": True}, rows, place | shown)
-
-
 def _row(row: Point, y: float, paints: Mapping[str, str]) -> Row:
     measured, predicted, group, name = row
-    paint = paints.get(group, "overhead:1")
-    return {
-        "x": measured,
-        "y": y,
-        "measured": measured,
-        "predicted": predicted,
-        "name": name,
-        "group": group,
-        "paint": paint,
-    }
+    told = {"measured": measured, "predicted": predicted, "name": name, "group": group}
+    return {"x": measured, "y": y, **told, "paint": paints.get(group, "overhead:1")}
+
+
+def _layers(here: Picture, edges: Edges, rows: Sequence[Row], size: int, **area: bool) -> list[ChartLayer]:
+    """The bands about where both are equal, the line itself, and the points."""
+    ends = (here.x.low, here.x.high)
+    band = {"type": "area", "color": "@compute:2", "opacity": 0.4, **area}
+    line = {"type": "line", "color": "@muted", "strokeWidth": 1.5}
+    told = tooltip("name", "group", "measured", "predicted")
+    return [
+        *(
+            here.layer(band, [{"x": at, "y": edges(at, -part), "y1": edges(at, part)} for at in ends], y2="y1")
+            for part in BANDS
+        ),
+        here.layer(line, [{"x": at, "y": edges(at, 0.0)} for at in ends]),
+        here.dots(rows, size, told, opacity=0.8, clip=True),
+    ]
 
 
 def _square(rows: Sequence[Point], paints: Mapping[str, str], x: Axis, dimension: str) -> dict[str, object]:
     """Both quantities on the same axis, the line where they are equal and the bands about it."""
-    y = Axis("predicted", dimension, x.low, x.high, True, ticks=x.ticks)
-    place = along(x, "x") | upward(y, "y")
+    here = Picture(x, Axis("predicted", dimension, x.low, x.high, True, ticks=x.ticks), SIDE, SIDE)
     inside = [sum(abs(row[1] / row[0] - 1) <= band for row in rows) / max(len(rows), 1) for band in BANDS]
     counted = ", ".join(f"{part:.0%} within {band:.0%}" for part, band in zip(inside[::-1], BANDS[::-1], strict=True))
     note = f"{counted} of {len(rows):,} rows" if rows else "no rows"
-    areas = [
-        ChartLayer(
-            {"type": "area", "color": "@compute:2", "opacity": 0.4, "clip": True},
-            [{"x": at, "y": at * (1 - band), "y1": at * (1 + band)} for at in (x.low, x.high)],
-            along(x, "x") | upward(y, "y", "y1"),
-        )
-        for band in BANDS
-    ]
-    line = [{"x": x.low, "y": x.low}, {"x": x.high, "y": x.high}]
     corner = [{"x": x.high, "y": x.low * (x.high / x.low) ** 0.035, "text": note}]
-    return layered(
-        [
-            *areas,
-            ChartLayer({"type": "line", "color": "@muted", "strokeWidth": 1.5}, line, place),
-            _dots([_row(row, row[1], paints) for row in rows], place, _size(rows)),
-            labels(corner, x, y, align="right", dx=-6, color="@muted", fontSize=SMALL),
-        ],
-        SIDE,
-        SIDE,
-    )
+    points = [_row(row, row[1], paints) for row in rows]
+    layers = _layers(here, lambda at, part: at * (1 + part), points, _size(rows), clip=True)
+    return here.view([*layers, here.texts(corner, align="right", dx=-6, color="@muted", fontSize=SMALL)])
 
 
 def _strip(rows: Sequence[Point], paints: Mapping[str, str], x: Axis) -> dict[str, object]:
     """Predicted over measured, where one is right; what lies beyond the ends is put on them."""
-    y = Axis(
-        "predicted / measured, what lies beyond on the edge", "number", *RATIOS, True, ticks=(0.5, 0.8, 1.0, 1.25, 2.0)
-    )
-    place = along(x, "x") | upward(y, "y")
-    ends = (x.low, x.high)
-    areas = [
-        ChartLayer(
-            {"type": "area", "color": "@compute:2", "opacity": 0.4},
-            [{"x": at, "y": 1 - band, "y1": 1 + band} for at in ends],
-            along(x, "x") | upward(y, "y", "y1"),
-        )
-        for band in BANDS
-    ]
-    dots = [_row(row, min(max(row[1] / row[0], RATIOS[0]), RATIOS[1]), paints) for row in rows]
-    one = ChartLayer(
-        {"type": "line", "color": "@muted", "strokeWidth": 1.5}, [{"x": at, "y": 1.0} for at in ends], place
-    )
-    return layered([*areas, one, _dots(dots, place, _size(rows) // 2)], SIDE, STRIP)
+    title = "predicted / measured, what lies beyond on the edge"
+    here = Picture(x, Axis(title, "number", *RATIOS, True, ticks=(0.5, 0.8, 1.0, 1.25, 2.0)), SIDE, STRIP)
+    points = [_row(row, min(max(row[1] / row[0], RATIOS[0]), RATIOS[1]), paints) for row in rows]
+    return here.view(_layers(here, lambda _, part: 1 + part, points, _size(rows) // 2))

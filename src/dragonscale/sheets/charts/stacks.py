@@ -10,18 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.sheets.charts.amounts import amount
-from dragonscale.sheets.charts.axes import (
-    APART,
-    Axis,
-    ChartLayer,
-    Row,
-    along,
-    labels,
-    layered,
-    pixels,
-    upward,
-    zero_axis,
-)
+from dragonscale.sheets.charts.axes import APART, ChartLayer, Picture, Row, pane, tooltip, zero_axis
 from dragonscale.sheets.charts.chart import WIDTH, Chart, framed
 from dragonscale.sheets.charts.text import distinct, text_width
 from dragonscale.sheets.charts.theme import LABEL, SMALL, unlike
@@ -90,8 +79,8 @@ def stacked_bars(
     hides = any(part.hidden > 0 for one in known for part in one.parts)
     step = HEAD + BAR + (LANE + 4 if hides else 0) + GAP
     height = step * len(known) - GAP + 8
-    y = Axis("", "number", height, 0)
-    content = layered(_layers(known, x, y, step, limit, width, dimension), width, height)
+    here = pane(width, height, x)
+    content = here.view(_layers(known, here, step, limit, dimension))
     if len(known) > 1:
         table = legend_line(_parts(known), width, hides, limit > 0)
     elif axis:
@@ -162,9 +151,7 @@ def stack_order(stacks: Sequence[PartStack]) -> list[str]:
     return [part.name for part in _parts(_with_others(stacks))]
 
 
-def _layers(
-    stacks: Sequence[PartStack], x: Axis, y: Axis, step: float, limit: float, width: float, dimension: str
-) -> list[ChartLayer]:
+def _layers(stacks: Sequence[PartStack], here: Picture, step: float, limit: float, dimension: str) -> list[ChartLayer]:
     order = [part.name for part in _parts(stacks)]
     bars: list[Row] = []
     lanes: list[Row] = []
@@ -173,13 +160,13 @@ def _layers(
     for number, one in enumerate(stacks):
         top = step * number + HEAD
         end, after = 0.0, 0.0
-        heads.append({"x": 0.0, "y": top - 13, "text": one.name, "remark": one.remark, "end": x.high})
+        heads.append({"x": 0.0, "y": top - 13, "text": one.name, "remark": one.remark, "end": here.x.high})
         for part in sorted(one.parts, key=lambda part: order.index(part.name)):
             told = {"part": part.name, "amount": amount(part.value, dimension), "bar": one.name, "paint": part.role}
             if part.value > 0:
                 bars.append(told | {"from": end, "to": end + part.value, "top": top, "bottom": top + BAR})
                 text = amount(part.value / one.total, "share")
-                if text_width(text, LABEL) + 10 < x.share(part.value) * width and part.role != "free":
+                if text_width(text, LABEL) + 10 < here.x.share(part.value) * here.width and part.role != "free":
                     shares.append(
                         {"x": end + part.value / 2, "y": top + BAR / 2, "text": text, "paint": f"on:{part.role}"}
                     )
@@ -188,32 +175,22 @@ def _layers(
                 lane = {"from": after, "to": after + part.hidden, "top": top + BAR + 3, "bottom": top + BAR + 3 + LANE}
                 lanes.append(told | lane | {"amount": f"{amount(part.hidden, dimension)} hidden"})
                 after += part.hidden
-    place = along(x, "from", "to") | upward(y, "top", "bottom")
-    tooltip = {"tooltip": [{"field": name} for name in ("bar", "part", "amount")]}
-    drawn = [
-        ChartLayer({"type": "rect", "stroke": "@background", "strokeWidth": 1.5}, bars, place | tooltip),
-        ChartLayer(
-            {"type": "rect", "stroke": "@background", "strokeWidth": 1.5, "fillOpacity": 0.42}, lanes, place | tooltip
-        ),
-        labels(shares, x, y, align="center"),
-        labels(heads, x, y, fontWeight="bold", fontSize=LABEL + 1, color="@ink"),
-        ChartLayer(
-            {"type": "text", "align": "right", "baseline": "middle", "color": "@ink", "fontSize": LABEL + 1},
-            [row for row in heads if row["remark"]],
-            along(x, "end") | upward(y, "y") | {"text": {"field": "remark"}},
-        ),
+    edge, told = {"stroke": "@background", "strokeWidth": 1.5}, tooltip("bar", "part", "amount")
+    large = {"color": "@ink", "fontSize": LABEL + 1}
+    remarked = [row for row in heads if row["remark"]]
+    layers = [
+        here.boxes(bars, told, **edge),
+        here.boxes(lanes, told, **edge, fillOpacity=0.42),
+        here.texts(shares, align="center"),
+        here.texts(heads, fontWeight="bold", **large),
+        here.texts(remarked, "end", "remark", align="right", **large),
     ]
-    return drawn + (_limit(stacks, x, y, step, limit) if limit else [])
-
-
-def _limit(stacks: Sequence[PartStack], x: Axis, y: Axis, step: float, limit: float) -> list[ChartLayer]:
-    """The line that no bar should cross, beside every bar."""
-    rows = [
-        {"x": limit, "top": step * number + HEAD - 1, "bottom": step * number + HEAD + BAR + 5}
-        for number in range(len(stacks))
-    ]
-    rule = {"type": "rule", "color": "@limit", "strokeWidth": 3}
-    return [ChartLayer(rule, rows, along(x, "x") | upward(y, "top", "bottom"))]
+    if limit:  # the line that no bar should cross, beside every bar
+        tops = [step * number + HEAD for number in range(len(stacks))]
+        rows = [{"x": limit, "top": top - 1, "bottom": top + BAR + 5} for top in tops]
+        rule = {"type": "rule", "color": "@limit", "strokeWidth": 3}
+        layers.append(here.layer(rule, rows, y="top", y2="bottom"))
+    return layers
 
 
 def legend_table(stacks: Sequence[PartStack], dimension: str, width: float) -> dict[str, Any]:
@@ -228,7 +205,6 @@ def legend_table(stacks: Sequence[PartStack], dimension: str, width: float) -> d
     wide = max(text_width(name, LABEL) for name in names) + 26
     ends = [wide + 66, wide + 118] + ([wide + 188] if hides else [])
     between = min(ends[-1] + 46, (width - ends[-1])) if columns == 2 else 0.0
-    y = Axis("", "number", lines * ROW + head, 0)
     swatches: list[Row] = []
     left: list[Row] = []
     right: list[Row] = []
@@ -244,15 +220,15 @@ def legend_table(stacks: Sequence[PartStack], dimension: str, width: float) -> d
         if hides and number % lines == 0:
             titles = zip(ends, ("exposed", "share", "hidden"), strict=True)
             dim += [{"x": x0 + end, "y": head / 2 - 2, "text": text} for end, text in titles]
-    wide_enough = pixels(width)
-    place = along(wide_enough, "from", "to") | upward(y, "top", "bottom")
-    layers = [
-        ChartLayer({"type": "rect"}, swatches, place),
-        labels(left, wide_enough, y, color="@ink"),
-        labels(right, wide_enough, y, color="@ink", align="right"),
-        labels(dim, wide_enough, y, color="@muted", align="right"),
-    ]
-    return layered(layers, width, lines * ROW + head)
+    here = pane(width, lines * ROW + head)
+    return here.view(
+        [
+            here.boxes(swatches),
+            here.texts(left, color="@ink"),
+            here.texts(right, color="@ink", align="right"),
+            here.texts(dim, color="@muted", align="right"),
+        ]
+    )
 
 
 def legend_line(parts: Sequence[StackPart], width: float, hides: bool = False, limited: bool = False) -> dict[str, Any]:
@@ -274,11 +250,6 @@ def legend_line(parts: Sequence[StackPart], width: float, hides: bool = False, l
         swatches.append({"from": x0, "to": x0 + 15, "top": at - half, "bottom": at + half, "paint": role, "o": opacity})
         texts.append({"x": x0 + 22, "y": at, "text": name})
         x0 += wide
-    x, y = pixels(width), Axis("", "number", (line + 1) * ROW, 0)
-    opacity = {"opacity": {"field": "o", "type": "quantitative", "scale": None, "legend": None}}
-    place = along(x, "from", "to") | upward(y, "top", "bottom") | opacity
-    return layered(
-        [ChartLayer({"type": "rect"}, swatches, place), labels(texts, x, y, color="@ink", fontSize=SMALL + 1)],
-        width,
-        (line + 1) * ROW,
-    )
+    here = pane(width, (line + 1) * ROW)
+    lighter = {"opacity": {"field": "o", "type": "quantitative", "scale": None, "legend": None}}
+    return here.view([here.boxes(swatches, lighter), here.texts(texts, color="@ink", fontSize=SMALL + 1)])

@@ -12,39 +12,20 @@ sight as simulated by Machado, Oliveira and Fernandes (2009), as distances in Ok
 ('#1B1F24', '#FFFFFF', True)
 """
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from dragonscale.errors import unknown
 
 ThemeName = Literal["light", "dark"]
-FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"
-TITLE, SUBTITLE, LABEL, SMALL = 21, 15, 14, 13
+TITLE, LABEL, SMALL = 21, 14, 13
 """Sizes of text in pixels of a figure about 900 wide: on a slide of that width they are points."""
-TIME_ROLES = (
-    "compute",
-    "recompute",
-    "hbm",
-    "tensor",
-    "fsdp",
-    "data",
-    "context",
-    "expert",
-    "pipe",
-    "overhead",
-)
+TIME_ROLES = ("compute", "recompute", "hbm", "tensor", "fsdp", "data", "context", "expert", "pipe", "overhead")
 """What takes time: the matrix units, the same work again, HBM, the network by mesh axis, everything else."""
-MEMORY_ROLES = (
-    "weights",
-    "gathered",
-    "optimizer",
-    "gradients",
-    "activations",
-    "cache",
-    "workspace",
-    "framework",
-)
+MEMORY_ROLES = ("weights", "gathered", "optimizer", "gradients", "activations", "cache", "workspace", "framework")
 """What fills memory."""
 SERIES = ("compute", "tensor", "fsdp", "hbm", "data", "recompute", "context", "overhead")
 """Colours of lines and points that have no meaning of their own, in order."""
@@ -110,64 +91,12 @@ def readable_on(colour: str) -> str:
     return "#FFFFFF" if 1.05 / (light + 0.05) >= (light + 0.05) / 0.05 else "#000000"
 
 
-LIGHT = Theme(
-    "light",
-    "#FFFFFF",
-    "#1B1F24",
-    "#59636E",
-    "#E6E9ED",
-    {
-        "compute": "#2561C5",
-        "recompute": "#332C73",
-        "hbm": "#EAB527",
-        "tensor": "#B53B2C",
-        "fsdp": "#6DCBAA",
-        "data": "#DE6ED6",
-        "context": "#720931",
-        "expert": "#834D7E",
-        "pipe": "#CCEC9D",
-        "overhead": "#848484",
-        "weights": "#0E6B1C",
-        "gathered": "#8BE0DC",
-        "optimizer": "#BF3A77",
-        "gradients": "#E9743A",
-        "activations": "#F5D56F",
-        "cache": "#1C8BCB",
-        "workspace": "#6A25B0",
-        "framework": "#A9ADB2",
-        "free": "#EEF0F2",
-        "limit": "#C62828",
-    },
-)
-DARK = Theme(
-    "dark",
-    "#14171C",
-    "#ECEFF3",
-    "#A3ADB8",
-    "#2B313A",
-    {
-        "compute": "#4A9EFD",
-        "recompute": "#6756D1",
-        "hbm": "#F9AC37",
-        "tensor": "#EC6048",
-        "fsdp": "#94F6CC",
-        "data": "#874F7F",
-        "context": "#A3001D",
-        "expert": "#AB7BA6",
-        "pipe": "#FDF559",
-        "overhead": "#B1B5B7",
-        "weights": "#92BC84",
-        "gathered": "#8DF0EA",
-        "optimizer": "#A61F7F",
-        "gradients": "#DC591C",
-        "activations": "#ECD233",
-        "cache": "#1494D9",
-        "workspace": "#6B3DCF",
-        "framework": "#858585",
-        "free": "#262B33",
-        "limit": "#FF6B60",
-    },
-)
+def _themes() -> tuple[Theme, Theme, dict[str, Any]]:
+    table = tomllib.loads(Path(__file__).with_name("theme.toml").read_text(encoding="utf-8"))
+    return Theme("light", **table["light"]), Theme("dark", **table["dark"]), table["config"]
+
+
+LIGHT, DARK, _CONFIG = _themes()
 THEMES = {"light": LIGHT, "dark": DARK}
 
 
@@ -180,16 +109,8 @@ def unlike(roles: Sequence[str]) -> list[str]:
     found: list[str] = []
     for place, role in enumerate(roles):
         base = role.partition(":")[0]
-        tints = [
-            role,
-            f"{base}:2",
-            f"{base}:1",
-            f"{base}:3",
-            f"{base}:-1",
-            base,
-            *(f"overhead:{n}" for n in range(1, 4)),
-            *SERIES,
-        ]
+        others = [f"{base}:{tint}" for tint in (2, 1, 3, -1)]
+        tints = [role, *others, base, *(f"overhead:{n}" for n in range(1, 4)), *SERIES]
         free = (tint for tint in tints if tint not in found and (tint == role or tint not in roles[place + 1 :]))
         found.append(next(free, role))
     return found
@@ -216,51 +137,5 @@ def resolved(spec: Any, theme: Theme) -> Any:
 
 
 def config(theme: Theme) -> dict[str, Any]:
-    """What Vega-Lite calls a configuration: fonts, sizes and lines of everything that a chart does not say itself."""
-    axis = {
-        "labelColor": theme.ink,
-        "titleColor": theme.muted,
-        "labelFontSize": LABEL,
-        "titleFontSize": LABEL,
-        "titleFontWeight": "normal",
-        "titlePadding": 12,
-        "labelPadding": 6,
-        "gridColor": theme.grid,
-        "domainColor": theme.muted,
-        "tickColor": theme.muted,
-        "labelOverlap": "greedy",
-        "labelLimit": 0,
-        "titleLimit": 0,
-    }
-    title = {
-        "anchor": "start",
-        "frame": "bounds",
-        "fontSize": TITLE,
-        "color": theme.ink,
-        "subtitleFontSize": SUBTITLE,
-        "subtitleColor": theme.muted,
-        "offset": 18,
-        "subtitlePadding": 6,
-        "fontWeight": "bold",
-        "limit": 0,
-    }
-    legend = {
-        "labelColor": theme.ink,
-        "titleColor": theme.muted,
-        "labelFontSize": LABEL,
-        "titleFontSize": LABEL,
-        "labelLimit": 0,
-        "symbolSize": 150,
-        "titleFontWeight": "normal",
-    }
-    return {
-        "background": theme.background,
-        "font": FONT,
-        "axis": axis,
-        "title": title,
-        "legend": legend,
-        "view": {"stroke": None},
-        "text": {"color": theme.ink, "fontSize": LABEL, "limit": 0},
-        "concat": {"spacing": 24},
-        "padding": 22,
-    }
+    """What Vega-Lite calls a configuration, in a theme's colours. TOML has no null: a view has no frame."""
+    return resolved(_CONFIG, theme) | {"view": {"stroke": None}}

@@ -1,43 +1,41 @@
-"""Lines of a ledger as tables in a derivation: the largest of them, and what the others come to."""
+"""Lines of a ledger as tables in a derivation: the largest of them, and what the others come to; the constants of a
+stack that are in them."""
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from dragonscale.plan.ledger import HeldLine, LedgerLine
+from dragonscale.training.evaluation import Job
 from dragonscale.web.amounts import Amount, amount
+from dragonscale.web.derivations.letters import letter_table
 from dragonscale.web.derivations.pieces import Piece, table
 
 MOST = 24
 """Lines that a table shows."""
 COLUMNS = ("what", "when", "times", "FLOPs", "HBM", "sent", "bound", "expected", "exposed")
+_WORK = {
+    "flops": "FLOP",
+    "hbm_bytes": "bytes",
+    "wire_bytes": "bytes",
+    "bound_s": "s",
+    "expected_s": "s",
+    "exposed_s": "s",
+}
 
 
 def line_table(lines: Sequence[LedgerLine], title: str = "Lines of the ledger") -> Piece:
     """Kernels and moves, the longest first: each with its work over all the times it runs."""
     every = sorted(lines, key=lambda line: -float(line.total("expected_s")))
-    rows = [_line(line) for line in every[:MOST]]
     more = f"{len(every) - MOST} shorter lines are left out." if len(every) > MOST else ""
-    return table(title, COLUMNS, rows, more)
+    return table(title, COLUMNS, map(_line, every[:MOST]), more)
 
 
 def _line(line: LedgerLine) -> list[object]:
     over = f" over {'+'.join(line.axes)}" if line.axes else ""
-    kind = line.kind.replace("_", "-")
-    work = [
-        _shown(float(line.total(name)), unit)
-        for name, unit in (
-            ("flops", "FLOP"),
-            ("hbm_bytes", "bytes"),
-            ("wire_bytes", "bytes"),
-            ("bound_s", "s"),
-            ("expected_s", "s"),
-            ("exposed_s", "s"),
-        )
-    ]
-    return [f"{line.what} ({kind}{over})", f"{line.section}, {line.phase}", f"{float(line.times):,.6g}", *work]
-
-
-def _shown(value: float, unit: str) -> Amount | str:
-    return amount(value, unit) if value else "–"
+    totals = [(float(line.total(name)), unit) for name, unit in _WORK.items()]
+    work = [amount(value, unit) if value else "–" for value, unit in totals]
+    what = f"{line.what} ({line.kind.replace('_', '-')}{over})"
+    return [what, f"{line.section}, {line.phase}", f"{float(line.times):,.6g}", *work]
 
 
 def held_table(lines: Iterable[HeldLine], total: Amount | None = None) -> Piece:
@@ -50,3 +48,13 @@ def held_table(lines: Iterable[HeldLine], total: Amount | None = None) -> Piece:
 
 def _while(line: HeldLine) -> str:
     return "always" if line.since == line.until == "always" else f"{line.since} to {line.until}"
+
+
+def constants_table(job: Job, term: str) -> list[Piece]:
+    """The rule and the constants by which a stack turns an expected time into what the step waits for; none where no
+    constant of the stack is in a term."""
+    rule, stack = letter_table().rules.get(term), job.stack
+    if rule is None:
+        return []
+    rows = [[name, f"{attrgetter(name)(stack):.4g}", f"stack {stack.name}: {stack.why}"] for name in rule.constants]
+    return [table("The stack's rule and constants", ("constant", "value", "from"), rows, rule.rule)]

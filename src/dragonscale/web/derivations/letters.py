@@ -1,85 +1,71 @@
-"""What the letters of a plan's formulas stand for, and where their numbers come from."""
+"""What the letters of a plan's formulas stand for and where their numbers come from, by the table `letters.toml`."""
 
+import functools
+import tomllib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
 
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render
+from dragonscale.plan.letters import Letters
+from dragonscale.tables import Strict
 from dragonscale.web.derivations.pieces import Piece, fact_origin, letter
 
-MODEL = {
-    "D": "width of the residual stream",
-    "F": "hidden width of the MLP (of an expert, where there are experts)",
-    "F_s": "hidden width of the shared experts",
-    "N": "query heads",
-    "K": "key and value heads",
-    "H": "size of a head",
-    "V": "vocabulary",
-    "E": "experts of a layer",
-    "k": "experts that a token goes to",
-    "L": "layers",
-}
-WORK = {
-    "B": "sequences of a step",
-    "T": "tokens of a sequence",
-    "mb": "sequences of a microbatch on each replica",
-    "S": "tokens that a sequence has in the cache",
-    "virtual": "stages that a rank of the pipeline has",
-}
-AXES = {
-    "data": "chips over which sequences are split, each with all weights",
-    "fsdp": "chips over which sequences and weights are split",
-    "tensor": "chips over which heads and hidden widths are split",
-    "context": "chips over which a sequence is split",
-    "expert": "chips over which experts are split",
-    "pipe": "stages of the pipeline",
-    "width": "chips over which the width is split",
-}
-ORIGIN = {"model": "the model's config", "work": "the workload that was asked", "plan": "the plan"}
+
+class StackRule(Strict, frozen=True):
+    """How the planner works a term out (`training.passes`, `training.step`), and the stack's constants in that."""
+
+    rule: str
+    constants: tuple[str, ...]
 
 
-def letters_of(
-    values: Mapping[str, float], chip: Chip, model: str, work: Mapping[str, str] | None = None
-) -> Iterator[Piece]:
+class LetterTable(Strict, frozen=True):
+    """Letters of models, workloads and mesh axes in words; rates by the chip's facts; rules of stacks by term."""
+
+    model: dict[str, str]
+    work: dict[str, str]
+    axes: dict[str, str]
+    rates: dict[str, tuple[str, str]]
+    rules: dict[str, StackRule]
+
+
+@functools.cache
+def letter_table() -> LetterTable:
+    text = Path(__file__).with_name("letters.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), LetterTable)
+
+
+def letters_of(letters: Letters, chip: Chip, model: str, work: Mapping[str, str] | None = None) -> Iterator[Piece]:
     """A row for each letter; one that has a number behind its name is another size of the same kind."""
-    said = WORK | dict(work or {})
-    for name, value in values.items():
-        bare = name.rstrip("0123456789") or name
-        if name in said or bare in said:
-            yield letter(
-                name,
-                f"{value:,.6g}",
-                said.get(name, said.get(bare, "")),
-                ORIGIN["plan" if bare in ("mb", "virtual") else "work"],
-            )
-        elif bare in MODEL or bare.startswith("L_"):
-            what = MODEL.get(bare, f"layers of the kind {bare[2:]}")
-            yield letter(name, f"{value:,.6g}", what, f"{ORIGIN['model']} ({model})")
-        elif bare in AXES:
-            yield letter(name, f"{value:,.6g}", AXES[bare], ORIGIN["plan"])
+    table, config = letter_table(), f"the model's config ({model})"
+    works = table.work | dict(work or {})
+    for name, value in letters.values.items():
+        bare, number = name.rstrip("0123456789") or name, f"{value:,.6g}"
+        if name in letters.fitted:
+            yield letter(name, number, *letters.fitted[name])
+        elif name in works or bare in works:
+            origin = "the plan" if bare in ("mb", "virtual") else "the workload that was asked"
+            yield letter(name, number, works.get(name, works.get(bare, "")), origin)
+        elif bare in table.model or bare.startswith("L_"):
+            yield letter(name, number, table.model.get(bare, f"layers of the kind {bare[2:]}"), config)
+        elif bare in table.axes:
+            yield letter(name, number, table.axes[bare], "the plan")
         elif name.startswith(("C", "W", "t_")):
             yield _rate(name, value, chip)
         else:
-            yield letter(name, f"{value:,.6g}", f"the model's dim {name}", f"{ORIGIN['model']} ({model})")
+            yield letter(name, number, f"the model's dim {name}", config)
 
 
 def _rate(name: str, value: float, chip: Chip) -> Piece:
     """A rate of the chip, with the source that its file names."""
     kind, _, rest = name.partition("_")
+    unit = {"C": "FLOP/s", "t": "s"}.get(kind, "bytes/s")
     if kind == "C":
-        dtype = rest or "bf16"
-        return letter(
-            name, render(value, "FLOP/s"), f"peak of the matrix unit in {dtype}", fact_origin(chip, f"matrix.{dtype}")
-        )
-    unit = "s" if kind == "t" else "bytes/s"
-    paths = {
-        "hbm": ("memory.hbm.bandwidth", "bandwidth of HBM"),
-        "ici": ("ici.link", "both directions of the ICI links of one axis"),
-        "dcn": ("dcn.egress", "what a chip sends over the data centre's network"),
-        "hop": ("ici.hop_latency", "latency of a hop"),
-        "pcie": ("pcie", "bandwidth to the host"),
-    }
-    if rest in paths:
-        path, what = paths[rest]
+        path, what = f"matrix.{rest or 'bf16'}", f"peak of the matrix unit in {rest or 'bf16'}"
+    elif rest in letter_table().rates:
+        path, what = letter_table().rates[rest]
     elif f"memory.{rest}.bandwidth" in chip.facts:
         path, what = f"memory.{rest}.bandwidth", f"bandwidth of {rest}"
     else:

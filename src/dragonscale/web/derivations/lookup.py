@@ -1,230 +1,210 @@
-"""Facts of chips, slices and models: where a number was read, what other sources say, and what follows from it."""
+"""Facts of chips and slices: where a number was read, what other sources say, and what follows from it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from dragonscale.app.chips_report import chip_report
 from dragonscale.app.explain.formulas import FormulaLine
 from dragonscale.errors import unknown
 from dragonscale.physics.hardware import Chip, load_chip
-from dragonscale.physics.units import render
-from dragonscale.web.amounts import Amount, amount, count
-from dragonscale.web.derivations.model_facts import model_facts, model_formulas
+from dragonscale.web.amounts import amount, count, quantity
+from dragonscale.web.derivations.model_facts import ModelNumbers
 from dragonscale.web.derivations.pieces import Piece, chip_source, chip_sources, facts, formulas, row, step
+from dragonscale.web.derivations.table import Numbers
 from dragonscale.web.page_request import PageRequest
 
-_DERIVED: dict[str, tuple[str, str, Callable[[Chip], str], Callable[[Chip], float], str, tuple[str, ...]]] = {
-    "critical_intensity": (
-        "Critical intensity",
-        "C/W_hbm",
-        lambda chip: f"{chip.peak('bf16'):.6g}/{chip.bandwidth('hbm'):.6g}",
-        lambda chip: chip.peak("bf16") / chip.bandwidth("hbm"),
-        "FLOP/byte",
-        ("matrix.bf16", "memory.hbm.bandwidth"),
-    ),
-    "usd_per_exaflop": (
-        "Dollars for 10^18 FLOPs",
-        "price/3600/C*1e18",
-        lambda chip: f"{chip.price or 0:.6g}/3600/{chip.peak('bf16'):.6g}*1e18",
-        lambda chip: (chip.price or 0.0) / 3600 / chip.peak("bf16") * 1e18,
-        "USD",
-        ("price", "matrix.bf16"),
-    ),
-    "flops_per_watt": (
-        "FLOP/s of a watt",
-        "C/P",
-        lambda chip: f"{chip.peak('bf16'):.6g}/{chip.power or 0:.6g}",
-        lambda chip: chip.peak("bf16") / (chip.power or float("inf")),
-        "FLOP/s",
-        ("matrix.bf16", "power"),
-    ),
-}
-"""What follows from facts of a chip: title, formula, numbers, value, unit, the facts."""
+_TOTALS = [
+    "matrix.bf16",
+    "memory.hbm.capacity",
+    "memory.hbm.bandwidth",
+    "ici.link",
+    "levels.node.bandwidth",
+    "levels.leaf.bandwidth",
+    "price",
+    "power",
+]
+"""Facts of a chip that those of a slice are made of."""
 
 
-def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> "LookedUp":
+def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> "LookedUp":  # noqa: ARG001
     """Facts of the chip or the model that the fields name."""
-    return LookedUp(asked, of, fields)
+    return LookedUp(asked, fields)
 
 
 @dataclass(frozen=True)
 class LookedUp:
-    """A chip, a slice or a model."""
+    """A chip, a slice or a model, as a number's id says: `chip:power@h100`, `slice:chips`, `model:parameters`."""
 
     asked: PageRequest
-    of: str
     fields: Mapping[str, Any]
 
-    def facts(self, number: str) -> Piece:
+    def _kind(self, number: str) -> "ChipNumbers | SliceNumbers | ModelNumbers":
         kind, _, path = number.partition(":")
-        path, _, name = path.partition("@")
+        name = path.partition("@")[2]
         if kind == "chip":
-            return self._chip(path, name, number)
+            return ChipNumbers(self._chip(name))
         if kind == "slice":
-            return self._slice(path, number)
+            return SliceNumbers(self.asked.ask("chips", {"name": self._slice()}, brief=False))
         if kind == "model":
-            return model_facts(self, path, name, number)
+            return ModelNumbers.named(self.asked, self.fields, name)
         raise unknown("kind of fact called", kind, ("chip", "slice", "model"))
 
-    def formula(self, number: str) -> Piece:
-        kind, _, path = number.partition(":")
-        path, _, name = path.partition("@")
-        if kind == "chip" and path in _DERIVED:
-            title, formula, numbers, value, unit, _ = _DERIVED[path]
-            chip = self.chip(name)
-            return formulas([FormulaLine(title, formula, numbers(chip), _text(value(chip), unit), value(chip), unit)])
-        if kind == "slice":
-            return self._slice_formula(path)
-        if kind == "model":
-            return model_formulas(self, path, name)
-        return formulas([])
+    def facts(self, number: str) -> Piece:
+        return self._kind(number).facts(number)
 
-    def chip(self, name: str = "") -> Chip:
+    def formula(self, number: str) -> Piece:
+        return self._kind(number).formula(number)
+
+    def crossovers(self, number: str) -> list[str]:  # noqa: ARG002 - a fact has none
+        return []
+
+    def _chip(self, name: str) -> Chip:
         found = name or str(self.fields.get("name", "") or "")
         chip = load_chip(found.partition(":")[0].partition("*")[0])
         source = str(self.fields.get("source", "") or "")
         return chip.reading(source) if source else chip
 
-    def _chip(self, path: str, name: str, number: str) -> Piece:
-        chip = self.chip(name)
-        if path in _DERIVED:
-            title, _, _, value, unit, paths = _DERIVED[path]
-            rows = [
-                row(one, amount(chip.facts[one].value, chip.facts[one].dimension, f"chip:{one}@{chip.name}"))
-                for one in paths
-                if one in chip.facts
-            ]
-            shown = amount(value(chip), unit, number, _text(value(chip), unit))
-            return facts(
-                title,
-                f"Of the {chip.title}, from its facts.",
-                shown,
-                steps=[step("From", rows)],
-                sources=chip_sources(chip, paths),
-                docs=("chips", ""),
-            )
-        if path.startswith("part:"):
-            return self._part(chip, path.partition(":")[2], number)
+    def _slice(self) -> str:
+        return self.asked.text("slice") or str(self.fields.get("name", "") or "")
+
+
+@dataclass(frozen=True)
+class ChipNumbers(Numbers):
+    """Facts of a chip, its parts, and what follows from facts."""
+
+    chip: Chip
+    paths: tuple[str, ...] = ()
+    view: ClassVar[str] = "chip"
+    what: ClassVar[str] = "fact of a chip called"
+    MADE_OF: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "critical_intensity": ("matrix.bf16", "memory.hbm.bandwidth"),
+        "usd_per_exaflop": ("price", "matrix.bf16"),
+        "flops_per_watt": ("matrix.bf16", "power"),
+    }
+    """What follows from facts, and from which."""
+
+    def names(self) -> dict[str, Any]:
+        return {"of": self, "chip": self.chip}
+
+    def key(self, number: str) -> str:
+        return number.partition(":")[2].partition("@")[0]
+
+    def facts(self, number: str) -> Piece:
+        key = self.key(number)
+        if key in self.MADE_OF:
+            return Numbers.facts(ChipNumbers(self.chip, self.MADE_OF[key]), number)
+        return self._part(key.removeprefix("part:"), number) if key.startswith("part:") else self._fact(key, number)
+
+    def formula(self, number: str) -> Piece:
+        return super().formula(number) if self.key(number) in self.MADE_OF else formulas([])
+
+    @property
+    def rows(self) -> list[Piece]:
+        known = {path: self.chip.facts[path] for path in self.paths if path in self.chip.facts}
+        name = self.chip.name
+        return [row(path, amount(fact.value, fact.dimension, f"chip:{path}@{name}")) for path, fact in known.items()]
+
+    @property
+    def peak(self) -> float:
+        return self.chip.peak("bf16")
+
+    @property
+    def bandwidth(self) -> float:
+        return self.chip.bandwidth("hbm")
+
+    @property
+    def critical_intensity(self) -> float:
+        return self.peak / self.bandwidth
+
+    @property
+    def usd_per_exaflop(self) -> float:
+        return (self.chip.price or 0.0) / 3600 / self.peak * 1e18
+
+    @property
+    def flops_per_watt(self) -> float:
+        return self.peak / (self.chip.power or float("inf"))
+
+    def _fact(self, path: str, number: str) -> Piece:
+        chip = self.chip
         if path == "matrix.bf16" and path not in chip.facts:
             path = "matrix.fp16"  # of chips that have no bf16
         if path not in chip.facts:
             raise unknown(f"fact of {chip.name} called", path, chip.facts)
-        fact = chip.facts[path]
-        found = chip_source(chip, path)
+        fact, found = chip.facts[path], chip_source(chip, path)
         per = f" per {fact.per}" if fact.per and fact.per != "chip" else ""
         way = f", {fact.direction}" if fact.direction else ""
         note = f" {fact.note[:1].upper()}{fact.note[1:]}." if fact.note else ""
-        rows = [
-            row(f"{other.source}", amount(other.value, other.dimension), other.note)
-            for other in fact.also
-            if isinstance(other.value, float)
-        ]
-        others = [step("What other sources say", rows)] if rows else []
-        shown = (
-            amount(fact.value, fact.dimension, number)
-            if isinstance(fact.value, float)
-            else amount(None, "count", text=str(fact.value))
-        )
+        others = [other for other in fact.also if isinstance(other.value, float)]
+        rows = [row(f"{other.source}", amount(other.value, other.dimension), other.note) for other in others]
+        known, shown = isinstance(fact.value, float), amount(None, "count", text=str(fact.value))
         more = [{"text": chip.sources.get(other.source, other.source), "url": ""} for other in fact.also]
         return facts(
             path,
             f"{path} of the {chip.title}{per}{way}.{note}",
-            shown,
-            steps=others,
+            amount(fact.value, fact.dimension, number) if known else shown,
+            steps=[step("What other sources say", rows)] if rows else [],
             sources=[*([found] if found else []), *more],
             docs=("chips", ""),
             more=False,
         )
 
-    def _part(self, chip: Chip, name: str, number: str) -> Piece:
-        from dragonscale.app.chips_report import chip_report
-
-        one = next((one for one in chip_report(chip).parts if one.part == name), None)
-        if one is None:
-            raise unknown(f"part of {chip.name} called", name, [two.part for two in chip_report(chip).parts])
+    def _part(self, name: str, number: str) -> Piece:
+        parts = {one.part: one for one in chip_report(self.chip).parts}
+        if name not in parts:
+            raise unknown(f"part of {self.chip.name} called", name, parts)
+        one = parts[name]
         rows = [row("how many", count(one.count)), row("FLOP/s by structure", amount(one.flops_per_s, "FLOP/s"))]
-        structure = [path for path in chip.facts if path.startswith("structure.")]
         return facts(
             name,
-            f"Of the {chip.title}: counted from its structure and clock.",
+            f"Of the {self.chip.title}: counted from its structure and clock.",
             count(one.count, number),
             steps=[step("It has", rows)],
-            sources=chip_sources(chip, structure),
+            sources=chip_sources(self.chip, [path for path in self.chip.facts if path.startswith("structure.")]),
             docs=("chips", ""),
             more=False,
         )
 
-    def _slice_record(self) -> Any:
-        name = self.asked.text("slice") or str(self.fields.get("name", "") or "")
-        return self.asked.ask("chips", {"name": name}, brief=False)
 
-    def _slice(self, path: str, number: str) -> Piece:
-        report = self._slice_record()
-        chip = load_chip(report.slice.partition(":")[0].partition("*")[0])  # its `chip` is a title
+@dataclass(frozen=True)
+class SliceNumbers:
+    """What a slice adds up to, and what a chip has of one of its axes or tiers."""
+
+    report: Any
+
+    def facts(self, number: str) -> Piece:
+        report, path = self.report, number.partition(":")[2].partition("@")[0]
         kind, _, name = path.partition(":")
-        rows: list[Piece] = []
         if kind in ("axis", "tier"):
             every = {getattr(one, kind): one for one in (report.axes if kind == "axis" else report.tiers)}
             if name not in every:
                 raise unknown(f"{kind} of {report.slice} called", name, every)
-            values = {key: getattr(every[name], key) for key in every[name].__struct_fields__ if key != kind}
-            rows = [
-                row(key.replace("_", " "), _shown(key, value))
-                for key, value in values.items()
-                if isinstance(value, int | float) and not isinstance(value, bool)
-            ]
-            shown = _shown("chip_bytes_per_s", values["chip_bytes_per_s"]) | {"why": number}
+            fields = {key: getattr(every[name], key) for key in every[name].__struct_fields__ if key != kind}
+            known = {key: one for key, one in fields.items() if type(one) in (int, float)}
+            rows = [row(key.replace("_", " "), quantity(key, value)) for key, value in known.items()]
+            shown = quantity("chip_bytes_per_s", fields["chip_bytes_per_s"], number)
             sentence = f"What each chip has of the {kind} {name} of {report.slice}."
         else:
             value = getattr(report, path, None)
             if value is None:
                 raise unknown(f"number of {report.slice} called", path, report.__struct_fields__)
-            shown = _shown(path, value) | {"why": number}
-            rows = [row("chips", count(report.chips)), row("of one chip", _shown(path, value / report.chips))]
+            shown = quantity(path, value, number)
+            rows = [row("chips", count(report.chips)), row("of one chip", quantity(path, value / report.chips))]
             sentence = f"Of all {report.chips:,} chips of {report.slice}."
-        paths = [
-            "matrix.bf16",
-            "memory.hbm.capacity",
-            "memory.hbm.bandwidth",
-            "ici.link",
-            "levels.node.bandwidth",
-            "levels.leaf.bandwidth",
-            "price",
-            "power",
-        ]
+        chip = load_chip(report.slice.partition(":")[0].partition("*")[0])  # its `chip` is a title
         return facts(
             f"{report.slice}: {path.replace('_', ' ')}",
             sentence,
             shown,
             steps=[step("Put together from", rows)],
-            sources=chip_sources(chip, paths),
+            sources=chip_sources(chip, _TOTALS),
             docs=("chips", "slices"),
         )
 
-    def _slice_formula(self, path: str) -> Piece:
-        report = self._slice_record()
+    def formula(self, number: str) -> Piece:
+        report, path = self.report, number.partition(":")[2].partition("@")[0]
         value = getattr(report, path, None) if ":" not in path else None
         if value is None or path in ("chips", "hosts", "bisection_bytes_per_s"):
             return formulas([])
-        line = FormulaLine(
-            path, "n_chips*x", f"{report.chips}*{value / report.chips:.6g}", _shown(path, value)["text"], value, ""
-        )
-        return formulas([line], notes=["x: the same of one chip."])
-
-
-def _shown(key: str, value: float) -> Amount:
-    units = (
-        ("flops_per_s", "FLOP/s"),
-        ("bytes_per_s", "bytes/s"),
-        ("bytes", "bytes"),
-        ("usd_per_h", "USD/h"),
-        ("power_w", "W"),
-    )
-    unit = next((unit for ending, unit in units if key.endswith(ending)), "count")
-    return count(value) if unit == "count" else amount(value, unit)
-
-
-def _text(value: float, unit: str) -> str:
-    return (
-        f"{value:,.4g} FLOP/byte" if unit == "FLOP/byte" else f"${value:,.3g}" if unit == "USD" else render(value, unit)
-    )
+        put_in, text = f"{report.chips}*{value / report.chips:.6g}", quantity(path, value)["text"]
+        return formulas([FormulaLine(path, "n_chips*x", put_in, text, value, "")], notes=["x: the same of one chip."])

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from dragonscale.app.explain.formulas import FormulaLine
 from dragonscale.physics.hardware import Chip
@@ -10,6 +10,18 @@ from dragonscale.web.amounts import Amount
 from dragonscale.web.derivations.maths import math_tree
 
 Piece = dict[str, Any]
+
+
+class Derivation(Protocol):
+    """What derives the numbers of an answer by their ids."""
+
+    def facts(self, number: str) -> Piece: ...
+
+    def formula(self, number: str) -> Piece: ...
+
+    def crossovers(self, number: str) -> list[str]: ...
+
+
 _ADDRESS = re.compile(r"https?://\S+")
 
 

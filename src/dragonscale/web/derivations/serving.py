@@ -1,21 +1,22 @@
-"""Numbers of a serving configuration derived: what a request waits for, an iteration from its terms, memory, rates and
+"""Numbers of a serving configuration: what a request waits for, an iteration from its terms, memory, rates and
 dollars."""
 
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 from dragonscale.app.explain.formulas import FormulaLine
 from dragonscale.app.explain.serve import LetteredPhase, lettered_phase
-from dragonscale.app.serve.bills import bills_of, deployment_of
+from dragonscale.app.serve.bills import bills_of, deployment_of, held_bill
 from dragonscale.app.serve.config import PROMPT_SCORES, STEP_SCORES, iterations, prompt_chunks, wire_name
-from dragonscale.app.serve.records import ConfigReport, ServeReport, StepTerm
+from dragonscale.app.serve.records import ConfigReport, ServeReport
 from dragonscale.app.serve.sheet import error_text
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render
-from dragonscale.plan.ledger import Ledger
+from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.frontier import judge
@@ -23,26 +24,67 @@ from dragonscale.serving.phases import prefill
 from dragonscale.serving.space import Lot, stack
 from dragonscale.serving.steady import Steady
 from dragonscale.web.amounts import amount
-from dragonscale.web.derivations.ledger_tables import line_table
+from dragonscale.web.derivations.ledger_tables import held_table, line_table
 from dragonscale.web.derivations.letters import letters_of
-from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, row, step
+from dragonscale.web.derivations.pieces import Piece, formulas, row
 from dragonscale.web.derivations.profiles import USED, kernel_sentence, network_sentence
-from dragonscale.web.derivations.serving_moves import limit_facts, limit_formulas, sent_facts, sent_formulas
-from dragonscale.web.derivations.serving_rates import RATES, rate_facts, rate_formulas
-from dragonscale.web.derivations.serving_waits import beside_facts, tpot_facts, tpot_formulas, ttft_facts, ttft_formulas
+from dragonscale.web.derivations.table import Numbers
 from dragonscale.web.page_request import PageRequest
 
-DOCS = ("serving", "why")
 _SOLVED = ("decode_step_s", "lower_s", "roofline_s", "tpot_s", "batch", "max_batch", "output_tokens_per_s_per_chip")
 """Numbers that a crossover is told with."""
+_PARTS = {
+    "weights": ("weights_bytes", ""),
+    "KV cache": ("cache_bytes", "The caches of {} sequences of full length."),
+    "workspace": ("working_bytes", ""),
+    "reserve": ("reserve_bytes", "What the engine and the runtime keep for themselves."),
+    "free for KV cache": ("free_bytes", "What the engine sets aside for caches and this batch does not fill."),
+    "left by the engine": (
+        "left_alone_bytes",
+        "What the engine does not touch of the chip's memory (its memory fraction).",
+    ),
+    "unused": ("left_alone_bytes", ""),
+}
+"""Parts of a chip's memory: the field of its use, and what it is where its tensors do not say."""
+Compared = tuple[Piece, list[Piece]]
 
 
 @dataclass(frozen=True)
-class ServeNumbers:
+class ServeNumbers(Numbers):
     """A configuration of an answer, and what its numbers are derived from."""
 
     report: ServeReport
     one: ConfigReport
+    view: ClassVar[str] = "serve"
+    what: ClassVar[str] = "number of a serving plan called"
+    facts_used: ClassVar[list[str]] = USED
+
+    def names(self) -> dict[str, Any]:
+        one, work, use = self.one, self.report.workload, self.one.memory
+        length, token = work.prompt + work.output, one.kv_bytes_per_token if use is None else use.token_bytes
+        room = SimpleNamespace(
+            token=token,
+            tokens=0 if use is None else use.tokens,
+            sequence=use and use.sequence_bytes,
+            whole=use and (use.sequence_bytes or token * length),
+            cache=use and use.cache_bytes + use.free_bytes,
+            batch=use and one.max_batch,
+            capacity=self.chip.memory["hbm"].capacity,
+        )
+        asked = SimpleNamespace(
+            requests=one.requests_per_s * one.copies,
+            rate=work.rate_per_s or 0.0,
+            replicas=one.replicas or 0,
+            length=length,
+            context=work.prompt + work.output // 2,
+            price=next((price.text for price in self.report.prices if price.chip == self.chip.name), ""),
+        )
+        return {"of": self, "one": one, "work": work, "chip": self.chip, "room": room, "asked": asked}
+
+    def parts(self) -> Mapping[str, Callable[[str], Any]]:
+        of = functools.partial
+        terms = {"term": of(_Term, self, "decode"), "prefill": of(_Term, self, "prefill")}
+        return terms | {"memory": of(_Held, self), "sent": of(_Sent, self), "limit": of(_Limit, self)}
 
     @functools.cached_property
     def deployment(self) -> Deployment:
@@ -64,193 +106,81 @@ class ServeNumbers:
             raise InputError("The configuration has no steady state to derive its times from.")
         return match[0].state
 
-    def bill(self, phase: str) -> Ledger:
-        found = bills_of(self.report)
-        if phase not in found:
-            raise InputError("One output token has no decode step: it is the prefill's.")
-        return found[phase]
+    @functools.cached_property
+    def decode(self) -> "_Phase":
+        return _Phase(self, "decode")
 
-    def facts(self, number: str) -> Piece:
-        return self._of(number)[0]()
-
-    def formula(self, number: str) -> Piece:
-        return self._of(number)[1]()
-
-    def _of(self, number: str) -> tuple[Callable[[], Piece], Callable[[], Piece]]:
-        kind, _, name = number.partition(":")
-        pair = functools.partial
-        if kind == "term":
-            return pair(self._term, "decode", name), pair(self._term_formulas, "decode", name)
-        if kind == "prefill":
-            return pair(self._term, "prefill", name), pair(self._term_formulas, "prefill", name)
-        if kind == "sent":
-            return pair(sent_facts, self, name), pair(sent_formulas, self, name)
-        if kind == "limit":
-            return pair(limit_facts, self, name), pair(limit_formulas, self, name)
-        if kind == "memory" or number in RATES:
-            return pair(rate_facts, self, number), pair(rate_formulas, self, number)
-        known: dict[str, tuple[Callable[[], Piece], Callable[[], Piece]]] = {
-            "ttft_s": (pair(ttft_facts, self), pair(ttft_formulas, self)),
-            "tpot_s": (pair(tpot_facts, self), pair(tpot_formulas, self)),
-            "decode_step_s": (pair(self._step, "decode"), pair(self._step_formulas, "decode")),
-            "roofline_s": (self._roofline, pair(self._step_formulas, "decode")),
-            "lower_s": (self._lower, pair(self._step_formulas, "decode")),
-            "prefill_alone_s": (pair(self._step, "prefill"), pair(self._step_formulas, "prefill")),
-            "prefill_s": (pair(beside_facts, self), pair(self._step_formulas, "prefill")),
-        }
-        if number not in known:
-            raise unknown(
-                "number of a serving plan called", number, [*known, *RATES, "term:…", "prefill:…", "memory:…", "sent:…"]
-            )
-        return known[number]
+    @functools.cached_property
+    def prefill(self) -> "_Phase":
+        return _Phase(self, "prefill")
 
     @property
     def where(self) -> str:
         return f"{self.one.plan} on {self.one.copy_slice} by {self.one.engine}, {self.one.batch:,} requests in flight"
 
-    def banded(self, value: float, low: float | None, high: float | None, unit: str = "s") -> str:
-        rests = error_text(self.report, self.one)
-        return (
-            rests
-            if low is None or high is None
-            else f"{render(low, unit)} to {render(high, unit)} around {render(value, unit)}: {rests}"
+    @property
+    def networks(self) -> Compared:
+        text, sources = network_sentence(self.chip)
+        return {"rows": [], "text": text}, sources
+
+    @property
+    def prompt_kernels(self) -> Compared:
+        text, sources = kernel_sentence(self.chip, "", ("matmul", "attention"))
+        return {"rows": [], "text": text}, sources
+
+    # how sure
+
+    @property
+    def error(self) -> str:
+        return error_text(self.report, self.one)
+
+    def _banded(self, value: float, low: float | None, high: float | None) -> str:
+        if low is None or high is None:
+            return self.error
+        return f"{render(low, 's')} to {render(high, 's')} around {render(value, 's')}: {self.error}"
+
+    @property
+    def ttft_band(self) -> str:
+        return self._banded(self.one.ttft_s, self.one.ttft_low_s, self.one.ttft_high_s)
+
+    @property
+    def tpot_band(self) -> str:
+        return self._banded(self.one.tpot_s, self.one.tpot_low_s, self.one.tpot_high_s)
+
+    # what a request waits for
+
+    @functools.cached_property
+    def waits(self) -> SimpleNamespace:
+        """What a request's times add up from; a step of drafts yields several tokens."""
+        state, drafts = self.state, self.one.drafts
+        return SimpleNamespace(
+            first=sum(float(one) for one in (state.front, state.under_way, state.waiting, state.prefill)),
+            met=float(state.met),
+            met_s=float(state.added * state.met) / max(float(state.output) - 1, 1),
+            why="" if drafts else "decode_step_s",
+            note="a step over the tokens it yields" if drafts else "a step gives each sequence a token",
         )
 
-    # an iteration
+    @property
+    def peak(self) -> float:
+        return self.chip.peak("bf16")
 
-    def _terms(self, phase: str) -> list[StepTerm]:
-        return self.one.terms if phase == "decode" else self.one.prefill_terms
+    @property
+    def peak_rows(self) -> list[Piece]:
+        return [row(name, amount(rate, "FLOP/s")) for name, rate in self.chip.matrix.items()]
 
-    def _step(self, phase: str) -> Piece:
-        one, terms, kind = self.one, self._terms(phase), "term" if phase == "decode" else "prefill"
-        exposed = self.bill(phase).by("term", "exposed_s")
-        rows = [
-            row(name, amount(float(value), "s", f"{kind}:{name}"))
-            for name, value in sorted(exposed.items(), key=lambda pair: -float(pair[1]))
-            if float(value) > 0
-        ]
-        seconds = one.decode_step_s if phase == "decode" else sum(term.expected_s for term in terms)
-        why = "decode_step_s" if phase == "decode" else "prefill_alone_s"
-        total = amount(seconds, "s", why)
-        work = self.report.workload
-        what = (
-            f"a decode step of {one.batch:,} sequences of {work.prompt + work.output // 2:,} tokens"
-            if phase == "decode"
-            else f"a prompt of {work.prompt:,} tokens alone"
-        )
-        compared, sources = self._differs(phase, seconds)
-        title = "Decode step" if phase == "decode" else "A prompt alone"
-        return facts(
-            title,
-            f"How long {what} is expected to take, with {self.where}.",
-            total,
-            steps=[step("What it waits for", rows, total)],
-            compared=compared,
-            error=error_text(self.report, one),
-            sources=[*sources, *chip_sources(self.chip, USED)],
-            docs=DOCS,
-        )
+    @property
+    def peak_facts(self) -> list[str]:
+        return [f"matrix.{name}" for name in self.chip.matrix]
 
-    def _differs(self, phase: str, seconds: float) -> tuple[Piece, list[Piece]]:
-        kernels, first = kernel_sentence(self.chip, "", ("matmul", "decode" if phase == "decode" else "attention"))
-        networks, second = network_sentence(self.chip)
-        bound = sum(term.roofline_s for term in self._terms(phase))
-        rows = [
-            row("kernel by kernel at datasheet rates", amount(bound, "s", "roofline_s" if phase == "decode" else "")),
-            row("expected", amount(seconds, "s"), f"{seconds / bound:.2f} times that" if bound else ""),
-        ]
-        if phase == "decode":
-            rows.insert(0, row("at best (all overlaps)", amount(self.one.lower_s, "s", "lower_s")))
-        moves = self.deployment.plan.chips > 1
-        own = f"The engine {self.one.engine} adds the host's work, launch gaps and sampling."
-        return {"rows": rows, "text": " ".join([kernels, *([networks] if moves else []), own])}, [
-            *first,
-            *(second if moves else []),
-        ]
+    # memory
 
-    def _roofline(self) -> Piece:
-        rows = [
-            row(term.name, amount(term.roofline_s, "s", f"term:{term.name}"))
-            for term in self.one.terms
-            if term.roofline_s > 0
-        ]
-        total = amount(self.one.roofline_s, "s", "roofline_s")
-        sentence = (
-            "A decode step at datasheet rates, kernel after kernel: each takes as long as its FLOPs or its bytes do."
-        )
-        return facts(
-            "Decode step by rooflines",
-            sentence,
-            total,
-            steps=[step("Every term at datasheet rates", rows, total)],
-            sources=chip_sources(self.chip, USED),
-            docs=("rooflines", ""),
-        )
-
-    def _lower(self) -> Piece:
-        total = amount(self.one.lower_s, "s", "lower_s")
-        rows = [
-            row("kernel by kernel", amount(self.one.roofline_s, "s", "roofline_s")),
-            row("expected", amount(self.one.decode_step_s, "s", "decode_step_s")),
-        ]
-        sentence = (
-            "The shortest that a decode step can be: the busiest of compute, HBM and each network, everything else "
-            "hidden under it."
-        )
-        return facts(
-            "Decode step at best",
-            sentence,
-            total,
-            steps=[step("Beside", rows)],
-            sources=chip_sources(self.chip, USED),
-            docs=DOCS,
-        )
-
-    # letters
-
-    def phases(self, phase: str) -> list[tuple[float, LetteredPhase]]:
-        """The iterations of a phase over letters, with how often each runs; made once."""
-        kept = vars(self).setdefault("kept_phases", {})
-        if phase not in kept:
-            kept[phase] = self._phases(phase)
-        return kept[phase]
-
-    def _phases(self, phase: str) -> list[tuple[float, LetteredPhase]]:
-        asked = self.report.asked
-        if phase == "decode":
-            return [
-                (
-                    1.0,
-                    lettered_phase(
-                        "decode", self.deployment, iterations(asked, self.one.batch, self.deployment)["decode"]
-                    ),
-                )
-            ]
-        chunks = prompt_chunks(asked, self.deployment)
+    @property
+    def memory_rows(self) -> list[Piece]:
+        use, held = self.one.memory, list(_PARTS.items())[:4]
         return [
-            (times, lettered_phase("prefill", self.deployment, prefill(tokens, 1, past)))
-            for times, tokens, past in chunks
+            row(name, amount(float(getattr(use, key)), "bytes", f"memory:{name}")) for name, (key, _) in held if use
         ]
-
-    def _named(self, found: LetteredPhase) -> dict[str, Any]:
-        scores = STEP_SCORES if found.name == "decode" else PROMPT_SCORES
-        names = {"scores": scores, "attention": "attention projections"}
-        terms: dict[str, Any] = {names.get(name, name): term.roofline for name, term in found.cost.terms.items()}
-        for axes, wire in found.cost.wires.items():
-            terms[wire_name(axes)] = terms.get(wire_name(axes), 0) + wire.lower
-        return terms
-
-    def _step_formulas(self, phase: str) -> Piece:
-        lines, letters = list[FormulaLine](), list[Piece]()
-        for times, found in self.phases(phase):
-            often = f", {times:g} times" if times != 1 else ""
-            lines += [
-                found.say(f"{name}, at datasheet rates{often}", value, "s")
-                for name, value in self._named(found).items()
-                if value > 0
-            ]
-            letters += self.lettered(found)
-        return formulas(lines, letters)
 
     def lettered(self, found: LetteredPhase) -> list[Piece]:
         work = {
@@ -258,61 +188,228 @@ class ServeNumbers:
             "T": "new tokens of a prompt",
             "S": "tokens that a sequence holds, the new one included",
         }
-        return list(letters_of(found.letters.values, self.chip, self.report.model, work))
+        return list(letters_of(found.letters, self.chip, self.report.model, work))
 
     def crossovers(self, number: str) -> list[str]:
         """The limits of this configuration, solved from its own iterations."""
-        if number not in _SOLVED:
-            return []
-        return [f"{limit.name} ({limit.counts}): {limit.formula} = {limit.value:,.6g}" for limit in self.report.limits]
+        limits = self.report.limits if number in _SOLVED else []
+        return [f"{limit.name} ({limit.counts}): {limit.formula} = {limit.value:,.6g}" for limit in limits]
 
-    def _term(self, phase: str, name: str) -> Piece:
-        terms = {term.name: term for term in self._terms(phase)}
-        ledger = self.bill(phase)
-        lines = [line for line in ledger.lines if line.term == name]
-        if not lines:
+
+class _Phase:
+    """A decode step or a prompt that runs alone: its bill, and its iterations over letters with how often each runs."""
+
+    def __init__(self, of: ServeNumbers, name: str) -> None:
+        self.of, self.name, self.decodes = of, name, name == "decode"
+        self.kind = "term" if self.decodes else "prefill"
+        self.terms = of.one.terms if self.decodes else of.one.prefill_terms
+        self.seconds = of.one.decode_step_s if self.decodes else sum(term.expected_s for term in self.terms)
+
+    @property
+    def bill(self) -> Ledger:
+        found = bills_of(self.of.report)
+        if self.name not in found:
+            raise InputError("One output token has no decode step: it is the prefill's.")
+        return found[self.name]
+
+    @property
+    def rows(self) -> list[Piece]:
+        exposed = sorted(self.bill.by("term", "exposed_s").items(), key=lambda pair: -float(pair[1]))
+        return [row(name, amount(float(one), "s", f"{self.kind}:{name}")) for name, one in exposed if float(one) > 0]
+
+    @property
+    def bound_rows(self) -> list[Piece]:
+        bound = {term.name: term.roofline_s for term in self.terms if term.roofline_s > 0}
+        return [row(name, amount(one, "s", f"{self.kind}:{name}")) for name, one in bound.items()]
+
+    @property
+    def differs(self) -> Compared:
+        """Bound and expectation side by side, why they differ, and the sources of that."""
+        one, chip = self.of.one, self.of.chip
+        kernels, sources = kernel_sentence(chip, "", ("matmul", "decode" if self.decodes else "attention"))
+        bound = sum(term.roofline_s for term in self.terms)
+        rows = [
+            row("kernel by kernel at datasheet rates", amount(bound, "s", "roofline_s" if self.decodes else "")),
+            row("expected", amount(self.seconds, "s"), f"{self.seconds / bound:.2f} times that" if bound else ""),
+        ]
+        best = [row("at best (all overlaps)", amount(one.lower_s, "s", "lower_s"))] if self.decodes else []
+        networks, more = self.of.networks if self.of.deployment.plan.chips > 1 else ({"text": ""}, [])
+        own = f"The engine {one.engine} adds the host's work, launch gaps and sampling."
+        return {"rows": [*best, *rows], "text": " ".join(filter(None, (kernels, networks["text"], own)))}, [
+            *sources,
+            *more,
+        ]
+
+    @functools.cached_property
+    def lettered(self) -> list[tuple[float, LetteredPhase]]:
+        asked, deployment = self.of.report.asked, self.of.deployment
+        if self.decodes:
+            iteration = iterations(asked, self.of.one.batch, deployment)["decode"]
+            return [(1.0, lettered_phase("decode", deployment, iteration))]
+        return [
+            (times, lettered_phase("prefill", deployment, prefill(tokens, 1, past)))
+            for times, tokens, past in prompt_chunks(asked, deployment)
+        ]
+
+    def bounds(self, found: LetteredPhase) -> dict[str, Any]:
+        """Seconds at datasheet rates of each term of an iteration over letters."""
+        names = {"scores": STEP_SCORES if self.decodes else PROMPT_SCORES, "attention": "attention projections"}
+        terms: dict[str, Any] = {names.get(name, name): term.roofline for name, term in found.cost.terms.items()}
+        for axes, wire in found.cost.wires.items():
+            terms[wire_name(axes)] = terms.get(wire_name(axes), 0) + wire.lower
+        return terms
+
+    @property
+    def formulas(self) -> Piece:
+        return self.say(lambda name: f"{name}, at datasheet rates", lambda _: True)
+
+    def say(self, called: Callable[[str], str], wanted: Callable[[str], bool], otherwise: str = "") -> Piece:
+        """The bounds of some terms as formulas."""
+        lines, letters = list[FormulaLine](), list[Piece]()
+        for times, found in self.lettered:
+            often = f", {times:g} times" if times != 1 else ""
+            bounds = {name: value for name, value in self.bounds(found).items() if value > 0 and wanted(name)}
+            lines += [found.say(f"{called(name)}{often}", value, "s") for name, value in bounds.items()]
+            letters += self.of.lettered(found) if bounds else []
+        return formulas(lines, letters, notes=[otherwise] if otherwise and not lines else [])
+
+
+class _Term:
+    """The lines that are counted under one name in a decode step or a prompt."""
+
+    def __init__(self, of: ServeNumbers, phase: str, name: str) -> None:
+        self.of, self.name, self.title = of, name, name.capitalize()
+        self.phase = of.decode if phase == "decode" else of.prefill
+        ledger = self.phase.bill
+        self.lines = [line for line in ledger.lines if line.term == name]
+        if not self.lines:
             raise unknown(f"term of the {phase} called", name, {line.term for line in ledger.lines})
-        kind = "term" if phase == "decode" else "prefill"
-        exposed, expected, bound = (
+        self.many, self.when = len(self.lines), "a decode step" if self.phase.decodes else "a prompt"
+        self.exposed_s, self.expected_s, self.bound_s = (
             float(ledger.by("term", key)[name]) for key in ("exposed_s", "expected_s", "bound_s")
         )
-        number = amount(exposed, "s", f"{kind}:{name}")
-        moves = any(line.moves for line in lines)
-        text, sources = network_sentence(self.chip) if moves else kernel_sentence(self.chip, "", ("matmul", "decode"))
-        rows = [
-            row("at datasheet rates", amount(bound, "s")),
-            row(
-                "expected",
-                amount(expected, "s"),
-                f"{expected / bound:.2f} times its bound" if bound and expected else "",
-            ),
-            row("exposed", number),
-            row("hidden under other work", amount(max(expected - exposed, 0.0), "s")),
-        ]
-        of = "a decode step" if phase == "decode" else "a prompt"
-        known = terms.get(name)
-        told = f", {render(known.bytes, 'bytes')} and {render(known.flops, 'FLOP')}" if known is not None else ""
-        return facts(
-            name.capitalize(),
-            f"What is counted under “{name}” in {of}: {len(lines)} lines of the ledger{told}.",
-            number,
-            steps=[line_table(lines)],
-            compared={"rows": rows, "text": text},
-            error=error_text(self.report, self.one),
-            sources=[*sources, *chip_sources(self.chip, USED)],
-            docs=DOCS,
-        )
 
-    def _term_formulas(self, phase: str, name: str) -> Piece:
-        lines, letters = list[FormulaLine](), list[Piece]()
-        for times, found in self.phases(phase):
-            value = self._named(found).get(name)
-            if value is not None and value > 0:
-                often = f", {times:g} times" if times != 1 else ""
-                lines.append(found.say(f"seconds at datasheet rates{often}", value, "s"))
-                letters += self.lettered(found)
+    @property
+    def work(self) -> str:
+        term = next((term for term in self.phase.terms if term.name == self.name), None)
+        return f", {render(term.bytes, 'bytes')} and {render(term.flops, 'FLOP')}" if term is not None else ""
+
+    @property
+    def tables(self) -> list[Piece]:
+        return [line_table(self.lines)]
+
+    @property
+    def compared(self) -> Compared:
+        moves = any(line.moves for line in self.lines)
+        chip, times = self.of.chip, self.bound_s and self.expected_s and self.expected_s / self.bound_s
+        text, sources = network_sentence(chip) if moves else kernel_sentence(chip, "", ("matmul", "decode"))
+        rows = [
+            row("at datasheet rates", amount(self.bound_s, "s")),
+            row("expected", amount(self.expected_s, "s"), f"{times:.2f} times its bound" if times else ""),
+            row("exposed", amount(self.exposed_s, "s", f"{self.phase.kind}:{self.name}")),
+            row("hidden under other work", amount(max(self.expected_s - self.exposed_s, 0.0), "s")),
+        ]
+        return {"rows": rows, "text": text}, sources
+
+    @property
+    def formulas(self) -> Piece:
         none = "This term has no bound: it is what the engine's constants add."
-        return formulas(lines, letters, notes=[] if lines else [none])
+        return self.phase.say(lambda _: "seconds at datasheet rates", lambda name: name == self.name, none)
+
+
+class _Held:
+    """A part of a chip's memory, tensor by tensor."""
+
+    def __init__(self, of: ServeNumbers, name: str) -> None:
+        if of.one.memory is None or name not in _PARTS:
+            raise unknown("part of memory called", name, _PARTS)
+        key, told = _PARTS[name]
+        self.of, self.name, self.title = of, name, name.capitalize()
+        self.bytes = float(getattr(of.one.memory, key))
+        held = held_bill(of.report.asked, of.one, of.deployment).held
+        self.lines = [line for line in held if line.part == name]
+        self.sentence = told.format(f"{of.one.batch:,}") or f"Bytes of {name} on a chip: {len(self.lines)} tensors."
+
+    @property
+    def tables(self) -> list[Piece]:
+        return [held_table(self.lines, amount(self.bytes, "bytes", f"memory:{self.name}"))] if self.lines else []
+
+    @property
+    def formulas(self) -> Piece:
+        if self.of.report.asked.ask.output <= 1:
+            return formulas([])
+        _, found = self.of.decode.lettered[0]
+        held = [size for part, size in found.ledger.memory.items() if part == self.name]
+        lines = [found.say(f"{self.name}, this decode step's", size, "bytes") for size in held]
+        return formulas(lines, self.of.lettered(found))
+
+
+class _Sent:
+    """What a replica sends over an axis of its mesh, in a decode step and in a prompt."""
+
+    def __init__(self, of: ServeNumbers, name: str) -> None:
+        self.of, self.name = of, name
+        bills = bills_of(of.report)
+        self.lines = {phase: self._own(bills[phase]) for phase in ("decode", "prefill") if phase in bills}
+        self.lines = {phase: lines for phase, lines in self.lines.items() if lines}
+        if not self.lines:
+            every = {axis for book in bills.values() for line in book.lines for axis in line.axes}
+            raise unknown("mesh axis that something is sent over called", name, every)
+        self.bytes = next(filter(None, (self._total(phase, "wire_bytes") for phase in self.lines)), 0.0)
+
+    def _own(self, ledger: Ledger) -> list[LedgerLine]:
+        return [line for line in ledger.lines if line.moves and self.name in ("+".join(line.axes), *line.axes)]
+
+    def _total(self, phase: str, key: str) -> float:
+        return sum(float(line.total(key)) for line in self.lines[phase])
+
+    @property
+    def sending(self) -> dict[str, str]:
+        """Phases in which something is sent, in words."""
+        words = {"decode": "decode step", "prefill": "prompt"}
+        return {phase: words[phase] for phase in self.lines if self._total(phase, "wire_bytes")}
+
+    @property
+    def rows(self) -> list[Piece]:
+        sent = [
+            row(f"in a {it}", amount(self._total(phase, "wire_bytes"), "bytes")) for phase, it in self.sending.items()
+        ]
+        return sent + [
+            row(f"{words}, {phase}", amount(self._total(phase, key), "s"))
+            for phase in self.sending
+            for key, words in (("expected_s", "expected"), ("exposed_s", "exposed"))
+        ]
+
+    @property
+    def tables(self) -> list[Piece]:
+        return [line_table(self.lines[phase], f"Moves of a {it}") for phase, it in self.sending.items()]
+
+    @property
+    def formulas(self) -> Piece:
+        lines, letters = list[FormulaLine](), list[Piece]()
+        for phase in (self.of.decode, self.of.prefill) if self.of.report.asked.ask.output > 1 else (self.of.prefill,):
+            _, found = phase.lettered[0]
+            total: Any = sum((line.total("wire_bytes") for line in self._own(found.ledger)), 0)
+            if total:
+                lines.append(found.say(f"bytes sent in an iteration of {phase.name}", total, "bytes"))
+                letters += self.of.lettered(found)
+        return formulas(lines, letters)
+
+
+class _Limit:
+    """A limit that is solved from the iterations."""
+
+    def __init__(self, of: ServeNumbers, name: str) -> None:
+        limits = {one.name: one for one in of.report.limits}
+        if name not in limits:
+            raise unknown("limit called", name, limits)
+        self.limit, self.title = limits[name], name.capitalize()
+        self.counts = self.limit.counts or name
+
+    @property
+    def formulas(self) -> Piece:
+        one = self.limit
+        return formulas([FormulaLine(one.name, one.formula, one.formula, f"{one.value:,.6g}", one.value, "count")])
 
 
 def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> ServeNumbers:

@@ -8,7 +8,7 @@ panels of a view take longer than a moment, the table of views says (`SLOW`).
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.web.views import SLOW as SLOW_PANELS
+from dragonscale.web.view_names import SLOW as SLOW_PANELS
 
 QUICK, SLOW = "quick", "slow"
 _FACTS = frozenset({"catalogue", "chips", "models", "roofline", "shard", "collective", "copied", "judge", "learn"})

@@ -21,7 +21,8 @@ from dragonscale.web.answers import Unwanted, answer
 from dragonscale.web.page_request import KEPT
 from dragonscale.web.server.locked import lock
 from dragonscale.web.server.wire import DROPPED, ENDED, MESSAGE, READY, WorkerStart
-from dragonscale.web.views import panels_of, view_names
+from dragonscale.web.view_names import view_names
+from dragonscale.web.views.registry import panels_of
 
 SOON = 0.3
 """Seconds that an unwanted answer has to send something, before it is interrupted."""

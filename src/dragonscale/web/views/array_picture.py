@@ -19,7 +19,7 @@ from dragonscale.physics.notation import parse_array, parse_einsum
 from dragonscale.physics.notation.array import Dim
 from dragonscale.physics.sharding.layout import block_of, local_bytes, local_shape, replicated_over
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.web.views.notation import value_of
+from dragonscale.web.amounts import quantity
 
 MOST = 32
 MOST_CHIPS = 256
@@ -74,7 +74,7 @@ def array_picture(
         "summands": math.prod(mesh[axis] for axis in array.partial),
         "held": held,
         "shape": " × ".join(f"{size:,}" for size in local_shape(array, dict(sizes), wires)) if known else "",
-        "bytes": value_of(float(local_bytes(array, dict(sizes), wires)) if known else "", "bytes", why),
+        "bytes": quantity("bytes", float(local_bytes(array, dict(sizes), wires)) if known else "", why),
     }
 
 

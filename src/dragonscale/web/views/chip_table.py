@@ -6,44 +6,25 @@ from dragonscale.app.chips_report import ChipReport, ChipsReport, chip_report
 from dragonscale.errors import InputError
 from dragonscale.web.amounts import Amount, amount
 from dragonscale.web.page_request import PageRequest
+from dragonscale.web.views.cards import TABLES, Card, axis, fields, log_axis
 from dragonscale.web.views.knobs import chip_of
 
 MOST = 4
 HOUR = 3600.0
 EXA = 1e18
-COLUMNS = {
-    "bf16": ("bf16", "FLOP/s", "matrix.bf16"),
-    "fp8": ("fp8", "FLOP/s", "matrix.fp8"),
-    "hbm": ("HBM", "bytes", "memory.hbm.capacity"),
-    "bandwidth": ("HBM rate", "bytes/s", "memory.hbm.bandwidth"),
-    "intensity": ("FLOP/B", "FLOP/byte", "critical_intensity"),
-    "link": ("one ICI link or all NVLink", "bytes/s", ""),
-    "power": ("power", "W", "power"),
-    "price": ("price", "USD/h", "price"),
-    "list": ("list price", "USD/h", "list_price"),
-    "per_exaflop": ("$ per EFLOP", "USD", "usd_per_exaflop"),
-    "per_flop_watt": ("FLOP/s per W", "FLOP/s", "flops_per_watt"),
-}
+COLUMNS: dict[str, tuple[str, str, str]] = TABLES["chips"]["columns"]
+"""Title, unit and the chip's fact."""
+TEXTS = ("network", "largest")
 
 
-def table_panel(asked: PageRequest) -> dict[str, Any]:
+def table_panel(asked: PageRequest) -> Card:
     """A row for each chip, numbers by column; `link` is one way: one of a TPU's ICI links, all of a GPU's NVLink."""
     report: ChipsReport = asked.ask("chips", {})
     return {
         "columns": [{"name": name, "title": title, "unit": unit} for name, (title, unit, _) in COLUMNS.items()],
-        "rows": [_row(one) for one in report.chips],
-    }
-
-
-def _row(one: ChipReport) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "title": one.title,
-        "kind": one.kind,
-        "released": one.released,
-        "network": one.network,
-        "largest": one.largest,
-        "cells": cells(one),
+        "rows": [
+            fields(one, "name title kind released network largest") | {"cells": cells(one)} for one in report.chips
+        ],
     }
 
 
@@ -79,58 +60,47 @@ def cells(one: ChipReport) -> dict[str, Amount]:
     return made
 
 
-def scatter_panel(asked: PageRequest) -> dict[str, Any]:
+def scatter_panel(asked: PageRequest) -> Card:
     """HBM bandwidth against the bf16 peak, and dollars for the FLOPs of an hour against the peak."""
     report: ChipsReport = asked.ask("chips", {})
 
-    def points(x: str, y: str) -> list[dict[str, Any]]:
-        found = [(one, cells(one)) for one in report.chips]
-        return [
-            {
-                "x": row[x]["value"],
-                "y": row[y]["value"],
-                "name": one.name,
-                "role": "compute" if one.kind == "tpu" else "tensor",
-            }
-            for one, row in found
-            if row[x]["value"] and row[y]["value"]
-        ]
-
-    peak = {"label": "bf16 peak", "unit": "FLOP/s", "log": True}
+    rows = [(one, cells(one)) for one in report.chips]
+    prices = [(one, row["bf16"]["value"], row["per_exaflop"]["value"]) for one, row in rows]
+    rates = [(one, row["bf16"]["value"], row["bandwidth"]["value"]) for one, row in rows]
+    years = [(one, year(one), one.critical_intensity_flops_per_byte) for one in report.chips]
+    peak = log_axis("bf16 peak", "FLOP/s")
     return {
         "pictures": [
-            {
-                "title": "Peak against HBM bandwidth",
-                "about": "A chip to the lower right needs more FLOPs per byte before compute binds.",
-                "x": peak,
-                "y": {"label": "HBM bandwidth", "unit": "bytes/s", "log": True},
-                "points": points("bf16", "bandwidth"),
-            },
-            {
-                "title": "What a peak costs",
-                "about": "Dollars for 10^18 FLOPs in bf16 at the peak, at the price of an hour.",
-                "x": peak,
-                "y": {"label": "$ per EFLOP", "unit": "USD", "log": True},
-                "points": points("bf16", "per_exaflop"),
-            },
-            {
-                "title": "Intensity over time",
-                "about": "FLOPs per byte of HBM from which on compute binds, by the year of release.",
-                "x": {"label": "released", "unit": "year", "log": False},
-                "y": {"label": "FLOP/B", "unit": "count", "log": True},
-                "points": [
-                    {
-                        "x": year(one),
-                        "y": one.critical_intensity_flops_per_byte,
-                        "name": one.name,
-                        "role": "compute" if one.kind == "tpu" else "tensor",
-                    }
-                    for one in report.chips
-                    if year(one)
-                ],
-            },
+            _picture(
+                "Peak against HBM bandwidth",
+                "A chip to the lower right needs more FLOPs per byte before compute binds.",
+                (peak, log_axis("HBM bandwidth", "bytes/s")),
+                rates,
+            ),
+            _picture(
+                "What a peak costs",
+                "Dollars for 10^18 FLOPs in bf16 at the peak, at the price of an hour.",
+                (peak, log_axis("$ per EFLOP", "USD")),
+                prices,
+            ),
+            _picture(
+                "Intensity over time",
+                "FLOPs per byte of HBM from which on compute binds, by the year of release.",
+                (axis("released", "year", log=False), log_axis("FLOP/B", "count")),
+                years,
+            ),
         ],
     }
+
+
+def _picture(title: str, about: str, axes: tuple[Card, Card], rows: list[tuple[ChipReport, Any, Any]]) -> Card:
+    """Chips over two quantities, TPUs and GPUs in their colours."""
+    points = [
+        {"x": x, "y": y, "name": one.name, "role": "compute" if one.kind == "tpu" else "tensor"}
+        for one, x, y in rows
+        if x and y
+    ]
+    return {"title": title, "about": about, "x": axes[0], "y": axes[1], "points": points}
 
 
 def year(one: ChipReport) -> float:
@@ -143,47 +113,38 @@ def year(one: ChipReport) -> float:
     )
 
 
-def beside_panel(asked: PageRequest) -> dict[str, Any]:
+def beside_panel(asked: PageRequest) -> Card:
     """Up to four chips (`beside` of the request, with commas), the first as the one to compare with."""
     names = [name.strip() for name in asked.text("beside").split(",") if name.strip()]
     if len(names) > MOST:
         raise InputError(f"{len(names)} chips are to be compared; at most {MOST} stand side by side.")
     reports = [chip_report(chip_of(asked, name=name)) for name in names]
+    rows = [
+        {
+            "title": title,
+            "cells": [
+                _compared(cells(one)[name], cells(reports[0])[name], name != "link" or one.kind == reports[0].kind)
+                for one in reports
+            ],
+        }
+        for name, (title, _, _) in COLUMNS.items()
+    ]
+    texts = [{"title": name, "cells": [_text_cell(one, reports[0], name) for one in reports]} for name in TEXTS]
     return {
-        "chips": [
-            {"name": one.name, "title": one.title, "kind": one.kind, "released": one.released} for one in reports
-        ],
-        "rows": [
-            {
-                "title": title,
-                "cells": [
-                    _compared(cells(one)[name], cells(reports[0])[name], name != "link" or one.kind == reports[0].kind)
-                    for one in reports
-                ],
-            }
-            for name, (title, _, _) in COLUMNS.items()
-        ]
-        + [
-            {
-                "title": what,
-                "cells": [
-                    {
-                        "number": {"text": getattr(one, field), "value": None, "why": ""},
-                        "ratio": "",
-                        "differs": getattr(one, field) != getattr(reports[0], field),
-                    }
-                    for one in reports
-                ],
-            }
-            for what, field in (("network", "network"), ("largest", "largest"))
-        ],
+        "chips": [fields(one, "name title kind released") for one in reports],
+        "rows": rows + texts,
         "roofs": [
             {"name": one.name, "peak": one.bf16_flops_per_s, "bandwidth": one.hbm_bytes_per_s} for one in reports
         ],
     }
 
 
-def _compared(one: Amount, first: Amount, alike: bool) -> dict[str, Any]:
+def _text_cell(one: ChipReport, first: ChipReport, name: str) -> Card:
+    number = {"text": getattr(one, name), "value": None, "why": ""}
+    return {"number": number, "ratio": "", "differs": getattr(one, name) != getattr(first, name)}
+
+
+def _compared(one: Amount, first: Amount, alike: bool) -> Card:
     """A cell, and how many times the first chip's number it is, where the two are `alike`: a TPU has several links."""
     known = alike and one["value"] is not None and first["value"]
     ratio = one["value"] / first["value"] if known else None

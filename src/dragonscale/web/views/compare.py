@@ -19,28 +19,18 @@ from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice
 from dragonscale.physics.units import render
 from dragonscale.web.amounts import Amount, amount, count, share
 from dragonscale.web.page_request import PageRequest
+from dragonscale.web.views.cards import Card, bar_parts, fields
 
 MOST = 4
 """Columns that fit beside each other."""
 LESS = {STEP, "TTFT", "TPOT", DOLLARS, "days", "cost", "memory"}
 """Figures of which less is better; of "batch" neither is."""
+_BOTH = {"memory": "hbm_bytes"}
+_TIMES = {"TTFT": "ttft_s", "TPOT": "tpot_s", DOLLARS: "cost_usd_per_mtok"}
+_RUN = {"MFU": "mfu", "days": "days", "cost": "cost_usd"}
 WHY = {
-    "train": {
-        STEP: "step_s",
-        "MFU": "mfu",
-        TOKENS: "tokens_per_s_per_chip",
-        "days": "days",
-        "cost": "cost_usd",
-        "memory": "hbm_bytes",
-    },
-    "serve": {
-        STEP: "decode_step_s",
-        "TTFT": "ttft_s",
-        "TPOT": "tpot_s",
-        TOKENS: "output_tokens_per_s_per_chip",
-        DOLLARS: "cost_usd_per_mtok",
-        "memory": "hbm_bytes",
-    },
+    "train": {STEP: "step_s", TOKENS: "tokens_per_s_per_chip", **_RUN, **_BOTH},
+    "serve": {STEP: "decode_step_s", TOKENS: "output_tokens_per_s_per_chip", **_TIMES, **_BOTH},
 }
 """Derivations of the figures, by the ids of their tabs."""
 OTHERS = ("h100", "b200", "h200", "v5p", "v6e", "tpu7x", "mi300x", "a100", "gb200")
@@ -59,12 +49,12 @@ def columns_of(asked: PageRequest) -> tuple[str, list[dict[str, Any]]]:
     return of, [{name: value for name, value in one.items() if value not in ("", None, [], False)} for one in columns]
 
 
-def sides_panel(asked: PageRequest) -> dict[str, Any]:
+def sides_panel(asked: PageRequest) -> Card:
     """The comparison."""
     of, columns = columns_of(asked)
     answers = []
-    for place, fields in enumerate(columns):
-        answers.append(asked.ask(of, fields, brief=False))
+    for place, column in enumerate(columns):
+        answers.append(asked.ask(of, column, brief=False))
         asked.send({"progress": (place + 1) / len(columns)})
     report = compared(answers, of == "serve")
     names = list(dict.fromkeys(one.name for side in report.sides for one in side.figures))
@@ -74,7 +64,7 @@ def sides_panel(asked: PageRequest) -> dict[str, Any]:
         "workload": report.workload,
         "winner": report.winner,
         "notes": report.notes,
-        "sides": [_head(side, fields) for side, fields in zip(report.sides, columns, strict=True)],
+        "sides": [_head(side, column) for side, column in zip(report.sides, columns, strict=True)],
         "rows": [_row(report, of, name) for name in names] + [_memory_row(report)],
         "time": _time(report),
         "memory": _memory(report),
@@ -83,22 +73,12 @@ def sides_panel(asked: PageRequest) -> dict[str, Any]:
     }
 
 
-def _head(side: Side, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "key": side.key,
-        "label": side.label,
-        "plan": side.plan or "none fits",
-        "slice": side.slice,
-        "software": side.software,
-        "chips": side.chips,
-        "feasible": side.feasible,
-        "bound_by": side.bound_by,
-        "problems": side.problems,
-        "fields": dict(fields),
-    }
+def _head(side: Side, asked: Mapping[str, Any]) -> Card:
+    own = fields(side, "key label slice software chips feasible bound_by problems")
+    return own | {"plan": side.plan or "none fits", "fields": dict(asked)}
 
 
-def _row(report: CompareReport, of: str, name: str) -> dict[str, Any]:
+def _row(report: CompareReport, of: str, name: str) -> Card:
     """One figure of every side, each against the first."""
     first = report.sides[0].figure(name)
     cells = []
@@ -172,7 +152,7 @@ def _band(own: Figure | None) -> str:
     return " to ".join(ends)
 
 
-def _memory_row(report: CompareReport) -> dict[str, Any]:
+def _memory_row(report: CompareReport) -> Card:
     """What the fullest chip holds, and of how much."""
     first = Figure("memory", report.sides[0].hbm_bytes or None, "bytes")
     cells = []
@@ -189,68 +169,38 @@ def _memory_row(report: CompareReport) -> dict[str, Any]:
     return {"name": "memory", "less": True, "cells": cells}
 
 
-def _time(report: CompareReport) -> dict[str, Any]:
+def _time(report: CompareReport) -> Card:
     """Bars of time on one scale."""
     bars = []
     for place, side in enumerate(report.sides):
         parts = time_parts((term.name, term.exposed_s, term.hidden_s) for term in side.terms)
-        bars.append(
-            {
-                "key": side.key,
-                "label": side.label,
-                "total": amount(seconds_of(side) or None, "s"),
-                "parts": [
-                    {
-                        "name": one.name,
-                        "role": one.role,
-                        "shown": amount(one.value, "s", f"{place}:term:{one.name}"),
-                        "hidden": amount(one.hidden, "s"),
-                    }
-                    for one in parts
-                ],
-            }
-        )
+        cards = bar_parts(parts, "s", f"{place}:term")
+        for part, card in zip(parts, cards, strict=True):
+            card["hidden"] = amount(part.hidden, "s")
+        bars.append(fields(side, "key label") | {"total": amount(seconds_of(side) or None, "s"), "parts": cards})
     longest = max((sum(part["shown"]["value"] for part in bar["parts"]) for bar in bars), default=0.0)
-    return {
-        "bars": bars,
-        "scale": longest,
-        "what": "what a decode step waits for" if report.kind == "serving" else "what a step waits for",
-    }
+    what = "what a decode step waits for" if report.kind == "serving" else "what a step waits for"
+    return {"bars": bars, "scale": longest, "what": what}
 
 
-def _memory(report: CompareReport) -> dict[str, Any]:
+def _memory(report: CompareReport) -> Card:
     """Bars of memory on one scale, each with its own limit."""
     bars = []
     for place, side in enumerate(report.sides):
         parts = memory_parts((part.name, part.bytes) for part in side.memory)
-        bars.append(
-            {
-                "key": side.key,
-                "label": side.label,
-                "total": amount(side.hbm_bytes or None, "bytes"),
-                "limit": side.hbm_limit_bytes,
-                "parts": [
-                    {
-                        "name": one.name,
-                        "role": one.role,
-                        "shown": amount(one.value, "bytes", f"{place}:memory:{one.name}"),
-                    }
-                    for one in parts
-                ],
-            }
-        )
-    largest = max(
-        (max(side.hbm_limit_bytes, sum(part.bytes for part in side.memory)) for side in report.sides), default=0.0
-    )
-    return {"bars": bars, "scale": largest}
+        own = fields(side, "key label") | {"total": amount(side.hbm_bytes or None, "bytes")}
+        cards = bar_parts(parts, "bytes", f"{place}:memory")
+        bars.append(own | {"limit": side.hbm_limit_bytes, "parts": cards})
+    sizes = [max(side.hbm_limit_bytes, sum(part.bytes for part in side.memory)) for side in report.sides]
+    return {"bars": bars, "scale": max(sizes, default=0.0)}
 
 
-def _settings(report: CompareReport) -> list[dict[str, Any]]:
+def _settings(report: CompareReport) -> list[Card]:
     names = list(dict.fromkeys(one.setting for pair in report.differences for one in pair.settings))
     return [{"name": name, "cells": [str(side.settings.get(name, "–")) for side in report.sides]} for name in names]
 
 
-def suggest_panel(asked: PageRequest) -> dict[str, Any]:
+def suggest_panel(asked: PageRequest) -> Card:
     """Slices of other chips that are comparable with the one asked: as many chips, or as many FLOP/s."""
     on = str(asked.fields.get("on", "")).split(",")[0].strip()
     try:

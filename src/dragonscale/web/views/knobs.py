@@ -9,39 +9,12 @@ from dragonscale.physics.hardware.changes import changed_chip, factor_of, knobs_
 from dragonscale.physics.units import render
 from dragonscale.web.amounts import amount
 from dragonscale.web.page_request import PageRequest
+from dragonscale.web.views.cards import TABLES
 from dragonscale.web.words import looks_like_file, question_of
 
-STOPS = (
-    "0.25",
-    "0.3",
-    "0.4",
-    "0.5",
-    "0.6",
-    "0.7",
-    "0.8",
-    "0.9",
-    "1",
-    "1.1",
-    "1.25",
-    "1.5",
-    "1.75",
-    "2",
-    "2.5",
-    "3",
-    "3.5",
-    "4",
-)
-TITLES = {
-    "hbm": "HBM bandwidth",
-    "hbm_capacity": "HBM capacity",
-    "flops": "FLOPs",
-    "ici": "ICI link",
-    "nvlink": "NVLink",
-    "network": "network",
-    "dcn": "data-centre network",
-    "price": "price",
-}
+TITLES: dict[str, str] = TABLES["knobs"]["titles"]
 """The knobs that have a slider, in their order."""
+STOPS: list[str] = TABLES["knobs"]["sliders"]["stops"]
 
 
 def chip_of(asked: PageRequest, set_: str = "", name: str = "") -> Chip:

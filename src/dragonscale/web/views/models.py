@@ -1,7 +1,15 @@
-"""The view `models`: every preset in a table, one model by part and over the length of its sequences."""
+"""The view `models`: every preset in a table, one model by part and over the length of its sequences; a line about the
+model that a form's field names, and a config that was dropped, made small.
+
+A dropped `config.json` stands in the page's address, so that a link to it works for others too. Most of a config is
+about tokens, training and file names and changes nothing that is counted: those fields are left out where the model
+stays the same.
+"""
 
 import functools
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.app.models import RECOMPUTED
@@ -15,83 +23,57 @@ from dragonscale.app.models_report import (
     overtaken_at,
 )
 from dragonscale.errors import InputError
-from dragonscale.models import load_model
-from dragonscale.models.catalogue import preset_lines
+from dragonscale.models import count_parameters, load_model
+from dragonscale.models.catalogue import is_preset, preset_lines
+from dragonscale.models.huggingface import load_config
+from dragonscale.models.huggingface.fields import is_inert
+from dragonscale.models.names import safe_name
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import Amount, amount, count, share
+from dragonscale.web.amounts import amount, count, share
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.model_field import config_panel, line_panel
-from dragonscale.web.words import question_of
+from dragonscale.web.views.cards import TABLES, Card, fields, figures_of, line, log_axis, mark, notes_of, pairs, rule
+from dragonscale.web.words import dropped_model, looks_like_file, question_of
 
-COLUMNS = {
-    "parameters": "parameters",
-    "active": "active",
-    "layers": "layers",
-    "d_model": "d_model",
-    "heads": "heads",
-    "kv_heads": "KV heads",
-    "kv": "KV/token",
-    "context": "context",
-}
-ROLES = {
-    "mlp": "compute",
-    "moe": "compute",
-    "attention": "tensor",
-    "embed": "hbm",
-    "head": "data",
-    "norm": "overhead",
-    "router": "expert",
-    "scores": "context",
-    "shared": "recompute",
-    "experts": "expert",
-}
+COLUMNS: dict[str, str] = TABLES["models"]["columns"]
+ROLES: dict[str, str] = TABLES["models"]["roles"]
 FORMATS = ("fp32", "bf16", "fp8", "int8", "int4")
 SPARE = ("fsdp", "pipe", "recompute", "gathered", "optimizer", "gradients")
 
 
-def table_panel(_: PageRequest) -> dict[str, Any]:
+def table_panel(_: PageRequest) -> Card:
     """A row for each preset."""
     return {"columns": [{"name": name, "title": title} for name, title in COLUMNS.items()], "rows": _rows()}
 
 
 @functools.cache
-def _rows() -> list[dict[str, Any]]:
+def _rows() -> list[Card]:
     report: ModelsReport = models_report()
     families = {name: family for name, family, _ in preset_lines()}
-    rows: list[dict[str, Any]] = []
+    rows: list[Card] = []
     for one in report.models:
         model, at = load_model(one.name), f"@{one.name}"
-        heads, kv_heads = _heads(model)
-        rows.append(
-            {
-                "name": one.name,
-                "family": families.get(one.name, ""),
-                "moe": one.active_parameters < 0.8 * one.parameters,
-                "cells": {
-                    "parameters": amount(one.parameters, "count", f"model:parameters{at}"),
-                    "active": amount(one.active_parameters, "count", f"model:active_parameters{at}"),
-                    "layers": count(one.n_layers, f"model:n_layers{at}"),
-                    "d_model": count(one.d_model, f"model:d_model{at}"),
-                    "heads": _maybe(heads, f"model:heads{at}"),
-                    "kv_heads": _maybe(kv_heads, f"model:kv_heads{at}"),
-                    "kv": amount(one.kv_bytes_per_token, "bytes", f"model:kv_bytes_per_token{at}"),
-                    "context": _maybe(model.context, f"model:context{at}"),
-                },
-            }
-        )
+        heads, kv_heads = heads_of(model)
+        moe = one.active_parameters < 0.8 * one.parameters
+        cells = {
+            "parameters": amount(one.parameters, "count", f"model:parameters{at}"),
+            "active": amount(one.active_parameters, "count", f"model:active_parameters{at}"),
+            "layers": count(one.n_layers, f"model:n_layers{at}"),
+            "d_model": count(one.d_model, f"model:d_model{at}"),
+            "heads": count(heads, f"model:heads{at}"),
+            "kv_heads": count(kv_heads, f"model:kv_heads{at}"),
+            "kv": amount(one.kv_bytes_per_token, "bytes", f"model:kv_bytes_per_token{at}"),
+            "context": count(model.context, f"model:context{at}"),
+        }
+        rows.append({"name": one.name, "family": families.get(one.name, ""), "moe": moe, "cells": cells})
     return rows
 
 
-def _heads(model: Transformer) -> tuple[int | None, int | None]:
+def heads_of(model: Transformer) -> tuple[int | None, int | None]:
     """Query and KV heads of the layers that attend; None where they have no such count, as latent attention's KV."""
     mixers = [layer.mixer for layer in model.layers if hasattr(layer.mixer, "n_heads")]
     return (getattr(mixers[0], "n_heads", None), getattr(mixers[0], "n_kv_heads", None)) if mixers else (None, None)
-
-
-def _maybe(value: int | None, why: str) -> Amount:
-    return amount(None, "count") if value is None else count(value, why)
 
 
 def _one(asked: PageRequest) -> ModelReport:
@@ -102,72 +84,39 @@ def _one(asked: PageRequest) -> ModelReport:
     return report
 
 
-def model_panel(asked: PageRequest) -> dict[str, Any]:
+def model_panel(asked: PageRequest) -> Card:
     """One model: its numbers, its parts, its weights in every format."""
     report = _one(asked)
-    seq = f"at {report.sequence:,} tokens"
-    rows = [
-        ("parameters", amount(report.parameters, "count", "model:parameters"), f"{report.parameters:,}"),
-        (
-            "used per token",
-            amount(report.active_parameters, "count", "model:active_parameters"),
-            "without the embedding lookup",
-        ),
-        (
-            "KV cache of a token",
-            amount(report.kv_bytes_per_token, "bytes", "model:kv_bytes_per_token"),
-            report.kv_dtype,
-        ),
-        (
-            "KV cache of a sequence",
-            amount(report.cache_bytes_per_sequence, "bytes", "model:cache_bytes_per_sequence"),
-            seq,
-        ),
-        ("forward of a token", amount(report.forward_flops_per_token, "FLOP", "model:forward_flops_per_token"), seq),
-        ("training of a token", amount(report.training_flops_per_token, "FLOP", "model:training_flops_per_token"), seq),
-        (
-            "6N",
-            amount(report.six_n_flops_per_token, "FLOP", "model:six_n_flops_per_token"),
-            "per token, the rule of thumb",
-        ),
-    ]
     shape = f"{report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,}"
+    weights = {name: report.parameters * dtype_bytes(name) for name in FORMATS}
+    activations = report.activation_bytes_per_token.items()
     return {
-        "name": report.name,
+        **fields(report, "name advice sequence"),
         "shape": shape,
         "sentence": f"{report.headline()}.",
-        "advice": report.advice,
-        "sequence": report.sequence,
-        "figures": [{"label": label, "number": number, "about": about} for label, number, about in rows],
+        "figures": figures_of(report, TABLES["models"]["model"]["figures"], "model"),
         "parameters": _parts(report.parameters_by_part, report.parameters, "count", "model:parameters:"),
         "flops": _parts(report.forward_flops_per_token_by_part, report.forward_flops_per_token, "FLOP", "model:flops:"),
-        "weights": [
-            {
-                "format": name,
-                "bytes": amount(report.parameters * dtype_bytes(name), "bytes", f"model:weight_bytes:{name}"),
-            }
-            for name in FORMATS
-        ],
-        "stored": [
-            {"format": name, "bytes": amount(size, "bytes", f"model:stored_bytes:{name}")}
-            for name, size in report.stored_bytes.items()
-        ],
-        "extra": [
-            {"part": name, "count": amount(size, "count", f"model:extra:{name}")}
-            for name, size in report.extra_parameters.items()
-        ],
+        "weights": _sizes("format", "bytes", weights, "weight_bytes"),
+        "stored": _sizes("format", "bytes", report.stored_bytes, "stored_bytes"),
+        "extra": _sizes("part", "count", report.extra_parameters, "extra"),
         "activations": [
             {
                 "policy": RECOMPUTED.get(name, name),
                 "bytes": amount(size, "bytes", f"model:activation_bytes_per_token:{name}"),
             }
-            for name, size in report.activation_bytes_per_token.items()
+            for name, size in activations
         ],
-        "notes": [*report.notes, *(note for note in report.notes_beside if note not in report.notes)],
+        "notes": notes_of(report),
     }
 
 
-def _parts(parts: dict[str, Any], total: float, unit: str, why: str) -> dict[str, Any]:
+def _sizes(name: str, unit: str, sizes: Mapping[str, float], why: str) -> list[Card]:
+    """A row for each size, named after its format or part and its unit."""
+    return [{name: key, unit: amount(size, unit, f"model:{why}:{key}")} for key, size in sizes.items()]
+
+
+def _parts(parts: dict[str, Any], total: float, unit: str, why: str) -> Card:
     """Parts as a bar, the largest first."""
     names = {"scores": "attention (QK, PV)"}
     spare = iter(SPARE)
@@ -192,7 +141,7 @@ def _lengths(model: Transformer, causal: bool) -> tuple[list[float], float | Non
     return [2.0**7 * (longest / 2.0**7) ** (place / 72) for place in range(73)], meet
 
 
-def lengths_panel(asked: PageRequest) -> dict[str, Any]:
+def lengths_panel(asked: PageRequest) -> Card:
     """The KV cache and the FLOPs of a token over the length of the sequence, with where attention overtakes the
     matmuls."""
     question = question_of("models", asked.fields, asked.dropped)
@@ -210,72 +159,126 @@ def lengths_panel(asked: PageRequest) -> dict[str, Any]:
     }
 
 
-_TOKENS = {"label": "tokens of a sequence", "unit": "count", "log": True}
+_TOKENS = log_axis("tokens of a sequence", "count")
 
 
-def _cache_chart(model: Transformer, report: ModelReport, lengths: list[float]) -> dict[str, Any]:
+def _cache_chart(model: Transformer, report: ModelReport, lengths: list[float]) -> Card:
     """The cache of a sequence beside the model's weights."""
     kv = cache_over(model, lengths, report.kv_dtype)
     reserved = cache_over(model, lengths, report.kv_dtype, hybrid=False)
     held = report.parameters * dtype_bytes("bf16")
-    series: list[dict[str, Any]] = [
-        {"name": f"cache in {report.kv_dtype}", "role": "cache", "points": _points(lengths, kv)}
-    ]
+    series = [line(f"cache in {report.kv_dtype}", "cache", pairs(lengths, kv))]
     if reserved != kv:
-        windowless = {"name": "as an engine without windows keeps it", "role": "overhead", "dashed": True}
-        series.append(windowless | {"points": _points(lengths, reserved)})
-    ends = [[lengths[0], held], [lengths[-1], held]]
-    series.append({"name": "weights in bf16", "role": "weights", "dashed": True, "points": ends})
-    rules = []
-    if model.context:
-        longest = f"context {render(model.context, 'count', binary=True)}"
-        rules = [{"at": float(model.context), "text": longest, "role": "muted"}]
-    size = report.cache_bytes_per_sequence
+        series.append(line("as an engine without windows keeps it", "overhead", pairs(lengths, reserved), dashed=True))
+    series.append(line("weights in bf16", "weights", [(lengths[0], held), (lengths[-1], held)], dashed=True))
+    size, context = report.cache_bytes_per_sequence, model.context or 0
+    longest = f"context {render(context, 'count', binary=True)}"
     return {
         "x": _TOKENS,
-        "y": {"label": "KV cache of a sequence", "unit": "bytes", "log": True},
+        "y": log_axis("KV cache of a sequence", "bytes"),
         "series": series,
-        "rules": rules,
-        "marks": [{"x": float(report.sequence), "y": size, "text": render(size, "bytes")}],
+        "rules": [rule(float(context), longest, "muted")] if context else [],
+        "marks": [mark(float(report.sequence), size, render(size, "bytes"))],
     }
 
 
-def _flops_chart(model: Transformer, causal: bool, lengths: list[float], meet: float | None) -> dict[str, Any]:
+def _flops_chart(model: Transformer, causal: bool, lengths: list[float], meet: float | None) -> Card:
     """The forward FLOPs of a token: attention's dot products beside the matmuls."""
     parts = flops_over(model, lengths, causal)
     scores = parts.pop("scores", [0.0] * len(lengths))
     wide = [parts[name] for name in parts if name in ("mlp", "moe", "experts", "shared", "router")]
     mlp = [sum(one) for one in zip(*wide, strict=True)]
     matmuls = [sum(one) for one in zip(*parts.values(), strict=True)]
-    rule = RULE * model.d_model
-    rules = [{"at": float(rule), "text": f"rule T = 8D: {render(rule, 'count')}", "role": "muted"}]
+    eight = RULE * model.d_model
+    rules = [rule(float(eight), f"rule T = 8D: {render(eight, 'count')}", "muted")]
     if meet:
-        kind = "causal" if causal else "full"
-        crossing = f"attention overtakes the matmuls ({kind}): T = {render(meet, 'count')}"
-        rules = [{"at": meet, "text": crossing, "role": "limit"}, *rules]
+        crossing = f"attention overtakes the matmuls ({'causal' if causal else 'full'}): T = {render(meet, 'count')}"
+        rules = [rule(meet, crossing), *rules]
     return {
         "x": _TOKENS,
-        "y": {"label": "forward FLOPs of a token", "unit": "FLOP", "log": True},
+        "y": log_axis("forward FLOPs of a token", "FLOP"),
         "series": [
-            {"name": "attention (QK, PV)", "role": "context", "points": _points(lengths, scores)},
-            {"name": "all matmuls", "role": "compute", "points": _points(lengths, matmuls)},
-            {"name": "MLP", "role": "recompute", "dashed": True, "points": _points(lengths, mlp)},
+            line("attention (QK, PV)", "context", pairs(lengths, scores)),
+            line("all matmuls", "compute", pairs(lengths, matmuls)),
+            line("MLP", "recompute", pairs(lengths, mlp), dashed=True),
         ],
         "rules": rules,
     }
 
 
-def _points(lengths: Sequence[float], values: Sequence[float]) -> list[list[float]]:
-    return [[length, value] for length, value in zip(lengths, values, strict=True) if value > 0]
-
-
-def program_panel(asked: PageRequest) -> dict[str, Any]:
+def program_panel(asked: PageRequest) -> Card:
     """The model as named einsums."""
     report = _one(asked)
     return {"program": report.program}
 
 
-PANELS: dict[str, Callable[[Any], Any]] = {
+LONGEST = 6000
+"""Characters of a config that still goes into an address."""
+_KEPT = ("torch_dtype", "dtype", "quantization_config", "model_type")
+
+
+def line_panel(asked: PageRequest) -> dict[str, Any]:
+    """A model in a line: `70.6B parameters, 80 layers, d_model 8,192`."""
+    model = load_model(question_of("models", {"model": asked.fields.get("model", "")}, asked.dropped).model)
+    counts = count_parameters(model)
+    used = "" if counts.active >= counts.total * 0.9 else f" ({render(counts.active, 'count')} active)"
+    size = render(counts.total, "count")
+    return {
+        "name": model.name,
+        "parameters": amount(counts.total, "count", "model:parameters", size),
+        "text": f"{size} parameters{used}, {model.n_layers} layers, d_model {model.d_model:,}",
+        "notes": list(model.notes),
+    }
+
+
+def config_panel(asked: PageRequest) -> dict[str, Any]:
+    """The config under `dropped`: the name that the field gives it, its text made small, and whether an address can
+    hold it."""
+    if len(asked.dropped) != 1:
+        raise InputError("One config.json at a time is read; drop it on the page.")
+    [(given, text)] = asked.dropped.items()
+    model = dropped_model(given, text)
+    whole: dict[str, Any] = json.loads(text)
+    small = _smaller(whole)
+    kept = small if _same(model, small) else whole
+    written = json.dumps(kept, separators=(",", ":"), ensure_ascii=False)
+    return {
+        "name": _name(given, whole),
+        "text": written,
+        "in_address": len(written) <= LONGEST,
+        "characters": len(written),
+    }
+
+
+def _name(given: str, whole: Mapping[str, Any]) -> str:
+    """What the model is called: as the config says, else as the file, else by its type; never like a file."""
+    said = str(whole.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
+    stem = re.sub(r"(\.(json|txt))+$", "", given.rsplit("/", 1)[-1], flags=re.IGNORECASE)
+    called = next((one for one in (said, stem if stem != "config" else "") if one), f"my-{whole.get('model_type')}")
+    name = re.sub(r"[^\w.-]", "-", safe_name(called))[:60]
+    name = f"my-{name}" if is_preset(name) else name
+    return re.sub(r"[./]", "-", name) if looks_like_file(name) else name
+
+
+def _smaller(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the fields that change no count, at every depth."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in _KEPT or not is_inert(name, value):
+            found[name] = _smaller(value) if isinstance(value, Mapping) and name != "quantization_config" else value
+    return found
+
+
+def _same(model: Transformer, small: Mapping[str, Any]) -> bool:
+    """Whether the smaller config is the same model in all that is counted."""
+    try:
+        other = load_config(small, model.name)
+    except InputError:
+        return False
+    return str(other.program()) == str(model.program()) and other.weight_dtypes == model.weight_dtypes
+
+
+PANELS = {
     "table": table_panel,
     "model": model_panel,
     "lengths": lengths_panel,

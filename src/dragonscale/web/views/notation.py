@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dragonscale.web.amounts import Amount, amount
-
 _QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
 _NAMED = re.compile(r"(?:mesh axis|the index|the dim|dtype) (\w+)")
 LARGEST = 20
@@ -50,8 +48,3 @@ def letters(
 
 def _text(size: int | None) -> str:
     return "any" if size is None else f"{size:,}"
-
-
-def value_of(value: float | str | None, unit: str, why: str = "") -> Amount:
-    """A number of a report, or its formula while sizes are open."""
-    return amount(None, unit, text=value) if isinstance(value, str) else amount(value, unit, why)

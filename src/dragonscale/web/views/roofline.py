@@ -3,7 +3,7 @@
 While a slider moves (`brief`) only the point is asked again; where another resource takes over is solved when it rests.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,14 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.rooflines.expression import parse_operation
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import amount
+from dragonscale.web.amounts import amount, quantity
 from dragonscale.web.page_request import PageRequest
+from dragonscale.web.views.cards import TABLES, Card, fields, figures_of, known, line, log_axis, mark, rule
 from dragonscale.web.views.notation import letters, marked
 from dragonscale.web.words import question_of
 
 POINTS = 97
+COMPUTE = ("compute", "vector unit")
 
 
 def _record(asked: PageRequest) -> RooflineReport:
@@ -30,7 +32,7 @@ def _record(asked: PageRequest) -> RooflineReport:
     return asked.record
 
 
-def notation_panel(asked: PageRequest) -> dict[str, Any]:
+def notation_panel(asked: PageRequest) -> Card:
     """The letters of the expression with their sliders; or what is wrong with it, and where."""
     given = str(asked.fields.get("expression", ""))
     try:
@@ -42,80 +44,27 @@ def notation_panel(asked: PageRequest) -> dict[str, Any]:
     return {"wrong": "", "at": None, "letters": letters(operation.indices, operation.sizes, sizes)}
 
 
-def answer_panel(asked: PageRequest) -> dict[str, Any]:
+def answer_panel(asked: PageRequest) -> Card:
     """The answer in a sentence, its numbers, and the time of each resource."""
     report = _record(asked)
-    figures = [
-        ("at best", amount(report.lower_s, "s", "roofline:lower_s"), "compute and memory overlap"),
-        ("without overlap", amount(report.upper_s, "s", "roofline:upper_s"), "one after the other"),
-        (
-            "reaches",
-            amount(report.attainable_flops_per_s, "FLOP/s", "roofline:attainable_flops_per_s"),
-            _of_peak(report),
-        ),
-        (
-            "intensity",
-            amount(
-                report.intensity_flops_per_byte,
-                "FLOP/byte",
-                "roofline:intensity_flops_per_byte",
-                _per_byte(report.intensity_flops_per_byte),
-            ),
-            "FLOPs per byte",
-        ),
-        (
-            "FLOPs",
-            amount(report.flops, "FLOP", "roofline:flops", "" if report.flops is not None else report.flops_formula),
-            report.flops_formula,
-        ),
-        (
-            "bytes",
-            amount(report.bytes, "bytes", "roofline:bytes", "" if report.bytes is not None else report.bytes_formula),
-            report.bytes_formula,
-        ),
-        (
-            "peak",
-            amount(report.peak_flops_per_s, "FLOP/s", "roofline:peak_flops_per_s"),
-            f"{report.compute_dtype}, {report.unit} unit",
-        ),
-        (
-            "bandwidth",
-            amount(report.bandwidth_bytes_per_s, "bytes/s", "roofline:bandwidth_bytes_per_s"),
-            spelled(report.memory),
-        ),
+    figures, memory = TABLES["roofline"]["answer"]["figures"], spelled(report.memory)
+    resources = [
+        {"name": spelled(row.name), "formula": row.formula, "role": "compute" if row.name in COMPUTE else "hbm"}
+        | {"seconds": amount(row.seconds, "s", f"roofline:resource:{row.name}")}
+        for row in report.resources
+    ]
+    crossovers = [
+        {"variable": row.variable, "value": row.value, "below": spelled(row.below), "above": spelled(row.above)}
+        | {"number": amount(row.value, "count", f"roofline:crossover:{row.variable}", f"{row.value:,.4g}")}
+        for row in report.crossovers
     ]
     return {
+        **fields(report, "advice expression chip chip_title bound_by"),
         "sentence": _sentence(report),
-        "advice": report.advice,
-        "expression": report.expression,
-        "chip": report.chip,
-        "chip_title": report.chip_title,
-        "bound_by": report.bound_by,
         "notes": list(report.notes_beside),
-        "figures": [
-            {"label": label, "number": number, "about": about}
-            for label, number, about in figures
-            if number["text"] != "–"
-        ],
-        "resources": [
-            {
-                "name": spelled(row.name),
-                "formula": row.formula,
-                "role": "compute" if row.name in ("compute", "vector unit") else "hbm",
-                "seconds": amount(row.seconds, "s", f"roofline:resource:{row.name}"),
-            }
-            for row in report.resources
-        ],
-        "crossovers": [
-            {
-                "variable": row.variable,
-                "value": row.value,
-                "below": spelled(row.below),
-                "above": spelled(row.above),
-                "number": amount(row.value, "count", f"roofline:crossover:{row.variable}", f"{row.value:,.4g}"),
-            }
-            for row in report.crossovers
-        ],
+        "figures": known(figures_of(report, figures, "roofline", reached=_of_peak(report), memory=memory)),
+        "resources": resources,
+        "crossovers": crossovers,
     }
 
 
@@ -133,11 +82,7 @@ def _of_peak(report: RooflineReport) -> str:
     return f"{report.attainable_flops_per_s / report.peak_flops_per_s:.1%} of the peak"
 
 
-def _per_byte(intensity: float | None) -> str:
-    return "" if intensity is None else f"{intensity:,.4g}"
-
-
-def roof_panel(asked: PageRequest) -> dict[str, Any]:
+def roof_panel(asked: PageRequest) -> Card:
     """The chip's roof, the operation below it, and where the roof bends."""
     report = _record(asked)
     if report.peak_flops_per_s is None or report.bandwidth_bytes_per_s is None:
@@ -149,11 +94,11 @@ def roof_panel(asked: PageRequest) -> dict[str, Any]:
         )
         points = [one for one in points if not 0.6 < one["intensity"] / point["intensity"] < 1.6] + [point]
     name = f"{report.compute_dtype} over {spelled(report.memory)}"
-    critical = report.critical_intensity_flops_per_byte
+    critical = "critical_intensity_flops_per_byte"
     return {
         "roofs": [{"name": name, "peak": report.peak_flops_per_s, "bandwidth": report.bandwidth_bytes_per_s}],
         "points": points,
-        "ridge": amount(critical, "FLOP/byte", "roofline:critical_intensity_flops_per_byte", _per_byte(critical)),
+        "ridge": quantity(critical, getattr(report, critical), f"roofline:{critical}"),
     }
 
 
@@ -174,14 +119,9 @@ def _trail(asked: PageRequest) -> list[dict[str, Any]]:
     return points
 
 
-def _point(name: str, intensity: float, rate: float, bound: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "intensity": intensity,
-        "rate": rate,
-        "bound": bound,
-        "why": "roofline:attainable_flops_per_s",
-    }
+def _point(name: str, intensity: float, rate: float, bound: str) -> Card:
+    why = "roofline:attainable_flops_per_s"
+    return {"name": name, "intensity": intensity, "rate": rate, "bound": bound, "why": why}
 
 
 @dataclass(frozen=True)
@@ -217,53 +157,38 @@ def _letters(operation: Any) -> list[str]:
     return [name for name in operation.indices if name not in operation.sizes]
 
 
-def curve_panel(asked: PageRequest) -> dict[str, Any]:
+def curve_panel(asked: PageRequest) -> Card:
     """Time over one letter, the others as given; crossovers are rules."""
     varied = _varied(asked)
     if varied is None:
-        return {
-            "letter": "",
-            "letters": _letters(parse_operation(str(asked.fields.get("expression", "")))),
-            "series": [],
-        }
+        open_letters = _letters(parse_operation(str(asked.fields.get("expression", ""))))
+        return {"letter": "", "letters": open_letters, "series": []}
     letter, here = varied.letter, varied.sizes.get(varied.letter)
     samples = varied.at([2.0 ** (20 * place / (POINTS - 1)) for place in range(POINTS)])
     others = ",".join(f"{name}={size}" for name, size in varied.sizes.items() if name != letter)
     solved: RooflineReport = asked.ask("roofline", {**asked.fields, "sizes": others}, brief=False)
-    marks: list[dict[str, Any]] = []
+    marks: list[Card] = []
     if here:
         [now] = varied.at([float(here)])
-        marks.append(
-            {"x": float(here), "y": now.lower_s, "text": f"{render(now.lower_s, 's')}, bound by {now.bound_by}"}
-        )
+        marks.append(mark(float(here), now.lower_s, f"{render(now.lower_s, 's')}, bound by {now.bound_by}"))
+    crossed = [row for row in solved.crossovers if row.variable == letter]
     return {
         "letter": letter,
         "letters": varied.letters,
-        "x": {"label": letter, "unit": "count", "log": True},
-        "y": {"label": "time", "unit": "s", "log": True},
+        "x": log_axis(letter, "count"),
+        "y": log_axis("time", "s"),
         "series": [
-            {"name": "at best", "role": "compute", "points": [[one.value, one.lower_s] for one in samples]},
-            {
-                "name": "without overlap",
-                "role": "overhead",
-                "dashed": True,
-                "points": [[one.value, one.upper_s] for one in samples],
-            },
+            line("at best", "compute", [(one.value, one.lower_s) for one in samples]),
+            line("without overlap", "overhead", [(one.value, one.upper_s) for one in samples], dashed=True),
         ],
         "rules": [
-            {
-                "at": row.value,
-                "text": f"{letter} = {row.value:,.4g}: {row.above} takes over from {row.below}",
-                "role": "limit",
-            }
-            for row in solved.crossovers
-            if row.variable == letter
+            rule(row.value, f"{letter} = {row.value:,.4g}: {row.above} takes over from {row.below}") for row in crossed
         ],
         "marks": marks,
     }
 
 
-PANELS: dict[str, Callable[[Any], Any]] = {
+PANELS = {
     "notation": notation_panel,
     "answer": answer_panel,
     "roof": roof_panel,

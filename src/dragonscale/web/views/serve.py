@@ -1,29 +1,39 @@
-"""A serving configuration as panels: the answer in a sentence with its bands, where a decode step and a prompt go,
-memory.
+"""A serving configuration as panels: where a decode step and a prompt go, memory, its mesh with what runs over each
+axis, its operations under the roof, its iterations in time.
 
-The panels of its shape (mesh, roofline, timeline) and of what else could be (frontier, batches) are in modules of their
-own.
+The answer in a sentence (`serve_answer`) and what else could be (`serve_curves`) are in modules of their own.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import replace
 
-from dragonscale.app.charts.roles import memory_parts, time_parts
+from dragonscale.app.charts.moves import mesh_axes, serving_splits
+from dragonscale.app.charts.roles import memory_parts, served_memory, time_parts
+from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.app.serve.bills import bills_of, deployment_of, held_bill
+from dragonscale.app.serve.config import first
 from dragonscale.app.serve.records import ConfigReport, MemoryUse, ServeReport
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.units import render
-from dragonscale.plan.ledger import Ledger
+from dragonscale.plan.ledger import Ledger, LedgerLine
+from dragonscale.plan.timeline import TimelinePass, timeline
+from dragonscale.serving.formats import part_format
+from dragonscale.serving.lines import ServingLine
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.sheets.charts.mesh import AxisMove
 from dragonscale.web.amounts import amount, count
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.ledgers import line_rows
+from dragonscale.web.views.cards import HIDDEN, Card, bar_parts, figure, line_rows, mesh_card, move_card
 from dragonscale.web.views.serve_answer import answer_panel
 from dragonscale.web.views.serve_curves import batches_panel, frontier_panel
-from dragonscale.web.views.serve_shape import mesh_panel, roofline_panel, timeline_panel
+from dragonscale.web.views.tracks import tracks_of
 
 AGREES = 1e-3
 """Lines are shown under a part of memory where they add up to it as nearly as this."""
 
 
-def time_panel(asked: PageRequest) -> dict[str, Any]:
+def time_panel(asked: PageRequest) -> Card:
     """Two bars: a decode step and a prompt that runs alone, exposed and hidden seconds by term, each with its lines."""
     report: ServeReport = asked.record
     if not report.configs:
@@ -33,9 +43,8 @@ def time_panel(asked: PageRequest) -> dict[str, Any]:
     return {"bars": [*bars, _prompt_bar(report, one, bills["prefill"])]}
 
 
-def _step_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> dict[str, Any]:
-    work = report.workload
-    context = f"{work.prompt + work.output // 2:,} tokens of context"
+def _step_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> Card:
+    context = f"{report.workload.prompt + report.workload.output // 2:,} tokens of context"
     return {
         "name": "decode",
         "title": "A decode step",
@@ -43,7 +52,7 @@ def _step_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> dict[st
         "total": amount(one.decode_step_s, "s", "decode_step_s"),
         "lower": amount(one.lower_s, "s", "lower_s"),
         "roofline": amount(one.roofline_s, "s", "roofline_s"),
-        "parts": _time_rows(ledger, "term"),
+        "parts": _time_parts(ledger, "term"),
     }
 
 
@@ -55,118 +64,199 @@ def _beside_prompts(one: ConfigReport) -> str:
     return f"; TPOT is {render(one.tpot_s, 's')} because prompts of other requests take {taken:.0%} of the time"
 
 
-def _prompt_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> dict[str, Any]:
+def _prompt_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> Card:
     chunks = f", in {one.prefill_chunks} chunks" if one.prefill_chunks > 1 else ""
     new = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
-    alone = sum(row.expected_s for row in one.prefill_terms)
     return {
         "name": "prefill",
         "title": "A prompt",
         "about": f"{new:,} tokens with no other request running{chunks}",
-        "total": amount(alone, "s", "prefill_alone_s"),
+        "total": amount(sum(row.expected_s for row in one.prefill_terms), "s", "prefill_alone_s"),
         "beside": amount(one.prefill_s, "s", "prefill_s"),
-        "lower": amount(sum(row.roofline_s for row in one.prefill_terms), "s", ""),
-        "parts": _time_rows(ledger, "prefill"),
+        "lower": amount(sum(row.roofline_s for row in one.prefill_terms), "s"),
+        "parts": _time_parts(ledger, "prefill"),
     }
 
 
-def _time_rows(ledger: Ledger, why: str) -> list[dict[str, Any]]:
+def _time_parts(ledger: Ledger, why: str) -> list[Card]:
     shown, expected, bound = (ledger.by("term", name) for name in ("exposed_s", "expected_s", "bound_s"))
-    rows = [(name, float(shown[name]), max(float(expected[name] - shown[name]), 0.0)) for name in shown]
-    lines = line_rows(ledger)
-    return [
-        {
-            "name": part.name,
-            "role": part.role,
-            "shown": amount(part.value, "s", f"{why}:{part.name}"),
-            "hidden": amount(part.hidden, "s", f"{why}:{part.name}"),
-            "bound": amount(float(bound[part.name]), "s", f"{why}:{part.name}"),
-            "lines": lines.get(part.name, []),
-        }
-        for part in time_parts(rows)
-    ]
+    parts = time_parts((name, float(shown[name]), max(float(expected[name] - shown[name]), 0.0)) for name in shown)
+    cards = bar_parts(parts, "s", why, line_rows(ledger))
+    for part, card in zip(parts, cards, strict=True):
+        whole = f"{why}:{part.name}"
+        card |= {"hidden": amount(part.hidden, "s", whole), "bound": amount(float(bound[part.name]), "s", whole)}
+    return cards
 
 
-def memory_panel(asked: PageRequest) -> dict[str, Any]:
+def memory_panel(asked: PageRequest) -> Card:
     """Bytes of a chip by part against what it has, and how many sequences fit."""
     report: ServeReport = asked.record
     if not report.configs or report.configs[0].memory is None:
         return {"parts": []}
-    one, read = report.configs[0], report.asked
-    use, length = report.configs[0].memory, report.workload.prompt + report.workload.output
-    lines = _held_rows(held_bill(read, one, deployment_of(read, one)), _held_parts(use))
+    one, read, use = report.configs[0], report.asked, report.configs[0].memory
+    held = served_memory(use)
+    lines = _held_rows(held_bill(read, one, deployment_of(read, one)), held)
     free = [("free for KV cache", use.free_bytes), ("left by the engine", use.left_alone_bytes)]
     return {
         "used": amount(one.hbm_bytes, "bytes", "hbm_bytes"),
         "limit": amount(one.hbm_limit_bytes, "bytes", "hbm_limit_bytes"),
-        "parts": [
-            {
-                "name": part.name,
-                "role": part.role,
-                "shown": amount(part.value, "bytes", f"memory:{part.name}"),
-                "lines": lines.get(part.name, []),
-            }
-            for part in memory_parts(_held_parts(use).items())
-        ],
+        "parts": bar_parts(memory_parts(held.items()), "bytes", "memory", lines),
         "rest": [{"name": name, "shown": amount(size, "bytes", f"memory:{name}")} for name, size in free if size > 0],
-        "fits": _fits(one, use, length),
+        "fits": _fits(one, use, report.workload.prompt + report.workload.output),
     }
 
 
-def _held_parts(use: MemoryUse) -> dict[str, float]:
-    return {
-        "weights": use.weights_bytes,
-        "KV cache": use.cache_bytes,
-        "workspace": use.working_bytes,
-        "reserve": use.reserve_bytes,
-    }
-
-
-def _held_rows(ledger: Ledger, parts: dict[str, float]) -> dict[str, list[dict[str, Any]]]:
-    """Tensors by part, the largest first; a part that they do not add up to (a cache whose prefix is
-    shared) has none."""
-    found: dict[str, list[dict[str, Any]]] = {}
+def _held_rows(ledger: Ledger, parts: dict[str, float]) -> dict[str, list[Card]]:
+    """Tensors by part, the largest first; a part that they do not add up to (a cache whose prefix is shared) has
+    none."""
+    rows: dict[str, list[Card]] = {}
     for name, size in parts.items():
-        own = sorted((line for line in ledger.held if line.part == name), key=lambda line: -float(line.bytes))
-        if size > 0 and abs(sum(float(line.bytes) for line in own) / size - 1) < AGREES:
-            found[name] = [
-                {"what": line.what, "section": line.section, "bytes": amount(float(line.bytes), "bytes")}
-                for line in own
-                if line.bytes
+        own = sorted((held for held in ledger.held if held.part == name), key=lambda held: -float(held.bytes))
+        if size > 0 and abs(sum(float(held.bytes) for held in own) / size - 1) < AGREES:
+            rows[name] = [
+                {"what": held.what, "section": held.section, "bytes": amount(float(held.bytes), "bytes")}
+                for held in own
+                if held.bytes
             ]
-    return found
+    return rows
 
 
-def _fits(one: ConfigReport, use: MemoryUse, length: int) -> list[dict[str, Any]]:
+def _fits(one: ConfigReport, use: MemoryUse, length: int) -> list[Card]:
     """How much room the cache has, as figures."""
     pages = f"{use.pages:,} pages of {use.page_tokens} tokens" if use.page_tokens > 1 else f"{use.tokens:,.0f} tokens"
+    room = f"tokens of a replica: {pages}; {render(use.free_bytes, 'bytes')} a chip free"
     return [
-        {
-            "label": "sequences that fit",
-            "number": count(one.max_batch, "max_batch"),
-            "about": f"of {length:,} tokens each",
-        },
-        {
-            "label": "in flight",
-            "number": count(one.batch, "batch"),
-            "about": f"{one.batch / max(one.max_batch, 1):.0%} of them",
-        },
-        {
-            "label": "KV cache of a sequence",
-            "number": amount(use.sequence_bytes, "bytes", "sequence_bytes"),
-            "about": "on a chip",
-        },
-        {
-            "label": "KV cache of a token",
-            "number": amount(use.token_bytes, "bytes", "kv_bytes_per_token"),
-            "about": "on a chip",
-        },
-        {
-            "label": "room",
-            "number": count(use.tokens, "kv_tokens"),
-            "about": f"tokens of a replica: {pages}; {render(use.free_bytes, 'bytes')} a chip free",
-        },
+        figure("sequences that fit", count(one.max_batch, "max_batch"), f"of {length:,} tokens each"),
+        figure("in flight", count(one.batch, "batch"), f"{one.batch / max(one.max_batch, 1):.0%} of them"),
+        figure("KV cache of a sequence", amount(use.sequence_bytes, "bytes", "sequence_bytes"), "on a chip"),
+        figure("KV cache of a token", amount(use.token_bytes, "bytes", "kv_bytes_per_token"), "on a chip"),
+        figure("room", count(use.tokens, "kv_tokens"), room),
     ]
+
+
+AXES = ("pipe", "data", "context", "width", "tensor")
+"""Axes of a serving mesh, outermost first; experts are dealt out over data and tensor."""
+SEEN = 2e-3
+"""Operations of a smaller share of an iteration are not drawn."""
+
+
+def _bills(asked: PageRequest) -> tuple[ServeReport, ConfigReport, dict[str, Ledger]] | None:
+    """The ledgers of a decode step and of a prompt of the first configuration; one output token has no decode step."""
+    report: ServeReport = asked.record
+    return (report, report.configs[0], bills_of(report)) if report.configs else None
+
+
+def mesh_panel(asked: PageRequest) -> Card:
+    """The mesh of one replica, outermost axis first, with the collectives of a decode step and of a prompt over each
+    axis."""
+    found = _bills(asked)
+    if found is None:
+        return {"axes": [], "frames": [], "dots": []}
+    report, one, bills = found
+    piece = deployment_of(report.asked, one).piece
+    degrees = {name: getattr(one, name) for name in AXES}
+    laid = axis_wiring({name: degree for name, degree in degrees.items() if degree > 1}, piece)
+    every = {phase: {axis.name: axis for axis in mesh_axes(degrees, book.lines)} for phase, book in bills.items()}
+    axes = [
+        replace(axis, moves=(), splits=serving_splits(axis.name, one.expert))
+        for axis in next(iter(every.values())).values()
+    ]
+    card = mesh_card(axes, one.copy_slice, laid)
+    for axis in card["axes"]:
+        for phase, own in every.items():
+            axis["moves"] += [_move(move, axis["name"], phase) for move in own[axis["name"]].moves]
+    return card | {
+        "copies": one.copies,
+        "wiring": slice_wiring(piece),
+        "chip": piece.chip.title,
+        "chips": count(one.chips),
+    }
+
+
+def _move(move: AxisMove, axis: str, phase: str) -> Card:
+    """A collective over an axis, in one of the two iterations."""
+    when = {"decode": "in a decode step", "prefill": "in a prompt"}[phase]
+    hidden = (move.exposed or 0.0) < HIDDEN * (move.seconds or 0.0)
+    return move_card(move, axis) | {"name": f"{move.name} {when}", "phase": phase, "hidden": hidden}
+
+
+def roofline_panel(asked: PageRequest) -> Card:
+    """The kernels of a decode step and of a prompt under the chip's roof: FLOPs a byte, and FLOP/s as they are expected
+    to run."""
+    found = _bills(asked)
+    if found is None:
+        return {"roofs": [], "points": []}
+    report, one, bills = found
+    deployment = deployment_of(report.asked, one)
+    chip = deployment.chip
+    points = [point for phase, ledger in bills.items() for point in _points(ledger, phase, one.batch)]
+    return {"roofs": _roofs(chip, deployment.plan), "points": points, "chip": chip.title}
+
+
+def _roofs(chip: Chip, plan: ServingPlan) -> list[Card]:
+    """The roof of each format that is multiplied in."""
+    found: dict[float, Card] = {}
+    for part in ("mlp", "attention", "head"):
+        dtype = FORMATS[part_format(plan, part)].compute
+        peak = chip.peak(dtype)
+        found.setdefault(peak, {"name": dtype, "peak": peak, "bandwidth": chip.bandwidth("hbm"), "why": "chip:peak"})
+    return list(found.values())
+
+
+def _points(ledger: Ledger, phase: str, batch: int) -> Iterable[Card]:
+    whole = float(ledger.total("exposed_s")) or 1.0
+    sums: dict[tuple[str, str], list[float]] = {}
+    terms: dict[tuple[str, str], str] = {}
+    for line in ledger.lines:
+        if float(line.flops) <= 0 or float(line.hbm_bytes) <= 0 or line.moves:
+            continue
+        key = (line.section, line.what)
+        terms[key] = line.term
+        own = sums.setdefault(key, [0.0] * 5)
+        for place, value in enumerate(_measures(line)):
+            own[place] += value
+    for (section, what), (flops, moved, seconds, compute, memory) in sums.items():
+        if seconds < SEEN * whole:
+            continue
+        told = f"{'batch ' + format(batch, ',') if phase == 'decode' else 'a prompt'}, {render(seconds, 's')}"
+        yield {
+            "name": f"{phase} {what}",
+            "phase": phase,
+            "section": section,
+            "intensity": flops / moved,
+            "rate": flops / seconds,
+            "bound": "compute" if compute > memory else "memory",
+            "role": "compute" if phase == "prefill" else "hbm",
+            "text": f"{terms[section, what]}; {told}",
+            "why": f"{'term' if phase == 'decode' else 'prefill'}:{terms[section, what]}",
+        }
+
+
+def _measures(line: LedgerLine) -> tuple[float, float, float, float, float]:
+    own = line if isinstance(line, ServingLine) else None
+    bounds = (first(own.total("compute_s")), first(own.total("memory_s"))) if own else (0.0, 0.0)
+    return float(line.total("flops")), float(line.total("hbm_bytes")), float(line.total("expected_s")), *bounds
+
+
+def timeline_panel(asked: PageRequest) -> Card:
+    """A prompt and then a decode step, as a chip runs them: what it does after what, and what travels beside it."""
+    found = _bills(asked)
+    if found is None:
+        return {"tracks": [], "total": amount(None, "s")}
+    _, one, bills = found
+    names = {"prefill": "a prompt", "decode": f"a decode step of {one.batch:,}"}
+    passes = [
+        TimelinePass(names[phase], tuple(bills[phase].lines)) for phase in ("prefill", "decode") if phase in bills
+    ]
+    total = sum(float(book.total("exposed_s")) for book in bills.values())
+    return {
+        "tracks": tracks_of(timeline(passes, "")),
+        "total": amount(total, "s"),
+        "about": (
+            f"A chip of {one.copy_slice}: a prompt that runs alone, then a decode step; layers of a kind are drawn "
+            "together."
+        ),
+    }
 
 
 PANELS = {

@@ -1,6 +1,7 @@
 """What to serve with, in a sentence with its bands; the figures under it; every other configuration as a link; what to
 ask next."""
 
+from functools import partial
 from typing import Any
 
 from dragonscale.app.serve.ask import next_command
@@ -13,27 +14,22 @@ from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
 from dragonscale.serving.legality import caches
 from dragonscale.serving.space import slices_of
-from dragonscale.web.amounts import Amount, amount, count, elsewhere
+from dragonscale.web.amounts import amount, count, dollars, elsewhere
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.commands import fields_of_command
+from dragonscale.web.views.cards import Card, fields, figure
+from dragonscale.web.views.tracks import fields_of_command
 
 MOST_CHIPS = 256
 
 
-def answer_panel(asked: PageRequest) -> dict[str, Any]:
+def answer_panel(asked: PageRequest) -> Card:
     """The recommended configuration, whether it meets the targets, and the others."""
     report: ServeReport = asked.record
     if not report.configs:
         told = [text for text in (*report.notes, report.advice) if text]
         said = told[0] if told else report.headline()
-        return {
-            "feasible": False,
-            "meets": False,
-            "sentence": said,
-            "notes": told[1:],
-            "configs": [],
-            "sizes": _sizes(report, None),
-        }
+        none: Card = {"feasible": False, "meets": False, "sentence": said, "notes": told[1:], "configs": []}
+        return none | {"sizes": _sizes(report, None)}
     one = report.configs[0]
     bound, change = bound_and_change(report.advice)
     beside = [text for text in report.notes_beside if text not in report.notes]
@@ -43,14 +39,11 @@ def answer_panel(asked: PageRequest) -> dict[str, Any]:
         "sentence": _sentence(report, one),
         "plan": plan_text(one),
         "settings": _fields(asked, report, one),
-        "slice": one.slice,
-        "copy_slice": one.copy_slice,
-        "engine": one.engine,
+        **fields(one, "slice copy_slice engine violations"),
         "engine_why": report.workload.engine_why,
         "formats": formats_text(one),
         "bound_by": bound or one.bound_by,
         "advice": change,
-        "violations": one.violations,
         "error": error_text(report, one),
         "fleet": fleet_text(report, one),
         "better": report.comparison,
@@ -70,9 +63,8 @@ def _sentence(report: ServeReport, one: ConfigReport) -> str:
     tokens = _band(
         f"{one.output_tokens_per_s_per_chip:,.0f}", one.tokens_low, one.tokens_high, lambda value: f"{value:,.0f}"
     )
-    times = [_timed("TTFT", one.ttft_s, one.ttft_low_s, one.ttft_high_s)]
-    if report.workload.output > 1:
-        times.append(_timed("TPOT", one.tpot_s, one.tpot_low_s, one.tpot_high_s))
+    names = ("ttft", "tpot") if report.workload.output > 1 else ("ttft",)
+    times = [f"{name.upper()} {_timed(*_banded(one, name))}" for name in names]
     what = f"{config_text(one)} serves {report.model} on {one.slice}: {', '.join(times)}, {tokens} tokens/s per chip."
     targets = _targets(report.workload)
     if not targets:
@@ -84,8 +76,8 @@ def _sentence(report: ServeReport, one: ConfigReport) -> str:
     return f"{what} It misses the SLO: {' and '.join(one.violations)}."
 
 
-def _timed(name: str, value: float, low: float | None, high: float | None) -> str:
-    return f"{name} {_band(render(value, 's'), low, high, lambda bound: render(bound, 's'))}"
+def _timed(value: float, low: float | None, high: float | None) -> str:
+    return _band(render(value, "s"), low, high, lambda bound: render(bound, "s"))
 
 
 def _band(text: str, low: float | None, high: float | None, told: Any) -> str:
@@ -97,56 +89,36 @@ def _targets(work: ServeRequest) -> str:
     return " and ".join(f"{name} within {render(value, 's')}" for name, value in pairs if value)
 
 
-def _figures(report: ServeReport, one: ConfigReport) -> list[dict[str, Any]]:
+def _figures(report: ServeReport, one: ConfigReport) -> list[Card]:
     """The headline numbers, each with its target or its band."""
-    work = report.workload
-    rows: list[tuple[str, Amount, str, bool | None]] = [
-        (
-            "TTFT",
-            amount(one.ttft_s, "s", "ttft_s"),
-            _about(work.ttft_s, one.ttft_low_s, one.ttft_high_s),
-            _met(one.ttft_s, one.ttft_high_s, work.ttft_s),
-        ),
-    ]
-    if work.output > 1:
-        about = _about(work.tpot_s, one.tpot_low_s, one.tpot_high_s)
-        rows.append(("TPOT", amount(one.tpot_s, "s", "tpot_s"), about, _met(one.tpot_s, one.tpot_high_s, work.tpot_s)))
+    work, requests = report.workload, one.requests_per_s * one.copies
+    times = [("TTFT", "ttft"), ("TPOT", "tpot")] if work.output > 1 else [("TTFT", "ttft")]
+    figures = []
+    for label, name in times:
+        target, (value, low, high) = getattr(work, f"{name}_s"), _banded(one, name)
+        met = _met(value, high, target)
+        figures.append(figure(label, amount(value, "s", f"{name}_s"), _about(target, low, high), met=met))
     users = f"{one.tokens_per_s_per_user:,.3g} per user" if one.tokens_per_s_per_user else ""
-    rows.append(
-        (
-            "output tokens/s per chip",
-            count(one.output_tokens_per_s_per_chip, "output_tokens_per_s_per_chip"),
-            users,
-            None,
-        )
-    )
-    rows.append(
-        (
-            "requests/s",
-            amount(
-                one.requests_per_s * one.copies, "count/s", "requests_per_s", f"{one.requests_per_s * one.copies:,.3g}"
-            ),
-            f"on {one.slice}",
-            None,
-        )
-    )
+    tokens = count(one.output_tokens_per_s_per_chip, "output_tokens_per_s_per_chip")
+    served = amount(requests, "count/s", "requests_per_s", f"{requests:,.3g}")
+    figures.append(figure("output tokens/s per chip", tokens, users, met=None))
+    figures.append(figure("requests/s", served, f"on {one.slice}", met=None))
     if one.cost_usd_per_mtok is not None:
         each = f"${one.cost_usd_per_mtok_input or 0:,.2f} input, ${one.cost_usd_per_mtok_output or 0:,.2f} output alone"
-        cost = amount(one.cost_usd_per_mtok, "USD", "cost_usd_per_mtok", f"${one.cost_usd_per_mtok:,.2f}")
-        rows.append(("per million output tokens", cost, each, None))
+        cost = dollars(one.cost_usd_per_mtok, "cost_usd_per_mtok")
+        figures.append(figure("per million output tokens", cost, each, met=None))
     if one.replicas is not None and one.fleet_chips is not None:
-        dollars = "" if one.fleet_usd_per_h is None else f", ${one.fleet_usd_per_h:,.0f}/h"
-        about = f"for {work.rate_per_s or 0:,.3g} requests/s: {one.fleet_chips:,} chips{dollars}"
-        rows.append(("replicas", count(one.replicas, "replicas"), about, None))
-    rows.append(
-        (
-            "memory",
-            amount(one.hbm_bytes, "bytes", "hbm_bytes"),
-            f"of {render(one.hbm_limit_bytes, 'bytes')} a chip",
-            None,
-        )
-    )
-    return [{"label": label, "number": number, "about": about, "met": met} for label, number, about, met in rows]
+        hour = "" if one.fleet_usd_per_h is None else f", ${one.fleet_usd_per_h:,.0f}/h"
+        about = f"for {work.rate_per_s or 0:,.3g} requests/s: {one.fleet_chips:,} chips{hour}"
+        figures.append(figure("replicas", count(one.replicas, "replicas"), about, met=None))
+    limit = f"of {render(one.hbm_limit_bytes, 'bytes')} a chip"
+    return [*figures, figure("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), limit, met=None)]
+
+
+def _banded(one: ConfigReport, name: str) -> tuple[float, float | None, float | None]:
+    """A time with its band."""
+    value, low, high = (getattr(one, f"{name}{end}_s") for end in ("", "_low", "_high"))
+    return value, low, high
 
 
 def _about(target: float | None, low: float | None, high: float | None) -> str:
@@ -170,31 +142,25 @@ def _fields(asked: PageRequest, report: ServeReport, one: ConfigReport) -> dict[
     return {"on": where, "plan": one.plan, "batch": str(one.batch), **engine}
 
 
-def _row(asked: PageRequest, report: ServeReport, one: ConfigReport) -> dict[str, Any]:
+def _row(asked: PageRequest, report: ServeReport, one: ConfigReport) -> Card:
     there = _fields(asked, report, one)
+    why = partial(elsewhere, there)
     return {
         "plan": plan_text(one),
-        "slice": one.slice,
+        **fields(one, "slice engine bound_by"),
         "formats": formats_text(one),
-        "engine": one.engine,
         "batch": count(one.batch),
-        "ttft": amount(one.ttft_s, "s", elsewhere(there, "ttft_s")),
-        "tpot": amount(one.tpot_s or None, "s", elsewhere(there, "tpot_s")),
-        "tokens": count(one.output_tokens_per_s_per_chip, elsewhere(there, "output_tokens_per_s_per_chip")),
-        "cost": amount(
-            one.cost_usd_per_mtok,
-            "USD",
-            elsewhere(there, "cost_usd_per_mtok"),
-            text="" if one.cost_usd_per_mtok is None else f"${one.cost_usd_per_mtok:,.2f}",
-        ),
+        "ttft": amount(one.ttft_s, "s", why("ttft_s")),
+        "tpot": amount(one.tpot_s or None, "s", why("tpot_s")),
+        "tokens": count(one.output_tokens_per_s_per_chip, why("output_tokens_per_s_per_chip")),
+        "cost": dollars(one.cost_usd_per_mtok, why("cost_usd_per_mtok")),
         "chips": count(one.fleet_chips or one.copies * one.chips),
         "meets": one.meets_slo,
-        "bound_by": one.bound_by,
         "fields": there,
     }
 
 
-def _sizes(report: ServeReport, one: ConfigReport | None) -> dict[str, Any]:
+def _sizes(report: ServeReport, one: ConfigReport | None) -> Card:
     """What the sliders stand at, and where they can go."""
     work, read = report.workload, report.asked
     chip = read.targets[0][0] if one is None else parse_target(one.copy_slice)[0]

@@ -16,23 +16,19 @@ from dragonscale.app.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.watch import MOMENTS
-from dragonscale.web.amounts import Amount, amount, count, share
+from dragonscale.web.amounts import amount, count, dollars, share
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.commands import fields_of_command
+from dragonscale.web.views.cards import TABLES, Card, axis, figure, line, log_axis, rule
+from dragonscale.web.views.tracks import fields_of_command
 
 SHORTEST = 1e-4
 """Seconds below which nobody cares how short a wait was."""
-LATENCIES = {
-    "ttft_s": ("TTFT", "compute"),
-    "tpot_s": ("TPOT", "hbm"),
-    "e2e_s": ("end to end", "data"),
-    "queue_s": ("queueing", "tensor"),
-}
+LATENCIES: dict[str, tuple[str, str]] = TABLES["simulate"]["latencies"]
 PERCENTILES = ("p50", "p90", "p95", "p99")
 _FLEET = ("running", "waiting", "pages", "busy", "replicas")
 
 
-def answer_panel(asked: PageRequest) -> dict[str, Any]:
+def answer_panel(asked: PageRequest) -> Card:
     """Whether the fleet holds, the percentiles, what bounds it and what to change."""
     report: SimulateReport = asked.record
     _, verdict, tone = verdict_fact(report)
@@ -82,76 +78,49 @@ def _said(report: SimulateReport, verdict: str) -> str:
     return f"{begun}{verdict}; {times} at {at}"
 
 
-def _figures(report: SimulateReport) -> list[dict[str, Any]]:
+def _figures(report: SimulateReport) -> list[Card]:
     """The headline numbers: latencies at the percentile that counts, then what came out and what it took."""
-    at, rows = f"p{report.percentile}", list[tuple[str, Amount, str, bool | None]]()
-    if report.requests.finished:
-        for name in ("ttft_s", "tpot_s", "e2e_s"):
-            one, limit = report.latency[name], report.slo.get(name)
-            value = getattr(one, at)
-            target = f"asked for: {render(limit, 's')}; " if limit else ""
-            met = None if limit is None else value <= limit
-            rows.append(
-                (
-                    f"{LATENCIES[name][0]} {at}",
-                    amount(value, "s", f"latency:{name}:{at}"),
-                    f"{target}median {render(one.p50, 's')}",
-                    met,
-                )
-            )
-    rates = report.rates
-    goodput = f"{rates.goodput_requests_per_s:,.3g}"
-    rows.append(
-        (
-            "goodput",
-            amount(rates.goodput_requests_per_s, "count/s", "goodput_requests_per_s", f"{goodput} requests/s"),
-            f"{rates.good_share:.1%} of requests" + (" meet the targets" if report.slo else ", without targets"),
-            None,
-        )
-    )
-    rows += [
-        (
-            "output tokens/s per chip",
-            count(rates.output_tokens_per_s_per_chip, "output_tokens_per_s_per_chip"),
-            f"{rates.output_tokens_per_s:,.0f} of the fleet",
-            None,
-        ),
-        ("busy", share(report.utilisation, "utilisation"), f"batches of {report.mean_batch:,.3g} on average", None),
-        (
-            "KV cache in use",
-            share(report.kv_occupancy, "kv_occupancy"),
-            f"{report.mean_waiting:,.3g} requests wait on average",
-            None,
-        ),
+    at, figures, rates = f"p{report.percentile}", list[Card](), report.rates
+    for name in ("ttft_s", "tpot_s", "e2e_s") if report.requests.finished else ():
+        one, limit = report.latency[name], report.slo.get(name)
+        value = getattr(one, at)
+        target = f"asked for: {render(limit, 's')}; " if limit else ""
+        met = None if limit is None else value <= limit
+        number = amount(value, "s", f"latency:{name}:{at}")
+        about = f"{target}median {render(one.p50, 's')}"
+        figures.append(figure(f"{LATENCIES[name][0]} {at}", number, about, met=met))
+    good = rates.goodput_requests_per_s
+    goodput = amount(good, "count/s", "goodput_requests_per_s", f"{good:,.3g} requests/s")
+    targets = " meet the targets" if report.slo else ", without targets"
+    tokens = count(rates.output_tokens_per_s_per_chip, "output_tokens_per_s_per_chip")
+    batches = f"batches of {report.mean_batch:,.3g} on average"
+    waits = f"{report.mean_waiting:,.3g} requests wait on average"
+    figures += [
+        figure("goodput", goodput, f"{rates.good_share:.1%} of requests{targets}", met=None),
+        figure("output tokens/s per chip", tokens, f"{rates.output_tokens_per_s:,.0f} of the fleet", met=None),
+        figure("busy", share(report.utilisation, "utilisation"), batches, met=None),
+        figure("KV cache in use", share(report.kv_occupancy, "kv_occupancy"), waits, met=None),
     ]
     if rates.cost_usd_per_mtok is not None:
-        cost = amount(rates.cost_usd_per_mtok, "USD", "cost_usd_per_mtok", f"${rates.cost_usd_per_mtok:,.2f}")
-        rows.append(
-            ("per million output tokens", cost, f"{report.chips:,.4g} chips, ${report.usd_per_h or 0:,.2f}/h", None)
-        )
-    return [{"label": label, "number": number, "about": about, "met": met} for label, number, about, met in rows]
+        cost = dollars(rates.cost_usd_per_mtok, "cost_usd_per_mtok")
+        chips = f"{report.chips:,.4g} chips, ${report.usd_per_h or 0:,.2f}/h"
+        figures.append(figure("per million output tokens", cost, chips, met=None))
+    return figures
 
 
-def percentiles_panel(asked: PageRequest) -> dict[str, Any]:
+def percentiles_panel(asked: PageRequest) -> Card:
     """Distribution functions of the latencies, targets as rules, and the percentiles as a table."""
     report: SimulateReport = asked.record
     series = [
-        {
-            "name": title,
-            "role": role,
-            "points": [[seconds, part] for seconds, part in report.result.curves.get(name, []) if seconds > SHORTEST],
-        }
+        line(title, role, [point for point in report.result.curves.get(name, []) if point[0] > SHORTEST])
         for name, (title, role) in LATENCIES.items()
     ]
-    rules = [
-        {"at": limit, "text": f"{LATENCIES[name][0]} target {render(limit, 's')}", "role": LATENCIES[name][1]}
-        for name, limit in report.slo.items()
-    ]
+    targets = [(*LATENCIES[name], limit) for name, limit in report.slo.items()]
     return {
         "series": [one for one in series if one["points"]],
-        "rules": rules,
-        "x": {"label": "time", "unit": "s", "log": True},
-        "y": {"label": "share of requests", "unit": "share", "from": 0, "upto": 1},
+        "rules": [rule(limit, f"{title} target {render(limit, 's')}", role) for title, role, limit in targets],
+        "x": log_axis("time", "s"),
+        "y": axis("share of requests", "share", **{"from": 0, "upto": 1}),
         "columns": ["", "mean", *PERCENTILES, "max"],
         "rows": [
             _latency_row(name, report.latency[name])
@@ -171,7 +140,7 @@ def _latency_row(name: str, one: Latency) -> dict[str, Any]:
     return {"name": LATENCIES[name][0], "cells": cells, "about": sure}
 
 
-def over_time_panel(asked: PageRequest) -> dict[str, Any]:
+def over_time_panel(asked: PageRequest) -> Card:
     """The fleet at equal times: sums of requests and shares of the cache, and each replica, for a player to step
     through."""
     report: SimulateReport = asked.record
@@ -199,20 +168,14 @@ def over_time_panel(asked: PageRequest) -> dict[str, Any]:
     }
 
 
-def _replica_track(result: SimulationResult, index: int, pool: str) -> dict[str, Any]:
-    tracks = {
-        name: [value for _, value in result.watched[f"{name}:{index}"]]
-        for name in ("running", "waiting", "pages", "tokens")
-    }
-    return {
-        "index": index,
-        "pool": pool,
-        "name": f"replica {index}" + (" (prefill)" if pool == "prefill" else ""),
-        "running": [int(value) for value in tracks["running"]],
-        "waiting": [int(value) for value in tracks["waiting"]],
-        "pages": [round(value, 3) for value in tracks["pages"]],
-        "tokens": [round(value) for value in tracks["tokens"]],
-    }
+def _replica_track(result: SimulationResult, index: int, pool: str) -> Card:
+    def track(name: str, digits: int | None = None) -> list[float]:
+        return [round(value, digits) for _, value in result.watched[f"{name}:{index}"]]
+
+    name = f"replica {index}" + (" (prefill)" if pool == "prefill" else "")
+    running, waiting = ([int(value) for _, value in result.watched[f"{it}:{index}"]] for it in ("running", "waiting"))
+    tracks = {"running": running, "waiting": waiting, "pages": track("pages", 3), "tokens": track("tokens")}
+    return {"index": index, "pool": pool, "name": name, **tracks}
 
 
 def _at(points: list[tuple[float, float]], moments: list[float]) -> list[float]:
@@ -242,7 +205,7 @@ def _rates(result: SimulationResult) -> dict[str, list[list[float]]]:
     return found
 
 
-def replicas_panel(asked: PageRequest) -> dict[str, Any]:
+def replicas_panel(asked: PageRequest) -> Card:
     """The load of each replica."""
     report: SimulateReport = asked.record
     return {

@@ -1,9 +1,10 @@
-"""A trace in Perfetto's format as tracks that the page draws: what a chip does after what, and what
-travels beside it."""
+"""A trace in Perfetto's format as tracks that the page draws; a suggested command line as the fields of a tab."""
 
+import shlex
 from typing import Any
 
 from dragonscale.app.charts.roles import time_role
+from dragonscale.faces.cli.mcp.tools import tools
 
 MICRO = 1e-6
 
@@ -27,8 +28,30 @@ def tracks_of(trace: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"name": names[number], "slices": slices} for number, slices in tracks.items()]
 
 
-def _outermost(one: tuple[int, dict[str, Any]]) -> tuple[float, bool, float, int]:
+def _outermost(placed: tuple[int, dict[str, Any]]) -> tuple[float, bool, float, int]:
     """Of slices that begin together lines come last, and of those that end together too, the one that was closed last
     comes first."""
-    place, event = one
+    place, event = placed
     return round(event["ts"], 6), bool(event["args"]), -round(event["dur"], 6), -place
+
+
+def fields_of_command(text: str) -> dict[str, Any]:
+    """The fields that a command line of ours sets: what `Next` of an answer opens.
+
+    >>> fields_of_command("dscale simulate llama3-8b --on h100:1 --rate 4/s --capacity")
+    {'model': 'llama3-8b', 'on': 'h100:1', 'rate': '4/s', 'capacity': True}
+    """
+    words = shlex.split(text)[1:]
+    if not words:
+        return {}
+    fields = tools()[words[0]].fields()
+    flags, places = {field.flag: field for field in fields}, (field for field in fields if field.place)
+    values: dict[str, Any] = {}
+    rest = iter(words[1:])
+    for word in rest:
+        field = flags.get(word)
+        if field is not None:
+            values[field.name] = True if field.switch else next(rest)
+        elif not word.startswith("--"):
+            values[next(places).name] = word
+    return values

@@ -1,81 +1,77 @@
-"""A training plan as panels: the answer in a sentence, where the time goes, memory, and what hangs on them.
+"""A training plan as panels: the answer in a sentence, where the time goes, memory; the mesh with what goes over each
+axis, the roofline with the plan's own operations, one step over time.
 
 The first four (`answer`, `time`, `memory`, `mesh`) are asked while a slider moves; the others when it rests, those that
 search (`best_batches`, `scaling`, `against`) by themselves.
 """
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from dragonscale.app.charts.roles import memory_parts, time_parts
+from dragonscale.app.charts.moves import ORDER, mesh_axes
+from dragonscale.app.charts.roles import memory_parts, term_parts
+from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.app.train.records import Neighbour, PlanReport, SliceRow, TrainReport
+from dragonscale.app.train.report import HELD
 from dragonscale.physics.units import render
+from dragonscale.plan.ledger import Ledger
+from dragonscale.training.evaluation import layer_points
 from dragonscale.training.plan import Plan
 from dragonscale.training.simplicity import leaves_room
+from dragonscale.training.step_timeline import step_timeline
 from dragonscale.web.amounts import amount, count, elsewhere, share
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.ledgers import held_rows, line_rows
-from dragonscale.web.views.train_against import against_panel
+from dragonscale.web.views.cards import Card, bar_parts, fields, figure, line_rows, mesh_card, notes_of
+from dragonscale.web.views.tracks import tracks_of
 from dragonscale.web.views.train_curves import batches_panel, best_batches_panel, scaling_panel
-from dragonscale.web.views.train_mesh import mesh_panel, roofline_panel, timeline_panel, trace_panel
-from dragonscale.web.views.train_plan import first_plan, only_too_large, region_of, typed_plan, typed_slice
-from dragonscale.web.views.train_sliders import sliders_panel
+from dragonscale.web.views.train_plan import (
+    first_plan,
+    job_of,
+    only_too_large,
+    region_of,
+    sliders_panel,
+    typed_plan,
+    typed_slice,
+)
 
 DAY = 86400.0
 
 
-def answer_panel(asked: PageRequest) -> dict[str, Any]:
+def answer_panel(asked: PageRequest) -> Card:
     """The answer in a sentence with its band, the figures under it, and the other plans."""
     report, one = first_plan(asked)
     work = report.workload
+    parameters = count(work.parameters, "model:parameters")
     common = {
-        "model": report.model,
-        "slice": report.slice,
+        **fields(report, "model slice"),
+        **fields(work, "stack stack_why dtype"),
         "on": typed_slice(asked, report.slice),
-        "stack": work.stack,
-        "stack_why": work.stack_why,
-        "dtype": work.dtype,
-        "parameters": count(work.parameters, "model:parameters", binary=False)
-        | {"text": f"{render(work.parameters, 'count')} parameters"},
+        "parameters": parameters | {"text": f"{render(work.parameters, 'count')} parameters"},
         "batch": {"tokens": work.batch_tokens, "sequences": work.sequences, "seq": work.seq},
         "searched": _searched(report),
         "slices": [_slice_row(row) | {"on": typed_slice(asked, row.slice)} for row in report.slices],
-        "neighbours": [
-            {
-                "on": typed_slice(asked, near.slice),
-                "batch": f"{near.sequences}seq",
-                "plan": near.plan,
-                "mfu": share(near.mfu, elsewhere(_near(asked, near), "mfu")),
-                "step": amount(near.step_s, "s", elsewhere(_near(asked, near), "step_s")),
-            }
-            for near in report.neighbours
-        ],
-        "notes": list(dict.fromkeys([*report.notes, *report.notes_beside])),
+        "neighbours": [_neighbour(asked, near) for near in report.neighbours],
+        "notes": notes_of(report),
     }
     if one is None:
-        return common | {"feasible": False, "sentence": _no_plan(report), "problems": [], "figures": [], "plans": []}
+        no_plan = report.notes[0] if report.notes else f"{report.headline()}."
+        return common | {"feasible": False, "sentence": no_plan, "problems": [], "figures": [], "plans": []}
     plan = typed_plan(Plan(**one.plan))
+    helps = [
+        {"change": one.change, "gain": share(one.gain, "helps") | {"text": f"{one.gain:+.0%}"}, "needs": one.needs}
+        for one in one.helps
+    ]
     return common | {
-        "feasible": one.feasible,
+        **fields(one, "feasible chips stack bound_by advice problems"),
         "sentence": _sentence(report, one, plan),
         "plan": plan,
         "settings": one.plan,
         "divides": Plan(**one.plan).replicas * one.plan["microbatch"],
-        "chips": one.chips,
-        "stack": one.stack,
         "band": f"{one.band.rstrip('.')}.",
-        "bound_by": one.bound_by,
         "region": region_of(one) if one.feasible else None,
-        "advice": one.advice,
-        "problems": one.problems,
-        "helps": [
-            {
-                "change": help.change,
-                "gain": share(help.gain, "helps") | {"text": f"{help.gain:+.0%}"},
-                "needs": help.needs,
-            }
-            for help in one.helps
-        ],
-        "figures": _figures(one),
+        "helps": helps,
+        "figures": _figures(one) if one.feasible else _no_figures(one),
         "plans": [_other(other, one) for other in report.plans],
     }
 
@@ -83,13 +79,12 @@ def answer_panel(asked: PageRequest) -> dict[str, Any]:
 def _sentence(report: TrainReport, one: PlanReport, plan: str) -> str:
     if not one.feasible:
         return f"{plan} cannot train {report.model} on {report.slice}: {'; '.join(one.problems)}."
-    band = f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}"
-    said = f"{render(one.step_s, 's')} a step ({band}), {one.mfu:.1%} MFU"
-    return f"{plan} trains {report.model} on {report.slice}: {said}."
+    times = f"{render(one.step_s, 's')} a step ({_band(one)}), {one.mfu:.1%} MFU"
+    return f"{plan} trains {report.model} on {report.slice}: {times}."
 
 
-def _no_plan(report: TrainReport) -> str:
-    return report.notes[0] if report.notes else f"{report.headline()}."
+def _band(one: PlanReport) -> str:
+    return f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}"
 
 
 def _searched(report: TrainReport) -> str:
@@ -103,127 +98,227 @@ def _tight(one: PlanReport) -> str:
     return ", tight" if one.feasible and not leaves_room(one.hbm_bytes, one.hbm_limit_bytes) else ""
 
 
-def _other(other: PlanReport, first: PlanReport) -> dict[str, Any]:
+def _other(other: PlanReport, first: PlanReport) -> Card:
     """A plan of the list: a click takes it."""
     slower = other.step_s / first.step_s - 1 if first.step_s else 0.0
     plan = typed_plan(Plan(**other.plan))
-    why = {name: name if other is first else elsewhere({"plan": plan}, name) for name in ("step_s", "mfu", "hbm_bytes")}
-    memory = amount(other.hbm_bytes, "bytes", why["hbm_bytes"])
+    why = str if other is first else partial(elsewhere, {"plan": plan})
+    memory = amount(other.hbm_bytes, "bytes", why("hbm_bytes"))
     return {
         "plan": plan,
-        "step": amount(other.step_s if other.feasible else None, "s", why["step_s"]),
+        "step": amount(other.step_s if other.feasible else None, "s", why("step_s")),
         "slower": f"{slower:+.1%}",
-        "mfu": share(other.mfu, why["mfu"]) if other.feasible else amount(None, "share"),
+        "mfu": share(other.mfu if other.feasible else None, why("mfu")),
         "memory": memory | {"text": f"{memory['text']}{_tight(other)}"},
-        "runnable": other.runnable,
-        "verifiable": other.verifiable,
-        "bound_by": other.bound_by,
+        **fields(other, "runnable verifiable bound_by"),
     }
 
 
-def _near(asked: PageRequest, near: Neighbour) -> dict[str, str]:
-    return {"on": typed_slice(asked, near.slice), "batch": f"{near.sequences}seq", "plan": near.plan}
+def _neighbour(asked: PageRequest, near: Neighbour) -> Card:
+    there = {"on": typed_slice(asked, near.slice), "batch": f"{near.sequences}seq", "plan": near.plan}
+    step = amount(near.step_s, "s", elsewhere(there, "step_s"))
+    return there | {"mfu": share(near.mfu, elsewhere(there, "mfu")), "step": step}
 
 
-def _slice_row(row: SliceRow) -> dict[str, Any]:
+def _slice_row(row: SliceRow) -> Card:
     there = {"on": row.slice, "plan": row.plan or ""}
     return {
-        "on": row.slice,
+        **fields(row, "stack plan note"),
         "chips": count(row.chips),
-        "stack": row.stack,
-        "plan": row.plan,
-        "note": row.note,
         "step": amount(row.step_s, "s", elsewhere(there, "step_s")),
-        "mfu": share(row.mfu, elsewhere(there, "mfu")) if row.mfu is not None else amount(None, "share"),
+        "mfu": share(row.mfu, elsewhere(there, "mfu")),
         "usd_per_mtok": amount(row.usd_per_mtok, "USD"),
         "days": amount(row.days, "count", text="" if row.days is None else f"{row.days:.3g}"),
         "cost": amount(row.cost_usd, "USD"),
     }
 
 
-def _figures(one: PlanReport) -> list[dict[str, Any]]:
-    """The headline numbers, with what stands beside each. A plan that cannot run takes no time; what it would hold is
-    told where memory is all that it lacks."""
-    memory = amount(one.hbm_bytes, "bytes", "hbm_bytes")
-    of = f"of {render(one.hbm_limit_bytes, 'bytes')} on the fullest chip{_tight(one)}"
-    if not one.feasible:
-        rows = [
-            ("step", amount(None, "s"), ""),
-            ("MFU", amount(None, "share"), ""),
-            ("tokens/s per chip", amount(None, "count"), ""),
-            ("memory", memory if only_too_large(one) else amount(None, "bytes"), of),
-        ]
-        return [{"label": label, "number": number, "about": about, "more": []} for label, number, about in rows]
+def _figures(one: PlanReport) -> list[Card]:
+    """The headline numbers, with what stands beside each."""
     bounds = [
         {"text": "with perfect overlap", "number": amount(one.lower_s, "s", "lower_s")},
         {"text": "with none", "number": amount(one.upper_s, "s", "upper_s")},
     ]
-    rows = [
-        (
-            "step",
-            amount(one.step_s, "s", "step_s"),
-            f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}",
-            bounds,
-        ),
-        ("MFU", share(one.mfu, "mfu"), f"of the {one.mfu_peak}", []),
-        ("tokens/s per chip", count(one.tokens_per_s_per_chip, "tokens_per_s_per_chip"), f"on {one.chips:,} chips", []),
-        ("memory", memory, of, []),
+    tokens = count(one.tokens_per_s_per_chip, "tokens_per_s_per_chip")
+    figures = [
+        figure("step", amount(one.step_s, "s", "step_s"), _band(one), more=bounds),
+        figure("MFU", share(one.mfu, "mfu"), f"of the {one.mfu_peak}", more=[]),
+        figure("tokens/s per chip", tokens, f"on {one.chips:,} chips", more=[]),
+        figure("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), _of_memory(one), more=[]),
     ]
     if one.days is not None:
-        steps = f"{one.steps:,} steps" if one.steps else ""
-        rows.append(("run", amount(one.days * DAY, "s", "days", f"{one.days:,.3g} days"), steps, []))
+        days = amount(one.days * DAY, "s", "days", f"{one.days:,.3g} days")
+        figures.append(figure("run", days, f"{one.steps:,} steps" if one.steps else "", more=[]))
     if one.cost_usd is not None:
         hours = f"{one.chip_hours:,.4g} chip hours" if one.chip_hours else ""
-        rows.append(("cost", amount(one.cost_usd, "USD", "cost_usd", f"${one.cost_usd:,.0f}"), hours, []))
-    return [{"label": label, "number": number, "about": about, "more": more} for label, number, about, more in rows]
+        figures.append(figure("cost", amount(one.cost_usd, "USD", "cost_usd", f"${one.cost_usd:,.0f}"), hours, more=[]))
+    return figures
 
 
-def time_panel(asked: PageRequest) -> dict[str, Any]:
+def _of_memory(one: PlanReport) -> str:
+    return f"of {render(one.hbm_limit_bytes, 'bytes')} on the fullest chip{_tight(one)}"
+
+
+def _no_figures(one: PlanReport) -> list[Card]:
+    """A plan that cannot run takes no time; what it would hold is told where memory is all that it lacks."""
+    memory = amount(one.hbm_bytes if only_too_large(one) else None, "bytes", "hbm_bytes")
+    times = {"step": "s", "MFU": "share", "tokens/s per chip": "count"}
+    return [
+        *(figure(label, amount(None, unit), more=[]) for label, unit in times.items()),
+        figure("memory", memory, _of_memory(one), more=[]),
+    ]
+
+
+def time_panel(asked: PageRequest) -> Card:
     """Exposed and hidden seconds by term, each with its lines. What is exposed adds up to the step."""
     report, one = first_plan(asked)
     if one is None or not one.feasible:
         return {"parts": []}
-    rows = [(term.name, term.exposed_s, max(term.expected_s - term.exposed_s, 0.0)) for term in one.terms]
     bounds = {term.name: term.lower_s for term in one.terms}
-    lines = {} if asked.brief else line_rows(report.ledger)
+    parts = term_parts(one.terms)
+    cards = bar_parts(parts, "s", "term", {} if asked.brief else line_rows(report.ledger))
+    for part, card in zip(parts, cards, strict=True):
+        why = f"term:{part.name}"
+        card |= {"hidden": amount(part.hidden, "s", why), "share": share(part.value / one.step_s)}
+        card |= {"bound": amount(bounds.get(part.name, 0.0), "s", why)}
     return {
         "total": amount(one.step_s, "s", "step_s"),
         "lower": amount(one.lower_s, "s", "lower_s"),
         "upper": amount(one.upper_s, "s", "upper_s"),
-        "hidden": amount(sum(hidden for _, _, hidden in rows), "s"),
-        "parts": [
-            {
-                "name": part.name,
-                "role": part.role,
-                "shown": amount(part.value, "s", f"term:{part.name}"),
-                "hidden": amount(part.hidden, "s", f"term:{part.name}"),
-                "share": share(part.value / one.step_s),
-                "bound": amount(bounds.get(part.name, 0.0), "s", f"term:{part.name}"),
-                "lines": lines.get(part.name, []),
-            }
-            for part in time_parts(rows)
-        ],
+        "hidden": amount(sum(max(term.expected_s - term.exposed_s, 0.0) for term in one.terms), "s"),
+        "parts": cards,
     }
 
 
-def memory_panel(asked: PageRequest) -> dict[str, Any]:
+def memory_panel(asked: PageRequest) -> Card:
     """Bytes of the fullest chip by part, against what it has; the parts add up."""
     report, one = first_plan(asked)
     if one is None or not (one.feasible or only_too_large(one)):
         return {"parts": []}
-    held = {} if asked.brief else held_rows(report.ledger)
+    parts = memory_parts((row.name, row.bytes) for row in one.memory)
     return {
         "used": amount(one.hbm_bytes, "bytes", "hbm_bytes"),
         "limit": amount(one.hbm_limit_bytes, "bytes", "hbm_limit_bytes"),
-        "parts": [
+        "parts": bar_parts(parts, "bytes", "memory", {} if asked.brief else _held_rows(report.ledger)),
+    }
+
+
+def _held_rows(ledger: Ledger) -> dict[str, list[Card]]:
+    """Tensors on a chip by their part of memory, the largest first."""
+    rows: dict[str, list[Card]] = {}
+    for held in sorted(ledger.held, key=lambda held: -float(held.bytes)):
+        row = {"what": held.what, "section": held.section, "bytes": amount(float(held.bytes), "bytes")}
+        rows.setdefault(HELD.get(held.part, held.part), []).append(row | {"since": held.since, "until": held.until})
+    return rows
+
+
+def against_panel(asked: PageRequest) -> Card:
+    """A given plan beside the best one, as `dscale train --plan` compares them: how far it is from it, and which
+    setting to change. It is a search, so it is asked by itself."""
+    if not asked.fields.get("plan"):
+        return {"text": "", "changes": []}
+    searched = {name: value for name, value in asked.fields.items() if name != "alone"}
+    report: TrainReport = asked.ask("train", searched, brief=False)
+    best, plan = report.better, typed_plan(Plan(**report.better.plan)) if report.better else ""
+    there, measured = partial(elsewhere, {"plan": plan}), report.measured
+    return {
+        "text": report.comparison or f"None of {report.searched:,} plans is feasible.",
+        "best": best
+        and {"plan": plan, "step": amount(best.step_s, "s", there("step_s")), "mfu": share(best.mfu, there("mfu"))},
+        "changes": [
             {
-                "name": part.name,
-                "role": part.role,
-                "shown": amount(part.value, "bytes", f"memory:{part.name}"),
-                "lines": held.get(part.name, []),
+                **fields(one, "setting plan"),
+                "from": str(one.old),
+                "to": str(one.new),
+                "step": amount(one.step_s, "s", elsewhere({"plan": one.plan}, "step_s")),
+                "gain": f"{one.gain:+.1%}",
+                "better": one.gain > 0,
             }
-            for part in memory_parts((row.name, row.bytes) for row in one.memory)
+            for one in report.changes
         ],
+        "measured": measured and {"text": measured.text, "suspects": [_suspect(one) for one in measured.suspects]},
+    }
+
+
+def _suspect(one: Any) -> Card:
+    step = amount(one.step_s, "s", "measured")
+    return {**fields(one, "cause look"), "step": step, "explains": f"{one.explains:.0%}"}
+
+
+def mesh_panel(asked: PageRequest) -> Card:
+    """The mesh's axes with the collectives that run over each, and the chips at their places."""
+    report, one = first_plan(asked)
+    if one is None:
+        return {"slice": report.slice, "axes": [], "frames": [], "dots": [], "wiring": "", "chip": ""}
+    piece = job_of(asked)[1].slice
+    degrees = {name: one.plan[name] for name in ORDER if name in one.plan}
+    axes = mesh_axes(degrees, report.ledger.lines)
+    if not one.feasible:  # nothing travels in a step that cannot be
+        axes = [replace(axis, moves=()) for axis in axes]
+    laid = axis_wiring({name: degree for name, degree in degrees.items() if degree > 1}, piece)
+    shape = {"wiring": slice_wiring(piece), "chip": piece.chip.title, "chips": count(one.chips)}
+    return mesh_card(axes, report.slice, laid) | shape
+
+
+def roofline_panel(asked: PageRequest) -> Card:
+    """The forward matmuls of a layer under the roof of the chip's memory; the whole step under the roof of each set of
+    wires."""
+    report, one = first_plan(asked)
+    if one is None or not one.feasible:
+        return {"roofs": [], "points": []}
+    _, job, plan = job_of(asked)
+    chip, top = job.slice.chip, f"{plan.dtype} peak"
+    peak, memory = chip.peak(plan.dtype), chip.bandwidth("hbm")
+    points = []
+    for name, intensity, rate in layer_points(job, report.ledger):
+        by_memory = intensity * memory < peak
+        bound = {"bound": "HBM" if by_memory else "compute", "why": "", "roof": "HBM" if by_memory else top}
+        points.append({"name": name, "intensity": intensity, "rate": rate, **bound})
+    roofs, wired = _network(report.ledger, one.flops, one.step_s, peak)
+    roofs = [{"name": top, "peak": peak, "bandwidth": memory, "role": "hbm"}, *roofs]
+    return {"roofs": roofs, "points": points + wired, "about": f"{typed_plan(plan)} on {chip.title}, {plan.dtype}"}
+
+
+def _network(ledger: Ledger, flops: float, step_s: float, peak: float) -> tuple[list[Card], list[Card]]:
+    """For each set of axes the bytes a second that its moves get at datasheet rates as a roof, and the step's FLOPs per
+    byte sent."""
+    seconds: dict[tuple[str, ...], float] = {}
+    for line in ledger.lines:
+        if line.moves and line.axes:
+            key = tuple(sorted(line.axes))
+            seconds[key] = seconds.get(key, 0.0) + float(line.total("bound_s"))
+    roofs, points = [], []
+    for axes, sent in ledger.sent_bytes.items():
+        size, took = float(sent), seconds.get(axes, 0.0)
+        if size <= 0 or took <= 0:
+            continue
+        over, intensity, bandwidth = "+".join(axes), flops / size, size / took
+        wires = f"wires of {over}"
+        bound = wires if intensity * bandwidth < peak else "compute"
+        roofs.append({"name": wires, "peak": peak, "bandwidth": bandwidth, "role": axes[0]})
+        point = {"name": f"step over {over}", "intensity": intensity, "rate": flops / step_s}
+        points.append(point | {"bound": bound, "why": f"sent:{over}", "roof": wires})
+    return roofs, points
+
+
+def trace_panel(asked: PageRequest) -> dict[str, Any]:
+    """One step in the format of Perfetto, to be downloaded."""
+    report, _ = first_plan(asked)
+    _, job, plan = job_of(asked)
+    many = max(job.batch / (plan.replicas * plan.microbatch), 1.0)
+    return step_timeline(report.ledger, many, f"{report.model} on {report.slice}: {typed_plan(plan)}")
+
+
+def timeline_panel(asked: PageRequest) -> Card:
+    """One step by tracks (compute, and one for each set of mesh axes): [name, start, seconds, depth, role, term] of
+    each slice."""
+    report, one = first_plan(asked)
+    if one is None or not one.feasible:
+        return {"total": amount(None, "s"), "tracks": []}
+    return {
+        "total": amount(one.step_s, "s", "step_s"),
+        "tracks": tracks_of(trace_panel(asked)),
+        "about": f"A chip of the fullest stage of {report.slice}; layers of a kind are drawn together.",
     }
 
 

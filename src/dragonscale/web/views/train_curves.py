@@ -5,6 +5,7 @@ The last two search once for every point, so they send what they have after each
 already, it gives it along, so that the slice is known without another search.
 """
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any
 from msgspec import structs
 
 from dragonscale.app.charts.roles import time_role
-from dragonscale.app.train.charts import scheme_crossings
+from dragonscale.app.train.charts import scaling_lines, scheme_crossings
 from dragonscale.app.train.records import PlanReport, ScalingRow
 from dragonscale.app.train.report import plan_report
 from dragonscale.app.train.scaling import each_scaling_row
@@ -24,14 +25,15 @@ from dragonscale.training.plan import Plan, parse_plan
 from dragonscale.training.search import search, shared
 from dragonscale.web.amounts import amount, elsewhere, share
 from dragonscale.web.page_request import PageRequest
+from dragonscale.web.views.cards import Card, axis, drawn, line, log_axis, mark, rule
 from dragonscale.web.views.train_plan import busiest, first_plan, job_of, region_of, typed_plan, typed_slice
 
-TOKENS = {"label": "tokens per step", "unit": "count", "log": True, "binary": True}
+TOKENS = log_axis("tokens per step", "count", binary=True)
 REACH = (4, 3)
 """Doublings of the batch below and above that are searched."""
 
 
-def batches_panel(asked: PageRequest) -> dict[str, Any]:
+def batches_panel(asked: PageRequest) -> Card:
     """Seconds of a step against its tokens: expected, and at datasheet rates compute and each kind of move, with the
     crossovers."""
     _, one = first_plan(asked)
@@ -41,32 +43,28 @@ def batches_panel(asked: PageRequest) -> dict[str, Any]:
     curve = batch_curve(job, plan)
     tokens = [float(many) * job.sequence for many in curve.sequences]
 
-    def line(name: str, role: str, seconds: Any, dashed: bool) -> dict[str, Any]:
-        points = [[x, float(y)] for x, y in zip(tokens, seconds, strict=True) if math.isfinite(y) and y > 0]
-        return {"name": name, "role": role, "points": points, "dashed": dashed}
+    def over_tokens(name: str, role: str, seconds: Any, dashed: bool = True) -> Card:
+        points = [(x, float(y)) for x, y in zip(tokens, seconds, strict=True) if math.isfinite(y) and y > 0]
+        return line(name, role, points, dashed=dashed)
 
-    wires = [line(term, time_role(term), seconds, True) for term, seconds in curve.wires_s.items()]
+    wires = [over_tokens(term, time_role(term), seconds) for term, seconds in curve.wires_s.items()]
     crossed = curve.crossovers()
     most = max(float(curve.compute_s[-1]), *(float(seconds[-1]) for seconds in curve.wires_s.values()), one.step_s)
+    words = [crossover_text(cross, job.sequence) for cross in crossed]
     return {
-        # room above the lines for what the rules say
         "x": TOKENS,
-        "y": {"label": "time of a step", "unit": "s", "log": True, "upto": 8 * most},
+        "y": log_axis("time of a step", "s", upto=8 * most),  # room above the lines for what the rules say
         "series": [
-            line("compute", "compute", curve.compute_s, True),
+            over_tokens("compute", "compute", curve.compute_s),
             *wires,
-            line("expected step", "ink", curve.expected_s, False),
+            over_tokens("expected step", "ink", curve.expected_s, dashed=False),
         ],
         "rules": [
-            {
-                "at": cross.sequences * job.sequence,
-                "text": crossover_text(cross, job.sequence),
-                "role": time_role(cross.term),
-            }
-            for cross in crossed
+            rule(cross.sequences * job.sequence, text, time_role(cross.term))
+            for cross, text in zip(crossed, words, strict=True)
         ],
-        "marks": [{"x": float(job.tokens), "y": one.step_s, "text": render(one.step_s, "s")}],
-        "words": [crossover_text(cross, job.sequence) for cross in crossed] + _ever(curve, crossed),
+        "marks": [mark(float(job.tokens), one.step_s, render(one.step_s, "s"))],
+        "words": words + _ever(curve, crossed),
         "plan": typed_plan(plan),
         "about": _held(job, plan),
     }
@@ -140,7 +138,7 @@ def bound_role(one: PlanReport) -> str:
     return time_role(name) if wires > compute else "compute"
 
 
-def best_batches_panel(asked: PageRequest) -> dict[str, Any]:
+def best_batches_panel(asked: PageRequest) -> Card:
     """MFU of the best plan against tokens of a step, and where the network begins to bound it; a point at a time."""
     understood, job, _ = job_of(asked, brief=True)
     sizes = nearby(job.batch)
@@ -176,27 +174,22 @@ def nearby(batch: int) -> list[int]:
     return list(dict.fromkeys([batch, *sorted(near, key=far), *sorted(between, key=far)]))
 
 
-def _best_data(found: dict[int, BatchPoint], missing: list[int], whole: int) -> dict[str, Any]:
+def _best_data(found: dict[int, BatchPoint], missing: list[int], whole: int) -> Card:
     points = [found[size] for size in sorted(found)]
     rows = [point.row() for point in points]
-    bounds = dict.fromkeys(row["bound"] for row in rows)
-    series = [
-        {"name": "best plan", "role": "ink", "points": [[row["tokens"], row["mfu"]] for row in rows], "dots": False}
-    ]
-    for bound in bounds:
+    series = [line("best plan", "ink", [(row["tokens"], row["mfu"]) for row in rows], dots=False)]
+    for bound in dict.fromkeys(row["bound"] for row in rows):
         mine = [row for row in rows if row["bound"] == bound]
-        role = max((row["role"] for row in mine), key=[row["role"] for row in mine].count)
-        dots = [[row["tokens"], row["mfu"]] for row in mine]
-        series.append({"name": f"{bound}-bound", "role": role, "points": dots, "dots": True, "line": False})
-    rules = [
-        {"at": at, "role": "limit", "text": f"the best plan is communication-bound {side} {render(at, 'count')} tokens"}
-        for at, side in best_crossovers(points)[-1:]
-    ]
+        roles = [row["role"] for row in mine]
+        dots = [(row["tokens"], row["mfu"]) for row in mine]
+        series.append(line(f"{bound}-bound", max(roles, key=roles.count), dots, dots=True, line=False))
+    crossed = best_crossovers(points)[-1:]
+    bound_text = "the best plan is communication-bound"
     return {
         "x": TOKENS,
-        "y": {"label": "MFU", "unit": "share", "zero": False},
+        "y": axis("MFU", "share", zero=False),
         "series": series,
-        "rules": rules,
+        "rules": [rule(at, f"{bound_text} {side} {render(at, 'count')} tokens") for at, side in crossed],
         "points": rows,
         "missing": [f"{size:,} sequences: no plan is feasible" for size in sorted(missing)],
         "done": len(found) + len(missing),
@@ -217,7 +210,7 @@ def best_crossovers(points: list[BatchPoint]) -> list[tuple[float, str]]:
     return found
 
 
-def scaling_panel(asked: PageRequest) -> dict[str, Any]:
+def scaling_panel(asked: PageRequest) -> Card:
     """Seconds of a step against chips: the best plan of each slice as it is found, the ideal, and the crossovers of
     schemes alone."""
     report, _ = first_plan(asked, brief=True)
@@ -229,47 +222,32 @@ def scaling_panel(asked: PageRequest) -> dict[str, Any]:
     return _scaling_data(rows, scheme_crossings(understood, report), job.slice.chips)
 
 
-def _scaling_data(rows: list[ScalingRow], crossings: list[tuple[float, str]], chips: int) -> dict[str, Any]:
-    known = [(row.chips, row.step_s) for row in rows if row.step_s is not None]
-    work, at = min(((number * seconds, number) for number, seconds in known), default=(0.0, 0))
-    ideal = [[number, work / number] for number, _ in known]
-    most = max((seconds for _, seconds in known), default=1.0)
-    inside = [one for one in crossings if known and known[0][0] < one[0] < known[-1][0]]
+def _scaling_data(rows: list[ScalingRow], crossings: list[tuple[float, str]], chips: int) -> Card:
+    even, best, marks = scaling_lines(rows)
+    chips_known = [at for at, _ in best.points]
+    most = max((seconds for _, seconds in best.points), default=1.0)
+    inside = [one for one in crossings if chips_known and chips_known[0] < one[0] < chips_known[-1]]
     return {
-        "x": {"label": "chips", "unit": "count", "log": True},
-        "y": {"label": "time of a step", "unit": "s", "log": True, "upto": 2.5 * most},
-        "series": [
-            {"name": f"ideal, from {at:,} chips", "role": "overhead", "points": ideal, "dashed": True},
-            {
-                "name": "best plan",
-                "role": "compute",
-                "points": [[float(number), seconds] for number, seconds in known],
-                "dots": True,
-            },
-        ],
-        "rules": [{"at": value, "text": text, "role": "muted"} for value, text in inside],
+        "x": log_axis("chips", "count"),
+        "y": log_axis("time of a step", "s", upto=2.5 * most),
+        "series": [drawn(even), drawn(best)],
+        "rules": [rule(value, text, "muted") for value, text in inside],
         "words": [text for _, text in crossings],
-        "marks": [
-            {"x": float(row.chips), "y": row.step_s, "text": f"{row.mfu:.0%} MFU"}
-            for row in rows
-            if row.step_s is not None and row.mfu is not None
-        ],
+        "marks": [mark(one.x, one.y, one.name) for one in marks],
         "rows": [_scaling_row(row, chips) for row in rows],
     }
 
 
-def _scaling_row(row: ScalingRow, chips: int) -> dict[str, Any]:
-    none, plan = amount(None, "share"), typed_plan(parse_plan(row.plan)) if row.plan else ""
-    there = {"on": row.slice, "plan": plan}
+def _scaling_row(row: ScalingRow, chips: int) -> Card:
+    plan = typed_plan(parse_plan(row.plan)) if row.plan else ""
+    there = functools.partial(elsewhere, {"on": row.slice, "plan": plan})
     return {
         "on": row.slice,
         "chips": row.chips,
         "here": row.chips == chips,
         "plan": plan,
-        "step": amount(row.step_s, "s", elsewhere(there, "step_s")),
-        "mfu": share(row.mfu, elsewhere(there, "mfu")) if row.mfu is not None else none,
-        "efficiency": share(row.efficiency, elsewhere(there, f"efficiency:{row.efficiency:.6g}"))
-        if row.efficiency is not None
-        else none,
+        "step": amount(row.step_s, "s", there("step_s")),
+        "mfu": share(row.mfu, there("mfu")),
+        "efficiency": share(row.efficiency, there(f"efficiency:{row.efficiency or 0:.6g}")),
         "bound_by": row.bound_by or "no plan fits",
     }

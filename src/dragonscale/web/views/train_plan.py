@@ -1,17 +1,37 @@
-"""What every panel of a training question needs: the report, its first plan, and the job they are about."""
+"""What every panel of a training question needs: the report, its first plan, the job they are about; and the stops of
+the form's sliders."""
 
+import bisect
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from dragonscale.app.train.question import TrainAsked
 from dragonscale.app.train.records import PlanReport, TrainReport
+from dragonscale.app.train.report import plan_table
 from dragonscale.app.train.several import chosen_slice
 from dragonscale.errors import Infeasible
 from dragonscale.physics.units import render
 from dragonscale.training.evaluation import Job
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan import CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, SCHEDULES, Plan, short_plan
+from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.step_ledger import WIRES
 from dragonscale.web.page_request import PageRequest
+
+MOST_CHIPS = 65536
+SEQUENCES = tuple(2**power * step // 2 for power in range(1, 15) for step in (2, 3))
+"""Powers of two and one and a half times those, which are searched for the best plan (`views/train_curves.py`)."""
+LENGTHS = tuple(2**power for power in range(9, 21))
+SHARES = (*range(1, 9), *(2**power * step // 4 for power in range(3, 9) for step in (4, 5, 6, 7)))
+CHOICES = {
+    "remat": POLICIES,
+    "zero": (0, 1, 2, 3),
+    "schedule": SCHEDULES,
+    "context_by": CONTEXTS,
+    "optimizer": OPTIMIZERS,
+    "offload": OFFLOADS,
+}
+"""Words of a plan, for its editor."""
 
 
 def first_plan(asked: PageRequest, brief: bool | None = None) -> tuple[TrainReport, PlanReport | None]:
@@ -82,3 +102,58 @@ def region_of(one: PlanReport) -> dict[str, Any]:
             "text": f"{both}, too little to hide it; {waits}.",
         }
     return {"bound": "compute", "title": "Compute-bound", "text": f"{both}, enough to hide it; {waits}."}
+
+
+def sliders_panel(asked: PageRequest) -> dict[str, Any]:
+    """Stops with their text: batches in sequences (with a plan given, those that it divides), lengths, slices. They do
+    not move with what is chosen, so that a slider stays where the hand left it; what was typed in between becomes a
+    stop."""
+    report, _ = first_plan(asked)
+    work, own = report.workload, None
+    try:
+        _, job, plan = job_of(asked)
+        share = plan.replicas * plan.microbatch if asked.fields.get("plan") else 0
+        pieces = slice_sizes(job.slice.chip, max(MOST_CHIPS, job.slice.chips))
+        own = job.slice.chips
+        slices = {piece.chips: typed_slice(asked, str(piece)) for piece in [*pieces, job.slice]}
+    except Infeasible:
+        share, slices = 0, {}
+    batches = _with(work.sequences, [share * many for many in SHARES] if share else SEQUENCES)
+    return {
+        "batch": [
+            {"value": many, "text": _batch(many, work.seq), "typed": typed_batch(many, work.seq)} for many in batches
+        ],
+        "seq": [{"value": many, "text": f"{many:,} tokens"} for many in _with(work.seq, LENGTHS)],
+        "chips": [
+            {"value": many, "on": slices[many], "text": f"{slices[many]}, {many:,} chips"} for many in sorted(slices)
+        ],
+        "plan": {"usual": plan_table(Plan()), "choices": CHOICES},
+        "at": {"batch": work.sequences, "seq": work.seq, "chips": own},
+    }
+
+
+def _with(own: int, stops: Iterable[int]) -> list[int]:
+    found = sorted(set(stops))
+    if own not in found:
+        bisect.insort(found, own)
+    return found
+
+
+def typed_batch(sequences: int, length: int) -> str:
+    """A batch as one types it.
+
+    >>> typed_batch(512, 8192), typed_batch(500, 8192)
+    ('4Mi', '500seq')
+    """
+    many, rest = divmod(sequences * length, 2**20)
+    return f"{sequences}seq" if rest else f"{many}Mi"
+
+
+def _batch(sequences: int, length: int) -> str:
+    """A batch in words.
+
+    >>> _batch(512, 8192)
+    '512 sequences, 4Mi tokens'
+    """
+    tokens = render(sequences * length, "count", binary=True)
+    return f"{sequences:,} sequence{'s' * (sequences != 1)}, {tokens} tokens"

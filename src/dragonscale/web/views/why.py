@@ -4,27 +4,18 @@ A request says which view showed the number (`of`), with the fields of that view
 (`number`).
 """
 
-from importlib import import_module
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.web.amounts import ELSEWHERE
-from dragonscale.web.derivations.pieces import Piece
+from dragonscale.web.derivations.pieces import Derivation, Piece
 from dragonscale.web.page_request import PageRequest
+from dragonscale.web.view_names import OF_FIELDS
 from dragonscale.web.views.compare import columns_of
 
-DERIVED = {
-    "train": "training",
-    "serve": "serving",
-    "simulate": "simulated",
-    "roofline": "operations",
-    "collective": "operations",
-    "shard": "operations",
-    "chips": "lookup",
-    "models": "lookup",
-}
-"""Views whose numbers are derived, and the modules that do it."""
+Derivations = Callable[[PageRequest, str, Mapping[str, Any]], Derivation]
 
 
 def facts_panel(asked: PageRequest) -> Piece:
@@ -42,8 +33,7 @@ def formula_panel(asked: PageRequest) -> Piece:
 def crossovers_panel(asked: PageRequest) -> Piece:
     """Where the answer changes, solved from the same formulas; it takes longest, so it comes last."""
     found, number = _derivation(asked)
-    solved = found.crossovers(number) if hasattr(found, "crossovers") else []
-    return {"id": _number(asked), "crossovers": solved}
+    return {"id": _number(asked), "crossovers": found.crossovers(number)}
 
 
 def _number(asked: PageRequest) -> str:
@@ -53,7 +43,7 @@ def _number(asked: PageRequest) -> str:
     return number
 
 
-def _derivation(asked: PageRequest) -> tuple[Any, str]:
+def _derivation(asked: PageRequest) -> tuple[Derivation, str]:
     """Something with `facts` and `formula` of a number, and the number's id there."""
     of, number, fields = asked.text("of", "train"), _number(asked), asked.fields
     if of == "compare":
@@ -68,9 +58,25 @@ def _derivation(asked: PageRequest) -> tuple[Any, str]:
         fields |= {"alone": True} if of == "train" and "plan" in changes else {}
     if number.startswith(("model:", "chip:")) and of in ("train", "serve", "simulate") and number != "chip:peak":
         fields, of = {"model": fields.get("model", "")}, "models"
-    if of not in DERIVED:
-        raise unknown("view whose numbers are derived called", of, DERIVED)
-    return import_module(f"dragonscale.web.derivations.{DERIVED[of]}").numbers_of(asked, of, fields), number
+    return _derivations(of)(asked, of, fields), number
+
+
+def _derivations(of: str) -> Derivations:
+    """What derives the numbers of a view; it is imported when it is first asked for."""
+    match of:
+        case "train":
+            from dragonscale.web.derivations.training import numbers_of
+        case "serve":
+            from dragonscale.web.derivations.serving import numbers_of
+        case "simulate":
+            from dragonscale.web.derivations.simulated import numbers_of
+        case "roofline" | "collective" | "shard":
+            from dragonscale.web.derivations.operations import numbers_of
+        case "chips" | "models":
+            from dragonscale.web.derivations.lookup import numbers_of
+        case _:
+            raise unknown("view whose numbers are derived called", of, OF_FIELDS)
+    return numbers_of
 
 
 PANELS = {"facts": facts_panel, "formula": formula_panel, "crossovers": crossovers_panel}

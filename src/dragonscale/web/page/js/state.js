@@ -18,7 +18,7 @@ const START = {
   operations: {}, chips: {}, models: {}, learn: {},
 };
 const SHARED = ["model", "on"];
-/** Characters of a dropped config that an address still holds (views/model_field.py says so to the reader). */
+/** Characters of a dropped config that an address still holds (views/models.py says so to the reader). */
 const LONGEST_FILE = 6000;
 
 function initial() {

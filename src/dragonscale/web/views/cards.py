@@ -1,0 +1,144 @@
+"""Pieces that panels are made of: figures under their labels, bars of parts, lines over two axes."""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dragonscale.plan.ledger import Ledger
+from dragonscale.sheets.charts.lines import LineSeries
+from dragonscale.sheets.charts.mesh import AxisMove, MeshAxis, mesh_frames
+from dragonscale.sheets.charts.stacks import StackPart
+from dragonscale.web.amounts import Amount, amount, quantity
+
+Card = dict[str, Any]
+TABLES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("tables.toml").read_text(encoding="utf-8"))
+"""Words and fields of panels, by view."""
+_TOTALS = {"flops": "flops", "hbm": "hbm_bytes", "sent": "wire_bytes"} | {
+    name: f"{name}_s" for name in ("bound", "expected", "exposed")
+}
+"""Columns of a table of lines, and the ledger's fields."""
+HIDDEN = 0.005
+"""The part of a move below which what is exposed of it is not told."""
+
+
+def figure(label: str, number: Amount, about: str = "", **more: Any) -> Card:
+    """A number under its label, with what stands beside it."""
+    return {"label": label, "number": number, "about": about, **more}
+
+
+def fields(record: Any, names: str) -> Card:
+    """Fields of a record that the page takes as they are."""
+    return {name: getattr(record, name) for name in names.split()}
+
+
+def figures_of(report: Any, rows: Sequence[Sequence[str]], why: str, **words: str) -> list[Card]:
+    """Figures of a table: fields of a record in their units, or their formulas while sizes are open."""
+    figures = []
+    for label, field, about, *unit in rows:
+        value = getattr(report, field)
+        value = getattr(report, f"{field}_formula", None) if value is None else value
+        number = amount(value, unit[0], f"{why}:{field}") if unit else quantity(field, value, f"{why}:{field}")
+        figures.append(figure(label, number, about.format(report=report, **words)))
+    return figures
+
+
+def known(figures: Iterable[Card]) -> list[Card]:
+    """The figures that have a number or a formula."""
+    return [one for one in figures if one["number"]["text"] != "–"]
+
+
+def notes_of(record: Any) -> list[str]:
+    """What an answer says beside itself, and how its question was read."""
+    return list(dict.fromkeys([*getattr(record, "notes", ()), *record.notes_beside]))
+
+
+# lines
+
+
+def axis(label: str, unit: str, **more: Any) -> Card:
+    """What is drawn along one side of a picture."""
+    return {"label": label, "unit": unit, **more}
+
+
+def log_axis(label: str, unit: str, **more: Any) -> Card:
+    return axis(label, unit, log=True, **more)
+
+
+def line(name: str, role: str, points: Sequence[Sequence[float]], **more: Any) -> Card:
+    """A line through points."""
+    return {"name": name, "role": role, "points": [list(point) for point in points], **more}
+
+
+def drawn(series: LineSeries) -> Card:
+    """A line of a chart that files have too."""
+    flags = {name: True for name in ("dashed", "dots") if getattr(series, name)}
+    return line(series.name, series.role, series.points, **flags)
+
+
+def pairs(xs: Iterable[float], ys: Iterable[float], above: float = 0.0) -> list[list[float]]:
+    """The points of a line that lie above a value."""
+    return [[x, y] for x, y in zip(xs, ys, strict=True) if y > above]
+
+
+def rule(at: float, text: str, role: str = "limit", **more: Any) -> Card:
+    """A value of one axis that matters."""
+    return {"at": at, "text": text, "role": role, **more}
+
+
+def mark(x: float, y: float, text: str, **more: Any) -> Card:
+    """A named point."""
+    return {"x": x, "y": y, "text": text, **more}
+
+
+# bars
+
+
+def bar_parts(parts: Iterable[StackPart], unit: str, why: str, lines: Mapping[str, Any] | None = None) -> list[Card]:
+    """The parts of a stacked bar, each with the lines of the ledger that it opens."""
+    return [
+        {"name": part.name, "role": part.role, "shown": amount(part.value, unit, f"{why}:{part.name}")}
+        | ({} if lines is None else {"lines": lines.get(part.name, [])})
+        for part in parts
+    ]
+
+
+def line_rows(ledger: Ledger) -> dict[str, list[Card]]:
+    """Kernels and moves by the term of the bill that they are counted under, the longest first."""
+    rows: dict[str, list[Card]] = {}
+    for one in sorted(ledger.lines, key=lambda one: -float(one.total("expected_s"))):
+        row = {"what": one.what, "section": one.section, "phase": one.phase, "kind": one.kind.replace("_", "-")}
+        row |= {"axes": list(one.axes), "times": float(one.times)}
+        row |= {name: quantity(field, float(one.total(field))) for name, field in _TOTALS.items()}
+        rows.setdefault(one.term, []).append(row)
+    return rows
+
+
+# meshes
+
+
+def mesh_card(axes: Sequence[MeshAxis], where: str, lies: Mapping[str, str]) -> Card:
+    """A mesh for the page's drawing, outermost axis first: its axes, and frames and chips at their places."""
+    frames, dots = mesh_frames([(one.name, one.degree) for one in axes])
+    return {
+        "slice": where,
+        "axes": [
+            {"name": one.name, "degree": one.degree, "role": one.role, "splits": one.splits}
+            | {"lies": lies.get(one.name, ""), "moves": [move_card(move, one.name) for move in one.moves]}
+            for one in axes
+        ],
+        "frames": [[one.left, one.top, one.right, one.bottom, one.axis] for one in frames],
+        "dots": [list(dot) for dot in dots],
+    }
+
+
+def move_card(move: AxisMove, axis: str) -> Card:
+    """A collective over an axis."""
+    why, seconds, exposed = f"sent:{axis}", move.seconds or 0.0, move.exposed or 0.0
+    return {
+        "name": move.name,
+        "bytes": amount(move.bytes, "bytes", why),
+        "seconds": amount(seconds, "s", why),
+        "exposed": amount(exposed, "s", why),
+        "hidden": exposed <= HIDDEN * seconds,
+    }
