@@ -33,23 +33,13 @@ from functools import cache
 from typing import Any
 
 from dragonscale.errors import InputError
+from dragonscale.exports.terms import load_terms
 from dragonscale.models import hub
 from dragonscale.models.catalogue import is_preset, model_names, preset
 
-SIZES = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "num_experts_per_tok",
-    "moe_intermediate_size",
-    "vocab_size",
-    "kv_lora_rank",
-    "q_lora_rank",
-    "sliding_window",
-)
+TERMS = load_terms("models")
+
+SIZES = TERMS.lists["sizes"]
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 

@@ -22,6 +22,10 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from dragonscale.exports.terms import load_terms
+
+TERMS = load_terms("shell")
+
 _ASSIGN = re.compile(r"(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+)?([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?:(:?-|:?=)([^}]*))?\}|\$([A-Za-z_]\w*)")
 _REQUIRED = re.compile(r"\"?\$\{[A-Za-z_]\w*:?\?[^}]*\}\"?")
@@ -29,57 +33,8 @@ _SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
 _HERE = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?|(?<!\S)#.*|'[^']*'|\"(?:\\.|[^\"\\])*\"")
 """What begins a here-document; or a comment or text in quotes, which begin none."""
 _REDIRECT = re.compile(r"(?:\d|&)?>{1,2}(?:&\d)?|<")
-_LAUNCHERS = (
-    "torchrun",
-    "srun",
-    "mpirun",
-    "mpiexec",
-    "accelerate",
-    "deepspeed",
-    "env",
-    "nohup",
-    "time",
-    "exec",
-    "sudo",
-    "uv",
-    "numactl",
-    "eval",
-    "trtllm-llmapi-launch",
-)
-_SWITCHES = frozenset(
-    {
-        "no-python",
-        "standalone",
-        "m",
-        "module",
-        "overlap",
-        "exclusive",
-        "mpi-none",
-        "allow-run-as-root",
-        "oversubscribe",
-        "use_fsdp",
-        "use-env",
-        "kill-on-bad-exit",
-        "label",
-        "l",
-        "it",
-        "rm",
-        "ti",
-        "i",
-        "t",
-        "u",
-        "privileged",
-        "run-as-root",
-        "multi_gpu",
-        "tpu",
-        "no_local_rank",
-        "no_ssh",
-        "force_multi",
-        "save_pid",
-        "bind_cores_to_rank",
-    }
-)
-"""Flags of launchers that take no value."""
+_LAUNCHERS = TERMS.lists["launchers"]
+_SWITCHES = frozenset(TERMS.lists["switches"])
 
 
 _NODES = ("nnodes", "nodes", "N", "num_machines", "num_nodes")
@@ -456,18 +411,7 @@ def _launch_flags(words: list[str], into: dict[str, str]) -> list[str]:
     return words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
 
 
-_PROGRAMS = (
-    "bash",
-    "sh",
-    "vllm",
-    "sglang",
-    "llama-server",
-    "torchrun",
-    "mpirun",
-    "env",
-    "trtllm-serve",
-    "trtllm-bench",
-)
+_PROGRAMS = TERMS.lists["programs"]
 
 
 def _is_engines_own(word: str) -> bool:

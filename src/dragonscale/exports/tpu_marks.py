@@ -2,15 +2,11 @@
 keeps."""
 
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 
-VARIABLES = (
-    "MODEL_IMPL_TYPE",
-    "NEW_MODEL_DESIGN",
-    "TPU_MULTIHOST_BACKEND",
-    "TPU_BACKEND_TYPE",
-    "USE_MOE_EP_KERNEL",
-    "TPU_MULTIPROCESS_DP",
-)
+TERMS = load_terms("vllm-tpu")
+
+VARIABLES = TERMS.lists["variables"]
 WORDS = ("sharding_strategy", "qwix", "TPUConnector", "vllm-tpu:", "vllm/vllm-tpu")
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.exports.model_names import hub_id, preset_named
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import PlanDifference
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
@@ -26,43 +27,10 @@ from dragonscale.serving.formats import part_format
 from dragonscale.serving.legality import WIDE, pairs
 from dragonscale.serving.plan import ServingPlan
 
-SCHEMES: Mapping[str, tuple[str, str]] = {
-    "W4A16": ("int4", "bf16"),
-    "W4AFP8": ("int4", "fp8"),
-    "W8A16": ("int8", "bf16"),
-    "W8A8": ("int8", "int8"),
-    "FP8-DYNAMIC": ("fp8", "fp8"),
-    "FP8": ("fp8", "fp8"),
-    "FP8-BLOCK": ("fp8", "fp8_block"),
-    "FP8A16": ("fp8", "bf16"),
-    "MXFP8": ("mxfp8", "mxfp8"),
-    "NVFP4": ("nvfp4", "nvfp4"),
-    "NVFP4A16": ("nvfp4", "bf16"),
-    "MXFP4": ("mxfp4", "mxfp4"),
-    "MXFP4A8": ("mxfp4", "mxfp8"),
-    "MXFP4A16": ("mxfp4", "bf16"),
-    "BF16": ("bf16", "bf16"),
-    "FP16": ("fp16", "fp16"),
-}
-_SPELT = {
-    "AWQ": "W4A16",
-    "GPTQ": "W4A16",
-    "INT4": "W4A16",
-    "4BIT": "W4A16",
-    "GPTQ-INT4": "W4A16",
-    "GPTQ-INT8": "W8A16",
-    "INT8": "W8A8",
-    "FP4": "NVFP4",
-    "FP8_DYNAMIC": "FP8-DYNAMIC",
-    "QUANTIZED.W4A16": "W4A16",
-    "QUANTIZED.W8A8": "W8A8",
-    "QUANTIZED.W8A16": "W8A16",
-    "W4A16-G128": "W4A16",
-    "AWQ-INT4": "W4A16",
-    "FP8-KV": "FP8",
-    "FP8_BLOCK": "FP8-BLOCK",
-    "AUTOAWQ": "W4A16",
-}
+TERMS = load_terms("checkpoints")
+
+SCHEMES: Mapping[str, tuple[str, str]] = {name: (pair[0], pair[1]) for name, pair in TERMS.tables["schemes"].items()}
+_SPELT = TERMS.tables["spellings"]
 _ENDING = re.compile(
     r"-(?P<scheme>"
     + "|".join(sorted(map(re.escape, (*SCHEMES, *_SPELT)), key=len, reverse=True))

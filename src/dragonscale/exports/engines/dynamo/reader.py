@@ -18,6 +18,9 @@ from dragonscale.exports.launchers.containers import Contained, assigned, files_
 from dragonscale.exports.launchers.pools import pools_read
 from dragonscale.exports.shell import read_commands
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
+
+TERMS = load_terms("dynamo")
 
 ENGINES = ("vllm", "sglang", "trtllm")
 
@@ -113,15 +116,7 @@ def _alone(engine: str, words: list[str], role: str) -> str:
     return shlex.join(["vllm", "serve", model, *rest])
 
 
-_TRTLLM = {
-    "--tensor-parallel-size": "--tp_size",
-    "--pipeline-parallel-size": "--pp_size",
-    "--expert-parallel-size": "--ep_size",
-    "--max-batch-size": "--max_batch_size",
-    "--max-num-tokens": "--max_num_tokens",
-    "--max-seq-len": "--max_seq_len",
-    "--free-gpu-memory-fraction": "--kv_cache_free_gpu_memory_fraction",
-}
+_TRTLLM = TERMS.tables["trtllm_flags"]
 
 
 def _trtllm_flags(values: Mapping[str, Any]) -> list[str]:

@@ -21,29 +21,15 @@ from dragonscale.exports.launchers.parts import job_name, run_of, uses_words, wi
 from dragonscale.exports.launchers.pods import CONFIG, config_map, pod, verbatim
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.target import target_named
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import Word, config_file
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.serving.legality import NVIDIA, architecture
 
-LEFT_OUT = (
-    "--host",
-    "--port",
-    "--nnodes",
-    "--node-rank",
-    "--master-addr",
-    "--master-port",
-    "--headless",
-    "--dist-init-addr",
-    "--data-parallel-address",
-    "--data-parallel-rpc-port",
-    "--data-parallel-size-local",
-    "--data-parallel-start-rank",
-    "--data-parallel-hybrid-lb",
-    "--api-server-count",
-    "--distributed-executor-backend",
-)
-"""Options of a server that answers by itself, and of ranks that the operator numbers."""
+TERMS = load_terms("dynamo")
+
+LEFT_OUT = TERMS.lists["left_out"]
 IMAGES = {"vllm": "vllm-runtime", "sglang": "sglang-runtime", "trtllm": "tensorrtllm-runtime"}
 SHARED = "80Gi"
 """Shared memory of a worker, as Dynamo's recipes have it."""

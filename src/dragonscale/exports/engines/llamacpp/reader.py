@@ -10,73 +10,17 @@ from dragonscale.exports.flags import ReadFlags, read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import whole
 from dragonscale.models import load_model
 from dragonscale.serving.plan import ServingPlan
 
+TERMS = load_terms("llamacpp")
+
 SLOTS, BATCH = 4, 2048
 """Slots and tokens of an iteration that it takes where nothing is said."""
-_CACHES = {
-    "f16": "fp16",
-    "bf16": "bf16",
-    "q8_0": "int8",
-    "f32": "fp16",
-    "q4_0": "int8",
-    "q4_1": "int8",
-    "iq4_nl": "int8",
-    "q5_0": "int8",
-    "q5_1": "int8",
-}
-_HARMLESS = (
-    "--host",
-    "--port",
-    "--flash-attn",
-    "--cont-batching",
-    "--cache-prompt",
-    "--metrics",
-    "--jinja",
-    "--alias",
-    "--threads",
-    "--threads-batch",
-    "--temperature",
-    "--top-p",
-    "--top-k",
-    "--min-p",
-    "--api-key",
-    "--ubatch-size",
-    "--ctx-size",
-    "--tensor-split",
-    "--main-gpu",
-    "--mlock",
-    "--mmap",
-    "--seed",
-    "--chat-template",
-    "--chat-template-file",
-    "--chat-template-kwargs",
-    "--reasoning-format",
-    "--reasoning-budget",
-    "--n-gpu-layers-draft",
-    "--log-disable",
-    "--verbose",
-    "--timeout",
-    "--slots",
-    "--mmproj",
-    "--presence-penalty",
-    "--repeat-penalty",
-    "--no-mmproj",
-    "--predict",
-    "--n-predict",
-    "--cache-reuse",
-    "--cache-ram",
-    "--warmup",
-    "--props",
-    "--fit",
-    "--fit-target",
-    "--kv-unified",
-    "--slot-save-path",
-    "--webui",
-    "--reasoning",
-)
+_CACHES = TERMS.tables["caches_read"]
+_HARMLESS = TERMS.lists["harmless"]
 MOST_GPUS, LONGEST_SPLIT = 128, 4096
 _PRESETS = re.compile(r"--(gpt-oss-\w+)-default")
 

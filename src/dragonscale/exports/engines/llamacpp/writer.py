@@ -18,33 +18,14 @@ from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.serving.legality import caches
 from dragonscale.serving.plan import ServingPlan
 
-LAYERS_ALONE = (
-    "grok",
-    "mpt",
-    "olmoe",
-    "deepseek",
-    "kimi",
-    "glm_moe_dsa",
-    "nemotron_h",
-    "granitemoehybrid",
-    "lfm2_moe",
-    "minimax",
-    "jamba",
-    "falcon_h1",
-    "mamba",
-    "minicpm3",
-    "gemma3n",
-    "olmo2",
-    "bitnet",
-    "t5",
-    "rwkv",
-)
-"""What the names of architectures begin with for which `--split-mode tensor` is not there (docs/multi-gpu.md, b11434).
-"""
+TERMS = load_terms("llamacpp")
+
+LAYERS_ALONE = TERMS.lists["layers_alone"]
 CACHES = {"bf16": "bf16", "fp16": "f16", "int8": "q8_0"}
 UBATCH = 2048
 """Tokens that it computes at once, at most (512 where nothing is said): buffers of every GPU grow with them."""

@@ -12,12 +12,15 @@ from dragonscale.exports.flags import ReadFlags, read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import fraction
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_target
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
+
+TERMS = load_terms("sgl-jax")
 
 ONLINE = {
     ("int8", "int8"): "int8_w8a8.yaml",
@@ -27,26 +30,7 @@ ONLINE = {
 }
 """The YAML that quantises a 16-bit checkpoint on loading, by weights and matmuls (srt/utils/quantization/configs)."""
 KINDS = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "bf16"}
-QUIET = HARMLESS | frozenset(
-    {
-        "--moe-backend",
-        "--attention-backend",
-        "--precompile-bs-paddings",
-        "--precompile-token-paddings",
-        "--dp-schedule-policy",
-        "--max-seq-len",
-        "--disable-radix-cache",
-        "--disaggregation-bootstrap-url",
-        "--disaggregation-transfer-port",
-        "--disaggregation-side-channel-port",
-        "--disable-overlap-schedule",
-        "--disaggregation-host-ip",
-        "--disaggregation-d2h-pool-size",
-        "--disaggregation-enable-d2h",
-        "--swa-full-tokens-ratio",
-        "--enable-request-time-stats-logging",
-    }
-)
+QUIET = HARMLESS | frozenset(TERMS.lists["harmless"])
 
 
 def recognises(source: Source) -> bool:

@@ -15,6 +15,7 @@ from dragonscale.exports.imported import Given, Imported, left_over, needs, serv
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import fraction, truth
 from dragonscale.exports.values import whole as plain_whole
 from dragonscale.models import load_model
@@ -26,99 +27,10 @@ from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import WIDE
 from dragonscale.serving.plan import ServingPlan
 
-CALLED = {
-    "awq": "W4A16",
-    "awq_marlin": "W4A16",
-    "gptq": "W4A16",
-    "gptq_marlin": "W4A16",
-    "moe_wna16": "W4A16",
-    "auto-round": "W4A16",
-    "bitsandbytes": "W4A16",
-    "w8a8_int8": "W8A8",
-    "w8a8_fp8": "FP8",
-    "modelopt_fp8": "FP8",
-    "modelopt_fp4": "NVFP4",
-    "w4afp8": "W4AFP8",
-    "fp8": "FP8",
-    "nvfp4_online": "NVFP4",
-    "modelopt": "FP8",
-}
-"""The scheme of a checkpoint that a method of `--quantization` loads, where its name does not say one."""
-HARMLESS = frozenset(
-    {
-        "--host",
-        "--port",
-        "--trust-remote-code",
-        "--served-model-name",
-        "--log-level",
-        "--log-level-http",
-        "--log-requests",
-        "--api-key",
-        "--watchdog-timeout",
-        "--random-seed",
-        "--context-length",
-        "--reasoning-parser",
-        "--tool-call-parser",
-        "--enable-metrics",
-        "--dist-init-addr",
-        "--node-rank",
-        "--nnodes",
-        "--dist-timeout",
-        "--tokenizer-path",
-        "--chat-template",
-        "--load-format",
-        "--revision",
-        "--disaggregation-transfer-backend",
-        "--disaggregation-bootstrap-port",
-        "--disaggregation-ib-device",
-        "--decode-log-interval",
-        "--download-dir",
-        "--tokenizer-mode",
-        "--cuda-graph-max-bs-decode",
-        "--cuda-graph-bs-decode",
-        "--cuda-graph-max-bs",
-        "--cuda-graph-bs",
-        "--deepep-mode",
-        "--deepep-config",
-        "--enable-eplb",
-        "--ep-num-redundant-experts",
-        "--eplb-algorithm",
-        "--ep-dispatch-algorithm",
-        "--init-expert-location",
-        "--eplb-rebalance-num-iterations",
-        "--enable-dp-lm-head",
-        "--moe-dense-tp-size",
-        "--enable-two-batch-overlap",
-        "--expert-distribution-recorder-mode",
-        "--expert-distribution-recorder-buffer-size",
-        "--skip-server-warmup",
-        "--device",
-        "--stream-interval",
-        "--tokenizer-worker-num",
-        "--json-model-override-args",
-        "--num-reserved-decode-tokens",
-        "--base-gpu-id",
-        "--schedule-policy",
-        "--disable-shared-experts-fusion",
-        "--enable-cache-report",
-        "--page-size",
-        "--model-impl",
-        "--load-balance-method",
-        "--enable-mfu-metrics",
-        "--max-queued-requests",
-        "--dcp-comm-backend",
-        "--speculative-draft-model-revision",
-        "--preferred-sampling-params",
-        "--mm-attention-backend",
-        "--model-loader-extra-config",
-        "--enable-nan-detection",
-        "--show-time-cost",
-        "--crash-dump-folder",
-        "--warmups",
-        "--enable-dp-attention",
-    }
-)
-"""What changes nothing that is planned, or what the engine's own constants already count."""
+TERMS = load_terms("sglang")
+
+CALLED = TERMS.tables["methods"]
+HARMLESS = frozenset(TERMS.lists["harmless"])
 
 
 def recognises(source: Source) -> bool:

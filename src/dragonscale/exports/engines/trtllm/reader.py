@@ -17,6 +17,7 @@ from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.shell import documents
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import fraction, truth, whole
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
@@ -24,82 +25,11 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 
-OWN = frozenset(
-    {
-        "kv_cache_config",
-        "cuda_graph_config",
-        "moe_config",
-        "enable_attention_dp",
-        "moe_expert_parallel_size",
-        "attention_dp_config",
-        "cache_transceiver_config",
-        "disable_overlap_scheduler",
-        "stream_interval",
-        "print_iter_log",
-        "kv_cache_free_gpu_memory_fraction",
-        "free_gpu_memory_fraction",
-        "scheduler_config",
-        "context_servers",
-        "generation_servers",
-    }
-)
-"""Keys by which its YAML is known."""
-_SPELT = {
-    "tp_size": "tensor_parallel_size",
-    "pp_size": "pipeline_parallel_size",
-    "ep_size": "moe_expert_parallel_size",
-    "cp_size": "context_parallel_size",
-    "kv_cache_free_gpu_memory_fraction": "free_gpu_memory_fraction",
-    "cluster_size": "moe_cluster_parallel_size",
-}
-_HARMLESS = (
-    "host",
-    "port",
-    "log_level",
-    "trust_remote_code",
-    "tokenizer",
-    "print_iter_log",
-    "backend",
-    "reasoning_parser",
-    "tool_parser",
-    "enable_iter_perf_stats",
-    "enable_iter_req_stats",
-    "num_postprocess_workers",
-    "stream_interval",
-    "chat_template",
-    "custom_tokenizer",
-    "gpus_per_node",
-    "max_seq_len",
-    "max_input_len",
-    "max_beam_width",
-    "attention_dp_config",
-    "cuda_graph_config",
-    "scheduler_config",
-    "disable_overlap_scheduler",
-    "enable_chunked_prefill",
-    "cache_transceiver_config",
-    "revision",
-    "served_model_name",
-    "server_role",
-    "num_instances",
-    "urls",
-    "router",
-    "hostname",
-    "max_retries",
-    "kv_cache_config.enable_block_reuse",
-    "kv_cache_config.tokens_per_block",
-    "moe_config",
-    "model",
-    "load_format",
-    "return_perf_metrics",
-    "perf_metrics_max_requests",
-    "enable_autotuner",
-    "tokenizer_mode",
-    "nvfp4_gemm_config",
-    "kv_cache_config.enable_partial_reuse",
-    "kv_cache_config.event_buffer_max_size",
-)
-"""What changes nothing that is planned, or what the engine's own constants already count."""
+TERMS = load_terms("trtllm")
+
+OWN = frozenset(TERMS.lists["marks"])
+_SPELT = TERMS.tables["spellings"]
+_HARMLESS = TERMS.lists["harmless"]
 
 
 def recognises(source: Source) -> bool:

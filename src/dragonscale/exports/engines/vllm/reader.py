@@ -20,6 +20,7 @@ from dragonscale.exports.imported import Given, Imported, left_over, needs, serv
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import preset_named
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.tpu_marks import is_tpu
 from dragonscale.exports.values import fraction
 from dragonscale.exports.values import whole as plain_whole
@@ -32,97 +33,14 @@ from dragonscale.serving.legality import architecture
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.training.legality import family
 
-CACHES = {
-    "fp8": "fp8",
-    "fp8_e4m3": "fp8",
-    "fp8_e5m2": "fp8",
-    "fp8_inc": "fp8",
-    "fp8_ds_mla": "fp8",
-    "fp8_per_token_head": "fp8",
-    "nvfp4": "nvfp4",
-    "nvfp4_4over6": "nvfp4",
-    "nvfp4_ds_mla": "nvfp4",
-    "int8_per_token_head": "int8",
-    "bfloat16": "bf16",
-    "float16": "fp16",
-}
+TERMS = load_terms("vllm")
+
+CACHES = TERMS.tables["caches_read"]
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
-ONLINE = {
-    "fp8": "fp8_per_tensor",
-    "fp8_per_tensor": "fp8_per_tensor",
-    "fp8_per_channel": "fp8_per_tensor",
-    "fp8_per_block": "fp8_per_block",
-    "mxfp8": "mxfp8",
-}
-"""Words of `--quantization` that quantise a 16-bit checkpoint, as those that are written."""
+ONLINE = TERMS.tables["online_read"]
 MOST_DRAFTS = 10_000
 EP_BACKENDS = ("deepep", "mori", "nixl_ep", "flashinfer", "moonep", "pplx")
-HARMLESS = (
-    "--port",
-    "--host",
-    "--uvicorn-log-level",
-    "--api-key",
-    "--served-model-name",
-    "--trust-remote-code",
-    "--download-dir",
-    "--seed",
-    "--disable-log-requests",
-    "--enable-log-requests",
-    "--disable-log-stats",
-    "--tool-call-parser",
-    "--reasoning-parser",
-    "--enable-auto-tool-choice",
-    "--chat-template",
-    "--root-path",
-    "--headless",
-    "--node-rank",
-    "--nnodes",
-    "--master-addr",
-    "--master-port",
-    "--data-parallel-size-local",
-    "--data-parallel-address",
-    "--data-parallel-rpc-port",
-    "--data-parallel-start-rank",
-    "--data-parallel-rank",
-    "--data-parallel-hybrid-lb",
-    "--data-parallel-external-lb",
-    "--data-parallel-backend",
-    "--api-server-count",
-    "--distributed-executor-backend",
-    "--tokenizer",
-    "--tokenizer-mode",
-    "--load-format",
-    "--max-model-len",
-    "--config",
-    "--async-scheduling",
-    "--enable-chunked-prefill",
-    "--block-size",
-    "--language-model-only",
-    "--limit-mm-per-prompt",
-    "--generation-config",
-    "--enable-prefix-caching",
-    "--max-cudagraph-capture-size",
-    "--cudagraph-capture-sizes",
-    "--all2all-backend",
-    "--enable-eplb",
-    "--eplb-config",
-    "--enable-dbo",
-    "--kv-transfer-config",
-    "--model",
-    "--revision",
-    "--allowed-origins",
-    "--shutdown-timeout",
-    "--numa-bind",
-    "--mm-processor-cache-gb",
-    "--swap-space",
-    "--disable-uvicorn-access-log",
-    "--response-role",
-    "--compilation-config",
-    "--attention-backend",
-    "--moe-backend",
-    "--stream-interval",
-    "--default-chat-template-kwargs",
-)
+HARMLESS = TERMS.lists["harmless"]
 
 
 def recognises(source: Source) -> bool:

@@ -17,58 +17,21 @@ from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import model_of_sizes, preset_named
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.hub_words import HubRun, flat_config, of_command
 from dragonscale.exports.values import whole
 from dragonscale.models.catalogue import is_preset
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
 
+TERMS = load_terms("accelerate")
+
 TRAINER = ("per_device_train_batch_size", "gradient_accumulation_steps", "fsdp", "bf16", "fp16")
 """Arguments by which a script of the Trainer is known."""
 TYPES = ("FSDP", "MULTI_GPU", "DEEPSPEED", "NO", "XLA", "TPU", "MEGATRON_LM", "MULTI_XPU", "MULTI_NPU", "MULTI_CPU")
-SHARDS = {
-    "full_shard": 3,
-    "shard_grad_op": 2,
-    "no_shard": 0,
-    "hybrid_shard": 3,
-    "hybrid_shard_zero2": 2,
-    "hybrid_shard_zero": 2,
-    "1": 3,
-    "2": 2,
-    "3": 0,
-    "4": 3,
-    "5": 2,
-}
-"""FSDP1's strategies as ZeRO stages; the numbers are those of torch's ShardingStrategy."""
+SHARDS = TERMS.tables["shards"]
 OPTIMIZERS = {"adafactor": "adafactor", "sgd": "sgd"}
-PLANNED = frozenset(
-    {
-        "per_device_train_batch_size",
-        "gradient_accumulation_steps",
-        "max_steps",
-        "bf16",
-        "fp16",
-        "tf32",
-        "optim",
-        "gradient_checkpointing",
-        "fsdp",
-        "fsdp_config",
-        "model_name_or_path",
-        "config_name",
-        "model_type",
-        "config_overrides",
-        "tokenizer_name",
-        "block_size",
-        "max_length",
-        "model_max_length",
-        "max_seq_length",
-        "dtype",
-        "torch_dtype",
-        "use_liger_kernel",
-        "deepspeed",
-        "per_gpu_train_batch_size",
-    }
-)
+PLANNED = frozenset(TERMS.lists["planned"])
 UNPLANNED = ("torch_compile", "neftune", "lora", "load_in", "use_peft", "galore", "optim_target", "packing")
 SIZES = ("block_size", "max_length", "max_seq_length", "model_max_length")
 

@@ -21,6 +21,7 @@ from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id, model_of_sizes, preset_named
 from dragonscale.exports.shell import ShellCommand, documents
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.deepspeed.plan import (
     dtype_of,
     is_on,
@@ -33,27 +34,13 @@ from dragonscale.exports.trainers.deepspeed.plan import (
 from dragonscale.exports.values import whole
 from dragonscale.models.catalogue import is_preset
 
+TERMS = load_terms("deepspeed")
+
 _CONFIGS = ("deepspeed", "deepspeed_config", "deepspeed-config", "ds_config", "deepspeed_config_file", "ds_config_path")
-_LENGTHS = (
-    "block_size",
-    "max_seq_length",
-    "max_seq_len",
-    "max_length",
-    "model_max_length",
-    "seq_length",
-    "seq_len",
-    "cutoff_len",
-)
+_LENGTHS = TERMS.lists["lengths"]
 _NAMES = ("model_name_or_path", "config_name", "model_name", "model", "model_id", "base_model")
 _OWN = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})
-_UNPLANNED = (
-    "offload_param",
-    "zenflow",
-    "zero_quantized_weights",
-    "zero_quantized_gradients",
-    "zero_hpz_partition_size",
-    "cpu_offload",
-)
+_UNPLANNED = TERMS.lists["unplanned"]
 _CHAT = "DeepSpeed-Chat"
 """Marks a config that its scripts make of their own flags (`--zero_stage`, `--dtype`)."""
 
@@ -134,19 +121,7 @@ def read(source: Source, given: Given) -> Imported:
     return Imported("deepspeed", table.version, file, tuple(notes), tuple(ignored), tuple(unplanned), tuple(unknown))
 
 
-_READ = (
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "bf16",
-    "fp16",
-    "gradient_checkpointing",
-    "activation_checkpointing",
-    "optim",
-    "max_steps",
-    "zero_stage",
-    "offload",
-    "dtype",
-)
+_READ = TERMS.lists["read"]
 
 
 def _config_of(source: Source, command: ShellCommand, flags: Mapping[str, str]) -> dict[str, Any]:
@@ -234,15 +209,7 @@ def _dotted(config: Mapping[str, Any], path: str = "") -> Iterable[str]:
             yield f"{path}{name}"
 
 
-_SECTIONS = (
-    "zero_optimization",
-    "bf16",
-    "fp16",
-    "tensor_parallel",
-    "expert_parallel",
-    "activation_checkpointing",
-    "optimizer",
-)
+_SECTIONS = TERMS.lists["sections"]
 
 
 def _known(table: KeyTable, name: str) -> bool:

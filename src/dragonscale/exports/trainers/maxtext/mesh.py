@@ -20,23 +20,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.errors import Infeasible, InputError
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import whole
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.physics.hardware.chip import Tree
 from dragonscale.training.legality import family
 from dragonscale.training.plan import AXES, Plan
 
+TERMS = load_terms("maxtext")
+
 AXIS = {"pipe": "pipeline", "data": "data", "fsdp": "fsdp", "expert": "expert", "context": "context"}
 """MaxText's name of each axis; `tensor` has two."""
-READ = {
-    "pipe": ("pipeline",),
-    "data": ("data",),
-    "fsdp": ("fsdp", "fsdp_transpose"),
-    "expert": ("expert",),
-    "context": ("context", "context_usp_ulysses", "sequence"),
-    "tensor": ("tensor", "tensor_sequence", "tensor_transpose"),
-}
-"""The axes of MaxText that come to one of a plan's; older versions have some more."""
+READ = TERMS.tables["axes_read"]
 _TWO = ("v2", "v3", "tpu7x")
 
 

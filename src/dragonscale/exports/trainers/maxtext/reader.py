@@ -15,6 +15,7 @@ from dragonscale.exports.imported import Given, Imported, needs, run_tokens, sli
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source, safe_yaml
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.maxtext.mesh import degrees, devices_per_chip
 from dragonscale.exports.trainers.maxtext.model import SIZES, experts_of, model_of
 from dragonscale.exports.trainers.maxtext.words import TENSORS, dtype_of, remat_of
@@ -23,6 +24,8 @@ from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import Slice, load_chip, parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.training.plan import Plan
+
+TERMS = load_terms("maxtext")
 
 _PROGRAMS = ("train", "train.py", "train_compile", "train_compile.py")
 _READ = frozenset(
@@ -51,30 +54,7 @@ _READ = frozenset(
         *TENSORS,
     }
 )
-_CHANGES = (
-    "parameter_memory_host_offload",
-    "num_vocab_tiling",
-    "use_ring_of_experts",
-    "custom_mesh_and_rule",
-    "enable_diloco",
-    "mtp_num_layers",
-    "use_batch_split_schedule",
-    "pipeline_delay_activation_forwarding",
-    "pipeline_fsdp_ag_once",
-    "pipeline_fsdp_ag_per_repeat",
-    "global_parameter_scale",
-    "logical_axis_rules",
-    "use_sft",
-    "use_dpo",
-    "ici_diloco_parallelism",
-    "dcn_diloco_parallelism",
-    "ici_autoregressive_parallelism",
-    "enable_rampup_batch_size",
-    "shard_exp_on_fsdp",
-    "moba",
-    "te_moe_block",
-)
-"""Keys that change what is planned, where they are not what `base.yml` says."""
+_CHANGES = TERMS.lists["changes"]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.errors import Infeasible, InputError
+from dragonscale.exports.terms import load_terms
+
+TERMS = load_terms("maxtext")
 
 _ATTENTION = ("query_proj", "key_proj", "value_proj", "out_proj")
 _LATENT = ("query_wa_proj", "kv_wa_proj", "mla_q", "mla_kv", "out_proj")
@@ -65,19 +68,7 @@ def remat_keys(policy: str, experts: bool, latent: bool) -> dict[str, Any]:
     return {"remat_policy": "custom", **dict.fromkeys(("decoder_layer_input", *kept), "device")}
 
 
-_NEAREST = {
-    "minimal_with_context": "matmuls",
-    "minimal_flash": "matmuls",
-    "minimal_with_quantization": "matmuls",
-    "minimal_with_context_and_quantization": "matmuls",
-    "save_dot_except_mlpwi": "block",
-    "save_dot_except_mlp": "block",
-    "save_dot_with_context_except_mlp": "block",
-    "save_qkv_proj": "block",
-    "save_out_proj": "block",
-    "qkv_proj_offloaded": "block",
-    "minimal_offloaded": "offload",
-}
+_NEAREST = TERMS.tables["remat_nearest"]
 
 
 def remat_of(table: Mapping[str, Any]) -> tuple[str, str]:
@@ -154,42 +145,10 @@ MUON = ("llama2", "llama3", "deepseek", "qwen3-", "gpt-oss", "gemma3", "kimi")
 `gemma3` decoders)."""
 MUON_DECODERS = ("llama2", "qwen3", "qwen3_moe")
 
-_FUSION = (
-    "--xla_tpu_enable_async_collective_fusion=true",
-    "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
-    "--xla_tpu_enable_async_collective_fusion_multiple_steps=true",
-    "--xla_tpu_overlap_compute_collective_tc=true",
-    "--xla_enable_async_all_gather=true",
-)
-_BETWEEN = (
-    "--xla_tpu_enable_data_parallel_all_reduce_opt=true",
-    "--xla_tpu_data_parallel_opt_different_sized_ops=true",
-)
-_HOST = (
-    "--xla_tpu_enable_all_experimental_scheduler_features=true",
-    "--xla_tpu_enable_scheduler_memory_pressure_tracking=true",
-    "--xla_tpu_host_transfer_overlap_limit=24",
-    "--xla_tpu_aggressive_opt_barrier_removal=ENABLED",
-    "--xla_lhs_prioritize_async_depth_over_stall=ENABLED",
-    "--xla_tpu_enable_ag_backward_pipelining=true",
-    "--xla_should_allow_loop_variant_parameter_in_chain=ENABLED",
-    "--xla_should_add_loop_invariant_op_in_chain=ENABLED",
-    "--xla_max_concurrent_host_send_recv=100",
-    "--xla_tpu_scheduler_percent_shared_memory_limit=100",
-    "--xla_latency_hiding_scheduler_rerun=2",
-)
-_GPU = (
-    "--xla_gpu_enable_latency_hiding_scheduler=true",
-    "--xla_gpu_enable_triton_gemm=false",
-    "--xla_gpu_enable_highest_priority_async_stream=true",
-    "--xla_gpu_all_reduce_combine_threshold_bytes=1073741824",
-    "--xla_gpu_all_gather_combine_threshold_bytes=134217728",
-    "--xla_gpu_reduce_scatter_combine_threshold_bytes=134217728",
-    "--xla_gpu_enable_pipelined_all_gather=true",
-    "--xla_gpu_enable_pipelined_reduce_scatter=true",
-    "--xla_gpu_enable_pipelined_all_reduce=true",
-    "--xla_gpu_enable_while_loop_double_buffering=true",
-)
+_FUSION = TERMS.lists["xla_fusion"]
+_BETWEEN = TERMS.lists["xla_between_slices"]
+_HOST = TERMS.lists["xla_host"]
+_GPU = TERMS.lists["xla_gpu"]
 
 
 def compiler_flags(kind: str, chip: str, between: bool, experts: bool, host: bool) -> dict[str, str]:

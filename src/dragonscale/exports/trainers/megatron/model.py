@@ -24,46 +24,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.errors import Infeasible
+from dragonscale.exports.terms import load_terms
+
+TERMS = load_terms("megatron")
 
 _LLAMA = ("llama", "mistral", "phi3", "qwen2", "qwen3", "mixtral", "qwen3_moe", "deepseek", "glm4_moe", "gpt_oss")
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 TYPES = (*_LLAMA, *_LATENT, "gpt2", "nemotron")
 """The types of model that `pretrain_gpt.py` can be told, as `config.json` names them."""
-_WHY = {
-    "gemma2": "scores and logits that are capped, norms after each half of a block",
-    "gemma3_text": "norms after each half of a block",
-    "gemma3": "norms after each half of a block",
-    "gemma": "scaled embeddings and GeGLU",
-    "olmo2": "norms after each half of a block",
-    "falcon": "attention beside the feed-forward half",
-    "gpt_neox": "attention beside the feed-forward half",
-    "gptj": "attention beside the feed-forward half",
-    "cohere": "attention beside the feed-forward half",
-    "bloom": "ALiBi",
-    "opt": "ReLU",
-    "llama4": "attention in chunks",
-    "deepseek_v32": "sparse attention by an indexer",
-}
-_ROTARY = {
-    "llama3": 500_000,
-    "qwen2": 1_000_000,
-    "qwen3": 1_000_000,
-    "mixtral": 1_000_000,
-    "glm": 1_000_000,
-    "kimi": 50_000,
-    "phi-4": 250_000,
-}
-"""Bases of rotary embeddings, by the beginning of a model's name, where its fields do not say (their own
-`config.json`)."""
-_EPSILON = {
-    "qwen2": 1e-6,
-    "qwen3": 1e-6,
-    "qwen3_moe": 1e-6,
-    "deepseek_v2": 1e-6,
-    "deepseek_v3": 1e-6,
-    "kimi_k2": 1e-6,
-    "deepseek": 1e-6,
-}
+_WHY = TERMS.tables["missing_blocks"]
+_ROTARY = TERMS.tables["rotary_bases"]
+_EPSILON = TERMS.tables["norm_epsilons"]
 _GROUPS = {"deepseek_v3": (8, 4, 2.5), "kimi_k2": (0, 0, 2.827), "deepseek_v2": (0, 0, 0), "glm4_moe": (0, 0, 1.0)}
 """Groups of experts, groups that a token may use, and the scale of its weights, where fields do not say."""
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")

@@ -10,12 +10,15 @@ from typing import Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.flags import ReadFlags
 from dragonscale.exports.imported import run_tokens
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.flags import CONTEXTS
 from dragonscale.exports.values import whole
 from dragonscale.models.recompute_modules import MODULES, read_modules
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
 from dragonscale.training.stages import chunk_sizes
+
+TERMS = load_terms("megatron")
 
 HARMLESS = re.compile(
     r"--(no-)?(log|tensorboard|wandb|save|load|ckpt|async|use-persistent|eval|seed|data-path|data-args|data-cache|split|tokenizer|lr|min-lr|"
@@ -29,20 +32,7 @@ HARMLESS = re.compile(
     r"recompute-activations|strict|test-mode|reset|eod|rope-fusion|use-dist-ckpt|check-for|logging)"
 )
 """Options that change nothing of a plan beyond what was read of them."""
-_HEAVY: dict[str, tuple[str, tuple[str, ...]]] = {
-    "--rampup-batch-size": ("the full batch is judged", ()),
-    "--cuda-graph-impl": ("launches are counted without graphs", ("none",)),
-    "--enable-cuda-graph": ("launches are counted without graphs", ()),
-    "--external-cuda-graph": ("launches are counted without graphs", ()),
-    "--optimizer-offload-fraction": ("all of the optimizer's state is counted in the host's memory", ("1", "1.0")),
-    "--transformer-impl": ("kernels are counted as Transformer Engine's", ("transformer_engine",)),
-    "--attention-backend": ("attention is counted as the flash kernel", ("auto", "flash", "fused", "AttnBackend.auto")),
-    "--deterministic-mode": ("kernels are counted at their usual speed", ()),
-    "--outer-dp-sharding-strategy": ("state is counted whole on every replica", ("no_shard",)),
-    "--main-params-dtype": ("weights of the optimizer are counted in fp32", ("fp32",)),
-}
-"""Options that change time or memory without a word of a plan: how the plan is judged instead, and values that change
-nothing."""
+_HEAVY: dict[str, tuple[str, tuple[str, ...]]] = TERMS.tables["heavy"]
 _ZERO = {"no_shard": 0, "0": 0, "optim": 1, "1": 1, "optim_grads": 2, "2": 2, "optim_grads_params": 3, "3": 3}
 
 

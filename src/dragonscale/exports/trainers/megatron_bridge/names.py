@@ -9,20 +9,11 @@ True
 from collections.abc import Mapping
 from typing import Any
 
-CONFIGS = {
-    "train": "TrainingConfig",
-    "validation": "ValidationConfig",
-    "optimizer": "OptimizerConfig",
-    "scheduler": "SchedulerConfig",
-    "ddp": "DistributedDataParallelConfig",
-    "dataset": "MockGPTDatasetConfig",
-    "logger": "LoggerConfig",
-    "tokenizer": "TokenizerConfig",
-    "checkpoint": "CheckpointConfig",
-    "rng": "RNGConfig",
-    "comm_overlap": "CommOverlapConfig",
-}
-"""The classes of the container's parts."""
+from dragonscale.exports.terms import load_terms
+
+TERMS = load_terms("megatron-bridge")
+
+CONFIGS = TERMS.tables["configs"]
 
 
 class Code(str):
@@ -137,35 +128,14 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "rng": ("seed",),
     "comm_overlap": ("tp-comm-overlap", "overlap-moe-expert-parallel-comm"),
 }
-_OTHER = {
-    "--num-experts": "model.num_moe_experts",
-    "--norm-epsilon": "model.layernorm_epsilon",
-    "--apply-layernorm-1p": "model.layernorm_zero_centered_gamma",
-    "--use-rope-scaling": "model.rope_scaling",
-    "--rope-scaling-factor": "model.rope_scaling_factor",
-    "--num-virtual-stages-per-pipeline-rank": "model.virtual_pipeline_model_parallel_size",
-    "--decoder-first-pipeline-num-layers": "model.num_layers_in_first_pipeline_stage",
-    "--decoder-last-pipeline-num-layers": "model.num_layers_in_last_pipeline_stage",
-}
+_OTHER = TERMS.tables["other_fields"]
 FIELDS: Mapping[str, str] = {
     f"--{name}": f"{section}.{name.replace('-', '_')}" for section, names in _SECTIONS.items() for name in names
 } | _OTHER
 _FLAGS = {field: flag for flag, field in FIELDS.items()}
-_NOT = {
-    "--untie-embeddings-and-output-weights": "model.share_embeddings_and_output_weights",
-    "--disable-bias-linear": "model.add_bias_linear",
-    "--grad-reduce-in-bf16": "mixed_precision.grad_reduce_in_fp32",
-}
-"""Flags whose field says the opposite."""
+_NOT = TERMS.tables["opposite_fields"]
 _DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
-PRECISION = {
-    "bf16": "bf16_mixed",
-    "fp16": "fp16_mixed",
-    "fp8": "bf16_with_fp8_current_scaling_mixed",
-    "mxfp8": "bf16_with_mxfp8_mixed",
-    "nvfp4": "bf16_with_nvfp4_mixed",
-}
-"""The library's recipes of mixed precision."""
+PRECISION = TERMS.tables["precision"]
 
 
 def fields_of(flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.flags import (
     batch_flags,
     expert_flags,
@@ -34,55 +35,11 @@ from dragonscale.exports.trainers.megatron_bridge.names import CONFIGS, PRECISIO
 from dragonscale.exports.words import config_file
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 
+TERMS = load_terms("megatron-bridge")
+
 FILE = "recipe.py"
-_BRIDGED = (
-    "llama",
-    "mistral",
-    "qwen2",
-    "qwen3",
-    "qwen3_moe",
-    "qwen3_next",
-    "deepseek_v2",
-    "deepseek_v3",
-    "kimi_k2",
-    "gpt_oss",
-    "glm4_moe",
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "gemma4_text",
-    "minimax_m2",
-    "mimo",
-    "nemotron",
-    "nemotron_h",
-    "glm_moe_dsa",
-    "deepseek_v4",
-)
-"""Types of model that the library builds from a config of the Hub."""
-_IMPORTS = """\
-import torch
-import torch.nn.functional as F
-from megatron.bridge import AutoBridge
-from megatron.bridge.models import GPTModelProvider, MLAModelProvider
-from megatron.bridge.training.comm_overlap import CommOverlapConfig
-from megatron.bridge.training.config import (
-    CheckpointConfig,
-    ConfigContainer,
-    DistributedDataParallelConfig,
-    LoggerConfig,
-    MockGPTDatasetConfig,
-    OptimizerConfig,
-    RNGConfig,
-    SchedulerConfig,
-    TokenizerConfig,
-    TrainingConfig,
-    ValidationConfig,
-)
-from megatron.bridge.training.gpt_step import forward_step
-from megatron.bridge.training.mixed_precision import get_mixed_precision_config
-from megatron.bridge.training.pretrain import pretrain
-from megatron.core.activations import squared_relu
-"""
+_BRIDGED = TERMS.lists["bridged"]
+_IMPORTS = TERMS.texts["imports"]
 
 
 def write(run: TrainingRun) -> WrittenFiles:

@@ -12,92 +12,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.errors import InputError
+from dragonscale.exports.terms import load_terms
 
-_HEAD = """from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
-from torchtitan.components.optimizer import default_adamw
-{quantization}from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
-from torchtitan.models.common.config_utils import decoder_vocab_size
-from torchtitan.models.{module} import model_registry
-from torchtitan.trainer import Trainer
-"""
-_RUN = """
+TERMS = load_terms("torchtitan")
 
-def run() -> Trainer.Config:
-    model_spec = {spec}
-    return Trainer.Config(
-        model_spec=model_spec,
-        loss=ChunkedLossWrapper.Config(
-            loss_fn=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model_spec)),
-        ),
-        hf_assets_path={assets},  # the folder of the tokenizer
-        optimizer=default_adamw(lr=3e-4),
-        dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),
-    )
-"""
-_LLAMA = """from torchtitan.models import llama3
-from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm
-
-SIZES = {sizes}
-
-
-def sized() -> llama3.Llama3Model.Config:
-    dim, vocab, tied = SIZES["dim"], SIZES["vocab_size"], SIZES.get("tied", False)
-    return llama3.Llama3Model.Config(
-        dim=dim,
-        vocab_size=vocab,
-        enable_weight_tying=tied,
-        tok_embeddings=Embedding.Config(
-            num_embeddings=vocab,
-            embedding_dim=dim,
-            param_init=llama3._EMBEDDING_SKIP_INIT if tied else llama3._EMBEDDING_INIT,
-        ),
-        norm=RMSNorm.Config(normalized_shape=dim, param_init=llama3._NORM_INIT),
-        lm_head=Linear.Config(in_features=dim, out_features=vocab, param_init=llama3._output_linear_init(dim)),
-        layers=llama3._build_llama3_layers(
-            **{{name: SIZES[name] for name in ("n_layers", "dim", "n_heads", "n_kv_heads", "hidden_dim")}},
-            rope=ComplexRoPE.Config(dim=dim // SIZES["n_heads"], max_seq_len=SIZES["max_seq_len"], theta=SIZES["theta"]),
-            attn_backend="flex",
-        ),
-    )
-"""
-_QWEN = """from torchtitan.models import qwen3
-from torchtitan.models.common import CosSinRoPE, Embedding, Linear
-
-SIZES = {sizes}
-
-
-def sized() -> qwen3.Qwen3Model.Config:
-    dim, vocab, tied = SIZES["dim"], SIZES["vocab_size"], SIZES.get("tied", False)
-    build = qwen3._build_qwen3_moe_layers if "num_experts" in SIZES else qwen3._build_qwen3_layers
-    other = ("vocab_size", "max_seq_len", "theta", "tied")
-    return qwen3.Qwen3Model.Config(
-        dim=dim,
-        vocab_size=vocab,
-        enable_weight_tying=tied,
-        norm=qwen3._qwen3_norm(dim),
-        tok_embeddings=Embedding.Config(
-            num_embeddings=vocab,
-            embedding_dim=dim,
-            param_init=qwen3._EMBEDDING_SKIP_INIT if tied else qwen3._EMBEDDING_INIT,
-        ),
-        lm_head=Linear.Config(in_features=dim, out_features=vocab, param_init=qwen3._LINEAR_INIT),
-        layers=build(
-            **{{name: size for name, size in SIZES.items() if name not in other}},
-            **({{"moe_comm_backend": "standard"}} if "num_experts" in SIZES else {{}}),
-            rope=CosSinRoPE.Config(dim=SIZES["head_dim"], max_seq_len=SIZES["max_seq_len"], theta=SIZES["theta"]),
-            attn_backend="flex",
-        ),
-    )
-"""
-_SIZED = """
-
-def sized_spec() -> object:
-    model_spec = model_registry("{like}")
-    model_spec.flavor, model_spec.model = {name}, sized()
-    for converter in {converters}:
-        model_spec.model = converter.build().convert(model_spec.model)
-    return model_spec
-"""
+_HEAD = TERMS.texts["head"]
+_RUN = TERMS.texts["run"]
+_LLAMA = TERMS.texts["llama"]
+_QWEN = TERMS.texts["qwen"]
+_SIZED = TERMS.texts["sized"]
 
 
 def converters(dtype: str, experts: bool, compiled: bool) -> list[tuple[str, str]]:

@@ -18,17 +18,11 @@ from typing import Any
 
 from dragonscale.errors import Infeasible
 from dragonscale.exports.keys import load_keys
+from dragonscale.exports.terms import load_terms
 
-MODULES = {
-    "llama": "llama3",
-    "mistral": "llama3",
-    "qwen3": "qwen3",
-    "qwen3_moe": "qwen3",
-    "deepseek_v3": "deepseek_v3",
-    "deepseek_v2": "deepseek_v3",
-    "gpt_oss": "gpt_oss",
-}
-"""The module that has a type of model."""
+TERMS = load_terms("torchtitan")
+
+MODULES = TERMS.tables["modules"]
 FILE = "torchtitan_run.py"
 _COMPARED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 _PLAIN_DISPATCH = ("", "AllToAllTokenDispatcher", "TorchAOTokenDispatcher")

@@ -14,6 +14,7 @@ from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import model_of_sizes
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.torchtitan import models as titan_models
 from dragonscale.exports.trainers.torchtitan.stages import SCHEDULES, layout_read
 from dragonscale.exports.trainers.torchtitan.words import TitanSaid, of_command, of_table
@@ -22,63 +23,11 @@ from dragonscale.models.catalogue import is_preset, model_names, preset
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
 
-HARMLESS = (
-    "profiler",
-    "profiling",
-    "metrics",
-    "debug",
-    "comm",
-    "validator",
-    "validation",
-    "dataloader",
-    "lr_scheduler",
-    "checkpoint",
-    "job",
-    "hf_assets_path",
-    "dump_folder",
-    "tokenizer",
-    "experimental",
-    "memory_estimation",
-    "fault_tolerance",
-    "override",
-)
-"""Sections that change nothing of a plan."""
-_HARMLESS_KEYS = (
-    "training.dataset",
-    "training.dataset_path",
-    "training.max_norm",
-    "training.gc_freq",
-    "training.seed",
-    "training.deterministic",
-    "training.mixed_precision_reduce",
-    "training.disable_cuda_graphs",
-    "optimizer.lr",
-    "optimizer.eps",
-    "optimizer.weight_decay",
-    "optimizer.beta1",
-    "optimizer.beta2",
-    "optimizer.implementation",
-    "parallelism.disable_loss_parallel",
-    "compile.components",
-    "compile.backend",
-    "parallelism.spmd_backend",
-    "parallelism.context_parallel_load_balancer",
-    "model.norm_type",
-    "model.tokenizer_path",
-    "model.hf_assets_path",
-    "parallelism.expert_parallel_comm_backend",
-    "training.warmup_steps",
-    "activation_checkpoint.early_stop",
-    "loss.num_chunks",
-    "training.mixed_precision_param",
-)
-_REMAT = {
-    "none": "none",
-    "selective": "selective",
-    "full": "block",
-    "memory-budget": "selective",
-    "memory_budget": "selective",
-}
+TERMS = load_terms("torchtitan")
+
+HARMLESS = TERMS.lists["harmless_sections"]
+_HARMLESS_KEYS = TERMS.lists["harmless_keys"]
+_REMAT = TERMS.tables["remat"]
 
 
 def recognises(source: Source) -> bool:
@@ -228,13 +177,7 @@ def _plan(
     ), notes
 
 
-_DEGREES = {
-    "data": "data_parallel_replicate_degree",
-    "tensor": "tensor_parallel_degree",
-    "context": "context_parallel_degree",
-    "pipe": "pipeline_parallel_degree",
-    "expert": "expert_parallel_degree",
-}
+_DEGREES = TERMS.tables["degrees"]
 
 
 def _with_experts(plan: Plan, degree: int, experts: int, said: TitanSaid) -> tuple[Plan, list[str]]:

@@ -11,27 +11,14 @@ from dragonscale.errors import unknown
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.torchtitan import models as titan_models
 from dragonscale.exports.trainers.torchtitan.config import read_config
 from dragonscale.exports.values import truth, whole
 
-OLD = {
-    "training.batch_size": "training.local_batch_size",
-    "training.compile": "compile.enable",
-    "optimizer.name": "optimizer.name",
-    "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
-    "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
-    "training.data_parallel_shard_degree": "parallelism.data_parallel_shard_degree",
-    "training.data_parallel_replicate_degree": "parallelism.data_parallel_replicate_degree",
-    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
-    "experimental.pipeline_parallel_degree": "parallelism.pipeline_parallel_degree",
-    "experimental.pipeline_parallel_schedule": "parallelism.pipeline_parallel_schedule",
-    "parallelism.enable_async_tensor_parallel": "compile.enable_async_tensor_parallel",
-    "experimental.enable_async_tensor_parallel": "compile.enable_async_tensor_parallel",
-    "activation_checkpoint.mode": "activation_checkpoint",
-    "checkpoint.enable_checkpoint": "checkpoint.enable",
-}
-"""Names of older releases, as today's."""
+TERMS = load_terms("torchtitan")
+
+OLD = TERMS.tables["old_names"]
 _CONVERTERS = (("mx", "mxfp8"), ("float8", "fp8"), ("fp8", "fp8"))
 
 
