@@ -6,12 +6,15 @@ from dataclasses import replace
 from dragonscale.exports.imported import Given, slice_given
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import parse_slice, parse_target
 from dragonscale.serving.launch import engine_on
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan
+
+TERMS = load_terms("checkpoints")
 
 
 def of_chips(given: Given, chips: int) -> Given:
@@ -86,7 +89,4 @@ def half_of_pair(role: str, source: Source) -> list[str]:
 def drafted_note(count: int, draft: str) -> str:
     """That a command drafts, and that it cannot say how well."""
     by = f" by {draft}" if draft else ""
-    return (
-        f"Drafts {count} token{'s' if count != 1 else ''}{by}: say how often they are accepted by --drafts {count} "
-        "--accept."
-    )
+    return TERMS.say("drafted", count=count, by=by, plural="s" if count != 1 else "")

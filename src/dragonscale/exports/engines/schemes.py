@@ -113,11 +113,7 @@ def _quantised_before(
     ending = f"{scheme}-ATTN-{plan.attention.upper()}" if plan.attention else scheme
     word = f"./{repo.rstrip('/').rsplit('/', 1)[-1]}-{ending}"
     kept = f", its attention in {plan.attention}" if plan.attention else ""
-    note = (
-        f"{word} stands for a checkpoint of {repo} with weights in {plan.weights} for matmuls in "
-        f"{plan.compute}{kept} (scheme {scheme} of "
-        "llm-compressor, or one from the Hub): put its path or repository there."
-    )
+    note = TERMS.say("quantised_before", word=word, repo=repo, plan=plan, kept=kept, scheme=scheme)
     return ServedCheckpoint(word, repo, dtype=dtype, plan=plan, differences=differences, notes=(note,))
 
 

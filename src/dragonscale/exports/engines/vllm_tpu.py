@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.engines.limits import launch_read, of_chips
 from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
 from dragonscale.exports.engines.vllm.flags import (
@@ -40,6 +39,7 @@ from dragonscale.exports.imported import Given, Imported, left_over, serving_fil
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.tpu_marks import is_tpu
 from dragonscale.exports.values import truth
 from dragonscale.exports.values import whole as plain_whole
@@ -50,6 +50,8 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, parse_target
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
+
+TERMS = load_terms("vllm-tpu")
 
 ENGINE = "vllm-tpu"
 ONLINE: Mapping[tuple[str, str], str] = {
@@ -80,12 +82,7 @@ def write(run: ServingRun) -> WrittenFiles:
         made.append(_program(run.prefill, first))
         files |= made[1][1]
         notes += first.notes
-        routing = (
-            (
-                "Requests go through a proxy that sends a prompt to a prefill host first (examples/disagg of "
-                "tpu-inference)."
-            ),
-        )
+        routing = ((TERMS.say("proxy")),)
     elif (run.file.replicas or 1) > 1:
         routing = (f"Start {run.file.replicas} such replicas behind a router.",)
     as_run = own.plan if own.plan != run.file.plan else None
@@ -158,9 +155,7 @@ def _rules(word: str, wide_attention: bool) -> dict[str, Any]:
 def _drafts(run: ServingRun, own: EngineFlags) -> dict[str, Any] | None:
     if run.file.speculation.drafts and run.file.speculation.draft:
         heads = "the checkpoint's own heads" if has_heads(run) else "an EAGLE-3 head"
-        raise Infeasible(
-            f"tpu-inference drafts by n-grams and heads, not by a model of its own: leave the draft out for {heads}."
-        )
+        raise TERMS.refused("draft_model", heads=heads)
     return drafts(run, own)
 
 
@@ -255,10 +250,7 @@ def _plan(read: ReadFlags, model: Transformer, checkpoint: str, chip: Chip | Non
     found = _formats(read, model, checkpoint, chip, said)
     ranks = _attention_ranks(_table(_table(said.get("sharding")).get("sharding_strategy")), total, model, found["kv"])
     if (total > 1 and total % devices) or total % ranks:
-        raise InputError(
-            f"--tensor-parallel-size is {total}; with {devices} devices a chip and {ranks} ranks of attention it "
-            "is a multiple of both."
-        )
+        raise TERMS.wrong("multiple_of_both", total=total, devices=devices, ranks=ranks)
     each = total // ranks
     tensor, data = (each // devices, ranks) if each % devices == 0 else (1, max(ranks * each // devices, 1))
     dealt = bool(read.values.pop("--enable-expert-parallel", False)) and bool(divisible(model).experts)

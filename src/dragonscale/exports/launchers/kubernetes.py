@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.errors import Infeasible
 from dragonscale.exports.header import comments, header
 from dragonscale.exports.launchers.parts import (
     ADDRESS,
@@ -26,9 +25,12 @@ from dragonscale.exports.launchers.pods import CONFIG, NODEPOOL, config_map, pod
 from dragonscale.exports.launchers.shell import SERVED
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import RANK, CopyAddress, Part, Word, changed, expansion
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
+
+TERMS = load_terms("launchers")
 
 HOLDS_FILES = True
 """The config files are inside the manifest."""
@@ -61,10 +63,7 @@ def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
 
 def _check(target: Target, programs: Sequence[LaunchProgram]) -> None:
     if any(program.per == "rank" and program.hosts > 1 for program in programs):
-        raise Infeasible(
-            f"{target.title} starts an engine of several hosts with MPI, which plain pods do not have; "
-            "export it for slurm, or for dynamo, whose operator sets MPI up."
-        )
+        raise TERMS.refused("needs_mpi", target=target)
 
 
 def _addressed(written: WrittenFiles, name: str) -> WrittenFiles:

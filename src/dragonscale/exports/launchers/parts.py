@@ -18,6 +18,7 @@ from dragonscale.exports.flags import shell_lines
 from dragonscale.exports.launchers.own_chips import is_amd
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import (
     HOSTS,
     LEADER,
@@ -32,6 +33,8 @@ from dragonscale.exports.words import (
     quoted,
 )
 from dragonscale.exports.written import LaunchProgram
+
+TERMS = load_terms("launchers")
 
 PORT = 29500
 """Where torchrun's processes meet, on the first host: its own default."""
@@ -219,10 +222,7 @@ def image_remark(program: LaunchProgram, run: Run, target: Target) -> str:
     if needs_image(program, run, target):
         return f"Put an image that has {software} in place of registry.example/…."
     if image == PYTORCH:
-        return (
-            f"{image} has PyTorch alone: put an image in its place that has {software} in it, or install it before "
-            "the command."
-        )
+        return TERMS.say("pytorch_alone", image=image, software=software)
     return (
         f"{image} has its own {target.title}; the settings are those of {target.version}."
         if image.startswith("nvcr.io/nvidia/nemo")

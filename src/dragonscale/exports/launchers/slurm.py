@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dragonscale.errors import Infeasible
 from dragonscale.exports.header import header
 from dragonscale.exports.launchers.own_chips import own_part
 from dragonscale.exports.launchers.parts import (
@@ -30,9 +29,12 @@ from dragonscale.exports.launchers.parts import (
 from dragonscale.exports.launchers.shell import SERVED
 from dragonscale.exports.runs import Run, TrainingRun
 from dragonscale.exports.target import Target
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import RANK, ConfigFile, CopyAddress, Part, Word, changed, expansion, quoted
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.physics.hardware.chip import Chip, Tree
+
+TERMS = load_terms("launchers")
 
 SPARE = 1.2
 """Time that is asked for, of the time that is expected."""
@@ -43,10 +45,7 @@ def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     chip = run.slice.chip
     for program in written.programs:
         if (other := run_of(program, run).slice.chip.name) != chip.name:
-            raise Infeasible(
-                f"A job of Slurm has hosts of one kind, and this plan has {chip.name} and {other}; export it for "
-                "kubernetes."
-            )
+            raise TERMS.refused("one_kind", chip=chip, other=other)
     places = placed(written.programs, chip.host_chips)
     lines = ["#!/usr/bin/env bash", *_asked(run, target, places)]
     lines.append(header(run, f"{target.title} {target.version}", written.differences) + "set -euo pipefail")

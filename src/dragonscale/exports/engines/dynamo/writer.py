@@ -66,9 +66,8 @@ def write(run: ServingRun) -> WrittenFiles:
     title = f"NVIDIA Dynamo {version} with {target_named(engine).title}"
     documents = [config_map(config, named)] if config else []
     text = header(run, title, made.differences) + "---\n".join(map(yaml_text, [*documents, graph]))
-    pinned = (
-        f"Options of the engine are those of {target_named(engine).title} {load_keys(engine).version}; the runtime "
-        f"image of Dynamo {version} has its own version."
+    pinned = TERMS.say(
+        "own_version", version=version, software=target_named(engine).title, release=load_keys(engine).version
     )
     return WrittenFiles({"dynamo.k8s.yaml": text}, (), made.differences, made.as_run, (*made.notes, pinned))
 

@@ -115,27 +115,14 @@ def _differences(run: ServingRun, plan: ServingPlan) -> tuple[PlanDifference, ..
         )
         if getattr(run.file.plan, name) != getattr(plan, name)
     ]
-    found.append(
-        PlanDifference(
-            "the times of an idealised engine (generic)",
-            (
-                f"llama-server gives each of its {run.seqs} slots an equal part of the cache at the start, and the "
-                "GPU waits for the CPU between steps"
-            ),
-            "no measured runs of llama.cpp went into the expectation; expect it to be slower",
-        )
-    )
+    found.append(TERMS.difference("generic_times", run=run))
     if run.engine.scheduling.max_tokens > UBATCH:
         most = run.engine.scheduling.max_tokens
         why = "its buffers grow with --ubatch-size on every GPU"
         found.append(PlanDifference(f"{most:,} tokens computed at once", f"they run in parts of {UBATCH:,}", why))
     if plan.pipe > 1:
         why = "with --split-mode layer only prompts are cut into parts that follow each other"
-        found.append(
-            PlanDifference(
-                f"{plan.pipe} stages at work at once", "a decoding step goes through the GPUs one after the other", why
-            )
-        )
+        found.append(TERMS.difference("stages_in_turn", plan=plan, why=why))
     if run.file.launch.memory_fraction:
         share = f"{run.file.launch.memory_fraction:g} of the memory"
         found.append(PlanDifference(share, "it takes what --ctx-size asks for", "there is no flag for a share"))
@@ -144,12 +131,7 @@ def _differences(run: ServingRun, plan: ServingPlan) -> tuple[PlanDifference, ..
 
 def _notes(run: ServingRun) -> tuple[str, ...]:
     name = file_name(run.file.model, run.file.plan.weights)
-    return (
-        (
-            f"{name} is made from the checkpoint by convert_hf_to_gguf.py and llama-quantize; or give -hf a "
-            "repository that has it."
-        ),
-    )
+    return ((TERMS.say("gguf_file", name=name)),)
 
 
 def _refuse(run: ServingRun) -> None:
@@ -158,29 +140,17 @@ def _refuse(run: ServingRun) -> None:
     if chip.kind != "gpu":
         raise Infeasible(f"llama.cpp does not run on {chip.title}; take a GPU, or another target.")
     if hosts_of(run.slice)[0] > 1:
-        raise Infeasible(
-            f"llama-server runs on the GPUs of one host, and {run.slice} is {hosts_of(run.slice)[0]}; take "
-            f"{chip.name}:{chip.host_chips} or fewer."
-        )
+        raise TERMS.refused("one_host", run=run, chip=chip, hosts=hosts_of(run.slice)[0])
     for axis in ("data", "expert", "context", "width"):
         if getattr(plan, axis) > 1:
-            raise Infeasible(
-                f"llama.cpp has no {axis}={getattr(plan, axis)}: it splits layers, or weights and heads; take "
-                f"tensor={plan.chips}."
-            )
+            raise TERMS.refused("no_axis", axis=axis, plan=plan, degree=getattr(plan, axis))
     if plan.tensor > 1 and plan.pipe > 1:
-        raise Infeasible(
-            f"llama.cpp splits layers or weights, not both; take tensor={plan.chips},pipe=1 or "
-            f"tensor=1,pipe={plan.chips}."
-        )
+        raise TERMS.refused("one_split", plan=plan)
     if plan.tensor > 1:
         _refuse_tensor(run)
     if plan.weights not in TYPES:
         near = "int8" if plan.weights in ("fp8", "mxfp8") else "int4"
-        raise Infeasible(
-            f"No GGUF file that llama-quantize makes is in {plan.weights}, only {', '.join(TYPES)}; take "
-            f"--weights {near}."
-        )
+        raise TERMS.refused("no_gguf_type", plan=plan, near=near, types=", ".join(TYPES))
     if plan.kv not in CACHES and "int8" not in caches("generic", chip):
         raise Infeasible(f"llama.cpp has no KV cache in {plan.kv}, only {', '.join(CACHES)}; take --kv-dtype bf16.")
 
@@ -190,11 +160,6 @@ def _refuse_tensor(run: ServingRun) -> None:
     plan, kind = run.file.plan, str(run.fields.get("model_type", "")).lower()
     instead = f"take tensor=1,pipe={plan.tensor}"
     if kind.startswith(LAYERS_ALONE):
-        raise Infeasible(
-            f"llama.cpp does not split the weights of {run.model.name} ({kind}) over GPUs, only its layers; {instead}."
-        )
+        raise TERMS.refused("layers_alone", run=run, kind=kind, instead=instead)
     if plan.kv not in ("bf16", "fp16"):
-        raise Infeasible(
-            f"llama.cpp has no quantised cache with --split-mode tensor, and the plan has kv={plan.kv}; take "
-            f"--kv-dtype bf16, or {instead[5:]}."
-        )
+        raise TERMS.refused("wide_cache_with_tensor", plan=plan, otherwise=instead[5:])

@@ -89,16 +89,12 @@ def _degrees(read: ReadFlags, model: Transformer, chip: Chip) -> ServingPlan:
         whole(read, "--ep-size"),
     )
     if devices % chip.devices:
-        raise InputError(
-            f"--tp-size is {devices}; a {chip.title} chip is {chip.devices} devices, so it is a multiple of that."
-        )
+        raise TERMS.wrong("devices_of_chips", devices=devices, chip=chip)
     world = devices // chip.devices
     if world % data:
         raise InputError(f"--dp-size is {data}, which does not divide the {world} chips of --tp-size {devices}.")
     if devices % dealt:
-        raise InputError(
-            f"--ep-size is {dealt} and --tp-size {devices}; experts are dealt over a divisor of those devices."
-        )
+        raise TERMS.wrong("dealt_over_devices", dealt=dealt, devices=devices)
     ways = world if dealt == devices else min(dealt, world)
     return ServingPlan(world // data, data, ways if divisible(model).experts else 1)
 

@@ -20,10 +20,13 @@ from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import HOSTS, LEADER, RANK, address
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
+
+TERMS = load_terms("sgl-jax")
 
 ENGINE = "sgl-jax"
 PORTS = {"": 30000, "prefill": 30100, "decode": 30200}
@@ -173,15 +176,8 @@ def check(run: ServingRun, whole: ServingRun, plan: ServingPlan) -> None:
     """What sgl-jax refuses beyond the rules of the engine's row."""
     page, budget = run.engine.memory.page, run.engine.scheduling.max_tokens
     if budget % page:
-        raise Infeasible(
-            f"sgl-jax cuts prompts into whole pages of {page} tokens, and the token budget is {budget}; take "
-            "--token-budget "
-            f"{-(-budget // page) * page}."
-        )
+        raise TERMS.refused("whole_pages", page=page, budget=budget, near=-(-budget // page) * page)
     if run.role and plan.data > 1:
-        raise Infeasible(
-            f"sgl-jax hands caches over without data-parallel attention, and the plan has data={plan.data}; take "
-            "data=1."
-        )
+        raise TERMS.refused("pools_without_data", plan=plan)
     if run.role and whole.file.speculation.drafts:
         raise Infeasible("sgl-jax does not draft where caches are handed over; leave --drafts or --prefill-on out.")

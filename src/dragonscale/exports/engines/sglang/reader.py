@@ -107,10 +107,7 @@ def _said(source: Source) -> list[ReadFlags]:
         if named := read.take("--config"):
             beside = source.beside(str(named))
             if beside is None or beside.table is None:
-                raise InputError(
-                    f"The command reads its arguments from {shorten(str(named))}, which is not beside it; import "
-                    "the folder that holds both."
-                )
+                raise TERMS.wrong("config_beside", file=shorten(str(named)))
             own = read_flags(keys, _flags_of(beside.table, keys))
             read.unknown += [one for one in own.unknown if one not in read.unknown]
             read.values = {**own.values, **read.values}
@@ -190,13 +187,9 @@ def _degrees(read: ReadFlags, model: Transformer, exchanged: bool) -> tuple[Serv
     dealt = whole(read, "--ep-size")
     dealt = world if exchanged else dealt
     if world % data:
-        raise InputError(
-            f"--attn-dp-size is {data} and --tp-size {world}; it is a part of the ranks of --tp-size, and divides them."
-        )
+        raise TERMS.wrong("attention_ranks", data=data, world=world)
     if world % dealt:
-        raise InputError(
-            f"--ep-size is {dealt} and --tp-size {world}; experts are dealt over a divisor of those ranks."
-        )
+        raise TERMS.wrong("dealt_over_ranks", dealt=dealt, world=world)
     mixed = bool(divisible(model).experts)
     spread = "sequence" if ways > 1 else "copy"
     return ServingPlan(world // data, data, dealt if mixed else 1, pipe=pipe, spread=spread), replicas

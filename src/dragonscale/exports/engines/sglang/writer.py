@@ -28,11 +28,14 @@ from dragonscale.exports.flags import flag_words
 from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import HOSTS, LEADER, RANK, address
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import NVIDIA, architecture
 from dragonscale.serving.plan import ServingPlan
+
+TERMS = load_terms("sglang")
 
 PORTS = {"": 30000, "prefill": 30001, "decode": 30002}
 BOOTSTRAP = 8998
@@ -183,39 +186,23 @@ def check(run: ServingRun, whole: ServingRun, plan: ServingPlan) -> None:
     """What SGLang refuses beyond the rules of the engine's row."""
     drafts, sizes, hosts = whole.file.speculation, divisible(run.model), hosts_of(run.slice)[0]
     if drafts.drafts and plan.pipe > 1:
-        raise Infeasible(
-            f"SGLang does not draft in a pipeline, and the plan has pipe={plan.pipe}; take pipe=1, or no drafts."
-        )
+        raise TERMS.refused("drafts_in_pipeline", plan=plan)
     if drafts.draft and plan.data > 1:
-        raise Infeasible(
-            f"SGLang has no draft model beside data-parallel attention, and the plan has data={plan.data}; take "
-            "data=1, or heads of the "
-            "model's own."
-        )
+        raise TERMS.refused("draft_with_data", plan=plan)
     kind, world = model_type(run.fields), plan.data * plan.tensor
     if plan.kv == "nvfp4" and kind.startswith(WIDE_CACHES):
         raise Infeasible(f"SGLang has no cache in nvfp4 for {run.model.name}; take kv=fp8.")
     if kind.startswith("nemotron_h") and plan.expert not in (1, world):
-        raise Infeasible(
-            f"SGLang deals the experts of {run.model.name} over all ranks or none, and the plan has "
-            f"expert={plan.expert}; take expert={world}."
-        )
+        raise TERMS.refused("all_or_none", run=run, plan=plan, world=world)
     slices = max(plan.data * plan.tensor // plan.expert, 1)
     for size in sizes.expert_hidden:
         if size % slices:
-            raise Infeasible(
-                f"{run.model.name} has experts of hidden dim {size}, which {slices} ranks do not slice evenly; "
-                f"take expert={plan.data * plan.tensor}."
-            )
+            raise TERMS.refused("expert_slices", run=run, size=size, slices=slices, near=plan.data * plan.tensor)
     if plan.data * plan.tensor * plan.pipe % hosts:
-        raise Infeasible(
-            f"SGLang needs as many ranks on each host, and {plan.chips} are not dealt evenly over {hosts}."
-        )
+        raise TERMS.refused("even_hosts", plan=plan, hosts=hosts)
     budget = run.engine.scheduling.max_tokens
     paged = sizes.latent or architecture(run.slice.chip) == "blackwell"
     if budget % PAGE and paged:
-        raise Infeasible(
-            f"{engine_word(run)} cuts prompts into whole pages of {PAGE} tokens there, and the token budget is "
-            f"{budget}; take "
-            f"--token-budget {-(-budget // PAGE) * PAGE}."
+        raise TERMS.refused(
+            "whole_pages", PAGE=PAGE, budget=budget, engine=engine_word(run), near=-(-budget // PAGE) * PAGE
         )

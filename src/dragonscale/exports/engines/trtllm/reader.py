@@ -138,10 +138,7 @@ def _config(source: Source, name: str) -> dict[str, Any]:
     own = [body for place, body in written if PurePosixPath(name).name in place] or [body for _, body in written]
     table = Source(own[0]).table if own else None
     if table is None:
-        raise InputError(
-            f"The command reads its arguments from {shorten(name)}, which is not beside it; import the folder "
-            "that holds both."
-        )
+        raise TERMS.wrong("config_beside", file=shorten(name))
     return dict(table)
 
 
@@ -209,11 +206,7 @@ class Server:
             "moe_expert_parallel_size", world // self._number("moe_tensor_parallel_size") if sliced else 1
         )
         if world % dealt or (sliced and dealt * self._number("moe_tensor_parallel_size") != world):
-            raise InputError(
-                f"moe_expert_parallel_size is {dealt} and tensor_parallel_size {world}; experts are dealt over a "
-                "divisor of those ranks, and "
-                "moe_tensor_parallel_size takes the rest."
-            )
+            raise TERMS.wrong("dealt_over_ranks", dealt=dealt, world=world)
         mixed = bool(divisible(load_model(formats.model)).experts)
         said = str(self.args.get("dtype", "auto"))
         half = said in ("float16", "half")

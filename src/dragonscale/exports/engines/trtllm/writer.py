@@ -11,7 +11,6 @@ own, behind `trtllm-serve disaggregated`.
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.errors import Infeasible
 from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.engines.trtllm.words import moe_backend, slots, spoken_drafts
@@ -20,12 +19,15 @@ from dragonscale.exports.header import header
 from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import config_file
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.serving.checkpoint import own_formats, stored_in
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
+
+TERMS = load_terms("trtllm")
 
 PORTS = {"prefill": 8001, "decode": 8002, "": 8000}
 PAGE = 32
@@ -60,10 +62,7 @@ def _pools(run: ServingRun, prefill: ServingRun) -> WrittenFiles:
         _program(prefill, "prefill.yaml"),
         LaunchProgram("front", front, 1, 0, port=PORTS[""]),
     )
-    where = (
-        "disaggregated.yaml names the servers as prefill-0:8001, decode-0:8002, …: write the addresses of the hosts "
-        "there."
-    )
+    where = TERMS.say("server_names")
     notes = tuple(dict.fromkeys((*_notes(run), *_notes(prefill))))
     both = (*differences, *(one for one in more if one not in differences))
     return WrittenFiles(files, programs, both, as_run, notes, (where,), ("disaggregated.yaml",))
@@ -125,11 +124,7 @@ def _checkpoint(run: ServingRun) -> ServedCheckpoint:
 def _notes(run: ServingRun) -> tuple[str, ...]:
     said = [*_checkpoint(run).notes]
     if (tokens := run.engine.host.stream_interval) > 1 and run.role != "prefill":
-        said.append(
-            f"stream_interval {tokens} sends a stream's tokens {tokens} at a time, which the throughput here "
-            "rests on; 1 sends each as it comes, at "
-            "more work for the host."
-        )
+        said.append(TERMS.say("stream_interval", tokens=tokens))
     drafts = run.file.speculation
     if drafts.drafts and spoken_drafts(run)["decoding_type"] == "Eagle":
         said.append(
@@ -214,14 +209,7 @@ def _differences(run: ServingRun) -> tuple[tuple[PlanDifference, ...], ServingPl
     changed = checkpoint.plan
     found += checkpoint.differences
     if plan.spread != "copy" and plan.tensor > 1:
-        found.append(
-            PlanDifference(
-                f"spread={plan.spread}",
-                "spread=copy",
-                f"tensor={plan.tensor} leaves no part of a head to spread",
-                "spread",
-            )
-        )
+        found.append(TERMS.difference("spread", plan=plan))
         changed = replace(changed, spread="copy")
     if run.file.traffic.prompt > run.engine.scheduling.max_tokens and run.engine.scheduling.scheduler != "chunked":
         prompt, most = run.file.traffic.prompt, run.engine.scheduling.max_tokens
@@ -235,28 +223,12 @@ def _refuse(run: ServingRun) -> None:
     plan = run.file.plan
     if plan.data > 1 and plan.tensor > 1:
         near = f"data={plan.data * plan.tensor},tensor=1"
-        raise Infeasible(
-            f"TensorRT-LLM has no data={plan.data} with tensor={plan.tensor}: enable_attention_dp makes every "
-            "rank a replica of the "
-            f"attention; take {near}, or data=1,tensor={plan.data * plan.tensor}."
-        )
+        raise TERMS.refused("data_with_tensor", plan=plan, near=near, ranks=plan.data * plan.tensor)
     if run.file.speculation.drafts and plan.pipe > 1 and run.role != "prefill":
-        raise Infeasible(
-            "TensorRT-LLM drafts nothing ahead in a pipeline "
-            "(docs/source/features/feature-combination-matrix.md: MTP and EAGLE-3 with pipeline "
-            f"parallelism, no), and the plan has pipe={plan.pipe}; take pipe=1, or no drafts."
-        )
+        raise TERMS.refused("drafts_in_pipeline", plan=plan)
     if own_formats(run.engine.name, run.slice.chip, run.model) is None and stored_in(run.model) == plan.weights:
-        raise Infeasible(
-            f"TensorRT-LLM has no kernels on {run.slice.chip.title} for the {plan.weights} that {run.model.name} "
-            "is stored in; take "
-            "--weights int4, or other chips."
-        )
+        raise TERMS.refused("no_kernels", run=run, plan=plan)
     split = plan.spread == "sequence" and plan.tensor > min(divisible(run.model).kv_heads, default=1)
     if plan.context > 1 or split:
         said = f"context={plan.context}" if plan.context > 1 else "spread=sequence"
-        raise Infeasible(
-            f"TensorRT-LLM {load_keys('trtllm').version} splits a cache along the sequence (Helix) only for "
-            "latent attention on "
-            f"Blackwell in a pool that decodes, and that is not written here; take a plan without {said}."
-        )
+        raise TERMS.refused("split_cache", said=said, version=load_keys("trtllm").version)

@@ -14,12 +14,15 @@ from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import Word
 from dragonscale.exports.written import PlanDifference
 from dragonscale.serving.graphs import filled
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import architecture
 from dragonscale.serving.plan import ServingPlan
+
+TERMS = load_terms("vllm")
 
 ONLINE: Mapping[tuple[str, str], str] = {
     ("fp8", "fp8"): "fp8_per_tensor",
@@ -90,10 +93,7 @@ def only_wide(run: ServingRun) -> str:
     if kind in WITHOUT:
         raise Infeasible(f"vLLM has no class for models of type {kind}, which {run.model.name} is.")
     if plan.expert > 1 and kind in UNCOUNTED:
-        raise Infeasible(
-            f"vLLM does not find the experts in {run.model.name}'s config and refuses --enable-expert-parallel; "
-            "take expert=1."
-        )
+        raise TERMS.refused("uncounted_experts", run=run)
     if kind not in ONLY_BF16:
         return ""
     if "fp16" in (plan.weights, plan.compute):
@@ -129,11 +129,7 @@ def _context(run: ServingRun, said: EngineFlags) -> dict[str, int]:
         said.plan = replace(said.plan, spread="copy")
         return {}
     if not sizes.latent and (sizes.heads // heads) % ranks:
-        raise Infeasible(
-            f"vLLM splits a cache along sequences over {plan.tensor} / {heads} = {ranks} ranks only where these "
-            "divide the "
-            f"{sizes.heads // heads} query heads of a KV head; take spread=copy."
-        )
+        raise TERMS.refused("split_cache", plan=plan, heads=heads, ranks=ranks, queries=sizes.heads // heads)
     return {"--decode-context-parallel-size": ranks}
 
 
@@ -163,15 +159,8 @@ def _experts(run: ServingRun, said: EngineFlags) -> dict[str, Any]:
 
 def _one_exchange(run: ServingRun, how: str) -> PlanDifference:
     """That prompts and answers are exchanged by the same kernels."""
-    small = (
-        f", and an iteration has {limit_flags(run)['--max-num-batched-tokens']:,} tokens, so that prompts take more "
-        "of them"
-    )
-    return PlanDifference(
-        "low-latency exchanges of tokens while decoding and high-throughput ones in prefill",
-        f"both are {how.replace('_', '-')} ones{small if is_decode_heavy(run) else ''}",
-        "an engine has one --all2all-backend; pools that prefill and decode apart have each their own",
-    )
+    small = TERMS.say("fewer_tokens", tokens=limit_flags(run)["--max-num-batched-tokens"])
+    return TERMS.difference("one_exchange", kernels=how.replace("_", "-"), less=small if is_decode_heavy(run) else "")
 
 
 def is_low_latency(run: ServingRun) -> bool:
@@ -228,11 +217,7 @@ def limit_flags(run: ServingRun) -> dict[str, Any]:
     if is_low_latency(run) and (run.role or is_decode_heavy(run)) and not run.file.launch.token_budget:
         tokens = (decode_budget if run.role else mixed_budget)(seqs, run.file.speculation.drafts)
     if tokens < seqs:
-        raise Infeasible(
-            f"vLLM takes no fewer tokens in an iteration than sequences: {tokens:,} tokens and {seqs:,} "
-            f"sequences; take --token-budget {seqs} "
-            f"or --max-seqs {tokens}."
-        )
+        raise TERMS.refused("tokens_below_sequences", tokens=tokens, seqs=seqs)
     return {
         "--max-model-len": request_length(run),
         "--max-num-seqs": seqs,

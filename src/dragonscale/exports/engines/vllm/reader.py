@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.errors import InputError, shorten
+from dragonscale.errors import shorten
 from dragonscale.exports.engines.limits import beyond_context, drafted_note, half_of_pair, launch_read, with_graphs
 from dragonscale.exports.engines.schemes import formats_read, plain_name
 from dragonscale.exports.engines.vllm.flags import ATTENTION_LAYERS, decode_budget, mixed_budget, online_words
@@ -122,10 +122,7 @@ def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags
         said |= {"traffic": {"output": 1}} if role == "prefill" else {}
     eager = bool(read.values.pop("--enforce-eager", False))
     if eager:
-        notes.append(
-            "--enforce-eager turns torch.compile off too; the estimate issues kernels one by one and still has "
-            "its fused kernels."
-        )
+        notes.append(TERMS.say("eager"))
     file = with_graphs(serving_file(source, given, plan, name, engine, **said), eager)
     ignored, unplanned = left_over(read.values, HARMLESS)
     found = Imported("vllm", table.version, file, tuple(notes), ignored, unplanned, tuple(read.unknown))
@@ -185,10 +182,7 @@ def cache(read: ReadFlags, found: Mapping[str, str], dtype: str) -> dict[str, st
     if word == "auto":
         return {"kv": cast(found, dtype)["kv"]}
     if word not in CACHES:
-        raise InputError(
-            f"--kv-cache-dtype is {shorten(word)}; the planner has caches in "
-            f"{', '.join(dict.fromkeys(CACHES.values()))}."
-        )
+        raise TERMS.wrong("cache_format", word=shorten(word), caches=", ".join(dict.fromkeys(CACHES.values())))
     return {"kv": CACHES[word]}
 
 

@@ -10,8 +10,11 @@ from dragonscale.exports.flags import flag_words
 from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import HOSTS, LEADER, RANK, address
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
+
+TERMS = load_terms("vllm")
 
 IMAGE = "vllm/vllm-openai:v{}"
 PORTS = {"": 8000, "prefill": 8100, "decode": 8200}
@@ -29,11 +32,7 @@ def write(run: ServingRun) -> WrittenFiles:
         programs += [program(run.prefill, first), router(run)]
         notes += [one for one in first.notes if one not in notes]
         differences += [one for one in first.differences if one not in differences]
-        routing = (
-            "Set VLLM_NIXL_SIDE_CHANNEL_HOST on each host to its own address, and the router's addresses to "
-            "those of the pools "
-            "(pip install vllm-router nixl).",
-        )
+        routing = (TERMS.say("nixl_host"),)
     elif (run.file.replicas or 1) > 1:
         routing = (f"Start {run.file.replicas} such replicas behind a router (pip install vllm-router).",)
     as_run = own.plan if own.plan != run.file.plan else None

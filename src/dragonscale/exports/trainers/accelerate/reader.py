@@ -65,9 +65,7 @@ def read(source: Source, given: Given) -> Imported:
     if kind and kind not in TYPES:
         raise unknown("distributed_type of accelerate called", run.config["distributed_type"], TYPES)
     if kind in ("XLA", "TPU", "MEGATRON_LM"):
-        raise InputError(
-            f"{source.shown} starts {kind} through accelerate, which is not planned; give that software's own config."
-        )
+        raise TERMS.wrong("other_backend", source=source, kind=kind)
     file = _file(source, given, run)
     known = load_keys("accelerate")
     names = [name for name in run.arguments if name not in PLANNED]

@@ -22,12 +22,15 @@ from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import SIZES, hub_id
 from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.hub_words import USUAL
 from dragonscale.exports.words import LEADER, RANK, config_file
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.stack import stacks
+
+TERMS = load_terms("accelerate")
 
 CONFIG, ARGUMENTS, SCRIPT = "accelerate.yaml", "training_args.json", "run_clm.py"
 PORT = 29500
@@ -61,11 +64,7 @@ def as_run(run: TrainingRun) -> tuple[Plan, list[PlanDifference]]:
     plan, found = run.plan, list[PlanDifference]()
     if plan.tensor > 1 and plan.sequence:
         why = "the tensor-parallel plans of transformers keep whole sequences between blocks"
-        found.append(
-            PlanDifference(
-                "sequence=true", "activations between blocks are not split over tensor ranks", why, "sequence"
-            )
-        )
+        found.append(TERMS.difference("sequence", why=why))
         plan = replace(plan, sequence=False)
     if plan.optimizer == "adam-bf16":
         why = "moments have the format of the weights that the optimizer holds"
@@ -95,33 +94,19 @@ def check(run: TrainingRun, plan: Plan) -> None:
     """What accelerate refuses beyond the rules of the stack."""
     sizes = mesh(plan)
     if plan.context > 1 and plan.zero == 0:
-        raise Infeasible(
-            f"accelerate shards weights over context ranks, which zero=0 in {short_plan(plan)} does not; take zero=2."
-        )
+        raise TERMS.refused("unsharded_context", short=short_plan(plan))
     if sizes["sp"] > 1 and plan.tensor > 1:
-        raise Infeasible(
-            "accelerate runs Ulysses in DeepSpeed, without tensor ranks; take tensor=1 in place of "
-            f"{plan.tensor}, or context_by=gather."
-        )
+        raise TERMS.refused("ulysses_with_tensor", plan=plan)
     if sizes["sp"] > 1 and plan.data > 1:
         raise Infeasible(f"DeepSpeed shards over all ranks under Ulysses; put data={plan.data} into fsdp.")
     if sizes["dp_replicate"] > 1 and sizes["dp_shard"] == 1 and (plan.tensor > 1 or sizes["cp"] > 1):
-        raise Infeasible(
-            "accelerate's ParallelismConfig has no tensor or context ranks under replicas that shard nothing; "
-            f"put data={sizes['dp_replicate']} into fsdp."
-        )
+        raise TERMS.refused("bare_replicas", replicas=sizes["dp_replicate"])
     if plan.dtype == "fp8" and not sharding(plan) and plan.chips > 1:
         raise Infeasible("accelerate's float8 of torchao goes with FSDP2; put data into fsdp, or take dtype=bf16.")
     if run.file.seq % (2 * sizes["cp"]):
-        raise Infeasible(
-            f"torch's context parallelism needs sequences in multiples of {2 * sizes['cp']}, and {run.file.seq} "
-            "is none."
-        )
+        raise TERMS.refused("sequence_multiple", run=run, multiple=2 * sizes["cp"])
     if run.file.batch % (plan.replicas * plan.microbatch):
-        raise Infeasible(
-            f"The Trainer needs a batch in multiples of {plan.replicas * plan.microbatch} sequences, and "
-            f"{run.file.batch} is none."
-        )
+        raise TERMS.refused("batch_multiple", run=run, multiple=plan.replicas * plan.microbatch)
 
 
 def pure(run: TrainingRun) -> bool:
@@ -250,20 +235,12 @@ def model_arguments(run: TrainingRun) -> dict[str, Any]:
 
 def notes(run: TrainingRun, plan: Plan) -> tuple[str, ...]:
     """What a user still has to see to."""
-    found = [
-        (
-            f"{SCRIPT} is examples/pytorch/language-modeling/{SCRIPT} of transformers; put it beside {ARGUMENTS}, or "
-            "name your own script."
-        )
-    ]
+    found = [(TERMS.say("script", SCRIPT=SCRIPT, ARGUMENTS=ARGUMENTS))]
     found.append(f"The data is C4; weights start random, and the tokenizer is that of {hub_id(run.file.model)}.")
     if hosts_of(run.slice)[0] > 1:
         found.append("output_dir must be a folder that all hosts see.")
     if plan.tensor > 1:
-        found.append(
-            'For tensor ranks the script has to load the model over accelerate\'s mesh (tp_plan="auto"), which '
-            "run_clm.py does not."
-        )
+        found.append(TERMS.say("tensor_script"))
     if "foak" in run.file.stack:
         found.append("The fused loss of this stack is fms-acceleration's plugin: install it beside the Trainer.")
     if not run.steps:

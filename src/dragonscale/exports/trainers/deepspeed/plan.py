@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.errors import InputError
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import whole
 from dragonscale.training.plan import Plan
+
+TERMS = load_terms("deepspeed")
 
 
 def plan_of(
@@ -32,10 +35,7 @@ def plan_of(
     expert = spread // math.gcd(spread, tensor)
     ranks, rest = divmod(chips, tensor * context)
     if rest or ranks % expert:
-        raise InputError(
-            f"{chips} chips do not divide into tensor={tensor} x sequence={context} with experts over {spread}; "
-            "give the slice by --on."
-        )
+        raise TERMS.wrong("ranks", chips=chips, tensor=tensor, context=context, spread=spread)
     batch, micro = _batch(config, flags, ranks)
     shards = _shards(zero, ranks, expert)
     offloaded = str(part(zero, "offload_optimizer").get("device", "none")) in ("cpu", "nvme") or is_on(
@@ -89,29 +89,20 @@ def _batch(config: Mapping[str, Any], flags: Mapping[str, str], ranks: int) -> t
             and flag in flags
             and number_or_zero(flags[flag]) != whole(value, name)
         ):
-            raise InputError(
-                f"The DeepSpeed config says {name} {value}, and the command --{flag} {flags[flag]}, which the "
-                "Trainer refuses; let "
-                'them agree, or write "auto" in the config.'
-            )
+            raise TERMS.wrong("disagreement", name=name, value=value, flag=flag, said=flags[flag])
         return whole(value, name)
 
     every = said("train_batch_size", "train_batch_size")
     micro = said("train_micro_batch_size_per_gpu", "per_device_train_batch_size")
     passes = said("gradient_accumulation_steps", "gradient_accumulation_steps")
     if not every and not micro:
-        raise InputError(
-            "The config says neither train_batch_size nor train_micro_batch_size_per_gpu, which DeepSpeed needs one of."
-        )
+        raise TERMS.wrong("no_batch")
     if not micro:
         micro = every // (ranks * (passes or 1))
     if not every:
         every = micro * (passes or 1) * ranks
     if micro < 1 or every % (micro * ranks) or (passes and every != micro * passes * ranks):
-        raise InputError(
-            f"train_batch_size {every} is not train_micro_batch_size_per_gpu {micro} x "
-            f"gradient_accumulation_steps {passes or 1} x {ranks} ranks."
-        )
+        raise TERMS.wrong("batch_product", every=every, micro=micro, ranks=ranks, passes=passes or 1)
     return every, micro
 
 

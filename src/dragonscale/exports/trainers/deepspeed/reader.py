@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_counted, training_file
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id, model_of_sizes, preset_named
@@ -90,9 +89,7 @@ def read(source: Source, given: Given) -> Imported:
     if not chips:
         raise needs("how many GPUs there are", "the slice by --on h100:8", source)
     if world and chips != world:
-        raise InputError(
-            f"{source.shown} starts {world} processes, and {piece} has {chips} chips; give the slice by --on."
-        )
+        raise TERMS.wrong("processes", source=source, world=world, piece=piece, chips=chips)
     model = given.model or _model(source, flags)
     env = command.env if command is not None else {}
     plan, batch = plan_of(config, flags, env, chips)
@@ -139,10 +136,7 @@ def _config_of(source: Source, command: ShellCommand, flags: Mapping[str, str]) 
         if isinstance(table, dict) and _OWN & set(table):
             return table
     if name and "zero_stage" not in flags:
-        raise InputError(
-            f"{source.shown} names the DeepSpeed config {name}, which is not there; import it from the folder "
-            "that has it."
-        )
+        raise TERMS.wrong("config_missing", source=source, name=name)
     stage = {"stage": stage_of(flags.get("zero_stage", "0") or 0)}
     if "zero_stage" in flags and not {"bf16", "fp16"} & set(flags):
         kind = {"bfloat16": "bf16", "bf16": "bf16"}.get(flags.get("dtype", "fp16"), "fp16")

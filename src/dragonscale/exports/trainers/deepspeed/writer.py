@@ -19,10 +19,13 @@ from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.hub_words import USUAL
 from dragonscale.exports.words import Word, config_file
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.training.plan import Plan
+
+TERMS = load_terms("deepspeed")
 
 FILE, MODEL, SCRIPT = "ds_config.json", "model_config.json", "run_clm.py"
 OPTIMIZERS = {"adam": "AdamW", "muon": "Muon", "sgd": "SGD"}
@@ -82,34 +85,16 @@ def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:
     """The plan that DeepSpeed runs, and in what it differs from the one given."""
     plan, found = run.plan, []
     if plan.pipe > 1:
-        raise Infeasible(
-            "DeepSpeed's pipeline engine runs a model that is written as a PipelineModule, which a config cannot "
-            "say; take pipe=1 and "
-            f"put its degree of {plan.pipe} into fsdp, or export to megatron."
-        )
+        raise TERMS.refused("pipeline", plan=plan)
     if plan.zero and (plan.fsdp > 1 or plan.expert * plan.context > 1):
         if plan.data > 1:
             apart = plan.data * plan.fsdp
-            found.append(
-                PlanDifference(
-                    f"data={plan.data}",
-                    f"state is split over all {apart} ranks",
-                    "DeepSpeed 0.19 removed MiCS: ZeRO's groups are all data-parallel ranks",
-                    "data",
-                )
-            )
+            found.append(TERMS.difference("data", plan=plan, apart=apart))
             plan = replace(plan, data=1, fsdp=apart)
     else:
         plan = replace(plan, data=plan.data * plan.fsdp, fsdp=1, zero=0)
     if plan.remat == "offload":
-        found.append(
-            PlanDifference(
-                "remat=offload",
-                "inputs of blocks stay in HBM",
-                "cpu_checkpointing works in models that call deepspeed.checkpointing, and those of transformers do not",
-                "remat",
-            )
-        )
+        found.append(TERMS.difference("remat"))
         plan = replace(plan, remat="block")
     return plan, tuple(found)
 
@@ -118,31 +103,18 @@ def _check(run: TrainingRun) -> None:
     """What DeepSpeed and accelerate refuse when they start."""
     plan, fields = run.plan, run.fields
     if plan.tensor > 1 and plan.tensor != plan.chips:
-        raise Infeasible(
-            f"Under the Trainer (accelerate 1.15) AutoTP's mesh is all of the job, and tensor={plan.tensor} of "
-            f"{plan.chips} chips is not; "
-            "take tensor=1, or put its degree into fsdp."
-        )
+        raise TERMS.refused("whole_mesh", plan=plan)
     if plan.offload != "none" and not plan.zero:
         raise Infeasible("DeepSpeed offloads the optimizer under ZeRO 1, 2 and 3 alone; take zero=1.")
     kv = int(fields.get("num_key_value_heads") or fields.get("num_attention_heads") or 1)
     if plan.context > 1 and kv % plan.context and plan.context % kv:
-        raise Infeasible(
-            f"DeepSpeed's Ulysses attention needs KV heads that divide context or the other way round: {kv} and "
-            f"{plan.context}."
-        )
+        raise TERMS.refused("ulysses_heads", kv=kv, plan=plan)
     if _spread(run) > 1 and str(fields.get("model_type")) not in AUTO_EP:
-        raise Infeasible(
-            f"DeepSpeed's AutoEP finds the experts of {', '.join(AUTO_EP)}, and {run.model.name} is of type "
-            f"{fields.get('model_type')}; "
-            "take expert=1."
-        )
+        raise TERMS.refused("auto_ep", run=run, types=", ".join(AUTO_EP), kind=fields.get("model_type"))
     if _spread(run) > 1 and plan.tensor > 1 and plan.offload != "none":
         raise Infeasible("DeepSpeed does not offload the optimizer with AutoEP and AutoTP together; take offload=none.")
     if "model_type" not in fields:
-        raise Infeasible(
-            f"transformers has no class for {run.model.name}, whose config names no model_type; export to megatron."
-        )
+        raise TERMS.refused("no_class", run=run)
 
 
 def _spread(run: TrainingRun) -> int:

@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.errors import Infeasible, InputError
+from dragonscale.errors import InputError
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import whole
 from dragonscale.physics.hardware import Chip, Slice
@@ -62,11 +62,7 @@ def mesh_keys(plan: Plan, piece: Slice) -> dict[str, int]:
         over[axis] = math.gcd(getattr(plan, axis), left)
         left //= over[axis]
     if left > 1:
-        raise Infeasible(
-            f"MaxText gives each of {slices} slices of {piece} the same part of a mesh axis, and no axes of "
-            f"{plan} have {slices} parts "
-            "together; make data a multiple of the slices."
-        )
+        raise TERMS.refused("parts_of_slices", slices=slices, piece=piece, plan=plan)
     names = {**AXIS, "tensor": tensor_axis(piece.chip)}
     inside = {axis: getattr(plan, axis) // over[axis] for axis in AXES}
     inside["fsdp" if plan.zero == 3 else "data"] *= devices_per_chip(piece.chip)
@@ -97,10 +93,7 @@ def degrees(table: Mapping[str, Any], piece: Slice | None, shown: str) -> dict[s
             break
     if piece is not None and math.prod(found.values()) != piece.chips:
         mesh = ", ".join(f"{axis}={size}" for axis, size in found.items() if size > 1) or "data=1"
-        raise InputError(
-            f"The mesh of {shown} ({mesh}) has {math.prod(found.values())} chips, and {piece} has {piece.chips}; "
-            "give the slice by --on."
-        )
+        raise TERMS.wrong("mesh_chips", shown=shown, mesh=mesh, piece=piece, ranks=math.prod(found.values()))
     return found
 
 
@@ -129,9 +122,7 @@ def _fill(sizes: dict[tuple[str, str], int], way: str, devices: int, shown: str)
     if not open_axes:
         return
     if not devices and way == "ici":
-        raise InputError(
-            f"{shown} leaves {way}_{open_axes[0][1]}_parallelism open (-1); give the slice by --on v5p:4x4x4."
-        )
+        raise TERMS.wrong("open_axis", shown=shown, way=way, axis=open_axes[0][1])
     if devices and devices % rest:
         what = "slices" if way == "dcn" else "devices of a slice"
         raise InputError(f"In {shown} the {way}_ axes come to {rest}, which does not divide the {devices} {what}.")

@@ -15,7 +15,6 @@ without one: its decoder and its sizes, under the names of `base.yml`.
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.errors import Infeasible
 from dragonscale.exports.model_names import model_of_sizes
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import whole
@@ -65,10 +64,8 @@ def model_keys(model: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         return {"model_name": own}
     decoder = DECODERS.get(str(fields.get("model_type", "")))
     if decoder is None:
-        raise Infeasible(
-            f"MaxText 0.2.5 has no config of {model} and no decoder for models of type "
-            f"{fields.get('model_type', '?')}; it has "
-            f"names for {len(NAMES)} presets, and sizes can be given of {', '.join(DECODERS)}."
+        raise TERMS.refused(
+            "no_model", model=model, kind=fields.get("model_type", "?"), count=len(NAMES), decoders=", ".join(DECODERS)
         )
     return _sizes(decoder, fields)
 

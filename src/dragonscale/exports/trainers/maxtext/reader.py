@@ -192,29 +192,20 @@ def _plan(
     each = _number(every, "per_device_batch_size", 12.0)
     one = round(each * devices)  # sequences of a forward pass
     if one < 1 or abs(one - each * devices) > 1e-6 * one:
-        raise InputError(
-            f"per_device_batch_size {each:g} on {devices} devices is {each * devices:g} sequences; take a whole number."
-        )
+        raise TERMS.wrong("whole_batch", each=each, devices=devices, sequences=each * devices)
     pieces = 1
     if axes["pipe"] > 1:
         pieces = _count(every, "num_pipeline_microbatches", -1)
         pieces = axes["pipe"] if pieces == -1 else pieces
         notes += (
-            [
-                (
-                    f"{passes} passes through the pipeline of {pieces} microbatches each are read as one of "
-                    f"{passes * pieces}."
-                )
-            ]
+            [(TERMS.say("pipeline_passes", passes=passes, pieces=pieces, microbatches=passes * pieces))]
             if passes > 1
             else []
         )
     ranks = axes["data"] * axes["fsdp"] * axes["expert"]
     if one % (ranks * pieces):
-        raise InputError(
-            f"per_device_batch_size {each:g} is {one} sequences for {ranks} data-parallel "
-            f"ranks{f' x {pieces} microbatches' if pieces > 1 else ''}, "
-            "which do not divide it."
+        raise TERMS.wrong(
+            "batch_ranks", each=each, one=one, ranks=ranks, stages=f" x {pieces} microbatches" if pieces > 1 else ""
         )
     zero = 3
     if _truth(every.get("shard_optimizer_over_data")) and axes["fsdp"] == 1:

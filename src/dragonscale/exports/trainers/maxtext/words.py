@@ -23,7 +23,7 @@ on the device, sent to the host, or made again. A plan's policies in these words
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.errors import Infeasible, InputError
+from dragonscale.errors import InputError
 from dragonscale.exports.terms import load_terms
 
 TERMS = load_terms("maxtext")
@@ -111,11 +111,7 @@ def quantization_keys(dtype: str, kind: str, accumulation: int) -> dict[str, Any
         return {"quantization": ""}
     if kind == "amd":
         if accumulation > 1:
-            raise Infeasible(
-                "MaxText's fp8 on AMD GPUs (nanoo_fp8) does not go with gradient accumulation, and there are "
-                f"{accumulation} "
-                f"microbatches; take a microbatch {accumulation} times as large, or dtype=bf16."
-            )
+            raise TERMS.refused("amd_accumulation", accumulation=accumulation)
         return {"quantization": "nanoo_fp8"}
     if kind == "nvidia":
         names = {

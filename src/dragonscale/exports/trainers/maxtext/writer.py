@@ -20,6 +20,7 @@ from dragonscale.exports.header import comments, header
 from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.maxtext.mesh import devices_per_chip, mesh_keys, slices_of
 from dragonscale.exports.trainers.maxtext.model import alike, experts_of, merged_layers, model_keys, pipelines
 from dragonscale.exports.trainers.maxtext.words import (
@@ -35,6 +36,8 @@ from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFi
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan
+
+TERMS = load_terms("maxtext")
 
 FILE = "maxtext.yml"
 MODULE = "maxtext.trainers.pre_train.train"
@@ -71,45 +74,25 @@ def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:
     """The plan that MaxText runs, and in what it differs from the one given."""
     plan, found = run.plan, []
     if plan.tensor > 1 and not plan.sequence:
-        found.append(
-            PlanDifference(
-                "sequence=false",
-                "activations between blocks are split over tensor too",
-                "its tensor axes scatter what they sum",
-                "sequence",
-            )
-        )
+        found.append(TERMS.difference("sequence"))
         plan = replace(plan, sequence=True)
     if plan.pipe > 1 and plan.schedule == "interleaved" and plan.virtual == 1:
         plan = replace(plan, schedule="gpipe")  # a circular pipeline of one repeat
     plan, more = _sharding(plan)
     found += more
     if plan.optimizer == "adam-bf16":
-        found.append(
-            PlanDifference(
-                "adam-bf16",
-                "the first moment is in bf16 and the second in fp32, 2 more bytes a weight",
-                "it has mu_dtype alone",
-                "optimizer",
-            )
-        )
+        found.append(TERMS.difference("optimizer"))
     two = devices_per_chip(run.slice.chip)
     if plan.microbatch % two:
         if run.file.batch % (plan.replicas * plan.microbatch * two * plan.pipe):
-            raise Infeasible(
-                f"A {run.slice.chip.title} chip is {two} devices to JAX, each with sequences of its own, and "
-                f"{plan} gives a chip "
-                f"{plan.microbatch} of {run.file.batch} at a time; take a batch that is a multiple of "
-                f"{plan.replicas * plan.microbatch * two * plan.pipe} sequences."
+            raise TERMS.refused(
+                "sequences_of_devices",
+                run=run,
+                two=two,
+                plan=plan,
+                multiple=plan.replicas * plan.microbatch * two * plan.pipe,
             )
-        found.append(
-            PlanDifference(
-                f"microbatch={plan.microbatch}",
-                f"a chip runs {plan.microbatch * two} sequences at a time",
-                f"it is {two} devices to JAX, each with sequences of its own",
-                "microbatch",
-            )
-        )
+        found.append(TERMS.difference("microbatch", plan=plan, sequences=plan.microbatch * two, two=two))
         plan = replace(plan, microbatch=plan.microbatch * two)
     return plan, tuple(found)
 
@@ -126,24 +109,10 @@ def _sharding(plan: Plan) -> tuple[Plan, list[PlanDifference]]:
     found = []
     if plan.zero == 1 and plan.fsdp > 1:
         if plan.data > 1:
-            found.append(
-                PlanDifference(
-                    f"data={plan.data}",
-                    f"the optimizer's state is split over all {apart} replicas",
-                    "shard_optimizer_over_data does not go with an fsdp axis",
-                    "data",
-                )
-            )
+            found.append(TERMS.difference("data", plan=plan, apart=apart))
         plan = replace(plan, data=1, fsdp=apart)
     if plan.zero == 1 and inner:
-        found.append(
-            PlanDifference(
-                "zero=1",
-                f"dense weights and their gradients are split over {' and '.join(inner)}",
-                "its rules of sharding put them there",
-                "zero",
-            )
-        )
+        found.append(TERMS.difference("zero_1", axes=" and ".join(inner)))
     return plan, found
 
 
@@ -197,9 +166,7 @@ def _check(run: TrainingRun, own: Mapping[str, Any]) -> None:
     ):
         raise Infeasible(f"MaxText's Muon has no layout for the weights of {name}; take optimizer=adam.")
     if plan.pipe > 1 and not pipelines(own):
-        raise Infeasible(
-            f"MaxText deals layers that are all alike to stages, and those of {name} are not; take pipe=1."
-        )
+        raise TERMS.refused("unlike_layers", name=name)
     latent, cyclic = bool(run.fields.get("kv_lora_rank")), not alike(own)
     if plan.context > 1 and plan.context_by == "ulysses" and (latent or heads % (plan.context * plan.tensor)):
         why = (
@@ -207,20 +174,12 @@ def _check(run: TrainingRun, own: Mapping[str, Any]) -> None:
             if latent
             else f"{heads} KV heads, which context x tensor = {plan.context * plan.tensor} does not divide"
         )
-        raise Infeasible(
-            f"MaxText's Ulysses attention is for global attention by whole KV heads, and {name} has {why}; take "
-            "context_by=gather."
-        )
+        raise TERMS.refused("ulysses_heads", name=name, why=why)
     tpu = family(run.slice.chip) == "tpu"
     if plan.context > 1 and plan.context_by != "gather" and tpu and cyclic:
-        raise Infeasible(
-            f"On TPUs MaxText's {plan.context_by} attention is for layers that all see the whole sequence, and "
-            f"{name} has others; take context_by=gather."
-        )
+        raise TERMS.refused("unlike_attention", plan=plan, name=name)
     if plan.context > 1 and str(own["model_name"]).startswith("deepseek4"):
-        raise Infeasible(
-            f"MaxText does not split the sequence of compressed attention, which {name} has; take context=1."
-        )
+        raise TERMS.refused("compressed_attention", name=name)
     if not tpu and str(own["model_name"]).startswith(("deepseek3.2", "deepseek4")):
         raise Infeasible(f"MaxText runs the sparse attention of {name} by a TPU kernel; take a TPU slice.")
 
@@ -238,11 +197,7 @@ def _pipeline(run: TrainingRun, own: Mapping[str, Any]) -> dict[str, Any]:
     merged = merged_layers(own)
     each, rest = divmod(layers, plan.pipe * plan.virtual * merged)
     if rest:
-        raise Infeasible(
-            f"MaxText's stages x repeats x layers of a stage are the layers, {merged} of {run.model.name}'s a "
-            f"block, and {layers} do not "
-            f"divide by {plan.pipe} x {plan.virtual} x {merged}; take pipe=1."
-        )
+        raise TERMS.refused("stages_times_repeats", merged=merged, run=run, layers=layers, plan=plan)
     table: dict[str, Any] = {
         "num_layers_per_pipeline_stage": each,
         "num_pipeline_repeats": plan.virtual,

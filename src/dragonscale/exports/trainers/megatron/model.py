@@ -23,7 +23,6 @@ another.
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.errors import Infeasible
 from dragonscale.exports.terms import load_terms
 
 TERMS = load_terms("megatron")
@@ -61,9 +60,7 @@ def check_type(fields: Mapping[str, Any]) -> str:
     kind = str(fields.get("model_type", ""))
     if kind not in TYPES:
         has = f": it has no flag for {_WHY[kind]}" if kind in _WHY else ""
-        raise Infeasible(
-            f"Megatron-LM's pretrain_gpt.py does not build models of type {kind}{has}; --to megatron-bridge takes more."
-        )
+        raise TERMS.refused("type_not_built", kind=kind, has=has)
     return kind
 
 

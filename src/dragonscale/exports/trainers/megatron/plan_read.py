@@ -56,10 +56,7 @@ def plan_read(read: ReadFlags, chips: int, layers: int, experts: bool) -> tuple[
     microbatch = number(read, "--micro-batch-size")
     batch = number(read, "--global-batch-size", microbatch * replicas)
     if batch % (microbatch * replicas):
-        raise InputError(
-            f"--global-batch-size {batch} does not divide by {microbatch} sequences of a microbatch x {replicas} "
-            "data-parallel ranks."
-        )
+        raise TERMS.wrong("batch_multiple", batch=batch, microbatch=microbatch, replicas=replicas)
     virtual, layout = _pipeline(read, pipe, layers, notes)
     plan = Plan(
         **split,
@@ -90,9 +87,7 @@ def _zero(read: ReadFlags) -> int:
     distributed = bool(read.take("--use-distributed-optimizer", False))
     if read.take("--use-megatron-fsdp") or read.take("--use-custom-fsdp"):
         if strategy not in _ZERO:
-            raise InputError(
-                f"--data-parallel-sharding-strategy is {shorten(strategy)}; it is one of {', '.join(list(_ZERO)[::2])}."
-            )
+            raise TERMS.wrong("sharding_strategy", word=shorten(strategy), words=", ".join(list(_ZERO)[::2]))
         return _ZERO[strategy]
     if read.take("--use-torch-fsdp2"):
         return 2 if read.take("--torch-fsdp2-no-reshard-after-forward") else 3
@@ -112,9 +107,7 @@ def _split(read: ReadFlags, replicas: int, tensor: int, context: int, zero: int,
     if context > 1 and ways > 1 and ways % context == 0 and replicas % (ways // context) == 0:
         ways, fold = ways // context, "context"
     if replicas % ways:
-        raise InputError(
-            f"--expert-model-parallel-size {ep} does not fit {replicas} data-parallel ranks with tensor={tensor}."
-        )
+        raise TERMS.wrong("experts_on_ranks", ep=ep, replicas=replicas, tensor=tensor)
     data, rest = number(read, "--num-distributed-optimizer-instances"), replicas // ways
     if rest % data:
         raise InputError(f"--num-distributed-optimizer-instances {data} does not divide {rest} data-parallel ranks.")
@@ -148,18 +141,11 @@ def _pipeline(read: ReadFlags, pipe: int, layers: int, notes: list[str]) -> tupl
     if text:
         sizes = layout_sizes(text)
         if len(sizes) % pipe or sum(sizes) != layers:
-            raise InputError(
-                f"--pipeline-model-parallel-layout deals {sum(sizes)} layers to {len(sizes)} stages; there are "
-                f"{layers} and {pipe} ranks."
-            )
+            raise TERMS.wrong("layout_layers", layers=layers, pipe=pipe, dealt=sum(sizes), stages=len(sizes))
         return len(sizes) // pipe, _named(sizes, layers)
     if first or last:
         if each or embedding or loss:
-            raise InputError(
-                "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers go with "
-                "--num-virtual-stages-per-pipeline-rank "
-                "alone, and not with --num-layers-per-virtual-pipeline-stage or --account-for-…-in-pipeline-split."
-            )
+            raise TERMS.wrong("first_and_last")
         return virtual, _named(_uneven(layers, pipe, virtual, first, last), layers)
     slots = layers + embedding + loss
     if each:
@@ -193,9 +179,7 @@ def _uneven(layers: int, pipe: int, virtual: int, first: int, last: int) -> list
     if left < 0 or sum(ranks) != layers or any(size % virtual for size in ranks):
         said = " and ".join(f"{size} in the {name} stage" for size, name in ((first, "first"), (last, "last")) if size)
         over = f"{middle} other stages" + (f" of {virtual} chunks" if virtual > 1 else "")
-        raise InputError(
-            f"{layers} layers with {said} leave {left}, which do not divide over {over}, as Megatron-LM needs."
-        )
+        raise TERMS.wrong("uneven", layers=layers, said=said, left=left, over=over)
     return [size // virtual for _ in range(virtual) for size in ranks]
 
 

@@ -10,12 +10,15 @@ from typing import Any
 
 from dragonscale.errors import Infeasible
 from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import plain_fields
 from dragonscale.exports.written import PlanDifference
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.stack import Stack, load_stack, remat_of
 from dragonscale.training.stages import chunk_sizes
+
+TERMS = load_terms("megatron")
 
 
 @dataclass(frozen=True)
@@ -105,14 +108,7 @@ def _experts(plan: Plan, experts: int) -> tuple[Plan, list[PlanDifference]]:
         )
     if plan.context > 1 and plan.fold == "tensor" and plan.expert > 1 and plan.expert % plan.context == 0:
         plan = replace(plan, fold="context", expert=plan.expert // plan.context, fsdp=plan.fsdp * plan.context)
-        found.append(
-            PlanDifference(
-                "experts copied over context",
-                "they are spread over context first",
-                "EP takes ranks next to each other",
-                "fold",
-            )
-        )
+        found.append(TERMS.difference("fold"))
     return plan, found
 
 

@@ -6,6 +6,7 @@ from dragonscale.exports.flags import flag_words
 from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.flags import (
     batch_flags,
     expert_flags,
@@ -20,6 +21,8 @@ from dragonscale.exports.trainers.megatron.model import check_type, model_flags
 from dragonscale.exports.trainers.megatron.reader import SCRIPT, STEPS
 from dragonscale.exports.trainers.megatron.settle import MegatronRun, settle
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
+
+TERMS = load_terms("megatron")
 
 
 def write(run: TrainingRun) -> WrittenFiles:
@@ -124,10 +127,7 @@ def notes(settled: MegatronRun) -> tuple[str, ...]:
         why = (
             "a block that is recomputed whole" if settled.plan.remat == "block" else "a pipeline with one chunk a rank"
         )
-        found.append(
-            f"Exchanges between experts are not hidden here, as stack {settled.stack.name} has them: Megatron-LM "
-            f"refuses that with {why}."
-        )
+        found.append(TERMS.say("exposed_exchanges", settled=settled, why=why))
     if not settled.run.steps and not settled.run.file.run.get("steps"):
         found.append(f"The plan does not say its tokens: --train-iters is {STEPS}.")
     return tuple(found)

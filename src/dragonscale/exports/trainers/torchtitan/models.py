@@ -83,9 +83,7 @@ def own_sizes(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     heads, width = fields["num_attention_heads"], fields["hidden_size"]
     head = fields.get("head_dim") or width // heads
     if MODULES[kind] == "llama3" and head * heads != width:
-        raise Infeasible(
-            f"torchtitan's llama3 has heads of hidden_size / num_attention_heads, and those of {name} are {head} wide."
-        )
+        raise TERMS.refused("head_width", name=name, head=head)
     sizes = {
         "dim": width,
         "n_layers": fields["num_hidden_layers"],

@@ -79,15 +79,10 @@ def _file(source: Source, given: Given, said: TitanSaid, processes: int) -> tupl
     every, once = said.take("training.global_batch_size", -1), local * plan.replicas
     batch = every if every > 0 else once
     if batch % once:
-        raise InputError(
-            f"training.global_batch_size {batch} is no multiple of local_batch_size {local} x {plan.replicas} "
-            "data-parallel ranks."
-        )
+        raise TERMS.wrong("batch_multiple", batch=batch, local=local, plan=plan)
     micro = said.take("parallelism.pipeline_parallel_microbatch_size", 1) if plan.pipe > 1 else local
     if local % micro:
-        raise InputError(
-            f"training.local_batch_size {local} is no multiple of pipeline_parallel_microbatch_size {micro}."
-        )
+        raise TERMS.wrong("microbatch_multiple", local=local, micro=micro)
     plan = replace(plan, microbatch=micro)
     if plan.pipe > 1 and batch > once:
         notes.append(f"The pipeline is emptied {batch // once} times in a step; the plan fills it once.")
@@ -202,10 +197,7 @@ def _with_experts(plan: Plan, degree: int, experts: int, said: TitanSaid) -> tup
         rest = degree // inside
         if degree % inside == 0 and plan.fsdp % rest == 0 and (rest == 1 or fold == "context" or plan.context == 1):
             return replace(plan, expert=rest, fsdp=plan.fsdp // rest, fold=fold), []
-    note = (
-        f"Experts over {degree} ranks are a part of the {plan.tensor} tensor x {plan.context} context ranks; the plan "
-        "spreads them over tensor alone."
-    )
+    note = TERMS.say("partial_experts", degree=degree, plan=plan)
     return plan, [note]
 
 

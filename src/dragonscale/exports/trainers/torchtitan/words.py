@@ -58,8 +58,7 @@ def of_command(source: Source, command: ShellCommand) -> TitanSaid:
         said = of_table((inner.table if inner is not None else None) or {}, {**usual, **flags})
         if usual:
             said.notes.append(
-                f"{config.rsplit('/', 1)[-1]} is not here: what the config of that name sets in "
-                f"{load_keys('torchtitan').version} is assumed."
+                TERMS.say("assumed_config", file=config.rsplit("/", 1)[-1], version=load_keys("torchtitan").version)
             )
             said.used |= {name for name in usual if name not in flags}
     else:

@@ -26,6 +26,7 @@ from dragonscale.exports.header import header
 from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.torchtitan import config as titan_config
 from dragonscale.exports.trainers.torchtitan import models as titan_models
 from dragonscale.exports.trainers.torchtitan.stages import SCHEDULES, stage_flags
@@ -33,6 +34,8 @@ from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFi
 from dragonscale.models.transformer import count_parameters
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.stack import stacks
+
+TERMS = load_terms("torchtitan")
 
 REMAT = {"none": "none", "selective": "selective", "block": "full"}
 _P, _T = "--parallelism.", "--training."
@@ -71,21 +74,13 @@ def as_run(run: TrainingRun) -> tuple[Plan, list[PlanDifference]]:
     if experts_of(run) and plan.context > 1 and plan.fold == "tensor" and plan.expert > 1:
         if plan.expert % plan.context:
             near = replace(plan, fold="context", expert=1, fsdp=plan.fsdp * plan.expert)
-            raise Infeasible(
-                "torchtitan spreads experts over context ranks before data-parallel ones, and "
-                f"expert={plan.expert} is no multiple of "
-                f"context={plan.context}; the nearest plan that it runs: {short_plan(near)} fold=context."
-            )
+            raise TERMS.refused("experts_before_data", plan=plan, near=short_plan(near))
         why = "its expert mesh takes context ranks before data-parallel ones"
         found.append(PlanDifference("fold=tensor", "experts are spread over context ranks too", why, "fold"))
         plan = replace(plan, fold="context", expert=plan.expert // plan.context, fsdp=plan.fsdp * plan.context)
     if plan.dtype == "fp8" and stacks()[run.file.stack].state.narrow_gathers:
         why = "torchtitan 0.3 has rowwise recipes alone; stack torchtitan-rowwise judges them"
-        found.append(
-            PlanDifference(
-                "fp8 with a scale for each tensor", "rows have scales, and weights are gathered in bf16", why
-            )
-        )
+        found.append(TERMS.difference("rowwise", why=why))
     return plan, found
 
 
@@ -101,22 +96,15 @@ def check(run: TrainingRun, plan: Plan) -> None:
     experts, degree = experts_of(run), expert_degree(plan, experts_of(run))
     even = (plan.tensor if plan.sequence else 1) * (2 * plan.context if plan.context > 1 else 1)
     if run.file.seq % even:
-        raise Infeasible(
-            f"torchtitan needs sequences in multiples of {even} for {short_plan(plan)}, and {run.file.seq} is none."
-        )
+        raise TERMS.refused("sequence_multiple", even=even, run=run, short=short_plan(plan))
     if run.file.batch % (plan.replicas * plan.microbatch):
-        raise Infeasible(
-            f"torchtitan needs a batch in multiples of {plan.replicas * plan.microbatch} sequences, and "
-            f"{run.file.batch} is none."
-        )
+        raise TERMS.refused("batch_of_ranks", run=run, multiple=plan.replicas * plan.microbatch)
     if experts and experts % degree:
         raise Infeasible(f"torchtitan needs as many experts on every rank, and {experts} do not divide over {degree}.")
     if plan.pipe > 1 and run.fields.get("tie_word_embeddings"):
         raise Infeasible(f"torchtitan has no pipeline for tied embeddings, which {run.model.name} has; take pipe=1.")
     if plan.optimizer == "muon":
-        raise Infeasible(
-            "torchtitan's DistMuon needs a layout for each weight, which only its Kimi config has; take optimizer=adam."
-        )
+        raise TERMS.refused("muon")
 
 
 def model_words(
@@ -129,9 +117,7 @@ def model_words(
     if flavor:
         longest = titan_models.flavors()[flavor]["max_position_embeddings"]
         if run.file.seq > longest:
-            raise Infeasible(
-                f"torchtitan's {flavor} has positions up to {longest}, and sequences are {run.file.seq} tokens."
-            )
+            raise TERMS.refused("positions", flavor=flavor, longest=longest, run=run)
         if function := titan_models.function_for(flavor, dtype, plan.context > 1):
             return {}, {"--module": flavor.partition("/")[0], "--config": function}
     module = flavor.partition("/")[0] or titan_models.MODULES.get(str(run.fields.get("model_type")), "")
@@ -219,18 +205,6 @@ def other_flags(run: TrainingRun) -> dict[str, Any]:
 
 def notes(run: TrainingRun) -> tuple[str, ...]:
     """What a user still has to see to."""
-    data = (
-        "The data is torchtitan's c4 and the tokenizer lies under hf_assets_path: set --dataloader.dataset and "
-        "--hf_assets_path for others."
-    )
-    steps = (
-        ()
-        if run.steps
-        else (
-            (
-                "The plan does not say its tokens, so the steps are those of the config: give --tokens, or set "
-                "--training.steps."
-            ),
-        )
-    )
+    data = TERMS.say("data")
+    steps = () if run.steps else ((TERMS.say("no_steps")),)
     return (data, *steps)
