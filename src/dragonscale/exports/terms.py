@@ -1,7 +1,18 @@
 """What a target says in its own words, as data: `terms/NAME.toml`, beside the tables of keys.
 
 A file has lists and tables of words (names that change nothing of a plan, spellings, formats), groups of settings,
-texts, the sentences of its notes and refusals, and what it runs differently from a plan.
+texts, the sentences of its notes and refusals, and what it runs differently from a plan. A setting of a group is a
+constant, or a rule:
+
+| rule | what is written |
+|---|---|
+| `of = "plan.tensor"` | what the run has there |
+| `set = true` | this value |
+| `said = "every"`, `usual = 1000` | what the plan file's `[run]` says, or the usual value |
+| `by = "optimizers"` | the table's word for that value; readers take the same table backwards |
+| `over = "plan.tensor"` | only where these degrees are above 1 |
+| `on = "experts"`, `off = "fsdp"` | only where the run has all of these, or none of them |
+| `among = {"plan.dtype" = ["fp8"]}` | only where the run has one of these values there |
 
 >>> terms = load_terms("megatron")
 >>> terms.tables["context_by"]["ring"], "mixtral" in terms.lists["llama_types"]
@@ -33,15 +44,17 @@ class Terms(Strict, frozen=True):
     differences: dict[str, dict[str, str]] = {}
 
     def group(self, name: str, run: Any = None) -> dict[str, Any]:
-        """A group of settings: constants as they stand; for `{of = "plan.tensor"}` what the run has there, by the words
-        of the table `by` where it names one."""
-        return {key: self._value(value, run) for key, value in self.groups[name].items()}
+        """A group of settings as a run has them, in the order of the file."""
+        return {key: self._value(row, run) for key, row in self.groups[name].items() if _holds(row, run)}
 
-    def _value(self, value: Any, run: Any) -> Any:
-        if not isinstance(value, dict) or "of" not in value:
-            return value
-        said = attrgetter(value["of"])(run)
-        return self.tables[value["by"]][said] if "by" in value else said
+    def _value(self, row: Any, run: Any) -> Any:
+        if not _is_rule(row):
+            return row
+        if "said" in row:  # of the plan file's `[run]`, in the kind of the usual value
+            value = run.said.get(row["said"], row.get("usual"))
+            return type(row["usual"])(value) if "usual" in row else value
+        value = attrgetter(row["of"])(run) if "of" in row else row["set"]
+        return self.tables[row["by"]][str(value)] if "by" in row else value
 
     def say(self, sentence: str, /, **values: Any) -> str:
         """A sentence with its values filled in."""
@@ -61,9 +74,29 @@ class Terms(Strict, frozen=True):
             if holds:
                 raise self.refused(sentence, **values)
 
+    def notes(self, told: Mapping[str, Any], /, **values: Any) -> tuple[str, ...]:
+        """The sentences whose names hold."""
+        return tuple(self.say(sentence, **values) for sentence, holds in told.items() if holds)
+
     def difference(self, name: str, /, **values: Any) -> PlanDifference:
         """Something that the software runs otherwise."""
         return PlanDifference(**{part: text.format(**values) for part, text in self.differences[name].items()})
+
+
+def _is_rule(row: Any) -> bool:
+    return isinstance(row, dict) and bool({"set", "of", "said"} & row.keys())
+
+
+def _holds(row: Any, run: Any) -> bool:
+    """Whether a setting is written for a run."""
+    if not _is_rule(row):
+        return True
+
+    def every(rule: str) -> list[Any]:
+        return [attrgetter(path)(run) for path in row.get(rule, "").split()]
+
+    among = all(attrgetter(path)(run) in values for path, values in row.get("among", {}).items())
+    return among and all(every("on")) and not any(every("off")) and all(degree > 1 for degree in every("over"))
 
 
 @functools.cache

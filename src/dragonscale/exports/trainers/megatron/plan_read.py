@@ -11,7 +11,6 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.exports.flags import ReadFlags
 from dragonscale.exports.imported import run_tokens
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.megatron.flags import CONTEXTS
 from dragonscale.exports.values import whole
 from dragonscale.models.recompute_modules import MODULES, read_modules
 from dragonscale.training.plan import Plan
@@ -20,20 +19,13 @@ from dragonscale.training.stages import chunk_sizes
 
 TERMS = load_terms("megatron")
 
-HARMLESS = re.compile(
-    r"--(no-)?(log|tensorboard|wandb|save|load|ckpt|async|use-persistent|eval|seed|data-path|data-args|data-cache|split|tokenizer|lr|min-lr|"
-    r"weight-decay|adam|clip-grad|init-method|num-workers|manual-gc|distributed|timing|exit|mock-data|vocab-file|merge-file|create-attention|"
-    r"sgd|overlap|tp-comm|cross-entropy|moe-permute|moe-router-dtype|moe-grouped|moe-token-dispatcher|moe-flex|moe-enable-deepep|"
-    r"moe-router-fusion|moe-z-loss|moe-router-padding|moe-shared-expert-overlap|attention-backend|transformer-impl|use-mcore|use-flash|fp8-|"
-    r"reuse-grad|bf16|fp16|fp4-|init-model|start-weight|end-weight|non-persistent|dist-ckpt|auto-detect|dataloader|train-|optimizer-offload|"
-    r"outer-dp|override|finetune|apply-query|attention-softmax|bias-|masked-softmax|gradient-accumulation-fusion|persist-layer|profile|"
-    r"use-pytorch|nccl|high-priority|enable-|disable-msc|delay-wgrad|result|rerun|te-rng|group-query|num-dataset|mmap|make-vocab|muon|"
-    r"initial-loss|hysteresis|loss-scale|decoupled|ddp|accumulate-allreduce|grad-reduce|main-|exp-avg|use-precision|local-rank|"
-    r"recompute-activations|strict|test-mode|reset|eod|rope-fusion|use-dist-ckpt|check-for|logging)"
-)
-"""Options that change nothing of a plan beyond what was read of them."""
 _HEAVY: dict[str, tuple[str, tuple[str, ...]]] = TERMS.tables["heavy"]
-_ZERO = {"no_shard": 0, "0": 0, "optim": 1, "1": 1, "optim_grads": 2, "2": 2, "optim_grads_params": 3, "3": 3}
+_ZERO: dict[str, int] = TERMS.tables["zero"]
+
+
+def is_harmless(name: str) -> bool:
+    """Whether an option changes nothing of a plan beyond what was read of it."""
+    return name.removeprefix("--").removeprefix("no-").startswith(TERMS.lists["harmless"])
 
 
 def number(read: ReadFlags, name: str, default: int = 1, least: int = 1) -> int:
@@ -238,7 +230,7 @@ def _dtype(read: ReadFlags) -> str:
 
 def _context_by(read: ReadFlags, context: int, notes: list[str]) -> str:
     words = read.take("--cp-comm-type") or ["p2p"]
-    kinds = {word: name for name, word in CONTEXTS.items()}
+    kinds = {word: name for name, word in TERMS.tables["context_by"].items()}
     first = str(words[0] if isinstance(words, list) else words)
     if context == 1:
         return "gather"

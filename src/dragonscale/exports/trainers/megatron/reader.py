@@ -15,11 +15,17 @@ from dragonscale.exports.imported import Given, Imported, left_over, needs, slic
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.source import Source
 from dragonscale.exports.trainers.megatron.model_read import model_read
-from dragonscale.exports.trainers.megatron.plan_read import HARMLESS, heavy, number, plan_read, said_tokens, stack_read
+from dragonscale.exports.trainers.megatron.plan_read import (
+    heavy,
+    is_harmless,
+    number,
+    plan_read,
+    said_tokens,
+    stack_read,
+)
+from dragonscale.exports.trainers.megatron.settle import STEPS
 
 SCRIPT = "pretrain_gpt.py"
-STEPS = 100
-"""Steps that are written where a plan does not say how many tokens it trains on."""
 
 
 def recognises(source: Source) -> bool:
@@ -69,7 +75,7 @@ def read_run(
     if capacity := read.take("--moe-expert-capacity-factor"):
         file = replace(file, capacity=_capacity(capacity))
     weighty = () if target == "megatron-bridge" else heavy(read)
-    ignored, unplanned = left_over(read.values, [name for name in read.values if HARMLESS.match(name)])
+    ignored, unplanned = left_over(read.values, filter(is_harmless, read.values))
     found = Imported(target, version, file, (*told, *notes), ignored, (*weighty, *unplanned), tuple(read.unknown))
     return with_slice(found, piece)
 

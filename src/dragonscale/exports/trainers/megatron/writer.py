@@ -1,4 +1,16 @@
-"""Plans as arguments of Megatron-LM's `pretrain_gpt.py`, one process for each chip."""
+"""Plans as arguments of Megatron-LM's `pretrain_gpt.py`, one process for each chip.
+
+How the plan's axes become Megatron's (the flags themselves are the groups of `terms/megatron.toml`):
+
+| plan | Megatron |
+|---|---|
+| data x fsdp x expert | what is left of the ranks: data parallel |
+| zero 1 over fsdp, expert and context | `--use-distributed-optimizer`, `data` copies of it by its instances |
+| zero 2, 3 | Megatron-FSDP, `--data-parallel-sharding-strategy optim_grads` or `optim_grads_params` |
+| experts whole over tensor | EP is expert x tensor, ETP 1 |
+| experts sliced (etp) | EP is expert, ETP is tensor |
+| experts over context too (fold) | EP is that, times context |
+"""
 
 from typing import Any
 
@@ -7,112 +19,71 @@ from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.megatron.flags import (
-    batch_flags,
-    expert_flags,
-    hides_exchanges,
-    optimizer_flags,
-    overlap_flags,
-    parallel_flags,
-    precision_flags,
-    recompute_flags,
-)
 from dragonscale.exports.trainers.megatron.model import check_type, model_flags
-from dragonscale.exports.trainers.megatron.reader import SCRIPT, STEPS
-from dragonscale.exports.trainers.megatron.settle import MegatronRun, settle
+from dragonscale.exports.trainers.megatron.reader import SCRIPT
+from dragonscale.exports.trainers.megatron.settle import STEPS, MegatronRun, settle
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
+from dragonscale.training.stages import chunk_sizes
 
 TERMS = load_terms("megatron")
+GROUPS = ("ranks", "experts", "batch", "precision", "recompute", "optimizer", "schedule", "overlap", "checkpoint")
+"""The groups of flags after the model's and the pipeline's, in the order that people read them."""
 
 
 def write(run: TrainingRun) -> WrittenFiles:
     """The command of one process."""
     check_type(run.fields)
     settled = settle(run)
-    words = flag_words(load_keys("megatron"), all_flags(settled))
+    flags = {**model_flags(run.fields, run.file.model, run.file.seq), **plan_flags(settled)}
     hosts, chips = hosts_of(run.slice)
-    program = LaunchProgram("train", (SCRIPT, *words), hosts, chips, per="chip", env=environment(settled))
+    words = (SCRIPT, *flag_words(load_keys("megatron"), flags))
+    program = LaunchProgram("train", words, hosts, chips, per="chip", env=environment(settled))
     as_run = settled.plan if settled.plan != run.plan else None
     return WrittenFiles({}, (program,), settled.differences, as_run, notes(settled))
 
 
-def all_flags(settled: MegatronRun) -> dict[str, Any]:
-    """Every flag of a run, in the order that people read them."""
-    run = settled.run
-    return {
-        **model_flags(run.fields, run.file.model, run.file.seq),
-        **parallel_flags(settled),
-        **expert_flags(settled),
-        **batch_flags(settled),
-        **precision_flags(settled),
-        **recompute_flags(settled),
-        **optimizer_flags(settled),
-        **schedule_flags(run),
-        **overlap_flags(settled),
-        **checkpoint_flags(settled),
-    }
+def plan_flags(settled: MegatronRun, leave: str = "") -> dict[str, Any]:
+    """Every flag of a plan, but for a group that is left."""
+    flags = TERMS.group("degrees", settled) | pipeline_flags(settled)
+    for group in GROUPS:
+        flags |= TERMS.group(group, settled) if group != leave else {}
+    return flags
 
 
-def steps_of(run: TrainingRun) -> int:
-    """Steps that are written."""
-    return run.steps or int(run.file.run.get("steps", 0)) or STEPS
+def pipeline_flags(settled: MegatronRun) -> dict[str, Any]:
+    """Layers dealt to stages: by counts that divide, by those with the ends counted, or stage by stage."""
+    plan, layers = settled.plan, settled.layers
+    chunks = plan.pipe * plan.virtual
+    virtual = {"--num-virtual-stages-per-pipeline-rank": plan.virtual} if plan.virtual > 1 else {}
+    if plan.pipe == 1:
+        return {}
+    if plan.layout == "even" and layers % chunks == 0:
+        return virtual
+    if plan.layout == "ends" and (layers + 2) % chunks == 0:
+        return virtual | dict.fromkeys(
+            (f"--account-for-{end}-in-pipeline-split" for end in ("embedding", "loss")), True
+        )
+    further = "m" * int(settled.fields.get("num_nextn_predict_layers") or 0)
+    return {"--pipeline-model-parallel-layout": layout_text(chunk_sizes(layers, chunks, plan.layout), further)}
 
 
-def schedule_flags(run: TrainingRun) -> dict[str, Any]:
-    """How long it trains and at what rate: the plan's own where it says, common values otherwise."""
-    said = run.file.run
-    rate = float(said.get("learning_rate", 3e-4))
-    return {
-        "--train-iters": steps_of(run),
-        "--lr": rate,
-        "--min-lr": float(f"{rate * float(said.get('final', 0.1)):.6g}"),
-        "--lr-decay-style": "cosine",
-        "--lr-warmup-fraction": 0.01,
-        "--weight-decay": float(said.get("weight_decay", 0.1)),
-        "--clip-grad": float(said.get("clip", 1.0)),
-        "--init-method-std": 0.02,
-        "--seed": int(said.get("seed", 1234)),
-    }
+def layout_text(sizes: list[int], further: str = "") -> str:
+    """Layers of every stage as Megatron-LM writes them: the embedding, `t` a layer, `m` a module for further tokens,
+    the loss.
 
-
-def checkpoint_flags(settled: MegatronRun) -> dict[str, Any]:
-    """Checkpoints, logs and data: random tokens, so that it runs as it is."""
-    run = settled.run
-    saved = (
-        {"--ckpt-format": "fsdp_dtensor"}
-        if settled.fsdp
-        else {
-            "--ckpt-format": "torch_dist",
-            "--async-save": True,
-            "--use-persistent-ckpt-worker": True,
-        }
-    )
-    return {
-        "--save": "checkpoints",
-        "--load": "checkpoints",
-        "--save-interval": int(run.file.run.get("every", 1000)),
-        **saved,
-        "--log-interval": 10,
-        "--log-throughput": True,
-        "--eval-interval": 1000,
-        "--eval-iters": 0,
-        "--manual-gc": True,
-        "--manual-gc-interval": 100,
-        "--no-create-attention-mask-in-dataloader": True,
-        "--tokenizer-type": "NullTokenizer",
-        "--mock-data": True,
-        "--split": "99,1,0",
-    }
+    >>> layout_text([1, 2, 1])
+    'Et|tt|tL'
+    """
+    return "E" + "|".join("t" * size for size in sizes) + further + "L"
 
 
 def environment(settled: MegatronRun) -> dict[str, str]:
     """What Megatron-LM and Transformer Engine read from the environment."""
     plan, env = settled.plan, dict[str, str]()
-    if settled.architecture not in ("blackwell",) and plan.tensor * plan.context > 1 and not settled.fsdp:
-        # kernels that hide collectives are queued in order; Blackwell does not need it, Megatron-FSDP does not take it
-        env["CUDA_DEVICE_MAX_CONNECTIONS"] = "32" if hides_exchanges(settled) else "1"
-    elif hides_exchanges(settled):
-        env["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
+    # kernels that hide collectives are queued in order; Blackwell does not need it, Megatron-FSDP does not take it
+    ordered = settled.architecture != "blackwell" and plan.tensor * plan.context > 1 and not settled.fsdp
+    if ordered or settled.hides_exchanges:
+        env["CUDA_DEVICE_MAX_CONNECTIONS"] = "32" if settled.hides_exchanges else "1"
     if settled.architecture in ("hopper", "blackwell"):
         env |= {"NVTE_FWD_LAYERNORM_SM_MARGIN": "16", "NVTE_BWD_LAYERNORM_SM_MARGIN": "16"}
     return env | {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
@@ -120,14 +91,12 @@ def environment(settled: MegatronRun) -> dict[str, str]:
 
 def notes(settled: MegatronRun) -> tuple[str, ...]:
     """What to change before a real run."""
-    found = ["Tokens are random (--mock-data): give --data-path and a tokenizer, and a learning rate of your own."]
-    if hosts_of(settled.run.slice)[0] > 1:
-        found.append("The folder of --save must be one that all hosts see.")
-    if settled.stack.overlap.expert and settled.ep > 1 and not hides_exchanges(settled):
-        why = (
-            "a block that is recomputed whole" if settled.plan.remat == "block" else "a pipeline with one chunk a rank"
-        )
-        found.append(TERMS.say("exposed_exchanges", settled=settled, why=why))
-    if not settled.run.steps and not settled.run.file.run.get("steps"):
-        found.append(f"The plan does not say its tokens: --train-iters is {STEPS}.")
-    return tuple(found)
+    whole, run = settled.plan.remat == "block", settled.run
+    why = "a block that is recomputed whole" if whole else "a pipeline with one chunk a rank"
+    told = {
+        "data": True,
+        "shared_folder": hosts_of(run.slice)[0] > 1,
+        "exposed_exchanges": settled.stack.overlap.expert and settled.ep > 1 and not settled.hides_exchanges,
+        "no_tokens": not run.steps and not run.file.run.get("steps"),
+    }
+    return TERMS.notes(told, settled=settled, why=why, steps=STEPS)

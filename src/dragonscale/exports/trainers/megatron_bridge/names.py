@@ -160,7 +160,7 @@ def _written(flag: str, value: Any) -> Any:
         return Code(_DTYPES[value])
     if flag in ("--moe-layer-freq", "--window-size"):
         return Code(f"({str(value).strip('()')})")
-    return value[0] if flag == "--cp-comm-type" else value
+    return value
 
 
 def flags_of(fields: Mapping[str, Any]) -> dict[str, Any]:

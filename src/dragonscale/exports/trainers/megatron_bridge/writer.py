@@ -18,18 +18,10 @@ from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.megatron.flags import (
-    batch_flags,
-    expert_flags,
-    optimizer_flags,
-    overlap_flags,
-    parallel_flags,
-    precision_flags,
-    recompute_flags,
-)
 from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
 from dragonscale.exports.trainers.megatron.settle import MegatronRun, settle
-from dragonscale.exports.trainers.megatron.writer import checkpoint_flags, environment, notes, schedule_flags
+from dragonscale.exports.trainers.megatron.writer import TERMS as FLAGS
+from dragonscale.exports.trainers.megatron.writer import environment, notes, plan_flags
 from dragonscale.exports.trainers.megatron_bridge.graphs import ENVIRONMENT, graph_differences, graph_fields
 from dragonscale.exports.trainers.megatron_bridge.names import CONFIGS, PRECISION, Code, fields_of
 from dragonscale.exports.words import config_file
@@ -66,17 +58,7 @@ def recipe(settled: MegatronRun) -> str:
     """The Python file."""
     run, table = settled.run, load_keys("megatron-bridge")
     model, sized = _model(run)
-    flags = {
-        **parallel_flags(settled),
-        **expert_flags(settled),
-        **batch_flags(settled),
-        **recompute_flags(settled),
-        **optimizer_flags(settled),
-        **schedule_flags(run),
-        **overlap_flags(settled),
-        **checkpoint_flags(settled),
-        **_router_fusion(settled),
-    }
+    flags = plan_flags(settled, leave="precision") | _router_fusion(settled)
     fields = fields_of(flags) | _further(settled) | graph_fields(settled)
     for name, value in {**sized, **fields}.items():
         table.check(name, value if isinstance(value, str | int) and not isinstance(value, Code) else None)
@@ -180,7 +162,7 @@ def _config(name: str, values: Mapping[str, Any]) -> str:
 
 def _precision(settled: MegatronRun, table: KeyTable) -> list[str]:
     """The library's recipe of mixed precision, and what differs from it."""
-    dtype, flags = settled.plan.dtype, precision_flags(settled)
+    dtype, flags = settled.plan.dtype, FLAGS.group("precision", settled)
     if dtype == "fp32":
         return []
     lines = [f'    cfg.mixed_precision = get_mixed_precision_config("{PRECISION[dtype]}")']
