@@ -40,7 +40,7 @@ from dragonscale.models.catalogue import is_preset, model_names, preset
 TERMS = load_terms("models")
 
 SIZES = TERMS.lists["sizes"]
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 def hub_id(model: str) -> str:
@@ -81,7 +81,7 @@ def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the language model, of a config that has others beside it."""
     inner = fields.get("text_config")
     flat = {**fields, **inner} if isinstance(inner, Mapping) else dict(fields)
-    for name in _EXPERTS:
+    for name in EXPERTS:
         if flat.get(name):
             flat["experts"] = flat[name]
     return flat
@@ -109,7 +109,7 @@ def model_of_sizes(sizes: Mapping[str, Any], like: str = "") -> str:
     best = ranked[0]
     changes = []
     for key in differing(best):
-        spelt = key if key != "experts" else next((one for one in _EXPERTS if one in kin[best]), "num_local_experts")
+        spelt = key if key != "experts" else next((one for one in EXPERTS if one in kin[best]), "num_local_experts")
         changes.append(f"{spelt}={said[key]}")
     return f"{best}?{'&'.join(changes)}" if changes else best
 

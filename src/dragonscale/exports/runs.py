@@ -36,6 +36,31 @@ class TrainingRun:
         return self.file.plan
 
     @property
+    def said(self) -> Mapping[str, Any]:
+        """What the plan file's `[run]` says."""
+        return self.file.run
+
+    @property
+    def experts(self) -> int:
+        """Experts of a layer; 0 of a dense model."""
+        return max((section.dims.get("e", 0) for section in self.model.program().sections), default=0)
+
+    @property
+    def whole_blocks(self) -> bool:
+        """Whether blocks are recomputed whole."""
+        return self.plan.remat == "block"
+
+    @property
+    def hosts(self) -> int:
+        """Hosts of its slice."""
+        return self.slice.vms
+
+    @property
+    def all_steps(self) -> int:
+        """Steps of the run by its tokens, or as the plan file says them; 0 where it says neither."""
+        return self.steps or int(self.said.get("steps") or 0)
+
+    @property
     def accumulation(self) -> int:
         """Microbatches that each data-parallel rank runs in a step."""
         return max(self.file.batch // (self.plan.replicas * self.plan.microbatch), 1)

@@ -8,7 +8,8 @@ constant, or a rule:
 |---|---|
 | `of = "plan.tensor"` | what the run has there |
 | `set = true` | this value |
-| `said = "every"`, `usual = 1000` | what the plan file's `[run]` says, or the usual value |
+| `said = "every"`, `usual = 1000`, `as = "int"` | what the plan file's `[run]` says, or the usual value; of this type |
+| `group = "zero"` | another group, as a table |
 | `by = "optimizers"` | the table's word for that value; readers take the same table backwards |
 | `over = "plan.tensor"` | only where these degrees are above 1 |
 | `on = "experts"`, `off = "fsdp"` | only where the run has all of these, or none of them |
@@ -50,9 +51,11 @@ class Terms(Strict, frozen=True):
     def _value(self, row: Any, run: Any) -> Any:
         if not _is_rule(row):
             return row
-        if "said" in row:  # of the plan file's `[run]`, in the kind of the usual value
+        if "group" in row:
+            return self.group(row["group"], run)
+        if "said" in row:
             value = run.said.get(row["said"], row.get("usual"))
-            return type(row["usual"])(value) if "usual" in row else value
+            return {"float": float, "int": int}[row["as"]](value) if "as" in row else value
         value = attrgetter(row["of"])(run) if "of" in row else row["set"]
         return self.tables[row["by"]][str(value)] if "by" in row else value
 
@@ -84,7 +87,7 @@ class Terms(Strict, frozen=True):
 
 
 def _is_rule(row: Any) -> bool:
-    return isinstance(row, dict) and bool({"set", "of", "said"} & row.keys())
+    return isinstance(row, dict) and bool({"set", "of", "said", "group"} & row.keys())
 
 
 def _holds(row: Any, run: Any) -> bool:

@@ -8,9 +8,6 @@ from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
 from dragonscale.exports.values import truth, whole
 
-USUAL = {"learning_rate": 3e-4, "weight_decay": 0.1, "clip": 1.0, "warmup": 2000, "every": 1000, "keep": 3, "seed": 0}
-"""What the Trainer's arguments say of a run that does not say it, in the words of a plan file's `[run]`."""
-
 
 @dataclass
 class HubRun:

@@ -42,7 +42,7 @@ class MegatronRun:
 
     @property
     def experts(self) -> int:
-        return experts_of(self.run)
+        return self.run.experts
 
     @property
     def layers(self) -> int:
@@ -76,7 +76,7 @@ class MegatronRun:
 
     @property
     def steps(self) -> int:
-        return self.run.steps or int(self.said.get("steps", 0)) or STEPS
+        return self.run.all_steps or STEPS
 
     @property
     def least_rate(self) -> float:
@@ -142,15 +142,10 @@ class MegatronRun:
         return chip.architecture if family(chip) == "nvidia" else family(chip)
 
 
-def experts_of(run: TrainingRun) -> int:
-    """Experts of a layer; 0 of a dense model."""
-    return max((section.dims.get("e", 0) for section in run.model.program().sections), default=0)
-
-
 def settle(run: TrainingRun) -> MegatronRun:
     """A run as the flags can say it; what Megatron-LM refuses is refused."""
     plan, differences = run.plan, list[PlanDifference]()
-    if experts := experts_of(run):
+    if experts := run.experts:
         plan, differences = _experts(plan, experts)
     if plan.remat == "selective":
         plan = replace(plan, remat=remat_of(load_stack("megatron-core"), plan.remat))

@@ -97,6 +97,6 @@ def notes(settled: MegatronRun) -> tuple[str, ...]:
         "data": True,
         "shared_folder": hosts_of(run.slice)[0] > 1,
         "exposed_exchanges": settled.stack.overlap.expert and settled.ep > 1 and not settled.hides_exchanges,
-        "no_tokens": not run.steps and not run.file.run.get("steps"),
+        "no_tokens": not run.all_steps,
     }
     return TERMS.notes(told, settled=settled, why=why, steps=STEPS)
