@@ -94,6 +94,8 @@ def _holds(row: Any, run: Any) -> bool:
     """Whether a setting is written for a run."""
     if not _is_rule(row):
         return True
+    if "said" in row and "usual" not in row and row["said"] not in run.said:
+        return False
 
     def every(rule: str) -> list[Any]:
         return [attrgetter(path)(run) for path in row.get(rule, "").split()]

@@ -135,7 +135,6 @@ def dtype_of(table: Mapping[str, Any]) -> str:
     return "fp8" if "fp8" in said else "bf16"
 
 
-OPTIMIZERS = {"adam": "adamw", "adam-bf16": "adamw", "muon": "muon", "sgd": "sgd"}
 MUON = ("llama2", "llama3", "deepseek", "qwen3-", "gpt-oss", "gemma3", "kimi")
 """Models whose weights MaxText's Muon knows how to see as matrices (of `llama2`, `deepseek`, `qwen3…`, `gpt_oss` and
 `gemma3` decoders)."""

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.errors import Infeasible
 from dragonscale.exports.header import comments, header
 from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
@@ -26,7 +25,6 @@ from dragonscale.exports.trainers.maxtext.model import alike, experts_of, merged
 from dragonscale.exports.trainers.maxtext.words import (
     MUON,
     MUON_DECODERS,
-    OPTIMIZERS,
     compiler_flags,
     quantization_keys,
     remat_keys,
@@ -66,8 +64,9 @@ def write(run: TrainingRun) -> WrittenFiles:
         meeting = ("JAX_COORDINATOR_IP=" + LEADER, "JAX_COORDINATOR_PORT=6002")
         words = ("env", *meeting, "NNODES=" + HOSTS, "NODE_RANK=" + RANK, *words)
     text = _text(run, sections, differences)
+    notes = TERMS.notes({"data": True, "package": True, "no_steps": not run.all_steps}, MODULE=MODULE)
     program = LaunchProgram("train", words, hosts, chips, env=env)
-    return WrittenFiles({FILE: text}, (program,), differences, plan if plan != run.plan else None, _notes(run))
+    return WrittenFiles({FILE: text}, (program,), differences, plan if plan != run.plan else None, notes)
 
 
 def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:
@@ -123,6 +122,9 @@ def _sections(run: TrainingRun) -> dict[str, dict[str, Any]]:
     experts, latent = experts_of(run.fields) > 0, bool(run.fields.get("kv_lora_rank"))
     _check(run, own)
     names = _on_axes(plan)
+    part = min(run.said["warmup"] / run.all_steps, 1.0) if "warmup" in run.said and run.all_steps else None
+    warmup = {} if part is None else {"warmup_steps_fraction": part}
+    name = f"{run.model.name.replace('/', '-')}-{str(run.slice).replace(':', '-').replace('*', 'x')}"
     return {
         "Model": {"base_config": "base.yml", **own, "max_target_length": run.file.seq},
         "Hardware and mesh: the ici_ axes are inside a slice, the dcn_ axes between slices": {
@@ -142,13 +144,8 @@ def _sections(run: TrainingRun) -> dict[str, dict[str, Any]]:
             **quantization_keys(plan.dtype, kind, run.accumulation if plan.pipe == 1 else 1),
         },
         "What is recomputed": remat_keys(plan.remat, experts, latent),
-        "Optimizer": {
-            "opt_type": OPTIMIZERS[plan.optimizer],
-            "mu_dtype": "bfloat16" if plan.optimizer == "adam-bf16" else "float32",
-            **({"optimizer_memory_host_offload": True} if plan.offload == "optimizer" else {}),
-            **_schedule(run),
-        },
-        "Run": _run(run),
+        "Optimizer": {**TERMS.group("optimizer", run), **warmup},
+        "Run": {"run_name": name, **TERMS.group("run", run)},
     }
 
 
@@ -159,29 +156,21 @@ def _on_axes(plan: Plan) -> Plan:
 
 def _check(run: TrainingRun, own: Mapping[str, Any]) -> None:
     """What MaxText's own check of a config refuses, beyond what its stack's rules say."""
-    plan, name = run.plan, run.model.name
-    heads = int(run.fields.get("num_key_value_heads") or run.fields.get("num_attention_heads") or 1)
-    if plan.optimizer == "muon" and not (
-        str(own["model_name"]).startswith(MUON) or own.get("decoder_block") in MUON_DECODERS
-    ):
-        raise Infeasible(f"MaxText's Muon has no layout for the weights of {name}; take optimizer=adam.")
-    if plan.pipe > 1 and not pipelines(own):
-        raise TERMS.refused("unlike_layers", name=name)
-    latent, cyclic = bool(run.fields.get("kv_lora_rank")), not alike(own)
-    if plan.context > 1 and plan.context_by == "ulysses" and (latent or heads % (plan.context * plan.tensor)):
-        why = (
-            "latent attention"
-            if latent
-            else f"{heads} KV heads, which context x tensor = {plan.context * plan.tensor} does not divide"
-        )
-        raise TERMS.refused("ulysses_heads", name=name, why=why)
-    tpu = family(run.slice.chip) == "tpu"
-    if plan.context > 1 and plan.context_by != "gather" and tpu and cyclic:
-        raise TERMS.refused("unlike_attention", plan=plan, name=name)
-    if plan.context > 1 and str(own["model_name"]).startswith("deepseek4"):
-        raise TERMS.refused("compressed_attention", name=name)
-    if not tpu and str(own["model_name"]).startswith(("deepseek3.2", "deepseek4")):
-        raise Infeasible(f"MaxText runs the sparse attention of {name} by a TPU kernel; take a TPU slice.")
+    plan, fields, named = run.plan, run.fields, str(own["model_name"])
+    heads = int(fields.get("num_key_value_heads") or fields.get("num_attention_heads") or 1)
+    known_to_muon = named.startswith(MUON) or own.get("decoder_block") in MUON_DECODERS
+    latent, tpu = bool(fields.get("kv_lora_rank")), family(run.slice.chip) == "tpu"
+    uneven, split = heads % (plan.context * plan.tensor), plan.context > 1
+    why = f"{heads} KV heads, which context x tensor = {plan.context * plan.tensor} does not divide"
+    checks = {
+        "muon": plan.optimizer == "muon" and not known_to_muon,
+        "unlike_layers": plan.pipe > 1 and not pipelines(own),
+        "ulysses_heads": split and plan.context_by == "ulysses" and (latent or uneven),
+        "unlike_attention": split and plan.context_by != "gather" and tpu and not alike(own),
+        "compressed_attention": split and named.startswith("deepseek4"),
+        "sparse_attention": not tpu and named.startswith(("deepseek3.2", "deepseek4")),
+    }
+    TERMS.refuse(checks, plan=plan, name=run.model.name, why="latent attention" if latent else why)
 
 
 def _batch(run: TrainingRun) -> dict[str, Any]:
@@ -233,39 +222,6 @@ def _experts(run: TrainingRun) -> dict[str, Any]:
     return {"sparse_matmul": True, "megablox": True}
 
 
-def _schedule(run: TrainingRun) -> dict[str, Any]:
-    """What the plan file's `[run]` says of the optimizer."""
-    said, steps = run.file.run, run.steps or int(run.file.run.get("steps", 0) or 0)
-    names = {
-        "learning_rate": "learning_rate",
-        "final": "learning_rate_final_fraction",
-        "weight_decay": "adam_weight_decay",
-        "clip": "gradient_clipping_threshold",
-    }
-    table: dict[str, Any] = {theirs: said[ours] for ours, theirs in names.items() if ours in said}
-    if "warmup" in said and steps:
-        table["warmup_steps_fraction"] = min(said["warmup"] / steps, 1.0)
-    return table
-
-
-def _run(run: TrainingRun) -> dict[str, Any]:
-    said, steps = run.file.run, run.steps or int(run.file.run.get("steps", 0) or 0)
-    table: dict[str, Any] = {
-        "run_name": f"{run.model.name.replace('/', '-')}-{str(run.slice).replace(':', '-').replace('*', 'x')}",
-        "base_output_directory": str(said.get("checkpoints") or "maxtext_output"),
-        **({"steps": steps} if steps else {}),
-        "dataset_type": "synthetic",
-        "enable_checkpointing": True,
-        "async_checkpointing": True,
-        "checkpoint_period": int(said.get("every") or 1000),
-    }
-    if "keep" in said:
-        table["max_num_checkpoints_to_keep"] = said["keep"]
-    if "seed" in said:
-        table |= {"init_weights_seed": said["seed"], "data_shuffle_seed": said["seed"]}
-    return table
-
-
 def topology(run: TrainingRun) -> str:
     """MaxText's name of a TPU slice, for a compile without the chips; empty where it has none."""
     piece = run.slice
@@ -299,13 +255,3 @@ def _text(run: TrainingRun, sections: Mapping[str, Mapping[str, Any]], differenc
             1,
         )
     return text
-
-
-def _notes(run: TrainingRun) -> tuple[str, ...]:
-    found = [
-        "dataset_type is synthetic: name your data (grain, hf) and base_output_directory, a folder that all hosts see."
-    ]
-    found.append(f"{MODULE} is of the package maxtext; tokenizer_path names the tokenizer of your data.")
-    if not run.steps and not run.file.run.get("steps"):
-        found.append("The plan does not say how long the run is (--tokens); MaxText's own 150001 steps stay.")
-    return tuple(found)
