@@ -12,7 +12,6 @@ from typing import Any
 from dragonscale.errors import Infeasible
 from dragonscale.exports.engines import vllm
 from dragonscale.exports.engines.vllm.flags import both_roles
-from dragonscale.exports.engines.vllm.reader import read as read_vllm
 from dragonscale.exports.header import comments, header
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.keys import load_keys
@@ -123,10 +122,10 @@ def read(source: Source, given: Given) -> Imported:
         if "vllm" in one.script
     ]
     if not found:
-        return read_vllm(source, given)  # says what is missing
+        return vllm.read(source, given)  # says what is missing
     found.sort(key=lambda one: one[0])
     pools = [(_command(one, prefills), one.labels, one.chips * one.pods, one.copies) for prefills, one in found[:2]]
-    back = pools_read(source, given, pools, read_vllm)
+    back = pools_read(source, given, pools, vllm.read)
     return replace(back, target="llm-d")
 
 

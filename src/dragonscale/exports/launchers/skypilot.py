@@ -31,6 +31,7 @@ from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.parts import cores
 
 _TPUS = {"v2": "v2", "v3": "v3", "v4": "v4", "v5e": "v5litepod", "v5p": "v5p", "v6e": "v6e"}
+HOLDS_FILES = ROUTES = False
 
 
 def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:

@@ -7,10 +7,10 @@ Both forms of the resource are read: components with pod templates (v1beta1), an
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any
 
 from dragonscale.errors import InputError
+from dragonscale.exports.engines import sglang, trtllm, vllm
 from dragonscale.exports.flags import read_flags
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.keys import load_keys
@@ -22,7 +22,7 @@ from dragonscale.exports.terms import load_terms
 
 TERMS = load_terms("dynamo")
 
-ENGINES = ("vllm", "sglang", "trtllm")
+ENGINES = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,8 @@ def read(source: Source, given: Given) -> Imported:
         (command, worker.inside.labels, worker.inside.chips * worker.nodes, worker.copies)
         for worker, (_, command) in pools
     ]
-    module = import_module(f"dragonscale.exports.engines.{engine}")
     inner = replace(source, files=files_of(source.tables))
-    back = pools_read(inner, given, commands, module.read)
+    back = pools_read(inner, given, commands, ENGINES[engine].read)
     return replace(back, target="dynamo", version=load_keys("dynamo").version)
 
 

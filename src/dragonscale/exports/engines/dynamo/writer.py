@@ -7,8 +7,6 @@ over by NIXL, for which workers have one role (`kv_both`).
 """
 
 from collections.abc import Sequence
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from dragonscale.errors import Infeasible
@@ -48,8 +46,7 @@ def write(run: ServingRun) -> WrittenFiles:
     if architecture(run.slice.chip) not in NVIDIA:
         raise Infeasible(f"Dynamo runs on NVIDIA's GPUs, not on {run.slice.chip.title}.")
     engine = engine_of(run)
-    module: ModuleType = import_module(f"dragonscale.exports.engines.{engine}")
-    made: WrittenFiles = module.write(run)
+    made = ENGINES[engine].write(run)
     version, name = load_keys("dynamo").version, job_name(run, target_named("dynamo"))
     workers = [program for program in made.programs if program.chips]
     used = {file for file in made.files for one in workers if uses_words(one, config_file(file))}

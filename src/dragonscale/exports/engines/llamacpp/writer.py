@@ -14,10 +14,9 @@ from dragonscale.errors import Infeasible
 from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.llamacpp.gguf_names import TYPES, multiplied
 from dragonscale.exports.flags import flag_words
-from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id
-from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.runs import ServingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.serving.legality import caches

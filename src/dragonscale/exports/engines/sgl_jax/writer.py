@@ -16,10 +16,9 @@ from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.engines.sgl_jax.reader import ONLINE
 from dragonscale.exports.engines.sglang.words import has_own_heads
 from dragonscale.exports.flags import flag_words
-from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id
-from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.runs import ServingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import HOSTS, LEADER, RANK, address
 from dragonscale.exports.written import LaunchProgram, WrittenFiles

@@ -16,9 +16,8 @@ from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.engines.trtllm.words import moe_backend, slots, spoken_drafts
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.header import header
-from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import KeyTable, load_keys
-from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.runs import ServingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import config_file
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles

@@ -14,24 +14,30 @@ from dragonscale.errors import shorten
 from dragonscale.exports.engines.limits import beyond_context, drafted_note, half_of_pair, launch_read, with_graphs
 from dragonscale.exports.engines.schemes import formats_read, plain_name
 from dragonscale.exports.engines.vllm.flags import ATTENTION_LAYERS, decode_budget, mixed_budget, online_words
-from dragonscale.exports.engines.vllm.words import is_config, read_words, serve_commands, table_words, tokens, whole
+from dragonscale.exports.engines.vllm.words import (
+    is_config,
+    is_tpu,
+    read_words,
+    serve_commands,
+    table_words,
+    tokens,
+    whole,
+)
 from dragonscale.exports.flags import ReadFlags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import preset_named
 from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.tpu_marks import is_tpu
 from dragonscale.exports.values import fraction
 from dragonscale.exports.values import whole as plain_whole
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.hardware import Slice, parse_target
+from dragonscale.physics.hardware import Slice
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import architecture
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.training.legality import family
 
 TERMS = load_terms("vllm")
 
@@ -48,11 +54,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, given: Given) -> Imported:
-    """The plan of a command; one that is said to run on TPUs is tpu-inference's."""
-    if given.slice and family(parse_target(given.slice)[0]) == "tpu":
-        from dragonscale.exports.engines import vllm_tpu
-
-        return vllm_tpu.read(source, given)
+    """The plan of a command."""
     found = [read_words(command.words, source) for command in serve_commands(source)]
     if not found:
         if source.table is None:  # a pod of llm-d's or Dynamo's that starts something else

@@ -14,6 +14,7 @@ from dragonscale.exports.imported import needs
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import truth
 from dragonscale.exports.values import whole as plain_whole
 
@@ -143,3 +144,11 @@ def tokens(read: ReadFlags, name: str, default: int = 0) -> int:
         raise InputError(f"{name} is {shorten(str(value))}; it is from 1 to {MOST_COUNT:,} tokens.")
     read.values.pop(name)
     return int(size)
+
+
+def is_tpu(source: Source) -> bool:
+    """Whether a command is meant for TPUs: by its environment, its image, its connector, or what an export keeps."""
+    if str(source.kept.get("engine", "")):
+        return str(source.kept["engine"]).startswith("vllm-tpu")
+    variables, marks = {name for command in source.commands for name in command.env}, load_terms("vllm-tpu").lists
+    return bool({*marks["variables"]} & variables) or any(word in source.text for word in marks["marks"])

@@ -7,9 +7,8 @@ by NIXL, and a router in front of them.
 
 from dragonscale.exports.engines.vllm.flags import EngineFlags, engine_flags
 from dragonscale.exports.flags import flag_words
-from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.runs import ServingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import HOSTS, LEADER, RANK, address
 from dragonscale.exports.written import LaunchProgram, WrittenFiles

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_counted, training_file
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import model_of_sizes, preset_named
+from dragonscale.exports.runs import hosts_of
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms

@@ -17,10 +17,9 @@ from typing import Any
 
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.header import header
-from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import EXPERTS, SIZES, hub_id
-from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.runs import TrainingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import LEADER, RANK, config_file
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles

@@ -14,10 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.exports.flags import flag_words
-from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id
-from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.runs import TrainingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import Word, config_file
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles

@@ -16,9 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.exports.header import comments, header
-from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.runs import TrainingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.maxtext.mesh import devices_per_chip, mesh_keys, slices_of
 from dragonscale.exports.trainers.maxtext.model import alike, experts_of, merged_layers, model_keys, pipelines

@@ -15,9 +15,8 @@ How the plan's axes become Megatron's (the flags themselves are the groups of `t
 from typing import Any
 
 from dragonscale.exports.flags import flag_words
-from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.runs import TrainingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import check_type, model_flags
 from dragonscale.exports.trainers.megatron.reader import SCRIPT

@@ -13,10 +13,9 @@ from typing import Any
 
 from dragonscale.errors import Infeasible
 from dragonscale.exports.header import header
-from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id
-from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.runs import TrainingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
 from dragonscale.exports.trainers.megatron.settle import MegatronRun, settle

@@ -20,9 +20,8 @@ from typing import Any
 
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.header import header
-from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.runs import TrainingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.torchtitan import config as titan_config
 from dragonscale.exports.trainers.torchtitan import models as titan_models

@@ -31,16 +31,14 @@ from dragonscale.exports.engines.vllm.reader import (
     limits_read,
     model_read,
 )
-from dragonscale.exports.engines.vllm.words import read_words, serve_commands, whole
+from dragonscale.exports.engines.vllm.words import is_tpu, read_words, serve_commands, whole
 from dragonscale.exports.flags import ReadFlags, flag_words, shell_lines
 from dragonscale.exports.header import header
-from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.imported import Given, Imported, left_over, serving_file, slice_given, with_slice
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.runs import ServingRun, hosts_of
 from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.tpu_marks import is_tpu
 from dragonscale.exports.values import truth
 from dragonscale.exports.values import whole as plain_whole
 from dragonscale.exports.words import LEADER, RANK, config_file, quoted
