@@ -5,15 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.limits import beyond_context, half_of_pair, launch_read, of_chips
+from dragonscale.exports.engines.limits import beyond_context, engine_import, of_chips, pool_read
 from dragonscale.exports.engines.schemes import formats_read
-from dragonscale.exports.engines.sglang.reader import HARMLESS, copies_of, drafts_read, model_named, spelt_out, whole
+from dragonscale.exports.engines.sglang.reader import Servers, drafts_read, limits_read, spelt_out, whole
 from dragonscale.exports.flags import ReadFlags, read_flags
-from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
+from dragonscale.exports.imported import Given, Imported, slice_given
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.values import fraction
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_target
@@ -30,7 +29,7 @@ ONLINE = {
 }
 """The YAML that quantises a 16-bit checkpoint on loading, by weights and matmuls (srt/utils/quantization/configs)."""
 KINDS = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "bf16"}
-QUIET = HARMLESS | frozenset(TERMS.lists["harmless"])
+HARMLESS = (*load_terms("sglang").lists["harmless"], *TERMS.lists["harmless"])
 
 
 def recognises(source: Source) -> bool:
@@ -39,41 +38,28 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source, given: Given) -> Imported:
     """The plan of a server, or of two pools of them."""
-    table, servers = load_keys("sgl-jax"), list[ReadFlags]()
+    table, flags = load_keys("sgl-jax"), list[ReadFlags]()
     for command in source.commands:
         if "sgl_jax.launch_server" in command.words:
             words = command.words[command.words.index("sgl_jax.launch_server") + 1 :]
-            servers.append(read_flags(table, spelt_out(table, words)))
-    roles = [str(one.take("--disaggregation-mode", "null")) for one in servers]
-    main = next((one for one, role in zip(servers, roles, strict=True) if role != "prefill"), servers[0])
-    pool = next((one for one, role in zip(servers, roles, strict=True) if role == "prefill" and one is not main), None)
+            flags.append(read_flags(table, spelt_out(table, words)))
+    servers, notes = Servers.of(flags), list[str]()
+    main, pool = servers.main, servers.pool
     word = str(main.take("--model-path", ""))
-    name = given.model or model_named(
-        word, str(main.values.get("--served-model-name", "")), str(source.kept.get("model", ""))
-    )
-    if not name or name.startswith("$"):
-        raise needs("a model", "it by --model", source)
-    model, notes = load_model(name), list[str]()
-    chip = _chip(source, given)
+    name = servers.model(word, source, given)
+    model, chip = load_model(name), _chip(source, given)
     plan = replace(_degrees(main, model, chip), **_formats(main, chip, model, word))
     given = of_chips(given, plan.chips)
-    said: dict[str, Any] = {"launch": launch_read(source, given, "sgl-jax", plan, name, **_limits(main, plan))}
-    if drafts := drafts_read(main, source, notes):
-        said["speculation"] = drafts
-    piece = slice_given(source, given, plan.chips)
+    piece, prefill, replicas = slice_given(source, given, plan.chips), None, 0
     if pool is not None:
-        said["prefill"] = _pool(pool, source, model, piece, copies_of(servers, roles, "prefill"))
-        said["replicas"] = int(source.kept.get("replicas", 0) or copies_of(servers, roles, "decode"))
-    if pool is None and (half := half_of_pair(roles[servers.index(main)], source)):
-        notes += half
-        said |= {"traffic": {"output": 1}} if "prefill" in roles else {}
-    length = main.values.get("--context-length")
-    notes += beyond_context("--context-length", length, model, "what it answers beyond that is not to be relied on")
-    file = serving_file(source, given, plan, name, "sgl-jax", **said)
-    ignored, unplanned = left_over(main.values, QUIET)
-    return with_slice(
-        Imported("sgl-jax", table.version, file, tuple(notes), ignored, unplanned, tuple(main.unknown)), piece
-    )
+        prefill = _pool(pool, source, model, piece, servers.copies("prefill"))
+        replicas = int(source.kept.get("replicas", 0) or servers.copies("decode"))
+    beyond, length = "what it answers beyond that is not to be relied on", main.values.get("--context-length")
+    limits, drafts = limits_read(main, plan, 1), drafts_read(main, source, notes)
+    said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas, "role": servers.role}
+    how = (source, given, plan, name, "sgl-jax", main, HARMLESS, limits)
+    later = beyond_context("--context-length", length, model, beyond)
+    return engine_import("sgl-jax", *how, **said, notes=notes, later=later, piece=piece)
 
 
 def _chip(source: Source, given: Given) -> Chip:
@@ -113,23 +99,8 @@ def _formats(read: ReadFlags, chip: Chip, model: Transformer, word: str) -> dict
     return found
 
 
-def _limits(read: ReadFlags, plan: ServingPlan) -> dict[str, float | None]:
-    seqs = whole(read, "--max-running-requests", 0, 0)
-    chunk, most = whole(read, "--chunked-prefill-size", 0, -1), whole(read, "--max-prefill-tokens", 0, 0)
-    share = read.take("--mem-fraction-static")
-    budget = chunk if chunk > 0 else (most or 16384) if chunk == -1 else 0
-    return {
-        "max_seqs": max(seqs // plan.data, 1) if seqs else None,
-        "token_budget": budget or None,
-        "memory_fraction": None if share is None else fraction(share, "--mem-fraction-static"),
-    }
-
-
 def _pool(read: ReadFlags, source: Source, model: Transformer, piece: Slice | None, copies: int) -> dict[str, Any]:
     """The servers that prefill."""
     chip = piece.chip if piece is not None else load_chip("v6e")
     plan = replace(_degrees(read, model, chip), **_formats(read, chip, model, str(read.take("--model-path", ""))))
-    kept = source.kept.get("prefill", {})
-    same = kept.get("slice", "") if str(kept.get("plan", "")) == str(plan) else ""
-    own = str(piece) if piece is not None and piece.chips == plan.chips else ""
-    return {"plan": str(plan), "slice": same or own, "replicas": kept.get("replicas", copies)}
+    return pool_read(source, plan, "", copies, str(piece) if piece is not None and piece.chips == plan.chips else "")

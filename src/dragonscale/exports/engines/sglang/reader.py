@@ -2,16 +2,16 @@
 `--config` names, or such a YAML alone; two commands of which one prefills and one decodes are two pools.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.limits import beyond_context, drafted_note, half_of_pair, launch_read, with_graphs
+from dragonscale.exports.engines.limits import beyond_context, drafted_note, engine_import, pool_read
 from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
-from dragonscale.exports.engines.sglang.words import CACHES, DTYPES, online_words
+from dragonscale.exports.engines.sglang.writer import online_words
 from dragonscale.exports.flags import ReadFlags, read_flags
-from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
+from dragonscale.exports.imported import Given, Imported, needs, slice_given
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.source import Source
@@ -29,8 +29,8 @@ from dragonscale.serving.plan import ServingPlan
 
 TERMS = load_terms("sglang")
 
+DTYPES = TERMS.tables["dtypes"]
 CALLED = TERMS.tables["methods"]
-HARMLESS = frozenset(TERMS.lists["harmless"])
 
 
 def recognises(source: Source) -> bool:
@@ -115,46 +115,72 @@ def _said(source: Source) -> list[ReadFlags]:
     return found
 
 
+@dataclass(frozen=True)
+class Servers:
+    """The flags of each server, and the pool that it is of. The plan's is the first that does not only prefill."""
+
+    flags: list[ReadFlags]
+    roles: list[str]
+
+    @staticmethod
+    def of(flags: list[ReadFlags]) -> "Servers":
+        return Servers(flags, [str(one.take("--disaggregation-mode", "null")) for one in flags])
+
+    @property
+    def main(self) -> ReadFlags:
+        return next((own for own, role in zip(self.flags, self.roles, strict=True) if role != "prefill"), self.flags[0])
+
+    @property
+    def pool(self) -> ReadFlags | None:
+        """The first server that prefills for the others."""
+        pairs = zip(self.flags, self.roles, strict=True)
+        return next((own for own, role in pairs if role == "prefill" and own is not self.main), None)
+
+    @property
+    def role(self) -> str:
+        return self.roles[self.flags.index(self.main)]
+
+    def copies(self, role: str) -> int:
+        """Servers of a role: a command for a host other than the first is part of one."""
+        ranks = [str(own.values.get("--node-rank", "0")) for own in self.flags]
+        leads = [rank in ("0", "") or "$" in rank for rank in ranks]
+        return sum(own == role and lead for own, lead in zip(self.roles, leads, strict=True)) or 1
+
+    def model(self, word: str, source: Source, given: Given) -> str:
+        """The model of a checkpoint that the command names by a word."""
+        clients, kept = str(self.main.values.get("--served-model-name", "")), str(source.kept.get("model", ""))
+        name = given.model or model_named(word, clients, kept)
+        if not name or name.startswith("$"):
+            raise needs("a model", "it by --model", source)
+        return name
+
+
 def read(source: Source, given: Given) -> Imported:
     """The plan of a server, or of two pools of them."""
-    servers = _said(source)
-    roles = [str(one.take("--disaggregation-mode", "null")) for one in servers]
-    main = next((one for one, role in zip(servers, roles, strict=True) if role != "prefill"), servers[0])
-    pool = next((one for one, role in zip(servers, roles, strict=True) if role == "prefill" and one is not main), None)
+    servers, notes = Servers.of(_said(source)), list[str]()
+    main, pool = servers.main, servers.pool
     word = str(main.take("--model-path", "") or (main.words[0] if main.words else ""))
-    name = given.model or model_named(
-        word, str(main.values.get("--served-model-name", "")), str(source.kept.get("model", ""))
-    )
-    if not name or name.startswith("$"):
-        raise needs("a model", "it by --model", source)
-    model = load_model(name)
-    exchanged = str(main.take("--moe-a2a-backend", "none")) != "none"
+    name = servers.model(word, source, given)
+    model, exchanged = load_model(name), _exchanged(main)
     plan, replicas = _degrees(main, model, exchanged)
-    engine = str(source.kept.get("engine", "")).partition(",")[0] or (
-        "sglang-ep" if exchanged and plan.is_wide else "sglang"
-    )
+    wide = "sglang-ep" if exchanged and plan.is_wide else "sglang"
+    engine = str(source.kept.get("engine", "")).partition(",")[0] or wide
     piece = _of_one(slice_given(source, given, plan.chips), plan.chips, replicas)
     plan = replace(plan, **_formats(main, engine, piece.chip if piece else None, model, word))
-    said: dict[str, Any] = {"launch": launch_read(source, given, engine, plan, name, **_limits(main, plan))}
-    notes: list[str] = []
-    if drafts := drafts_read(main, source, notes):
-        said["speculation"] = drafts
+    limits, drafts, prefill = limits_read(main, plan, plan.data), drafts_read(main, source, notes), None
     if pool is not None:
-        said["prefill"] = _pool(pool, source, engine, model, piece, copies_of(servers, roles, "prefill"))
-        replicas = int(source.kept.get("replicas", 0) or copies_of(servers, roles, "decode"))
-    if replicas > 1:
-        said["replicas"] = replicas
-    if pool is None and (half := half_of_pair(roles[servers.index(main)], source)):
-        notes += half
-        said |= {"traffic": {"output": 1}} if "prefill" in roles else {}
-    refuses = "SGLang refuses that unless SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 is set"
-    notes += beyond_context("--context-length", main.values.get("--context-length"), model, refuses)
-    eager = bool(main.take("--disable-cuda-graph", False))
-    file = with_graphs(serving_file(source, given, plan, name, engine, **said), eager)
-    ignored, unplanned = left_over(main.values, HARMLESS)
-    unknown = tuple(one for one in main.unknown if one != "--model-type")
-    found = Imported("sglang", _table().version, file, tuple(notes), ignored, unplanned, unknown)
-    return with_slice(found, piece) if given.slice or piece is not None else found
+        prefill = _pool(pool, source, engine, model, piece, servers.copies("prefill"))
+        replicas = int(source.kept.get("replicas", 0) or servers.copies("decode"))
+    main.unknown = [flag for flag in main.unknown if flag != "--model-type"]
+    length, eager = main.values.get("--context-length"), bool(main.take("--disable-cuda-graph", False))
+    said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
+    said |= {"later": beyond_context("--context-length", length, model, TERMS.say("too_long")), "role": servers.role}
+    how = (source, given, plan, name, engine, main, TERMS.lists["harmless"], limits)
+    return engine_import("sglang", *how, **said, notes=notes, eager=eager, piece=piece)
+
+
+def _exchanged(read: ReadFlags) -> bool:
+    return str(read.take("--moe-a2a-backend", "none")) != "none"
 
 
 def model_named(word: str, clients: str, kept: str) -> str:
@@ -209,16 +235,16 @@ def _formats(read: ReadFlags, engine: str, chip: Chip | None, model: Transformer
         word = f"{word}-{CALLED[method]}"
     found = formats_read(engine, chip, model, word, online, words, False)
     said = str(read.take("--dtype", "auto"))
-    wide = {"half": "fp16", "float": "", "float32": "", **{full: short for short, full in DTYPES.items()}}.get(said, "")
+    wide = {
+        "half": "fp16",
+        "float": "",
+        "float32": "",
+        **{full: short for short, full in TERMS.tables["dtypes"].items()},
+    }.get(said, "")
     if wide:
         found = {name: wide if value in DTYPES else value for name, value in found.items()}
     cache = str(read.take("--kv-cache-dtype", "auto"))
-    kinds = {full: short for short, full in CACHES.items()} | {
-        "fp8_e5m2": "fp8",
-        "bf16": "bf16",
-        "bfloat16": "bf16",
-        "fp4_mx_block16": "nvfp4",
-    }
+    kinds = {full: short for short, full in TERMS.tables["caches"].items()} | TERMS.tables["caches_read"]
     if cache != "auto":
         if cache not in kinds:
             raise InputError(f"--kv-cache-dtype is {shorten(cache)}; the planner has auto, {', '.join(kinds)}.")
@@ -226,12 +252,12 @@ def _formats(read: ReadFlags, engine: str, chip: Chip | None, model: Transformer
     return found
 
 
-def _limits(read: ReadFlags, plan: ServingPlan) -> dict[str, float | None]:
-    """The limits of one replica of the attention."""
+def limits_read(read: ReadFlags, plan: ServingPlan, dealt: int) -> dict[str, float | None]:
+    """The limits of one replica of the attention; a chunk of prompts is `dealt` over so many."""
     seqs = whole(read, "--max-running-requests", 0, 0)
     chunk, most = whole(read, "--chunked-prefill-size", 0, -1), whole(read, "--max-prefill-tokens", 0, 0)
     share = read.take("--mem-fraction-static")
-    budget = chunk // plan.data if chunk > 0 else (most or 16384) if chunk == -1 else 0
+    budget = chunk // dealt if chunk > 0 else (most or 16384) if chunk == -1 else 0
     return {
         "max_seqs": max(seqs // plan.data, 1) if seqs else None,
         "token_budget": budget or None,
@@ -258,24 +284,11 @@ def drafts_read(read: ReadFlags, source: Source, notes: list[str]) -> dict[str, 
     return {**kept, "drafts": count, "draft": kept.get("draft", "") if same else draft}
 
 
-def copies_of(servers: Sequence[ReadFlags], roles: Sequence[str], role: str) -> int:
-    """Servers of a role: a command for a host other than the first is part of one."""
-    first = [
-        one.values.get("--node-rank", "0") in ("0", "") or "$" in str(one.values.get("--node-rank")) for one in servers
-    ]
-    return sum(own == role and leads for own, leads in zip(roles, first, strict=True)) or 1
-
-
 def _pool(
     read: ReadFlags, source: Source, engine: str, model: Transformer, piece: Slice | None, copies: int
 ) -> dict[str, Any]:
     """The servers that prefill."""
     word = str(read.take("--model-path", ""))
-    exchanged = str(read.take("--moe-a2a-backend", "none")) != "none"
-    plan, _ = _degrees(read, model, exchanged)
+    plan, _ = _degrees(read, model, _exchanged(read))
     plan = replace(plan, **_formats(read, engine, piece.chip if piece else None, model, word))
-    kept = source.kept.get("prefill", {})
-    chip = str(piece).partition(":")[0] if piece is not None else ""
-    same = kept.get("slice") if str(kept.get("plan", "")) == str(plan) else ""
-    where = same or (f"{chip}:{plan.chips}" if chip else "")
-    return {"plan": str(plan), "slice": where, "replicas": kept.get("replicas", copies)}
+    return pool_read(source, plan, str(piece).partition(":")[0] if piece is not None else "", copies)

@@ -10,198 +10,314 @@ Pools that prefill and decode are servers of their own (`--disaggregation-mode`)
 package of its own.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.errors import Infeasible
 from dragonscale.exports.engines.limits import request_length
-from dragonscale.exports.engines.sglang.words import (
-    draft_flags,
-    engine_word,
-    expert_flags,
-    model_flags,
-    model_type,
-    sequence_ways,
-    served,
-)
+from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.keys import load_keys
+from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import HOSTS, LEADER, RANK, address
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
+from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip
+from dragonscale.serving.balance import expert_slots
 from dragonscale.serving.legal import divisible
-from dragonscale.serving.legality import NVIDIA, architecture
+from dragonscale.serving.legality import NVIDIA, architecture, pairs
+from dragonscale.serving.mesh import mesh_axes
 from dragonscale.serving.plan import ServingPlan
 
 TERMS = load_terms("sglang")
-
 PORTS = {"": 30000, "prefill": 30001, "decode": 30002}
 BOOTSTRAP = 8998
 MEETING = 20000
 """The port at which ranks of several hosts meet."""
 PAGE = 64
 """Tokens of the largest page that its attention backends take by themselves (FlashMLA, TensorRT-LLM's kernels)."""
-
 WIDE_CACHES = ("deepseek_v4", "kimi_linear")
 """Types of models whose attention backends have no cache of four bits (srt/arg_groups/kv_cache_hook.py)."""
+_ONLINE = {
+    ("fp8", "fp8"): "fp8",
+    ("fp8", "bf16"): "fp8",
+    ("mxfp8", "mxfp8"): "mxfp8",
+    ("mxfp4", "mxfp4"): "quark_mxfp4",
+}
+
+
+@dataclass(frozen=True)
+class SglServer:
+    """A server of SGLang's family: its run, the run that says what is drafted (both pools have to know it), its
+    checkpoint, and the plan as it runs."""
+
+    run: ServingRun
+    whole: ServingRun
+    found: ServedCheckpoint
+    plan: ServingPlan
+
+    @property
+    def world(self) -> int:
+        return self.plan.data * self.plan.tensor
+
+    @property
+    def length(self) -> int | None:
+        return request_length(self.run)
+
+    @property
+    def decodes(self) -> bool:
+        return self.run.role != "prefill"
+
+    @property
+    def requests(self) -> int:
+        return self.run.seqs * self.plan.data
+
+    @property
+    def experts(self) -> int:
+        return divisible(self.run.model).experts
+
+
+@dataclass(frozen=True)
+class SglangServer(SglServer):
+    """A server of SGLang itself."""
+
+    @property
+    def nvidia(self) -> bool:
+        return architecture(self.run.slice.chip) in NVIDIA
+
+    @property
+    def cache(self) -> str:
+        narrow = self.run.model.quantization.kv  # what `auto` would take from the checkpoint
+        usual = "bf16" if narrow and self.found.dtype == "bf16" else "auto"
+        return TERMS.tables["caches"].get(self.found.plan.kv, usual)
+
+    @property
+    def ways(self) -> int:
+        return sequence_ways(self.run.model, self.found.plan)
+
+    @property
+    def dealt(self) -> bool:
+        return bool(self.experts) and self.world > 1
+
+    @property
+    def exchanged(self) -> bool:
+        return self.dealt and self.run.engine.experts.exchange == "all_to_all"
+
+    @property
+    def redundant(self) -> int:
+        """Copies of experts, so that every rank has as many."""
+        experts, ways = self.experts, self.plan.expert
+        spare = self.run.engine.experts.redundant if self.exchanged else int(experts % ways > 0)
+        return int(expert_slots(experts, ways, spare)) - experts
+
+    @property
+    def backend(self) -> str:
+        return "deepep" if self.nvidia else "mori"
+
+    @property
+    def deepep_mode(self) -> str:
+        return {"prefill": "normal", "decode": "low_latency"}.get(self.run.role, "auto")
+
+    @property
+    def balanced(self) -> bool:
+        return self.run.engine.experts.redundant > 0
+
+    @property
+    def hidden(self) -> bool:
+        return self.exchanged and bool(self.run.engine.experts.hidden)
+
+    @property
+    def halves(self) -> bool:
+        """Whether SGLang cuts the model's layers into operations that two half-batches interleave."""
+        return self.hidden and model_type(self.run.fields) in TERMS.lists["overlapped"]
+
+    @property
+    def chunk(self) -> int:
+        return self.run.engine.scheduling.max_tokens * self.plan.data
+
+    @property
+    def largest_graph(self) -> int:
+        sizes = self.run.engine.host.graph_sizes
+        largest = sizes[-1][0] if sizes else self.run.seqs
+        return max(min(self.run.seqs, largest // (1 + self.run.file.speculation.drafts)), 1)
+
+    @property
+    def mixed(self) -> bool:
+        limits, drafts = self.run.engine.scheduling, self.run.file.speculation.drafts
+        return limits.mixed and limits.scheduler == "chunked" and not drafts and not self.run.role
+
+    @property
+    def transfer(self) -> str:
+        return "mooncake" if self.nvidia else "mori"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Buffers of the exchange are made for so many tokens of a rank: DeepEP's in low latency for every sequence
+        with its drafts, MoRI's for a chunk of prompts too."""
+        if self.run.engine.experts.exchange != "all_to_all" or (self.nvidia and not self.decodes):
+            return {}
+        tokens = self.run.seqs * (1 + self.whole.file.speculation.drafts)
+        most = -(-tokens // 128) * 128 if self.nvidia else max(self.run.engine.scheduling.max_tokens, tokens, 4096)
+        kind = "DEEPEP" if self.nvidia else "MORI"
+        return {f"SGLANG_{kind}_NUM_MAX_DISPATCH_TOKENS_PER_RANK": str(most)}
 
 
 def write(run: ServingRun) -> WrittenFiles:
     """The command of a replica, or those of two pools and of the router before them."""
-    if run.prefill is not None:
-        return _pools(run, run.prefill)
-    return _server(run, run)
+    own = _server(run, run)
+    if run.prefill is None:
+        return own
+    lead = ["sglang_router.launch_router", *flag_words(load_keys("sglang-router"), {"--pd-disaggregation": True})]
+    front = router(run, run.prefill, "sglang-router", lead, PORTS)
+    return own.with_pool(_server(run.prefill, run), (front,), (TERMS.say("router_names"),))
 
 
-def _pools(run: ServingRun, prefill: ServingRun) -> WrittenFiles:
-    decode, other = _server(run, run), _server(prefill, run)
-    where = "The router names servers as prefill-0, decode-0, …: put the addresses of their first hosts there."
-    differences = (*decode.differences, *(one for one in other.differences if one not in decode.differences))
-    notes = tuple(dict.fromkeys((*decode.notes, *other.notes)))
-    programs = (*decode.programs, *other.programs, _router(run, prefill))
-    return WrittenFiles({}, programs, differences, decode.as_run, notes, (where,))
-
-
-def _router(run: ServingRun, prefill: ServingRun) -> LaunchProgram:
+def router(run: ServingRun, prefill: ServingRun, keys: str, lead: list[Any], ports: Mapping[str, int]) -> LaunchProgram:
     """The load balancer; `--prefill` and `--decode` come once for each server."""
-    table, words = load_keys("sglang-router"), ["python", "-m", "sglang_router.launch_router"]
-    words += flag_words(table, {"--pd-disaggregation": True})
-    for place in range(prefill.file.replicas or 1):
-        words += flag_words(table, {"--prefill": ["http://" + address("prefill", place, PORTS["prefill"]), BOOTSTRAP]})
-    for place in range(run.file.replicas or 1):
-        words += flag_words(table, {"--decode": ["http://" + address("decode", place, PORTS["decode"])]})
-    words += flag_words(table, {"--host": "0.0.0.0", "--port": PORTS[""]})
-    return LaunchProgram("router", tuple(words), 1, 0, port=PORTS[""])
+    table, words = load_keys(keys), ["python", "-m", *lead]
+    for role, pool in (("prefill", prefill), ("decode", run)):
+        for place in range(pool.file.replicas or 1):
+            where = ["http://" + address(role, place, ports[role]), *([BOOTSTRAP] if role == "prefill" else [])]
+            words += flag_words(table, {f"--{role}": where})
+    words += flag_words(table, {"--host": "0.0.0.0", "--port": ports[""]})
+    return LaunchProgram("router", tuple(words), 1, 0, port=ports[""])
 
 
 def _server(run: ServingRun, whole: ServingRun) -> WrittenFiles:
-    """One server; `whole` is the run that says what is drafted, which both pools have to know."""
-    found = served(run)
-    plan, differences = found.plan, list(found.differences)
-    ways = sequence_ways(run.model, plan)
-    if plan.spread == "sequence" and ways == 1 and plan.tensor > 1:
-        differences.append(_unsplit(plan))
-        plan = replace(plan, spread="copy")
-    check(run, whole, plan)
-    dealt, more = expert_flags(run, plan)
-    drafts, notes = draft_flags(whole)
+    online = {} if run.file.plan.attention else online_words(run.slice.chip)  # it would take the attention too
+    found = checkpoint_for(engine_word(run), run.slice.chip, run.model, run.file.model, run.file.plan, online)
+    server, differences = SglangServer(run, whole, found, found.plan), list(found.differences)
+    if server.plan.spread == "sequence" and server.ways == 1 and server.plan.tensor > 1:
+        differences.append(TERMS.difference("spread", plan=server.plan))
+        server = replace(server, plan=replace(server.plan, spread="copy"))
+    check(server)
+    if server.hidden and not server.halves:
+        differences.append(TERMS.difference("halves"))
+    image = f"lmsysorg/sglang:v{load_keys('sglang').version}" if server.nvidia else ""
+    command = Command("sglang.launch_server", "sglang", PORTS, MEETING, "EAGLE")
+    return served(server, command, differences, TERMS.group("server", server), env=server.env, image=image)
+
+
+@dataclass(frozen=True)
+class Command:
+    """What differs between the servers of the family: the module, its keys, ports, and its word for drafts by the
+    model's own heads."""
+
+    module: str
+    keys: str
+    ports: Mapping[str, int]
+    meeting: int
+    heads: str
+
+
+def served(
+    server: SglServer, command: Command, differences: list[PlanDifference], flags: dict[str, Any], **shown: Any
+) -> WrittenFiles:
+    """One server; `shown` are the image and the environment of its program."""
+    run, plan = server.run, server.plan
     hosts, chips = hosts_of(run.slice)
-    flags = {
-        **model_flags(run, found),
-        **_degrees(plan, ways),
-        **dealt,
-        **_limits(run, plan),
-        **drafts,
-        **_role(run),
-        **_several(hosts),
-        "--host": "0.0.0.0",
-        "--port": PORTS[run.role],
-    }
-    words = ("python", "-m", "sglang.launch_server", *flag_words(load_keys("sglang"), flags))
-    program = LaunchProgram(
-        run.role or "serve",
-        words,
-        hosts,
-        chips,
-        copies=run.file.replicas or 1,
-        env=_env(run, whole),
-        port=PORTS[run.role],
-        image=f"lmsysorg/sglang:v{load_keys('sglang').version}" if architecture(run.slice.chip) in NVIDIA else "",
-    )
+    drafts, notes = draft_flags(server.whole, command.heads)
+    flags = {**flags, **drafts, **load_terms(command.keys).group("role", server)}
+    if hosts > 1:
+        flags |= {"--nnodes": HOSTS, "--node-rank": RANK, "--dist-init-addr": LEADER + f":{command.meeting}"}
+    port = command.ports[run.role]
+    words = flag_words(load_keys(command.keys), {**flags, "--host": "0.0.0.0", "--port": port})
+    shown |= {"copies": run.file.replicas or 1, "port": port}
+    program = LaunchProgram(run.role or "serve", ("python", "-m", command.module, *words), hosts, chips, **shown)
     as_run = plan if plan != run.file.plan else None
-    return WrittenFiles({}, (program,), (*differences, *more), as_run, (*found.notes, *notes))
+    return WrittenFiles({}, (program,), tuple(differences), as_run, (*server.found.notes, *notes))
 
 
-def _unsplit(plan: ServingPlan) -> PlanDifference:
-    why = f"tensor={plan.tensor} splits KV heads, and no ranks are left"
-    return PlanDifference("spread=sequence", "nothing is split along sequences", why, "spread")
-
-
-def _degrees(plan: ServingPlan, ways: int) -> dict[str, Any]:
-    return {
-        "--tp-size": plan.data * plan.tensor,
-        "--pp-size": plan.pipe if plan.pipe > 1 else None,
-        "--attn-dp-size": plan.data if plan.data > 1 else None,
-        "--dcp-size": ways if ways > 1 else None,
+def draft_flags(run: ServingRun, heads: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Who drafts, and a note where a checkpoint is to be named. sgl-jax (whose word for the model's own `heads` is
+    NEXTN) overlaps its scheduler only with chains of those and of EAGLE-3."""
+    drafts, in_jax = run.file.speculation, heads == "NEXTN"
+    if not drafts.drafts:
+        return {}, ()
+    chain = {
+        "--speculative-num-steps": drafts.drafts,
+        "--speculative-eagle-topk": 1,
+        "--speculative-num-draft-tokens": drafts.drafts + 1,
     }
+    if drafts.draft:
+        who = {"--speculative-algorithm": "STANDALONE", "--speculative-draft-model-path": hub_id(drafts.draft)}
+        return {**who, **chain, **({"--disable-overlap-schedule": True} if in_jax else {})}, ()
+    if has_own_heads(run.fields):
+        return {"--speculative-algorithm": heads, **chain}, ()
+    head = f"./{hub_id(run.file.model).rstrip('/').rpartition('/')[2]}-EAGLE3"
+    who = {"--speculative-algorithm": "EAGLE3", "--speculative-draft-model-path": head}
+    return {**who, **({"--attention-backend": "fa"} if in_jax else {}), **chain}, (TERMS.say("eagle", head=head),)
 
 
-def _limits(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
-    """Limits of the whole server, and graphs of one replica of the attention."""
-    limits, sizes = run.engine.scheduling, run.engine.host.graph_sizes
-    drafts = run.file.speculation.drafts
-    flags: dict[str, Any] = {
-        "--mem-fraction-static": run.file.launch.memory_fraction,
-        "--chunked-prefill-size": limits.max_tokens * plan.data,
-        "--max-prefill-tokens": limits.max_tokens,
-        "--context-length": request_length(run),
-    }
-    if run.role != "prefill":
-        largest = sizes[-1][0] if sizes else run.seqs
-        flags["--max-running-requests"] = run.seqs * plan.data
-        graphs = run.engine.host.graphs
-        flags["--cuda-graph-max-bs-decode"] = max(min(run.seqs, largest // (1 + drafts)), 1) if graphs else None
-        flags["--disable-cuda-graph"] = None if graphs else True
-    if limits.mixed and limits.scheduler == "chunked" and not drafts and not run.role:
-        flags["--enable-mixed-chunk"] = True
-    return flags
-
-
-def _role(run: ServingRun) -> dict[str, Any]:
-    if not run.role:
-        return {}
-    backend = "mooncake" if architecture(run.slice.chip) in NVIDIA else "mori"
-    flags: dict[str, Any] = {"--disaggregation-mode": run.role, "--disaggregation-transfer-backend": backend}
-    if run.role == "prefill":
-        flags["--disaggregation-bootstrap-port"] = BOOTSTRAP
-    return flags
-
-
-def _several(hosts: int) -> dict[str, Any]:
-    if hosts == 1:
-        return {}
-    return {"--nnodes": HOSTS, "--node-rank": RANK, "--dist-init-addr": LEADER + f":{MEETING}"}
-
-
-def _env(run: ServingRun, whole: ServingRun) -> dict[str, str]:
-    """Buffers of the exchange are made for so many tokens of a rank: DeepEP's in low latency for every sequence with
-    its drafts, MoRI's for a chunk of prompts too."""
-    if run.engine.experts.exchange != "all_to_all":
-        return {}
-    tokens = run.seqs * (1 + whole.file.speculation.drafts)
-    if architecture(run.slice.chip) not in NVIDIA:
-        return {
-            "SGLANG_MORI_NUM_MAX_DISPATCH_TOKENS_PER_RANK": str(max(run.engine.scheduling.max_tokens, tokens, 4096))
-        }
-    return (
-        {"SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK": str(-(-tokens // 128) * 128)}
-        if run.role != "prefill"
-        else {}
-    )
-
-
-def check(run: ServingRun, whole: ServingRun, plan: ServingPlan) -> None:
+def check(server: SglangServer) -> None:
     """What SGLang refuses beyond the rules of the engine's row."""
-    drafts, sizes, hosts = whole.file.speculation, divisible(run.model), hosts_of(run.slice)[0]
-    if drafts.drafts and plan.pipe > 1:
-        raise TERMS.refused("drafts_in_pipeline", plan=plan)
-    if drafts.draft and plan.data > 1:
-        raise TERMS.refused("draft_with_data", plan=plan)
-    kind, world = model_type(run.fields), plan.data * plan.tensor
-    if plan.kv == "nvfp4" and kind.startswith(WIDE_CACHES):
-        raise Infeasible(f"SGLang has no cache in nvfp4 for {run.model.name}; take kv=fp8.")
-    if kind.startswith("nemotron_h") and plan.expert not in (1, world):
-        raise TERMS.refused("all_or_none", run=run, plan=plan, world=world)
-    slices = max(plan.data * plan.tensor // plan.expert, 1)
-    for size in sizes.expert_hidden:
-        if size % slices:
-            raise TERMS.refused("expert_slices", run=run, size=size, slices=slices, near=plan.data * plan.tensor)
-    if plan.data * plan.tensor * plan.pipe % hosts:
-        raise TERMS.refused("even_hosts", plan=plan, hosts=hosts)
-    budget = run.engine.scheduling.max_tokens
+    run, plan, drafts = server.run, server.plan, server.whole.file.speculation
+    sizes, hosts, kind = divisible(run.model), hosts_of(run.slice)[0], model_type(run.fields)
+    slices, budget = max(server.world // plan.expert, 1), run.engine.scheduling.max_tokens
+    uneven = next((size for size in sizes.expert_hidden if size % slices), 0)
     paged = sizes.latent or architecture(run.slice.chip) == "blackwell"
-    if budget % PAGE and paged:
-        raise TERMS.refused(
-            "whole_pages", PAGE=PAGE, budget=budget, engine=engine_word(run), near=-(-budget // PAGE) * PAGE
-        )
+    checks = {
+        "drafts_in_pipeline": drafts.drafts and plan.pipe > 1,
+        "draft_with_data": drafts.draft and plan.data > 1,
+        "narrow_cache": plan.kv == "nvfp4" and kind.startswith(WIDE_CACHES),
+        "all_or_none": kind.startswith("nemotron_h") and plan.expert not in (1, server.world),
+        "expert_slices": uneven,
+        "even_hosts": server.world * plan.pipe % hosts,
+        "whole_pages": budget % PAGE and paged,
+    }
+    near = {"engine": engine_word(run), "near": -(-budget // PAGE) * PAGE, "PAGE": PAGE, "world": server.world}
+    TERMS.refuse(checks, plan=plan, run=run, size=uneven, slices=slices, hosts=hosts, budget=budget, **near)
+
+
+def engine_word(run: ServingRun) -> str:
+    """The engine without settings."""
+    return run.file.engine.partition(",")[0].strip() or run.engine.name
+
+
+def online_words(chip: Chip) -> dict[tuple[str, str], str]:
+    """What `--quantization` makes of a 16-bit checkpoint on a chip, by weights and matmuls. Weights in fp8 are
+    multiplied in fp8 where the GPU can, so that fp8 weights with 16-bit matmuls are a checkpoint that was quantised
+    before, except on Ampere; `quark_mxfp4` is for AMD's GPUs.
+
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> online_words(load_chip("h100")), online_words(load_chip("a100"))
+    ({('fp8', 'fp8'): 'fp8'}, {('fp8', 'bf16'): 'fp8'})
+    """
+    here, amd = pairs("sglang", chip), architecture(chip) not in NVIDIA
+    found: dict[tuple[str, str], str] = {}
+    for pair, word in _ONLINE.items():
+        if pair in here and word not in found.values() and (amd or word != "quark_mxfp4"):
+            found[pair] = word
+    return found
+
+
+def sequence_ways(model: Transformer, plan: ServingPlan) -> int:
+    """Ranks over which each sequence's cache is split (`--dcp-size`): those beyond the KV heads.
+
+    >>> from dragonscale.models import load_model
+    >>> [sequence_ways(load_model("llama3-8b"), ServingPlan(ways, spread="sequence")) for ways in (8, 16)]
+    [1, 2]
+    """
+    sizes = divisible(model)
+    heads = 1 if sizes.latent and not sizes.kv_heads else min(sizes.kv_heads, default=plan.tensor)
+    return int(mesh_axes(plan, heads)["share"]) if plan.spread == "sequence" else 1
+
+
+def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    inner = fields.get("text_config")
+    return {**fields, **inner} if isinstance(inner, Mapping) else fields
+
+
+def model_type(fields: Mapping[str, Any]) -> str:
+    """The type of the language model."""
+    return str(_flat(fields).get("model_type", ""))
+
+
+def has_own_heads(fields: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint has layers that predict further tokens (multi-token prediction), which need
+    no draft model."""
+    return any(
+        _flat(fields).get(name) for name in ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+    )
