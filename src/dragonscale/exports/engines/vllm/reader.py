@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import shorten
-from dragonscale.exports.engines.limits import beyond_context, drafted_note, half_of_pair, launch_read, with_graphs
+from dragonscale.exports.engines.limits import beyond_context, drafted_note, engine_import, pool_read
 from dragonscale.exports.engines.schemes import formats_read, plain_name
 from dragonscale.exports.engines.vllm.flags import ATTENTION_LAYERS, decode_budget, mixed_budget, online_words
 from dragonscale.exports.engines.vllm.words import (
@@ -24,8 +24,7 @@ from dragonscale.exports.engines.vllm.words import (
     whole,
 )
 from dragonscale.exports.flags import ReadFlags
-from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
-from dragonscale.exports.keys import load_keys
+from dragonscale.exports.imported import Given, Imported, needs, slice_given
 from dragonscale.exports.model_names import preset_named
 from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
@@ -46,7 +45,6 @@ DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 ONLINE = TERMS.tables["online_read"]
 MOST_DRAFTS = 10_000
 EP_BACKENDS = ("deepep", "mori", "nixl_ep", "flashinfer", "moonep", "pplx")
-HARMLESS = TERMS.lists["harmless"]
 
 
 def recognises(source: Source) -> bool:
@@ -92,43 +90,29 @@ def model_read(read: ReadFlags, source: Source, given: Given) -> tuple[str, str]
 
 
 def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags | None) -> Imported:
-    table = load_keys("vllm")
     name, checkpoint = model_read(read, source, given)
     model = load_model(name)
     plan, replicas = plan_read(read, model, source, given, checkpoint)
-    piece = slice_given(source, given, plan.chips)
-    engine = "vllm-ep" if plan.is_wide and _is_ep(read) else "vllm"
-    engine = engine if not str(source.kept.get("engine", "")).startswith("vllm") else str(source.kept["engine"])
+    piece, kept = slice_given(source, given, plan.chips), str(source.kept.get("engine", ""))
+    engine = kept if kept.startswith("vllm") else "vllm-ep" if plan.is_wide and _is_ep(read) else "vllm"
     limits = limits_read(read)
-    drafted, notes = drafts_read(read, source)
-    if _is_decode_budget(read, limits, drafted):
+    drafts, notes = drafts_read(read, source)
+    if _is_decode_budget(read, limits, drafts):
         limits["token_budget"] = None
-    said: dict[str, Any] = {"launch": launch_read(source, given, engine, plan, name, **limits)}
-    said["replicas"] = replicas if replicas > 1 else 0
-    if drafted:
-        said["speculation"] = drafted
-    if prefills is not None:
-        said["prefill"] = _pool_read(prefills, source, given, model, piece)
+    prefill = None if prefills is None else _pool_read(prefills, source, given, model, piece)
     if piece is None and not source.kept:
         notes.append(f"The plan is for {plan.chips} chips; say which by --on.")
     if length := read.values.get("--max-model-len"):
         if re.fullmatch(r"[0-9.]+[kmgKMG]", str(length)):
             length = tokens(ReadFlags({"--max-model-len": length}), "--max-model-len")
         notes.append(f"A request has at most {length} tokens.")
-        notes += beyond_context(
-            "--max-model-len", length, model, "vLLM refuses that without rope scaling in its config"
-        )
-    role = {"kv_producer": "prefill", "kv_consumer": "decode"}.get(_role(read), "")
-    if prefills is None and (half := half_of_pair(role, source)):
-        notes += half
-        said |= {"traffic": {"output": 1}} if role == "prefill" else {}
+        notes += beyond_context("--max-model-len", length, model, TERMS.say("too_long"))
     eager = bool(read.values.pop("--enforce-eager", False))
-    if eager:
-        notes.append(TERMS.say("eager"))
-    file = with_graphs(serving_file(source, given, plan, name, engine, **said), eager)
-    ignored, unplanned = left_over(read.values, HARMLESS)
-    found = Imported("vllm", table.version, file, tuple(notes), ignored, unplanned, tuple(read.unknown))
-    return with_slice(found, piece)
+    role = {"kv_producer": "prefill", "kv_consumer": "decode"}.get(_role(read), "")
+    said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
+    said |= {"notes": notes, "later": [TERMS.say("eager")] if eager else [], "role": role, "eager": eager}
+    how = (source, given, plan, name, engine, read, TERMS.lists["harmless"], limits)
+    return engine_import("vllm", *how, **said, piece=piece)
 
 
 def _is_decode_budget(read: ReadFlags, limits: Mapping[str, float | None], drafted: Mapping[str, Any]) -> bool:
@@ -141,9 +125,8 @@ def _is_decode_budget(read: ReadFlags, limits: Mapping[str, float | None], draft
 
 
 def _is_ep(read: ReadFlags) -> bool:
-    return str(read.values.get("--all2all-backend", "")).startswith(EP_BACKENDS) or bool(
-        read.values.get("--enable-eplb")
-    )
+    backend = str(read.values.get("--all2all-backend", ""))
+    return backend.startswith(EP_BACKENDS) or bool(read.values.get("--enable-eplb"))
 
 
 def plan_read(
@@ -201,13 +184,7 @@ def limits_read(read: ReadFlags) -> dict[str, float | None]:
 def drafts_read(read: ReadFlags, source: Source) -> tuple[dict[str, Any], list[str]]:
     """What is drafted; how often drafts are accepted is nothing that an engine is told."""
     said = read.values.pop("--speculative-config", None) or {
-        key: read.values.pop(flag)
-        for flag, key in (
-            ("--spec-method", "method"),
-            ("--spec-model", "model"),
-            ("--spec-tokens", "num_speculative_tokens"),
-        )
-        if flag in read.values
+        key: read.values.pop(flag) for flag, key in TERMS.tables["drafts"].items() if flag in read.values
     }
     if not isinstance(said, Mapping) or not said:
         return {}, []
@@ -218,24 +195,14 @@ def drafts_read(read: ReadFlags, source: Source) -> tuple[dict[str, Any], list[s
     kept = source.kept.get("speculation", {})
     if not kept.get("acceptance"):
         return {}, [drafted_note(count, draft)]
-    return {
-        **kept,
-        "drafts": count,
-        "draft": kept.get("draft", "") if plain_name(kept.get("draft", "")) == draft else draft,
-    }, []
+    same = plain_name(kept.get("draft", "")) == draft
+    return {**kept, "drafts": count, "draft": kept.get("draft", "") if same else draft}, []
 
 
 def _pool_read(
     read: ReadFlags, source: Source, given: Given, model: Transformer, piece: Slice | None
 ) -> dict[str, Any]:
     """The pool that prefills."""
-    kept = source.kept.get("prefill", {})
     named = next((word for word in read.words if not word.startswith("$")), "")
     plan, _ = plan_read(read, model, source, given, named)
-    chip = str(piece).partition(":")[0] if piece is not None else ""
-    same = kept.get("slice") if str(kept.get("plan", "")) == str(plan) else ""
-    return {
-        "plan": str(plan),
-        "slice": same or (f"{chip}:{plan.chips}" if chip else ""),
-        "replicas": kept.get("replicas", 1),
-    }
+    return pool_read(source, plan, str(piece).partition(":")[0] if piece is not None else "")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.exports.engines.limits import launch_read, of_chips
+from dragonscale.exports.engines.limits import engine_import, of_chips, pool_read
 from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
 from dragonscale.exports.engines.vllm.flags import (
     DTYPES,
@@ -24,7 +24,6 @@ from dragonscale.exports.engines.vllm.flags import (
     only_wide,
 )
 from dragonscale.exports.engines.vllm.reader import (
-    HARMLESS,
     cache,
     cast,
     drafts_read,
@@ -34,7 +33,7 @@ from dragonscale.exports.engines.vllm.reader import (
 from dragonscale.exports.engines.vllm.words import is_tpu, read_words, serve_commands, whole
 from dragonscale.exports.flags import ReadFlags, flag_words, shell_lines
 from dragonscale.exports.header import header
-from dragonscale.exports.imported import Given, Imported, left_over, serving_file, slice_given, with_slice
+from dragonscale.exports.imported import Given, Imported, slice_given
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import ServingRun, hosts_of
 from dragonscale.exports.source import Source
@@ -94,32 +93,24 @@ def _flags(run: ServingRun) -> EngineFlags:
         ENGINE, run.slice.chip, run.model, run.file.model, plan, ONLINE if in_jax else {}, only_wide(run)
     )
     own = EngineFlags({}, checkpoint, {"MODEL_IMPL_TYPE": "auto"}, list(checkpoint.differences), list(checkpoint.notes))
-    own.plan = checkpoint.plan
-    ranks = _ranks(plan, devices)
-    more: dict[str, Any] = {}
+    own.plan, ranks, more = checkpoint.plan, _ranks(plan, devices), dict[str, Any]()
     own.flags["--tensor-parallel-size"] = plan.tensor * plan.data * devices
     own.flags["--pipeline-parallel-size"] = plan.pipe if plan.pipe > 1 else None
     own.flags["--enable-expert-parallel"] = True if plan.expert > 1 else None
     if plan.data > 1:
         more["sharding"] = {"sharding_strategy": {"enable_dp_attention": True, "attn_dp_size": ranks}}
-        own.env["NEW_MODEL_DESIGN"] = "1"
     if context := _context(run, own):
         own.flags["--decode-context-parallel-size"] = context
-        own.env["NEW_MODEL_DESIGN"] = "1"
+    own.env |= {"NEW_MODEL_DESIGN": "1"} if plan.data > 1 or context else {}
     if checkpoint.online:
         more["quantization"] = _rules(checkpoint.online, checkpoint.wide_attention)
         own.env["MODEL_IMPL_TYPE"] = "flax_nnx"
     own.flags |= {**format_flags(run, replace(checkpoint, online="", wide_attention=False)), **limit_flags(run)}
     own.flags["--max-num-seqs"] = -(-int(own.flags["--max-num-seqs"]) // (ranks // plan.data))
     own.flags["--enable-prefix-caching"] = True if run.file.traffic.cached else None
-    own.flags["--speculative-config"] = _drafts(run, own)
-    own.flags["--additional-config"] = more or None
-    if run.role:
-        own.flags["--kv-transfer-config"] = {
-            **CONNECTOR,
-            "kv_role": "kv_producer" if run.role == "prefill" else "kv_consumer",
-        }
-    return own
+    own.flags |= {"--speculative-config": _drafts(run, own), "--additional-config": more or None}
+    handed = {**CONNECTOR, "kv_role": "kv_producer" if run.role == "prefill" else "kv_consumer"}
+    return replace(own, flags=own.flags | ({"--kv-transfer-config": handed} if run.role else {}))
 
 
 def _ranks(plan: ServingPlan, devices: int) -> int:
@@ -134,20 +125,14 @@ def _context(run: ServingRun, own: EngineFlags) -> int:
     ways = plan.tensor * run.slice.chip.devices // heads
     if plan.spread != "sequence" or plan.tensor == 1:
         return 0
-    if ways <= 1:
-        own.plan = replace(own.plan, spread="copy")
-        return 0
-    return ways
+    own.plan = own.plan if ways > 1 else replace(own.plan, spread="copy")
+    return ways if ways > 1 else 0
 
 
 def _rules(word: str, wide_attention: bool) -> dict[str, Any]:
     weight, _, act = word.partition(" ")
-    rule = {
-        "module_path": NOT_ATTENTION if wide_attention else EVERYWHERE,
-        "weight_qtype": weight,
-        **({"act_qtype": act} if act else {}),
-    }
-    return {"qwix": {"rules": [rule]}}
+    rule = {"module_path": NOT_ATTENTION if wide_attention else EVERYWHERE, "weight_qtype": weight}
+    return {"qwix": {"rules": [rule | ({"act_qtype": act} if act else {})]}}
 
 
 def _drafts(run: ServingRun, own: EngineFlags) -> dict[str, Any] | None:
@@ -166,21 +151,11 @@ def _program(run: ServingRun, own: EngineFlags) -> tuple[LaunchProgram, dict[str
         return LaunchProgram(run.role or "serve", words, 1, chips, env=own.env, **shown), {}
     env = {**own.env, "TPU_MULTIHOST_BACKEND": "ray"}
     name = HOST_SCRIPT.replace("host", f"{run.role}-host") if run.role else HOST_SCRIPT
-    script = [
-        "#!/usr/bin/env bash",
-        header(run, f"vLLM on TPUs {table.version}", own.differences)
-        + "# On each host: bash this script, the host's number, the first host's address.",
-        "set -euo pipefail",
-        *(f"export {key}={quoted(value)}" for key, value in env.items()),
-        'if [ "$1" != 0 ]; then',
-        f'    exec ray start --address="$2:{RAY_PORT}" --block',
-        "fi",
-        f"ray start --head --port={RAY_PORT}",
-        f"exec {shell_lines(words)}",
-    ]
-    return LaunchProgram(
-        run.role or "serve", ("bash", config_file(name), RANK, LEADER), hosts, chips, env=env, **shown
-    ), {name: "\n".join(script) + "\n"}
+    exports = "".join(f"export {key}={quoted(value)}\n" for key, value in env.items())
+    top = header(run, f"vLLM on TPUs {table.version}", own.differences)
+    text = TERMS.texts["host_script"].format(top=top, exports=exports, port=RAY_PORT, command=shell_lines(words))
+    program = ("bash", config_file(name), RANK, LEADER)
+    return LaunchProgram(run.role or "serve", program, hosts, chips, env=env, **shown), {name: text}
 
 
 def recognises(source: Source) -> bool:
@@ -193,7 +168,7 @@ def read(source: Source, given: Given) -> Imported:
     producers = [one for one in found if _is_producer(one)]
     flags = next((one for one in found if one not in producers), found[0])
     name, checkpoint = model_read(flags, source, given)
-    model, table = load_model(name), load_keys("vllm")
+    model = load_model(name)
     text = given.slice or str(source.kept.get("slice", ""))
     chip = parse_target(text)[0] if text else None
     plan, replicas, ratio = _plan(flags, model, checkpoint, chip)
@@ -201,29 +176,18 @@ def read(source: Source, given: Given) -> Imported:
     piece = slice_given(source, given, plan.chips)
     limits = limits_read(flags)
     limits["max_seqs"] = _each(limits["max_seqs"], ratio, source, plan)
-    drafted, notes = drafts_read(flags, source)
-    said: dict[str, Any] = {
-        "launch": launch_read(source, given, ENGINE, plan, name, **limits),
-        "replicas": replicas if replicas > 1 else 0,
-    }
-    if drafted:
-        said["speculation"] = drafted
-    if producers and producers[0] is not flags:
-        said["prefill"] = _pool(producers[0], model, checkpoint, piece, source)
-    ignored, unplanned = left_over(flags.values, HARMLESS)
-    file = serving_file(source, given, plan, name, ENGINE, **said)
-    return with_slice(
-        Imported(ENGINE, table.version, file, tuple(notes), ignored, unplanned, tuple(flags.unknown)), piece
-    )
+    drafts, notes = drafts_read(flags, source)
+    pool = producers[0] if producers and producers[0] is not flags else None
+    prefill = None if pool is None else _pool(pool, model, checkpoint, piece, source)
+    how = (source, given, plan, name, ENGINE, flags, load_terms("vllm").lists["harmless"], limits)
+    said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
+    return engine_import(ENGINE, *how, **said, keys="vllm", notes=notes, piece=piece)
 
 
 def _pool(read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | None, source: Source) -> dict[str, Any]:
     """The pool that prefills; the shape of its slice is in the header of an export alone."""
     plan, replicas, _ = _plan(read, model, checkpoint, piece.chip if piece is not None else None)
-    kept = source.kept.get("prefill", {})
-    same = kept.get("slice", "") if str(kept.get("plan", "")) == str(plan) or not kept else ""
-    place = same or (str(piece) if piece is not None and piece.chips == plan.chips else "")
-    return {"plan": str(plan), "slice": place, "replicas": kept.get("replicas") or replicas}
+    return pool_read(source, plan, "", replicas, str(piece) if piece is not None and piece.chips == plan.chips else "")
 
 
 def _is_producer(read: ReadFlags) -> bool:
@@ -279,15 +243,8 @@ def _formats(
     first = _table(rules[0]) if isinstance(rules, list) and rules else {}
     word = " ".join(str(one) for one in (first.get("weight_qtype"), first.get("act_qtype")) if one)
     read.values.pop("--quantization", None)
-    found = formats_read(
-        ENGINE,
-        chip,
-        model,
-        checkpoint,
-        word if word in ONLINE.values() else "",
-        ONLINE,
-        first.get("module_path") == NOT_ATTENTION,
-    )
+    word, wide = word if word in ONLINE.values() else "", first.get("module_path") == NOT_ATTENTION
+    found = formats_read(ENGINE, chip, model, checkpoint, word, ONLINE, wide)
     dtype = {long: short for short, long in DTYPES.items()}.get(str(read.values.pop("--dtype", "")), "")
     return {**cast(found, dtype), **cache(read, found, dtype)}
 
