@@ -10,9 +10,15 @@ from typing import Any
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice
 from dragonscale.serving.engine import Engine
+from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan_file import SavedPlan
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
+
+ROOM = 64
+"""Tokens of a chat template, at least."""
+PAGE = 256
+"""Lengths of requests are whole multiples of this."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +110,39 @@ class ServingRun:
         return self.engine.scheduling.max_sequences
 
     @property
-    def longest(self) -> int:
-        """Tokens of the longest request that the traffic has; 0 where nothing is said."""
-        return self.file.traffic.prompt + self.file.traffic.output
+    def length(self) -> int | None:
+        """Tokens of the longest request that an engine is to take: those of the traffic and a tenth more, for chat
+        templates and for a tokeniser that does not cut as the planned lengths do; no more than the model was made for.
+        None where the traffic is not said."""
+        longest = self.file.traffic.prompt + self.file.traffic.output
+        if not longest:
+            return None
+        wanted = -(-(longest + max(longest // 10, ROOM)) // PAGE) * PAGE
+        return min(wanted, self.model.context) if self.model.context else wanted
+
+    @property
+    def budget(self) -> int:
+        """Tokens of an iteration, at most."""
+        return self.engine.scheduling.max_tokens
+
+    @property
+    def prefills(self) -> bool:
+        """Whether it is the pool that prefills."""
+        return self.role == "prefill"
+
+    @property
+    def decodes(self) -> bool:
+        return not self.prefills
+
+    @property
+    def experts(self) -> int:
+        """Experts of a layer; 0 of a dense model."""
+        return divisible(self.model).experts
+
+    @property
+    def hosts(self) -> int:
+        """Hosts of its slice."""
+        return self.slice.vms
 
 
 Run = TrainingRun | ServingRun

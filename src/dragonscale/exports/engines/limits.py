@@ -8,7 +8,6 @@ from typing import Any
 from dragonscale.exports.flags import ReadFlags
 from dragonscale.exports.imported import Given, Imported, left_over, serving_file, slice_given, with_slice
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
 from dragonscale.models import load_model
@@ -46,21 +45,6 @@ def launch_read(
         usual["max_seqs"] = max(-(-int(batch) // plan.data), 1)
     said = {name: value for name, value in limits.items() if value is not None}
     return {name: value for name, value in said.items() if value == kept.get(name) or value != usual.get(name)}
-
-
-ROOM = 64
-"""Tokens of a chat template, at least."""
-PAGE = 256
-
-
-def request_length(run: ServingRun) -> int | None:
-    """Tokens of the longest request that an engine is to take: those of the traffic and a tenth more, for chat
-    templates and for a tokeniser that does not cut as the planned lengths do; no more than the model was made for. None
-    where the traffic is not said."""
-    if not run.longest:
-        return None
-    wanted = -(-(run.longest + max(run.longest // 10, ROOM)) // PAGE) * PAGE
-    return min(wanted, run.model.context) if run.model.context else wanted
 
 
 def beyond_context(flag: str, length: object, model: Transformer, refuses: str) -> list[str]:

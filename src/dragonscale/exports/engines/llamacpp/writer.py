@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.llamacpp.gguf_names import TYPES, multiplied
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.keys import load_keys
@@ -47,7 +46,7 @@ def file_name(model: str, weights: str) -> str:
 
 def _flags(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
     budget = run.engine.scheduling.max_tokens
-    slot = request_length(run) or 0
+    slot = run.length or 0
     flags: dict[str, Any] = {
         "--model": file_name(run.file.model, plan.weights),
         "--host": "0.0.0.0",

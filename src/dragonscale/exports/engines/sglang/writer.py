@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.keys import load_keys
@@ -59,20 +58,8 @@ class SglServer:
         return self.plan.data * self.plan.tensor
 
     @property
-    def length(self) -> int | None:
-        return request_length(self.run)
-
-    @property
-    def decodes(self) -> bool:
-        return self.run.role != "prefill"
-
-    @property
     def requests(self) -> int:
         return self.run.seqs * self.plan.data
-
-    @property
-    def experts(self) -> int:
-        return divisible(self.run.model).experts
 
 
 @dataclass(frozen=True)
@@ -95,7 +82,7 @@ class SglangServer(SglServer):
 
     @property
     def dealt(self) -> bool:
-        return bool(self.experts) and self.world > 1
+        return bool(self.run.experts) and self.world > 1
 
     @property
     def exchanged(self) -> bool:
@@ -104,7 +91,7 @@ class SglangServer(SglServer):
     @property
     def redundant(self) -> int:
         """Copies of experts, so that every rank has as many."""
-        experts, ways = self.experts, self.plan.expert
+        experts, ways = self.run.experts, self.plan.expert
         spare = self.run.engine.experts.redundant if self.exchanged else int(experts % ways > 0)
         return int(expert_slots(experts, ways, spare)) - experts
 
@@ -131,7 +118,7 @@ class SglangServer(SglServer):
 
     @property
     def chunk(self) -> int:
-        return self.run.engine.scheduling.max_tokens * self.plan.data
+        return self.run.budget * self.plan.data
 
     @property
     def largest_graph(self) -> int:
@@ -152,10 +139,10 @@ class SglangServer(SglServer):
     def env(self) -> dict[str, str]:
         """Buffers of the exchange are made for so many tokens of a rank: DeepEP's in low latency for every sequence
         with its drafts, MoRI's for a chunk of prompts too."""
-        if self.run.engine.experts.exchange != "all_to_all" or (self.nvidia and not self.decodes):
+        if self.run.engine.experts.exchange != "all_to_all" or (self.nvidia and not self.run.decodes):
             return {}
         tokens = self.run.seqs * (1 + self.whole.file.speculation.drafts)
-        most = -(-tokens // 128) * 128 if self.nvidia else max(self.run.engine.scheduling.max_tokens, tokens, 4096)
+        most = -(-tokens // 128) * 128 if self.nvidia else max(self.run.budget, tokens, 4096)
         kind = "DEEPEP" if self.nvidia else "MORI"
         return {f"SGLANG_{kind}_NUM_MAX_DISPATCH_TOKENS_PER_RANK": str(most)}
 

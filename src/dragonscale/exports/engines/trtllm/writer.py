@@ -8,226 +8,182 @@ hosts MPI starts a process for each GPU (`trtllm-llmapi-launch`). Pools that pre
 own, behind `trtllm-serve disaggregated`.
 """
 
-from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
-from dragonscale.exports.engines.trtllm.words import moe_backend, slots, spoken_drafts
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.header import header
-from dragonscale.exports.keys import KeyTable, load_keys
+from dragonscale.exports.keys import load_keys
+from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import config_file
-from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.serving.checkpoint import own_formats, stored_in
 from dragonscale.serving.legal import divisible
+from dragonscale.serving.legality import architecture
 from dragonscale.serving.plan import ServingPlan
 
 TERMS = load_terms("trtllm")
-
 PORTS = {"prefill": 8001, "decode": 8002, "": 8000}
 PAGE = 32
 """Tokens of a block of its cache."""
 
 
+@dataclass(frozen=True)
+class TrtServer:
+    """A server as its arguments (`terms/trtllm.toml`) are about it."""
+
+    run: ServingRun
+
+    @property
+    def plan(self) -> ServingPlan:
+        return self.run.file.plan
+
+    @cached_property
+    def checkpoint(self) -> ServedCheckpoint:
+        """Its formats are those of the checkpoint: nothing is quantised when one is loaded."""
+        run = self.run
+        return checkpoint_for(run.engine.name, run.slice.chip, run.model, run.file.model, self.plan, {})
+
+    @property
+    def ranks(self) -> int:
+        return self.plan.data * self.plan.tensor
+
+    @property
+    def slices(self) -> int:
+        return self.ranks // self.plan.expert
+
+    @property
+    def spread(self) -> bool:
+        return self.plan.data > 1
+
+    @property
+    def host_chips(self) -> int:
+        return hosts_of(self.run.slice)[1]
+
+    @property
+    def at_once(self) -> int:
+        """Requests of an iteration of a rank; where prompts alone run, as many as its tokens hold."""
+        most = self.run.budget // max(self.run.file.traffic.prompt, 1) if self.run.prefills else 0
+        return max(self.run.seqs, most)
+
+    @property
+    def chunked(self) -> bool:
+        return self.cut or self.run.engine.scheduling.scheduler == "chunked"
+
+    @property
+    def cut(self) -> bool:
+        """Whether prompts do not fit an iteration."""
+        return self.run.file.traffic.prompt > self.run.budget
+
+    @property
+    def cache(self) -> str:
+        return self.plan.kv if self.plan.kv in ("fp8", "nvfp4") else "auto"
+
+    @property
+    def whole(self) -> bool:
+        return self.run.engine.scheduling.reserve == "whole"
+
+    @property
+    def graphs(self) -> dict[str, Any] | None:
+        """Graphs of decoding; a server that prefills has no use for them."""
+        return None if self.run.prefills else {"enable_padding": True, "max_batch_size": self.run.seqs}
+
+    @property
+    def longest(self) -> int:
+        return -(-max(self.run.file.traffic.prompt, self.run.budget) // PAGE) * PAGE
+
+    @property
+    def wide(self) -> bool:
+        return self.run.engine.name.endswith("-ep")
+
+    @property
+    def backend(self) -> str:
+        """The kernels of the experts: WIDEEP sends tokens by AllToAll; on Blackwell fp8 by blocks is DeepGEMM's, and
+        four bits are TRTLLM's for low latency and CUTLASS's with attention data parallelism; MXFP4 on Hopper is
+        Triton's (examples/configs/curated and the deployment guides)."""
+        plan, blackwell = self.plan, architecture(self.run.slice.chip) == "blackwell"
+        if self.wide or plan.weights == "mxfp4":
+            return "WIDEEP" if self.wide else "TRTLLM" if blackwell else "TRITON"
+        if blackwell and plan.compute == "fp8_block":
+            return "DEEPGEMM"
+        return "TRTLLM" if blackwell and plan.weights == "nvfp4" and plan.data == 1 else "CUTLASS"
+
+    @property
+    def slots(self) -> int:
+        """Places for experts over all ranks, redundant ones among them: as many on every rank."""
+        ways = self.plan.expert
+        return -(-(self.run.experts + self.run.engine.experts.redundant) // ways) * ways
+
+    @property
+    def drafts(self) -> dict[str, Any]:
+        """How drafts are made: by a model of its own, by the model's own multi-token modules, or by an EAGLE-3 head."""
+        drafts = self.run.file.speculation
+        if not drafts.drafts or self.run.prefills:
+            return {}
+        if self.run.fields.get("num_nextn_predict_layers") and not drafts.draft:
+            return {"decoding_type": "MTP", "num_nextn_predict_layers": drafts.drafts}
+        head = f"{hub_id(self.run.file.model).rpartition('/')[2]}-EAGLE3"
+        kind, model = ("DraftTarget", hub_id(drafts.draft)) if drafts.draft else ("Eagle", head)
+        return {"decoding_type": kind, "max_draft_len": drafts.drafts, "speculative_model": model}
+
+
 def write(run: ServingRun) -> WrittenFiles:
     """The YAML and the command of a replica, or those of two pools and of what stands before them."""
-    if run.prefill is not None:
-        return _pools(run, run.prefill)
-    differences, as_run = _differences(run)
-    text = _file(run, differences)
-    return WrittenFiles({"trtllm.yaml": text}, (_program(run, "trtllm.yaml"),), differences, as_run, _notes(run))
+    if run.prefill is None:
+        return _server(run, "trtllm.yaml")
+    own, table = _server(run, "decode.yaml"), load_keys("trtllm")
+    front: dict[str, Any] = {"hostname": "0.0.0.0", "port": PORTS[""]}
+    for name, role, pool in (("context_servers", "prefill", run.prefill), ("generation_servers", "decode", run)):
+        copies = pool.file.replicas or 1
+        front[name] = {"num_instances": copies, "urls": [f"{role}-{place}:{PORTS[role]}" for place in range(copies)]}
+    table.check_all(front, "disaggregated.")
+    file = "disaggregated.yaml"
+    words = ("trtllm-serve", "disaggregated", *flag_words(table, {"--config_file": config_file(file)}))
+    program = LaunchProgram("front", words, 1, 0, port=PORTS[""])
+    both = own.with_pool(_server(run.prefill, "prefill.yaml"), (program,), (TERMS.say("server_names"),))
+    text = header(run, f"TensorRT-LLM {table.version}", own.differences) + yaml_text(front)
+    return replace(both, files={**both.files, file: text}, addressed=(file,))
 
 
-def _pools(run: ServingRun, prefill: ServingRun) -> WrittenFiles:
-    differences, as_run = _differences(run)
-    more, _ = _differences(prefill)
-    copies = {"prefill": prefill.file.replicas or 1, "decode": run.file.replicas or 1}
-    files = {
-        "decode.yaml": _file(run, differences),
-        "prefill.yaml": _file(prefill, more),
-        "disaggregated.yaml": header(run, _title(), differences) + yaml_text(_front(copies)),
-    }
-    front = (
-        "trtllm-serve",
-        "disaggregated",
-        *flag_words(load_keys("trtllm"), {"--config_file": config_file("disaggregated.yaml")}),
-    )
-    programs = (
-        _program(run, "decode.yaml"),
-        _program(prefill, "prefill.yaml"),
-        LaunchProgram("front", front, 1, 0, port=PORTS[""]),
-    )
-    where = TERMS.say("server_names")
-    notes = tuple(dict.fromkeys((*_notes(run), *_notes(prefill))))
-    both = (*differences, *(one for one in more if one not in differences))
-    return WrittenFiles(files, programs, both, as_run, notes, (where,), ("disaggregated.yaml",))
+def _server(run: ServingRun, file: str) -> WrittenFiles:
+    server, table = TrtServer(run), load_keys("trtllm")
+    _refuse(server)
+    plan, differences = server.checkpoint.plan, list(server.checkpoint.differences)
+    if server.plan.spread != "copy" and server.plan.tensor > 1:
+        differences.append(TERMS.difference("spread", plan=server.plan))
+        plan = replace(plan, spread="copy")
+    if server.cut and run.engine.scheduling.scheduler != "chunked":
+        differences.append(TERMS.difference("chunks", prompt=run.file.traffic.prompt, most=run.budget))
+    args = TERMS.group("server", server)
+    table.check_all(args)
+    text = header(run, f"TensorRT-LLM {table.version}", differences) + yaml_text(args)
+    flags = flag_words(table, {"--host": "0.0.0.0", "--port": PORTS[run.role], "--config": config_file(file)})
+    words = (*(["trtllm-llmapi-launch"] if run.hosts > 1 else []), "trtllm-serve", server.checkpoint.word, *flags)
+    shown = {"per": "rank" if run.hosts > 1 else "host", "copies": run.file.replicas or 1, "port": PORTS[run.role]}
+    program = LaunchProgram(run.role or "serve", words, *hosts_of(run.slice), **shown)
+    tokens = run.engine.host.stream_interval
+    told = {"stream_interval": tokens > 1 and run.decodes, "eagle": server.drafts.get("decoding_type") == "Eagle"}
+    notes = (*server.checkpoint.notes, *TERMS.notes(told, tokens=tokens))
+    as_run = plan if plan != server.plan else None
+    return WrittenFiles({file: text}, (program,), tuple(differences), as_run, notes)
 
 
-def _front(copies: Mapping[str, int]) -> dict[str, Any]:
-    """What `trtllm-serve disaggregated` reads."""
-    pools = {"context_servers": "prefill", "generation_servers": "decode"}
-    table: dict[str, Any] = {"hostname": "0.0.0.0", "port": PORTS[""]}
-    for name, role in pools.items():
-        urls = [f"{role}-{place}:{PORTS[role]}" for place in range(copies[role])]
-        table[name] = {"num_instances": copies[role], "urls": urls}
-    _check(load_keys("trtllm"), table, "disaggregated.")
-    return table
-
-
-def _title() -> str:
-    return f"TensorRT-LLM {load_keys('trtllm').version}"
-
-
-def _file(run: ServingRun, differences: tuple[PlanDifference, ...]) -> str:
-    table = _args(run)
-    _check(load_keys("trtllm"), table)
-    return header(run, _title(), differences) + yaml_text(table)
-
-
-def _check(keys: KeyTable, table: Mapping[str, Any], lead: str = "") -> None:
-    """Every name of a table, and of the tables in it, is one that the software has."""
-    for name, value in table.items():
-        keys.check(f"{lead}{name}", None if isinstance(value, Mapping | list) else value)
-        if isinstance(value, Mapping):
-            _check(keys, value, f"{lead}{name}.")
-
-
-def _program(run: ServingRun, file: str) -> LaunchProgram:
-    hosts, chips = hosts_of(run.slice)
-    flags = flag_words(
-        load_keys("trtllm"), {"--host": "0.0.0.0", "--port": PORTS[run.role], "--config": config_file(file)}
-    )
-    words = ("trtllm-serve", _checkpoint(run).word, *flags)
-    if hosts > 1:
-        words = ("trtllm-llmapi-launch", *words)
-    return LaunchProgram(
-        run.role or "serve",
-        words,
-        hosts,
-        chips,
-        per="rank" if hosts > 1 else "host",
-        copies=run.file.replicas or 1,
-        port=PORTS[run.role],
-    )
-
-
-def _checkpoint(run: ServingRun) -> ServedCheckpoint:
-    """Its formats are those of the checkpoint: nothing is quantised when one is loaded."""
-    return checkpoint_for(run.engine.name, run.slice.chip, run.model, run.file.model, run.file.plan, {})
-
-
-def _notes(run: ServingRun) -> tuple[str, ...]:
-    said = [*_checkpoint(run).notes]
-    if (tokens := run.engine.host.stream_interval) > 1 and run.role != "prefill":
-        said.append(TERMS.say("stream_interval", tokens=tokens))
-    drafts = run.file.speculation
-    if drafts.drafts and spoken_drafts(run)["decoding_type"] == "Eagle":
-        said.append(
-            "speculative_config.speculative_model is a trained EAGLE-3 head of the model: name the one you have."
-        )
-    return tuple(said)
-
-
-def _args(run: ServingRun) -> dict[str, Any]:
-    """The arguments of a server."""
-    plan, engine = run.file.plan, run.engine
-    experts = divisible(run.model).experts
-    table: dict[str, Any] = {"tensor_parallel_size": plan.data * plan.tensor, "pipeline_parallel_size": plan.pipe}
-    if experts:
-        table["moe_tensor_parallel_size"] = plan.data * plan.tensor // plan.expert
-        table["moe_expert_parallel_size"] = plan.expert
-        table["enable_attention_dp"] = plan.data > 1
-    if plan.data > 1:
-        table["attention_dp_config"] = {"enable_balance": True}
-    if hosts_of(run.slice)[0] > 1:
-        table["gpus_per_node"] = hosts_of(run.slice)[1]
-    table["dtype"] = "float16" if _checkpoint(run).dtype == "fp16" else "bfloat16"
-    table |= {"max_batch_size": _at_once(run), "max_num_tokens": engine.scheduling.max_tokens}
-    if length := request_length(run):
-        table["max_seq_len"] = length
-    table["enable_chunked_prefill"] = _chunked(run)
-    table["kv_cache_config"] = {
-        "dtype": plan.kv if plan.kv in ("fp8", "nvfp4") else "auto",
-        "free_gpu_memory_fraction": engine.memory.share,
-        "enable_block_reuse": True,
-        "tokens_per_block": PAGE,
-    }
-    table["scheduler_config"] = {"capacity_scheduler_policy": _policy(run)}
-    table |= _graphs(run)
-    if experts:
-        table["moe_config"] = _experts(run, experts)
-    if run.file.speculation.drafts and run.role != "prefill":
-        table["speculative_config"] = spoken_drafts(run)
-    table["stream_interval"] = engine.host.stream_interval
-    return table
-
-
-def _at_once(run: ServingRun) -> int:
-    """Requests of an iteration of a rank; where prompts alone run, as many as its tokens hold."""
-    if run.role != "prefill":
-        return run.seqs
-    return max(run.seqs, run.engine.scheduling.max_tokens // max(run.file.traffic.prompt, 1))
-
-
-def _chunked(run: ServingRun) -> bool:
-    return run.file.traffic.prompt > run.engine.scheduling.max_tokens or run.engine.scheduling.scheduler == "chunked"
-
-
-def _policy(run: ServingRun) -> str:
-    return "GUARANTEED_NO_EVICT" if run.engine.scheduling.reserve == "whole" else "MAX_UTILIZATION"
-
-
-def _graphs(run: ServingRun) -> dict[str, Any]:
-    """Graphs and the overlapped scheduler; a server that prefills has no use for either."""
-    graphs = None if run.role == "prefill" else {"enable_padding": True, "max_batch_size": run.seqs}
-    table: dict[str, Any] = {"cuda_graph_config": graphs, "disable_overlap_scheduler": run.role == "prefill"}
-    if run.role:
-        longest = -(-max(run.file.traffic.prompt, run.engine.scheduling.max_tokens) // PAGE) * PAGE
-        table["cache_transceiver_config"] = {"backend": "DEFAULT", "max_tokens_in_buffer": longest}
-    return table
-
-
-def _experts(run: ServingRun, experts: int) -> dict[str, Any]:
-    table: dict[str, Any] = {"backend": moe_backend(run)}
-    if table["backend"] == "WIDEEP":
-        table["load_balancer"] = {"num_slots": slots(run, experts), "layer_updates_per_iter": 1}
-    return table
-
-
-def _differences(run: ServingRun) -> tuple[tuple[PlanDifference, ...], ServingPlan | None]:
-    """What it does otherwise, and the plan that it then runs."""
-    from dataclasses import replace
-
-    plan, found = run.file.plan, []
-    _refuse(run)
-    checkpoint = _checkpoint(run)
-    changed = checkpoint.plan
-    found += checkpoint.differences
-    if plan.spread != "copy" and plan.tensor > 1:
-        found.append(TERMS.difference("spread", plan=plan))
-        changed = replace(changed, spread="copy")
-    if run.file.traffic.prompt > run.engine.scheduling.max_tokens and run.engine.scheduling.scheduler != "chunked":
-        prompt, most = run.file.traffic.prompt, run.engine.scheduling.max_tokens
-        why = f"prompts of {prompt:,} tokens do not fit an iteration of {most:,}"
-        found.append(PlanDifference("whole prompts in an iteration", "they run in chunks", why))
-    return tuple(found), changed if changed != plan else None
-
-
-def _refuse(run: ServingRun) -> None:
+def _refuse(server: TrtServer) -> None:
     """What it cannot run at all."""
-    plan = run.file.plan
-    if plan.data > 1 and plan.tensor > 1:
-        near = f"data={plan.data * plan.tensor},tensor=1"
-        raise TERMS.refused("data_with_tensor", plan=plan, near=near, ranks=plan.data * plan.tensor)
-    if run.file.speculation.drafts and plan.pipe > 1 and run.role != "prefill":
-        raise TERMS.refused("drafts_in_pipeline", plan=plan)
-    if own_formats(run.engine.name, run.slice.chip, run.model) is None and stored_in(run.model) == plan.weights:
-        raise TERMS.refused("no_kernels", run=run, plan=plan)
+    run, plan = server.run, server.plan
+    stored = own_formats(run.engine.name, run.slice.chip, run.model) is None and stored_in(run.model) == plan.weights
     split = plan.spread == "sequence" and plan.tensor > min(divisible(run.model).kv_heads, default=1)
-    if plan.context > 1 or split:
-        said = f"context={plan.context}" if plan.context > 1 else "spread=sequence"
-        raise TERMS.refused("split_cache", said=said, version=load_keys("trtllm").version)
+    checks = {
+        "data_with_tensor": plan.data > 1 and plan.tensor > 1,
+        "drafts_in_pipeline": run.file.speculation.drafts and plan.pipe > 1 and run.decodes,
+        "no_kernels": stored,
+        "split_cache": plan.context > 1 or split,
+    }
+    said = f"context={plan.context}" if plan.context > 1 else "spread=sequence"
+    version = load_keys("trtllm").version
+    TERMS.refuse(checks, plan=plan, run=run, ranks=server.ranks, said=said, version=version)

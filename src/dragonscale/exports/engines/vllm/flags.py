@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
@@ -219,7 +218,7 @@ def limit_flags(run: ServingRun) -> dict[str, Any]:
     if tokens < seqs:
         raise TERMS.refused("tokens_below_sequences", tokens=tokens, seqs=seqs)
     return {
-        "--max-model-len": request_length(run),
+        "--max-model-len": run.length,
         "--max-num-seqs": seqs,
         "--max-num-batched-tokens": tokens,
         "--gpu-memory-utilization": run.engine.memory.share,
