@@ -7,6 +7,7 @@ prefix that all prompts share, or, for SGLang's, the beginning of a group of pro
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from dragonscale.exports.flags import flag_words, shell_lines
 from dragonscale.exports.header import header
@@ -27,88 +28,24 @@ SHARING = 16
 """Prompts that begin alike."""
 
 
-@dataclass(frozen=True)
-class LoadTest:
-    """The traffic of a run as load generators ask for it; `software` is what is tested."""
-
-    run: ServingRun
-    software: Target
-
-    @property
-    def model(self) -> str:
-        return hub_id(self.run.file.model)
-
-    @property
-    def models(self) -> list[str]:
-        return [self.model]
-
-    @property
-    def replicas(self) -> int:
-        return self.run.file.replicas or 1
-
-    @property
-    def rate(self) -> float:
-        text = self.run.file.traffic.rate
-        return parse(text, "count/s", "the rate") if text else 0.0
-
-    @property
-    def at_rate(self) -> float | str:
-        return self.rate or "inf"
-
-    @property
-    def clients(self) -> int:
-        return max(self.run.file.batch, 1) * self.replicas
-
-    @property
-    def shared(self) -> int:
-        return round(self.run.file.traffic.prompt * self.run.file.traffic.cached)
-
-    @property
-    def fresh(self) -> int:
-        return self.run.file.traffic.prompt - self.shared
-
-    @property
-    def some_fresh(self) -> int:
-        return max(self.fresh, 1)
-
-    @property
-    def count(self) -> int:
-        return min(max(round(self.rate * SECONDS) if self.rate else ROUNDS * self.clients, LEAST), MOST)
-
-    @property
-    def warmups(self) -> int:
-        return min(self.clients, 32)
-
-    @property
-    def dataset(self) -> str:
-        return "generated-shared-prefix" if self.shared else "random-ids"
-
-    @property
-    def groups(self) -> int:
-        return -(-self.count // SHARING)
-
-    @property
-    def ending(self) -> list[str]:
-        return ["ignore_eos:true", f"min_tokens:{self.run.file.traffic.output}"]
-
-    @property
-    def of_sglang(self) -> bool:
-        return self.software.name in ("sglang", "sgl-jax")
-
-    @property
-    def pools(self) -> bool:
-        return self.run.prefill is not None
-
-    @property
-    def goodput(self) -> list[str]:
-        """The targets, in milliseconds."""
-        own = {"ttft": self.run.file.targets.ttft, "tpot": self.run.file.targets.tpot}
-        return [f"{name}:{parse(text, 's', name) * 1000:g}" for name, text in own.items() if text]
-
-    @property
-    def named_goodput(self) -> str:
-        text = " ".join(self.goodput)
-        return text.replace("ttft", "time_to_first_token").replace("tpot", "inter_token_latency")
+def _traffic(run: ServingRun, software: Target) -> dict[str, Any]:
+    """The traffic of a run as load generators ask for it."""
+    traffic, model = run.file.traffic, hub_id(run.file.model)
+    rate = parse(traffic.rate, "count/s", "the rate") if traffic.rate else 0.0
+    clients, shared = max(run.file.batch, 1) * (run.file.replicas or 1), round(traffic.prompt * traffic.cached)
+    count = min(max(round(rate * SECONDS) if rate else ROUNDS * clients, LEAST), MOST)
+    targets = {"ttft": run.file.targets.ttft, "tpot": run.file.targets.tpot}
+    goodput = [f"{name}:{parse(text, 's', name) * 1000:g}" for name, text in targets.items() if text]
+    named = " ".join(goodput).replace("ttft", "time_to_first_token").replace("tpot", "inter_token_latency")
+    return {
+        **{"model": model, "models": [model], "traffic": traffic, "rate": rate, "at_rate": rate or "inf"},
+        **{"clients": clients, "warmups": min(clients, 32), "count": count, "groups": -(-count // SHARING)},
+        **{"shared": shared, "fresh": traffic.prompt - shared, "some_fresh": max(traffic.prompt - shared, 1)},
+        **{"goodput": goodput, "named_goodput": named, "pools": run.prefill is not None},
+        "dataset": "generated-shared-prefix" if shared else "random-ids",
+        "ending": ["ignore_eos:true", f"min_tokens:{traffic.output}"],
+        "of_sglang": software.name in ("sglang", "sgl-jax"),
+    }
 
 
 @dataclass(frozen=True)
@@ -119,10 +56,9 @@ class LoadGenerator:
 
     def write(self, run: ServingRun, software: Target) -> WrittenFiles:
         """The command of a load test, as a script."""
-        test, table = LoadTest(run, software), target_named(self.name).key_table()
-        own = TERMS.tables[self.name]
-        words = [*own["words"], *flag_words(table, TERMS.group(self.name, test))]
+        table, own = target_named(self.name).key_table(), TERMS.tables[self.name]
+        words = [*own["words"], *flag_words(table, TERMS.group(self.name, **_traffic(run, software)))]
         title = f"{table.software} {table.version}, against {software.title}"
         lines = ["#!/usr/bin/env bash", header(run, title) + "set -euo pipefail", "", shell_lines(words)]
-        told = {"scored": own.get("scored"), "all_replicas": test.replicas > 1 or test.pools}
+        told = {"scored": own.get("scored"), "all_replicas": (run.file.replicas or 1) > 1 or run.prefill is not None}
         return WrittenFiles({own["file"]: "\n".join(lines) + "\n"}, notes=TERMS.notes(told, url=own["url"]))

@@ -23,6 +23,7 @@ constant, or a rule:
 import functools
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import resources
 from operator import attrgetter
 from typing import Any
@@ -44,19 +45,20 @@ class Terms(Strict, frozen=True):
     sentences: dict[str, str] = {}
     differences: dict[str, dict[str, str]] = {}
 
-    def group(self, name: str, run: Any = None) -> dict[str, Any]:
-        """A group of settings as a run has them, in the order of the file."""
-        return {key: self._value(row, run) for key, row in self.groups[name].items() if _holds(row, run)}
+    def group(self, name: str, run: Any = None, /, **values: Any) -> dict[str, Any]:
+        """A group of settings as a run has them, in the order of the file; `values` are names beside the run's own."""
+        about = About(run, values)
+        return {key: self._value(row, about) for key, row in self.groups[name].items() if about.has(row)}
 
-    def _value(self, row: Any, run: Any) -> Any:
+    def _value(self, row: Any, about: "About") -> Any:
         if not _is_rule(row):
             return row
         if "group" in row:
-            return self.group(row["group"], run)
+            return self.group(row["group"], about.run, **about.values)
         if "said" in row:
-            value = run.said.get(row["said"], row.get("usual"))
+            value = about.at("said").get(row["said"], row.get("usual"))
             return {"float": float, "int": int}[row["as"]](value) if "as" in row else value
-        value = attrgetter(row["of"])(run) if "of" in row else row["set"]
+        value = about.at(row["of"]) if "of" in row else row["set"]
         return self.tables[row["by"]][str(value)] if "by" in row else value
 
     def say(self, sentence: str, /, **values: Any) -> str:
@@ -90,18 +92,28 @@ def _is_rule(row: Any) -> bool:
     return isinstance(row, dict) and bool({"set", "of", "said", "group"} & row.keys())
 
 
-def _holds(row: Any, run: Any) -> bool:
-    """Whether a setting is written for a run."""
-    if not _is_rule(row):
-        return True
-    if "said" in row and "usual" not in row and row["said"] not in run.said:
-        return False
+@dataclass(frozen=True)
+class About:
+    """What the settings of a group are about: a run, and values by name."""
 
-    def every(rule: str) -> list[Any]:
-        return [attrgetter(path)(run) for path in row.get(rule, "").split()]
+    run: Any
+    values: Mapping[str, Any]
 
-    among = all(attrgetter(path)(run) in values for path, values in row.get("among", {}).items())
-    return among and all(every("on")) and not any(every("off")) and all(degree > 1 for degree in every("over"))
+    def at(self, path: str) -> Any:
+        """What is at a path such as `plan.tensor`."""
+        name, _, rest = path.partition(".")
+        value = self.values[name] if name in self.values else getattr(self.run, name)
+        return attrgetter(rest)(value) if rest else value
+
+    def has(self, row: Any) -> bool:
+        """Whether a setting is written."""
+        if not _is_rule(row):
+            return True
+        if "said" in row and "usual" not in row and row["said"] not in self.at("said"):
+            return False
+        on, off, over = ([self.at(path) for path in row.get(rule, "").split()] for rule in ("on", "off", "over"))
+        among = all(self.at(path) in values for path, values in row.get("among", {}).items())
+        return among and all(on) and not any(off) and all(degree > 1 for degree in over)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ weights are quantised on loading as a YAML that comes with it says.
 Pools that prefill and decode find each other through a bootstrap server, behind a router of its own; both come with it.
 """
 
-from dataclasses import dataclass
+from typing import Any
 
 from dragonscale.exports.engines.schemes import checkpoint_for
 from dragonscale.exports.engines.sgl_jax.reader import ONLINE
@@ -17,7 +17,7 @@ from dragonscale.exports.flags import flag_words
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.words import Word, address
+from dragonscale.exports.words import address
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 
 TERMS = load_terms("sgl-jax")
@@ -26,33 +26,6 @@ PORTS = {"": 30000, "prefill": 30100, "decode": 30200}
 COMMAND = Command("sgl_jax.launch_server", ENGINE, PORTS, 5000, "NEXTN")
 CACHE = "/tmp/jit_cache"
 """Where compiled programs are kept: without it every start compiles them for minutes."""
-
-
-@dataclass(frozen=True)
-class SglJaxServer(SglServer):
-    """A server on TPUs: degrees count devices, and what is dealt over all chips goes on between the devices of each."""
-
-    @property
-    def devices(self) -> int:
-        return self.world * self.run.slice.chip.devices
-
-    @property
-    def dealt(self) -> int:
-        return self.plan.expert * (self.run.slice.chip.devices if self.plan.expert == self.world else 1)
-
-    @property
-    def cache(self) -> str:
-        return "fp8_e4m3" if self.plan.kv == "fp8" else "auto"
-
-    @property
-    def sizes(self) -> list[int]:
-        """Batches that programs are compiled for: the engine's sizes below the most sequences, and those."""
-        sizes = [size for size, _ in self.run.engine.host.graph_sizes if size < self.run.seqs]
-        return [size * self.plan.data for size in (*sizes, self.run.seqs)]
-
-    @property
-    def bootstrap(self) -> Word:
-        return "http://" + address("bootstrap", 0, BOOTSTRAP)
 
 
 def write(run: ServingRun) -> WrittenFiles:
@@ -72,13 +45,20 @@ def write(run: ServingRun) -> WrittenFiles:
 def _server(run: ServingRun, whole: ServingRun) -> WrittenFiles:
     online = {} if run.file.plan.attention else ONLINE
     found = checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, run.file.plan, online)
-    server, page, budget = SglJaxServer(run, whole, found, found.plan), run.engine.memory.page, run.engine.scheduling
+    server, plan, page = SglServer(run, whole, found, found.plan), found.plan, run.engine.memory.page
     checks = {
-        "whole_pages": budget.max_tokens % page,
-        "pools_without_data": run.role and found.plan.data > 1,
+        "whole_pages": run.budget % page,
+        "pools_without_data": run.role and plan.data > 1,
         "pools_without_drafts": run.role and whole.file.speculation.drafts,
     }
-    near = -(-budget.max_tokens // page) * page
-    TERMS.refuse(checks, plan=found.plan, page=page, budget=budget.max_tokens, near=near)
-    flags, env = TERMS.group("server", server), {"JAX_COMPILATION_CACHE_DIR": CACHE}
-    return served(server, COMMAND, list(found.differences), flags, env=env)
+    TERMS.refuse(checks, plan=plan, page=page, budget=run.budget, near=-(-run.budget // page) * page)
+    # degrees count devices; what is dealt over all chips goes on between the devices of each
+    each, sizes = run.slice.chip.devices, [size for size, _ in run.engine.host.graph_sizes if size < run.seqs]
+    settings: dict[str, Any] = {
+        "devices": server.world * each,
+        "dealt": plan.expert * (each if plan.expert == server.world else 1),
+        "cache": "fp8_e4m3" if plan.kv == "fp8" else "auto",
+        "sizes": [size * plan.data for size in (*sizes, run.seqs)],  # batches that programs are compiled for
+        "bootstrap": "http://" + address("bootstrap", 0, BOOTSTRAP),
+    }
+    return served(server, COMMAND, settings, list(found.differences), env={"JAX_COMPILATION_CACHE_DIR": CACHE})

@@ -62,89 +62,45 @@ class SglServer:
         return self.run.seqs * self.plan.data
 
 
-@dataclass(frozen=True)
-class SglangServer(SglServer):
-    """A server of SGLang itself."""
+def _settings(server: SglServer) -> dict[str, Any]:
+    """What the flags of SGLang itself are about. Copies of experts make as many on every rank; two half-batches hide
+    the exchange where SGLang cuts the model's layers into operations for that."""
+    run, plan, habits, limits = server.run, server.plan, server.run.engine.experts, server.run.engine.scheduling
+    nvidia, experts, drafts = is_nvidia(run), run.experts, run.file.speculation.drafts
+    exchanged, narrow = exchanges(server), run.model.quantization.kv  # what `auto` would take from the checkpoint
+    usual, sizes = "bf16" if narrow and server.found.dtype == "bf16" else "auto", run.engine.host.graph_sizes
+    spare = habits.redundant if exchanged else int(experts % plan.expert > 0)
+    largest = (sizes[-1][0] if sizes else run.seqs) // (1 + drafts)
+    return {
+        **{"dealt": bool(experts) and server.world > 1, "exchanged": exchanged, "nvidia": nvidia},
+        **{"backend": "deepep" if nvidia else "mori", "transfer": "mooncake" if nvidia else "mori"},
+        **{"ways": sequence_ways(run.model, server.found.plan), "chunk": run.budget * plan.data},
+        **{"balanced": habits.redundant > 0, "largest_graph": max(min(run.seqs, largest), 1)},
+        "cache": TERMS.tables["caches"].get(server.found.plan.kv, usual),
+        "redundant": int(expert_slots(experts, plan.expert, spare)) - experts if experts else 0,
+        "deepep_mode": {"prefill": "normal", "decode": "low_latency"}.get(run.role, "auto"),
+        "halves": exchanged and habits.hidden and model_type(run.fields) in TERMS.lists["overlapped"],
+        "mixed": limits.mixed and limits.scheduler == "chunked" and not drafts and not run.role,
+    }
 
-    @property
-    def nvidia(self) -> bool:
-        return architecture(self.run.slice.chip) in NVIDIA
 
-    @property
-    def cache(self) -> str:
-        narrow = self.run.model.quantization.kv  # what `auto` would take from the checkpoint
-        usual = "bf16" if narrow and self.found.dtype == "bf16" else "auto"
-        return TERMS.tables["caches"].get(self.found.plan.kv, usual)
+def is_nvidia(run: ServingRun) -> bool:
+    return architecture(run.slice.chip) in NVIDIA
 
-    @property
-    def ways(self) -> int:
-        return sequence_ways(self.run.model, self.found.plan)
 
-    @property
-    def dealt(self) -> bool:
-        return bool(self.run.experts) and self.world > 1
+def exchanges(server: SglServer) -> bool:
+    """Whether tokens are sent to experts by kernels for that."""
+    return bool(server.run.experts) and server.world > 1 and server.run.engine.experts.exchange == "all_to_all"
 
-    @property
-    def exchanged(self) -> bool:
-        return self.dealt and self.run.engine.experts.exchange == "all_to_all"
 
-    @property
-    def redundant(self) -> int:
-        """Copies of experts, so that every rank has as many."""
-        experts, ways = self.run.experts, self.plan.expert
-        spare = self.run.engine.experts.redundant if self.exchanged else int(experts % ways > 0)
-        return int(expert_slots(experts, ways, spare)) - experts
-
-    @property
-    def backend(self) -> str:
-        return "deepep" if self.nvidia else "mori"
-
-    @property
-    def deepep_mode(self) -> str:
-        return {"prefill": "normal", "decode": "low_latency"}.get(self.run.role, "auto")
-
-    @property
-    def balanced(self) -> bool:
-        return self.run.engine.experts.redundant > 0
-
-    @property
-    def hidden(self) -> bool:
-        return self.exchanged and bool(self.run.engine.experts.hidden)
-
-    @property
-    def halves(self) -> bool:
-        """Whether SGLang cuts the model's layers into operations that two half-batches interleave."""
-        return self.hidden and model_type(self.run.fields) in TERMS.lists["overlapped"]
-
-    @property
-    def chunk(self) -> int:
-        return self.run.budget * self.plan.data
-
-    @property
-    def largest_graph(self) -> int:
-        sizes = self.run.engine.host.graph_sizes
-        largest = sizes[-1][0] if sizes else self.run.seqs
-        return max(min(self.run.seqs, largest // (1 + self.run.file.speculation.drafts)), 1)
-
-    @property
-    def mixed(self) -> bool:
-        limits, drafts = self.run.engine.scheduling, self.run.file.speculation.drafts
-        return limits.mixed and limits.scheduler == "chunked" and not drafts and not self.run.role
-
-    @property
-    def transfer(self) -> str:
-        return "mooncake" if self.nvidia else "mori"
-
-    @property
-    def env(self) -> dict[str, str]:
-        """Buffers of the exchange are made for so many tokens of a rank: DeepEP's in low latency for every sequence
-        with its drafts, MoRI's for a chunk of prompts too."""
-        if self.run.engine.experts.exchange != "all_to_all" or (self.nvidia and not self.run.decodes):
-            return {}
-        tokens = self.run.seqs * (1 + self.whole.file.speculation.drafts)
-        most = -(-tokens // 128) * 128 if self.nvidia else max(self.run.budget, tokens, 4096)
-        kind = "DEEPEP" if self.nvidia else "MORI"
-        return {f"SGLANG_{kind}_NUM_MAX_DISPATCH_TOKENS_PER_RANK": str(most)}
+def _env(run: ServingRun, drafts: int) -> dict[str, str]:
+    """Buffers of the exchange are made for so many tokens of a rank: DeepEP's in low latency for every sequence with
+    its drafts, MoRI's for a chunk of prompts too."""
+    nvidia, tokens = is_nvidia(run), run.seqs * (1 + drafts)
+    if run.engine.experts.exchange != "all_to_all" or (nvidia and run.prefills):
+        return {}
+    most = -(-tokens // 128) * 128 if nvidia else max(run.budget, tokens, 4096)
+    return {f"SGLANG_{'DEEPEP' if nvidia else 'MORI'}_NUM_MAX_DISPATCH_TOKENS_PER_RANK": str(most)}
 
 
 def write(run: ServingRun) -> WrittenFiles:
@@ -171,16 +127,17 @@ def router(run: ServingRun, prefill: ServingRun, keys: str, lead: list[Any], por
 def _server(run: ServingRun, whole: ServingRun) -> WrittenFiles:
     online = {} if run.file.plan.attention else online_words(run.slice.chip)  # it would take the attention too
     found = checkpoint_for(engine_word(run), run.slice.chip, run.model, run.file.model, run.file.plan, online)
-    server, differences = SglangServer(run, whole, found, found.plan), list(found.differences)
-    if server.plan.spread == "sequence" and server.ways == 1 and server.plan.tensor > 1:
+    server, differences = SglServer(run, whole, found, found.plan), list(found.differences)
+    if server.plan.spread == "sequence" and sequence_ways(run.model, found.plan) == 1 and server.plan.tensor > 1:
         differences.append(TERMS.difference("spread", plan=server.plan))
         server = replace(server, plan=replace(server.plan, spread="copy"))
     check(server)
-    if server.hidden and not server.halves:
+    settings, env = _settings(server), _env(run, whole.file.speculation.drafts)
+    if exchanges(server) and run.engine.experts.hidden and not settings["halves"]:
         differences.append(TERMS.difference("halves"))
-    image = f"lmsysorg/sglang:v{load_keys('sglang').version}" if server.nvidia else ""
+    image = f"lmsysorg/sglang:v{load_keys('sglang').version}" if is_nvidia(run) else ""
     command = Command("sglang.launch_server", "sglang", PORTS, MEETING, "EAGLE")
-    return served(server, command, differences, TERMS.group("server", server), env=server.env, image=image)
+    return served(server, command, settings, differences, env=env, image=image)
 
 
 @dataclass(frozen=True)
@@ -196,13 +153,13 @@ class Command:
 
 
 def served(
-    server: SglServer, command: Command, differences: list[PlanDifference], flags: dict[str, Any], **shown: Any
+    server: SglServer, command: Command, settings: dict[str, Any], differences: list[PlanDifference], **shown: Any
 ) -> WrittenFiles:
-    """One server; `shown` are the image and the environment of its program."""
-    run, plan = server.run, server.plan
+    """One server; `settings` are what its flags are about, `shown` the image and the environment of its program."""
+    run, plan, terms = server.run, server.plan, load_terms(command.keys)
     hosts, chips = hosts_of(run.slice)
     drafts, notes = draft_flags(server.whole, command.heads)
-    flags = {**flags, **drafts, **load_terms(command.keys).group("role", server)}
+    flags = terms.group("server", server, **settings) | drafts | terms.group("role", server, **settings)
     if hosts > 1:
         flags |= {"--nnodes": HOSTS, "--node-rank": RANK, "--dist-init-addr": LEADER + f":{command.meeting}"}
     port = command.ports[run.role]
@@ -234,7 +191,7 @@ def draft_flags(run: ServingRun, heads: str) -> tuple[dict[str, Any], tuple[str,
     return {**who, **({"--attention-backend": "fa"} if in_jax else {}), **chain}, (TERMS.say("eagle", head=head),)
 
 
-def check(server: SglangServer) -> None:
+def check(server: SglServer) -> None:
     """What SGLang refuses beyond the rules of the engine's row."""
     run, plan, drafts = server.run, server.plan, server.whole.file.speculation
     sizes, hosts, kind = divisible(run.model), hosts_of(run.slice)[0], model_type(run.fields)

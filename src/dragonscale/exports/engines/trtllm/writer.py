@@ -8,8 +8,7 @@ hosts MPI starts a process for each GPU (`trtllm-llmapi-launch`). Pools that pre
 own, behind `trtllm-serve disaggregated`.
 """
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
@@ -33,103 +32,48 @@ PAGE = 32
 """Tokens of a block of its cache."""
 
 
-@dataclass(frozen=True)
-class TrtServer:
-    """A server as its arguments (`terms/trtllm.toml`) are about it."""
+def _settings(run: ServingRun, checkpoint: ServedCheckpoint) -> dict[str, Any]:
+    """What the arguments of a server are about; one that prefills has no use for graphs of decoding."""
+    plan, ways, prompt = run.file.plan, run.file.plan.expert, run.file.traffic.prompt
+    ranks, reserve = plan.data * plan.tensor, run.engine.scheduling.reserve
+    # where prompts alone run, as many requests at once as their tokens fit an iteration
+    at_once = max(run.seqs, run.budget // max(prompt, 1)) if run.prefills else run.seqs
+    return {
+        **{"plan": plan, "checkpoint": checkpoint, "ranks": ranks, "slices": ranks // ways, "spread": plan.data > 1},
+        **{"host_chips": hosts_of(run.slice)[1], "at_once": at_once, "whole": reserve == "whole"},
+        **{"backend": _backend(run), "wide": run.engine.name.endswith("-ep"), "drafts": _drafts(run)},
+        "chunked": prompt > run.budget or run.engine.scheduling.scheduler == "chunked",
+        "cache": plan.kv if plan.kv in ("fp8", "nvfp4") else "auto",
+        "graphs": None if run.prefills else {"enable_padding": True, "max_batch_size": run.seqs},
+        "longest": -(-max(prompt, run.budget) // PAGE) * PAGE,
+        "slots": -(-(run.experts + run.engine.experts.redundant) // ways) * ways,
+    }
 
-    run: ServingRun
 
-    @property
-    def plan(self) -> ServingPlan:
-        return self.run.file.plan
+def _backend(run: ServingRun) -> str:
+    """The kernels of the experts: WIDEEP sends tokens by AllToAll; on Blackwell fp8 by blocks is DeepGEMM's, and four
+    bits are TRTLLM's for low latency and CUTLASS's with attention data parallelism; MXFP4 on Hopper is Triton's
+    (examples/configs/curated and the deployment guides)."""
+    plan, blackwell = run.file.plan, architecture(run.slice.chip) == "blackwell"
+    if run.engine.name.endswith("-ep"):
+        return "WIDEEP"
+    if plan.weights == "mxfp4":
+        return "TRTLLM" if blackwell else "TRITON"
+    if blackwell and plan.compute == "fp8_block":
+        return "DEEPGEMM"
+    return "TRTLLM" if blackwell and plan.weights == "nvfp4" and plan.data == 1 else "CUTLASS"
 
-    @cached_property
-    def checkpoint(self) -> ServedCheckpoint:
-        """Its formats are those of the checkpoint: nothing is quantised when one is loaded."""
-        run = self.run
-        return checkpoint_for(run.engine.name, run.slice.chip, run.model, run.file.model, self.plan, {})
 
-    @property
-    def ranks(self) -> int:
-        return self.plan.data * self.plan.tensor
-
-    @property
-    def slices(self) -> int:
-        return self.ranks // self.plan.expert
-
-    @property
-    def spread(self) -> bool:
-        return self.plan.data > 1
-
-    @property
-    def host_chips(self) -> int:
-        return hosts_of(self.run.slice)[1]
-
-    @property
-    def at_once(self) -> int:
-        """Requests of an iteration of a rank; where prompts alone run, as many as its tokens hold."""
-        most = self.run.budget // max(self.run.file.traffic.prompt, 1) if self.run.prefills else 0
-        return max(self.run.seqs, most)
-
-    @property
-    def chunked(self) -> bool:
-        return self.cut or self.run.engine.scheduling.scheduler == "chunked"
-
-    @property
-    def cut(self) -> bool:
-        """Whether prompts do not fit an iteration."""
-        return self.run.file.traffic.prompt > self.run.budget
-
-    @property
-    def cache(self) -> str:
-        return self.plan.kv if self.plan.kv in ("fp8", "nvfp4") else "auto"
-
-    @property
-    def whole(self) -> bool:
-        return self.run.engine.scheduling.reserve == "whole"
-
-    @property
-    def graphs(self) -> dict[str, Any] | None:
-        """Graphs of decoding; a server that prefills has no use for them."""
-        return None if self.run.prefills else {"enable_padding": True, "max_batch_size": self.run.seqs}
-
-    @property
-    def longest(self) -> int:
-        return -(-max(self.run.file.traffic.prompt, self.run.budget) // PAGE) * PAGE
-
-    @property
-    def wide(self) -> bool:
-        return self.run.engine.name.endswith("-ep")
-
-    @property
-    def backend(self) -> str:
-        """The kernels of the experts: WIDEEP sends tokens by AllToAll; on Blackwell fp8 by blocks is DeepGEMM's, and
-        four bits are TRTLLM's for low latency and CUTLASS's with attention data parallelism; MXFP4 on Hopper is
-        Triton's (examples/configs/curated and the deployment guides)."""
-        plan, blackwell = self.plan, architecture(self.run.slice.chip) == "blackwell"
-        if self.wide or plan.weights == "mxfp4":
-            return "WIDEEP" if self.wide else "TRTLLM" if blackwell else "TRITON"
-        if blackwell and plan.compute == "fp8_block":
-            return "DEEPGEMM"
-        return "TRTLLM" if blackwell and plan.weights == "nvfp4" and plan.data == 1 else "CUTLASS"
-
-    @property
-    def slots(self) -> int:
-        """Places for experts over all ranks, redundant ones among them: as many on every rank."""
-        ways = self.plan.expert
-        return -(-(self.run.experts + self.run.engine.experts.redundant) // ways) * ways
-
-    @property
-    def drafts(self) -> dict[str, Any]:
-        """How drafts are made: by a model of its own, by the model's own multi-token modules, or by an EAGLE-3 head."""
-        drafts = self.run.file.speculation
-        if not drafts.drafts or self.run.prefills:
-            return {}
-        if self.run.fields.get("num_nextn_predict_layers") and not drafts.draft:
-            return {"decoding_type": "MTP", "num_nextn_predict_layers": drafts.drafts}
-        head = f"{hub_id(self.run.file.model).rpartition('/')[2]}-EAGLE3"
-        kind, model = ("DraftTarget", hub_id(drafts.draft)) if drafts.draft else ("Eagle", head)
-        return {"decoding_type": kind, "max_draft_len": drafts.drafts, "speculative_model": model}
+def _drafts(run: ServingRun) -> dict[str, Any]:
+    """How drafts are made: by a model of its own, by the model's own multi-token modules, or by an EAGLE-3 head."""
+    drafts = run.file.speculation
+    if not drafts.drafts or run.prefills:
+        return {}
+    if run.fields.get("num_nextn_predict_layers") and not drafts.draft:
+        return {"decoding_type": "MTP", "num_nextn_predict_layers": drafts.drafts}
+    head = f"{hub_id(run.file.model).rpartition('/')[2]}-EAGLE3"
+    kind, model = ("DraftTarget", hub_id(drafts.draft)) if drafts.draft else ("Eagle", head)
+    return {"decoding_type": kind, "max_draft_len": drafts.drafts, "speculative_model": model}
 
 
 def write(run: ServingRun) -> WrittenFiles:
@@ -151,31 +95,32 @@ def write(run: ServingRun) -> WrittenFiles:
 
 
 def _server(run: ServingRun, file: str) -> WrittenFiles:
-    server, table = TrtServer(run), load_keys("trtllm")
-    _refuse(server)
-    plan, differences = server.checkpoint.plan, list(server.checkpoint.differences)
-    if server.plan.spread != "copy" and server.plan.tensor > 1:
-        differences.append(TERMS.difference("spread", plan=server.plan))
+    asked, table = run.file.plan, load_keys("trtllm")
+    _refuse(run, asked)
+    # its formats are those of the checkpoint: nothing is quantised when one is loaded
+    checkpoint = checkpoint_for(run.engine.name, run.slice.chip, run.model, run.file.model, asked, {})
+    plan, differences = checkpoint.plan, list(checkpoint.differences)
+    if asked.spread != "copy" and asked.tensor > 1:
+        differences.append(TERMS.difference("spread", plan=asked))
         plan = replace(plan, spread="copy")
-    if server.cut and run.engine.scheduling.scheduler != "chunked":
+    if run.file.traffic.prompt > run.budget and run.engine.scheduling.scheduler != "chunked":
         differences.append(TERMS.difference("chunks", prompt=run.file.traffic.prompt, most=run.budget))
-    args = TERMS.group("server", server)
+    args = TERMS.group("server", run=run, **_settings(run, checkpoint))
     table.check_all(args)
     text = header(run, f"TensorRT-LLM {table.version}", differences) + yaml_text(args)
     flags = flag_words(table, {"--host": "0.0.0.0", "--port": PORTS[run.role], "--config": config_file(file)})
-    words = (*(["trtllm-llmapi-launch"] if run.hosts > 1 else []), "trtllm-serve", server.checkpoint.word, *flags)
+    words = (*(["trtllm-llmapi-launch"] if run.hosts > 1 else []), "trtllm-serve", checkpoint.word, *flags)
     shown = {"per": "rank" if run.hosts > 1 else "host", "copies": run.file.replicas or 1, "port": PORTS[run.role]}
     program = LaunchProgram(run.role or "serve", words, *hosts_of(run.slice), **shown)
     tokens = run.engine.host.stream_interval
-    told = {"stream_interval": tokens > 1 and run.decodes, "eagle": server.drafts.get("decoding_type") == "Eagle"}
-    notes = (*server.checkpoint.notes, *TERMS.notes(told, tokens=tokens))
-    as_run = plan if plan != server.plan else None
+    told = {"stream_interval": tokens > 1 and run.decodes, "eagle": _drafts(run).get("decoding_type") == "Eagle"}
+    notes = (*checkpoint.notes, *TERMS.notes(told, tokens=tokens))
+    as_run = plan if plan != asked else None
     return WrittenFiles({file: text}, (program,), tuple(differences), as_run, notes)
 
 
-def _refuse(server: TrtServer) -> None:
+def _refuse(run: ServingRun, plan: ServingPlan) -> None:
     """What it cannot run at all."""
-    run, plan = server.run, server.plan
     stored = own_formats(run.engine.name, run.slice.chip, run.model) is None and stored_in(run.model) == plan.weights
     split = plan.spread == "sequence" and plan.tensor > min(divisible(run.model).kv_heads, default=1)
     checks = {
@@ -186,4 +131,4 @@ def _refuse(server: TrtServer) -> None:
     }
     said = f"context={plan.context}" if plan.context > 1 else "spread=sequence"
     version = load_keys("trtllm").version
-    TERMS.refuse(checks, plan=plan, run=run, ranks=server.ranks, said=said, version=version)
+    TERMS.refuse(checks, plan=plan, run=run, ranks=plan.data * plan.tensor, said=said, version=version)

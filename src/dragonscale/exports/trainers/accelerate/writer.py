@@ -12,7 +12,8 @@ them in bf16.
 """
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dragonscale.exports.flags import flag_words
@@ -32,90 +33,38 @@ CONFIG, ARGUMENTS, SCRIPT = "accelerate.yaml", "training_args.json", "run_clm.py
 PORT = 29500
 
 
-@dataclass(frozen=True)
-class AcceleratedRun:
-    """A run as accelerate runs it: its plan is one that the config can say."""
+def _settings(run: TrainingRun, plan: Plan) -> dict[str, Any]:
+    """What config and arguments are about. Ranks that shard nothing are replicas; the stacks `hf` keep weights in bf16
+    alone (`pure`); blocks are recomputed by FSDP where it shards, by the Trainer elsewhere."""
+    sharding, by_heads = is_sharded(plan), plan.context_by == "ulysses"
+    ulysses, contexts = (plan.context, 1) if by_heads else (1, plan.context)
+    pure = stacks()[run.file.stack].state.master_bytes == 0 and run.plan.dtype == "bf16"
+    kind = "DEEPSPEED" if ulysses > 1 else "FSDP" if sharding else "MULTI_GPU" if plan.chips > 1 else "NO"
+    meshed = ulysses == 1 and (kind == "FSDP" or plan.tensor > 1)
+    return {
+        **{"run": run, "plan": plan, "said": run.said, "kind": kind, "meshed": meshed, "zero3": plan.zero == 3},
+        **{"ulysses": ulysses, "contexts": contexts, "parallel": ulysses > 1 or meshed, "pure": pure},
+        **{"liger": "liger" in run.file.stack, "adam": plan.optimizer.startswith("adam")},
+        "replicas": plan.data if sharding else plan.data * plan.fsdp,
+        "shards": plan.fsdp if sharding else 1,
+        "precision": "fp32" if pure else plan.dtype,
+        "checkpointing": run.whole_blocks and (not sharding or ulysses > 1),
+        "accumulation": run.file.batch // (plan.replicas * plan.microbatch),
+    }
 
-    run: TrainingRun
-    plan: Plan
 
-    @property
-    def said(self) -> Any:
-        return self.run.said
-
-    @property
-    def sharding(self) -> bool:
-        """Whether FSDP has something to shard."""
-        return (self.plan.fsdp > 1 and self.plan.zero > 0) or self.plan.context > 1
-
-    @property
-    def replicas(self) -> int:
-        """Ranks that shard nothing are replicas."""
-        return self.plan.data if self.sharding else self.plan.data * self.plan.fsdp
-
-    @property
-    def shards(self) -> int:
-        return self.plan.fsdp if self.sharding else 1
-
-    @property
-    def ulysses(self) -> int:
-        return self.plan.context if self.plan.context_by == "ulysses" else 1
-
-    @property
-    def contexts(self) -> int:
-        return self.plan.context if self.plan.context_by != "ulysses" else 1
-
-    @property
-    def kind(self) -> str:
-        alone = "MULTI_GPU" if self.plan.chips > 1 else "NO"
-        return "DEEPSPEED" if self.ulysses > 1 else "FSDP" if self.sharding else alone
-
-    @property
-    def meshed(self) -> bool:
-        return self.ulysses == 1 and (self.kind == "FSDP" or self.plan.tensor > 1)
-
-    @property
-    def parallel(self) -> bool:
-        return self.ulysses > 1 or self.meshed
-
-    @property
-    def zero3(self) -> bool:
-        return self.plan.zero == 3
-
-    @property
-    def pure(self) -> bool:
-        """Whether the stack keeps weights in bf16 alone."""
-        return stacks()[self.run.file.stack].state.master_bytes == 0 and self.run.plan.dtype == "bf16"
-
-    @property
-    def mixed(self) -> str:
-        return "no" if self.pure else TERMS.tables["mixed"][self.plan.dtype]
-
-    @property
-    def checkpointing(self) -> bool:
-        """Whether the Trainer recomputes blocks, and not FSDP."""
-        return self.run.whole_blocks and (not self.sharding or self.ulysses > 1)
-
-    @property
-    def accumulation(self) -> int:
-        return self.run.file.batch // (self.plan.replicas * self.plan.microbatch)
-
-    @property
-    def liger(self) -> bool:
-        return "liger" in self.run.file.stack
-
-    @property
-    def adam(self) -> bool:
-        return self.plan.optimizer.startswith("adam")
+def is_sharded(plan: Plan) -> bool:
+    """Whether FSDP has something to shard."""
+    return (plan.fsdp > 1 and plan.zero > 0) or plan.context > 1
 
 
 def write(run: TrainingRun) -> WrittenFiles:
     """The config, the arguments, and the command of a host."""
     plan, differences = as_run(run)
-    ran, table = AcceleratedRun(run, plan), load_keys("accelerate")
-    check(ran)
-    config = TERMS.group("config", ran)
-    arguments = model_arguments(run) | TERMS.group("arguments", ran)
+    settings, table = _settings(run, plan), load_keys("accelerate")
+    check(run, plan, settings)
+    config = TERMS.group("config", **settings)
+    arguments = model_arguments(run) | TERMS.group("arguments", **settings)
     table.check_all(config, "config.")
     table.check_all(arguments, "args.")
     files = {
@@ -142,20 +91,19 @@ def as_run(run: TrainingRun) -> tuple[Plan, list[PlanDifference]]:
     return plan, differences
 
 
-def check(ran: AcceleratedRun) -> None:
+def check(run: TrainingRun, plan: Plan, settings: Mapping[str, Any]) -> None:
     """What accelerate refuses beyond the rules of the stack."""
-    run, plan = ran.run, ran.plan
-    sequences = plan.replicas * plan.microbatch
+    each, replicas, contexts = plan.replicas * plan.microbatch, settings["replicas"], settings["contexts"]
     checks = {
         "unsharded_context": plan.context > 1 and plan.zero == 0,
-        "ulysses_with_tensor": ran.ulysses > 1 and plan.tensor > 1,
-        "ulysses_with_data": ran.ulysses > 1 and plan.data > 1,
-        "bare_replicas": ran.replicas > 1 and ran.shards == 1 and (plan.tensor > 1 or ran.contexts > 1),
-        "bare_fp8": plan.dtype == "fp8" and not ran.sharding and plan.chips > 1,
-        "sequence_multiple": run.file.seq % (2 * ran.contexts),
-        "batch_multiple": run.file.batch % sequences,
+        "ulysses_with_tensor": settings["ulysses"] > 1 and plan.tensor > 1,
+        "ulysses_with_data": settings["ulysses"] > 1 and plan.data > 1,
+        "bare_replicas": replicas > 1 and settings["shards"] == 1 and (plan.tensor > 1 or contexts > 1),
+        "bare_fp8": plan.dtype == "fp8" and not is_sharded(plan) and plan.chips > 1,
+        "sequence_multiple": run.file.seq % (2 * contexts),
+        "batch_multiple": run.file.batch % each,
     }
-    TERMS.refuse(checks, ran=ran, plan=plan, run=run, short=short_plan(plan), twice=2 * ran.contexts, each=sequences)
+    TERMS.refuse(checks, plan=plan, run=run, short=short_plan(plan), replicas=replicas, twice=2 * contexts, each=each)
 
 
 def model_arguments(run: TrainingRun) -> dict[str, Any]:

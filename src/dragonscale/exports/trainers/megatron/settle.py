@@ -70,54 +70,6 @@ class MegatronRun:
         return self.plan.tensor if self.experts and self.plan.etp else 1
 
     @property
-    def said(self) -> dict[str, Any]:
-        """What the plan file's `[run]` says."""
-        return self.run.file.run
-
-    @property
-    def steps(self) -> int:
-        return self.run.all_steps or STEPS
-
-    @property
-    def least_rate(self) -> float:
-        return float(f"{float(self.said.get('learning_rate', 3e-4)) * float(self.said.get('final', 0.1)):.6g}")
-
-    @property
-    def granularity(self) -> str:
-        return {"none": "", "block": "full"}.get(self.plan.remat, "selective")
-
-    @property
-    def modules(self) -> list[str]:
-        """Modules that run again."""
-        return self.plan.remat.split("+") if self.granularity == "selective" else []
-
-    @property
-    def optimizer(self) -> str:
-        return {"adam-bf16": "adam"}.get(self.plan.optimizer, self.plan.optimizer)
-
-    @property
-    def precision_aware(self) -> bool:
-        return self.plan.offload == "optimizer" or self.plan.optimizer == "adam-bf16"
-
-    @property
-    def narrow(self) -> bool:
-        """Whether weights can be kept and gathered in fp8 alone."""
-        return self.sharded and self.plan.offload == "none" and self.plan.optimizer != "muon"
-
-    @property
-    def reduces_narrow(self) -> bool:
-        return self.plan.dtype not in ("fp16", "fp32") and self.stack.state.reduce_bytes < 4
-
-    @property
-    def hides_gradients(self) -> bool:
-        return self.plan.replicas * self.plan.context > 1 and bool(self.stack.overlap.gradient)
-
-    @property
-    def hides_tensor(self) -> bool:
-        plan, new = self.plan, self.architecture in ("hopper", "blackwell")
-        return plan.tensor > 1 and plan.sequence and bool(self.stack.overlap.tensor) and new and not self.fsdp
-
-    @property
     def hides_exchanges(self) -> bool:
         """Whether exchanges between experts run under the other microbatch: where the stack is timed so and
         Megatron-LM takes it."""
@@ -126,20 +78,32 @@ class MegatronRun:
         return bool(self.stack.overlap.expert) and takes and (plan.pipe == 1 or plan.virtual > 1)
 
     @property
-    def flexible(self) -> bool:
-        """Whether fused kernels send tokens to experts."""
-        new = self.architecture in ("hopper", "blackwell")
-        return bool(self.experts and self.stack.experts.dedup and new and self.ep * self.etp > 1)
-
-    @property
-    def flex_backend(self) -> str:
-        return "hybridep" if self.run.slice.chip.name.startswith("gb") else "deepep"
-
-    @property
     def architecture(self) -> str:
         """Of the chip: hopper, blackwell …; `amd` for AMD's."""
         chip = self.run.slice.chip
         return chip.architecture if family(chip) == "nvidia" else family(chip)
+
+
+def settings(settled: MegatronRun) -> dict[str, Any]:
+    """What the flags are about beside the run itself. Weights can be kept and gathered in fp8 alone where `narrow`;
+    fused kernels send tokens to experts where `flexible`."""
+    plan, said, stack, run = settled.plan, settled.run.said, settled.stack, settled.run
+    new = settled.architecture in ("hopper", "blackwell")
+    granularity = {"none": "", "block": "full"}.get(plan.remat, "selective")
+    tensor = plan.tensor > 1 and plan.sequence and bool(stack.overlap.tensor)
+    return {
+        **{"said": said, "steps": run.all_steps or STEPS, "granularity": granularity},
+        "least_rate": float(f"{float(said.get('learning_rate', 3e-4)) * float(said.get('final', 0.1)):.6g}"),
+        "modules": plan.remat.split("+") if granularity == "selective" else [],
+        "optimizer": {"adam-bf16": "adam"}.get(plan.optimizer, plan.optimizer),
+        "precision_aware": plan.offload == "optimizer" or plan.optimizer == "adam-bf16",
+        "narrow": settled.sharded and plan.offload == "none" and plan.optimizer != "muon",
+        "reduces_narrow": plan.dtype not in ("fp16", "fp32") and stack.state.reduce_bytes < 4,
+        "hides_gradients": plan.replicas * plan.context > 1 and bool(stack.overlap.gradient),
+        "hides_tensor": tensor and new and not settled.fsdp,
+        "flexible": bool(settled.experts and stack.experts.dedup and new and settled.ep * settled.etp > 1),
+        "flex_backend": "hybridep" if run.slice.chip.name.startswith("gb") else "deepep",
+    }
 
 
 def settle(run: TrainingRun) -> MegatronRun:

@@ -20,7 +20,7 @@ from dragonscale.exports.runs import TrainingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import check_type, model_flags
 from dragonscale.exports.trainers.megatron.reader import SCRIPT
-from dragonscale.exports.trainers.megatron.settle import STEPS, MegatronRun, settle
+from dragonscale.exports.trainers.megatron.settle import STEPS, MegatronRun, settings, settle
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.training.stages import chunk_sizes
 
@@ -43,9 +43,9 @@ def write(run: TrainingRun) -> WrittenFiles:
 
 def plan_flags(settled: MegatronRun, leave: str = "") -> dict[str, Any]:
     """Every flag of a plan, but for a group that is left."""
-    flags = TERMS.group("degrees", settled) | pipeline_flags(settled)
+    flags, values = TERMS.group("degrees", settled) | pipeline_flags(settled), settings(settled)
     for group in GROUPS:
-        flags |= TERMS.group(group, settled) if group != leave else {}
+        flags |= TERMS.group(group, settled, **values) if group != leave else {}
     return flags
 
 
@@ -59,9 +59,8 @@ def pipeline_flags(settled: MegatronRun) -> dict[str, Any]:
     if plan.layout == "even" and layers % chunks == 0:
         return virtual
     if plan.layout == "ends" and (layers + 2) % chunks == 0:
-        return virtual | dict.fromkeys(
-            (f"--account-for-{end}-in-pipeline-split" for end in ("embedding", "loss")), True
-        )
+        ends = {f"--account-for-{end}-in-pipeline-split": True for end in ("embedding", "loss")}
+        return virtual | ends
     further = "m" * int(settled.fields.get("num_nextn_predict_layers") or 0)
     return {"--pipeline-model-parallel-layout": layout_text(chunk_sizes(layers, chunks, plan.layout), further)}
 

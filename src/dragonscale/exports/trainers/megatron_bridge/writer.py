@@ -18,7 +18,7 @@ from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import TrainingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
-from dragonscale.exports.trainers.megatron.settle import MegatronRun, settle
+from dragonscale.exports.trainers.megatron.settle import MegatronRun, settings, settle
 from dragonscale.exports.trainers.megatron.writer import TERMS as FLAGS
 from dragonscale.exports.trainers.megatron.writer import environment, notes, plan_flags
 from dragonscale.exports.trainers.megatron_bridge.graphs import ENVIRONMENT, graph_differences, graph_fields
@@ -161,7 +161,7 @@ def _config(name: str, values: Mapping[str, Any]) -> str:
 
 def _precision(settled: MegatronRun, table: KeyTable) -> list[str]:
     """The library's recipe of mixed precision, and what differs from it."""
-    dtype, flags = settled.plan.dtype, FLAGS.group("precision", settled)
+    dtype, flags = settled.plan.dtype, FLAGS.group("precision", settled, **settings(settled))
     if dtype == "fp32":
         return []
     lines = [f'    cfg.mixed_precision = get_mixed_precision_config("{PRECISION[dtype]}")']

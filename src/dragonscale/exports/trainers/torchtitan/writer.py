@@ -3,8 +3,8 @@ where flags do not reach (`titan_config`).
 
 How a plan is said there:
 
-- `data` is `data_parallel_replicate_degree`. `fsdp` and `expert` both split the batch and the state, so their product is
-  `data_parallel_shard_degree`; `context` shards the state too, as here.
+- `data` is `data_parallel_replicate_degree`. `fsdp` and `expert` both split the batch and the state, so their
+  product is `data_parallel_shard_degree`; `context` shards the state too, as here.
 - Experts have a mesh of their own over the same ranks: `expert_parallel_degree` counts every rank that experts are
   spread over, tensor ranks first, then those of context, then data-parallel ones. It is expert x tensor here, times
   context where experts are folded over it.
@@ -15,7 +15,7 @@ How a plan is said there:
 This release keeps keys and values gathered over context ranks and has no ring; its float8 has scales by rows.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dragonscale.exports.flags import flag_words
@@ -29,79 +29,46 @@ from dragonscale.exports.trainers.torchtitan.stages import stage_flags
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.models.transformer import count_parameters
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.stack import Stack, stacks
+from dragonscale.training.stack import stacks
 
 TERMS = load_terms("torchtitan")
 REMAT = {"none": "none", "selective": "selective", "block": "full"}
 
 
-@dataclass(frozen=True)
-class TitanRun:
-    """A run as this release runs it: its plan is one that the flags can say."""
+def expert_degree(run: TrainingRun, plan: Plan) -> int:
+    """Ranks that experts are spread over."""
+    if not run.experts or (plan.etp and plan.tensor > 1):
+        return 1  # without expert parallelism tensor ranks slice every expert
+    return plan.expert * plan.tensor * (plan.context if plan.fold == "context" else 1)
 
-    run: TrainingRun
-    plan: Plan
 
-    @property
-    def said(self) -> Any:
-        return self.run.said
+def compiled(run: TrainingRun) -> bool:
+    """Whether the stack that is expected compiles."""
+    return "eager" not in run.file.stack
 
-    @property
-    def stack(self) -> Stack:
-        return stacks()[self.run.file.stack]
 
-    @property
-    def shards(self) -> int:
-        return self.plan.fsdp * self.plan.expert
-
-    @property
-    def zero3(self) -> bool:
-        return self.plan.zero == 3
-
-    @property
-    def expert_degree(self) -> int:
-        """Ranks that experts are spread over."""
-        plan = self.plan
-        if not self.run.experts or (plan.etp and plan.tensor > 1):
-            return 1  # without expert parallelism tensor ranks slice every expert
-        return plan.expert * plan.tensor * (plan.context if plan.fold == "context" else 1)
-
-    @property
-    def local(self) -> int:
-        """Sequences of a rank's batch."""
-        return self.run.file.batch // self.plan.replicas if self.plan.pipe > 1 else self.plan.microbatch
-
-    @property
-    def wide(self) -> bool:
-        return self.plan.dtype == "fp32"
-
-    @property
-    def narrow_states(self) -> bool:
-        return self.plan.optimizer == "adam-bf16"
-
-    @property
-    def compiled(self) -> bool:
-        """Whether the stack that is expected compiles."""
-        return "eager" not in self.run.file.stack
-
-    @property
-    def overlapped(self) -> bool:
-        return self.compiled and "async" in self.stack.name and self.plan.tensor > 1
-
-    @property
-    def loss_chunks(self) -> int:
-        return max(int(self.stack.memory.loss_chunks), 1)
+def _settings(run: TrainingRun, plan: Plan) -> dict[str, Any]:
+    """What the flags are about."""
+    stack = stacks()[run.file.stack]
+    return {
+        **{"run": run, "plan": plan, "said": run.said, "shards": plan.fsdp * plan.expert, "zero3": plan.zero == 3},
+        **{"expert_degree": expert_degree(run, plan), "wide": plan.dtype == "fp32", "compiled": compiled(run)},
+        "local": run.file.batch // plan.replicas if plan.pipe > 1 else plan.microbatch,
+        "narrow_states": plan.optimizer == "adam-bf16",
+        "overlapped": compiled(run) and "async" in stack.name and plan.tensor > 1,
+        "loss_chunks": max(int(stack.memory.loss_chunks), 1),
+    }
 
 
 def write(run: TrainingRun) -> WrittenFiles:
     """The command of a process, and the Python file where one is needed."""
     plan, differences = as_run(run)
-    ran = TitanRun(run, plan)
-    check(ran)
-    files, flags = model_words(ran, differences)
-    flags |= TERMS.group("parallelism", ran)
+    check(run, plan)
+    files, flags = model_words(run, plan, differences)
+    settings = _settings(run, plan)
+    flags |= TERMS.group("parallelism", **settings)
     flags |= stage_flags(plan, run.model.n_layers) if plan.pipe > 1 else {}
-    flags |= TERMS.group("training", ran)
+    flags |= TERMS.group("training", **settings)
     remat = f"activation-checkpoint:{REMAT[plan.remat]}"
     words = ("torchtitan.train", *flag_words(load_keys("torchtitan"), flags), remat)
     env = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
@@ -127,9 +94,9 @@ def as_run(run: TrainingRun) -> tuple[Plan, list[PlanDifference]]:
     return plan, differences
 
 
-def check(ran: TitanRun) -> None:
+def check(run: TrainingRun, plan: Plan) -> None:
     """What torchtitan refuses beyond the rules of the stack."""
-    run, plan, experts, degree = ran.run, ran.plan, ran.run.experts, ran.expert_degree
+    experts, degree = run.experts, expert_degree(run, plan)
     even = (plan.tensor if plan.sequence else 1) * (2 * plan.context if plan.context > 1 else 1)
     each = plan.replicas * plan.microbatch
     checks = {
@@ -142,9 +109,10 @@ def check(ran: TitanRun) -> None:
     TERMS.refuse(checks, run=run, even=even, short=short_plan(plan), each=each, experts=experts, degree=degree)
 
 
-def model_words(ran: TitanRun, differences: list[PlanDifference]) -> tuple[dict[str, str], dict[str, Any]]:
+def model_words(
+    run: TrainingRun, plan: Plan, differences: list[PlanDifference]
+) -> tuple[dict[str, str], dict[str, Any]]:
     """The file, where one is needed, and the flags that name the model."""
-    run, plan = ran.run, ran.plan
     flavor = titan_models.flavor_of(run.fields, float(count_parameters(run.model).total))
     dtype = plan.dtype if plan.dtype != "fp32" else "bf16"
     if flavor:
@@ -157,7 +125,7 @@ def model_words(ran: TitanRun, differences: list[PlanDifference]) -> tuple[dict[
     sizes = None if flavor else titan_models.own_sizes(run.fields, run.model.name)
     if sizes is not None:
         sizes["max_seq_len"] = max(sizes["max_seq_len"], run.file.seq)
-    chosen = titan_config.converters(dtype, run.experts > 0, ran.compiled)
+    chosen = titan_config.converters(dtype, run.experts > 0, compiled(run))
     attention = "flex" if module == "gpt_oss" and plan.context > 1 else ""
     like = flavor or {"llama3": "llama3/8B", "qwen3": "qwen3/8B"}[module]
     text = titan_config.config_text(like, chosen, attention, f"./assets/hf/{run.model.name}", sizes, run.model.name)
