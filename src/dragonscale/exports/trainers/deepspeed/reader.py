@@ -10,6 +10,7 @@ argument of that meaning.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,17 +22,9 @@ from dragonscale.exports.model_names import hub_id, model_of_sizes, preset_named
 from dragonscale.exports.shell import ShellCommand, documents
 from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.deepspeed.plan import (
-    dtype_of,
-    is_on,
-    number_or_zero,
-    part,
-    plan_of,
-    stage_of,
-    zero_part,
-)
 from dragonscale.exports.values import whole
 from dragonscale.models.catalogue import is_preset
+from dragonscale.training.plan import Plan
 
 TERMS = load_terms("deepspeed")
 
@@ -104,17 +97,9 @@ def read(source: Source, given: Given) -> Imported:
     notes = [] if model else ["The config does not say the model; give it by --model."]
     said = dtype_of(config, flags)[1]
     if chat:
-        said = (
-            f"DeepSpeed-Chat's scripts take --dtype fp16 where none is said: {plan.dtype} is read."
-            if "dtype" not in flags
-            else ""
-        )
+        said = "" if "dtype" in flags else TERMS.say("chat_dtype", plan=plan)
     notes += [said] if said else []
-    notes += (
-        ["mics_shard_size was removed in DeepSpeed 0.19; its groups are read as fsdp."]
-        if "mics_shard_size" in zero_part(config)
-        else []
-    )
+    notes += TERMS.notes({"mics": "mics_shard_size" in part(config, "zero_optimization")})
     return Imported("deepspeed", table.version, file, tuple(notes), tuple(ignored), tuple(unplanned), tuple(unknown))
 
 
@@ -151,39 +136,22 @@ def _model(source: Source, flags: Mapping[str, str]) -> str:
             found = source.beside(flags[name]) if flags[name].endswith(".json") else None
             if found is not None and found.table is not None:
                 made = model_of_sizes(found.table, kept.partition("?")[0])
-                return (
-                    kept
-                    if kept and made.partition("?")[0] == kept.partition("?")[0] and ("?" in made) == ("?" in kept)
-                    else made
-                )
-            return (
-                kept
-                if kept and hub_id(kept) == flags[name]
-                else preset_named(flags[name])
-                if is_preset(flags[name])
-                else flags[name]
-            )
+                return kept if kept and made.partition("?")[:2] == kept.partition("?")[:2] else made
+            own = preset_named(flags[name]) if is_preset(flags[name]) else flags[name]
+            return kept if kept and hub_id(kept) == flags[name] else own
     return kept
 
 
 def _unplanned(config: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:
-    zero = zero_part(config)
-    found = [
-        f"zero_optimization.{name}"
-        for name in _UNPLANNED
-        if zero.get(name) not in (None, False, 1, {}) and not _nothing(zero.get(name))
-    ]
+    zero = part(config, "zero_optimization")
+    heavy = [name for name in _UNPLANNED if zero.get(name) not in (None, False, 1, {}) and not _nothing(zero[name])]
+    found = [f"zero_optimization.{name}" for name in heavy]
     kind = str(part(config, "optimizer").get("type", "adamw")).lower()
     found += [f"optimizer.type={kind}"] if kind not in ("adam", "adamw", "muon", "sgd") else []
     bf16 = part(config, "bf16")
-    found += [
-        f"bf16.{name}" for name in ("bf16_master_weights_and_grads", "bf16_optimizer_states") if is_on(bf16.get(name))
-    ]
-    return found + [
-        f"--{name}"
-        for name in ("use_liger_kernel", "lora_dim", "lora_r", "use_lora", "use_peft")
-        if is_on(flags.get(name)) or number_or_zero(flags.get(name, 0)) > 1
-    ]
+    found += [f"bf16.{name}" for name in TERMS.lists["unplanned_bf16"] if is_on(bf16.get(name))]
+    given = [name for name in TERMS.lists["unplanned_flags"] if name in flags]
+    return found + [f"--{name}" for name in given if is_on(flags[name]) or number_or_zero(flags[name]) > 1]
 
 
 def _nothing(value: Any) -> bool:
@@ -192,12 +160,7 @@ def _nothing(value: Any) -> bool:
 
 def _dotted(config: Mapping[str, Any], path: str = "") -> Iterable[str]:
     for name, value in config.items():
-        if isinstance(value, Mapping) and f"{path}{name}" not in (
-            "optimizer.params",
-            "scheduler",
-            "zero_optimization.zenflow",
-            "comms_logger",
-        ):
+        if isinstance(value, Mapping) and f"{path}{name}" not in TERMS.lists["opaque"]:
             yield from _dotted(value, f"{path}{name}.")
         else:
             yield f"{path}{name}"
@@ -217,3 +180,140 @@ def _known(table: KeyTable, name: str) -> bool:
 def _tokens(flags: Mapping[str, str], step: int, kept: str) -> str:
     steps = whole(flags["max_steps"], "--max_steps") if number_or_zero(flags.get("max_steps", 0)) > 0 else 0
     return run_tokens(kept, steps, step)
+
+
+def plan_of(
+    config: Mapping[str, Any], flags: Mapping[str, str], env: Mapping[str, str], chips: int
+) -> tuple[Plan, int]:
+    """The plan, and the batch in sequences."""
+    zero = part(config, "zero_optimization")
+    stage = stage_of(zero.get("stage", 0))
+    # 0 is DeepSpeed's word for no tensor parallelism
+    tensor = max(whole(part(config, "tensor_parallel").get("autotp_size", 1), "tensor_parallel.autotp_size", 0), 1)
+    ways = env.get("PARALLELISM_CONFIG_SP_SIZE") or config.get("sequence_parallel_size", 1)
+    context = whole(ways, "sequence_parallel_size")
+    own = part(config, "expert_parallel")
+    spread = whole(own.get("autoep_size", 1), "expert_parallel.autoep_size") if own.get("enabled") else 1
+    expert = spread // math.gcd(spread, tensor)
+    ranks, rest = divmod(chips, tensor * context)
+    if rest or ranks % expert:
+        raise TERMS.wrong("ranks", chips=chips, tensor=tensor, context=context, spread=spread)
+    batch, micro = _batch(config, flags, ranks)
+    shards = _shards(zero, ranks, expert)
+    device = str(part(zero, "offload_optimizer").get("device", "none"))
+    offloaded = device in ("cpu", "nvme") or is_on(zero.get("cpu_offload"))
+    plan = Plan(
+        data=ranks // expert // shards if stage else ranks // expert,
+        fsdp=shards if stage else 1,
+        tensor=tensor,
+        context=context,
+        expert=expert,
+        microbatch=micro,
+        remat=_remat(config, flags),
+        zero=stage,
+        dtype=dtype_of(config, flags)[0],
+        sequence=tensor == 1,
+        context_by="ulysses" if context > 1 else "gather",
+        optimizer=_optimizer(config, flags),
+        offload="optimizer" if offloaded else "none",
+    )
+    return plan, batch
+
+
+def stage_of(value: Any) -> int:
+    """The stage of ZeRO."""
+    return whole(value, "zero_optimization.stage", 0, 3)
+
+
+def _shards(zero: Mapping[str, Any], ranks: int, expert: int) -> int:
+    """Ranks that weights are sharded over, among those that hold the same experts: all, or MiCS's
+    groups (-1 is none)."""
+    group, alike = whole(zero.get("mics_shard_size", -1), "mics_shard_size", -1), ranks // expert
+    if group < 1:
+        return alike
+    if alike % group:
+        over = f" ({ranks} with experts over {expert})" if expert > 1 else ""
+        raise InputError(f"mics_shard_size {group} does not divide {alike} data-parallel ranks{over}.")
+    return group
+
+
+def _batch(config: Mapping[str, Any], flags: Mapping[str, str], ranks: int) -> tuple[int, int]:
+    """Sequences of a step and of a rank's pass, worked out as DeepSpeed does where one of three is not said."""
+
+    def said(name: str, flag: str) -> int:
+        value = config.get(name, "auto")
+        if value == "auto":
+            return whole(flags[flag], f"--{flag}") if flag in flags else 0
+        # A config that the Trainer itself loads must agree with its arguments; other programs pass theirs in.
+        loads = flags.get("deepspeed", "true") != "true"
+        if loads and flag in flags and number_or_zero(flags[flag]) != whole(value, name):
+            raise TERMS.wrong("disagreement", name=name, value=value, flag=flag, said=flags[flag])
+        return whole(value, name)
+
+    every = said("train_batch_size", "train_batch_size")
+    micro = said("train_micro_batch_size_per_gpu", "per_device_train_batch_size")
+    passes = said("gradient_accumulation_steps", "gradient_accumulation_steps")
+    if not every and not micro:
+        raise TERMS.wrong("no_batch")
+    if not micro:
+        micro = every // (ranks * (passes or 1))
+    if not every:
+        every = micro * (passes or 1) * ranks
+    if micro < 1 or every % (micro * ranks) or (passes and every != micro * passes * ranks):
+        raise TERMS.wrong("batch_product", every=every, micro=micro, ranks=ranks, passes=passes or 1)
+    return every, micro
+
+
+def dtype_of(config: Mapping[str, Any], flags: Mapping[str, str]) -> tuple[str, str]:
+    """The format of matmuls, and what to say of it where it is not said outright. `"auto"` is what the program's
+    arguments say; a config that is read without a program leaves it open.
+
+    >>> dtype_of({"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}, {})[0]
+    'bf16'
+    >>> dtype_of({"bf16": {"enabled": "auto"}}, {"max_steps": "10"})[0]
+    'fp32'
+    """
+    left = [dtype for dtype in ("bf16", "fp16") if part(config, dtype).get("enabled") == "auto"]
+    for dtype in ("bf16", "fp16"):
+        on = flags.get(dtype) if dtype in left else part(config, dtype).get("enabled", False)
+        if is_on(on):
+            return dtype, ""
+    cast = part(config, "torch_autocast")
+    if is_on(cast.get("enabled")):
+        half = "16" in str(cast.get("dtype", "")) and "bf" not in str(cast.get("dtype", ""))
+        return "fp16" if half else "bf16", ""
+    if left and not flags:
+        return left[0], f'{left[0]}.enabled is "auto", for the program to say; {left[0]} is assumed.'
+    return "fp32", "Neither bf16 nor fp16 is turned on: matmuls are read as fp32."
+
+
+def _remat(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
+    own = part(config, "activation_checkpointing")
+    if is_on(own.get("cpu_checkpointing")):
+        return "offload"
+    on = any(is_on(flags.get(name)) for name in ("gradient_checkpointing", "activation_checkpointing"))
+    return "block" if on or is_on(own.get("partition_activations")) else "none"
+
+
+def _optimizer(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
+    kind = str(part(config, "optimizer").get("type") or flags.get("optim", "adamw")).lower()
+    for word, name in (("8bit", "adam8"), ("muon", "muon"), ("sgd", "sgd"), ("adafactor", "adafactor")):
+        if word in kind:
+            return name
+    return "adam"
+
+
+def part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = config.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def is_on(value: Any) -> bool:
+    return value if isinstance(value, bool) else str(value).lower() in ("true", "1", "yes")
+
+
+def number_or_zero(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0

@@ -66,27 +66,19 @@ def mesh_keys(plan: Plan, piece: Slice) -> dict[str, int]:
     names = {**AXIS, "tensor": tensor_axis(piece.chip)}
     inside = {axis: getattr(plan, axis) // over[axis] for axis in AXES}
     inside["fsdp" if plan.zero == 3 else "data"] *= devices_per_chip(piece.chip)
-    return {
-        **{f"dcn_{names[axis]}_parallelism": over[axis] for axis in AXES},
-        **{f"ici_{names[axis]}_parallelism": inside[axis] for axis in AXES},
-    }
+    between = {f"dcn_{names[axis]}_parallelism": over[axis] for axis in AXES}
+    return between | {f"ici_{names[axis]}_parallelism": inside[axis] for axis in AXES}
 
 
 def degrees(table: Mapping[str, Any], piece: Slice | None, shown: str) -> dict[str, int]:
     """A plan's degrees of a config's mesh: what it leaves to be filled in (-1) is filled in, pairs of cores are one
     chip."""
-    sizes = {
-        (way, name): _size(table, way, name, shown)
-        for way in ("ici", "dcn")
-        for names in READ.values()
-        for name in names
-    }
+    every = [(way, name) for way in ("ici", "dcn") for names in READ.values() for name in names]
+    sizes = {(way, name): _size(table, way, name, shown) for way, name in every}
     two = devices_per_chip(piece.chip) if piece is not None else 1
     for way in ("ici", "dcn"):
         _fill(sizes, way, _devices(way, piece, two), shown)
-    found = {
-        axis: math.prod(sizes[way, name] for way in ("ici", "dcn") for name in names) for axis, names in READ.items()
-    }
+    found = {axis: math.prod(sizes["ici", name] * sizes["dcn", name] for name in names) for axis, names in READ.items()}
     for axis in ("fsdp", "data", "tensor", "expert", "context"):
         if two > 1 and found[axis] % two == 0:
             found[axis] //= two

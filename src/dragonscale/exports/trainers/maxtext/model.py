@@ -22,21 +22,7 @@ from dragonscale.models.catalogue import is_preset, preset
 
 TERMS = load_terms("maxtext")
 
-_SAME = TERMS.lists["same_names"]
-NAMES: Mapping[str, str] = {
-    **{name: name for name in _SAME},
-    "deepseek-v2-lite": "deepseek2-16b",
-    "deepseek-v2": "deepseek2-236b",
-    "deepseek-v3": "deepseek3-671b",
-    "deepseek-r1": "deepseek3-671b",
-    "deepseek-v3.2": "deepseek3.2-671b",
-    "deepseek-v4-flash": "deepseek4-284b",
-    "kimi-k2": "kimi-k2-1t",
-    "gemma4-26b-a4b": "gemma4-26b",
-    "llama4-scout": "llama4-17b-16e",
-    "llama4-maverick": "llama4-17b-128e",
-    "qwen3-coder-480b-a35b": "qwen3-480b-a35b",
-}
+NAMES: Mapping[str, str] = {name: name for name in TERMS.lists["same_names"]} | TERMS.tables["names"]
 """MaxText's name of each preset that it has a config of."""
 _ALSO = TERMS.tables["other_names"]
 _PRESETS = {**{own: name for name, own in reversed(NAMES.items())}, **_ALSO}
@@ -64,9 +50,8 @@ def model_keys(model: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         return {"model_name": own}
     decoder = DECODERS.get(str(fields.get("model_type", "")))
     if decoder is None:
-        raise TERMS.refused(
-            "no_model", model=model, kind=fields.get("model_type", "?"), count=len(NAMES), decoders=", ".join(DECODERS)
-        )
+        kind, known = fields.get("model_type", "?"), ", ".join(DECODERS)
+        raise TERMS.refused("no_model", model=model, kind=kind, count=len(NAMES), decoders=known)
     return _sizes(decoder, fields)
 
 
@@ -90,11 +75,8 @@ def _sizes(decoder: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         "enable_dropout": False,
     }
     if experts:
-        table |= {
-            "num_experts": experts,
-            "num_experts_per_tok": fields["num_experts_per_tok"],
-            "base_moe_mlp_dim": wide,
-        }
+        table |= {"num_experts": experts, "num_experts_per_tok": fields["num_experts_per_tok"]}
+        table["base_moe_mlp_dim"] = wide
     if decoder == "qwen2":
         table["attention_bias"] = True
     if decoder.startswith("qwen3"):
@@ -135,9 +117,6 @@ def model_of(own: Mapping[str, Any], words: Mapping[str, Any], kept: str = "") -
     if sizes.get("experts", 1) > 1:
         sizes.pop("moe_intermediate_size" if every.get("decoder_block") == "mixtral" else "intermediate_size", None)
     else:
-        sizes = {
-            name: value
-            for name, value in sizes.items()
-            if name not in ("experts", "num_experts_per_tok", "moe_intermediate_size")
-        }
+        dense = ("experts", "num_experts_per_tok", "moe_intermediate_size")
+        sizes = {name: value for name, value in sizes.items() if name not in dense}
     return model_of_sizes({"model_type": types.get(str(every.get("decoder_block", "llama2")), ""), **sizes}, kept)

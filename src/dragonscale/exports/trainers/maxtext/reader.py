@@ -28,32 +28,7 @@ from dragonscale.training.plan import Plan
 TERMS = load_terms("maxtext")
 
 _PROGRAMS = ("train", "train.py", "train_compile", "train_compile.py")
-_READ = frozenset(
-    {
-        "base_config",
-        "model_name",
-        "max_target_length",
-        "hardware",
-        "shard_optimizer_over_data",
-        "per_device_batch_size",
-        "gradient_accumulation_steps",
-        "num_layers_per_pipeline_stage",
-        "num_pipeline_repeats",
-        "num_pipeline_microbatches",
-        "context_parallel_strategy",
-        "dtype",
-        "quantization",
-        "remat_policy",
-        "opt_type",
-        "mu_dtype",
-        "optimizer_memory_host_offload",
-        "steps",
-        "capacity_factor",
-        "decoder_block",
-        *SIZES.values(),
-        *TENSORS,
-    }
-)
+_READ = frozenset((*TERMS.lists["read"], *SIZES.values(), *TENSORS))
 _CHANGES = TERMS.lists["changes"]
 
 
@@ -140,26 +115,17 @@ def read(source: Source, given: Given) -> Imported:
     seq = _count(every, "max_target_length", 2048)
     plan, batch, notes = _plan(every, axes, piece, remat)
     plan = replace(plan, etp=plan.tensor > 1 and experts_of(model_fields(model)) > 0)
-    file = training_file(
-        source, given, plan, batch, seq, model, "maxtext" if every.get("hardware", "tpu") == "tpu" else "xla-gpu"
-    )
+    stack = "maxtext" if every.get("hardware", "tpu") == "tpu" else "xla-gpu"
+    file = training_file(source, given, plan, batch, seq, model, stack)
     file = replace(file, capacity=_capacity(every, file.capacity), tokens=_tokens(every, batch * seq, file.tokens))
     left = [name for name in every if name not in _READ and not name.endswith("_parallelism")]
     unknown = [name for name in every if table.known(name) is None and not name.endswith("_parallelism")]
-    changes = [
-        name for name in _CHANGES if name in every and every[name] != (table.known(name) or table.keys["dtype"]).default
-    ]
+    usual = {name: (table.known(name) or table.keys["dtype"]).default for name in _CHANGES}
+    changes = [name for name in _CHANGES if name in every and every[name] != usual[name]]
     changes += ["weight_dtype"] if str(every.get("weight_dtype", "float32")) != "float32" else []
     ignored = [name for name in left if name not in unknown and name not in changes]
-    return Imported(
-        "maxtext",
-        table.version,
-        file,
-        tuple(one for one in (note, *notes) if one),
-        tuple(ignored),
-        tuple(changes),
-        tuple(unknown),
-    )
+    told = tuple(filter(None, (note, *notes)))
+    return Imported("maxtext", table.version, file, told, tuple(ignored), tuple(changes), tuple(unknown))
 
 
 def _sized(text: str, every: Mapping[str, Any]) -> str:
@@ -169,11 +135,8 @@ def _sized(text: str, every: Mapping[str, Any]) -> str:
         if name[:4] in sizes and name.endswith("_parallelism"):
             sizes[name[:4]].append(value)
     said = [size for own in sizes.values() for size in own]
-    if (
-        not is_chip(text)
-        or "ici_fsdp_parallelism" not in every
-        or not all(isinstance(one, int) and one > 0 for one in said)
-    ):
+    settled = all(isinstance(size, int) and size > 0 for size in said)
+    if not is_chip(text) or "ici_fsdp_parallelism" not in every or not settled:
         return text
     chip, inside, slices = load_chip(text), math.prod(sizes["ici_"]), math.prod(sizes["dcn_"])
     if chip.kind != "tpu":
@@ -197,27 +160,19 @@ def _plan(
     if axes["pipe"] > 1:
         pieces = _count(every, "num_pipeline_microbatches", -1)
         pieces = axes["pipe"] if pieces == -1 else pieces
-        notes += (
-            [(TERMS.say("pipeline_passes", passes=passes, pieces=pieces, microbatches=passes * pieces))]
-            if passes > 1
-            else []
-        )
+        told = {"pipeline_passes": passes > 1}
+        notes += TERMS.notes(told, passes=passes, pieces=pieces, microbatches=passes * pieces)
     ranks = axes["data"] * axes["fsdp"] * axes["expert"]
     if one % (ranks * pieces):
-        raise TERMS.wrong(
-            "batch_ranks", each=each, one=one, ranks=ranks, stages=f" x {pieces} microbatches" if pieces > 1 else ""
-        )
+        stages = f" x {pieces} microbatches" if pieces > 1 else ""
+        raise TERMS.wrong("batch_ranks", each=each, one=one, ranks=ranks, stages=stages)
     zero = 3
     if _truth(every.get("shard_optimizer_over_data")) and axes["fsdp"] == 1:
         axes, zero = {**axes, "fsdp": axes["data"], "data": 1}, 1
     repeats = _repeats(every, axes["pipe"]) if axes["pipe"] > 1 else 1
     by = {"all_gather": "gather", "ring": "ring", "ulysses": "ulysses", "usp": "ulysses"}
     strategy = str(every.get("context_parallel_strategy", "all_gather")).lower()
-    notes += (
-        ["context_parallel_strategy=usp, a ring of Ulysses groups, is read as Ulysses alone."]
-        if strategy == "usp"
-        else []
-    )
+    notes += TERMS.notes({"usp": strategy == "usp"})
     plan = Plan(
         axes["data"],
         axes["fsdp"],
@@ -260,9 +215,7 @@ def _optimizer(every: Mapping[str, Any], notes: list[str]) -> str:
     if kind not in known:
         raise InputError(f"opt_type is {kind}; MaxText has {', '.join(known)}.")
     if known[kind] == "adam" and str(every.get("mu_dtype") or "") == "bfloat16":
-        notes.append(
-            "mu_dtype=bfloat16 is read as adam-bf16, which has both moments in bf16; MaxText keeps the second in fp32."
-        )
+        notes.append(TERMS.say("first_moment"))
         return "adam-bf16"
     return known[kind]
 

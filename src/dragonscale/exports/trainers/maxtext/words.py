@@ -8,7 +8,7 @@ on the device, sent to the host, or made again. A plan's policies in these words
 |---|---|
 | none | `none` |
 | block | `full` |
-| matmuls | `minimal`: the outputs of the dense projections; with experts or latent attention, which it leaves out, a custom list |
+| matmuls | `minimal`: the dense projections' outputs; with experts or latent attention a custom list |
 | selective | custom: what `minimal` keeps but the output of the MLP, which no gradient reads |
 | offload | custom: the input of each layer goes to the host, all else is made again |
 
@@ -33,25 +33,7 @@ _LATENT = ("query_wa_proj", "kv_wa_proj", "mla_q", "mla_kv", "out_proj")
 _MLP = ("mlpwi_0", "mlpwi_1")
 _MOE = ("moe_mlpwi_0", "moe_mlpwi_1")
 _OUT = ("mlpwo", "moe_mlpwo")
-TENSORS = frozenset(
-    {
-        "decoder_layer_input",
-        "context",
-        "mlpwi",
-        *_MLP,
-        *_MOE,
-        *_OUT,
-        *_ATTENTION,
-        *_LATENT,
-        "qkv_proj",
-        "kv_proj",
-        "attention_out",
-        "moe_x_sorted",
-        "moe_routing_maps",
-        "indexer_cutoff_threshold",
-        "engram",
-    }
-)
+TENSORS = frozenset((*TERMS.lists["tensors"], *_MLP, *_MOE, *_OUT, *_ATTENTION, *_LATENT))
 """The tensors that a custom policy has a place for."""
 
 
@@ -96,12 +78,8 @@ def _custom(table: Mapping[str, Any]) -> tuple[str, str]:
         return ("matmuls" if kept & {*_OUT} else "selective"), note
     policy = "offload" if "decoder_layer_input" in sent else "block"
     others = sorted(kept | (sent - {"decoder_layer_input"}))
-    return (
-        policy,
-        f"{', '.join(others)} kept or sent to the host is read as remat={policy}, the nearest that a plan has."
-        if others
-        else "",
-    )
+    note = f"{', '.join(others)} kept or sent to the host is read as remat={policy}, the nearest that a plan has."
+    return policy, note if others else ""
 
 
 def quantization_keys(dtype: str, kind: str, accumulation: int) -> dict[str, Any]:
@@ -114,13 +92,7 @@ def quantization_keys(dtype: str, kind: str, accumulation: int) -> dict[str, Any
             raise TERMS.refused("amd_accumulation", accumulation=accumulation)
         return {"quantization": "nanoo_fp8"}
     if kind == "nvidia":
-        names = {
-            "fp8": "te_fp8_currentscaling",
-            "mxfp8": "te_mxfp8",
-            "nvfp4": "te_nvfp4",
-            "int8": "int8",
-        }
-        return {"quantization": names[dtype]}
+        return {"quantization": TERMS.tables["transformer_engine"][dtype]}
     return {"quantization": "fp8_full" if dtype == "fp8" else dtype, "use_qwix_quantization": True}
 
 

@@ -51,13 +51,8 @@ def write(run: TrainingRun) -> WrittenFiles:
             table.check(name, value)
     hosts, chips = hosts_of(run.slice)
     kind = family(run.slice.chip)
-    env = compiler_flags(
-        kind,
-        run.slice.chip.name,
-        slices_of(run.slice) > 1,
-        experts_of(run.fields) > 0,
-        plan.remat == "offload" or plan.offload != "none",
-    )
+    between, host = slices_of(run.slice) > 1, plan.remat == "offload" or plan.offload != "none"
+    env = compiler_flags(kind, run.slice.chip.name, between, experts_of(run.fields) > 0, host)
     words: tuple[Word, ...] = ("python3", "-m", MODULE, config_file(FILE))
     if kind != "tpu" and hosts > 1:  # on TPUs JAX finds the other hosts by itself
         meeting = ("JAX_COORDINATOR_IP=" + LEADER, "JAX_COORDINATOR_PORT=6002")
@@ -83,13 +78,8 @@ def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:
     two = devices_per_chip(run.slice.chip)
     if plan.microbatch % two:
         if run.file.batch % (plan.replicas * plan.microbatch * two * plan.pipe):
-            raise TERMS.refused(
-                "sequences_of_devices",
-                run=run,
-                two=two,
-                plan=plan,
-                multiple=plan.replicas * plan.microbatch * two * plan.pipe,
-            )
+            multiple = plan.replicas * plan.microbatch * two * plan.pipe
+            raise TERMS.refused("sequences_of_devices", run=run, two=two, plan=plan, multiple=multiple)
         found.append(TERMS.difference("microbatch", plan=plan, sequences=plan.microbatch * two, two=two))
         plan = replace(plan, microbatch=plan.microbatch * two)
     return plan, tuple(found)
@@ -237,10 +227,7 @@ def _text(run: TrainingRun, sections: Mapping[str, Mapping[str, Any]], differenc
     if name := topology(run):
         lines += [
             "To see whether it compiles and fits, without the chips:",
-            (
-                f"  python3 -m {MODULE}_compile {FILE} compile_topology={name} "
-                f"compile_topology_num_slices={run.slice.pods}"
-            ),
+            TERMS.say("compile", MODULE=MODULE, FILE=FILE, name=name, pods=run.slice.pods),
         ]
     text = header(run, title, differences) + comments(lines)
     for about, keys in sections.items():
@@ -248,9 +235,6 @@ def _text(run: TrainingRun, sections: Mapping[str, Mapping[str, Any]], differenc
     if not run.file.run.get("checkpoints") and hosts_of(run.slice)[0] > 1:
         # orbax writes a checkpoint's parts from every host into one folder
         key = "base_output_directory: "
-        text = text.replace(
-            f"\n{key}",
-            f"\n# A folder that all hosts see (gs://bucket/path): change it, or checkpoints are lost.\n{key}",
-            1,
-        )
+        remark = "A folder that all hosts see (gs://bucket/path): change it, or checkpoints are lost."
+        text = text.replace(f"\n{key}", f"\n# {remark}\n{key}", 1)
     return text
