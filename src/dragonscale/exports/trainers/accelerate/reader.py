@@ -7,6 +7,7 @@ comes from the script's arguments, from a JSON file that they name, or is left o
 """
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -48,9 +49,8 @@ def _command(source: Source) -> ShellCommand | None:
     for command in source.commands:
         if command.launcher == "accelerate":
             return command
-        flags = {
-            word.lstrip("-").partition("=")[0].replace("-", "_") for word in command.words if word.startswith("--")
-        }
+        options = [word for word in command.words if word.startswith("--")]
+        flags = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in options}
         script = any(word.endswith(".py") for word in command.words)
         if script and "per_device_train_batch_size" in flags and len(flags & set(TRAINER)) > 1:
             return command
@@ -80,11 +80,8 @@ def read(source: Source, given: Given) -> Imported:
 def _is_config(name: str) -> bool:
     table = load_keys("accelerate").keys
     sections = ("", "fsdp_config.", "parallelism_config.", "fp8_config.", "deepspeed_config.", "dynamo_config.")
-    return (
-        any(f"config.{section}{name}" in table for section in sections)
-        or f"--{name}" in table
-        or name.startswith("megatron_lm")
-    )
+    known = any(f"config.{section}{name}" in table for section in sections)
+    return known or f"--{name}" in table or name.startswith("megatron_lm")
 
 
 def _file(source: Source, given: Given, run: HubRun) -> TrainingFile:
@@ -180,14 +177,7 @@ def _stage(source: Source, run: HubRun) -> int:
     table = _deepspeed(source, run).get("zero_optimization")
     stage = table.get("stage") if isinstance(table, dict) else None
     named = str(run.config.get("deepspeed_config_file") or run.arguments.get("deepspeed") or "")
-    guess = next(
-        (
-            number
-            for number in "0123"
-            if f"zero{number}" in named or f"stage{number}" in named or f"stage_{number}" in named
-        ),
-        "2",
-    )
+    guess = next((number for number in "0123" if re.search(f"zero{number}|stage_?{number}", named)), "2")
     if stage is None and "zero_stage" not in run.config and named:
         run.notes.append(f"{named} is not here; ZeRO-{guess} is assumed from its name.")
     return whole(stage if stage is not None else run.config.get("zero_stage", guess), "zero_stage", 0, 3)
@@ -196,19 +186,11 @@ def _stage(source: Source, run: HubRun) -> int:
 def _precision(run: HubRun, plan: Plan) -> Plan:
     mixed = str(run.config.get("mixed_precision", "") or "").lower()
     loaded = str(run.arguments.get("dtype", run.arguments.get("torch_dtype", "")))
-    dtype = (
-        mixed
-        if mixed in ("bf16", "fp16", "fp8")
-        else "bf16"
-        if run.truth("bf16")
-        else "fp16"
-        if run.truth("fp16")
-        else ""
-    )
+    dtype = mixed if mixed in ("bf16", "fp16", "fp8") else ""
+    dtype = dtype or next((name for name in ("bf16", "fp16") if run.truth(name)), "")
     if not dtype:
-        dtype = {"bfloat16": "bf16", "float16": "fp16"}.get(
-            loaded, "tf32" if run.truth("tf32") else "fp32" if run.arguments else "bf16"
-        )
+        wide = "tf32" if run.truth("tf32") else "fp32" if run.arguments else "bf16"
+        dtype = {"bfloat16": "bf16", "float16": "fp16"}.get(loaded, wide)
     block = run.truth("gradient_checkpointing") or run.truth("fsdp_activation_checkpointing")
     named = str(run.arguments.get("optim", "adamw_torch"))
     optimizer = "adam8" if "8bit" in named else next((own for word, own in OPTIMIZERS.items() if word in named), "adam")
@@ -232,9 +214,8 @@ def _stack(source: Source, run: HubRun) -> str:
     kind = str(run.config.get("distributed_type", "")).upper()
     kept = str(source.kept.get("stack", ""))
     loaded = str(run.arguments.get("dtype", run.arguments.get("torch_dtype", "")))
-    mixed = (
-        str(run.config.get("mixed_precision", "no") or "no").lower() != "no" or run.truth("bf16") or run.truth("fp16")
-    )
+    said = str(run.config.get("mixed_precision", "no") or "no").lower() != "no"
+    mixed = said or run.truth("bf16") or run.truth("fp16")
     pure = loaded == "bfloat16" and not (mixed and run.config)
     liger = run.truth("use_liger_kernel")
     if kept and ("liger" in kept) == liger and ("fsdp" not in kept) == pure:

@@ -37,9 +37,8 @@ def _preset_of(said: Mapping[str, Any]) -> str:
     ranked: list[tuple[int, bool, int, str]] = []
     for name in model_names():
         own = _preset_flags(name)
-        if own and all(
-            str(own.get(flag)) == str(said[flag]) for flag in _SIZES if flag in said and _counts(flag, said)
-        ):
+        sizes = [flag for flag in _SIZES if flag in said and _counts(flag, said)]
+        if own and all(str(own.get(flag)) == str(said[flag]) for flag in sizes):
             others = sum(str(own.get(flag)) != str(said[flag]) for flag in _SAID if flag in said)
             ranked.append((others, "base" in preset(name), len(name), name))
     return min(ranked)[-1] if ranked else ""
@@ -85,12 +84,7 @@ def _nearest(said: Mapping[str, Any]) -> str:
 
 def _gpt(sizes: Mapping[str, Any]) -> str:
     """A GPT of these sizes, as GPT-2's config names them."""
-    own = {
-        "n_embd": "hidden_size",
-        "n_layer": "num_hidden_layers",
-        "n_head": "num_attention_heads",
-        "vocab_size": "vocab_size",
-    }
+    own = TERMS.tables["gpt2_sizes"]
     said = [f"{name}={sizes[field]}" for name, field in own.items() if field in sizes]
     if sizes["intermediate_size"] != 4 * sizes["hidden_size"]:
         said.append(f"n_inner={sizes['intermediate_size']}")
@@ -130,11 +124,8 @@ def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
 def _kinds(said: Mapping[str, Any]) -> tuple[str, ...]:
     """The types of model that have such blocks."""
     if said.get("--multi-latent-attention"):
-        return (
-            ("deepseek_v2",)
-            if said.get("--moe-router-score-function", "softmax") == "softmax"
-            else ("deepseek_v3", "kimi_k2")
-        )
+        softmax = said.get("--moe-router-score-function", "softmax") == "softmax"
+        return ("deepseek_v2",) if softmax else ("deepseek_v3", "kimi_k2")
     if said.get("--squared-relu"):
         return ("nemotron",)
     if said.get("--quick-geglu"):
@@ -147,10 +138,6 @@ def _kinds(said: Mapping[str, Any]) -> tuple[str, ...]:
         return ("qwen3_moe",) if said.get("--qk-layernorm") else ("mixtral",)
     if said.get("--qk-layernorm"):
         return ("qwen3",)
-    return (
-        ("qwen2",)
-        if said.get("--add-qkv-bias")
-        else ("mistral",)
-        if said.get("--window-size")
-        else ("llama", "mistral", "phi3")
-    )
+    if said.get("--add-qkv-bias"):
+        return ("qwen2",)
+    return ("mistral",) if said.get("--window-size") else ("llama", "mistral", "phi3")

@@ -36,9 +36,8 @@ def number(read: ReadFlags, name: str, default: int = 1, least: int = 1) -> int:
 
 def plan_read(read: ReadFlags, chips: int, layers: int, experts: bool) -> tuple[Plan, int, list[str]]:
     """The plan that flags say on so many chips, the batch, and how it was read."""
-    tensor, pipe, context = (
-        number(read, f"--{name}-parallel-size") for name in ("tensor-model", "pipeline-model", "context")
-    )
+    axes = ("tensor-model", "pipeline-model", "context")
+    tensor, pipe, context = (number(read, f"--{axis}-parallel-size") for axis in axes)
     ranks = tensor * pipe * context
     if chips % ranks:
         raise InputError(f"{chips} chips do not divide by tensor={tensor} x pipe={pipe} x context={context} = {ranks}.")
@@ -105,28 +104,17 @@ def _split(read: ReadFlags, replicas: int, tensor: int, context: int, zero: int,
         raise InputError(f"--num-distributed-optimizer-instances {data} does not divide {rest} data-parallel ranks.")
     if not zero:
         data = rest
-    return {
-        "data": data,
-        "fsdp": rest // data,
-        "expert": ways,
-        "etp": sliced and ep * etp > 1 and tensor > 1,
-        "fold": fold,
-    }
+    etp_on = sliced and ep * etp > 1 and tensor > 1
+    return {"data": data, "fsdp": rest // data, "expert": ways, "etp": etp_on, "fold": fold}
 
 
 def _pipeline(read: ReadFlags, pipe: int, layers: int, notes: list[str]) -> tuple[int, str]:
     """Chunks of a rank, and how layers are dealt to them."""
-    each, virtual = (
-        number(read, "--num-layers-per-virtual-pipeline-stage", 0),
-        number(read, "--num-virtual-stages-per-pipeline-rank"),
-    )
-    first, last = (
-        number(read, "--decoder-first-pipeline-num-layers", 0, least=0),
-        number(read, "--decoder-last-pipeline-num-layers", 0, least=0),
-    )
-    embedding, loss = (
-        bool(read.take(f"--account-for-{end}-in-pipeline-split", False)) for end in ("embedding", "loss")
-    )
+    each = number(read, "--num-layers-per-virtual-pipeline-stage", 0)
+    virtual = number(read, "--num-virtual-stages-per-pipeline-rank")
+    first, last = (number(read, f"--decoder-{end}-pipeline-num-layers", 0, least=0) for end in ("first", "last"))
+    counted = (read.take(f"--account-for-{end}-in-pipeline-split", False) for end in ("embedding", "loss"))
+    embedding, loss = map(bool, counted)
     text = str(read.take("--pipeline-model-parallel-layout", "") or "")
     if pipe == 1:
         return 1, "even"
@@ -181,10 +169,9 @@ def layout_sizes(text: str) -> list[int]:
     >>> layout_sizes("Ettt|(tt|)*3,t|L")
     [3, 2, 2, 2, 1, 0]
     """
-    plain = re.sub(
-        r"\(([^)]+)\)\*(\d{1,4})", lambda found: found[1] * int(found[2]), text.replace(",", "").replace(" ", "")
-    )
-    plain = re.sub(r"(.)\*(\d{1,4})", lambda found: found[1] * int(found[2]), plain)
+    plain = text.replace(",", "").replace(" ", "")
+    for repeated in (r"\(([^)]+)\)\*(\d{1,4})", r"(.)\*(\d{1,4})"):
+        plain = re.sub(repeated, lambda match: match[1] * int(match[2]), plain)
     if not re.fullmatch(r"[EtmL|]+", plain):
         raise InputError(f"--pipeline-model-parallel-layout is {shorten(text)}; it is written with E, t, m, L and |.")
     return [stage.count("t") for stage in plain.split("|")]

@@ -14,15 +14,9 @@ from dragonscale.exports.flags import ReadFlags, read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, slice_counted, training_file, with_slice
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.source import Source
+from dragonscale.exports.trainers.megatron import plan_read as megatron_plan
 from dragonscale.exports.trainers.megatron.model_read import model_read
-from dragonscale.exports.trainers.megatron.plan_read import (
-    heavy,
-    is_harmless,
-    number,
-    plan_read,
-    said_tokens,
-    stack_read,
-)
+from dragonscale.exports.trainers.megatron.plan_read import heavy, is_harmless, number, said_tokens
 from dragonscale.exports.trainers.megatron.settle import STEPS
 
 SCRIPT = "pretrain_gpt.py"
@@ -52,9 +46,8 @@ def read_run(
     if piece is None:
         how = f"--on CHIP (its {processes} processes are counted)" if processes else "--on SLICE"
         raise needs("its chips", how, source)
-    told = (
-        [f"It starts {processes} processes; it is read for {piece}."] if processes and processes != piece.chips else []
-    )
+    other = processes and processes != piece.chips
+    told = [f"It starts {processes} processes; it is read for {piece}."] if other else []
     model = model_read(read, str(source.kept.get("model", ""))) or named
     if not model and not given.model and not source.kept.get("model"):
         raise needs("the model's sizes", "--model", source)
@@ -65,10 +58,10 @@ def read_run(
     seq = number(read, "--seq-length", number(read, "--encoder-seq-length", 0))
     if not seq:
         raise InputError(f"{source.shown} does not say its --seq-length.")
-    stack = stack_read(read)
+    stack = megatron_plan.stack_read(read)
     if target == "megatron-bridge" and stack in ("megatron-core", "megatron-overlap"):
         stack = target
-    plan, batch, notes = plan_read(read, piece.chips, built.n_layers, experts)
+    plan, batch, notes = megatron_plan.plan_read(read, piece.chips, built.n_layers, experts)
     file = training_file(source, given, plan, batch, seq, model, stack)
     if tokens := said_tokens(read, batch, seq, file, STEPS if source.kept else 0):
         file = replace(file, tokens=tokens)

@@ -47,28 +47,15 @@ def read(source: Source, given: Given) -> Imported:
         overrides, library = _overrides(command)
         fields, named = ({} if file else COMMON) | fields | overrides, named or library
     table, kept = load_keys("megatron-bridge"), source if source.kept or file is None else file
-    unknown = [
-        name
-        for name in fields
-        if "." in name and name.split(".")[0] in (*CONFIGS, "model") and table.known(name) is None
-    ]
+    own = [name for name in fields if "." in name and name.split(".")[0] in (*CONFIGS, "model")]
+    unknown = [name for name in own if table.known(name) is None]
     flags = flags_of({name: value for name, value in fields.items() if name not in unknown})
     values = {flag: _text(value) for flag, value in flags.items() if flag.startswith("--")}
     other = [name for name in flags if not name.startswith("--")]
-    imported = read_run(
-        kept,
-        given,
-        ReadFlags(values, [], unknown),
-        command.processes if command else 0,
-        "megatron-bridge",
-        table.version,
-        _known(named, str(kept.kept.get("model", ""))),
-    )
-    return _with_ignored(imported, other)
-
-
-def _with_ignored(imported: Imported, names: list[str]) -> Imported:
-    return replace(imported, ignored=(*imported.ignored, *names))
+    read, processes = ReadFlags(values, [], unknown), command.processes if command else 0
+    model = _known(named, str(kept.kept.get("model", "")))
+    imported = read_run(kept, given, read, processes, "megatron-bridge", table.version, model)
+    return replace(imported, ignored=(*imported.ignored, *other))
 
 
 def _known(named: str, kept: str) -> str:

@@ -3,6 +3,12 @@
 What is set is what Megatron-LM's flags would say (`megatron.flags`), by the container's own names (`names`). A model
 that the Hub has is built from its config there by `AutoBridge`, as the library's recipes do it; any other is written
 out by its sizes.
+
+CUDA graphs are what the stack `megatron-bridge` is timed with, where the library takes them: Transformer Engine's, a
+layer at a time; whole layers of a dense model, of layers with experts the parts whose shapes are fixed (attention, the
+router and what prepares the exchange), since the number of tokens that an expert gets is not. Megatron-Core refuses
+them beside blocks that are recomputed whole, and a router inside a recomputed MoE layer; Megatron-FSDP has a mode of
+its own for them.
 """
 
 import json
@@ -21,16 +27,16 @@ from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
 from dragonscale.exports.trainers.megatron.settle import MegatronRun, settings, settle
 from dragonscale.exports.trainers.megatron.writer import TERMS as FLAGS
 from dragonscale.exports.trainers.megatron.writer import environment, notes, plan_flags
-from dragonscale.exports.trainers.megatron_bridge.graphs import ENVIRONMENT, graph_differences, graph_fields
 from dragonscale.exports.trainers.megatron_bridge.names import CONFIGS, PRECISION, Code, fields_of
 from dragonscale.exports.words import config_file
-from dragonscale.exports.written import LaunchProgram, WrittenFiles
+from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 
 TERMS = load_terms("megatron-bridge")
 
 FILE = "recipe.py"
+ENVIRONMENT = {"NCCL_GRAPH_REGISTER": "0"}
+"""What graphs need beside an allocator with expandable segments."""
 _BRIDGED = TERMS.lists["bridged"]
-_IMPORTS = TERMS.texts["imports"]
 
 
 def write(run: TrainingRun) -> WrittenFiles:
@@ -43,13 +49,9 @@ def write(run: TrainingRun) -> WrittenFiles:
     env = environment(settled) | (ENVIRONMENT if graph_fields(settled) else {})
     program = LaunchProgram("train", (config_file(FILE),), hosts, chips, per="chip", env=env)
     as_run = settled.plan if settled.plan != run.plan else None
-    told = tuple(
-        note.replace("--mock-data", "MockGPTDatasetConfig")
-        .replace("--data-path", "a GPTDatasetConfig")
-        .replace("--save", "checkpoint.save")
-        .replace("--train-iters", "train.train_iters")
-        for note in notes(settled)
-    )
+    told = notes(settled)
+    for flag, field in TERMS.tables["named"].items():
+        told = tuple(note.replace(flag, field) for note in told)
     return WrittenFiles({FILE: text}, (program,), settled.differences, as_run, told)
 
 
@@ -68,35 +70,17 @@ def recipe(settled: MegatronRun) -> str:
     body += [f"    cfg.model.{name} = {value!r}" for name, value in sections["model"].items()]
     body += _precision(settled, table)
     title = header(run, f"Megatron-Bridge {table.version}", settled.differences)
-    made = textwrap.dedent("""
-        if __name__ == "__main__":
-            pretrain(config(), forward_step)
-        """)
-    return (
-        f"{title}{_imports(body)}\n\ndef config() -> ConfigContainer:\n"
-        + "\n".join([*body, "    return cfg", ""])
-        + f"\n{made}"
-    )
+    text = "\n".join([*body, "    return cfg", ""])
+    return f"{title}{_imports(body)}\n\ndef config() -> ConfigContainer:\n{text}\n{TERMS.texts['main']}"
 
 
 def _imports(body: list[str]) -> str:
     """The imports that a recipe uses."""
     text = "\n".join(body)
-    lines = _IMPORTS.replace(
-        "import GPTModelProvider, MLAModelProvider",
-        f"import {'MLAModelProvider' if 'MLAModel' in text else 'GPTModelProvider'}",
-    )
-    unused = {
-        "import torch\n": "torch." not in text,
-        "import torch.nn.functional as F\n": "F.silu" not in text,
-        "from megatron.bridge import AutoBridge\n": "AutoBridge" not in text,
-        "from megatron.core.activations import squared_relu\n": "squared_relu" not in text,
-        "from megatron.bridge.training.comm_overlap import CommOverlapConfig\n": "CommOverlapConfig" not in text,
-        "from megatron.bridge.training.mixed_precision import get_mixed_precision_config\n": "get_mixed" not in text,
-        "from megatron.bridge.models import GPTModelProvider\n": "GPTModelProvider" not in text,
-    }
-    for line, drop in unused.items():
-        lines = lines.replace(line, "") if drop else lines
+    provider = "MLAModelProvider" if "MLAModel" in text else "GPTModelProvider"
+    lines = TERMS.texts["imports"].replace("import GPTModelProvider, MLAModelProvider", f"import {provider}")
+    for line, mark in TERMS.tables["imported_for"].items():
+        lines = lines if mark in text else lines.replace(f"{line}\n", "")
     return lines
 
 
@@ -111,9 +95,8 @@ def _model(run: TrainingRun) -> tuple[str, dict[str, Any]]:
     fields = fields_of(model_flags(run.fields, run.file.model, run.file.seq))
     words = ", ".join(f"{name.partition('.')[2]}={value!r}" for name, value in fields.items())
     provider = "MLAModelProvider" if run.fields.get("kv_lora_rank") else "GPTModelProvider"
-    inner = textwrap.fill(
-        words, 110, initial_indent=" " * 8, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False
-    )
+    pad, whole = " " * 8, {"break_long_words": False, "break_on_hyphens": False}
+    inner = textwrap.fill(words, 110, initial_indent=pad, subsequent_indent=pad, **whole)
     return f"{provider}(\n{inner},\n    )", fields
 
 
@@ -125,17 +108,7 @@ def _router_fusion(settled: MegatronRun) -> dict[str, Any]:
 def _further(settled: MegatronRun) -> dict[str, Any]:
     """What the container wants beside what flags say."""
     run = settled.run
-    found: dict[str, Any] = {
-        "dataset.seq_length": run.file.seq,
-        "dataset.random_seed": 1234,
-        "dataset.split": "99,1,0",
-        "dataset.dataloader_type": "single",
-        "dataset.reset_position_ids": False,
-        "dataset.reset_attention_mask": False,
-        "dataset.eod_mask_loss": False,
-        "tokenizer.tokenizer_type": "NullTokenizer",
-        "tokenizer.vocab_size": run.fields.get("vocab_size", run.model.vocab),
-    }
+    found = TERMS.group("data", run, vocab=run.fields.get("vocab_size", run.model.vocab))
     found |= {f"{part}.use_distributed_optimizer": settled.sharded for part in ("ddp", "optimizer")}
     if settled.plan.pipe > 1 and settled.plan.virtual > 1:
         found["model.virtual_pipeline_model_parallel_size"] = settled.plan.virtual  # said beside a layout too
@@ -174,3 +147,37 @@ def _precision(settled: MegatronRun, table: KeyTable) -> list[str]:
         table.check(f"mixed_precision.{name}", value)
         lines.append(f"    cfg.mixed_precision.{name} = {value!r}")
     return lines
+
+
+def no_graphs(settled: MegatronRun) -> str:
+    """Why a run of the stack has no graphs; empty where it has."""
+    plan = settled.plan
+    if settled.fsdp:
+        return "Megatron-FSDP gathers weights inside the layers that graphs would record"
+    if plan.remat == "block":
+        return "Megatron-Core takes whole blocks run again with a graph of the whole iteration alone"
+    if str(settled.fields.get("model_type", "")).startswith("gemma4"):
+        return "the library has none for this model"
+    return ""
+
+
+def wanted(settled: MegatronRun) -> bool:
+    """Whether the expectation counts launches as graphs have them."""
+    return settled.run.file.stack == "megatron-bridge" and settled.architecture in ("hopper", "blackwell")
+
+
+def graph_fields(settled: MegatronRun) -> dict[str, Any]:
+    """The fields that turn graphs on; none where there are none."""
+    if not wanted(settled) or no_graphs(settled):
+        return {}
+    modules = [] if not settled.experts else ["attn"]
+    if settled.experts and "moe" not in settled.plan.remat.split("+"):
+        # with a capacity the host has to learn how many tokens are dropped before the exchange
+        modules += ["moe_router"] if settled.run.file.capacity else ["moe_router", "moe_preprocess"]
+    return TERMS.group("graphs", modules=modules)
+
+
+def graph_differences(settled: MegatronRun) -> tuple[PlanDifference, ...]:
+    """That graphs are counted and not recorded."""
+    why = no_graphs(settled) if wanted(settled) else ""
+    return (TERMS.difference("graphs", why=why),) if why else ()

@@ -16,12 +16,6 @@ from dragonscale.exports.terms import load_terms
 
 TERMS = load_terms("torchtitan")
 
-_HEAD = TERMS.texts["head"]
-_RUN = TERMS.texts["run"]
-_LLAMA = TERMS.texts["llama"]
-_QWEN = TERMS.texts["qwen"]
-_SIZED = TERMS.texts["sized"]
-
 
 def converters(dtype: str, experts: bool, compiled: bool) -> list[tuple[str, str]]:
     """The converters of a number format: classes, and how they are configured. Router and head stay in bf16."""
@@ -49,19 +43,18 @@ def config_text(
     # Names may be a user's: each is written as one string, in double quotes as the rest of the file.
     assets, name = (json.dumps(text, ensure_ascii=False) for text in (assets, name))
     made = ", ".join(f"{kind}.Config({how})" for kind, how in chosen)
-    imports = (
-        f"from torchtitan.components.quantization import {', '.join(kind for kind, _ in chosen)}\n" if chosen else ""
-    )
-    text = _HEAD.format(module=module, quantization=imports)
+    kinds = ", ".join(kind for kind, _ in chosen)
+    imports = f"from torchtitan.components.quantization import {kinds}\n" if chosen else ""
+    text = TERMS.texts["head"].format(module=module, quantization=imports)
     if sizes is not None:
-        build = _LLAMA if module == "llama3" else _QWEN
+        build = TERMS.texts["llama" if module == "llama3" else "qwen"]
         text = text.replace("from torchtitan.trainer", build.partition("\n\n")[0] + "\nfrom torchtitan.trainer")
         text += "\n" + build.partition("\n\n")[2].format(sizes=json.dumps(dict(sizes)).replace("true", "True"))
-        text += _SIZED.format(like=like, name=name, converters=f"[{made}]" if made else "()")
-        return text + _RUN.format(spec="sized_spec()", assets=assets)
+        text += TERMS.texts["sized"].format(like=like, name=name, converters=f"[{made}]" if made else "()")
+        return text + TERMS.texts["run"].format(spec="sized_spec()", assets=assets)
     spec = f'model_registry("{like}"' + (f', attn_backend="{attention}"' if attention else "")
     spec += f", converters=[{made}])" if made else ")"
-    return text + _RUN.format(spec=spec, assets=assets)
+    return text + TERMS.texts["run"].format(spec=spec, assets=assets)
 
 
 def read_config(text: str) -> dict[str, Any]:
@@ -77,12 +70,7 @@ def read_config(text: str) -> dict[str, Any]:
             found |= {"module": module} if module != "common" else {}
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "SIZES":
             found["sizes"] = ast.literal_eval(node.value)
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id == "model_registry"
-            and node.args
-        ):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "model_registry" and node.args:
             found["flavor"] = ast.literal_eval(node.args[0])
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             for mark, dtype in (("MXFP8", "mxfp8"), ("Float8", "fp8"), ("NVFP4", "nvfp4")):

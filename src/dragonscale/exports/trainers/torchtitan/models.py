@@ -32,20 +32,17 @@ _BUILT = ("llama", "mistral", "qwen3", "qwen3_moe")
 
 def flavors() -> dict[str, dict[str, Any]]:
     """The sizes of every flavor, by module and name."""
-    return {
-        name.partition(" ")[2]: key.default
-        for name, key in load_keys("torchtitan").keys.items()
-        if name.startswith("model ")
-    }
+    return _defaults("model ")
 
 
 def functions() -> dict[str, dict[str, Any]]:
     """What every config function sets, by module and name."""
-    return {
-        name.partition(" ")[2]: key.default
-        for name, key in load_keys("torchtitan").keys.items()
-        if name.startswith("config ")
-    }
+    return _defaults("config ")
+
+
+def _defaults(lead: str) -> dict[str, dict[str, Any]]:
+    keys = load_keys("torchtitan").keys
+    return {name.removeprefix(lead): key.default for name, key in keys.items() if name.startswith(lead)}
 
 
 def flavor_of(fields: Mapping[str, Any], parameters: float) -> str:
@@ -105,18 +102,7 @@ def own_sizes(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
 def fields_of_sizes(module: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
     """The sizes of a file as Hugging Face names them."""
     kind = "llama" if module == "llama3" else "qwen3_moe" if "num_experts" in sizes else "qwen3"
-    names = {
-        "dim": "hidden_size",
-        "n_layers": "num_hidden_layers",
-        "n_heads": "num_attention_heads",
-        "n_kv_heads": "num_key_value_heads",
-        "vocab_size": "vocab_size",
-        "hidden_dim": "intermediate_size",
-        "moe_hidden_dim": "moe_intermediate_size",
-        "head_dim": "head_dim",
-        "num_experts": "num_experts",
-        "top_k": "num_experts_per_tok",
-    }
+    names = TERMS.tables["size_names"]
     return {"model_type": kind, **{names[key]: value for key, value in sizes.items() if key in names}}
 
 

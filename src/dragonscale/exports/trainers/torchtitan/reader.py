@@ -56,16 +56,10 @@ def read(source: Source, given: Given) -> Imported:
     processes = (command.processes or _count(command.env.get("NGPU", ""))) if command is not None else 0
     file, notes = _file(source, given, said, processes)
     left = [name for name in said.values if name not in said.used]
-    ignored = [
-        name
-        for name in left
-        if name.split(".")[0] in HARMLESS or name.startswith(_HARMLESS_KEYS) or name.startswith("optimizer.param")
-    ]
-    unplanned = [name for name in left if name not in ignored]
+    ignored = [name for name in left if name.split(".")[0] in HARMLESS or name.startswith(_HARMLESS_KEYS)]
+    unplanned, told = [name for name in left if name not in ignored], (*said.notes, *notes)
     version = load_keys("torchtitan").version if not said.old else "0.1 or 0.2"
-    return Imported(
-        "torchtitan", version, file, (*said.notes, *notes), tuple(ignored), tuple(unplanned), tuple(said.unknown)
-    )
+    return Imported("torchtitan", version, file, told, tuple(ignored), tuple(unplanned), tuple(said.unknown))
 
 
 def _count(text: str) -> int:
@@ -109,9 +103,8 @@ def _model(source: Source, given: Given, said: TitanSaid) -> tuple[str, int, int
         named = [model_of_sizes({**fields, "model_type": kind}, kept) for kind in kinds]
         best = min(named, key=lambda one: (one.count("=") if "?" in one else 0, one.partition("?")[0] != kept))
         return best, fields["num_hidden_layers"], fields.get("num_experts", 0)
-    flavor = next(
-        (name for name in titan_models.flavors() if name.lower() == f"{said.module}/{said.flavor}".lower()), ""
-    )
+    known = {name.lower(): name for name in titan_models.flavors()}
+    flavor = known.get(f"{said.module}/{said.flavor}".lower(), "")
     if flavor:
         sizes = titan_models.flavors()[flavor]
         return _preset(flavor, kept), sizes["num_hidden_layers"], sizes.get("num_experts", 0)
@@ -181,17 +174,14 @@ def _with_experts(plan: Plan, degree: int, experts: int, said: TitanSaid) -> tup
     if not experts or (degree == 1 and plan.tensor == 1):
         return plan, []
     if degree == 1:
-        return replace(plan, etp=True), [
-            "Without expert parallelism torchtitan slices every expert over the tensor ranks (etp=true)."
-        ]
+        return replace(plan, etp=True), [TERMS.say("sliced_experts")]
     if sliced > 1:  # older releases: experts on their own axis, sliced over tensor
         inside = plan.context if degree % plan.context == 0 and plan.context > 1 else 1
         rest = degree // inside
         if plan.fsdp % rest:
             raise InputError(f"Experts over {degree} ranks do not divide data_parallel_shard_degree {plan.fsdp}.")
-        return replace(
-            plan, etp=True, expert=rest, fsdp=plan.fsdp // rest, fold="context" if inside > 1 else "tensor"
-        ), []
+        fold = "context" if inside > 1 else "tensor"
+        return replace(plan, etp=True, expert=rest, fsdp=plan.fsdp // rest, fold=fold), []
     over = plan.tensor * plan.context
     for inside, fold in ((over, "context" if plan.context > 1 else "tensor"), (plan.tensor, "tensor")):
         rest = degree // inside
@@ -202,21 +192,13 @@ def _with_experts(plan: Plan, degree: int, experts: int, said: TitanSaid) -> tup
 
 
 def _pipeline(said: TitanSaid, pipe: int, layers: int) -> tuple[str, int, str]:
-    names = {name.lower(): own for own, name in SCHEDULES.items()} | {
-        "schedule" + name.lower(): own for own, name in SCHEDULES.items()
-    }
-    named = str(said.take("parallelism.pipeline_parallel_schedule", "1F1B"))
-    keys = (
-        "module_fqns_per_model_part",
-        "pipeline_parallel_first_stage_less_layers",
-        "pipeline_parallel_last_stage_less_layers",
-        "pipeline_parallel_layers_per_stage",
-    )
+    names = {name.lower(): own for own, name in SCHEDULES.items()}
+    named, keys = str(said.take("parallelism.pipeline_parallel_schedule", "1F1B")), TERMS.lists["stage_keys"]
     own = {key: said.values[f"parallelism.{key}"] for key in keys if f"parallelism.{key}" in said.values}
     said.used |= {f"parallelism.{key}" for key in keys}
     if pipe == 1:
         return "1f1b", 1, "even"
-    schedule = names.get(named.lower())
+    schedule = names.get(named.lower().removeprefix("schedule"))
     if schedule is None:
         raise unknown("pipeline schedule of torchtitan that is planned here called", named, SCHEDULES.values())
     virtual, layout = layout_read(own, pipe, schedule, layers)
@@ -235,9 +217,8 @@ def _optimizer(said: TitanSaid) -> str:
     if "muon" in name.lower():
         return "muon"
     pure = str(said.take("training.dtype", "float32")) == "bfloat16"
-    return (
-        "adam-bf16" if pure or str(said.values.get("optimizer.implementation")) == "fused_opt_states_bf16" else "adam"
-    )
+    narrow = str(said.values.get("optimizer.implementation")) == "fused_opt_states_bf16"
+    return "adam-bf16" if pure or narrow else "adam"
 
 
 def _stack(source: Source, said: TitanSaid) -> str:

@@ -80,10 +80,8 @@ def _parts(sizes: Sequence[int]) -> list[list[str]]:
 def layout_read(said: Mapping[str, Any], pipe: int, schedule: str, layers: int) -> tuple[int, str]:
     """The chunks of a rank and the layout that flags say; `said` has the values by the flags' last names."""
     parts = said.get("module_fqns_per_model_part")
-    first, last = (
-        whole(said.get(name, 1), name, 0)
-        for name in (f"pipeline_parallel_{end}_stage_less_layers" for end in ("first", "last"))
-    )
+    ends = [f"pipeline_parallel_{end}_stage_less_layers" for end in ("first", "last")]
+    first, last = (whole(said.get(name, 1), name, 0) for name in ends)
     per_stage = said.get("pipeline_parallel_layers_per_stage")
     if parts:
         sizes = [sum(name.startswith("layers.") for name in _names(part)) for part in parts]

@@ -57,9 +57,8 @@ def of_command(source: Source, command: ShellCommand) -> TitanSaid:
         usual = _usual(config) if inner is None else {}
         said = of_table((inner.table if inner is not None else None) or {}, {**usual, **flags})
         if usual:
-            said.notes.append(
-                TERMS.say("assumed_config", file=config.rsplit("/", 1)[-1], version=load_keys("torchtitan").version)
-            )
+            file, version = config.rsplit("/", 1)[-1], load_keys("torchtitan").version
+            said.notes.append(TERMS.say("assumed_config", file=file, version=version))
             said.used |= {name for name in usual if name not in flags}
     else:
         said = _of_function(source, module or "llama3", function, flags)
@@ -93,12 +92,7 @@ def _dotted(words: list[str]) -> tuple[dict[str, Any], str]:
             continue
         name, equals, value = word[2:].partition("=")
         values = [value] if equals else []
-        while (
-            not equals
-            and at < len(words)
-            and not words[at].startswith("--")
-            and not words[at].startswith("activation-checkpoint:")
-        ):
+        while not equals and at < len(words) and not words[at].startswith(("--", "activation-checkpoint:")):
             values.append(words[at])
             at += 1
         name = name.replace("-", "_")
@@ -114,11 +108,8 @@ def _of_function(source: Source, module: str, function: str, flags: dict[str, An
     """A command of today's release: what its config function sets, then its flags."""
     table = load_keys("torchtitan")
     flags = {OLD.get(name, name) if table.known(f"--{name}") is None else name: value for name, value in flags.items()}
-    said = TitanSaid(
-        unknown=[
-            name for name in flags if table.known(f"--{name}") is None and not name.startswith("activation_checkpoint")
-        ]
-    )
+    strange = [name for name in flags if table.known(f"--{name}") is None]
+    said = TitanSaid(unknown=[name for name in strange if not name.startswith("activation_checkpoint")])
     own = source.beside(f"{module.rpartition('.')[2]}.py")
     if own is not None:
         found = read_config(own.text)
@@ -128,17 +119,14 @@ def _of_function(source: Source, module: str, function: str, flags: dict[str, An
         said.module = module.removesuffix(".config_registry").rpartition(".")[2]
         every = {name: sets for name, sets in titan_models.functions().items() if name.startswith(f"{said.module}/")}
         if every and f"{said.module}/{function}" not in every and "debug" not in function:
-            raise unknown(
-                f"config of torchtitan's {said.module} called", function, [name.partition("/")[2] for name in every]
-            )
+            known = [name.partition("/")[2] for name in every]
+            raise unknown(f"config of torchtitan's {said.module} called", function, known)
         sets = every.get(f"{said.module}/{function}", {})
         said.flavor, said.dtype = sets.get("model", ""), sets.get("dtype", "")
         said.values |= {name: value for name, value in sets.items() if "." in name or name == "activation_checkpoint"}
     inherited = set(said.values)
     said.values |= {name: value for name, value in flags.items() if name not in said.unknown}
-    said.used |= {
-        name for name in inherited if name not in flags
-    }  # what a config function sets is not the user's to hear of
+    said.used |= inherited - set(flags)  # what a config function sets is not the user's to hear of
     return said
 
 
