@@ -41,14 +41,7 @@ def own_chips(chip: Chip, chips: int, place: str) -> list[str]:
         legal = ", ".join(str(count) for count in BOUNDS if count <= chip.host_chips and chip.host_chips % count == 0)
         raise TERMS.refused("libtpu_blocks", chip=chip, legal=legal, chips=chips)
     port = f"$(({LIBTPU_PORT} + {place}))"
-    said = {
-        "TPU_VISIBLE_CHIPS": listed,
-        "TPU_CHIPS_PER_PROCESS_BOUNDS": BOUNDS[chips],
-        "TPU_PROCESS_BOUNDS": "1,1,1",
-        "TPU_PROCESS_PORT": port,
-        "TPU_PROCESS_ADDRESSES": f"localhost:{port}",
-        "CLOUD_TPU_TASK_ID": "0",
-    }
+    said = TERMS.group("libtpu", listed=listed, bounds=BOUNDS[chips], port=port, address=f"localhost:{port}")
     return [f"export {name}={value}" for name, value in said.items()]
 
 

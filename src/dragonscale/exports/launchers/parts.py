@@ -190,23 +190,14 @@ def run_of(program: LaunchProgram, run: Run) -> Run:
     return run
 
 
-PYTORCH = "nvcr.io/nvidia/pytorch:26.06-py3"
-"""NVIDIA's image of PyTorch, the base that Megatron-LM's own images are built on; trainers are installed in it."""
-_IMAGES = {
-    "vllm": ("vllm/vllm-openai:v{version}", "vllm/vllm-openai-rocm:v{version}"),
-    "sglang": ("lmsysorg/sglang:v{version}", "lmsysorg/sglang:v{version}-rocm700-mi30x"),
-    "trtllm": ("nvcr.io/nvidia/tensorrt-llm/release:{version}", ""),
-    "megatron-bridge": ("nvcr.io/nvidia/nemo:26.08", ""),
-    **dict.fromkeys(("megatron", "torchtitan", "deepspeed", "accelerate"), (PYTORCH, "")),
-}
-"""Images that the projects publish: of NVIDIA's GPUs, of AMD's."""
+PYTORCH = TERMS.tables["images"]["megatron"][0]
 
 
 def image_of(program: LaunchProgram, run: Run, target: Target) -> str:
     """The container image of a program; one to be filled in where nobody publishes one."""
     if program.image:
         return program.image
-    nvidia, amd = _IMAGES.get(target.name, ("", ""))
+    nvidia, amd = TERMS.tables["images"].get(target.name, ("", ""))
     chip = run_of(program, run).slice.chip
     known = (amd if is_amd(chip) else nvidia) if chip.kind == "gpu" else ""
     return known.format(version=target.version) or f"registry.example/{target.name}:{target.version}"
@@ -223,8 +214,5 @@ def image_remark(program: LaunchProgram, run: Run, target: Target) -> str:
         return f"Put an image that has {software} in place of registry.example/…."
     if image == PYTORCH:
         return TERMS.say("pytorch_alone", image=image, software=software)
-    return (
-        f"{image} has its own {target.title}; the settings are those of {target.version}."
-        if image.startswith("nvcr.io/nvidia/nemo")
-        else ""
-    )
+    own = f"{image} has its own {target.title}; the settings are those of {target.version}."
+    return own if image.startswith("nvcr.io/nvidia/nemo") else ""

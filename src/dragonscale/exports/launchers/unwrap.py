@@ -127,9 +127,9 @@ def _pods(source: Source, one: Contained) -> dict[str, Any]:
     launch = labelled(source, one.labels, one.chips * pods * jobs, jobs)
     if one.kind in ("Deployment", "StatefulSet", "LeaderWorkerSet"):
         launch["replicas"] = one.copies
-    return {
-        name: value for name, value in launch.items() if name != "replicas" or value > 1 or source.kept.get("replicas")
-    }
+    if launch.get("replicas", 2) <= 1 and not source.kept.get("replicas"):
+        del launch["replicas"]
+    return launch
 
 
 _LABELS = TERMS.lists["node_labels"]

@@ -47,10 +47,8 @@ def read(source: Source, given: Given) -> Imported:
         raise InputError(f"{source.shown} is a deployment of Dynamo without a worker of {', '.join(ENGINES)}.")
     pools.sort(key=lambda one: one[0].role == "prefill")
     engine = pools[0][1][0]
-    commands = [
-        (command, worker.inside.labels, worker.inside.chips * worker.nodes, worker.copies)
-        for worker, (_, command) in pools
-    ]
+    chips = [worker.inside.chips * worker.nodes for worker, _ in pools]
+    commands = [(own[1], worker.inside.labels, n, worker.copies) for (worker, own), n in zip(pools, chips, strict=True)]
     inner = replace(source, files=files_of(source.tables))
     back = pools_read(inner, given, commands, ENGINES[engine].read)
     return replace(back, target="dynamo", version=load_keys("dynamo").version)
@@ -106,9 +104,8 @@ def _alone(engine: str, words: list[str], role: str) -> str:
     if engine == "trtllm":
         read = read_flags(load_keys("dynamo"), words)
         file = read.take("--extra-engine-args")
-        return shlex.join(
-            ["trtllm-serve", model, *(["--config", str(file)] if file else []), *_trtllm_flags(read.values)]
-        )
+        config = ["--config", str(file)] if file else []
+        return shlex.join(["trtllm-serve", model, *config, *_trtllm_flags(read.values)])
     prefills, decodes = role == "prefill" or "prefill" in rest, role == "decode" or "decode" in rest
     mode = "kv_producer" if prefills else "kv_consumer" if decodes else "kv_both"
     rest = [word.replace("kv_both", mode) for word in _without_mode(rest)]
@@ -127,11 +124,8 @@ def _model(words: list[str]) -> tuple[str, list[str]]:
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name in ("--model", "--model-path"):
-            return (
-                (value, words[:place] + words[place + 1 :])
-                if equals
-                else (words[place + 1] if place + 1 < len(words) else "", words[:place] + words[place + 2 :])
-            )
+            value, end = (value, place + 1) if equals else ("".join(words[place + 1 : place + 2]), place + 2)
+            return value, words[:place] + words[end:]
     return "", words
 
 

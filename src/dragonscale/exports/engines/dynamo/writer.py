@@ -16,7 +16,7 @@ from dragonscale.exports.flags import flag_words
 from dragonscale.exports.header import header
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.launchers.parts import job_name, run_of, uses_words, with_files
-from dragonscale.exports.launchers.pods import CONFIG, config_map, pod, verbatim
+from dragonscale.exports.launchers.pods import CONFIG, config_map, manifest, pod, verbatim
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.target import target_named
 from dragonscale.exports.terms import load_terms
@@ -54,18 +54,13 @@ def write(run: ServingRun) -> WrittenFiles:
     config = f"{name}-config" if named else ""
     components = [_frontend(run, engine, version)]
     components += [_worker(run, engine, version, with_files(one, CONFIG), config) for one in workers]
-    graph = {
-        "apiVersion": "nvidia.com/v1beta1",
-        "kind": "DynamoGraphDeployment",
-        "metadata": {"name": name},
-        "spec": {"backendFramework": engine, "components": components},
-    }
+    spec = {"backendFramework": engine, "components": components}
+    graph = manifest("DynamoGraphDeployment", {"name": name}, spec)
     title = f"NVIDIA Dynamo {version} with {target_named(engine).title}"
     documents = [config_map(config, named)] if config else []
     text = header(run, title, made.differences) + "---\n".join(map(yaml_text, [*documents, graph]))
-    pinned = TERMS.say(
-        "own_version", version=version, software=target_named(engine).title, release=load_keys(engine).version
-    )
+    title, release = target_named(engine).title, load_keys(engine).version
+    pinned = TERMS.say("own_version", version=version, software=title, release=release)
     return WrittenFiles({"dynamo.k8s.yaml": text}, (), made.differences, made.as_run, (*made.notes, pinned))
 
 
@@ -78,12 +73,8 @@ def _frontend(run: ServingRun, engine: str, version: str) -> dict[str, Any]:
     routed = run.file.traffic.cached > 0 and (run.file.replicas or 1) > 1
     flags = flag_words(load_keys("dynamo"), {"--router-mode": "kv" if routed else None})
     one = {"name": "main", "image": _image(engine, version), "command": ["python3", "-m", "dynamo.frontend"]}
-    return {
-        "name": "Frontend",
-        "type": "frontend",
-        "replicas": 1,
-        "podTemplate": {"spec": {"containers": [{**one, **({"args": flags} if flags else {})}]}},
-    }
+    pods = {"spec": {"containers": [{**one, **({"args": flags} if flags else {})}]}}
+    return {"name": "Frontend", "type": "frontend", "replicas": 1, "podTemplate": pods}
 
 
 def _worker(run: ServingRun, engine: str, version: str, program: LaunchProgram, config: str) -> dict[str, Any]:
@@ -92,19 +83,12 @@ def _worker(run: ServingRun, engine: str, version: str, program: LaunchProgram, 
     spec["volumes"] = [one for one in spec["volumes"] if one["name"] != "shm"]
     container = spec["containers"][0]
     container["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] != "shm"]
-    container |= {
-        "name": "main",
-        "image": _image(engine, version),
-        "command": ["python3", "-m", f"dynamo.{engine}"],
-        "args": [verbatim(str(word)) for word in worker_words(engine, program.words, role)],
-    }
+    args = [verbatim(str(word)) for word in worker_words(engine, program.words, role)]
+    container |= {"name": "main", "image": _image(engine, version)}
+    container |= {"command": ["python3", "-m", f"dynamo.{engine}"], "args": args}
     spec["containers"] = [{key: value for key, value in container.items() if value != []}]
-    found: dict[str, Any] = {
-        "name": role or "Worker",
-        "type": role or "worker",
-        "replicas": program.copies,
-        "sharedMemorySize": SHARED,
-    }
+    found: dict[str, Any] = {"name": role or "Worker", "type": role or "worker"}
+    found |= {"replicas": program.copies, "sharedMemorySize": SHARED}
     if program.hosts > 1:
         found["multinode"] = {"nodeCount": program.hosts}
     return {**found, "podTemplate": {"spec": {key: value for key, value in spec.items() if value != []}}}

@@ -4,10 +4,10 @@ import re
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.limits import launch_read
+from dragonscale.exports.engines.limits import engine_import
 from dragonscale.exports.engines.llamacpp.gguf_names import kept_in, multiplied, read_gguf
 from dragonscale.exports.flags import ReadFlags, read_flags
-from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given
+from dragonscale.exports.imported import Given, Imported, needs, slice_given
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
@@ -20,7 +20,6 @@ TERMS = load_terms("llamacpp")
 SLOTS, BATCH = 4, 2048
 """Slots and tokens of an iteration that it takes where nothing is said."""
 _CACHES = TERMS.tables["caches_read"]
-_HARMLESS = TERMS.lists["harmless"]
 MOST_GPUS, LONGEST_SPLIT = 128, 4096
 _PRESETS = re.compile(r"--(gpt-oss-\w+)-default")
 
@@ -39,17 +38,10 @@ def read(source: Source, given: Given) -> Imported:
     model, quant = _model(flags, source, given)
     cache = str(flags.take("--cache-type-k", "f16"))
     plan = _plan(flags, source, given, model, quant, cache)
-    limits: dict[str, float | None] = {
-        "max_seqs": _number(flags, "--parallel", SLOTS),
-        "token_budget": _number(flags, "--batch-size", BATCH),
-    }
-    said: dict[str, Any] = {"launch": launch_read(source, given, "generic", plan, model, **limits)}
-    if drafts := _drafts(flags):
-        said["speculation"] = drafts
-    file = serving_file(source, given, plan, model, "generic", **said)
-    notes = (*_notes(flags, quant), *_cache_notes(cache))
-    ignored, unplanned = left_over(flags.values, _HARMLESS)
-    return Imported("llamacpp", table.version, file, notes, ignored, unplanned, tuple(flags.unknown))
+    limits = {"max_seqs": _number(flags, "--parallel", SLOTS), "token_budget": _number(flags, "--batch-size", BATCH)}
+    drafts, notes = _drafts(flags), (*_notes(flags, quant), *_cache_notes(cache))
+    how = (source, given, plan, model, "generic", flags, TERMS.lists["harmless"], limits)
+    return engine_import("llamacpp", *how, drafts=drafts, notes=notes)
 
 
 def _with_values(words: list[str]) -> list[str]:
@@ -57,13 +49,8 @@ def _with_values(words: list[str]) -> list[str]:
     found: list[str] = []
     for place, word in enumerate(words):
         found.append(word)
-        if word in ("-fa", "--flash-attn") and words[place + 1 : place + 2] not in (
-            ["on"],
-            ["off"],
-            ["auto"],
-            ["1"],
-            ["0"],
-        ):
+        value = "".join(words[place + 1 : place + 2])
+        if word in ("-fa", "--flash-attn") and value not in ("on", "off", "auto", "1", "0"):
             found.append("on")
     return found
 
@@ -100,14 +87,9 @@ def _plan(flags: ReadFlags, source: Source, given: Given, model: str, quant: str
     if cache not in _CACHES:
         raise InputError(f"--cache-type-k is {shorten(cache)}; llama.cpp takes {', '.join(_CACHES)}.")
     split = mode in ("row", "tensor")
-    return ServingPlan(
-        tensor=chips if split else 1,
-        pipe=1 if split else chips,
-        weights=weights,
-        compute=compute,
-        attention=attention,
-        kv=_CACHES[cache],
-    )
+    tensor, pipe = (chips, 1) if split else (1, chips)
+    formats = {"weights": weights, "compute": compute, "attention": attention, "kv": _CACHES[cache]}
+    return ServingPlan(tensor, pipe=pipe, **formats)
 
 
 def _shares(text: str) -> int:
@@ -132,9 +114,7 @@ def _notes(flags: ReadFlags, quant: str) -> tuple[str, ...]:
         found.append(f"{quant} is read as {_near(quant)}, the nearest format that the planner has.")
     layers = str(flags.take("--n-gpu-layers", "all"))
     if layers.isdecimal() and int(layers) < 99:
-        found.append(
-            f"--n-gpu-layers {layers} may leave layers in the host's memory; all of them are read as on the GPU."
-        )
+        found.append(TERMS.say("host_layers", layers=layers))
     return tuple(found)
 
 
@@ -152,10 +132,8 @@ def _number(flags: ReadFlags, name: str, default: int) -> int:
 
 
 def _drafts(flags: ReadFlags) -> dict[str, Any]:
-    kind, model = (
-        str(flags.take("--spec-type", "")),
-        flags.take("--spec-draft-model") or flags.take("--spec-draft-hf") or "",
-    )
+    kind = str(flags.take("--spec-type", ""))
+    model = flags.take("--spec-draft-model") or flags.take("--spec-draft-hf") or ""
     count = _number(flags, "--spec-draft-n-max", 3)
     if kind in ("", "none") and not model:
         return {}

@@ -10,7 +10,6 @@ no constants of it (its engine here is `generic`), and says so in a difference.
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.errors import Infeasible
 from dragonscale.exports.engines.llamacpp.gguf_names import TYPES, multiplied
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.keys import load_keys
@@ -23,8 +22,7 @@ from dragonscale.serving.plan import ServingPlan
 
 TERMS = load_terms("llamacpp")
 
-LAYERS_ALONE = TERMS.lists["layers_alone"]
-CACHES = {"bf16": "bf16", "fp16": "f16", "int8": "q8_0"}
+CACHES = TERMS.tables["caches"]
 UBATCH = 2048
 """Tokens that it computes at once, at most (512 where nothing is said): buffers of every GPU grow with them."""
 
@@ -45,47 +43,24 @@ def file_name(model: str, weights: str) -> str:
 
 
 def _flags(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
-    budget = run.engine.scheduling.max_tokens
-    slot = run.length or 0
-    flags: dict[str, Any] = {
-        "--model": file_name(run.file.model, plan.weights),
-        "--host": "0.0.0.0",
-        "--port": 8000,
-        "--n-gpu-layers": "all",
-        "--split-mode": "none" if plan.chips == 1 else "tensor" if plan.tensor > 1 else "layer",
-        "--tensor-split": ",".join(["1"] * plan.chips) if plan.chips > 1 else None,
-        "--parallel": run.seqs,
-        "--ctx-size": run.seqs * slot or None,
-        "--batch-size": budget,
-        "--ubatch-size": min(budget, UBATCH),
-        "--cache-type-k": CACHES[plan.kv],
-        "--cache-type-v": CACHES[plan.kv],
-        "--flash-attn": "on",
-        "--cont-batching": True,
-        "--cache-prompt": True,
-        "--metrics": True,
-    }
-    return flags | _drafts(run)
+    drafts, draft = _drafts(run)
+    mode = "none" if plan.chips == 1 else "tensor" if plan.tensor > 1 else "layer"
+    own = {"file": file_name(run.file.model, plan.weights), "mode": mode, "shares": ",".join(["1"] * plan.chips)}
+    sizes = {"tokens": run.seqs * (run.length or 0), "at_once": min(run.budget, UBATCH)}
+    return TERMS.group("server", run=run, plan=plan, drafts=drafts, draft=draft, **own, **sizes)
 
 
-def _drafts(run: ServingRun) -> dict[str, Any]:
-    """How drafts are made: by a model of its own, by the model's own multi-token modules, or by an EAGLE-3 head."""
+def _drafts(run: ServingRun) -> tuple[str, str]:
+    """How drafts are made: by a model of its own, by the model's own multi-token modules, or by an EAGLE-3 head; and
+    the file of what drafts."""
     drafts = run.file.speculation
     if not drafts.drafts:
-        return {}
+        return "", ""
     if drafts.draft:
-        kind, model = "draft-simple", file_name(drafts.draft, "bf16")
-    elif run.fields.get("num_nextn_predict_layers"):
-        kind, model = "draft-mtp", None
-    else:
-        kind, model = "draft-eagle3", f"{hub_id(run.file.model).rpartition('/')[2]}-EAGLE3.gguf"
-    ngl = "all" if model else None
-    return {
-        "--spec-type": kind,
-        "--spec-draft-model": model,
-        "--spec-draft-n-max": drafts.drafts,
-        "--n-gpu-layers-draft": ngl,
-    }
+        return "draft-simple", file_name(drafts.draft, "bf16")
+    if run.fields.get("num_nextn_predict_layers"):
+        return "draft-mtp", ""
+    return "draft-eagle3", f"{hub_id(run.file.model).rpartition('/')[2]}-EAGLE3.gguf"
 
 
 def _as_run(run: ServingRun) -> ServingPlan:
@@ -97,33 +72,19 @@ def _as_run(run: ServingRun) -> ServingPlan:
 
 
 def _differences(run: ServingRun, plan: ServingPlan) -> tuple[PlanDifference, ...]:
-    found = [
-        PlanDifference(
-            f"{getattr(run.file.plan, name)} for {name}",
-            f"{getattr(plan, name) or 'the format of the rest'} runs",
-            why,
-            name,
-        )
-        for name, why in (
-            ("compute", "its kernels choose what quantised weights are multiplied in"),
-            ("attention", "a GGUF type says it"),
-            ("kv", "the cache has no such type: q8_0"),
-            ("wire", "activations are not quantised between GPUs"),
-            ("spread", "the cache is split by heads or layers alone"),
-        )
-        if getattr(run.file.plan, name) != getattr(plan, name)
-    ]
+    found: list[PlanDifference] = []
+    for name, why in TERMS.tables["other_settings"].items():
+        asked, runs = getattr(run.file.plan, name), getattr(plan, name)
+        if asked != runs:
+            runs = runs or "the format of the rest"
+            found.append(TERMS.difference("setting", name=name, asked=asked, runs=runs, why=why))
     found.append(TERMS.difference("generic_times", run=run))
-    if run.engine.scheduling.max_tokens > UBATCH:
-        most = run.engine.scheduling.max_tokens
-        why = "its buffers grow with --ubatch-size on every GPU"
-        found.append(PlanDifference(f"{most:,} tokens computed at once", f"they run in parts of {UBATCH:,}", why))
+    if run.budget > UBATCH:
+        found.append(TERMS.difference("parts", most=run.budget, UBATCH=UBATCH))
     if plan.pipe > 1:
-        why = "with --split-mode layer only prompts are cut into parts that follow each other"
-        found.append(TERMS.difference("stages_in_turn", plan=plan, why=why))
-    if run.file.launch.memory_fraction:
-        share = f"{run.file.launch.memory_fraction:g} of the memory"
-        found.append(PlanDifference(share, "it takes what --ctx-size asks for", "there is no flag for a share"))
+        found.append(TERMS.difference("stages_in_turn", plan=plan))
+    if share := run.file.launch.memory_fraction:
+        found.append(TERMS.difference("share", share=share))
     return tuple(found)
 
 
@@ -133,31 +94,21 @@ def _notes(run: ServingRun) -> tuple[str, ...]:
 
 
 def _refuse(run: ServingRun) -> None:
-    """What it cannot run at all, with the nearest that it can."""
-    plan, chip = run.file.plan, run.slice.chip
-    if chip.kind != "gpu":
-        raise Infeasible(f"llama.cpp does not run on {chip.title}; take a GPU, or another target.")
-    if hosts_of(run.slice)[0] > 1:
-        raise TERMS.refused("one_host", run=run, chip=chip, hosts=hosts_of(run.slice)[0])
-    for axis in ("data", "expert", "context", "width"):
-        if getattr(plan, axis) > 1:
-            raise TERMS.refused("no_axis", axis=axis, plan=plan, degree=getattr(plan, axis))
-    if plan.tensor > 1 and plan.pipe > 1:
-        raise TERMS.refused("one_split", plan=plan)
-    if plan.tensor > 1:
-        _refuse_tensor(run)
-    if plan.weights not in TYPES:
-        near = "int8" if plan.weights in ("fp8", "mxfp8") else "int4"
-        raise TERMS.refused("no_gguf_type", plan=plan, near=near, types=", ".join(TYPES))
-    if plan.kv not in CACHES and "int8" not in caches("generic", chip):
-        raise Infeasible(f"llama.cpp has no KV cache in {plan.kv}, only {', '.join(CACHES)}; take --kv-dtype bf16.")
-
-
-def _refuse_tensor(run: ServingRun) -> None:
-    """What `--split-mode tensor` lacks (docs/multi-gpu.md)."""
-    plan, kind = run.file.plan, str(run.fields.get("model_type", "")).lower()
-    instead = f"take tensor=1,pipe={plan.tensor}"
-    if kind.startswith(LAYERS_ALONE):
-        raise TERMS.refused("layers_alone", run=run, kind=kind, instead=instead)
-    if plan.kv not in ("bf16", "fp16"):
-        raise TERMS.refused("wide_cache_with_tensor", plan=plan, otherwise=instead[5:])
+    """What it cannot run at all, with the nearest that it can; docs/multi-gpu.md has what `--split-mode tensor`
+    lacks."""
+    plan, chip, kind = run.file.plan, run.slice.chip, str(run.fields.get("model_type", "")).lower()
+    axis = next((axis for axis in ("data", "expert", "context", "width") if getattr(plan, axis) > 1), "data")
+    tensor, otherwise = plan.tensor > 1, f"tensor=1,pipe={plan.tensor}"
+    checks = {
+        "no_chip": chip.kind != "gpu",
+        "one_host": run.hosts > 1,
+        "no_axis": getattr(plan, axis) > 1,
+        "one_split": tensor and plan.pipe > 1,
+        "layers_alone": tensor and kind.startswith(TERMS.lists["layers_alone"]),
+        "wide_cache_with_tensor": tensor and plan.kv not in ("bf16", "fp16"),
+        "no_gguf_type": plan.weights not in TYPES,
+        "no_cache": plan.kv not in CACHES and "int8" not in caches("generic", chip),
+    }
+    near = {"near": "int8" if plan.weights in ("fp8", "mxfp8") else "int4", "degree": getattr(plan, axis)}
+    known = {"types": ", ".join(TYPES), "caches": ", ".join(CACHES), "kind": kind, "axis": axis}
+    TERMS.refuse(checks, run=run, plan=plan, chip=chip, hosts=run.hosts, otherwise=otherwise, **near, **known)

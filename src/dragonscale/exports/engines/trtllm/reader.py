@@ -9,10 +9,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.limits import beyond_context, half_of_pair, launch_read
+from dragonscale.exports.engines.limits import beyond_context, engine_import
 from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
-from dragonscale.exports.flags import read_flags
-from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given
+from dragonscale.exports.flags import ReadFlags, read_flags
+from dragonscale.exports.imported import Given, Imported, needs, slice_given
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.shell import documents
@@ -29,7 +29,6 @@ TERMS = load_terms("trtllm")
 
 OWN = frozenset(TERMS.lists["marks"])
 _SPELT = TERMS.tables["spellings"]
-_HARMLESS = TERMS.lists["harmless"]
 
 
 def recognises(source: Source) -> bool:
@@ -49,33 +48,26 @@ def read(source: Source, given: Given) -> Imported:
     word, args, unknown = _said(source)
     pools = {name: args.pop(name, None) for name in ("context_servers", "generation_servers")}
     both = {**args, **_table(pools["generation_servers"])} if pools["generation_servers"] else args
-    word = word or str(both.get("model", ""))
-    name = given.model or word or str(source.kept.get("model", ""))
-    if not name:
+    word, kept = word or str(both.get("model", "")), str(source.kept.get("model", ""))
+    if not (given.model or word or kept):
         raise needs("a model", "it by --model", source)
     server = Server(_renamed(both), unknown)
-    engine = "trtllm-ep" if _wide(server) else "trtllm"
+    engine = (
+        "trtllm-ep" if str(_table(server.args.get("moe_config")).get("backend", "")).upper() == "WIDEEP" else "trtllm"
+    )
     piece = slice_given(source, given, server.ranks)
     judged = str(source.kept.get("engine", "")).partition(",")[0] or engine
-    formats = _formats(
-        judged, piece.chip if piece else None, word, given.model or _model(word, str(source.kept.get("model", "")))
-    )
-    plan = server.plan(formats)
-    said: dict[str, Any] = {"launch": launch_read(source, given, engine, plan, formats.model, **server.limits())}
-    if drafts := server.drafts():
-        said["speculation"] = drafts
+    formats = _formats(judged, piece.chip if piece else None, word, given.model or _model(word, kept))
+    plan, said = server.plan(formats), dict[str, Any]()
     if pools["context_servers"]:
-        said |= _prefill(args, _table(pools["context_servers"]), formats, piece.chip.name if piece else "", unknown)
+        chip = piece.chip.name if piece else ""
+        said["prefill"] = _prefill(args, _table(pools["context_servers"]), formats, chip, unknown)
         said["replicas"] = whole(_table(pools["generation_servers"]).get("num_instances", 1), "num_instances")
-    notes: list[str] = []
-    if not pools["context_servers"] and (half := half_of_pair(server.role, source)):
-        notes += half
-        said |= {"traffic": {"output": 1}} if server.role == "prefill" else {}
-    beyond = "what it answers beyond that is not to be relied on"
-    notes += beyond_context("max_seq_len", server.args.get("max_seq_len"), load_model(formats.model), beyond)
-    file = serving_file(source, given, plan, formats.model, engine, **said)
-    ignored, unplanned = left_over(server.rest(), _HARMLESS)
-    return Imported("trtllm", load_keys("trtllm").version, file, tuple(notes), ignored, unplanned, tuple(unknown))
+    beyond, length = "what it answers beyond that is not to be relied on", server.args.get("max_seq_len")
+    said["later"] = beyond_context("max_seq_len", length, load_model(formats.model), beyond)
+    left = ReadFlags(dict.fromkeys(server.rest()), [], unknown)
+    how = (source, given, plan, formats.model, engine, left, TERMS.lists["harmless"], server.limits())
+    return engine_import("trtllm", *how, drafts=server.drafts(), role=server.role, **said)
 
 
 @dataclass(frozen=True)
@@ -144,30 +136,21 @@ def _config(source: Source, name: str) -> dict[str, Any]:
 
 def _renamed(args: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by their long names; the share of the memory where the YAML keeps it."""
-    found = {
-        _SPELT.get(name, name): value
-        for name, value in args.items()
-        if value is not None or name == "cuda_graph_config"
-    }
+    said = {name: value for name, value in args.items() if value is not None or name == "cuda_graph_config"}
+    found = {_SPELT.get(name, name): value for name, value in said.items()}
     if "free_gpu_memory_fraction" in found:
         share = found.pop("free_gpu_memory_fraction")
         found["kv_cache_config"] = {"free_gpu_memory_fraction": share, **_table(found.get("kv_cache_config"))}
     return found
 
 
-def _wide(server: "Server") -> bool:
-    backend = str(_table(server.args.get("moe_config")).get("backend", ""))
-    return backend.upper() == "WIDEEP"
-
-
 def _prefill(
     shared: Mapping[str, Any], own: Mapping[str, Any], formats: NamedFormats, chip: str, unknown: list[str]
 ) -> dict[str, Any]:
     """The pool that prefills, as a plan file holds it."""
-    server = Server(_renamed({**shared, **own}), unknown)
-    plan = server.plan(formats)
+    plan = Server(_renamed({**shared, **own}), unknown).plan(formats)
     where = {"slice": f"{chip}:{plan.chips}"} if chip else {}
-    return {"prefill": {**where, "plan": str(plan), "replicas": whole(own.get("num_instances", 1), "num_instances")}}
+    return {**where, "plan": str(plan), "replicas": whole(own.get("num_instances", 1), "num_instances")}
 
 
 class Server:
@@ -191,36 +174,26 @@ class Server:
             return {"context": "prefill", "generation": "decode"}.get(said, "")
         if not self.args.get("cache_transceiver_config"):
             return ""
-        return (
-            "prefill"
-            if truth(self.args.get("disable_overlap_scheduler", False), "disable_overlap_scheduler")
-            else "decode"
-        )
+        plain = truth(self.args.get("disable_overlap_scheduler", False), "disable_overlap_scheduler")
+        return "prefill" if plain else "decode"
 
     def plan(self, formats: NamedFormats) -> ServingPlan:
         """Degrees and formats."""
         world, pipe = self._number("tensor_parallel_size"), self._number("pipeline_parallel_size")
         spread = truth(self.args.get("enable_attention_dp", False), "enable_attention_dp")
         sliced = self.args.get("moe_tensor_parallel_size")
-        dealt = self._number(
-            "moe_expert_parallel_size", world // self._number("moe_tensor_parallel_size") if sliced else 1
-        )
+        usual = world // self._number("moe_tensor_parallel_size") if sliced else 1
+        dealt = self._number("moe_expert_parallel_size", usual)
         if world % dealt or (sliced and dealt * self._number("moe_tensor_parallel_size") != world):
             raise TERMS.wrong("dealt_over_ranks", dealt=dealt, world=world)
         mixed = bool(divisible(load_model(formats.model)).experts)
         said = str(self.args.get("dtype", "auto"))
         half = said in ("float16", "half")
         wide = {"bf16": "fp16"} if half else {"fp16": "bf16"} if said == "bfloat16" else {}
-        return ServingPlan(
-            tensor=1 if spread else world,
-            data=world if spread else 1,
-            expert=dealt if mixed else 1,
-            pipe=pipe,
-            weights=wide.get(formats.weights, formats.weights),
-            compute=wide.get(formats.compute, formats.compute),
-            attention=formats.attention,
-            kv=self._cache(formats, wide.get(formats.compute, formats.compute)),
-        )
+        tensor, data = (1, world) if spread else (world, 1)
+        weights, compute = (wide.get(dtype, dtype) for dtype in (formats.weights, formats.compute))
+        own = {"weights": weights, "compute": compute, "attention": formats.attention}
+        return ServingPlan(tensor, data, dealt if mixed else 1, pipe=pipe, **own, kv=self._cache(formats, compute))
 
     def _cache(self, formats: NamedFormats, compute: str) -> str:
         said = str(self.tables["kv_cache_config"].get("dtype", "auto"))
@@ -235,10 +208,8 @@ class Server:
     def limits(self) -> dict[str, float | None]:
         """What a plan file calls its launch."""
         share = self.tables["kv_cache_config"].get("free_gpu_memory_fraction")
-        counts = {
-            name: self._number(key) if key in self.args else None
-            for name, key in (("max_seqs", "max_batch_size"), ("token_budget", "max_num_tokens"))
-        }
+        keys = {"max_seqs": "max_batch_size", "token_budget": "max_num_tokens"}
+        counts = {name: self._number(key) if key in self.args else None for name, key in keys.items()}
         return {**counts, "memory_fraction": None if share is None else fraction(share, "free_gpu_memory_fraction")}
 
     def drafts(self) -> dict[str, Any]:
@@ -254,22 +225,7 @@ class Server:
 
     def rest(self) -> list[str]:
         """Names that were not read."""
-        read = {
-            "tensor_parallel_size",
-            "pipeline_parallel_size",
-            "moe_expert_parallel_size",
-            "moe_tensor_parallel_size",
-            "enable_attention_dp",
-            "kv_cache_config",
-            "speculative_config",
-            "max_batch_size",
-            "max_num_tokens",
-            "dtype",
-            *self.unknown,
-        }
-        inner = [
-            f"kv_cache_config.{name}"
-            for name in self.tables["kv_cache_config"]
-            if name not in ("dtype", "free_gpu_memory_fraction")
-        ]
+        own = ("dtype", "free_gpu_memory_fraction")
+        inner = [f"kv_cache_config.{name}" for name in self.tables["kv_cache_config"] if name not in own]
+        read = {*TERMS.lists["read"], *self.unknown}
         return [*(name for name in self.args if name not in read), *inner]
