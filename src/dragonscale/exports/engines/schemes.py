@@ -131,12 +131,10 @@ def _settled(
     chosen = plan.compute if plan.compute in WIDE else plan.kv if plan.kv in WIDE else wide_format(engine, chip, model)
     wide = only or chosen
     if plan.kv in WIDE and plan.kv != wide:
-        said.append(
-            PlanDifference(f"a cache in {plan.kv}", f"it is in {wide}", "it has the dtype of the activations", "kv")
-        )
+        said.append(TERMS.difference("kv", plan=plan, wide=wide))
         plan = replace(plan, kv=wide)
     if plan.wire != "bf16":
-        said.append(PlanDifference(f"activations in {plan.wire} between chips", f"they are sent in {wide}", "", "wire"))
+        said.append(TERMS.difference("wire", plan=plan, wide=wide))
         plan = replace(plan, wire="bf16")
     if plan.attention and plan.attention == part_format(replace(plan, attention=""), "attention"):
         plan = replace(plan, attention="")
@@ -149,15 +147,8 @@ def _checkpoints_own(plan: ServingPlan, own: ServingPlan) -> list[PlanDifference
     for name in ("compute", "attention"):
         asked, runs = getattr(plan, name), getattr(own, name)
         if asked != runs:
-            what = "matmuls" if name == "compute" else "attention"
-            found.append(
-                PlanDifference(
-                    f"{what} in {asked or plan.weights}",
-                    f"they are in {runs or plan.weights}",
-                    "the checkpoint is so",
-                    name,
-                )
-            )
+            what, said = "matmuls" if name == "compute" else "attention", asked or plan.weights
+            found.append(TERMS.difference("checkpoint", what=what, asked=said, runs=runs or plan.weights, name=name))
     return found
 
 

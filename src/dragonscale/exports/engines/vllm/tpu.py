@@ -14,22 +14,8 @@ from typing import Any
 
 from dragonscale.exports.engines.limits import engine_import, of_chips, pool_read
 from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
-from dragonscale.exports.engines.vllm.flags import (
-    DTYPES,
-    EngineFlags,
-    drafts,
-    format_flags,
-    has_heads,
-    limit_flags,
-    only_wide,
-)
-from dragonscale.exports.engines.vllm.reader import (
-    cache,
-    cast,
-    drafts_read,
-    limits_read,
-    model_read,
-)
+from dragonscale.exports.engines.vllm.flags import EngineFlags, drafts, format_flags, has_heads, limit_flags, only_wide
+from dragonscale.exports.engines.vllm.reader import cache, cast, drafts_read, limits_read, model_read
 from dragonscale.exports.engines.vllm.words import is_tpu, read_words, serve_commands, whole
 from dragonscale.exports.flags import ReadFlags, flag_words, shell_lines
 from dragonscale.exports.header import header
@@ -48,7 +34,7 @@ from dragonscale.physics.hardware import Chip, Slice, parse_target
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 
-TERMS = load_terms("vllm-tpu")
+TERMS, VLLM = load_terms("vllm-tpu"), load_terms("vllm")
 
 ENGINE = "vllm-tpu"
 ONLINE: Mapping[tuple[str, str], str] = {
@@ -89,9 +75,8 @@ def write(run: ServingRun) -> WrittenFiles:
 def _flags(run: ServingRun) -> EngineFlags:
     plan, devices = run.file.plan, run.slice.chip.devices
     in_jax = str(run.fields.get("model_type", "")) in IN_JAX
-    checkpoint = checkpoint_for(
-        ENGINE, run.slice.chip, run.model, run.file.model, plan, ONLINE if in_jax else {}, only_wide(run)
-    )
+    online = ONLINE if in_jax else {}
+    checkpoint = checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, plan, online, only_wide(run))
     own = EngineFlags({}, checkpoint, {"MODEL_IMPL_TYPE": "auto"}, list(checkpoint.differences), list(checkpoint.notes))
     own.plan, ranks, more = checkpoint.plan, _ranks(plan, devices), dict[str, Any]()
     own.flags["--tensor-parallel-size"] = plan.tensor * plan.data * devices
@@ -179,7 +164,7 @@ def read(source: Source, given: Given) -> Imported:
     drafts, notes = drafts_read(flags, source)
     pool = producers[0] if producers and producers[0] is not flags else None
     prefill = None if pool is None else _pool(pool, model, checkpoint, piece, source)
-    how = (source, given, plan, name, ENGINE, flags, load_terms("vllm").lists["harmless"], limits)
+    how = (source, given, plan, name, ENGINE, flags, VLLM.lists["harmless"], limits)
     said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
     return engine_import(ENGINE, *how, **said, keys="vllm", notes=notes, piece=piece)
 
@@ -245,7 +230,7 @@ def _formats(
     read.values.pop("--quantization", None)
     word, wide = word if word in ONLINE.values() else "", first.get("module_path") == NOT_ATTENTION
     found = formats_read(ENGINE, chip, model, checkpoint, word, ONLINE, wide)
-    dtype = {long: short for short, long in DTYPES.items()}.get(str(read.values.pop("--dtype", "")), "")
+    dtype = {long: short for short, long in VLLM.tables["dtypes"].items()}.get(str(read.values.pop("--dtype", "")), "")
     return {**cast(found, dtype), **cache(read, found, dtype)}
 
 

@@ -61,9 +61,8 @@ def read_words(words: Sequence[str], source: Source) -> ReadFlags:
     if name := read.values.get("--config"):
         beside = source.beside(str(name))
         if beside is None or beside.table is None:
-            raise needs(
-                f"what --config {shorten(str(name))} holds", "the folder that has it, or the flags themselves", source
-            )
+            missing = f"what --config {shorten(str(name))} holds"
+            raise needs(missing, "the folder that has it, or the flags themselves", source)
         under = read_flags(table, table_words(beside.table))
         read.values = {**under.values, **read.values}
         read.words = read.words or under.words

@@ -5,6 +5,8 @@ the first have no API server (`--headless`). Pools that prefill and decode apart
 by NIXL, and a router in front of them.
 """
 
+from dataclasses import replace
+
 from dragonscale.exports.engines.vllm.flags import EngineFlags, engine_flags
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.keys import load_keys
@@ -23,19 +25,17 @@ NIXL_PORT = "5600"
 
 def write(run: ServingRun) -> WrittenFiles:
     """The command of a replica, or those of both pools and their router."""
-    own = engine_flags(run)
-    programs, notes, differences = [program(run, own)], list(own.notes), list(own.differences)
-    routing: tuple[str, ...] = ()
+    own = _replica(run)
     if run.prefill is not None:
-        first = engine_flags(run.prefill)
-        programs += [program(run.prefill, first), router(run)]
-        notes += [one for one in first.notes if one not in notes]
-        differences += [one for one in first.differences if one not in differences]
-        routing = (TERMS.say("nixl_host"),)
-    elif (run.file.replicas or 1) > 1:
-        routing = (f"Start {run.file.replicas} such replicas behind a router (pip install vllm-router).",)
+        return own.with_pool(_replica(run.prefill), (router(run),), (TERMS.say("nixl_host"),))
+    several = (run.file.replicas or 1) > 1
+    return replace(own, routing=TERMS.notes({"behind_router": several}, replicas=run.file.replicas))
+
+
+def _replica(run: ServingRun) -> WrittenFiles:
+    own = engine_flags(run)
     as_run = own.plan if own.plan != run.file.plan else None
-    return WrittenFiles({}, tuple(programs), tuple(differences), as_run, tuple(notes), routing)
+    return WrittenFiles({}, (program(run, own),), tuple(own.differences), as_run, tuple(own.notes))
 
 
 def program(run: ServingRun, own: EngineFlags) -> LaunchProgram:
@@ -48,17 +48,10 @@ def program(run: ServingRun, own: EngineFlags) -> LaunchProgram:
     env = dict(own.env)
     if run.role:
         env["VLLM_NIXL_SIDE_CHANNEL_PORT"] = NIXL_PORT
-    return LaunchProgram(
-        run.role or "serve",
-        ("vllm", "serve", own.checkpoint.word, *flag_words(table, flags)),
-        hosts,
-        chips,
-        copies=run.file.replicas or 1,
-        env=env,
-        others=tuple(flag_words(table, {"--headless": True})) if hosts > 1 else (),
-        image=IMAGE.format(table.version),
-        port=PORTS[run.role],
-    )
+    words = ("vllm", "serve", own.checkpoint.word, *flag_words(table, flags))
+    others = tuple(flag_words(table, {"--headless": True})) if hosts > 1 else ()
+    shown = {"copies": run.file.replicas or 1, "image": IMAGE.format(table.version), "port": PORTS[run.role]}
+    return LaunchProgram(run.role or "serve", words, hosts, chips, env=env, others=others, **shown)
 
 
 def router(run: ServingRun) -> LaunchProgram:
@@ -69,6 +62,5 @@ def router(run: ServingRun) -> LaunchProgram:
         for number in range(pool.file.replicas or 1):
             words += flag_words(load_keys("vllm-router"), {f"--{role}": "http://" + address(role, number, PORTS[role])})
     words += flag_words(load_keys("vllm-router"), {"--host": "0.0.0.0", "--port": ROUTER_PORT})
-    return LaunchProgram(
-        "router", tuple(words), 1, 0, image="vllm/vllm-router:v" + load_keys("vllm-router").version, port=ROUTER_PORT
-    )
+    image = f"vllm/vllm-router:v{load_keys('vllm-router').version}"
+    return LaunchProgram("router", tuple(words), 1, 0, image=image, port=ROUTER_PORT)
