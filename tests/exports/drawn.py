@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports import software
 from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import recognised
 from dragonscale.exports.runs import ServingRun, TrainingRun
+from dragonscale.exports.software import launcher, software
 from dragonscale.exports.source import Source
 from dragonscale.exports.target import Target, target_named
 from dragonscale.models import load_model, model_names
@@ -189,11 +189,11 @@ def _names() -> tuple[str, ...]:
 def read_back(target: Target, run: Any, header: bool = True) -> tuple[Any, Any]:
     """What is read of a run that was written down, and what was written; None where the target refuses it."""
     try:
-        made = software.load(target).write(run)
+        made = software(target).write(run)
     except Infeasible:
         return None, None
     files = (
-        {**software.load(target_named("shell")).launch(run, target, made), **made.files}
+        {**launcher(target_named("shell")).launch(run, target, made), **made.files}
         if made.programs
         else dict(made.files)
     )
@@ -211,7 +211,7 @@ def read_back(target: Target, run: Any, header: bool = True) -> tuple[Any, Any]:
         source = Source.at(Path(place))
         found = recognised(source)
         assert found is target, (found, next(iter(files.values()))[:400])
-        return software.load(target).read(source, Given() if header else Given(slice=str(run.slice))), made
+        return software(target).read(source, Given() if header else Given(slice=str(run.slice))), made
 
 
 def same_training(back: Plan, plan: Plan, experts: bool, layers: int = 0) -> list[str]:

@@ -6,14 +6,13 @@ plan has sequences send one request after the other. The part of a prompt that i
 prefix that all prompts share, or, for SGLang's, the beginning of a group of prompts.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.exports.flags import flag_words, shell_lines
 from dragonscale.exports.header import header
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
-from dragonscale.exports.target import Target, target_named
+from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import WrittenFiles
 from dragonscale.physics.units import parse
@@ -37,28 +36,28 @@ def _traffic(run: ServingRun, software: Target) -> dict[str, Any]:
     targets = {"ttft": run.file.targets.ttft, "tpot": run.file.targets.tpot}
     goodput = [f"{name}:{parse(text, 's', name) * 1000:g}" for name, text in targets.items() if text]
     named = " ".join(goodput).replace("ttft", "time_to_first_token").replace("tpot", "inter_token_latency")
-    return {
-        **{"model": model, "models": [model], "traffic": traffic, "rate": rate, "at_rate": rate or "inf"},
-        **{"clients": clients, "warmups": min(clients, 32), "count": count, "groups": -(-count // SHARING)},
-        **{"shared": shared, "fresh": traffic.prompt - shared, "some_fresh": max(traffic.prompt - shared, 1)},
-        **{"goodput": goodput, "named_goodput": named, "pools": run.prefill is not None},
+    values: dict[str, Any] = {
+        "model": model,
+        "models": [model],
+        "traffic": traffic,
+        "rate": rate,
+        "at_rate": rate or "inf",
+    }
+    values |= {"clients": clients, "warmups": min(clients, 32), "count": count, "groups": -(-count // SHARING)}
+    values |= {"shared": shared, "fresh": traffic.prompt - shared, "some_fresh": max(traffic.prompt - shared, 1)}
+    values |= {"goodput": goodput, "named_goodput": named, "pools": run.prefill is not None}
+    return values | {
         "dataset": "generated-shared-prefix" if shared else "random-ids",
         "ending": ["ignore_eos:true", f"min_tokens:{traffic.output}"],
         "of_sglang": software.name in ("sglang", "sgl-jax"),
     }
 
 
-@dataclass(frozen=True)
-class LoadGenerator:
-    """A load generator by the name of its target."""
-
-    name: str
-
-    def write(self, run: ServingRun, software: Target) -> WrittenFiles:
-        """The command of a load test, as a script."""
-        table, own = target_named(self.name).key_table(), TERMS.tables[self.name]
-        words = [*own["words"], *flag_words(table, TERMS.group(self.name, **_traffic(run, software)))]
-        title = f"{table.software} {table.version}, against {software.title}"
-        lines = ["#!/usr/bin/env bash", header(run, title) + "set -euo pipefail", "", shell_lines(words)]
-        told = {"scored": own.get("scored"), "all_replicas": (run.file.replicas or 1) > 1 or run.prefill is not None}
-        return WrittenFiles({own["file"]: "\n".join(lines) + "\n"}, notes=TERMS.notes(told, url=own["url"]))
+def write_load(load: Target, run: ServingRun, software: Target) -> WrittenFiles:
+    """The command of a load test, as a script; `software` is what is tested."""
+    table, own = load.key_table(), TERMS.tables[load.name]
+    words = [*own["words"], *flag_words(table, TERMS.group(load.name, **_traffic(run, software)))]
+    title = f"{table.software} {table.version}, against {software.title}"
+    lines = ["#!/usr/bin/env bash", header(run, title) + "set -euo pipefail", "", shell_lines(words)]
+    told = {"scored": own.get("scored"), "all_replicas": (run.file.replicas or 1) > 1 or run.prefill is not None}
+    return WrittenFiles({own["file"]: "\n".join(lines) + "\n"}, notes=TERMS.notes(told, url=own["url"]))

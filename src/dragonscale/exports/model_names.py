@@ -92,11 +92,8 @@ def model_of_sizes(sizes: Mapping[str, Any], like: str = "") -> str:
     (`llama3-8b?num_hidden_layers=16`). Fields that are not said, or None, agree with anything; `like` is preferred
     where several agree."""
     said = {name: value for name, value in _plain(sizes).items() if value is not None}
-    kin = {
-        name: own
-        for name, own in _presets().items()
-        if not said.get("model_type") or own.get("model_type") == said["model_type"]
-    }
+    kind = said.get("model_type")
+    kin = {name: own for name, own in _presets().items() if not kind or own.get("model_type") == kind}
     if not kin:
         raise InputError(f"No preset is of type {said.get('model_type')}; give the model by --model.")
     wanted = [*SIZES, "experts"]

@@ -33,9 +33,8 @@ def read_plan(given: str, beside: Given | None = None) -> Imported:
     target = recognised(source)
     if target is None:
         if source.table is not None and "plan" in source.table:
-            raise InputError(
-                f"{source.shown} is a plan of dscale already; `dscale export` writes it for other software."
-            )
+            here = "`dscale export` writes it for other software"
+            raise InputError(f"{source.shown} is a plan of dscale already; {here}.")
         names = ", ".join(one.title for kind in SOFTWARE for one in of_kind(kind))
         raise InputError(f"{source.shown} is neither a config nor a command of {names}.")
     said = beside or Given()

@@ -9,6 +9,7 @@ from typing import Any
 
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice
+from dragonscale.physics.units import parse
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan_file import SavedPlan
@@ -74,8 +75,6 @@ class TrainingRun:
     @property
     def steps(self) -> int:
         """Steps of the whole run; 0 where its tokens are not said."""
-        from dragonscale.physics.units import parse
-
         text = self.file.tokens.strip()
         if not text or text == "chinchilla":
             return 0

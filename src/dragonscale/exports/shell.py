@@ -17,6 +17,8 @@ and kept.
 {'nnodes': '4', 'nproc-per-node': '8'}
 """
 
+import ast
+import operator
 import re
 import shlex
 from collections.abc import Iterator
@@ -288,9 +290,6 @@ def _summed(match: re.Match[str], names: dict[str, str]) -> str:
 
 def _arithmetic(text: str) -> int:
     """A sum of whole numbers, worked out without running it."""
-    import ast
-    import operator
-
     kinds = {
         ast.Add: operator.add,
         ast.Sub: operator.sub,

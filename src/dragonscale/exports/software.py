@@ -26,9 +26,10 @@ class Launcher(Protocol):
     """What starts programs on hosts. `HOLDS_FILES` says that config files are inside its own, `ROUTES` that it sees to
     what stands before servers."""
 
-    HOLDS_FILES: bool
-    ROUTES: bool
-
+    @property
+    def HOLDS_FILES(self) -> bool: ...
+    @property
+    def ROUTES(self) -> bool: ...
     def launch(self, run: Run, target: Target, written: WrittenFiles) -> dict[str, str]: ...
 
 
@@ -64,12 +65,3 @@ def software(target: Target) -> Software:
 def launcher(target: Target) -> Launcher:
     """What writes the files of a launcher."""
     return _launchers()[target.name]
-
-
-def load(target: Target) -> Any:
-    """What a target is written by, of whatever kind."""
-    if target.kind == "load":
-        from dragonscale.exports.loads import LoadGenerator
-
-        return LoadGenerator(target.name)
-    return launcher(target) if target.kind == "launcher" else software(target)

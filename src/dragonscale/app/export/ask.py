@@ -10,7 +10,7 @@ from dragonscale.app.export.training import judged_training
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.loads import LoadGenerator
+from dragonscale.exports.loads import write_load
 from dragonscale.exports.runs import Run
 from dragonscale.exports.software import launcher as starts
 from dragonscale.exports.software import software as exported
@@ -29,7 +29,7 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
     judge = judged_training if plan.kind == "training" else judged_serving
     judged = judge(question, plan, software, None)
     if load is not None:
-        made: WrittenFiles = LoadGenerator(load.name).write(judged.run, software)
+        made: WrittenFiles = write_load(load, judged.run, software)
     else:
         made = _written(judged.run, software, launcher)
         if made.as_run is not None and made.as_run != judged.run.file.plan:

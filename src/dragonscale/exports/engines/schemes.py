@@ -21,7 +21,7 @@ from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import PlanDifference
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware import Chip, load_chip
 from dragonscale.serving.checkpoint import multiplied_in, own_formats, stored_in, wide_format
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.legality import WIDE, pairs
@@ -165,8 +165,6 @@ def formats_read(
     loading."""
     scheme, stored = scheme_of(name), stored_in(model)
     if chip is None:
-        from dragonscale.physics.hardware import load_chip
-
         chip = load_chip("h100")
     own = own_formats(engine, chip, model)
     wide, said = wide_format(engine, chip, model), _ENDING.search(name)

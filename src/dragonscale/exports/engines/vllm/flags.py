@@ -16,6 +16,7 @@ from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import Word
 from dragonscale.exports.written import PlanDifference
+from dragonscale.models import load_model
 from dragonscale.serving.graphs import filled
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import architecture
@@ -217,7 +218,7 @@ def drafts(run: ServingRun, said: EngineFlags) -> dict[str, Any] | None:
     if not own.drafts or run.role == "prefill":
         return None
     if own.draft:
-        sizes = divisible(_model(own.draft))
+        sizes = divisible(load_model(own.draft))
         ranks = run.file.plan.tensor
         fits = sizes.heads % ranks == 0 and all(heads % ranks == 0 or ranks % heads == 0 for heads in sizes.kv_heads)
         who = {"method": "draft_model", "model": hub_id(own.draft), "num_speculative_tokens": own.drafts}
@@ -228,12 +229,6 @@ def drafts(run: ServingRun, said: EngineFlags) -> dict[str, Any] | None:
     head = f"./{repo.rsplit('/', 1)[-1]}-EAGLE3"
     said.notes.append(f"{head} stands for an EAGLE-3 head for {repo}: put its path or repository there.")
     return {"method": "eagle3", "model": head, "num_speculative_tokens": own.drafts}
-
-
-def _model(name: str) -> Any:
-    from dragonscale.models import load_model
-
-    return load_model(name)
 
 
 def both_roles(words: Sequence[Word]) -> list[Word]:

@@ -1,4 +1,4 @@
-"""Arguments of Megatron-LM as a plan: what `flags` writes, read back, for commands that people wrote too.
+"""Arguments of Megatron-LM as a plan: what is written, read back, for commands that people wrote too.
 
 A number that Megatron-LM would refuse (0 ranks, layers that do not divide over the stages) is refused here as well: a
 plan of it would have lost ranks or layers.

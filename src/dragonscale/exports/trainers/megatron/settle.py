@@ -91,8 +91,8 @@ def settings(settled: MegatronRun) -> dict[str, Any]:
     new = settled.architecture in ("hopper", "blackwell")
     granularity = {"none": "", "block": "full"}.get(plan.remat, "selective")
     tensor = plan.tensor > 1 and plan.sequence and bool(stack.overlap.tensor)
-    return {
-        **{"said": said, "steps": run.all_steps or STEPS, "granularity": granularity},
+    values: dict[str, Any] = {"said": said, "steps": run.all_steps or STEPS, "granularity": granularity}
+    return values | {
         "least_rate": float(f"{float(said.get('learning_rate', 3e-4)) * float(said.get('final', 0.1)):.6g}"),
         "modules": plan.remat.split("+") if granularity == "selective" else [],
         "optimizer": {"adam-bf16": "adam"}.get(plan.optimizer, plan.optimizer),

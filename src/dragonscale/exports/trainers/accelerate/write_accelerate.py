@@ -41,10 +41,17 @@ def _settings(run: TrainingRun, plan: Plan) -> dict[str, Any]:
     pure = stacks()[run.file.stack].state.master_bytes == 0 and run.plan.dtype == "bf16"
     kind = "DEEPSPEED" if ulysses > 1 else "FSDP" if sharding else "MULTI_GPU" if plan.chips > 1 else "NO"
     meshed = ulysses == 1 and (kind == "FSDP" or plan.tensor > 1)
-    return {
-        **{"run": run, "plan": plan, "said": run.said, "kind": kind, "meshed": meshed, "zero3": plan.zero == 3},
-        **{"ulysses": ulysses, "contexts": contexts, "parallel": ulysses > 1 or meshed, "pure": pure},
-        **{"liger": "liger" in run.file.stack, "adam": plan.optimizer.startswith("adam")},
+    values: dict[str, Any] = {
+        "run": run,
+        "plan": plan,
+        "said": run.said,
+        "kind": kind,
+        "meshed": meshed,
+        "zero3": plan.zero == 3,
+    }
+    values |= {"ulysses": ulysses, "contexts": contexts, "parallel": ulysses > 1 or meshed, "pure": pure}
+    values |= {"liger": "liger" in run.file.stack, "adam": plan.optimizer.startswith("adam")}
+    return values | {
         "replicas": plan.data if sharding else plan.data * plan.fsdp,
         "shards": plan.fsdp if sharding else 1,
         "precision": "fp32" if pure else plan.dtype,

@@ -9,7 +9,7 @@ from typing import Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines.limits import beyond_context, drafted_note, engine_import, pool_read
 from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
-from dragonscale.exports.engines.sglang.writer import online_words
+from dragonscale.exports.engines.sglang.write_sglang import online_words
 from dragonscale.exports.flags import ReadFlags, read_flags
 from dragonscale.exports.imported import Given, Imported, needs, slice_given
 from dragonscale.exports.keys import KeyTable, load_keys
@@ -37,11 +37,9 @@ def recognises(source: Source) -> bool:
     if _commands(source):
         return True
     table = source.table
-    return (
-        table is not None
-        and any(name in table for name in ("model-path", "model_path"))
-        and _table().mostly([f"--{str(name).replace('_', '-')}" for name in table])
-    )
+    if table is None or not {"model-path", "model_path"} & set(table):
+        return False
+    return _table().mostly([f"--{str(name).replace('_', '-')}" for name in table])
 
 
 def _table() -> KeyTable:
@@ -54,9 +52,8 @@ def _commands(source: Source) -> list[list[str]]:
     for command in source.commands:
         words = command.words
         for at, word in enumerate(words):
-            if word in ("sglang.launch_server", "sglang.srt.launch_server") or (
-                word == "sglang" and words[at + 1 : at + 2] == ["serve"]
-            ):
+            serves = word == "sglang" and words[at + 1 : at + 2] == ["serve"]
+            if serves or word in ("sglang.launch_server", "sglang.srt.launch_server"):
                 found.append(words[at + 1 + (word == "sglang") :])
                 break
     return found

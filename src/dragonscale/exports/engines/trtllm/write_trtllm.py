@@ -38,10 +38,16 @@ def _settings(run: ServingRun, checkpoint: ServedCheckpoint) -> dict[str, Any]:
     ranks, reserve = plan.data * plan.tensor, run.engine.scheduling.reserve
     # where prompts alone run, as many requests at once as their tokens fit an iteration
     at_once = max(run.seqs, run.budget // max(prompt, 1)) if run.prefills else run.seqs
-    return {
-        **{"plan": plan, "checkpoint": checkpoint, "ranks": ranks, "slices": ranks // ways, "spread": plan.data > 1},
-        **{"host_chips": hosts_of(run.slice)[1], "at_once": at_once, "whole": reserve == "whole"},
-        **{"backend": _backend(run), "wide": run.engine.name.endswith("-ep"), "drafts": _drafts(run)},
+    values: dict[str, Any] = {
+        "plan": plan,
+        "checkpoint": checkpoint,
+        "ranks": ranks,
+        "slices": ranks // ways,
+        "spread": plan.data > 1,
+    }
+    values |= {"host_chips": hosts_of(run.slice)[1], "at_once": at_once, "whole": reserve == "whole"}
+    values |= {"backend": _backend(run), "wide": run.engine.name.endswith("-ep"), "drafts": _drafts(run)}
+    return values | {
         "chunked": prompt > run.budget or run.engine.scheduling.scheduler == "chunked",
         "cache": plan.kv if plan.kv in ("fp8", "nvfp4") else "auto",
         "graphs": None if run.prefills else {"enable_padding": True, "max_batch_size": run.seqs},

@@ -17,8 +17,8 @@ from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source, safe_yaml
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.maxtext.mesh import degrees, devices_per_chip
-from dragonscale.exports.trainers.maxtext.model import SIZES, experts_of, model_of
-from dragonscale.exports.trainers.maxtext.words import TENSORS, dtype_of, remat_of
+from dragonscale.exports.trainers.maxtext.model import SIZES, experts_of, merged_layers, model_of
+from dragonscale.exports.trainers.maxtext.policies import TENSORS, dtype_of, remat_of
 from dragonscale.exports.values import truth, whole
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import Slice, load_chip, parse_slice
@@ -203,8 +203,6 @@ def _repeats(every: Mapping[str, Any], stages: int) -> int:
 
 
 def _layers(name: str) -> int:
-    from dragonscale.exports.trainers.maxtext.model import merged_layers
-
     model = model_of({"model_name": name}, {})
     return int(model_fields(model)["num_hidden_layers"]) // merged_layers({"model_name": name}) if model else 0
 

@@ -192,7 +192,7 @@ class Server:
         wide = {"bf16": "fp16"} if half else {"fp16": "bf16"} if said == "bfloat16" else {}
         tensor, data = (1, world) if spread else (world, 1)
         weights, compute = (wide.get(dtype, dtype) for dtype in (formats.weights, formats.compute))
-        own = {"weights": weights, "compute": compute, "attention": formats.attention}
+        own: dict[str, Any] = {"weights": weights, "compute": compute, "attention": formats.attention}
         return ServingPlan(tensor, data, dealt if mixed else 1, pipe=pipe, **own, kv=self._cache(formats, compute))
 
     def _cache(self, formats: NamedFormats, compute: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines.limits import beyond_context, engine_import, of_chips, pool_read
 from dragonscale.exports.engines.schemes import formats_read
-from dragonscale.exports.engines.sglang.reader import Servers, drafts_read, limits_read, spelt_out, whole
+from dragonscale.exports.engines.sglang.read_sglang import Servers, drafts_read, limits_read, spelt_out, whole
 from dragonscale.exports.flags import ReadFlags, read_flags
 from dragonscale.exports.imported import Given, Imported, slice_given
 from dragonscale.exports.keys import load_keys
@@ -69,11 +69,8 @@ def _chip(source: Source, given: Given) -> Chip:
 
 
 def _degrees(read: ReadFlags, model: Transformer, chip: Chip) -> ServingPlan:
-    devices, data, dealt = (
-        whole(read, "--tensor-parallel-size"),
-        whole(read, "--data-parallel-size"),
-        whole(read, "--ep-size"),
-    )
+    degrees = ("--tensor-parallel-size", "--data-parallel-size", "--ep-size")
+    devices, data, dealt = (whole(read, name) for name in degrees)
     if devices % chip.devices:
         raise TERMS.wrong("devices_of_chips", devices=devices, chip=chip)
     world = devices // chip.devices

@@ -18,6 +18,7 @@ from dragonscale.exports.trainers.megatron import plan_read as megatron_plan
 from dragonscale.exports.trainers.megatron.model_read import model_read
 from dragonscale.exports.trainers.megatron.plan_read import heavy, is_harmless, number, said_tokens
 from dragonscale.exports.trainers.megatron.settle import STEPS
+from dragonscale.models import load_model
 
 SCRIPT = "pretrain_gpt.py"
 
@@ -51,8 +52,6 @@ def read_run(
     model = model_read(read, str(source.kept.get("model", ""))) or named
     if not model and not given.model and not source.kept.get("model"):
         raise needs("the model's sizes", "--model", source)
-    from dragonscale.models import load_model
-
     built = load_model(given.model or model or str(source.kept["model"]))
     experts = any("e" in section.dims for section in built.program().sections)
     seq = number(read, "--seq-length", number(read, "--encoder-seq-length", 0))

@@ -1,8 +1,8 @@
 """Megatron-Bridge: a Python file that makes its `ConfigContainer` and trains.
 
-What is set is what Megatron-LM's flags would say (`megatron.flags`), by the container's own names (`names`). A model
-that the Hub has is built from its config there by `AutoBridge`, as the library's recipes do it; any other is written
-out by its sizes.
+What is set is what Megatron-LM's flags would say (groups of `terms/megatron.toml`), by the container's own names
+(`names`). A model that the Hub has is built from its config there by `AutoBridge`, as the library's recipes do it; any
+other is written out by its sizes.
 
 CUDA graphs are what the stack `megatron-bridge` is timed with, where the library takes them: Transformer Engine's, a
 layer at a time; whole layers of a dense model, of layers with experts the parts whose shapes are fixed (attention, the
@@ -25,8 +25,8 @@ from dragonscale.exports.runs import TrainingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
 from dragonscale.exports.trainers.megatron.settle import MegatronRun, settings, settle
-from dragonscale.exports.trainers.megatron.writer import TERMS as FLAGS
-from dragonscale.exports.trainers.megatron.writer import environment, notes, plan_flags
+from dragonscale.exports.trainers.megatron.write_megatron import TERMS as FLAGS
+from dragonscale.exports.trainers.megatron.write_megatron import environment, notes, plan_flags
 from dragonscale.exports.trainers.megatron_bridge.names import CONFIGS, PRECISION, Code, fields_of
 from dragonscale.exports.words import config_file
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
@@ -95,8 +95,9 @@ def _model(run: TrainingRun) -> tuple[str, dict[str, Any]]:
     fields = fields_of(model_flags(run.fields, run.file.model, run.file.seq))
     words = ", ".join(f"{name.partition('.')[2]}={value!r}" for name, value in fields.items())
     provider = "MLAModelProvider" if run.fields.get("kv_lora_rank") else "GPTModelProvider"
-    pad, whole = " " * 8, {"break_long_words": False, "break_on_hyphens": False}
-    inner = textwrap.fill(words, 110, initial_indent=pad, subsequent_indent=pad, **whole)
+    pad = " " * 8
+    wrapper = textwrap.TextWrapper(110, pad, pad, break_long_words=False, break_on_hyphens=False)
+    inner = wrapper.fill(words)
     return f"{provider}(\n{inner},\n    )", fields
 
 

@@ -16,9 +16,10 @@ from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.torchtitan import models as titan_models
+from dragonscale.exports.trainers.torchtitan.said import TitanSaid, of_command, of_table
 from dragonscale.exports.trainers.torchtitan.stages import SCHEDULES, layout_read
-from dragonscale.exports.trainers.torchtitan.words import TitanSaid, of_command, of_table
 from dragonscale.exports.values import whole
+from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset, model_names, preset
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
@@ -110,8 +111,6 @@ def _model(source: Source, given: Given, said: TitanSaid) -> tuple[str, int, int
         return _preset(flavor, kept), sizes["num_hidden_layers"], sizes.get("num_experts", 0)
     if not given.model and not kept:
         raise needs(f"a model that is known here ({said.module or '?'} {said.flavor or '?'})", "it by --model", source)
-    from dragonscale.models import load_model
-
     model = load_model(given.model or kept)
     experts = max((section.dims.get("e", 0) for section in model.program().sections), default=0)
     return given.model or kept, model.n_layers, experts

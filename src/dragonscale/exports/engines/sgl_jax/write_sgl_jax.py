@@ -11,8 +11,8 @@ Pools that prefill and decode find each other through a bootstrap server, behind
 from typing import Any
 
 from dragonscale.exports.engines.schemes import checkpoint_for
-from dragonscale.exports.engines.sgl_jax.reader import ONLINE
-from dragonscale.exports.engines.sglang.writer import BOOTSTRAP, Command, SglServer, router, served
+from dragonscale.exports.engines.sgl_jax.read_sgl_jax import ONLINE
+from dragonscale.exports.engines.sglang.write_sglang import BOOTSTRAP, Command, SglServer, router, served
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import ServingRun

@@ -1,5 +1,5 @@
 """torchtitan: a command `torchtitan.train --module … --config …` with a flag for each setting, and a small Python file
-where flags do not reach (`titan_config`).
+where flags do not reach (`config`).
 
 How a plan is said there:
 
@@ -50,9 +50,15 @@ def compiled(run: TrainingRun) -> bool:
 def _settings(run: TrainingRun, plan: Plan) -> dict[str, Any]:
     """What the flags are about."""
     stack = stacks()[run.file.stack]
-    return {
-        **{"run": run, "plan": plan, "said": run.said, "shards": plan.fsdp * plan.expert, "zero3": plan.zero == 3},
-        **{"expert_degree": expert_degree(run, plan), "wide": plan.dtype == "fp32", "compiled": compiled(run)},
+    values: dict[str, Any] = {
+        "run": run,
+        "plan": plan,
+        "said": run.said,
+        "shards": plan.fsdp * plan.expert,
+        "zero3": plan.zero == 3,
+    }
+    values |= {"expert_degree": expert_degree(run, plan), "wide": plan.dtype == "fp32", "compiled": compiled(run)}
+    return values | {
         "local": run.file.batch // plan.replicas if plan.pipe > 1 else plan.microbatch,
         "narrow_states": plan.optimizer == "adam-bf16",
         "overlapped": compiled(run) and "async" in stack.name and plan.tensor > 1,

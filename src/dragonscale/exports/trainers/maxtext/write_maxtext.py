@@ -1,6 +1,6 @@
 """MaxText: a YAML file over its `base.yml`, and one process on each host that trains by it.
 
-A plan's axes lie on MaxText's mesh axes (`mesh`), its recomputation is a policy of named tensors (`words`), and the
+A plan's axes lie on MaxText's mesh axes (`mesh`), its recomputation is a policy of named tensors (`policies`), and the
 model is one of MaxText's configs or a decoder with sizes (`model`). What remains is arithmetic: MaxText counts the
 batch by device and forward pass (`per_device_batch_size`, a fraction where several devices share a sequence). Without a
 pipeline the microbatches of a step are `gradient_accumulation_steps`; with one they are `num_pipeline_microbatches` of
@@ -21,7 +21,7 @@ from dragonscale.exports.runs import TrainingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.maxtext.mesh import devices_per_chip, mesh_keys, slices_of
 from dragonscale.exports.trainers.maxtext.model import alike, experts_of, merged_layers, model_keys, pipelines
-from dragonscale.exports.trainers.maxtext.words import (
+from dragonscale.exports.trainers.maxtext.policies import (
     MUON,
     MUON_DECODERS,
     compiler_flags,

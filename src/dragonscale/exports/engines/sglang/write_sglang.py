@@ -71,11 +71,11 @@ def _settings(server: SglServer) -> dict[str, Any]:
     usual, sizes = "bf16" if narrow and server.found.dtype == "bf16" else "auto", run.engine.host.graph_sizes
     spare = habits.redundant if exchanged else int(experts % plan.expert > 0)
     largest = (sizes[-1][0] if sizes else run.seqs) // (1 + drafts)
-    return {
-        **{"dealt": bool(experts) and server.world > 1, "exchanged": exchanged, "nvidia": nvidia},
-        **{"backend": "deepep" if nvidia else "mori", "transfer": "mooncake" if nvidia else "mori"},
-        **{"ways": sequence_ways(run.model, server.found.plan), "chunk": run.budget * plan.data},
-        **{"balanced": habits.redundant > 0, "largest_graph": max(min(run.seqs, largest), 1)},
+    values: dict[str, Any] = {"dealt": bool(experts) and server.world > 1, "exchanged": exchanged, "nvidia": nvidia}
+    values |= {"backend": "deepep" if nvidia else "mori", "transfer": "mooncake" if nvidia else "mori"}
+    values |= {"ways": sequence_ways(run.model, server.found.plan), "chunk": run.budget * plan.data}
+    values |= {"balanced": habits.redundant > 0, "largest_graph": max(min(run.seqs, largest), 1)}
+    return values | {
         "cache": TERMS.tables["caches"].get(server.found.plan.kv, usual),
         "redundant": int(expert_slots(experts, plan.expert, spare)) - experts if experts else 0,
         "deepep_mode": {"prefill": "normal", "decode": "low_latency"}.get(run.role, "auto"),
@@ -258,6 +258,5 @@ def model_type(fields: Mapping[str, Any]) -> str:
 def has_own_heads(fields: Mapping[str, Any]) -> bool:
     """Whether a checkpoint has layers that predict further tokens (multi-token prediction), which need
     no draft model."""
-    return any(
-        _flat(fields).get(name) for name in ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
-    )
+    names = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+    return any(_flat(fields).get(name) for name in names)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.engines.dynamo.reader import ENGINES
+from dragonscale.exports.engines.dynamo.read_dynamo import ENGINES
 from dragonscale.exports.engines.vllm.flags import both_roles
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.header import header

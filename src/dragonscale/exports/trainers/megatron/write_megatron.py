@@ -19,7 +19,7 @@ from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import TrainingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import check_type, model_flags
-from dragonscale.exports.trainers.megatron.reader import SCRIPT
+from dragonscale.exports.trainers.megatron.read_megatron import SCRIPT
 from dragonscale.exports.trainers.megatron.settle import STEPS, MegatronRun, settings, settle
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.training.stages import chunk_sizes
