@@ -232,12 +232,7 @@ def _formats(read: ReadFlags, engine: str, chip: Chip | None, model: Transformer
         word = f"{word}-{CALLED[method]}"
     found = formats_read(engine, chip, model, word, online, words, False)
     said = str(read.take("--dtype", "auto"))
-    wide = {
-        "half": "fp16",
-        "float": "",
-        "float32": "",
-        **{full: short for short, full in TERMS.tables["dtypes"].items()},
-    }.get(said, "")
+    wide = ({full: short for short, full in DTYPES.items()} | {"half": "fp16"}).get(said, "")
     if wide:
         found = {name: wide if value in DTYPES else value for name, value in found.items()}
     cache = str(read.take("--kv-cache-dtype", "auto"))
