@@ -1,4 +1,4 @@
-"""The data of targets (`terms/*.toml`): it loads, names only what the software has, and its rules say what they should."""
+"""The data of targets (`terms/*.toml`) loads, names only what the software has, and its rules say what they should."""
 
 from importlib import resources
 from string import Formatter
