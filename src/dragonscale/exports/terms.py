@@ -56,7 +56,8 @@ class Terms(Strict, frozen=True):
         if "group" in row:
             return self.group(row["group"], about.run, **about.values)
         if "said" in row:
-            value = about.at("said").get(row["said"], row.get("usual"))
+            value = about.at("said").get(row["said"], "")
+            value = row.get("usual", value) if value == "" else value
             return {"float": float, "int": int}[row["as"]](value) if "as" in row else value
         value = about.at(row["of"]) if "of" in row else row["set"]
         return self.tables[row["by"]][str(value)] if "by" in row else value

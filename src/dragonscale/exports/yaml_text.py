@@ -36,9 +36,9 @@ def _entry(lead: str, value: Any, indent: int) -> list[str]:
     if isinstance(value, Mapping):
         return [lead, yaml_text(value, indent + 2).rstrip("\n")] if value else [f"{lead} {{}}"]
     if isinstance(value, Sequence) and not isinstance(value, str):
-        if all(not isinstance(one, Mapping | list | tuple) for one in value):
-            if _short(value):
-                return [f"{lead} [{', '.join(map(yaml_scalar, value))}]"]
+        flat = all(not isinstance(one, Mapping | list | tuple) for one in value)
+        if flat and _short(value):
+            return [f"{lead} [{', '.join(map(yaml_scalar, value))}]"]
         return [lead, *(_item(one, indent) for one in value)]
     return [f"{lead} {_block(value, indent) or yaml_scalar(value)}"]
 
