@@ -134,7 +134,7 @@ def _sections(run: TrainingRun) -> dict[str, dict[str, Any]]:
         },
         "What is recomputed": remat_keys(plan.remat, experts, latent),
         "Optimizer": {**TERMS.group("optimizer", run), **warmup},
-        "Run": {"run_name": name, **TERMS.group("run", run)},
+        "Run": {"run_name": name, **TERMS.group("run", run, period=int(run.said.get("every") or 1000))},
     }
 
 
