@@ -29,7 +29,7 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
     judge = judged_training if plan.kind == "training" else judged_serving
     judged = judge(question, plan, software, None)
     if load is not None:
-        made: WrittenFiles = write_load(load, judged.run, software)
+        made: WrittenFiles = write_load(load, judged.run, software)  # pyright: ignore[reportArgumentType]
     else:
         made = _written(judged.run, software, launcher)
         if made.as_run is not None and made.as_run != judged.run.file.plan:
