@@ -17,6 +17,7 @@ from dragonscale.errors import Infeasible
 from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import recognised
 from dragonscale.exports.runs import ServingRun, TrainingRun
+from dragonscale.exports.software import launcher, software
 from dragonscale.exports.source import Source
 from dragonscale.exports.target import Target, target_named
 from dragonscale.models import load_model, model_names
@@ -188,11 +189,13 @@ def _names() -> tuple[str, ...]:
 def read_back(target: Target, run: Any, header: bool = True) -> tuple[Any, Any]:
     """What is read of a run that was written down, and what was written; None where the target refuses it."""
     try:
-        made = target.load().write(run)
+        made = software(target).write(run)
     except Infeasible:
         return None, None
     files = (
-        {**target_named("shell").load().launch(run, target, made), **made.files} if made.programs else dict(made.files)
+        {**launcher(target_named("shell")).launch(run, target, made), **made.files}
+        if made.programs
+        else dict(made.files)
     )
     if not header:
         files = {
@@ -208,7 +211,7 @@ def read_back(target: Target, run: Any, header: bool = True) -> tuple[Any, Any]:
         source = Source.at(Path(place))
         found = recognised(source)
         assert found is target, (found, next(iter(files.values()))[:400])
-        return target.load().read(source, Given() if header else Given(slice=str(run.slice))), made
+        return software(target).read(source, Given() if header else Given(slice=str(run.slice))), made
 
 
 def same_training(back: Plan, plan: Plan, experts: bool, layers: int = 0) -> list[str]:

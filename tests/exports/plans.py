@@ -214,7 +214,7 @@ def _worker_scripts(files: dict[str, str]) -> list[str]:
     """The commands of the containers of a deployment."""
     import yaml
 
-    from dragonscale.exports.engines.dynamo.reader import workers
+    from dragonscale.exports.engines.dynamo.read_dynamo import workers
 
     tables = [one for text in files.values() for one in yaml.safe_load_all(text) if isinstance(one, dict)]
     return [worker.inside.script for table in tables for worker in workers(table)]

@@ -82,11 +82,12 @@ def test_long_answers_go_by_low_latency_kernels_and_come_back() -> None:
     assert (file.batch, file.launch.token_budget) == (512, None)
 
 
+NIXL = """vllm serve Qwen/Qwen3-8B --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_role": "%s"}'"""
 HALVES = {
     "prefill": "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --disaggregation-mode prefill",
     "decode": "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --disaggregation-mode decode",
-    "prefill ": """vllm serve Qwen/Qwen3-8B --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_role": "kv_producer"}'""",
-    "decode ": """vllm serve Qwen/Qwen3-8B --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_role": "kv_consumer"}'""",
+    "prefill ": NIXL % "kv_producer",
+    "decode ": NIXL % "kv_consumer",
     "prefill  ": "trtllm-serve Qwen/Qwen3-8B --server_role CONTEXT",
 }
 

@@ -11,6 +11,7 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.app.export.ask import launched
+from dragonscale.exports.loads import write_load
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target, of_kind, target_named
 from dragonscale.exports.words import LEADER, expansion, filled, quoted
@@ -156,7 +157,7 @@ def test_the_script_of_a_tpu_host_leaves_the_path_alone(model: str, tmp_path: Pa
 
 @pytest.mark.parametrize("load", of_kind("load"), ids=lambda one: one.name)
 def test_a_load_test_gets_the_path(load: Target, model: str, tmp_path: Path) -> None:
-    made = load.load().write(serving_run("vllm", model, *GPU), target_named("vllm"))
+    made = write_load(load, serving_run("vllm", model, *GPU), target_named("vllm"))
     (one,) = run_script(next(iter(made.files.values())), tmp_path, **environment())
     assert model in one.words
     assert not list(tmp_path.rglob("X"))

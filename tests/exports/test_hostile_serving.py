@@ -12,7 +12,7 @@ from dragonscale.app.serve import judged
 from dragonscale.errors import InputError
 from dragonscale.evidence.logs.megatron_arguments import plan_words
 from dragonscale.evidence.logs.text import LogText
-from dragonscale.exports.engines.dynamo.reader import workers
+from dragonscale.exports.engines.dynamo.read_dynamo import workers
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.launchers.containers import assigned, containers, is_own
 from dragonscale.exports.reading import read_plan

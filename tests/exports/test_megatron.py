@@ -197,7 +197,7 @@ def test_a_recipe_is_python_that_says_the_plan() -> None:
     made = megatron_bridge.write(
         _run("gpt3-175b", "h100:64", "tensor=8,pipe=4,fsdp=2,zero=1,dtype=fp8,remat=block", seq=2048)
     )
-    text = made.files[megatron_bridge.writer.FILE]
+    text = made.files[megatron_bridge.write_megatron_bridge.FILE]
     compile(text, "recipe.py", "exec")
     assert "GPTModelProvider(" in text  # there is no repository to build it from
     assert 'get_mixed_precision_config("bf16_with_fp8_current_scaling_mixed")' in text
@@ -208,7 +208,7 @@ def test_a_recipe_is_python_that_says_the_plan() -> None:
 
 def test_a_recipe_that_was_edited_counts_as_it_is() -> None:
     text = megatron_bridge.write(_run("llama3-70b", "h100:64", "tensor=8,fsdp=8,zero=1")).files[
-        megatron_bridge.writer.FILE
+        megatron_bridge.write_megatron_bridge.FILE
     ]
     edited = text.replace("cfg.model.tensor_model_parallel_size = 8", "cfg.model.tensor_model_parallel_size = 4")
     assert read_plan(edited).file.plan.tensor == 4
@@ -221,7 +221,7 @@ def test_python_that_is_none_is_one_sentence() -> None:
 
 def test_steps_that_stand_in_for_unknown_tokens_are_no_tokens() -> None:
     text = megatron_bridge.write(_run("llama3-8b", "h100:8", "fsdp=8,zero=1", tokens="")).files[
-        megatron_bridge.writer.FILE
+        megatron_bridge.write_megatron_bridge.FILE
     ]
     assert read_plan(text).file.tokens == ""
     assert read_plan(text.replace("train_iters=100", "train_iters=10")).file.tokens == "20.97152M"
@@ -257,7 +257,7 @@ def test_what_changes_time_or_memory_is_told_with_what_is_judged() -> None:
 def test_bridge_records_the_graphs_that_its_stack_is_timed_with(model: str, plan: str, expected: str) -> None:
     run = _run(model, "h100:8", plan)
     written = megatron_bridge.write(replace(run, file=replace(run.file, stack="megatron-bridge")))
-    text = written.files[megatron_bridge.writer.FILE]
+    text = written.files[megatron_bridge.write_megatron_bridge.FILE]
     assert expected in text
     assert ("cuda_graph_impl" in text) == bool(expected)
     assert any("CUDA graphs" in one.planned for one in written.differences) != bool(expected)

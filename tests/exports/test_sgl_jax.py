@@ -1,12 +1,17 @@
 """sgl-jax: devices of a chip, limits of a rank and of the server, what it refuses."""
 
+import json
+
 import pytest
 
 import dragonscale as ds
 from dragonscale.errors import Infeasible, InputError
+from dragonscale.exports.engines.limits import pool_read
 from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import read_commands
+from dragonscale.exports.source import Source
+from dragonscale.serving.plan import ServingPlan
 
 
 def _words(plan: str, model: str, on: str, **more) -> list[str]:
@@ -69,3 +74,12 @@ def test_what_sgl_jax_refuses_is_refused_here(tmp_path) -> None:
 def test_a_wrong_value_is_one_sentence(flags: str, why: str) -> None:
     with pytest.raises(InputError, match=why):
         read_plan(f"python -m sgl_jax.launch_server --model-path Qwen/Qwen3-30B-A3B {flags}", Given("", "tpu7x:2x2x1"))
+
+
+def test_a_pool_lies_on_the_slice_that_the_header_has_for_its_plan() -> None:
+    plan = ServingPlan(8)
+    kept = json.dumps({"prefill": {"slice": "v6e:2x4", "plan": str(plan), "replicas": 3}})
+    source = Source(f"# dscale: {kept}\n")
+    assert pool_read(source, plan, "", 1, "v6e:1x8") == {"plan": str(plan), "slice": "v6e:2x4", "replicas": 3}
+    assert pool_read(source, ServingPlan(4), "h100", 1)["slice"] == "h100:4"
+    assert pool_read(Source(""), plan, "", 2, "v6e:1x8") == {"plan": str(plan), "slice": "v6e:1x8", "replicas": 2}

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from dragonscale.exports.runs import Run, ServingRun, TrainingRun
+from dragonscale.exports.software import software
 from dragonscale.exports.target import Target
 from dragonscale.exports.written import WrittenFiles
 from dragonscale.models import load_model
@@ -32,6 +33,6 @@ def training_run(stack: str, model: str, plan: str, on: str = "h100:16") -> Trai
 
 def written(target: Target, run: Run) -> tuple[Run, WrittenFiles]:
     """What a target writes for a run, its notes in the headers."""
-    made = target.load().write(run)
+    made = software(target).write(run)
     run = replace(run, notes=(*made.notes, *made.routing))
-    return run, target.load().write(run)
+    return run, software(target).write(run)

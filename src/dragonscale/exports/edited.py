@@ -11,10 +11,12 @@ from dragonscale.errors import nearest
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.keys import key_tables, load_keys
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.serving.plan_file import SavedPlan
 
+TERMS = load_terms("edited")
 LIKE = 0.8
 """How like a name must be to be the one that was meant."""
 _INNER = {"llm-d": "vllm", "vllm-tpu": "vllm"}
@@ -37,11 +39,7 @@ def _batch(file: SavedPlan, source: Source, notes: list[str]) -> SavedPlan:
     if not limit or not file.batch or file.batch != kept.get("batch") or limit == planned:
         return file
     ranks = f" x {file.plan.data} data ranks" if file.plan.data > 1 else ""
-    notes.append(
-        f"The config takes {limit:,} sequences{ranks} at once, and its comment has a batch of {file.batch:,}: the "
-        "config counts, and the batch is "
-        "left open."
-    )
+    notes.append(TERMS.say("batch", limit=limit, ranks=ranks, file=file))
     return replace(file, batch=0)
 
 
@@ -53,15 +51,10 @@ def _slice(file: SavedPlan, given: Given, notes: list[str]) -> SavedPlan:
     if piece.chips == chips:
         return file
     if piece.chip.kind == "tpu":
-        notes.append(
-            f"The config is for {chips:,} chips, and the slice that comes with it, {file.slice}, has "
-            f"{piece.chips:,}: say the slice by --on."
-        )
+        notes.append(TERMS.say("tpu_slice", chips=chips, file=file, piece=piece))
         return file
     own = f"{piece.chip.name}:{chips}"
-    notes.append(
-        f"The config is for {chips:,} chips, so a replica is {own} and not {file.slice}, which is said beside it."
-    )
+    notes.append(TERMS.say("slice", chips=chips, own=own, file=file))
     return replace(file, slice=own)
 
 
@@ -69,8 +62,7 @@ def _meant(name: str, found: Imported) -> str:
     """An unknown name, with the one that was probably meant."""
     engine = found.file.engine.partition(",")[0].partition("-")[0] if isinstance(found.file, SavedPlan) else ""
     tables = {found.target, _INNER.get(found.target, ""), engine} & key_tables()
-    names = [
-        spelt for one in sorted(tables) for first, key in load_keys(one).keys.items() for spelt in (first, *key.also)
-    ]
+    keys = [(first, key.also) for table in sorted(tables) for first, key in load_keys(table).keys.items()]
+    names = [spelling for first, also in keys for spelling in (first, *also)]
     near = nearest(name.replace("_", "-") if name.startswith("-") else name, names, LIKE)
     return f"{name} (did you mean {near}?)" if near and near != name else name

@@ -49,9 +49,9 @@ def _word(value: Any) -> Word:
         return value
     if isinstance(value, Mapping):
         return json.dumps(value)
-    return (
-        str(value).lower() if isinstance(value, bool) else f"{value:.10g}" if isinstance(value, float) else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def shell_lines(words: Sequence[Word], indent: str = "    ") -> str:

@@ -38,11 +38,8 @@ def header(run: Run, title: str, differences: Sequence[PlanDifference] = (), com
     lines += [f"Differs: {one}." for one in differences]
     lines += [f"To do: {text}" for text in run.notes]
     lines += [f"Made by: {run.command}"] if run.command else []
-    wrapped = [
-        piece
-        for line in lines
-        for piece in textwrap.wrap(one_line(line), WIDTH, break_long_words=False, subsequent_indent="  ")
-    ]
+    wrapper = textwrap.TextWrapper(WIDTH, subsequent_indent="  ", break_long_words=False)
+    wrapped = [row for line in lines for row in wrapper.wrap(one_line(line))]
     return comments((*wrapped, kept_line(kept_of(run))), comment)
 
 

@@ -11,7 +11,7 @@ cluster; readers learn from it which flags take a value.
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -59,6 +59,14 @@ class KeyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 if one not in key.choices and str(one) not in map(str, key.choices):
                     raise LookupError(f"{self.software} {self.version} has no {name} {one}, only {key.choices}")
         return key
+
+    def check_all(self, table: Mapping[str, Any], lead: str = "") -> None:
+        """`check` for every setting of a table and of the tables in it."""
+        for name, value in table.items():
+            if isinstance(value, Mapping):
+                self.check_all(value, f"{lead}{name}.")
+            else:
+                self.check(f"{lead}{name}", None if isinstance(value, list) else value)
 
 
 _SPELT: dict[tuple[str, str], dict[str, Key]] = {}

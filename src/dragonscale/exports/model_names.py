@@ -33,24 +33,14 @@ from functools import cache
 from typing import Any
 
 from dragonscale.errors import InputError
+from dragonscale.exports.terms import load_terms
 from dragonscale.models import hub
 from dragonscale.models.catalogue import is_preset, model_names, preset
 
-SIZES = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "num_experts_per_tok",
-    "moe_intermediate_size",
-    "vocab_size",
-    "kv_lora_rank",
-    "q_lora_rank",
-    "sliding_window",
-)
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+TERMS = load_terms("models")
+
+SIZES = TERMS.lists["sizes"]
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 def hub_id(model: str) -> str:
@@ -91,7 +81,7 @@ def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the language model, of a config that has others beside it."""
     inner = fields.get("text_config")
     flat = {**fields, **inner} if isinstance(inner, Mapping) else dict(fields)
-    for name in _EXPERTS:
+    for name in EXPERTS:
         if flat.get(name):
             flat["experts"] = flat[name]
     return flat
@@ -102,11 +92,8 @@ def model_of_sizes(sizes: Mapping[str, Any], like: str = "") -> str:
     (`llama3-8b?num_hidden_layers=16`). Fields that are not said, or None, agree with anything; `like` is preferred
     where several agree."""
     said = {name: value for name, value in _plain(sizes).items() if value is not None}
-    kin = {
-        name: own
-        for name, own in _presets().items()
-        if not said.get("model_type") or own.get("model_type") == said["model_type"]
-    }
+    kind = said.get("model_type")
+    kin = {name: own for name, own in _presets().items() if not kind or own.get("model_type") == kind}
     if not kin:
         raise InputError(f"No preset is of type {said.get('model_type')}; give the model by --model.")
     wanted = [*SIZES, "experts"]
@@ -119,7 +106,7 @@ def model_of_sizes(sizes: Mapping[str, Any], like: str = "") -> str:
     best = ranked[0]
     changes = []
     for key in differing(best):
-        spelt = key if key != "experts" else next((one for one in _EXPERTS if one in kin[best]), "num_local_experts")
+        spelt = key if key != "experts" else next((one for one in EXPERTS if one in kin[best]), "num_local_experts")
         changes.append(f"{spelt}={said[key]}")
     return f"{best}?{'&'.join(changes)}" if changes else best
 

@@ -11,6 +11,7 @@ from dragonscale.errors import InputError
 from dragonscale.exports.edited import as_edited
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.launchers.unwrap import unwrapped
+from dragonscale.exports.software import software
 from dragonscale.exports.source import Source
 from dragonscale.exports.target import Target, of_kind
 
@@ -21,7 +22,7 @@ def recognised(source: Source) -> Target | None:
     """The target whose words a text is in; None where it is nobody's."""
     for kind in SOFTWARE:
         for target in of_kind(kind):
-            if target.load().recognises(source):
+            if software(target).recognises(source):
                 return target
     return None
 
@@ -32,10 +33,9 @@ def read_plan(given: str, beside: Given | None = None) -> Imported:
     target = recognised(source)
     if target is None:
         if source.table is not None and "plan" in source.table:
-            raise InputError(
-                f"{source.shown} is a plan of dscale already; `dscale export` writes it for other software."
-            )
+            here = "`dscale export` writes it for other software"
+            raise InputError(f"{source.shown} is a plan of dscale already; {here}.")
         names = ", ".join(one.title for kind in SOFTWARE for one in of_kind(kind))
         raise InputError(f"{source.shown} is neither a config nor a command of {names}.")
     said = beside or Given()
-    return as_edited(target.load().read(source, said), source, said)
+    return as_edited(software(target).read(source, said), source, said)

@@ -9,10 +9,17 @@ from typing import Any
 
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice
+from dragonscale.physics.units import parse
 from dragonscale.serving.engine import Engine
+from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan_file import SavedPlan
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
+
+ROOM = 64
+"""Tokens of a chat template, at least."""
+PAGE = 256
+"""Lengths of requests are whole multiples of this."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,31 @@ class TrainingRun:
         return self.file.plan
 
     @property
+    def said(self) -> Mapping[str, Any]:
+        """What the plan file's `[run]` says."""
+        return self.file.run
+
+    @property
+    def experts(self) -> int:
+        """Experts of a layer; 0 of a dense model."""
+        return max((section.dims.get("e", 0) for section in self.model.program().sections), default=0)
+
+    @property
+    def whole_blocks(self) -> bool:
+        """Whether blocks are recomputed whole."""
+        return self.plan.remat == "block"
+
+    @property
+    def hosts(self) -> int:
+        """Hosts of its slice."""
+        return self.slice.vms
+
+    @property
+    def all_steps(self) -> int:
+        """Steps of the run by its tokens, or as the plan file says them; 0 where it says neither."""
+        return self.steps or int(self.said.get("steps") or 0)
+
+    @property
     def accumulation(self) -> int:
         """Microbatches that each data-parallel rank runs in a step."""
         return max(self.file.batch // (self.plan.replicas * self.plan.microbatch), 1)
@@ -43,8 +75,6 @@ class TrainingRun:
     @property
     def steps(self) -> int:
         """Steps of the whole run; 0 where its tokens are not said."""
-        from dragonscale.physics.units import parse
-
         text = self.file.tokens.strip()
         if not text or text == "chinchilla":
             return 0
@@ -79,9 +109,50 @@ class ServingRun:
         return self.engine.scheduling.max_sequences
 
     @property
-    def longest(self) -> int:
-        """Tokens of the longest request that the traffic has; 0 where nothing is said."""
-        return self.file.traffic.prompt + self.file.traffic.output
+    def length(self) -> int | None:
+        """Tokens of the longest request that an engine is to take: those of the traffic and a tenth more, for chat
+        templates and for a tokeniser that does not cut as the planned lengths do; no more than the model was made for.
+        None where the traffic is not said."""
+        longest = self.file.traffic.prompt + self.file.traffic.output
+        if not longest:
+            return None
+        wanted = -(-(longest + max(longest // 10, ROOM)) // PAGE) * PAGE
+        return min(wanted, self.model.context) if self.model.context else wanted
+
+    @property
+    def budget(self) -> int:
+        """Tokens of an iteration, at most."""
+        return self.engine.scheduling.max_tokens
+
+    @property
+    def prefills(self) -> bool:
+        """Whether it is the pool that prefills."""
+        return self.role == "prefill"
+
+    @property
+    def decodes(self) -> bool:
+        return not self.prefills
+
+    @property
+    def experts(self) -> int:
+        """Experts of a layer; 0 of a dense model."""
+        return divisible(self.model).experts
+
+    @property
+    def hosts(self) -> int:
+        """Hosts of its slice."""
+        return self.slice.vms
 
 
 Run = TrainingRun | ServingRun
+
+
+def hosts_of(piece: Slice) -> tuple[int, int]:
+    """Hosts of a slice (virtual machines of TPUs, trays of a rack) and chips of each, as launchers count them.
+
+    >>> from dragonscale.physics.hardware import parse_slice
+    >>> [hosts_of(parse_slice(text)) for text in ("h100:4", "h100:16", "gb200:16", "v5e:2x4", "v5e:4x4", "v5p:4x4x4*2")]
+    [(1, 4), (2, 8), (4, 4), (1, 8), (4, 4), (32, 4)]
+    """
+    hosts = piece.vms
+    return hosts, -(-piece.chips // hosts)

@@ -17,10 +17,16 @@ and kept.
 {'nnodes': '4', 'nproc-per-node': '8'}
 """
 
+import ast
+import operator
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from dragonscale.exports.terms import load_terms
+
+TERMS = load_terms("shell")
 
 _ASSIGN = re.compile(r"(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+)?([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?:(:?-|:?=)([^}]*))?\}|\$([A-Za-z_]\w*)")
@@ -29,57 +35,8 @@ _SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
 _HERE = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?|(?<!\S)#.*|'[^']*'|\"(?:\\.|[^\"\\])*\"")
 """What begins a here-document; or a comment or text in quotes, which begin none."""
 _REDIRECT = re.compile(r"(?:\d|&)?>{1,2}(?:&\d)?|<")
-_LAUNCHERS = (
-    "torchrun",
-    "srun",
-    "mpirun",
-    "mpiexec",
-    "accelerate",
-    "deepspeed",
-    "env",
-    "nohup",
-    "time",
-    "exec",
-    "sudo",
-    "uv",
-    "numactl",
-    "eval",
-    "trtllm-llmapi-launch",
-)
-_SWITCHES = frozenset(
-    {
-        "no-python",
-        "standalone",
-        "m",
-        "module",
-        "overlap",
-        "exclusive",
-        "mpi-none",
-        "allow-run-as-root",
-        "oversubscribe",
-        "use_fsdp",
-        "use-env",
-        "kill-on-bad-exit",
-        "label",
-        "l",
-        "it",
-        "rm",
-        "ti",
-        "i",
-        "t",
-        "u",
-        "privileged",
-        "run-as-root",
-        "multi_gpu",
-        "tpu",
-        "no_local_rank",
-        "no_ssh",
-        "force_multi",
-        "save_pid",
-        "bind_cores_to_rank",
-    }
-)
-"""Flags of launchers that take no value."""
+_LAUNCHERS = TERMS.lists["launchers"]
+_SWITCHES = frozenset(TERMS.lists["switches"])
 
 
 _NODES = ("nnodes", "nodes", "N", "num_machines", "num_nodes")
@@ -158,6 +115,7 @@ def _inside(command: ShellCommand) -> list[ShellCommand]:
     return found
 
 
+_TORCHRUN = ("-m torch.distributed.run", "-m torch.distributed.launch")
 _CONTROL = ("then", "do", "else", "done", "fi", "wait", "unset")
 _LOOP = re.compile(r"for (?:\(\(\s*(\w+)\s*=\s*(\d+)|(\w+) in (\S+)).*", re.DOTALL)
 
@@ -180,15 +138,7 @@ def _without_control(line: str, names: dict[str, str]) -> str:
 
 def batch_flags(text: str) -> dict[str, str]:
     """The `#SBATCH` lines of a script, by their long names."""
-    short = {
-        "N": "nodes",
-        "n": "ntasks",
-        "p": "partition",
-        "J": "job-name",
-        "t": "time",
-        "G": "gpus",
-        "c": "cpus-per-task",
-    }
+    short = TERMS.tables["batch_options"]
     found: dict[str, str] = {}
     for line in re.findall(r"^#SBATCH\s+(.+)$", text, re.MULTILINE):
         name, _, value = re.sub(r"\s+#.*", "", line).strip().lstrip("-").replace(" ", "=", 1).partition("=")
@@ -199,13 +149,7 @@ def batch_flags(text: str) -> dict[str, str]:
 def _batch_names(text: str) -> dict[str, str]:
     """Variables that Slurm sets, from the script's own `#SBATCH` lines."""
     flags = batch_flags(text)
-    known = {
-        "SLURM_NNODES": "nodes",
-        "SLURM_JOB_NUM_NODES": "nodes",
-        "SLURM_NTASKS": "ntasks",
-        "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
-        "SLURM_GPUS_ON_NODE": "gpus-per-node",
-    }
+    known = TERMS.tables["batch_variables"]
     return {name: flags[flag] for name, flag in known.items() if flag in flags}
 
 
@@ -346,9 +290,6 @@ def _summed(match: re.Match[str], names: dict[str, str]) -> str:
 
 def _arithmetic(text: str) -> int:
     """A sum of whole numbers, worked out without running it."""
-    import ast
-    import operator
-
     kinds = {
         ast.Add: operator.add,
         ast.Sub: operator.sub,
@@ -390,18 +331,14 @@ def _unwrapped(words: list[str]) -> ShellCommand:
             command.env[assigned[1]] = assigned[2]
             words = words[1:]
         elif program in _LAUNCHERS and not _is_own(program, words):
-            command.launcher = (
-                program if program in ("torchrun", "accelerate", "deepspeed") else command.launcher or program
-            )
+            starts = program in ("torchrun", "accelerate", "deepspeed")
+            command.launcher = program if starts else command.launcher or program
             words = words[2:] if program == "accelerate" and words[1:2] == ["launch"] else words[1:]
             words = words[1:] if program == "uv" and words[:1] == ["run"] else words
             words = _launch_flags(words, command.launch)
         elif program in ("docker", "podman") and "run" in words[:2]:
             words = _in_container(words[2:])
-        elif program.startswith("python") and words[1:3] in (
-            ["-m", "torch.distributed.run"],
-            ["-m", "torch.distributed.launch"],
-        ):
+        elif program.startswith("python") and " ".join(words[1:3]) in _TORCHRUN:
             command.launcher = "torchrun"
             words = _launch_flags(words[3:], command.launch)
         else:
@@ -421,33 +358,10 @@ def _launch_flags(words: list[str], into: dict[str, str]) -> list[str]:
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
         name, equals, value = words[at].lstrip("-").partition("=")
         at += 1
-        plain = (
-            name
-            if "_" in name
-            and name.startswith(
-                (
-                    "num_",
-                    "machine_",
-                    "use_",
-                    "main_",
-                    "fsdp_",
-                    "config_",
-                    "parallelism_",
-                    "mixed_",
-                    "multi_",
-                    "dynamo_",
-                    "deepspeed_",
-                )
-            )
-            else name.replace("_", "-")
-        )
-        if (
-            not equals
-            and name not in _SWITCHES
-            and plain not in _SWITCHES
-            and at < len(words)
-            and not words[at].startswith("-")
-        ):
+        own = "_" in name and name.startswith(TERMS.lists["underscored"])  # accelerate's own flags
+        plain = name if own else name.replace("_", "-")
+        takes = not equals and not {name, plain} & _SWITCHES
+        if takes and at < len(words) and not words[at].startswith("-"):
             value = words[at]
             at += 1
         into[plain] = value or "true"
@@ -456,18 +370,7 @@ def _launch_flags(words: list[str], into: dict[str, str]) -> list[str]:
     return words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
 
 
-_PROGRAMS = (
-    "bash",
-    "sh",
-    "vllm",
-    "sglang",
-    "llama-server",
-    "torchrun",
-    "mpirun",
-    "env",
-    "trtllm-serve",
-    "trtllm-bench",
-)
+_PROGRAMS = TERMS.lists["programs"]
 
 
 def _is_engines_own(word: str) -> bool:
@@ -486,12 +389,7 @@ def _in_container(words: list[str]) -> list[str]:
     image, rest = words[at : at + 1], words[at + 1 :]
     if image and rest and _is_engines_own(rest[0]):  # the image's entry point is the engine
         name = image[0].lower()
-        known = {
-            "vllm": ["vllm", "serve"],
-            "sglang": ["python", "-m", "sglang.launch_server"],
-            "llama": ["llama-server"],
-        }
-        for word, program in known.items():
+        for word, program in TERMS.tables["entry_points"].items():
             if word in name:
                 return [*program, *rest]
     return rest

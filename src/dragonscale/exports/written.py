@@ -1,6 +1,6 @@
 """What an export comes to: files, the programs that a launcher starts, and what the target does otherwise."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dragonscale.exports.words import Word
@@ -62,6 +62,19 @@ class WrittenFiles:
     """What has to be put before the servers, and who has to be told their addresses; for launchers that do neither."""
     addressed: tuple[str, ...] = ()
     """Files that name copies of programs (`prefill-0:8001`), for a launcher to put their addresses there."""
+
+    def with_pool(
+        self, other: "WrittenFiles", further: Sequence[LaunchProgram] = (), routing: tuple[str, ...] = ()
+    ) -> "WrittenFiles":
+        """The same with another pool of servers, and with what stands before both."""
+        return replace(
+            self,
+            files={**self.files, **other.files},
+            programs=(*self.programs, *other.programs, *further),
+            differences=tuple(dict.fromkeys((*self.differences, *other.differences))),
+            notes=tuple(dict.fromkeys((*self.notes, *other.notes))),
+            routing=routing,
+        )
 
     def plus(self, files: Mapping[str, str]) -> "WrittenFiles":
         """The same with more files before the others: a launcher's script is what people start."""

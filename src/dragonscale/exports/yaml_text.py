@@ -36,12 +36,9 @@ def _entry(lead: str, value: Any, indent: int) -> list[str]:
     if isinstance(value, Mapping):
         return [lead, yaml_text(value, indent + 2).rstrip("\n")] if value else [f"{lead} {{}}"]
     if isinstance(value, Sequence) and not isinstance(value, str):
-        if all(not isinstance(one, Mapping | list | tuple) for one in value):
-            return (
-                [f"{lead} [{', '.join(map(yaml_scalar, value))}]"]
-                if _short(value)
-                else [lead, *(_item(one, indent) for one in value)]
-            )
+        flat = all(not isinstance(one, Mapping | list | tuple) for one in value)
+        if flat and _short(value):
+            return [f"{lead} [{', '.join(map(yaml_scalar, value))}]"]
         return [lead, *(_item(one, indent) for one in value)]
     return [f"{lead} {_block(value, indent) or yaml_scalar(value)}"]
 
@@ -55,9 +52,8 @@ def _block(value: Any, indent: int) -> str:
 
 
 def _short(value: Sequence[Any]) -> bool:
-    return sum(len(str(one)) + 2 for one in value) < 80 and not any(
-        isinstance(one, str) and "\n" in one for one in value
-    )
+    several = any(isinstance(one, str) and "\n" in one for one in value)
+    return sum(len(str(one)) + 2 for one in value) < 80 and not several
 
 
 def _item(value: Any, indent: int) -> str:

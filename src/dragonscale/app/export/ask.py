@@ -13,7 +13,10 @@ from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.errors import InputError, shorten
+from dragonscale.exports.loads import write_load
 from dragonscale.exports.runs import Run
+from dragonscale.exports.software import launcher as starts
+from dragonscale.exports.software import software as exported
 from dragonscale.exports.target import Target, of_kind, software_for, target_named
 from dragonscale.exports.written import WrittenFiles
 from dragonscale.files import write_file
@@ -93,7 +96,7 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
     judge = judged_training if plan.kind == "training" else judged_serving
     judged = judge(question, plan, software, None)
     if load is not None:
-        made: WrittenFiles = load.load().write(judged.run, software)
+        made: WrittenFiles = write_load(load, judged.run, software)  # pyright: ignore[reportArgumentType]
     else:
         made = _written(judged.run, software, launcher)
         if made.as_run is not None and made.as_run != judged.run.file.plan:
@@ -118,8 +121,8 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
 def _written(run: Run, software: Target, launcher: Target | None) -> WrittenFiles:
     """What the software's module writes; what is to be put before the servers is a note where the launcher does not see
     to it."""
-    made: WrittenFiles = software.load().write(run)
-    routes = launcher is not None and getattr(launcher.load(), "ROUTES", False)
+    made: WrittenFiles = exported(software).write(run)
+    routes = launcher is not None and starts(launcher).ROUTES
     return made if routes else replace(made, notes=(*made.notes, *made.routing))
 
 
@@ -130,9 +133,9 @@ def launched(run: Run, software: Target, launcher: Target | None, made: WrittenF
         if launcher is not None:
             raise InputError(f"{software.title} starts its own pods; leave {launcher.name} out.")
         return made
-    module = (launcher or target_named("shell")).load()
+    module = starts(launcher or target_named("shell"))
     files = module.launch(run, software, made)
-    return replace(made, files=files) if getattr(module, "HOLDS_FILES", False) else made.plus(files)
+    return replace(made, files=files) if module.HOLDS_FILES else made.plus(files)
 
 
 def _report(

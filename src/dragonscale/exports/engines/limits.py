@@ -1,17 +1,23 @@
 """Limits that commands of engines say (sequences, tokens, lengths, shares of memory), and the notes that all engines
 have in common."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from dragonscale.exports.imported import Given, slice_given
-from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.flags import ReadFlags
+from dragonscale.exports.imported import Given, Imported, left_over, serving_file, slice_given, with_slice
+from dragonscale.exports.keys import load_keys
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.hardware import parse_slice, parse_target
+from dragonscale.physics.hardware import Slice, parse_slice, parse_target
 from dragonscale.serving.launch import engine_on
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan
+
+TERMS = load_terms("checkpoints")
 
 
 def of_chips(given: Given, chips: int) -> Given:
@@ -41,27 +47,59 @@ def launch_read(
     return {name: value for name, value in said.items() if value == kept.get(name) or value != usual.get(name)}
 
 
-ROOM = 64
-"""Tokens of a chat template, at least."""
-PAGE = 256
-
-
-def request_length(run: ServingRun) -> int | None:
-    """Tokens of the longest request that an engine is to take: those of the traffic and a tenth more, for chat
-    templates and for a tokeniser that does not cut as the planned lengths do; no more than the model was made for. None
-    where the traffic is not said."""
-    if not run.longest:
-        return None
-    wanted = -(-(run.longest + max(run.longest // 10, ROOM)) // PAGE) * PAGE
-    return min(wanted, run.model.context) if run.model.context else wanted
-
-
 def beyond_context(flag: str, length: object, model: Transformer, refuses: str) -> list[str]:
     """A note on requests that are longer than a model was made for; `refuses` says what the engine does then."""
     text = str(length).strip()
     if not text.isdecimal() or not model.context or int(text) <= model.context:
         return []
     return [f"{flag} is {int(text):,}, and {model.name} was made for {model.context:,} tokens: {refuses}."]
+
+
+def engine_import(
+    target: str,
+    source: Source,
+    given: Given,
+    plan: ServingPlan,
+    model: str,
+    engine: str,
+    read: ReadFlags,
+    harmless: Iterable[str],
+    limits: Mapping[str, float | None],
+    *,
+    keys: str = "",
+    drafts: Mapping[str, Any] | None = None,
+    prefill: Mapping[str, Any] | None = None,
+    replicas: int = 0,
+    role: str = "",
+    notes: Sequence[str] = (),
+    later: Sequence[str] = (),
+    eager: bool | None = None,
+    piece: Slice | None = None,
+) -> Imported:
+    """The import of a server by what was read of it: `role` is the pool that it says it is of, `later` are notes after
+    the one on that, `eager` whether kernels are issued one by one; what is left of the flags was not read."""
+    half = [] if prefill else half_of_pair(role, source)
+    said: dict[str, Any] = {
+        "launch": launch_read(source, given, engine, plan, model, **limits),
+        "speculation": drafts or {},
+        "prefill": prefill or {},
+        "replicas": replicas,
+        "traffic": {"output": 1} if half and role == "prefill" else {},
+    }
+    file = serving_file(source, given, plan, model, engine, **said)
+    file = file if eager is None else with_graphs(file, eager)
+    ignored, unplanned = left_over(read.values, harmless)
+    version, unknown = load_keys(keys or target).version, tuple(read.unknown)
+    return with_slice(Imported(target, version, file, (*notes, *half, *later), ignored, unplanned, unknown), piece)
+
+
+def pool_read(source: Source, plan: ServingPlan, chip: str, replicas: int = 1, usual: str = "") -> dict[str, Any]:
+    """The pool that prefills, as a plan file holds it: on the header's slice where it has the same plan, on as many of
+    the other pool's chips otherwise, or on `usual`."""
+    kept = source.kept.get("prefill", {})
+    same = kept.get("slice", "") if str(kept.get("plan", "")) == str(plan) else ""
+    where = same or usual or (f"{chip}:{plan.chips}" if chip else "")
+    return {"plan": str(plan), "slice": where, "replicas": kept.get("replicas", replicas)}
 
 
 def with_graphs(file: SavedPlan, eager: bool) -> SavedPlan:
@@ -86,7 +124,4 @@ def half_of_pair(role: str, source: Source) -> list[str]:
 def drafted_note(count: int, draft: str) -> str:
     """That a command drafts, and that it cannot say how well."""
     by = f" by {draft}" if draft else ""
-    return (
-        f"Drafts {count} token{'s' if count != 1 else ''}{by}: say how often they are accepted by --drafts {count} "
-        "--accept."
-    )
+    return TERMS.say("drafted", count=count, by=by, plural="s" if count != 1 else "")

@@ -12,14 +12,13 @@ from typing import Any
 from dragonscale.errors import Infeasible
 from dragonscale.exports.engines import vllm
 from dragonscale.exports.engines.vllm.flags import both_roles
-from dragonscale.exports.engines.vllm.reader import read as read_vllm
 from dragonscale.exports.header import comments, header
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.launchers.containers import Contained, assigned, containers, marks
 from dragonscale.exports.launchers.kubernetes import group_place, script
 from dragonscale.exports.launchers.parts import job_name, run_of, with_port
-from dragonscale.exports.launchers.pods import pod
+from dragonscale.exports.launchers.pods import group_spec, manifest, pod
 from dragonscale.exports.launchers.pools import pools_read
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.source import Source
@@ -37,19 +36,16 @@ SIDECAR = "ghcr.io/llm-d/llm-d-routing-sidecar:v0.8.0"
 def write(run: ServingRun) -> WrittenFiles:
     """The manifests of the pools."""
     if run.slice.chip.kind != "gpu":
-        raise Infeasible(
-            f"Exports for llm-d are of vLLM on GPUs; for {run.slice.chip.title} export vllm-tpu,kubernetes."
-        )
+        chip = run.slice.chip.title
+        raise Infeasible(f"Exports for llm-d are of vLLM on GPUs; for {chip} export vllm-tpu,kubernetes.")
     made = vllm.write(run)
     name = job_name(run, target_named("llm-d"))
     pools = [program for program in made.programs if program.chips]
     title = f"llm-d with vLLM {load_keys('vllm').version}"
-    where = comments(
-        [f"Install llm-d's router with an InferencePool that selects app={name} and llm-d.ai/inference-serving=true."]
-    )
-    text = (
-        header(run, title, made.differences) + where + "---\n".join(yaml_text(_pool(run, one, name)) for one in pools)
-    )
+    labels = f"app={name} and llm-d.ai/inference-serving=true"
+    where = comments([f"Install llm-d's router with an InferencePool that selects {labels}."])
+    documents = [yaml_text(_pool(run, program, name)) for program in pools]
+    text = header(run, title, made.differences) + where + "---\n".join(documents)
     return WrittenFiles({"llm-d.k8s.yaml": text}, (), made.differences, made.as_run, made.notes)
 
 
@@ -58,15 +54,11 @@ def _pool(run: ServingRun, program: LaunchProgram, name: str) -> dict[str, Any]:
     port = PORTS.get(role, 8000)
     labels = {"app": name, **SERVES, ROLE: role}
     program = replace(program, port=port, words=tuple(with_port(both_roles(program.words), str(port))))
-    ports = [
-        {"name": "modelserver", "containerPort": port},
-        *([{"name": "nixl", "containerPort": 5600}] if role != "both" else []),
-    ]
+    ports = [{"name": "modelserver", "containerPort": port}]
+    ports += [{"name": "nixl", "containerPort": 5600}] if role != "both" else []
     check = {"httpGet": {"path": "/v1/models", "port": "modelserver"}}
-    probes: dict[str, Any] = {
-        "startupProbe": {**check, "periodSeconds": 30, "failureThreshold": 120},
-        "readinessProbe": {**check, "periodSeconds": 5},
-    }
+    probes: dict[str, Any] = {"startupProbe": {**check, "periodSeconds": 30, "failureThreshold": 120}}
+    probes["readinessProbe"] = {**check, "periodSeconds": 5}
     own, several = run_of(program, run), program.hosts > 1
     ranks = group_place() if several else ("0", "127.0.0.1")
     spec = pod(own, target_named("vllm"), program, script(program, *ranks), ports=ports, **probes)
@@ -76,38 +68,18 @@ def _pool(run: ServingRun, program: LaunchProgram, name: str) -> dict[str, Any]:
     template = {"metadata": {"labels": labels}, "spec": spec}
     if not several:
         body: dict[str, Any] = {"replicas": program.copies, "selector": {"matchLabels": labels}, "template": template}
-        return {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": f"{name}-{role}", "labels": labels},
-            "spec": body,
-        }
+        return manifest("Deployment", {"name": f"{name}-{role}", "labels": labels}, body)
     worker = pod(own, target_named("vllm"), program, script(program, *ranks), ports=ports)
     worker["containers"][0]["name"] = "modelserver"
-    group = {
-        "size": program.hosts,
-        "restartPolicy": "RecreateGroupOnPodRestart",
-        "leaderTemplate": template,
-        "workerTemplate": {"spec": worker},
-    }
-    return {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "metadata": {"name": f"{name}-{role}", "labels": labels},
-        "spec": {"replicas": program.copies, "leaderWorkerTemplate": group},
-    }
+    group = group_spec(program, template, worker)
+    return manifest("LeaderWorkerSet", {"name": f"{name}-{role}", "labels": labels}, group)
 
 
 def _sidecar() -> dict[str, Any]:
     """What stands before a pod that decodes, and asks for the prompt's cache first."""
     args = ["--port=8000", "--kv-connector=nixlv2", "--secure-serving=false"]
-    return {
-        "name": "routing-proxy",
-        "image": SIDECAR,
-        "args": args,
-        "restartPolicy": "Always",
-        "ports": [{"name": "sidecar", "containerPort": 8000}],
-    }
+    container = {"name": "routing-proxy", "image": SIDECAR, "args": args, "restartPolicy": "Always"}
+    return container | {"ports": [{"name": "sidecar", "containerPort": 8000}]}
 
 
 def recognises(source: Source) -> bool:
@@ -116,21 +88,16 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source, given: Given) -> Imported:
     """The plan of the pods; those that decode, or do both, are the plan's."""
-    found = [
-        ("prefill" in marks(table, ROLE), one)
-        for table in source.tables
-        for one in containers(table)
-        if "vllm" in one.script
-    ]
+    every = [("prefill" in marks(table, ROLE), one) for table in source.tables for one in containers(table)]
+    found = [(prefills, one) for prefills, one in every if "vllm" in one.script]
     if not found:
-        return read_vllm(source, given)  # says what is missing
+        return vllm.read(source, given)  # says what is missing
     found.sort(key=lambda one: one[0])
     pools = [(_command(one, prefills), one.labels, one.chips * one.pods, one.copies) for prefills, one in found[:2]]
-    back = pools_read(source, given, pools, read_vllm)
+    back = pools_read(source, given, pools, vllm.read)
     return replace(back, target="llm-d")
 
 
 def _command(one: Contained, prefills: bool) -> str:
-    return "".join(f"{line}\n" for line in assigned(one.names)) + one.script.replace(
-        "kv_both", "kv_producer" if prefills else "kv_consumer"
-    )
+    script = one.script.replace("kv_both", "kv_producer" if prefills else "kv_consumer")
+    return "".join(f"{line}\n" for line in assigned(one.names)) + script

@@ -17,52 +17,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.exports.model_names import hub_id, preset_named
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import PlanDifference
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware import Chip, load_chip
 from dragonscale.serving.checkpoint import multiplied_in, own_formats, stored_in, wide_format
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.legality import WIDE, pairs
 from dragonscale.serving.plan import ServingPlan
 
-SCHEMES: Mapping[str, tuple[str, str]] = {
-    "W4A16": ("int4", "bf16"),
-    "W4AFP8": ("int4", "fp8"),
-    "W8A16": ("int8", "bf16"),
-    "W8A8": ("int8", "int8"),
-    "FP8-DYNAMIC": ("fp8", "fp8"),
-    "FP8": ("fp8", "fp8"),
-    "FP8-BLOCK": ("fp8", "fp8_block"),
-    "FP8A16": ("fp8", "bf16"),
-    "MXFP8": ("mxfp8", "mxfp8"),
-    "NVFP4": ("nvfp4", "nvfp4"),
-    "NVFP4A16": ("nvfp4", "bf16"),
-    "MXFP4": ("mxfp4", "mxfp4"),
-    "MXFP4A8": ("mxfp4", "mxfp8"),
-    "MXFP4A16": ("mxfp4", "bf16"),
-    "BF16": ("bf16", "bf16"),
-    "FP16": ("fp16", "fp16"),
-}
-_SPELT = {
-    "AWQ": "W4A16",
-    "GPTQ": "W4A16",
-    "INT4": "W4A16",
-    "4BIT": "W4A16",
-    "GPTQ-INT4": "W4A16",
-    "GPTQ-INT8": "W8A16",
-    "INT8": "W8A8",
-    "FP4": "NVFP4",
-    "FP8_DYNAMIC": "FP8-DYNAMIC",
-    "QUANTIZED.W4A16": "W4A16",
-    "QUANTIZED.W8A8": "W8A8",
-    "QUANTIZED.W8A16": "W8A16",
-    "W4A16-G128": "W4A16",
-    "AWQ-INT4": "W4A16",
-    "FP8-KV": "FP8",
-    "FP8_BLOCK": "FP8-BLOCK",
-    "AUTOAWQ": "W4A16",
-}
+TERMS = load_terms("checkpoints")
+
+SCHEMES: Mapping[str, tuple[str, str]] = {name: (pair[0], pair[1]) for name, pair in TERMS.tables["schemes"].items()}
+_SPELT = TERMS.tables["spellings"]
 _ENDING = re.compile(
     r"-(?P<scheme>"
     + "|".join(sorted(map(re.escape, (*SCHEMES, *_SPELT)), key=len, reverse=True))
@@ -145,11 +113,7 @@ def _quantised_before(
     ending = f"{scheme}-ATTN-{plan.attention.upper()}" if plan.attention else scheme
     word = f"./{repo.rstrip('/').rsplit('/', 1)[-1]}-{ending}"
     kept = f", its attention in {plan.attention}" if plan.attention else ""
-    note = (
-        f"{word} stands for a checkpoint of {repo} with weights in {plan.weights} for matmuls in "
-        f"{plan.compute}{kept} (scheme {scheme} of "
-        "llm-compressor, or one from the Hub): put its path or repository there."
-    )
+    note = TERMS.say("quantised_before", word=word, repo=repo, plan=plan, kept=kept, scheme=scheme)
     return ServedCheckpoint(word, repo, dtype=dtype, plan=plan, differences=differences, notes=(note,))
 
 
@@ -167,12 +131,10 @@ def _settled(
     chosen = plan.compute if plan.compute in WIDE else plan.kv if plan.kv in WIDE else wide_format(engine, chip, model)
     wide = only or chosen
     if plan.kv in WIDE and plan.kv != wide:
-        said.append(
-            PlanDifference(f"a cache in {plan.kv}", f"it is in {wide}", "it has the dtype of the activations", "kv")
-        )
+        said.append(TERMS.difference("kv", plan=plan, wide=wide))
         plan = replace(plan, kv=wide)
     if plan.wire != "bf16":
-        said.append(PlanDifference(f"activations in {plan.wire} between chips", f"they are sent in {wide}", "", "wire"))
+        said.append(TERMS.difference("wire", plan=plan, wide=wide))
         plan = replace(plan, wire="bf16")
     if plan.attention and plan.attention == part_format(replace(plan, attention=""), "attention"):
         plan = replace(plan, attention="")
@@ -185,15 +147,8 @@ def _checkpoints_own(plan: ServingPlan, own: ServingPlan) -> list[PlanDifference
     for name in ("compute", "attention"):
         asked, runs = getattr(plan, name), getattr(own, name)
         if asked != runs:
-            what = "matmuls" if name == "compute" else "attention"
-            found.append(
-                PlanDifference(
-                    f"{what} in {asked or plan.weights}",
-                    f"they are in {runs or plan.weights}",
-                    "the checkpoint is so",
-                    name,
-                )
-            )
+            what, said = "matmuls" if name == "compute" else "attention", asked or plan.weights
+            found.append(TERMS.difference("checkpoint", what=what, asked=said, runs=runs or plan.weights, name=name))
     return found
 
 
@@ -210,8 +165,6 @@ def formats_read(
     loading."""
     scheme, stored = scheme_of(name), stored_in(model)
     if chip is None:
-        from dragonscale.physics.hardware import load_chip
-
         chip = load_chip("h100")
     own = own_formats(engine, chip, model)
     wide, said = wide_format(engine, chip, model), _ENDING.search(name)

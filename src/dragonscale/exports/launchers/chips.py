@@ -11,73 +11,18 @@
 ('h200', 'b200', '')
 """
 
+from dragonscale.exports.terms import load_terms
 from dragonscale.physics.hardware.catalogue import is_chip, load_chip
 
-GKE_TPUS = {
-    "v3": "tpu-v3-slice",
-    "v4": "tpu-v4-podslice",
-    "v5e": "tpu-v5-lite-podslice",
-    "v5p": "tpu-v5p-slice",
-    "v6e": "tpu-v6e-slice",
-    "tpu7x": "tpu7x",
-}
-"""Values of `cloud.google.com/gke-tpu-accelerator` (GKE documentation, plan TPUs in GKE; xpk 1.16, system
-characteristics)."""
+TERMS = load_terms("launchers")
 
-GKE_GPUS = {
-    "v100": "nvidia-tesla-v100",
-    "a100-40gb": "nvidia-tesla-a100",
-    "a100": "nvidia-a100-80gb",
-    "h100": "nvidia-h100-80gb",
-    "h200": "nvidia-h200-141gb",
-    "b200": "nvidia-b200",
-    "gb200": "nvidia-gb200",
-}
-"""Values of `cloud.google.com/gke-accelerator` (GKE documentation, GPUs in GKE; xpk 1.16)."""
+GKE_TPUS = TERMS.tables["gke_tpus"]
 
-SKY = {
-    "v100": "V100-32GB",
-    "a100-40gb": "A100",
-    "a100": "A100-80GB",
-    "h100": "H100",
-    "h200": "H200",
-    "b200": "B200",
-    "b300": "B300",
-    "gb200": "GB200",
-    "gb300": "GB300",
-    "l40s": "L40S",
-    "mi300x": "MI300X",
-    "mi355x": "MI355X",
-    "rtx4090": "RTX4090",
-    "rtx5090": "RTX5090",
-}
-"""Accelerators of SkyPilot (0.14, list of canonical names)."""
+GKE_GPUS = TERMS.tables["gke_gpus"]
 
-_OTHERS = {
-    "tpu-v3-device": "v3",
-    "tpu-v5-lite-device": "v5e",
-    "nvidia-h100-mega-80gb": "h100",
-    "nvidia-gb300": "gb300",
-    "p4d": "a100-40gb",
-    "p4de": "a100",
-    "p5": "h100",
-    "p5e": "h200",
-    "p5en": "h200",
-    "p6-b200": "b200",
-    "p6e-gb200": "gb200",
-    "a2-highgpu": "a100-40gb",
-    "a2-ultragpu": "a100",
-    "a3-highgpu": "h100",
-    "a3-megagpu": "h100",
-    "a3-ultragpu": "h200",
-    "a4-highgpu": "b200",
-    "a4x-highgpu": "gb200",
-    "nd96isr_h100": "h100",
-    "nd96isr_h200": "h200",
-    "nd96asr": "a100-40gb",
-    "nd96amsr": "a100",
-}
-"""Other labels and the first words of machine types (AWS, Google Cloud and Azure documentation)."""
+SKY = TERMS.tables["skypilot_gpus"]
+
+_OTHERS = TERMS.tables["machine_types"]
 _BACK = {label.lower(): chip for table in (SKY, GKE_TPUS, GKE_GPUS) for chip, label in table.items()} | _OTHERS
 
 

@@ -75,11 +75,8 @@ def containers(table: Mapping[str, Any]) -> list[Contained]:
     kind, spec = str(table.get("kind", "")), _table(table.get("spec"))
     if kind == "JobSet":
         jobs = [_table(one) for one in _list(spec.get("replicatedJobs"))]
-        return [
-            found
-            for job in jobs
-            for found in _job(_table(_table(job.get("template")).get("spec")), kind, _count(job.get("replicas")))
-        ]
+        specs = [(_table(_table(job.get("template")).get("spec")), _count(job.get("replicas"))) for job in jobs]
+        return [container for body, copies in specs for container in _job(body, kind, copies)]
     if kind == "Job":
         return _job(spec, kind, 1)
     if kind == "LeaderWorkerSet":
@@ -87,10 +84,8 @@ def containers(table: Mapping[str, Any]) -> list[Contained]:
         size, copies = _count(group.get("size")), _count(spec.get("replicas"))
         pods = _table(group.get("leaderTemplate") or group.get("workerTemplate"))
         names = {"LWS_GROUP_SIZE": size}
-        return [
-            replace(one, names={**names, **one.names}, pods=size, copies=copies)
-            for one in pod_containers(_table(pods.get("spec")), kind)
-        ]
+        inside = pod_containers(_table(pods.get("spec")), kind)
+        return [replace(one, names={**names, **one.names}, pods=size, copies=copies) for one in inside]
     if kind in ("PyTorchJob", "MPIJob", "JAXJob"):
         return _operator(spec, kind)
     if kind == "Pod":

@@ -11,24 +11,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.errors import Infeasible
 from dragonscale.exports.header import comments, header
-from dragonscale.exports.launchers.parts import (
-    ADDRESS,
-    host_lines,
-    image_remark,
-    job_name,
-    uses_words,
-    with_files,
-    with_port,
-)
-from dragonscale.exports.launchers.pods import CONFIG, NODEPOOL, config_map, pod, probes, service
+from dragonscale.exports.launchers import parts
+from dragonscale.exports.launchers.pods import CONFIG, NODEPOOL, config_map, group_spec, manifest, pod, probes, service
 from dragonscale.exports.launchers.shell import SERVED
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import RANK, CopyAddress, Part, Word, changed, expansion
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
+
+TERMS = load_terms("launchers")
 
 HOLDS_FILES = True
 """The config files are inside the manifest."""
@@ -40,31 +34,24 @@ RESTARTS = 3
 
 def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     """One file with all manifests."""
-    name = job_name(run, target)
+    name = parts.job_name(run, target)
     _check(target, written.programs)
     config = f"{name}-config" if written.files else ""
     written = _addressed(written, name)
-    programs = [with_files(program, CONFIG) for program in written.programs]
+    programs = [parts.with_files(program, CONFIG) for program in written.programs]
     documents = [config_map(config, written.files)] if config else []
     for program in programs:
         own = name if len(programs) == 1 else f"{name}-{program.name}"
-        documents += (
-            _served(run, target, program, own, config)
-            if isinstance(run, ServingRun)
-            else [_trained(run, target, program, own, config)]
-        )
-    top = header(run, f"{target.title} {target.version}", written.differences) + comments(
-        _remarks(run, target, programs)
-    )
-    return {f"{target.name}.k8s.yaml": top + "---\n".join(map(yaml_text, documents))}
+        made = _served if isinstance(run, ServingRun) else _trained
+        documents += made(run, target, program, own, config)
+    top = header(run, f"{target.title} {target.version}", written.differences)
+    remarks = comments(_remarks(run, target, programs))
+    return {f"{target.name}.k8s.yaml": top + remarks + "---\n".join(map(yaml_text, documents))}
 
 
 def _check(target: Target, programs: Sequence[LaunchProgram]) -> None:
     if any(program.per == "rank" and program.hosts > 1 for program in programs):
-        raise Infeasible(
-            f"{target.title} starts an engine of several hosts with MPI, which plain pods do not have; "
-            "export it for slurm, or for dynamo, whose operator sets MPI up."
-        )
+        raise TERMS.refused("needs_mpi", target=target)
 
 
 def _addressed(written: WrittenFiles, name: str) -> WrittenFiles:
@@ -80,13 +67,13 @@ def _addressed(written: WrittenFiles, name: str) -> WrittenFiles:
         return str(by_service(CopyAddress(match[1], int(match[2]), int(match[3]))))
 
     programs = [replace(one, words=tuple(changed(word, by_service) for word in one.words)) for one in written.programs]
-    named = {file: ADDRESS.sub(in_text, written.files[file]) for file in written.addressed}
+    named = {file: parts.ADDRESS.sub(in_text, written.files[file]) for file in written.addressed}
     return replace(written, programs=tuple(programs), files={**written.files, **named})
 
 
 def _remarks(run: Run, target: Target, programs: Sequence[LaunchProgram]) -> list[str]:
     """What someone still has to fill in."""
-    remarks = [image_remark(program, run, target) for program in programs]
+    remarks = [parts.image_remark(program, run, target) for program in programs]
     lines = [*dict.fromkeys(one for one in remarks if one)]
     if run.slice.chip.kind == "gpu":
         lines.append("Node labels are those of GKE; elsewhere use nvidia.com/gpu.product or leave nodeSelector out.")
@@ -95,12 +82,12 @@ def _remarks(run: Run, target: Target, programs: Sequence[LaunchProgram]) -> lis
     return lines
 
 
-def _trained(run: Run, target: Target, program: LaunchProgram, name: str, config: str) -> dict[str, Any]:
+def _trained(run: Run, target: Target, program: LaunchProgram, name: str, config: str) -> list[dict[str, Any]]:
     """A JobSet. The hosts of a program are those of all slices."""
     jobs = run.slice.pods
     hosts, job = max(program.hosts // jobs, 1), "slice" if run.slice.chip.kind == "tpu" else "worker"
     rank, env = expansion("$JOB_COMPLETION_INDEX"), []
-    if jobs > 1 and uses_words(program, RANK):
+    if jobs > 1 and parts.uses_words(program, RANK):
         rank = expansion(f"$((JOB_INDEX * {hosts} + JOB_COMPLETION_INDEX))")
         place = {"fieldRef": {"fieldPath": "metadata.annotations['jobset.sigs.k8s.io/job-index']"}}
         env = [{"name": "JOB_INDEX", "valueFrom": place}]
@@ -109,28 +96,16 @@ def _trained(run: Run, target: Target, program: LaunchProgram, name: str, config
     metadata: dict[str, Any] = {"name": name}
     if run.slice.chip.kind == "tpu":  # a slice is a node pool, and a Job its own
         metadata["annotations"] = {"alpha.jobset.sigs.k8s.io/exclusive-topology": NODEPOOL}
-    one = {
-        "parallelism": hosts,
-        "completions": hosts,
-        "completionMode": "Indexed",
-        "backoffLimit": 0,
-        "template": {"spec": spec},
-    }
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": metadata,
-        "spec": {
-            "failurePolicy": {"maxRestarts": RESTARTS},
-            "replicatedJobs": [{"name": job, "replicas": jobs, "template": {"spec": one}}],
-        },
-    }
+    indexed = {"parallelism": hosts, "completions": hosts, "completionMode": "Indexed", "backoffLimit": 0}
+    replicated = {"name": job, "replicas": jobs, "template": {"spec": {**indexed, "template": {"spec": spec}}}}
+    body = {"failurePolicy": {"maxRestarts": RESTARTS}, "replicatedJobs": [replicated]}
+    return [manifest("JobSet", metadata, body)]
 
 
 def script(program: LaunchProgram, rank: Word, leader: Word) -> str:
     """What a pod's shell runs; the command takes the shell's place, so that it gets the signal to end."""
     words = ("else", "fi")
-    lines = host_lines(program, rank, leader)
+    lines = parts.host_lines(program, rank, leader)
     return "\n".join(line if line in words or line.startswith("if [") else f"exec {line}" for line in lines)
 
 
@@ -149,24 +124,14 @@ def _served(run: Run, target: Target, program: LaunchProgram, name: str, config:
     # Chips are taken: a new pod cannot start before an old one has gone.
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     template = {"metadata": {"labels": labels}, "spec": spec}
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": program.copies,
-            "selector": {"matchLabels": labels},
-            "strategy": rolling,
-            "template": template,
-        },
-    }
-    return [deployment, service(name, program.port, labels)]
+    body = {"replicas": program.copies, "selector": {"matchLabels": labels}, "strategy": rolling, "template": template}
+    return [manifest("Deployment", {"name": name}, body), service(name, program.port, labels)]
 
 
 def reachable(program: LaunchProgram) -> LaunchProgram:
     """A program that says its port, so that a Service finds it."""
     port = program.port or SERVED
-    return replace(program, port=port, words=tuple(with_port(program.words, str(port))))
+    return replace(program, port=port, words=tuple(parts.with_port(program.words, str(port))))
 
 
 def _groups(run: Run, target: Target, program: LaunchProgram, name: str, config: str) -> list[dict[str, Any]]:
@@ -176,16 +141,6 @@ def _groups(run: Run, target: Target, program: LaunchProgram, name: str, config:
     metadata: dict[str, Any] = {"name": name}
     if run.slice.chip.kind == "tpu":
         metadata["annotations"] = {"leaderworkerset.sigs.k8s.io/exclusive-topology": NODEPOOL}
-    group = {
-        "size": program.hosts,
-        "restartPolicy": "RecreateGroupOnPodRestart",
-        "leaderTemplate": {"metadata": {"labels": {"role": "leader"}}, "spec": leader},
-        "workerTemplate": {"spec": worker},
-    }
-    sets = {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "metadata": metadata,
-        "spec": {"replicas": program.copies, "leaderWorkerTemplate": group},
-    }
+    first = {"metadata": {"labels": {"role": "leader"}}, "spec": leader}
+    sets = manifest("LeaderWorkerSet", metadata, group_spec(program, first, worker))
     return [sets, service(name, program.port, {"leaderworkerset.sigs.k8s.io/name": name, "role": "leader"})]

@@ -14,8 +14,10 @@ export TPU_PROCESS_ADDRESSES=localhost:$((8476 + copy))
 export CLOUD_TPU_TASK_ID=0
 """
 
-from dragonscale.errors import Infeasible
+from dragonscale.exports.terms import load_terms
 from dragonscale.physics.hardware.chip import Chip
+
+TERMS = load_terms("launchers")
 
 BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
 """Blocks of a host's chips that libtpu gives to one process. 1, 2 and 4: the list by one of JAX's authors that
@@ -37,21 +39,9 @@ def own_chips(chip: Chip, chips: int, place: str) -> list[str]:
         return [f"export {_variable(chip)}={listed}"]
     if chips not in BOUNDS or chip.host_chips % chips:
         legal = ", ".join(str(count) for count in BOUNDS if count <= chip.host_chips and chip.host_chips % count == 0)
-        raise Infeasible(
-            f"libtpu splits the {chip.host_chips} chips of a {chip.title} host into blocks of {legal}, and a replica "
-            f"here has {chips}; take a slice of one of these sizes, or export it for kubernetes, where each "
-            "replica has "
-            "a host of its own."
-        )
+        raise TERMS.refused("libtpu_blocks", chip=chip, legal=legal, chips=chips)
     port = f"$(({LIBTPU_PORT} + {place}))"
-    said = {
-        "TPU_VISIBLE_CHIPS": listed,
-        "TPU_CHIPS_PER_PROCESS_BOUNDS": BOUNDS[chips],
-        "TPU_PROCESS_BOUNDS": "1,1,1",
-        "TPU_PROCESS_PORT": port,
-        "TPU_PROCESS_ADDRESSES": f"localhost:{port}",
-        "CLOUD_TPU_TASK_ID": "0",
-    }
+    said = TERMS.group("libtpu", listed=listed, bounds=BOUNDS[chips], port=port, address=f"localhost:{port}")
     return [f"export {name}={value}" for name, value in said.items()]
 
 

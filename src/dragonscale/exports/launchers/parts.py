@@ -18,6 +18,7 @@ from dragonscale.exports.flags import shell_lines
 from dragonscale.exports.launchers.own_chips import is_amd
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import (
     HOSTS,
     LEADER,
@@ -32,6 +33,8 @@ from dragonscale.exports.words import (
     quoted,
 )
 from dragonscale.exports.written import LaunchProgram
+
+TERMS = load_terms("launchers")
 
 PORT = 29500
 """Where torchrun's processes meet, on the first host: its own default."""
@@ -187,23 +190,14 @@ def run_of(program: LaunchProgram, run: Run) -> Run:
     return run
 
 
-PYTORCH = "nvcr.io/nvidia/pytorch:26.06-py3"
-"""NVIDIA's image of PyTorch, the base that Megatron-LM's own images are built on; trainers are installed in it."""
-_IMAGES = {
-    "vllm": ("vllm/vllm-openai:v{version}", "vllm/vllm-openai-rocm:v{version}"),
-    "sglang": ("lmsysorg/sglang:v{version}", "lmsysorg/sglang:v{version}-rocm700-mi30x"),
-    "trtllm": ("nvcr.io/nvidia/tensorrt-llm/release:{version}", ""),
-    "megatron-bridge": ("nvcr.io/nvidia/nemo:26.08", ""),
-    **dict.fromkeys(("megatron", "torchtitan", "deepspeed", "accelerate"), (PYTORCH, "")),
-}
-"""Images that the projects publish: of NVIDIA's GPUs, of AMD's."""
+PYTORCH = TERMS.tables["images"]["megatron"][0]
 
 
 def image_of(program: LaunchProgram, run: Run, target: Target) -> str:
     """The container image of a program; one to be filled in where nobody publishes one."""
     if program.image:
         return program.image
-    nvidia, amd = _IMAGES.get(target.name, ("", ""))
+    nvidia, amd = TERMS.tables["images"].get(target.name, ("", ""))
     chip = run_of(program, run).slice.chip
     known = (amd if is_amd(chip) else nvidia) if chip.kind == "gpu" else ""
     return known.format(version=target.version) or f"registry.example/{target.name}:{target.version}"
@@ -219,12 +213,6 @@ def image_remark(program: LaunchProgram, run: Run, target: Target) -> str:
     if needs_image(program, run, target):
         return f"Put an image that has {software} in place of registry.example/…."
     if image == PYTORCH:
-        return (
-            f"{image} has PyTorch alone: put an image in its place that has {software} in it, or install it before "
-            "the command."
-        )
-    return (
-        f"{image} has its own {target.title}; the settings are those of {target.version}."
-        if image.startswith("nvcr.io/nvidia/nemo")
-        else ""
-    )
+        return TERMS.say("pytorch_alone", image=image, software=software)
+    own = f"{image} has its own {target.title}; the settings are those of {target.version}."
+    return own if image.startswith("nvcr.io/nvidia/nemo") else ""

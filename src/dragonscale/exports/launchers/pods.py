@@ -34,13 +34,8 @@ def pod(
     (env, ports, probes)."""
     env = [{"name": name, "value": verbatim(value)} for name, value in program.env.items()]
     more = [*container.pop("env", []), *([POD_IP] if "VLLM_NIXL_SIDE_CHANNEL_PORT" in program.env else [])]
-    one: dict[str, Any] = {
-        "name": program.name,
-        "image": image_of(program, run, target),
-        "command": ["bash", "-c", verbatim(script)],
-        "env": [*env, *more, _TOKEN],
-        **container,
-    }
+    one: dict[str, Any] = {"name": program.name, "image": image_of(program, run, target)}
+    one |= {"command": ["bash", "-c", verbatim(script)], "env": [*env, *more, _TOKEN], **container}
     spec: dict[str, Any] = {"containers": [one]}
     mounts, volumes = [], []
     if program.chips:
@@ -79,6 +74,27 @@ def selector(piece: Slice) -> dict[str, str]:
     return {"cloud.google.com/gke-tpu-accelerator": GKE_TPUS[chip.name], "cloud.google.com/gke-tpu-topology": shape}
 
 
+VERSIONS = {
+    "Service": "v1",
+    "Deployment": "apps/v1",
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
+    "DynamoGraphDeployment": "nvidia.com/v1beta1",
+}
+
+
+def manifest(kind: str, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of Kubernetes."""
+    return {"apiVersion": VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def group_spec(program: LaunchProgram, leader: Mapping[str, Any], worker: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a LeaderWorkerSet: a template for the first pod of a group, a pod for the others."""
+    group: dict[str, Any] = {"size": program.hosts, "restartPolicy": "RecreateGroupOnPodRestart"}
+    group |= {"leaderTemplate": leader, "workerTemplate": {"spec": worker}}
+    return {"replicas": program.copies, "leaderWorkerTemplate": group}
+
+
 def config_map(name: str, files: Mapping[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(files)}
 
@@ -86,19 +102,11 @@ def config_map(name: str, files: Mapping[str, str]) -> dict[str, Any]:
 def service(name: str, port: int, labels: Mapping[str, str]) -> dict[str, Any]:
     """A Service in front of what answers requests."""
     ports = [{"name": "http", "port": port, "targetPort": port}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name},
-        "spec": {"selector": dict(labels), "ports": ports},
-    }
+    return manifest("Service", {"name": name}, {"selector": dict(labels), "ports": ports})
 
 
 def probes(port: int) -> dict[str, Any]:
     """An engine takes requests once `/health` answers; its weights may load for an hour before that."""
     check = {"httpGet": {"path": "/health", "port": port}}
-    return {
-        "ports": [{"containerPort": port}],
-        "startupProbe": {**check, "periodSeconds": 10, "failureThreshold": 360},
-        "readinessProbe": {**check, "periodSeconds": 5},
-    }
+    slow = {"startupProbe": {**check, "periodSeconds": 10, "failureThreshold": 360}}
+    return {"ports": [{"containerPort": port}], **slow, "readinessProbe": {**check, "periodSeconds": 5}}

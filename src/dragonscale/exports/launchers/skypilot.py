@@ -10,18 +10,9 @@ from typing import Any
 from dragonscale.errors import Infeasible
 from dragonscale.exports.flags import shell_lines
 from dragonscale.exports.header import comments, header
+from dragonscale.exports.launchers import parts
 from dragonscale.exports.launchers.chips import SKY
 from dragonscale.exports.launchers.kubernetes import reachable
-from dragonscale.exports.launchers.parts import (
-    host_lines,
-    image_of,
-    image_remark,
-    job_name,
-    needs_image,
-    own_address,
-    run_of,
-    started,
-)
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
 from dragonscale.exports.words import expansion
@@ -31,6 +22,7 @@ from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.parts import cores
 
 _TPUS = {"v2": "v2", "v3": "v3", "v4": "v4", "v5e": "v5litepod", "v5p": "v5p", "v6e": "v6e"}
+HOLDS_FILES = ROUTES = False
 
 
 def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
@@ -40,34 +32,30 @@ def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     for program in written.programs:
         name = f"{target.name}-{program.name}" if many else target.name
         top = header(run, f"{target.title} {target.version}", written.differences)
-        files[f"{name}.sky.yaml"] = (
-            top + comments(_remarks(run, target, program)) + yaml_text(_task(run, target, program, bool(written.files)))
-        )
+        task = yaml_text(_task(run, target, program, bool(written.files)))
+        files[f"{name}.sky.yaml"] = top + comments(_remarks(run, target, program)) + task
     return files
 
 
 def _remarks(run: Run, target: Target, program: LaunchProgram) -> list[str]:
     start = "sky serve up" if isinstance(run, ServingRun) and program.copies > 1 else "sky launch"
     token = ", with --secret HF_TOKEN for a gated model" if isinstance(run, ServingRun) and program.chips else ""
-    if needs_image(program, run, target):
+    if parts.needs_image(program, run, target):
         return [f"{start} starts it{token}; add a setup that installs {target.title} {target.version}."]
-    return [f"{start} starts it{token}.", *filter(None, [image_remark(program, run, target)])]
+    return [f"{start} starts it{token}.", *filter(None, [parts.image_remark(program, run, target)])]
 
 
 def _task(run: Run, target: Target, program: LaunchProgram, files: bool) -> dict[str, Any]:
-    piece = run_of(program, run).slice
+    piece = parts.run_of(program, run).slice
     serves = isinstance(run, ServingRun)
     program = reachable(program) if serves else program
     resources: dict[str, Any] = {} if not program.chips else {"accelerators": accelerators(piece, program.chips)}
-    if not needs_image(program, run, target):
-        resources["image_id"] = f"docker:{image_of(program, run, target)}"
+    if not parts.needs_image(program, run, target):
+        resources["image_id"] = f"docker:{parts.image_of(program, run, target)}"
     if serves:
         resources["ports"] = program.port
-    task: dict[str, Any] = {
-        "name": f"{job_name(run, target)}",
-        "resources": resources,
-        "num_nodes": nodes(piece, program),
-    }
+    task: dict[str, Any] = {"name": parts.job_name(run, target), "resources": resources}
+    task["num_nodes"] = nodes(piece, program)
     if files or not serves:  # a trainer's own scripts lie there too
         task["workdir"] = "."
     if serves and program.chips:
@@ -77,13 +65,13 @@ def _task(run: Run, target: Target, program: LaunchProgram, files: bool) -> dict
     if serves and program.copies > 1:
         probe = {"path": "/health", "initial_delay_seconds": 3600}  # weights load first
         task["service"] = {"readiness_probe": probe, "replicas": program.copies}
-    lines = host_lines(program, expansion("$SKYPILOT_NODE_RANK"), expansion("$MASTER_ADDR"))
+    lines = parts.host_lines(program, expansion("$SKYPILOT_NODE_RANK"), expansion("$MASTER_ADDR"))
     if program.per == "rank" and program.hosts > 1:
         names = f'hosts=$(echo "$SKYPILOT_NODE_IPS" | sed "s/$/:{program.chips}/" | paste -sd,)'
-        start = shell_lines(["mpirun", "--host", expansion("$hosts"), *started(program, "", "")[1:]])
+        start = shell_lines(["mpirun", "--host", expansion("$hosts"), *parts.started(program, "", "")[1:]])
         return {**task, "run": "\n".join([names, 'if [ "$SKYPILOT_NODE_RANK" = 0 ]; then', start, "fi"]) + "\n"}
     lead = ['MASTER_ADDR=$(echo "$SKYPILOT_NODE_IPS" | head -n1)'] if program.hosts > 1 else []
-    lead += own_address(program, "$(hostname -i)")
+    lead += parts.own_address(program, "$(hostname -i)")
     return {**task, "run": "\n".join([*lead, *lines]) + "\n"}
 
 

@@ -12,42 +12,31 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dragonscale.errors import Infeasible
 from dragonscale.exports.header import header
+from dragonscale.exports.launchers import parts
 from dragonscale.exports.launchers.own_chips import own_part
-from dragonscale.exports.launchers.parts import (
-    PORT,
-    OnHosts,
-    addresses,
-    env_lines,
-    host_lines,
-    job_name,
-    own_address,
-    placed,
-    run_of,
-    uses_words,
-)
 from dragonscale.exports.launchers.shell import SERVED
 from dragonscale.exports.runs import Run, TrainingRun
 from dragonscale.exports.target import Target
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import RANK, ConfigFile, CopyAddress, Part, Word, changed, expansion, quoted
 from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.physics.hardware.chip import Chip, Tree
 
+TERMS = load_terms("launchers")
+
 SPARE = 1.2
 """Time that is asked for, of the time that is expected."""
+HOLDS_FILES = ROUTES = False
 
 
 def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     """The script."""
     chip = run.slice.chip
     for program in written.programs:
-        if (other := run_of(program, run).slice.chip.name) != chip.name:
-            raise Infeasible(
-                f"A job of Slurm has hosts of one kind, and this plan has {chip.name} and {other}; export it for "
-                "kubernetes."
-            )
-    places = placed(written.programs, chip.host_chips)
+        if (other := parts.run_of(program, run).slice.chip.name) != chip.name:
+            raise TERMS.refused("one_kind", chip=chip, other=other)
+    places = parts.placed(written.programs, chip.host_chips)
     lines = ["#!/usr/bin/env bash", *_asked(run, target, places)]
     lines.append(header(run, f"{target.title} {target.version}", written.differences) + "set -euo pipefail")
     lines.append('hosts=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))')
@@ -60,11 +49,11 @@ def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     return {f"{target.name}.sbatch": "\n".join([*lines, *([] if alone else ["", "wait"])]) + "\n"}
 
 
-def _with_addresses(written: WrittenFiles, places: list[OnHosts]) -> tuple[list[str], dict[str, Word]]:
+def _with_addresses(written: WrittenFiles, places: list[parts.OnHosts]) -> tuple[list[str], dict[str, Word]]:
     """Lines that write the hosts of this job into files that name programs, and what those files are then called."""
     lines, moved = [], dict[str, Word]()
     for name in written.addressed:
-        found = addresses(written.files[name], places)
+        found = parts.addresses(written.files[name], places)
         if found:
             moved[name] = expansion("$SLURM_JOB_ID") + f"-{name}"
             edits = " ".join(f'-e "s/{said}/${{hosts[{host}]}}:{port}/"' for said, (host, port) in found.items())
@@ -72,7 +61,7 @@ def _with_addresses(written: WrittenFiles, places: list[OnHosts]) -> tuple[list[
     return lines, moved
 
 
-def _addressed(program: LaunchProgram, places: list[OnHosts], moved: Mapping[str, Word]) -> LaunchProgram:
+def _addressed(program: LaunchProgram, places: list[parts.OnHosts], moved: Mapping[str, Word]) -> LaunchProgram:
     """A program whose words name hosts of the job."""
     named = {one.program.name: one for one in places}
 
@@ -85,21 +74,20 @@ def _addressed(program: LaunchProgram, places: list[OnHosts], moved: Mapping[str
     return replace(program, words=tuple(changed(word, on_host) for word in program.words))
 
 
-def _asked(run: Run, target: Target, places: list[OnHosts]) -> list[str]:
+def _asked(run: Run, target: Target, places: list[parts.OnHosts]) -> list[str]:
     """What the job asks Slurm for."""
     chip, hosts = run.slice.chip, max(sum(one.hosts for one in places), 1)
     most = max(min(one.program.chips * one.sharing, chip.host_chips) for one in places)
     tasks = max(_tasks(one.program) for one in places)
-    asked = {"job-name": job_name(run, target), "nodes": hosts, "ntasks-per-node": tasks}
+    asked = {"job-name": parts.job_name(run, target), "nodes": hosts, "ntasks-per-node": tasks}
     if chip.kind == "gpu":
         asked["gpus-per-node"] = most
     if trays := _together(run):
         asked["segment"] = trays
     whole = {"exclusive": "", "mem": 0} if most == chip.host_chips else {}
     said = {**asked, **whole, "time": _time(run), "output": "%x-%j.log"}
-    return [
-        f"#SBATCH --{name}" + (f"={value}" if value != "" else "") for name, value in said.items() if value is not None
-    ]
+    values = {name: f"={value}" if value != "" else "" for name, value in said.items() if value is not None}
+    return [f"#SBATCH --{name}{value}" for name, value in values.items()]
 
 
 def _together(run: Run) -> int:
@@ -130,16 +118,21 @@ def clock(seconds: float) -> str:
 
 def _alone(program: LaunchProgram) -> list[str]:
     """The one program of a job, on all its hosts."""
-    return ["export MASTER_ADDR=${hosts[0]}", *env_lines(program.env), "", _step(program, ["--kill-on-bad-exit=1"])]
+    return [
+        "export MASTER_ADDR=${hosts[0]}",
+        *parts.env_lines(program.env),
+        "",
+        _step(program, ["--kill-on-bad-exit=1"]),
+    ]
 
 
-def _copies(one: OnHosts, chip: Chip) -> list[str]:
+def _copies(one: parts.OnHosts, chip: Chip) -> list[str]:
     """Steps of a program's copies in the background, each on its own hosts or on its own chips of one."""
     program = one.program
     at = f"{one.first} + copy * {program.hosts}" if one.sharing == 1 else f"{one.first} + copy / {one.sharing}"
     lines = [f"# {program.name}", f"for ((copy = 0; copy < {program.copies}; copy++)); do"]
     lines += [f"first=$(({at}))", "export MASTER_ADDR=${hosts[first]}", f'own="${{hosts[*]:first:{program.hosts}}}"']
-    lines += env_lines(program.env)
+    lines += parts.env_lines(program.env)
     port, inside, own = "", list[str](), list(program.env)
     if one.sharing > 1:
         # PLACE is the number of a replica on its host.
@@ -163,10 +156,10 @@ def _step(program: LaunchProgram, options: list[str], port: Word = "", own: Sequ
     srun = ["srun", f"--nodes={program.hosts}", f"--ntasks={program.hosts * each}", f"--ntasks-per-node={each}"]
     lead = " ".join([*srun, "--cpu-bind=none", *(["--mpi=pmix"] if program.per == "rank" else []), *options])
     job, leader = expansion("$SLURM_JOB_ID"), expansion("$MASTER_ADDR")
-    meet = ["--rdzv-id", job, "--rdzv-backend", "c10d", "--rdzv-endpoint", leader + f":{PORT}"]
+    meet = ["--rdzv-id", job, "--rdzv-backend", "c10d", "--rdzv-endpoint", leader + f":{parts.PORT}"]
     if program.per == "rank":
         program = replace(program, per="host")  # Slurm itself starts the ranks
-    first = [*own, *own_address(program, "$SLURMD_NODENAME")]
-    text = "\n".join([*first, *host_lines(program, expansion("$SLURM_PROCID"), leader, port, meet)])
-    inside = first or (program.hosts > 1 and (uses_words(program, RANK) or program.others))
+    first = [*own, *parts.own_address(program, "$SLURMD_NODENAME")]
+    text = "\n".join([*first, *parts.host_lines(program, expansion("$SLURM_PROCID"), leader, port, meet)])
+    inside = first or (program.hosts > 1 and (parts.uses_words(program, RANK) or program.others))
     return f"{lead} bash -c {shlex.quote(text)}" if inside else f"{lead} \\\n    {text}"

@@ -24,7 +24,10 @@ from dragonscale.exports.launchers.chips import chip_called
 from dragonscale.exports.launchers.containers import Contained, assigned, containers, files_of, is_own, pods_of
 from dragonscale.exports.shell import batch_flags
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.physics.hardware import parse_slice
+
+TERMS = load_terms("launchers")
 
 
 def unwrapped(source: Source) -> Source:
@@ -124,19 +127,12 @@ def _pods(source: Source, one: Contained) -> dict[str, Any]:
     launch = labelled(source, one.labels, one.chips * pods * jobs, jobs)
     if one.kind in ("Deployment", "StatefulSet", "LeaderWorkerSet"):
         launch["replicas"] = one.copies
-    return {
-        name: value for name, value in launch.items() if name != "replicas" or value > 1 or source.kept.get("replicas")
-    }
+    if launch.get("replicas", 2) <= 1 and not source.kept.get("replicas"):
+        del launch["replicas"]
+    return launch
 
 
-_LABELS = (
-    "cloud.google.com/gke-accelerator",
-    "nvidia.com/gpu.product",
-    "amd.com/gpu.product-name",
-    "node.kubernetes.io/instance-type",
-    "beta.kubernetes.io/instance-type",
-    "gpu.nvidia.com/class",
-)
+_LABELS = TERMS.lists["node_labels"]
 
 
 def _slice(source: Source, chip: str, chips: int) -> dict[str, Any]:

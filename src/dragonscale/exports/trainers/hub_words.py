@@ -8,9 +8,6 @@ from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
 from dragonscale.exports.values import truth, whole
 
-USUAL = {"learning_rate": 3e-4, "weight_decay": 0.1, "clip": 1.0, "warmup": 2000, "every": 1000, "keep": 3, "seed": 0}
-"""What the Trainer's arguments say of a run that does not say it, in the words of a plan file's `[run]`."""
-
 
 @dataclass
 class HubRun:
@@ -26,9 +23,8 @@ class HubRun:
     def number(self, name: str, default: int = 0, least: int = 1) -> int:
         """A whole number of the config or the arguments; nothing and "auto" leave it unsaid. The Trainer takes its own
         steps of accumulation before those of the config."""
-        places = (
-            (self.arguments, self.config) if name == "gradient_accumulation_steps" else (self.config, self.arguments)
-        )
+        own_first = name == "gradient_accumulation_steps"
+        places = (self.arguments, self.config) if own_first else (self.config, self.arguments)
         value = next((table[name] for table in places if table.get(name) not in (None, "auto")), None)
         return default if value is None else whole(value, f"Hugging Face's {name}", least)
 
@@ -40,12 +36,8 @@ class HubRun:
 
 def flat_config(table: dict[str, Any]) -> dict[str, Any]:
     """A config with its tables laid flat, as accelerate itself does; names in them may lack the table's prefix."""
-    prefixes = {
-        "fsdp_config": "fsdp_",
-        "fp8_config": "fp8_",
-        "parallelism_config": "parallelism_config_",
-        "dynamo_config": "dynamo_",
-    }
+    prefixes = {f"{name}_config": f"{name}_" for name in ("fsdp", "fp8", "dynamo")}
+    prefixes["parallelism_config"] = "parallelism_config_"
     found: dict[str, Any] = {}
     for name, value in table.items():
         if isinstance(value, dict) and name.endswith("_config"):

@@ -1,6 +1,6 @@
 """llama.cpp: `llama-server` on the GPUs of one host."""
 
-from dragonscale.exports.engines.llamacpp.reader import read, recognises
-from dragonscale.exports.engines.llamacpp.writer import write
+from dragonscale.exports.engines.llamacpp.read_llamacpp import read, recognises
+from dragonscale.exports.engines.llamacpp.write_llamacpp import write
 
 __all__ = ["read", "recognises", "write"]

@@ -9,6 +9,7 @@
 import re
 
 from dragonscale.exports.model_names import preset_named
+from dragonscale.exports.terms import load_terms
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
@@ -30,16 +31,7 @@ def kept_in(quant: str) -> str:
     word = quant.upper()
     if word.startswith(("Q4", "IQ4")):
         return "int4"
-    known = {
-        "BF16": "bf16",
-        "F16": "fp16",
-        "FP16": "fp16",
-        "Q8_0": "int8",
-        "MXFP4": "mxfp4",
-        "MXFP4_MOE": "mxfp4",
-        "F32": "",
-    }
-    return known.get(word, "")
+    return load_terms("llamacpp").tables["types"].get(word, "")
 
 
 def read_gguf(name: str) -> tuple[str, str]:

@@ -10,16 +10,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.words import Word
 from dragonscale.exports.written import PlanDifference
+from dragonscale.models import load_model
 from dragonscale.serving.engine import filled
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import architecture
 from dragonscale.serving.plan import ServingPlan
+
+TERMS = load_terms("vllm")
 
 ONLINE: Mapping[tuple[str, str], str] = {
     ("fp8", "fp8"): "fp8_per_tensor",
@@ -30,8 +33,6 @@ ONLINE: Mapping[tuple[str, str], str] = {
 WEIGHT_ONLY = frozenset({"turing", "ampere"})
 """Chips without fp8 units: what is quantised to fp8 there has its weights in fp8 and is multiplied in 16 bits (Marlin).
 """
-DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
-CACHES = {"fp8": "fp8", "int8": "int8_per_token_head", "nvfp4": "nvfp4"}
 ATTENTION_LAYERS = "*.self_attn.*"
 ONLY_BF16 = frozenset({"gemma2", "gemma3", "gemma3_text", "glm4", "gpt_oss"})
 """Types of models that vLLM refuses in float16 (config/model.py; gpt-oss by its quantisation)."""
@@ -68,18 +69,11 @@ def engine_flags(run: ServingRun) -> EngineFlags:
     checkpoint = checkpoint_for(engine, run.slice.chip, run.model, run.file.model, plan, words, only)
     said = EngineFlags({}, checkpoint, notes=list(checkpoint.notes), differences=list(checkpoint.differences))
     said.plan = checkpoint.plan
-    said.flags |= {"--tensor-parallel-size": plan.tensor, "--pipeline-parallel-size": _more(plan.pipe)}
-    said.flags |= {"--data-parallel-size": _more(plan.data), **_context(run, said)}
-    said.flags |= _experts(run, said)
+    said.flags |= TERMS.group("degrees", plan=plan, context=_context(run, said), **_experts(run, said))
     said.flags |= format_flags(run, checkpoint)
     said.flags |= limit_flags(run)
-    said.flags |= {
-        "--max-cudagraph-capture-size": largest_graph(run),
-        "--enforce-eager": None if run.engine.host.graphs else True,
-    }
-    said.flags |= {"--enable-prefix-caching": True if run.file.traffic.cached else None}
-    said.flags |= {"--speculative-config": drafts(run, said)}
-    said.flags |= {_TRANSFER: transfer(run.role)}
+    handed = {"drafts": drafts(run, said), "transfer": transfer(run.role)}
+    said.flags |= TERMS.group("engine", run=run, largest=largest_graph(run), **handed)
     return said
 
 
@@ -90,10 +84,7 @@ def only_wide(run: ServingRun) -> str:
     if kind in WITHOUT:
         raise Infeasible(f"vLLM has no class for models of type {kind}, which {run.model.name} is.")
     if plan.expert > 1 and kind in UNCOUNTED:
-        raise Infeasible(
-            f"vLLM does not find the experts in {run.model.name}'s config and refuses --enable-expert-parallel; "
-            "take expert=1."
-        )
+        raise TERMS.refused("uncounted_experts", run=run)
     if kind not in ONLY_BF16:
         return ""
     if "fp16" in (plan.weights, plan.compute):
@@ -108,70 +99,45 @@ def online_words(kind: str) -> dict[tuple[str, str], str]:
     return dict(ONLINE)
 
 
-def _more(size: int) -> int | None:
-    return size if size > 1 else None
-
-
-def _context(run: ServingRun, said: EngineFlags) -> dict[str, int]:
-    """Ranks of `tensor` beyond the KV heads that split the cache along sequences instead of copying it.
+def _context(run: ServingRun, said: EngineFlags) -> int:
+    """Ranks of `tensor` beyond the KV heads that split the cache along sequences instead of copying it; 0 where there
+    are none.
 
     vLLM's rule for grouped heads: query heads of a KV head are a multiple of those ranks."""
     plan, sizes = run.file.plan, divisible(run.model)
     if plan.spread != "sequence" or plan.tensor == 1:
-        return {}
+        return 0
     heads = 1 if sizes.latent and not sizes.kv_heads else max(sizes.kv_heads, default=0)
     ranks = plan.tensor // heads if heads else 0
     if ranks <= 1:
         why = f"the {heads} KV heads are split over tensor={plan.tensor} as they are" if heads else "it has no KV heads"
-        said.differences.append(
-            PlanDifference("spread=sequence", "nothing is left to split along sequences", why, "spread")
-        )
+        said.differences.append(TERMS.difference("spread", why=why))
         said.plan = replace(said.plan, spread="copy")
-        return {}
+        return 0
     if not sizes.latent and (sizes.heads // heads) % ranks:
-        raise Infeasible(
-            f"vLLM splits a cache along sequences over {plan.tensor} / {heads} = {ranks} ranks only where these "
-            "divide the "
-            f"{sizes.heads // heads} query heads of a KV head; take spread=copy."
-        )
-    return {"--decode-context-parallel-size": ranks}
+        queries = sizes.heads // heads
+        raise TERMS.refused("split_cache", plan=plan, heads=heads, ranks=ranks, sizes=sizes, queries=queries)
+    return ranks
 
 
 def _experts(run: ServingRun, said: EngineFlags) -> dict[str, Any]:
-    plan, engine = run.file.plan, engine_name(run)
-    if plan.expert == 1:
-        return {}
-    flags: dict[str, Any] = {"--enable-expert-parallel": True}
-    if engine != "vllm-ep":
-        return flags
-    count = divisible(run.model).experts
-    spare = run.engine.experts.redundant
-    redundant = -(-(count + spare) // plan.expert) * plan.expert - count  # vLLM: every rank has as many
+    """How tokens go to experts that are dealt over all ranks; two half-batches run with DeepEP only."""
+    plan = run.file.plan
+    if plan.expert == 1 or engine_name(run) != "vllm-ep":
+        return {"exchange": "", "halves": False}
+    slots = -(-(run.experts + run.engine.experts.redundant) // plan.expert) * plan.expert  # every rank has as many
     amd = architecture(run.slice.chip).startswith("cdna")
     how = "low_latency" if is_low_latency(run) else "high_throughput"
-    flags["--all2all-backend"] = f"mori_{how}" if amd else f"deepep_{how}"
-    if not run.role:
-        said.differences.append(_one_exchange(run, how))
-    flags |= {"--enable-eplb": True, "--eplb-config": {"num_redundant_experts": redundant}}
-    if not amd:  # two half-batches run with DeepEP only
-        flags["--enable-dbo"] = True
-        said.notes.append(
-            "The all-to-all needs DeepEP's and DeepGEMM's kernels (tools/ep_kernels of vLLM installs them)."
-        )
-    return flags
+    said.differences += [] if run.role else [_one_exchange(run, how)]
+    said.notes += TERMS.notes({"deepep": not amd})
+    spare = {"num_redundant_experts": slots - run.experts}
+    return {"exchange": f"{'mori' if amd else 'deepep'}_{how}", "balancer": spare, "halves": not amd}
 
 
 def _one_exchange(run: ServingRun, how: str) -> PlanDifference:
     """That prompts and answers are exchanged by the same kernels."""
-    small = (
-        f", and an iteration has {limit_flags(run)['--max-num-batched-tokens']:,} tokens, so that prompts take more "
-        "of them"
-    )
-    return PlanDifference(
-        "low-latency exchanges of tokens while decoding and high-throughput ones in prefill",
-        f"both are {how.replace('_', '-')} ones{small if is_decode_heavy(run) else ''}",
-        "an engine has one --all2all-backend; pools that prefill and decode apart have each their own",
-    )
+    small = TERMS.say("fewer_tokens", tokens=limit_flags(run)["--max-num-batched-tokens"])
+    return TERMS.difference("one_exchange", kernels=how.replace("_", "-"), less=small if is_decode_heavy(run) else "")
 
 
 def is_low_latency(run: ServingRun) -> bool:
@@ -203,19 +169,11 @@ def decode_budget(seqs: int, drafts: int) -> int:
 
 def format_flags(run: ServingRun, checkpoint: ServedCheckpoint) -> dict[str, Any]:
     """Dtypes and quantisation."""
-    plan = checkpoint.plan
-    flags: dict[str, Any] = {"--dtype": DTYPES[checkpoint.dtype], "--quantization": checkpoint.online or None}
-    if checkpoint.wide_attention:
-        flags["--quantization-config"] = {"ignore": [ATTENTION_LAYERS]}
-    auto = not run.model.quantization.kv
-    flags["--kv-cache-dtype"] = CACHES.get(plan.kv) or ("auto" if auto else DTYPES[plan.kv])
-    flags["--served-model-name"] = checkpoint.served or None
-    flags["--trust-remote-code"] = True if run.fields.get("model_type") in REMOTE else None
-    assumed = run.file.model.partition("?")[2]
-    if assumed:
-        pairs = (one.partition("=")[::2] for one in assumed.split("&"))
-        flags["--hf-overrides"] = {name: _value(text) for name, text in pairs}
-    return flags
+    kv, usual = checkpoint.plan.kv, "auto" if not run.model.quantization.kv else ""
+    pairs = (pair.partition("=")[::2] for pair in run.file.model.partition("?")[2].split("&") if pair)
+    assumed = {name: _value(text) for name, text in pairs}
+    values = {"cache": TERMS.tables["caches"].get(kv) or usual or TERMS.tables["dtypes"][kv], "assumed": assumed}
+    return TERMS.group("formats", checkpoint=checkpoint, remote=run.fields.get("model_type") in REMOTE, **values)
 
 
 def _value(text: str) -> Any:
@@ -228,17 +186,8 @@ def limit_flags(run: ServingRun) -> dict[str, Any]:
     if is_low_latency(run) and (run.role or is_decode_heavy(run)) and not run.file.launch.token_budget:
         tokens = (decode_budget if run.role else mixed_budget)(seqs, run.file.speculation.drafts)
     if tokens < seqs:
-        raise Infeasible(
-            f"vLLM takes no fewer tokens in an iteration than sequences: {tokens:,} tokens and {seqs:,} "
-            f"sequences; take --token-budget {seqs} "
-            f"or --max-seqs {tokens}."
-        )
-    return {
-        "--max-model-len": request_length(run),
-        "--max-num-seqs": seqs,
-        "--max-num-batched-tokens": tokens,
-        "--gpu-memory-utilization": run.engine.memory.share,
-    }
+        raise TERMS.refused("tokens_below_sequences", tokens=tokens, seqs=seqs)
+    return TERMS.group("limits", run, seqs=seqs, tokens=tokens)
 
 
 def sequences(run: ServingRun) -> int:
@@ -269,27 +218,17 @@ def drafts(run: ServingRun, said: EngineFlags) -> dict[str, Any] | None:
     if not own.drafts or run.role == "prefill":
         return None
     if own.draft:
-        sizes = divisible(_model(own.draft))
+        sizes = divisible(load_model(own.draft))
         ranks = run.file.plan.tensor
         fits = sizes.heads % ranks == 0 and all(heads % ranks == 0 or ranks % heads == 0 for heads in sizes.kv_heads)
-        return {
-            "method": "draft_model",
-            "model": hub_id(own.draft),
-            "num_speculative_tokens": own.drafts,
-            "draft_tensor_parallel_size": ranks if fits else 1,
-        }
+        who = {"method": "draft_model", "model": hub_id(own.draft), "num_speculative_tokens": own.drafts}
+        return {**who, "draft_tensor_parallel_size": ranks if fits else 1}
     if has_heads(run):
         return {"method": "mtp", "num_speculative_tokens": own.drafts}
     repo = hub_id(run.file.model)
     head = f"./{repo.rsplit('/', 1)[-1]}-EAGLE3"
     said.notes.append(f"{head} stands for an EAGLE-3 head for {repo}: put its path or repository there.")
     return {"method": "eagle3", "model": head, "num_speculative_tokens": own.drafts}
-
-
-def _model(name: str) -> Any:
-    from dragonscale.models import load_model
-
-    return load_model(name)
 
 
 def both_roles(words: Sequence[Word]) -> list[Word]:

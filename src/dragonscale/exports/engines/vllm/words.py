@@ -14,6 +14,7 @@ from dragonscale.exports.imported import needs
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import truth
 from dragonscale.exports.values import whole as plain_whole
 
@@ -60,9 +61,8 @@ def read_words(words: Sequence[str], source: Source) -> ReadFlags:
     if name := read.values.get("--config"):
         beside = source.beside(str(name))
         if beside is None or beside.table is None:
-            raise needs(
-                f"what --config {shorten(str(name))} holds", "the folder that has it, or the flags themselves", source
-            )
+            missing = f"what --config {shorten(str(name))} holds"
+            raise needs(missing, "the folder that has it, or the flags themselves", source)
         under = read_flags(table, table_words(beside.table))
         read.values = {**under.values, **read.values}
         read.words = read.words or under.words
@@ -143,3 +143,11 @@ def tokens(read: ReadFlags, name: str, default: int = 0) -> int:
         raise InputError(f"{name} is {shorten(str(value))}; it is from 1 to {MOST_COUNT:,} tokens.")
     read.values.pop(name)
     return int(size)
+
+
+def is_tpu(source: Source) -> bool:
+    """Whether a command is meant for TPUs: by its environment, its image, its connector, or what an export keeps."""
+    if str(source.kept.get("engine", "")):
+        return str(source.kept["engine"]).startswith("vllm-tpu")
+    variables, marks = {name for command in source.commands for name in command.env}, load_terms("vllm-tpu").lists
+    return bool({*marks["variables"]} & variables) or any(word in source.text for word in marks["marks"])

@@ -1,6 +1,6 @@
 """Hugging Face accelerate with the Trainer of transformers."""
 
-from dragonscale.exports.trainers.accelerate.reader import read, recognises
-from dragonscale.exports.trainers.accelerate.writer import write
+from dragonscale.exports.trainers.accelerate.read_accelerate import read, recognises
+from dragonscale.exports.trainers.accelerate.write_accelerate import write
 
 __all__ = ["read", "recognises", "write"]

@@ -19,24 +19,19 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.errors import Infeasible, InputError
+from dragonscale.errors import InputError
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import whole
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.physics.hardware.chip import Tree
 from dragonscale.training.legality import family
 from dragonscale.training.plan import AXES, Plan
 
+TERMS = load_terms("maxtext")
+
 AXIS = {"pipe": "pipeline", "data": "data", "fsdp": "fsdp", "expert": "expert", "context": "context"}
 """MaxText's name of each axis; `tensor` has two."""
-READ = {
-    "pipe": ("pipeline",),
-    "data": ("data",),
-    "fsdp": ("fsdp", "fsdp_transpose"),
-    "expert": ("expert",),
-    "context": ("context", "context_usp_ulysses", "sequence"),
-    "tensor": ("tensor", "tensor_sequence", "tensor_transpose"),
-}
-"""The axes of MaxText that come to one of a plan's; older versions have some more."""
+READ = TERMS.tables["axes_read"]
 _TWO = ("v2", "v3", "tpu7x")
 
 
@@ -67,45 +62,30 @@ def mesh_keys(plan: Plan, piece: Slice) -> dict[str, int]:
         over[axis] = math.gcd(getattr(plan, axis), left)
         left //= over[axis]
     if left > 1:
-        raise Infeasible(
-            f"MaxText gives each of {slices} slices of {piece} the same part of a mesh axis, and no axes of "
-            f"{plan} have {slices} parts "
-            "together; make data a multiple of the slices."
-        )
+        raise TERMS.refused("parts_of_slices", slices=slices, piece=piece, plan=plan)
     names = {**AXIS, "tensor": tensor_axis(piece.chip)}
     inside = {axis: getattr(plan, axis) // over[axis] for axis in AXES}
     inside["fsdp" if plan.zero == 3 else "data"] *= devices_per_chip(piece.chip)
-    return {
-        **{f"dcn_{names[axis]}_parallelism": over[axis] for axis in AXES},
-        **{f"ici_{names[axis]}_parallelism": inside[axis] for axis in AXES},
-    }
+    between = {f"dcn_{names[axis]}_parallelism": over[axis] for axis in AXES}
+    return between | {f"ici_{names[axis]}_parallelism": inside[axis] for axis in AXES}
 
 
 def degrees(table: Mapping[str, Any], piece: Slice | None, shown: str) -> dict[str, int]:
     """A plan's degrees of a config's mesh: what it leaves to be filled in (-1) is filled in, pairs of cores are one
     chip."""
-    sizes = {
-        (way, name): _size(table, way, name, shown)
-        for way in ("ici", "dcn")
-        for names in READ.values()
-        for name in names
-    }
+    every = [(way, name) for way in ("ici", "dcn") for names in READ.values() for name in names]
+    sizes = {(way, name): _size(table, way, name, shown) for way, name in every}
     two = devices_per_chip(piece.chip) if piece is not None else 1
     for way in ("ici", "dcn"):
         _fill(sizes, way, _devices(way, piece, two), shown)
-    found = {
-        axis: math.prod(sizes[way, name] for way in ("ici", "dcn") for name in names) for axis, names in READ.items()
-    }
+    found = {axis: math.prod(sizes["ici", name] * sizes["dcn", name] for name in names) for axis, names in READ.items()}
     for axis in ("fsdp", "data", "tensor", "expert", "context"):
         if two > 1 and found[axis] % two == 0:
             found[axis] //= two
             break
     if piece is not None and math.prod(found.values()) != piece.chips:
         mesh = ", ".join(f"{axis}={size}" for axis, size in found.items() if size > 1) or "data=1"
-        raise InputError(
-            f"The mesh of {shown} ({mesh}) has {math.prod(found.values())} chips, and {piece} has {piece.chips}; "
-            "give the slice by --on."
-        )
+        raise TERMS.wrong("mesh_chips", shown=shown, mesh=mesh, piece=piece, ranks=math.prod(found.values()))
     return found
 
 
@@ -134,9 +114,7 @@ def _fill(sizes: dict[tuple[str, str], int], way: str, devices: int, shown: str)
     if not open_axes:
         return
     if not devices and way == "ici":
-        raise InputError(
-            f"{shown} leaves {way}_{open_axes[0][1]}_parallelism open (-1); give the slice by --on v5p:4x4x4."
-        )
+        raise TERMS.wrong("open_axis", shown=shown, way=way, axis=open_axes[0][1])
     if devices and devices % rest:
         what = "slices" if way == "dcn" else "devices of a slice"
         raise InputError(f"In {shown} the {way}_ axes come to {rest}, which does not divide the {devices} {what}.")

@@ -15,99 +15,20 @@ without one: its decoder and its sizes, under the names of `base.yml`.
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.errors import Infeasible
 from dragonscale.exports.model_names import model_of_sizes
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import whole
 from dragonscale.models.catalogue import is_preset, preset
 
-_SAME = (
-    "gemma-2b",
-    "gemma-7b",
-    "gemma2-2b",
-    "gemma2-9b",
-    "gemma2-27b",
-    "gemma3-4b",
-    "gemma3-12b",
-    "gemma3-27b",
-    "gemma4-31b",
-    "gpt-oss-20b",
-    "gpt-oss-120b",
-    "gpt3-175b",
-    "llama2-7b",
-    "llama2-13b",
-    "llama2-70b",
-    "llama3-8b",
-    "llama3-70b",
-    "llama3.1-8b",
-    "llama3.1-70b",
-    "llama3.1-405b",
-    "llama3.3-70b",
-    "mistral-7b",
-    "mixtral-8x7b",
-    "mixtral-8x22b",
-    "qwen2.5-1.5b",
-    "qwen2.5-7b",
-    "qwen2.5-14b",
-    "qwen3-0.6b",
-    "qwen3-1.7b",
-    "qwen3-4b",
-    "qwen3-8b",
-    "qwen3-14b",
-    "qwen3-32b",
-    "qwen3-30b-a3b",
-    "qwen3-235b-a22b",
-    "qwen3-next-80b-a3b",
-    "qwen3.5-397b-a17b",
-)
-NAMES: Mapping[str, str] = {
-    **{name: name for name in _SAME},
-    "deepseek-v2-lite": "deepseek2-16b",
-    "deepseek-v2": "deepseek2-236b",
-    "deepseek-v3": "deepseek3-671b",
-    "deepseek-r1": "deepseek3-671b",
-    "deepseek-v3.2": "deepseek3.2-671b",
-    "deepseek-v4-flash": "deepseek4-284b",
-    "kimi-k2": "kimi-k2-1t",
-    "gemma4-26b-a4b": "gemma4-26b",
-    "llama4-scout": "llama4-17b-16e",
-    "llama4-maverick": "llama4-17b-128e",
-    "qwen3-coder-480b-a35b": "qwen3-480b-a35b",
-}
+TERMS = load_terms("maxtext")
+
+NAMES: Mapping[str, str] = {name: name for name in TERMS.lists["same_names"]} | TERMS.tables["names"]
 """MaxText's name of each preset that it has a config of."""
-_ALSO = {
-    "deepseek3-671b-2dfsdp": "deepseek-v3",
-    "deepseek3-671b-batchsplit": "deepseek-v3",
-    "deepseek3-671b-lineage": "deepseek-v3",
-    "qwen3.5-397b-a17b-fp8": "qwen3.5-397b-a17b",
-    "qwen3-omni-30b-a3b": "qwen3-30b-a3b",
-    "qwen3-custom-30b-a3b": "qwen3-30b-a3b",
-    "qwen3-4b-thinking-2507": "qwen3-4b",
-}
-"""Its names for other layouts and later trainings of the same sizes."""
+_ALSO = TERMS.tables["other_names"]
 _PRESETS = {**{own: name for name, own in reversed(NAMES.items())}, **_ALSO}
 
-DECODERS = {
-    "llama": "llama2",
-    "mistral": "mistral",
-    "mixtral": "mixtral",
-    "qwen2": "qwen2",
-    "qwen3": "qwen3",
-    "qwen3_moe": "qwen3_moe",
-}
-"""Its decoder for a model's type, where sizes are all that differs between models of the type."""
-SIZES = {
-    "hidden_size": "base_emb_dim",
-    "intermediate_size": "base_mlp_dim",
-    "num_hidden_layers": "base_num_decoder_layers",
-    "num_attention_heads": "base_num_query_heads",
-    "num_key_value_heads": "base_num_kv_heads",
-    "head_dim": "head_dim",
-    "vocab_size": "vocab_size",
-    "experts": "num_experts",
-    "num_experts_per_tok": "num_experts_per_tok",
-    "moe_intermediate_size": "base_moe_mlp_dim",
-    "sliding_window": "sliding_window_size",
-}
+DECODERS = TERMS.tables["decoders"]
+SIZES = TERMS.tables["sizes"]
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _CYCLES = ("gemma3", "gemma4", "gpt-oss", "llama4", "qwen3-next", "qwen3.5", "deepseek4", "deepseek3.2")
 """Names of models whose scanned block is several layers, or whose layers differ in more than being dense or not."""
@@ -129,11 +50,8 @@ def model_keys(model: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         return {"model_name": own}
     decoder = DECODERS.get(str(fields.get("model_type", "")))
     if decoder is None:
-        raise Infeasible(
-            f"MaxText 0.2.5 has no config of {model} and no decoder for models of type "
-            f"{fields.get('model_type', '?')}; it has "
-            f"names for {len(NAMES)} presets, and sizes can be given of {', '.join(DECODERS)}."
-        )
+        kind, known = fields.get("model_type", "?"), ", ".join(DECODERS)
+        raise TERMS.refused("no_model", model=model, kind=kind, count=len(NAMES), decoders=known)
     return _sizes(decoder, fields)
 
 
@@ -157,11 +75,8 @@ def _sizes(decoder: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         "enable_dropout": False,
     }
     if experts:
-        table |= {
-            "num_experts": experts,
-            "num_experts_per_tok": fields["num_experts_per_tok"],
-            "base_moe_mlp_dim": wide,
-        }
+        table |= {"num_experts": experts, "num_experts_per_tok": fields["num_experts_per_tok"]}
+        table["base_moe_mlp_dim"] = wide
     if decoder == "qwen2":
         table["attention_bias"] = True
     if decoder.startswith("qwen3"):
@@ -202,9 +117,6 @@ def model_of(own: Mapping[str, Any], words: Mapping[str, Any], kept: str = "") -
     if sizes.get("experts", 1) > 1:
         sizes.pop("moe_intermediate_size" if every.get("decoder_block") == "mixtral" else "intermediate_size", None)
     else:
-        sizes = {
-            name: value
-            for name, value in sizes.items()
-            if name not in ("experts", "num_experts_per_tok", "moe_intermediate_size")
-        }
+        dense = ("experts", "num_experts_per_tok", "moe_intermediate_size")
+        sizes = {name: value for name, value in sizes.items() if name not in dense}
     return model_of_sizes({"model_type": types.get(str(every.get("decoder_block", "llama2")), ""), **sizes}, kept)

@@ -23,47 +23,13 @@ another.
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.errors import Infeasible
+from dragonscale.exports.terms import load_terms
 
-_LLAMA = ("llama", "mistral", "phi3", "qwen2", "qwen3", "mixtral", "qwen3_moe", "deepseek", "glm4_moe", "gpt_oss")
+TERMS = load_terms("megatron")
+
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
-TYPES = (*_LLAMA, *_LATENT, "gpt2", "nemotron")
+TYPES = (*TERMS.lists["llama_types"], *_LATENT, "gpt2", "nemotron")
 """The types of model that `pretrain_gpt.py` can be told, as `config.json` names them."""
-_WHY = {
-    "gemma2": "scores and logits that are capped, norms after each half of a block",
-    "gemma3_text": "norms after each half of a block",
-    "gemma3": "norms after each half of a block",
-    "gemma": "scaled embeddings and GeGLU",
-    "olmo2": "norms after each half of a block",
-    "falcon": "attention beside the feed-forward half",
-    "gpt_neox": "attention beside the feed-forward half",
-    "gptj": "attention beside the feed-forward half",
-    "cohere": "attention beside the feed-forward half",
-    "bloom": "ALiBi",
-    "opt": "ReLU",
-    "llama4": "attention in chunks",
-    "deepseek_v32": "sparse attention by an indexer",
-}
-_ROTARY = {
-    "llama3": 500_000,
-    "qwen2": 1_000_000,
-    "qwen3": 1_000_000,
-    "mixtral": 1_000_000,
-    "glm": 1_000_000,
-    "kimi": 50_000,
-    "phi-4": 250_000,
-}
-"""Bases of rotary embeddings, by the beginning of a model's name, where its fields do not say (their own
-`config.json`)."""
-_EPSILON = {
-    "qwen2": 1e-6,
-    "qwen3": 1e-6,
-    "qwen3_moe": 1e-6,
-    "deepseek_v2": 1e-6,
-    "deepseek_v3": 1e-6,
-    "kimi_k2": 1e-6,
-    "deepseek": 1e-6,
-}
 _GROUPS = {"deepseek_v3": (8, 4, 2.5), "kimi_k2": (0, 0, 2.827), "deepseek_v2": (0, 0, 0), "glm4_moe": (0, 0, 1.0)}
 """Groups of experts, groups that a token may use, and the scale of its weights, where fields do not say."""
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
@@ -89,10 +55,9 @@ def check_type(fields: Mapping[str, Any]) -> str:
     """The type of a model that the flags can say; any other is refused."""
     kind = str(fields.get("model_type", ""))
     if kind not in TYPES:
-        has = f": it has no flag for {_WHY[kind]}" if kind in _WHY else ""
-        raise Infeasible(
-            f"Megatron-LM's pretrain_gpt.py does not build models of type {kind}{has}; --to megatron-bridge takes more."
-        )
+        lacks = TERMS.tables["missing_blocks"].get(kind, "")
+        has = f": it has no flag for {lacks}" if lacks else ""
+        raise TERMS.refused("type_not_built", kind=kind, has=has)
     return kind
 
 
@@ -100,19 +65,18 @@ def model_flags(fields: Mapping[str, Any], name: str, seq: int) -> dict[str, Any
     """The flags that say a model."""
     kind, own = check_type(fields), plain_fields(fields)
     heads, kv = own["num_attention_heads"], own.get("num_key_value_heads") or own["num_attention_heads"]
-    width = own.get("head_dim") or own["hidden_size"] // heads
-    ffn = own.get("intermediate_size") or own.get("moe_intermediate_size")
     flags: dict[str, Any] = {
         "--num-layers": own["num_hidden_layers"],
         "--hidden-size": own["hidden_size"],
-        "--ffn-hidden-size": ffn,
+        "--ffn-hidden-size": own.get("intermediate_size") or own.get("moe_intermediate_size"),
         "--num-attention-heads": heads,
     }
     if kind in _LATENT:
-        flags |= _latent(own)
+        sizes = {flag: own.get(field) or None for flag, field in TERMS.tables["latent_sizes"].items()}
+        flags |= {"--multi-latent-attention": True, **sizes, "--qk-layernorm": True}
     else:
         flags |= {"--group-query-attention": True, "--num-query-groups": kv} if kv != heads else {}
-        flags |= {"--kv-channels": width}
+        flags |= {"--kv-channels": own.get("head_dim") or own["hidden_size"] // heads}
     flags |= {"--max-position-embeddings": max(int(own.get("max_position_embeddings") or seq), seq)}
     flags |= _blocks(kind, own) | _positions(kind, own, name)
     if own["experts"]:
@@ -123,69 +87,33 @@ def model_flags(fields: Mapping[str, Any], name: str, seq: int) -> dict[str, Any
     return flags | {"--untie-embeddings-and-output-weights": not tied, "--vocab-size": own["vocab_size"]}
 
 
-def _latent(own: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "--multi-latent-attention": True,
-        "--q-lora-rank": own.get("q_lora_rank") or None,
-        "--kv-lora-rank": own["kv_lora_rank"],
-        "--qk-head-dim": own["qk_nope_head_dim"],
-        "--qk-pos-emb-head-dim": own["qk_rope_head_dim"],
-        "--v-head-dim": own["v_head_dim"],
-        "--kv-channels": own["v_head_dim"],
-        "--qk-layernorm": True,
-    }
-
-
 def _blocks(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    flags: dict[str, Any] = {"--attention-dropout": 0.0, "--hidden-dropout": 0.0}
-    if kind == "gpt2":
-        return flags | {"--normalization": "LayerNorm"}
-    if kind == "gpt_oss":  # sinks, a window in every other layer, a gate that is clamped; biases everywhere
-        sinks = {
-            "--softmax-type": "learnable",
-            "--window-size": f"{own['sliding_window'] - 1},0",
-            "--window-attn-skip-freq": 2,
-        }
-        gate = {"--quick-geglu": True, "--glu-linear-offset": 1.0, "--activation-func-clamp-value": 7.0}
-        return flags | {"--normalization": "RMSNorm", "--norm-epsilon": 1e-5, **gate, **sinks}
-    flags["--disable-bias-linear"] = True
-    if kind == "nemotron":
-        return flags | {"--normalization": "LayerNorm", "--apply-layernorm-1p": True, "--squared-relu": True}
-    flags |= {
-        "--normalization": "RMSNorm",
-        "--norm-epsilon": own.get("rms_norm_eps") or _EPSILON.get(kind, 1e-5),
-        "--swiglu": True,
-    }
+    like, window = kind if kind in ("gpt2", "gpt_oss", "nemotron") else "llama", own.get("sliding_window")
+    flags = TERMS.group(f"{like}_blocks")
+    if like != "llama":
+        return flags | ({"--window-size": f"{own['sliding_window'] - 1},0"} if kind == "gpt_oss" else {})
+    flags["--norm-epsilon"] = own.get("rms_norm_eps") or TERMS.tables["norm_epsilons"].get(kind, 1e-5)
     if kind == "qwen2" or own.get("attention_bias"):
         flags["--add-qkv-bias"] = True
     if kind in ("qwen3", "qwen3_moe") or own.get("use_qk_norm"):
         flags["--qk-layernorm"] = True
-    if own.get("sliding_window") and kind in ("mistral", "phi3", "mixtral"):
-        flags["--window-size"] = f"{own['sliding_window']},0"
+    if window and kind in ("mistral", "phi3", "mixtral"):
+        flags["--window-size"] = f"{window},0"
     return flags
 
 
 def _positions(kind: str, own: Mapping[str, Any], name: str) -> dict[str, Any]:
-    if kind == "gpt2":
-        return {"--position-embedding-type": "learned_absolute"}
-    if kind == "gpt_oss":
-        yarn = {"--yarn-original-max-position-embeddings": 4096, "--yarn-beta-fast": 32.0, "--yarn-beta-slow": 1.0}
-        return {"--position-embedding-type": "yarn", "--rotary-base": 150_000, "--rotary-scaling-factor": 32.0, **yarn}
-    short = name.rsplit("/", 1)[-1].lower()
-    base = own.get("rope_theta") or next((value for start, value in _ROTARY.items() if short.startswith(start)), 10_000)
+    if kind in ("gpt2", "gpt_oss"):
+        return TERMS.group(f"{kind}_positions")
+    short, bases = name.rsplit("/", 1)[-1].lower(), TERMS.tables["rotary_bases"]
+    base = own.get("rope_theta") or next((value for start, value in bases.items() if short.startswith(start)), 10_000)
     flags: dict[str, Any] = {"--position-embedding-type": "rope", "--rotary-base": int(base)}
     if kind in ("nemotron", "glm4_moe"):
         flags["--rotary-percent"] = 0.5
-    scaling = own.get("rope_scaling")
-    stretched = isinstance(scaling, Mapping) and scaling.get("rope_type") == "llama3"
-    if stretched or short.startswith(("llama3.1", "llama3.2", "llama3.3")):
-        factor = (
-            scaling.get("factor", 8.0)
-            if isinstance(scaling, Mapping)
-            else 32.0
-            if short.startswith("llama3.2")
-            else 8.0
-        )
+    scaling = own.get("rope_scaling") if isinstance(own.get("rope_scaling"), Mapping) else None
+    if (scaling and scaling.get("rope_type") == "llama3") or short.startswith(("llama3.1", "llama3.2", "llama3.3")):
+        usual = 32.0 if short.startswith("llama3.2") else 8.0
+        factor = usual if scaling is None else scaling.get("factor", 8.0)
         flags |= {"--use-rope-scaling": True, "--rope-scaling-factor": float(factor)}
     return flags
 
@@ -207,16 +135,8 @@ def _experts(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
         flags |= {"--moe-router-num-groups": groups, "--moe-router-group-topk": chosen}
     scale = own.get("routed_scaling_factor") or scale
     if kind in ("deepseek_v3", "kimi_k2", "glm4_moe"):
-        flags |= {
-            "--moe-router-score-function": "sigmoid",
-            "--moe-router-enable-expert-bias": True,
-            "--moe-router-pre-softmax": True,
-        }
-        flags |= {"--moe-router-load-balancing-type": "seq_aux_loss", "--moe-aux-loss-coeff": 1e-4}
+        flags |= TERMS.group("sigmoid_router")
     else:
-        flags |= {
-            "--moe-router-load-balancing-type": "aux_loss",
-            "--moe-aux-loss-coeff": 1e-2 if kind == "mixtral" else 1e-3,
-        }
+        flags |= TERMS.group("softmax_router") | ({"--moe-aux-loss-coeff": 1e-2} if kind == "mixtral" else {})
         flags |= {"--moe-router-pre-softmax": True} if kind in ("deepseek", "deepseek_v2") else {}
     return flags | ({"--moe-router-topk-scaling-factor": scale} if scale and scale != 1 else {})

@@ -7,79 +7,17 @@ from typing import Any
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.flags import ReadFlags
 from dragonscale.exports.model_names import model_of_sizes
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import model_flags
 from dragonscale.exports.values import whole
 from dragonscale.models.catalogue import model_names, preset
 from dragonscale.models.load import model_fields
 
-_SIZES = {
-    "--num-layers": "num_hidden_layers",
-    "--hidden-size": "hidden_size",
-    "--ffn-hidden-size": "intermediate_size",
-    "--num-attention-heads": "num_attention_heads",
-    "--num-query-groups": "num_key_value_heads",
-    "--kv-channels": "head_dim",
-    "--num-experts": "num_experts",
-    "--moe-router-topk": "num_experts_per_tok",
-    "--moe-ffn-hidden-size": "moe_intermediate_size",
-    "--q-lora-rank": "q_lora_rank",
-    "--kv-lora-rank": "kv_lora_rank",
-    "--vocab-size": "vocab_size",
-}
+TERMS = load_terms("megatron")
+
+_SIZES = TERMS.tables["sizes"]
 _MAY_BE_NONE = ("--num-experts", "--moe-router-topk", "--moe-ffn-hidden-size", "--q-lora-rank", "--kv-lora-rank")
-_SAID = (
-    "--quick-geglu",
-    "--yarn-original-max-position-embeddings",
-    "--yarn-beta-fast",
-    "--yarn-beta-slow",
-    "--glu-linear-offset",
-    "--softmax-type",
-    "--window-attn-skip-freq",
-    "--activation-func-clamp-value",
-    "--multi-latent-attention",
-    "--group-query-attention",
-    "--swiglu",
-    "--squared-relu",
-    "--normalization",
-    "--qk-layernorm",
-    "--add-qkv-bias",
-    "--window-size",
-    "--mtp-num-layers",
-    "--moe-layer-freq",
-    "--moe-shared-expert-intermediate-size",
-    "--moe-router-score-function",
-    "--position-embedding-type",
-    "--padded-vocab-size",
-    "--untie-embeddings-and-output-weights",
-    "--qk-head-dim",
-    "--qk-pos-emb-head-dim",
-    "--v-head-dim",
-    "--disable-bias-linear",
-    "--rotary-base",
-    "--rotary-percent",
-    "--max-position-embeddings",
-    "--norm-epsilon",
-    "--apply-layernorm-1p",
-    "--use-rope-scaling",
-    "--rope-scaling-factor",
-    "--use-rotary-position-embeddings",
-    "--no-position-embedding",
-    "--moe-router-num-groups",
-    "--moe-router-group-topk",
-    "--moe-router-enable-expert-bias",
-    "--moe-router-topk-scaling-factor",
-    "--moe-router-pre-softmax",
-    "--mtp-loss-scaling-factor",
-    "--moe-router-load-balancing-type",
-    "--moe-aux-loss-coeff",
-    "--attention-dropout",
-    "--hidden-dropout",
-    "--rope-type",
-    "--rotary-scaling-factor",
-    "--mscale",
-    "--mscale-all-dim",
-    "--make-vocab-size-divisible-by",
-)
+_SAID = TERMS.lists["model_flags"]
 
 
 def model_read(read: ReadFlags, kept: str) -> str:
@@ -99,9 +37,8 @@ def _preset_of(said: Mapping[str, Any]) -> str:
     ranked: list[tuple[int, bool, int, str]] = []
     for name in model_names():
         own = _preset_flags(name)
-        if own and all(
-            str(own.get(flag)) == str(said[flag]) for flag in _SIZES if flag in said and _counts(flag, said)
-        ):
+        sizes = [flag for flag in _SIZES if flag in said and _counts(flag, said)]
+        if own and all(str(own.get(flag)) == str(said[flag]) for flag in sizes):
             others = sum(str(own.get(flag)) != str(said[flag]) for flag in _SAID if flag in said)
             ranked.append((others, "base" in preset(name), len(name), name))
     return min(ranked)[-1] if ranked else ""
@@ -147,12 +84,7 @@ def _nearest(said: Mapping[str, Any]) -> str:
 
 def _gpt(sizes: Mapping[str, Any]) -> str:
     """A GPT of these sizes, as GPT-2's config names them."""
-    own = {
-        "n_embd": "hidden_size",
-        "n_layer": "num_hidden_layers",
-        "n_head": "num_attention_heads",
-        "vocab_size": "vocab_size",
-    }
+    own = TERMS.tables["gpt2_sizes"]
     said = [f"{name}={sizes[field]}" for name, field in own.items() if field in sizes]
     if sizes["intermediate_size"] != 4 * sizes["hidden_size"]:
         said.append(f"n_inner={sizes['intermediate_size']}")
@@ -192,11 +124,8 @@ def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
 def _kinds(said: Mapping[str, Any]) -> tuple[str, ...]:
     """The types of model that have such blocks."""
     if said.get("--multi-latent-attention"):
-        return (
-            ("deepseek_v2",)
-            if said.get("--moe-router-score-function", "softmax") == "softmax"
-            else ("deepseek_v3", "kimi_k2")
-        )
+        softmax = said.get("--moe-router-score-function", "softmax") == "softmax"
+        return ("deepseek_v2",) if softmax else ("deepseek_v3", "kimi_k2")
     if said.get("--squared-relu"):
         return ("nemotron",)
     if said.get("--quick-geglu"):
@@ -209,10 +138,6 @@ def _kinds(said: Mapping[str, Any]) -> tuple[str, ...]:
         return ("qwen3_moe",) if said.get("--qk-layernorm") else ("mixtral",)
     if said.get("--qk-layernorm"):
         return ("qwen3",)
-    return (
-        ("qwen2",)
-        if said.get("--add-qkv-bias")
-        else ("mistral",)
-        if said.get("--window-size")
-        else ("llama", "mistral", "phi3")
-    )
+    if said.get("--add-qkv-bias"):
+        return ("qwen2",)
+    return ("mistral",) if said.get("--window-size") else ("llama", "mistral", "phi3")

@@ -1,4 +1,4 @@
-"""Arguments of Megatron-LM as a plan: what `flags` writes, read back, for commands that people wrote too.
+"""Arguments of Megatron-LM as a plan: what is written, read back, for commands that people wrote too.
 
 A number that Megatron-LM would refuse (0 ranks, layers that do not divide over the stages) is refused here as well: a
 plan of it would have lost ranks or layers.
@@ -10,40 +10,22 @@ from typing import Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.flags import ReadFlags
 from dragonscale.exports.imported import run_tokens
-from dragonscale.exports.trainers.megatron.flags import CONTEXTS
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import whole
 from dragonscale.models.recompute_modules import MODULES, read_modules
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
 from dragonscale.training.stages import chunk_sizes
 
-HARMLESS = re.compile(
-    r"--(no-)?(log|tensorboard|wandb|save|load|ckpt|async|use-persistent|eval|seed|data-path|data-args|data-cache|split|tokenizer|lr|min-lr|"
-    r"weight-decay|adam|clip-grad|init-method|num-workers|manual-gc|distributed|timing|exit|mock-data|vocab-file|merge-file|create-attention|"
-    r"sgd|overlap|tp-comm|cross-entropy|moe-permute|moe-router-dtype|moe-grouped|moe-token-dispatcher|moe-flex|moe-enable-deepep|"
-    r"moe-router-fusion|moe-z-loss|moe-router-padding|moe-shared-expert-overlap|attention-backend|transformer-impl|use-mcore|use-flash|fp8-|"
-    r"reuse-grad|bf16|fp16|fp4-|init-model|start-weight|end-weight|non-persistent|dist-ckpt|auto-detect|dataloader|train-|optimizer-offload|"
-    r"outer-dp|override|finetune|apply-query|attention-softmax|bias-|masked-softmax|gradient-accumulation-fusion|persist-layer|profile|"
-    r"use-pytorch|nccl|high-priority|enable-|disable-msc|delay-wgrad|result|rerun|te-rng|group-query|num-dataset|mmap|make-vocab|muon|"
-    r"initial-loss|hysteresis|loss-scale|decoupled|ddp|accumulate-allreduce|grad-reduce|main-|exp-avg|use-precision|local-rank|"
-    r"recompute-activations|strict|test-mode|reset|eod|rope-fusion|use-dist-ckpt|check-for|logging)"
-)
-"""Options that change nothing of a plan beyond what was read of them."""
-_HEAVY: dict[str, tuple[str, tuple[str, ...]]] = {
-    "--rampup-batch-size": ("the full batch is judged", ()),
-    "--cuda-graph-impl": ("launches are counted without graphs", ("none",)),
-    "--enable-cuda-graph": ("launches are counted without graphs", ()),
-    "--external-cuda-graph": ("launches are counted without graphs", ()),
-    "--optimizer-offload-fraction": ("all of the optimizer's state is counted in the host's memory", ("1", "1.0")),
-    "--transformer-impl": ("kernels are counted as Transformer Engine's", ("transformer_engine",)),
-    "--attention-backend": ("attention is counted as the flash kernel", ("auto", "flash", "fused", "AttnBackend.auto")),
-    "--deterministic-mode": ("kernels are counted at their usual speed", ()),
-    "--outer-dp-sharding-strategy": ("state is counted whole on every replica", ("no_shard",)),
-    "--main-params-dtype": ("weights of the optimizer are counted in fp32", ("fp32",)),
-}
-"""Options that change time or memory without a word of a plan: how the plan is judged instead, and values that change
-nothing."""
-_ZERO = {"no_shard": 0, "0": 0, "optim": 1, "1": 1, "optim_grads": 2, "2": 2, "optim_grads_params": 3, "3": 3}
+TERMS = load_terms("megatron")
+
+_HEAVY: dict[str, tuple[str, tuple[str, ...]]] = TERMS.tables["heavy"]
+_ZERO: dict[str, int] = TERMS.tables["zero"]
+
+
+def is_harmless(name: str) -> bool:
+    """Whether an option changes nothing of a plan beyond what was read of it."""
+    return name.removeprefix("--").removeprefix("no-").startswith(TERMS.lists["harmless"])
 
 
 def number(read: ReadFlags, name: str, default: int = 1, least: int = 1) -> int:
@@ -54,9 +36,8 @@ def number(read: ReadFlags, name: str, default: int = 1, least: int = 1) -> int:
 
 def plan_read(read: ReadFlags, chips: int, layers: int, experts: bool) -> tuple[Plan, int, list[str]]:
     """The plan that flags say on so many chips, the batch, and how it was read."""
-    tensor, pipe, context = (
-        number(read, f"--{name}-parallel-size") for name in ("tensor-model", "pipeline-model", "context")
-    )
+    axes = ("tensor-model", "pipeline-model", "context")
+    tensor, pipe, context = (number(read, f"--{axis}-parallel-size") for axis in axes)
     ranks = tensor * pipe * context
     if chips % ranks:
         raise InputError(f"{chips} chips do not divide by tensor={tensor} x pipe={pipe} x context={context} = {ranks}.")
@@ -66,10 +47,7 @@ def plan_read(read: ReadFlags, chips: int, layers: int, experts: bool) -> tuple[
     microbatch = number(read, "--micro-batch-size")
     batch = number(read, "--global-batch-size", microbatch * replicas)
     if batch % (microbatch * replicas):
-        raise InputError(
-            f"--global-batch-size {batch} does not divide by {microbatch} sequences of a microbatch x {replicas} "
-            "data-parallel ranks."
-        )
+        raise TERMS.wrong("batch_multiple", batch=batch, microbatch=microbatch, replicas=replicas)
     virtual, layout = _pipeline(read, pipe, layers, notes)
     plan = Plan(
         **split,
@@ -100,9 +78,7 @@ def _zero(read: ReadFlags) -> int:
     distributed = bool(read.take("--use-distributed-optimizer", False))
     if read.take("--use-megatron-fsdp") or read.take("--use-custom-fsdp"):
         if strategy not in _ZERO:
-            raise InputError(
-                f"--data-parallel-sharding-strategy is {shorten(strategy)}; it is one of {', '.join(list(_ZERO)[::2])}."
-            )
+            raise TERMS.wrong("sharding_strategy", word=shorten(strategy), words=", ".join(list(_ZERO)[::2]))
         return _ZERO[strategy]
     if read.take("--use-torch-fsdp2"):
         return 2 if read.take("--torch-fsdp2-no-reshard-after-forward") else 3
@@ -122,54 +98,34 @@ def _split(read: ReadFlags, replicas: int, tensor: int, context: int, zero: int,
     if context > 1 and ways > 1 and ways % context == 0 and replicas % (ways // context) == 0:
         ways, fold = ways // context, "context"
     if replicas % ways:
-        raise InputError(
-            f"--expert-model-parallel-size {ep} does not fit {replicas} data-parallel ranks with tensor={tensor}."
-        )
+        raise TERMS.wrong("experts_on_ranks", ep=ep, replicas=replicas, tensor=tensor)
     data, rest = number(read, "--num-distributed-optimizer-instances"), replicas // ways
     if rest % data:
         raise InputError(f"--num-distributed-optimizer-instances {data} does not divide {rest} data-parallel ranks.")
     if not zero:
         data = rest
-    return {
-        "data": data,
-        "fsdp": rest // data,
-        "expert": ways,
-        "etp": sliced and ep * etp > 1 and tensor > 1,
-        "fold": fold,
-    }
+    etp_on = sliced and ep * etp > 1 and tensor > 1
+    return {"data": data, "fsdp": rest // data, "expert": ways, "etp": etp_on, "fold": fold}
 
 
 def _pipeline(read: ReadFlags, pipe: int, layers: int, notes: list[str]) -> tuple[int, str]:
     """Chunks of a rank, and how layers are dealt to them."""
-    each, virtual = (
-        number(read, "--num-layers-per-virtual-pipeline-stage", 0),
-        number(read, "--num-virtual-stages-per-pipeline-rank"),
-    )
-    first, last = (
-        number(read, "--decoder-first-pipeline-num-layers", 0, least=0),
-        number(read, "--decoder-last-pipeline-num-layers", 0, least=0),
-    )
-    embedding, loss = (
-        bool(read.take(f"--account-for-{end}-in-pipeline-split", False)) for end in ("embedding", "loss")
-    )
+    each = number(read, "--num-layers-per-virtual-pipeline-stage", 0)
+    virtual = number(read, "--num-virtual-stages-per-pipeline-rank")
+    first, last = (number(read, f"--decoder-{end}-pipeline-num-layers", 0, least=0) for end in ("first", "last"))
+    counted = (read.take(f"--account-for-{end}-in-pipeline-split", False) for end in ("embedding", "loss"))
+    embedding, loss = map(bool, counted)
     text = str(read.take("--pipeline-model-parallel-layout", "") or "")
     if pipe == 1:
         return 1, "even"
     if text:
         sizes = layout_sizes(text)
         if len(sizes) % pipe or sum(sizes) != layers:
-            raise InputError(
-                f"--pipeline-model-parallel-layout deals {sum(sizes)} layers to {len(sizes)} stages; there are "
-                f"{layers} and {pipe} ranks."
-            )
+            raise TERMS.wrong("layout_layers", layers=layers, pipe=pipe, dealt=sum(sizes), stages=len(sizes))
         return len(sizes) // pipe, _named(sizes, layers)
     if first or last:
         if each or embedding or loss:
-            raise InputError(
-                "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers go with "
-                "--num-virtual-stages-per-pipeline-rank "
-                "alone, and not with --num-layers-per-virtual-pipeline-stage or --account-for-…-in-pipeline-split."
-            )
+            raise TERMS.wrong("first_and_last")
         return virtual, _named(_uneven(layers, pipe, virtual, first, last), layers)
     slots = layers + embedding + loss
     if each:
@@ -203,9 +159,7 @@ def _uneven(layers: int, pipe: int, virtual: int, first: int, last: int) -> list
     if left < 0 or sum(ranks) != layers or any(size % virtual for size in ranks):
         said = " and ".join(f"{size} in the {name} stage" for size, name in ((first, "first"), (last, "last")) if size)
         over = f"{middle} other stages" + (f" of {virtual} chunks" if virtual > 1 else "")
-        raise InputError(
-            f"{layers} layers with {said} leave {left}, which do not divide over {over}, as Megatron-LM needs."
-        )
+        raise TERMS.wrong("uneven", layers=layers, said=said, left=left, over=over)
     return [size // virtual for _ in range(virtual) for size in ranks]
 
 
@@ -215,10 +169,9 @@ def layout_sizes(text: str) -> list[int]:
     >>> layout_sizes("Ettt|(tt|)*3,t|L")
     [3, 2, 2, 2, 1, 0]
     """
-    plain = re.sub(
-        r"\(([^)]+)\)\*(\d{1,4})", lambda found: found[1] * int(found[2]), text.replace(",", "").replace(" ", "")
-    )
-    plain = re.sub(r"(.)\*(\d{1,4})", lambda found: found[1] * int(found[2]), plain)
+    plain = text.replace(",", "").replace(" ", "")
+    for repeated in (r"\(([^)]+)\)\*(\d{1,4})", r"(.)\*(\d{1,4})"):
+        plain = re.sub(repeated, lambda match: match[1] * int(match[2]), plain)
     if not re.fullmatch(r"[EtmL|]+", plain):
         raise InputError(f"--pipeline-model-parallel-layout is {shorten(text)}; it is written with E, t, m, L and |.")
     return [stage.count("t") for stage in plain.split("|")]
@@ -264,7 +217,7 @@ def _dtype(read: ReadFlags) -> str:
 
 def _context_by(read: ReadFlags, context: int, notes: list[str]) -> str:
     words = read.take("--cp-comm-type") or ["p2p"]
-    kinds = {word: name for name, word in CONTEXTS.items()}
+    kinds = {word: name for name, word in TERMS.tables["context_by"].items()}
     first = str(words[0] if isinstance(words, list) else words)
     if context == 1:
         return "gather"

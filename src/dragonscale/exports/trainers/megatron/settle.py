@@ -8,14 +8,19 @@ what runs is the same number of experts a chip, spread over context first.
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.errors import Infeasible
 from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import plain_fields
 from dragonscale.exports.written import PlanDifference
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.stack import Stack, load_stack, remat_of
 from dragonscale.training.stages import chunk_sizes
+
+TERMS = load_terms("megatron")
+
+STEPS = 100
+"""Steps that are written where a plan does not say how many tokens it trains on."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class MegatronRun:
 
     @property
     def experts(self) -> int:
-        return experts_of(self.run)
+        return self.run.experts
 
     @property
     def layers(self) -> int:
@@ -65,126 +70,107 @@ class MegatronRun:
         return self.plan.tensor if self.experts and self.plan.etp else 1
 
     @property
+    def hides_exchanges(self) -> bool:
+        """Whether exchanges between experts run under the other microbatch: where the stack is timed so and
+        Megatron-LM takes it."""
+        plan = self.plan
+        takes = self.ep > 1 and plan.remat != "block" and "moe" not in plan.remat.split("+") and plan.dtype != "fp32"
+        return bool(self.stack.overlap.expert) and takes and (plan.pipe == 1 or plan.virtual > 1)
+
+    @property
     def architecture(self) -> str:
         """Of the chip: hopper, blackwell …; `amd` for AMD's."""
         chip = self.run.slice.chip
         return chip.architecture if family(chip) == "nvidia" else family(chip)
 
 
-def experts_of(run: TrainingRun) -> int:
-    """Experts of a layer; 0 of a dense model."""
-    return max((section.dims.get("e", 0) for section in run.model.program().sections), default=0)
+def settings(settled: MegatronRun) -> dict[str, Any]:
+    """What the flags are about beside the run itself. Weights can be kept and gathered in fp8 alone where `narrow`;
+    fused kernels send tokens to experts where `flexible`."""
+    plan, said, stack, run = settled.plan, settled.run.said, settled.stack, settled.run
+    new = settled.architecture in ("hopper", "blackwell")
+    granularity = {"none": "", "block": "full"}.get(plan.remat, "selective")
+    tensor = plan.tensor > 1 and plan.sequence and bool(stack.overlap.tensor)
+    values: dict[str, Any] = {"said": said, "steps": run.all_steps or STEPS, "granularity": granularity}
+    return values | {
+        "least_rate": float(f"{float(said.get('learning_rate', 3e-4)) * float(said.get('final', 0.1)):.6g}"),
+        "modules": plan.remat.split("+") if granularity == "selective" else [],
+        "optimizer": {"adam-bf16": "adam"}.get(plan.optimizer, plan.optimizer),
+        "precision_aware": plan.offload == "optimizer" or plan.optimizer == "adam-bf16",
+        "narrow": settled.sharded and plan.offload == "none" and plan.optimizer != "muon",
+        "reduces_narrow": plan.dtype not in ("fp16", "fp32") and stack.state.reduce_bytes < 4,
+        "hides_gradients": plan.replicas * plan.context > 1 and bool(stack.overlap.gradient),
+        "hides_tensor": tensor and new and not settled.fsdp,
+        "flexible": bool(settled.experts and stack.experts.dedup and new and settled.ep * settled.etp > 1),
+        "flex_backend": "hybridep" if run.slice.chip.name.startswith("gb") else "deepep",
+    }
 
 
 def settle(run: TrainingRun) -> MegatronRun:
     """A run as the flags can say it; what Megatron-LM refuses is refused."""
-    plan, found = run.plan, list[PlanDifference]()
-    experts = experts_of(run)
-    if experts:
-        plan, found = _experts(plan, experts)
+    plan, differences = run.plan, list[PlanDifference]()
+    if experts := run.experts:
+        plan, differences = _experts(plan, experts)
     if plan.remat == "selective":
-        modules = remat_of(load_stack("megatron-core"), plan.remat)
-        plan = replace(plan, remat=modules)
-        why = "the default of --recompute-modules; what norms and nonlinearities put out stays"
-        found.append(PlanDifference("remat=selective", f"{modules} runs again", why, "remat"))
+        plan = replace(plan, remat=remat_of(load_stack("megatron-core"), plan.remat))
+        differences.append(TERMS.difference("selective", modules=plan.remat))
     if plan.pipe > 1 and plan.virtual == 1 and plan.schedule == "interleaved":
         plan = replace(plan, schedule="1f1b")
-        found.append(PlanDifference("schedule=interleaved with one chunk a rank", "it is 1f1b", "", "schedule"))
-    settled = MegatronRun(run, plan, tuple(found))
+        differences.append(TERMS.difference("interleaved"))
+    settled = MegatronRun(run, plan, tuple(differences))
     _refuse(settled)
     return settled
 
 
 def _experts(plan: Plan, experts: int) -> tuple[Plan, list[PlanDifference]]:
-    found: list[PlanDifference] = []
+    differences: list[PlanDifference] = []
     if plan.tensor > 1 and not plan.etp and plan.expert * plan.tensor > experts:
-        ways = f"expert={plan.expert} x tensor={plan.tensor}"
+        differences.append(TERMS.difference("etp", experts=experts, plan=plan))
         plan = replace(plan, etp=True)
-        found.append(
-            PlanDifference("etp=false", "experts are sliced over tensor", f"{experts} are fewer than {ways}", "etp")
-        )
     if plan.context > 1 and plan.fold == "tensor" and plan.expert > 1 and plan.expert % plan.context == 0:
         plan = replace(plan, fold="context", expert=plan.expert // plan.context, fsdp=plan.fsdp * plan.context)
-        found.append(
-            PlanDifference(
-                "experts copied over context",
-                "they are spread over context first",
-                "EP takes ranks next to each other",
-                "fold",
-            )
-        )
-    return plan, found
+        differences.append(TERMS.difference("fold"))
+    return plan, differences
 
 
 def _refuse(settled: MegatronRun) -> None:
     """What Megatron-LM's own checks refuse and the planner's table of stacks does not."""
-    plan, own = settled.plan, settled.fields
-    if settled.experts and settled.experts % settled.ep:
-        _no(
-            plan,
-            f"{settled.experts} experts do not divide over the {settled.ep} ranks that hold them",
-            f"expert={plan.expert // 2 or 1}",
-        )
-    if settled.experts and plan.tensor > 1 and not plan.sequence:
-        _no(plan, "its layers of experts ask for sequence parallelism with tensor", "sequence=true")
-    if settled.fsdp and plan.pipe > 1:
-        _no(plan, "Megatron-FSDP (zero=2 and 3) does not go with a pipeline", "zero=1")
-    if plan.pipe > 1:
-        stages = chunk_sizes(settled.layers, plan.pipe * plan.virtual, plan.layout)
-        if min(stages) < 0 or 0 in stages[1:-1]:
-            _no(plan, f"{len(stages)} chunks are more than its layers", f"virtual={max(plan.virtual // 2, 1)}")
-    if plan.context > 1 and settled.run.file.seq % (2 * plan.context):
-        _no(plan, f"--seq-length {settled.run.file.seq} is no multiple of 2 x context", f"context={plan.context // 2}")
-    if (
-        plan.context > 1
-        and plan.context_by == "ring"
-        and own.get("sliding_window")
-        and own.get("model_type") in ("mistral", "phi3")
-    ):
-        _no(plan, "Transformer Engine has no ring attention with a window", "context_by=gather")
-    if own.get("model_type") == "gpt_oss":
-        if settled.etp > 1:
-            _no(plan, "experts with biases are not sliced (ETP 1 alone)", "etp=false")
-        if plan.context > 1 and plan.context_by != "ulysses":
-            _no(plan, "Transformer Engine has attention sinks over context by a2a alone", "context_by=ulysses")
-    if plan.context > 1 and plan.context_by == "ulysses":
-        _whole_heads(settled)
-    _refuse_optimizer(settled)
+    plan, own, experts, seq = settled.plan, settled.fields, settled.experts, settled.run.file.seq
+    kind, split, sharded = own.get("model_type"), plan.context > 1, settled.sharded
+    stages = chunk_sizes(settled.layers, plan.pipe * plan.virtual, plan.layout) if plan.pipe > 1 else []
+    heads = _heads(settled) if split and plan.context_by == "ulysses" else 0
+    asked = "offload=optimizer" if plan.offload != "none" else "optimizer=adam-bf16"
+    window = own.get("sliding_window") and kind in ("mistral", "phi3")
+    precise = plan.offload != "none" or plan.optimizer == "adam-bf16"
+    checks = {
+        "experts_divide": experts and experts % settled.ep,
+        "experts_sequence": experts and plan.tensor > 1 and not plan.sequence,
+        "fsdp_pipeline": settled.fsdp and plan.pipe > 1,
+        "chunks": stages and (min(stages) < 0 or 0 in stages[1:-1]),
+        "context_multiple": split and seq % (2 * plan.context),
+        "ring_window": split and plan.context_by == "ring" and window,
+        "sliced_biases": kind == "gpt_oss" and settled.etp > 1,
+        "sinks": kind == "gpt_oss" and split and plan.context_by != "ulysses",
+        "whole_heads": heads % plan.context,
+        "sgd_sharded": plan.optimizer == "sgd" and sharded,
+        "muon_fsdp": plan.optimizer == "muon" and settled.fsdp,
+        "muon_instances": plan.optimizer == "muon" and sharded and plan.data > 1,
+        "muon_fp16": plan.optimizer == "muon" and plan.dtype == "fp16",
+        "precision_aware": precise and not (sharded and plan.optimizer in ("adam", "adam-bf16")),
+    }
+    near = {
+        "half_experts": plan.expert // 2 or 1,
+        "half_virtual": max(plan.virtual // 2, 1),
+        "half_context": plan.context // 2,
+        "shards": plan.data * plan.fsdp,
+    }
+    told = {"settled": settled, "seq": seq, "stages": len(stages), "heads": heads, "asked": asked}
+    TERMS.refuse(checks, short=short_plan(plan), **near, **told)
 
 
-def _whole_heads(settled: MegatronRun) -> None:
-    own, plan = settled.fields, settled.plan
-    split = [section.dims["k"] for section in settled.run.model.program().sections if section.dims.get("k")]
-    kv = int(own["num_attention_heads"]) if own.get("kv_lora_rank") else min(split, default=1)
-    if max(kv // plan.tensor, 1) % plan.context:
-        _no(
-            plan,
-            f"--cp-comm-type a2a deals whole KV heads, and {max(kv // plan.tensor, 1)} of a rank do not divide",
-            "context_by=ring",
-        )
-
-
-def _refuse_optimizer(settled: MegatronRun) -> None:
-    plan = settled.plan
-    adam = plan.optimizer in ("adam", "adam-bf16")
-    if plan.optimizer == "sgd" and settled.sharded:
-        _no(plan, "its distributed optimizer takes Adam, not SGD", "zero=0")
-    if plan.optimizer == "muon" and settled.fsdp:
-        _no(plan, "Megatron-FSDP has no Muon", "zero=1")
-    if plan.optimizer == "muon" and settled.sharded and plan.data > 1:
-        _no(
-            plan,
-            "its layer-wise optimizer of Muon has one instance: data must be in fsdp",
-            f"data=1,fsdp={plan.data * plan.fsdp}",
-        )
-    if plan.optimizer == "muon" and plan.dtype == "fp16":
-        _no(plan, "Muon is not trained in fp16", "dtype=bf16")
-    if (plan.offload != "none" or plan.optimizer == "adam-bf16") and not (settled.sharded and adam):
-        asked = "offload=optimizer" if plan.offload != "none" else "optimizer=adam-bf16"
-        _no(
-            plan, f"{asked} is its precision-aware Adam, which needs the distributed optimizer", "optimizer=adam,zero=1"
-        )
-
-
-def _no(plan: Plan, why: str, near: str) -> None:
-    raise Infeasible(f"Megatron-LM cannot run {short_plan(plan)}: {why}; take {near}.")
+def _heads(settled: MegatronRun) -> int:
+    """KV heads of a tensor rank, which Ulysses attention deals whole."""
+    own, sections = settled.fields, settled.run.model.program().sections
+    kv_heads = [section.dims["k"] for section in sections if section.dims.get("k")]
+    kv = int(own["num_attention_heads"]) if own.get("kv_lora_rank") else min(kv_heads, default=1)
+    return max(kv // settled.plan.tensor, 1)

@@ -9,20 +9,11 @@ True
 from collections.abc import Mapping
 from typing import Any
 
-CONFIGS = {
-    "train": "TrainingConfig",
-    "validation": "ValidationConfig",
-    "optimizer": "OptimizerConfig",
-    "scheduler": "SchedulerConfig",
-    "ddp": "DistributedDataParallelConfig",
-    "dataset": "MockGPTDatasetConfig",
-    "logger": "LoggerConfig",
-    "tokenizer": "TokenizerConfig",
-    "checkpoint": "CheckpointConfig",
-    "rng": "RNGConfig",
-    "comm_overlap": "CommOverlapConfig",
-}
-"""The classes of the container's parts."""
+from dragonscale.exports.terms import load_terms
+
+TERMS = load_terms("megatron-bridge")
+
+CONFIGS = TERMS.tables["configs"]
 
 
 class Code(str):
@@ -32,140 +23,15 @@ class Code(str):
         return str(self)
 
 
-_MODEL = (
-    "num-layers",
-    "hidden-size",
-    "ffn-hidden-size",
-    "num-attention-heads",
-    "num-query-groups",
-    "kv-channels",
-    "normalization",
-    "attention-dropout",
-    "hidden-dropout",
-    "add-qkv-bias",
-    "qk-layernorm",
-    "position-embedding-type",
-    "rotary-base",
-    "rotary-percent",
-    "q-lora-rank",
-    "kv-lora-rank",
-    "qk-head-dim",
-    "qk-pos-emb-head-dim",
-    "v-head-dim",
-    "moe-router-topk",
-    "moe-ffn-hidden-size",
-    "moe-shared-expert-intermediate-size",
-    "moe-router-num-groups",
-    "moe-router-group-topk",
-    "moe-router-topk-scaling-factor",
-    "moe-router-score-function",
-    "moe-router-enable-expert-bias",
-    "moe-router-pre-softmax",
-    "moe-router-load-balancing-type",
-    "moe-aux-loss-coeff",
-    "moe-layer-freq",
-    "mtp-num-layers",
-    "mtp-loss-scaling-factor",
-    "vocab-size",
-    "seq-length",
-    "tensor-model-parallel-size",
-    "pipeline-model-parallel-size",
-    "context-parallel-size",
-    "cp-comm-type",
-    "sequence-parallel",
-    "expert-model-parallel-size",
-    "expert-tensor-parallel-size",
-    "pipeline-model-parallel-layout",
-    "account-for-embedding-in-pipeline-split",
-    "account-for-loss-in-pipeline-split",
-    "init-model-with-meta-device",
-    "moe-grouped-gemm",
-    "moe-permute-fusion",
-    "moe-router-dtype",
-    "moe-token-dispatcher-type",
-    "moe-flex-dispatcher-backend",
-    "moe-router-fusion",
-    "moe-router-padding-for-quantization",
-    "moe-expert-capacity-factor",
-    "recompute-granularity",
-    "recompute-method",
-    "recompute-num-layers",
-    "recompute-modules",
-    "cross-entropy-loss-fusion",
-    "cross-entropy-fusion-impl",
-    "init-method-std",
-    "window-size",
-)
-_SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "model": _MODEL,
-    "train": (
-        "micro-batch-size",
-        "global-batch-size",
-        "train-iters",
-        "train-samples",
-        "manual-gc",
-        "manual-gc-interval",
-    ),
-    "optimizer": (
-        "optimizer",
-        "lr",
-        "min-lr",
-        "weight-decay",
-        "adam-beta1",
-        "adam-beta2",
-        "clip-grad",
-        "sgd-momentum",
-        "use-precision-aware-optimizer",
-        "exp-avg-dtype",
-        "exp-avg-sq-dtype",
-        "optimizer-cpu-offload",
-        "optimizer-offload-fraction",
-        "overlap-cpu-optimizer-d2h-h2d",
-    ),
-    "scheduler": ("lr-decay-style", "lr-warmup-fraction"),
-    "ddp": (
-        "use-distributed-optimizer",
-        "use-megatron-fsdp",
-        "data-parallel-sharding-strategy",
-        "num-distributed-optimizer-instances",
-        "overlap-grad-reduce",
-        "overlap-param-gather",
-    ),
-    "validation": ("eval-interval", "eval-iters"),
-    "checkpoint": ("save", "load", "save-interval", "ckpt-format", "async-save", "use-persistent-ckpt-worker"),
-    "logger": ("log-interval", "log-throughput"),
-    "rng": ("seed",),
-    "comm_overlap": ("tp-comm-overlap", "overlap-moe-expert-parallel-comm"),
-}
-_OTHER = {
-    "--num-experts": "model.num_moe_experts",
-    "--norm-epsilon": "model.layernorm_epsilon",
-    "--apply-layernorm-1p": "model.layernorm_zero_centered_gamma",
-    "--use-rope-scaling": "model.rope_scaling",
-    "--rope-scaling-factor": "model.rope_scaling_factor",
-    "--num-virtual-stages-per-pipeline-rank": "model.virtual_pipeline_model_parallel_size",
-    "--decoder-first-pipeline-num-layers": "model.num_layers_in_first_pipeline_stage",
-    "--decoder-last-pipeline-num-layers": "model.num_layers_in_last_pipeline_stage",
-}
+_SECTIONS: Mapping[str, list[str]] = TERMS.tables["sections"]
+_OTHER = TERMS.tables["other_fields"]
 FIELDS: Mapping[str, str] = {
     f"--{name}": f"{section}.{name.replace('-', '_')}" for section, names in _SECTIONS.items() for name in names
 } | _OTHER
 _FLAGS = {field: flag for flag, field in FIELDS.items()}
-_NOT = {
-    "--untie-embeddings-and-output-weights": "model.share_embeddings_and_output_weights",
-    "--disable-bias-linear": "model.add_bias_linear",
-    "--grad-reduce-in-bf16": "mixed_precision.grad_reduce_in_fp32",
-}
-"""Flags whose field says the opposite."""
+_NOT = TERMS.tables["opposite_fields"]
 _DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
-PRECISION = {
-    "bf16": "bf16_mixed",
-    "fp16": "fp16_mixed",
-    "fp8": "bf16_with_fp8_current_scaling_mixed",
-    "mxfp8": "bf16_with_mxfp8_mixed",
-    "nvfp4": "bf16_with_nvfp4_mixed",
-}
-"""The library's recipes of mixed precision."""
+PRECISION = TERMS.tables["precision"]
 
 
 def fields_of(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +56,7 @@ def _written(flag: str, value: Any) -> Any:
         return Code(_DTYPES[value])
     if flag in ("--moe-layer-freq", "--window-size"):
         return Code(f"({str(value).strip('()')})")
-    return value[0] if flag == "--cp-comm-type" else value
+    return value
 
 
 def flags_of(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,27 +80,18 @@ class _Recipe:
             called = ast.unparse(value.func).rsplit(".", 1)[-1]
             if called == "MixedPrecisionConfig":
                 said = {one.arg: str(_value(one.value)) for one in value.keywords}
-                dtype = (
-                    "nvfp4"
-                    if "fp4" in said
-                    else "mxfp8"
-                    if said.get("fp8_recipe") == "mxfp8"
-                    else "fp8"
-                    if "fp8" in said
-                    else ""
-                )
-                self.fields |= _precision_flags(dtype or ("fp16" if said.get("fp16") == "True" else "bf16"))
-                self.fields |= (
-                    {"mixed_precision.grad_reduce_in_fp32": False} if said.get("grad_reduce_in_fp32") == "False" else {}
-                )
+                marks = {"nvfp4": "fp4" in said, "mxfp8": said.get("fp8_recipe") == "mxfp8", "fp8": "fp8" in said}
+                marks |= {"fp16": said.get("fp16") == "True", "bf16": True}
+                self.fields |= _precision_flags(next(dtype for dtype, holds in marks.items() if holds))
+                if said.get("grad_reduce_in_fp32") == "False":
+                    self.fields["mixed_precision.grad_reduce_in_fp32"] = False
                 return
             named = value.args[0] if called == "get_mixed_precision_config" and value.args else None
             value = named if named is not None else ast.Constant(called)
         text = str(_value(value)).replace("-", "_")
         kinds = {name: dtype for dtype, name in PRECISION.items()}
-        dtype = kinds.get(text) or (
-            "mxfp8" if "mxfp8" in text else "fp8" if "fp8" in text else "nvfp4" if "nvfp4" in text else "bf16"
-        )
+        named = next((dtype for dtype in ("mxfp8", "fp8", "nvfp4") if dtype in text), "bf16")
+        dtype = kinds.get(text) or named
         if text != "None":
             self.fields |= _precision_flags(dtype)
 

@@ -18,17 +18,11 @@ from typing import Any
 
 from dragonscale.errors import Infeasible
 from dragonscale.exports.keys import load_keys
+from dragonscale.exports.terms import load_terms
 
-MODULES = {
-    "llama": "llama3",
-    "mistral": "llama3",
-    "qwen3": "qwen3",
-    "qwen3_moe": "qwen3",
-    "deepseek_v3": "deepseek_v3",
-    "deepseek_v2": "deepseek_v3",
-    "gpt_oss": "gpt_oss",
-}
-"""The module that has a type of model."""
+TERMS = load_terms("torchtitan")
+
+MODULES = TERMS.tables["modules"]
 FILE = "torchtitan_run.py"
 _COMPARED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 _PLAIN_DISPATCH = ("", "AllToAllTokenDispatcher", "TorchAOTokenDispatcher")
@@ -38,20 +32,17 @@ _BUILT = ("llama", "mistral", "qwen3", "qwen3_moe")
 
 def flavors() -> dict[str, dict[str, Any]]:
     """The sizes of every flavor, by module and name."""
-    return {
-        name.partition(" ")[2]: key.default
-        for name, key in load_keys("torchtitan").keys.items()
-        if name.startswith("model ")
-    }
+    return _defaults("model ")
 
 
 def functions() -> dict[str, dict[str, Any]]:
     """What every config function sets, by module and name."""
-    return {
-        name.partition(" ")[2]: key.default
-        for name, key in load_keys("torchtitan").keys.items()
-        if name.startswith("config ")
-    }
+    return _defaults("config ")
+
+
+def _defaults(lead: str) -> dict[str, dict[str, Any]]:
+    keys = load_keys("torchtitan").keys
+    return {name.removeprefix(lead): key.default for name, key in keys.items() if name.startswith(lead)}
 
 
 def flavor_of(fields: Mapping[str, Any], parameters: float) -> str:
@@ -89,9 +80,7 @@ def own_sizes(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     heads, width = fields["num_attention_heads"], fields["hidden_size"]
     head = fields.get("head_dim") or width // heads
     if MODULES[kind] == "llama3" and head * heads != width:
-        raise Infeasible(
-            f"torchtitan's llama3 has heads of hidden_size / num_attention_heads, and those of {name} are {head} wide."
-        )
+        raise TERMS.refused("head_width", name=name, head=head)
     sizes = {
         "dim": width,
         "n_layers": fields["num_hidden_layers"],
@@ -113,18 +102,7 @@ def own_sizes(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
 def fields_of_sizes(module: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
     """The sizes of a file as Hugging Face names them."""
     kind = "llama" if module == "llama3" else "qwen3_moe" if "num_experts" in sizes else "qwen3"
-    names = {
-        "dim": "hidden_size",
-        "n_layers": "num_hidden_layers",
-        "n_heads": "num_attention_heads",
-        "n_kv_heads": "num_key_value_heads",
-        "vocab_size": "vocab_size",
-        "hidden_dim": "intermediate_size",
-        "moe_hidden_dim": "moe_intermediate_size",
-        "head_dim": "head_dim",
-        "num_experts": "num_experts",
-        "top_k": "num_experts_per_tok",
-    }
+    names = TERMS.tables["size_names"]
     return {"model_type": kind, **{names[key]: value for key, value in sizes.items() if key in names}}
 
 

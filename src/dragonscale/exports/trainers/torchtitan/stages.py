@@ -14,27 +14,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import whole
 from dragonscale.training.plan import Plan, parse_plan
 from dragonscale.training.stages import FOLDED, chunk_sizes
 
+TERMS = load_terms("torchtitan")
+
 __all__ = ["dealt", "layout_read", "parse_plan", "stage_flags", "stages_of"]
 
-SCHEDULES = {
-    "1f1b": "1F1B",
-    "gpipe": "GPipe",
-    "interleaved": "Interleaved1F1B",
-    "zb-h1": "InterleavedZeroBubble",
-    "zbv": "ZBVZeroBubble",
-    "dualpipev": "DualPipeV",
-}
-"""The schedules of torch.distributed.pipelining by our names."""
+SCHEDULES = TERMS.tables["schedules"]
 SINGLE = ("1f1b", "gpipe")
 """Those with a stage on each rank."""
-_LESS = (
-    "--parallelism.pipeline_parallel_first_stage_less_layers",
-    "--parallelism.pipeline_parallel_last_stage_less_layers",
-)
+_LESS = TERMS.lists["less_layers"]
 _PER_STAGE, _MODULES = "--parallelism.pipeline_parallel_layers_per_stage", "--parallelism.module_fqns_per_model_part"
 
 
@@ -88,10 +80,8 @@ def _parts(sizes: Sequence[int]) -> list[list[str]]:
 def layout_read(said: Mapping[str, Any], pipe: int, schedule: str, layers: int) -> tuple[int, str]:
     """The chunks of a rank and the layout that flags say; `said` has the values by the flags' last names."""
     parts = said.get("module_fqns_per_model_part")
-    first, last = (
-        whole(said.get(name, 1), name, 0)
-        for name in (f"pipeline_parallel_{end}_stage_less_layers" for end in ("first", "last"))
-    )
+    ends = [f"pipeline_parallel_{end}_stage_less_layers" for end in ("first", "last")]
+    first, last = (whole(said.get(name, 1), name, 0) for name in ends)
     per_stage = said.get("pipeline_parallel_layers_per_stage")
     if parts:
         sizes = [sum(name.startswith("layers.") for name in _names(part)) for part in parts]

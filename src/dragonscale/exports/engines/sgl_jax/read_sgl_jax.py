@@ -1,0 +1,103 @@
+"""Reading sgl-jax: `python -m sgl_jax.launch_server …`, in a script or pasted; two commands of which one prefills and
+one decodes are pools."""
+
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.exports.engines.limits import beyond_context, engine_import, of_chips, pool_read
+from dragonscale.exports.engines.schemes import formats_read
+from dragonscale.exports.engines.sglang.read_sglang import Servers, drafts_read, limits_read, spelt_out, whole
+from dragonscale.exports.flags import ReadFlags, read_flags
+from dragonscale.exports.imported import Given, Imported, slice_given
+from dragonscale.exports.keys import load_keys
+from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
+from dragonscale.models import load_model
+from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_target
+from dragonscale.serving.legal import divisible
+from dragonscale.serving.plan import ServingPlan
+
+TERMS = load_terms("sgl-jax")
+
+ONLINE = {
+    ("int8", "int8"): "int8_w8a8.yaml",
+    ("fp8", "fp8"): "fp8_w8a8.yaml",
+    ("fp8", "bf16"): "fp8.yaml",
+    ("int8", "bf16"): "int8.yaml",
+}
+"""The YAML that quantises a 16-bit checkpoint on loading, by weights and matmuls (srt/utils/quantization/configs)."""
+KINDS = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "bf16"}
+HARMLESS = (*load_terms("sglang").lists["harmless"], *TERMS.lists["harmless"])
+
+
+def recognises(source: Source) -> bool:
+    return source.command("sgl_jax.launch_server") is not None
+
+
+def read(source: Source, given: Given) -> Imported:
+    """The plan of a server, or of two pools of them."""
+    table, flags = load_keys("sgl-jax"), list[ReadFlags]()
+    for command in source.commands:
+        if "sgl_jax.launch_server" in command.words:
+            words = command.words[command.words.index("sgl_jax.launch_server") + 1 :]
+            flags.append(read_flags(table, spelt_out(table, words)))
+    servers, notes = Servers.of(flags), list[str]()
+    main, pool = servers.main, servers.pool
+    word = str(main.take("--model-path", ""))
+    name = servers.model(word, source, given)
+    model, chip = load_model(name), _chip(source, given)
+    plan = replace(_degrees(main, model, chip), **_formats(main, chip, model, word))
+    given = of_chips(given, plan.chips)
+    piece, prefill, replicas = slice_given(source, given, plan.chips), None, 0
+    if pool is not None:
+        prefill = _pool(pool, source, model, piece, servers.copies("prefill"))
+        replicas = int(source.kept.get("replicas", 0) or servers.copies("decode"))
+    beyond, length = "what it answers beyond that is not to be relied on", main.values.get("--context-length")
+    limits, drafts = limits_read(main, plan, 1), drafts_read(main, source, notes)
+    said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas, "role": servers.role}
+    how = (source, given, plan, name, "sgl-jax", main, HARMLESS, limits)
+    later = beyond_context("--context-length", length, model, beyond)
+    return engine_import("sgl-jax", *how, **said, notes=notes, later=later, piece=piece)
+
+
+def _chip(source: Source, given: Given) -> Chip:
+    """The chip, whose devices `--tp-size` counts; the one of its quick start where none is said."""
+    text = given.slice or str(source.kept.get("slice", ""))
+    return parse_target(text)[0] if text else load_chip("v6e")
+
+
+def _degrees(read: ReadFlags, model: Transformer, chip: Chip) -> ServingPlan:
+    degrees = ("--tensor-parallel-size", "--data-parallel-size", "--ep-size")
+    devices, data, dealt = (whole(read, name) for name in degrees)
+    if devices % chip.devices:
+        raise TERMS.wrong("devices_of_chips", devices=devices, chip=chip)
+    world = devices // chip.devices
+    if world % data:
+        raise InputError(f"--dp-size is {data}, which does not divide the {world} chips of --tp-size {devices}.")
+    if devices % dealt:
+        raise TERMS.wrong("dealt_over_devices", dealt=dealt, devices=devices)
+    ways = world if dealt == devices else min(dealt, world)
+    return ServingPlan(world // data, data, ways if divisible(model).experts else 1)
+
+
+def _formats(read: ReadFlags, chip: Chip, model: Transformer, word: str) -> dict[str, str]:
+    config = str(read.take("--quantization-config-path", "")).rpartition("/")[2]
+    if config and config not in ONLINE.values():  # one made for a model: by the format that its name begins with
+        config = "int8_w8a8.yaml" if config.startswith("int8") else "fp8_w8a8.yaml" if config.startswith("fp8") else ""
+    found = formats_read("sgl-jax", chip, model, word, config, ONLINE, False)
+    read.take("--dtype")
+    cache = str(read.take("--kv-cache-dtype", "auto"))
+    if cache != "auto":
+        if cache not in KINDS:
+            raise InputError(f"--kv-cache-dtype is {shorten(cache)}; sgl-jax has auto, {', '.join(KINDS)}.")
+        found["kv"] = KINDS[cache]
+    return found
+
+
+def _pool(read: ReadFlags, source: Source, model: Transformer, piece: Slice | None, copies: int) -> dict[str, Any]:
+    """The servers that prefill."""
+    chip = piece.chip if piece is not None else load_chip("v6e")
+    plan = replace(_degrees(read, model, chip), **_formats(read, chip, model, str(read.take("--model-path", ""))))
+    return pool_read(source, plan, "", copies, str(piece) if piece is not None and piece.chips == plan.chips else "")

@@ -1,0 +1,238 @@
+"""vLLM on TPUs (tpu-inference): the same `vllm serve`, with its mesh in `--additional-config` and its switches in the
+environment.
+
+Sizes count devices, and a TPU7x chip is two of them. Attention data parallelism is no `--data-parallel-size` (that is
+copies of the whole model): `--tensor-parallel-size` is all devices, of which `attn_dp_size` ways split the batch in
+attention. Experts are dealt over all devices or sliced. A 16-bit checkpoint of a model that tpu-inference has in JAX is
+quantised on loading by rules for Qwix. Over several hosts Ray starts the workers; the first host's script starts Ray's
+head and serves, the others join.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.exports.engines.limits import engine_import, of_chips, pool_read
+from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
+from dragonscale.exports.engines.vllm.flags import EngineFlags, drafts, format_flags, has_heads, limit_flags, only_wide
+from dragonscale.exports.engines.vllm.read_vllm import cache, cast, drafts_read, limits_read, model_read
+from dragonscale.exports.engines.vllm.words import is_tpu, read_words, serve_commands, whole
+from dragonscale.exports.flags import ReadFlags, flag_words, shell_lines
+from dragonscale.exports.header import header
+from dragonscale.exports.imported import Given, Imported, slice_given
+from dragonscale.exports.keys import load_keys
+from dragonscale.exports.runs import ServingRun, hosts_of
+from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
+from dragonscale.exports.values import truth
+from dragonscale.exports.values import whole as plain_whole
+from dragonscale.exports.words import LEADER, RANK, config_file, quoted
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
+from dragonscale.models import load_model
+from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip, Slice, parse_target
+from dragonscale.serving.legal import divisible
+from dragonscale.serving.plan import ServingPlan
+
+TERMS, VLLM = load_terms("vllm-tpu"), load_terms("vllm")
+
+ENGINE = "vllm-tpu"
+ONLINE: Mapping[tuple[str, str], str] = {
+    ("fp8", "fp8"): "float8_e4m3fn float8_e4m3fn",
+    ("fp8", "bf16"): "float8_e4m3fn",
+    ("int8", "int8"): "int8 int8",
+}
+"""What Qwix makes of 16 bits: the types of weights and of activations."""
+IN_JAX = frozenset({"llama", "llama4", "llama4_text", "qwen3", "gemma4", "gemma4_text"})
+"""Types of models that tpu-inference has in JAX and quantises on loading (tpu_inference/models/common/model_loader.py).
+"""
+EVERYWHERE, NOT_ATTENTION = ".*", ".*mlp.*"
+"""Modules that a rule is for."""
+CONNECTOR = {"kv_connector": "TPUConnector", "kv_connector_module_path": "tpu_inference.distributed.tpu_connector"}
+PORTS = {"": 8000, "prefill": 8400, "decode": 9400}
+IMAGE = "vllm/vllm-tpu:v{}"
+HOST_SCRIPT = "vllm-tpu-host.sh"
+RAY_PORT = 6379
+
+
+def write(run: ServingRun) -> WrittenFiles:
+    """The command of a replica; over several hosts in a script that starts Ray before it."""
+    own = _flags(run)
+    made = [_program(run, own)]
+    files, notes, routing = dict(made[0][1]), list(own.notes), tuple[str, ...]()
+    if run.prefill is not None:
+        first = _flags(run.prefill)
+        made.append(_program(run.prefill, first))
+        files |= made[1][1]
+        notes += first.notes
+        routing = ((TERMS.say("proxy")),)
+    elif (run.file.replicas or 1) > 1:
+        routing = (f"Start {run.file.replicas} such replicas behind a router.",)
+    as_run = own.plan if own.plan != run.file.plan else None
+    return WrittenFiles(files, tuple(one for one, _ in made), tuple(own.differences), as_run, tuple(notes), routing)
+
+
+def _flags(run: ServingRun) -> EngineFlags:
+    plan, devices = run.file.plan, run.slice.chip.devices
+    in_jax = str(run.fields.get("model_type", "")) in IN_JAX
+    online = ONLINE if in_jax else {}
+    checkpoint = checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, plan, online, only_wide(run))
+    own = EngineFlags({}, checkpoint, {"MODEL_IMPL_TYPE": "auto"}, list(checkpoint.differences), list(checkpoint.notes))
+    own.plan, ranks, more = checkpoint.plan, _ranks(plan, devices), dict[str, Any]()
+    own.flags["--tensor-parallel-size"] = plan.tensor * plan.data * devices
+    own.flags["--pipeline-parallel-size"] = plan.pipe if plan.pipe > 1 else None
+    own.flags["--enable-expert-parallel"] = True if plan.expert > 1 else None
+    if plan.data > 1:
+        more["sharding"] = {"sharding_strategy": {"enable_dp_attention": True, "attn_dp_size": ranks}}
+    if context := _context(run, own):
+        own.flags["--decode-context-parallel-size"] = context
+    own.env |= {"NEW_MODEL_DESIGN": "1"} if plan.data > 1 or context else {}
+    if checkpoint.online:
+        more["quantization"] = _rules(checkpoint.online, checkpoint.wide_attention)
+        own.env["MODEL_IMPL_TYPE"] = "flax_nnx"
+    own.flags |= {**format_flags(run, replace(checkpoint, online="", wide_attention=False)), **limit_flags(run)}
+    own.flags["--max-num-seqs"] = -(-int(own.flags["--max-num-seqs"]) // (ranks // plan.data))
+    own.flags["--enable-prefix-caching"] = True if run.file.traffic.cached else None
+    own.flags |= {"--speculative-config": _drafts(run, own), "--additional-config": more or None}
+    handed = {**CONNECTOR, "kv_role": "kv_producer" if run.role == "prefill" else "kv_consumer"}
+    return replace(own, flags=own.flags | ({"--kv-transfer-config": handed} if run.role else {}))
+
+
+def _ranks(plan: ServingPlan, devices: int) -> int:
+    """Ways that attention splits the batch over devices: a chip's devices split heads, or the batch where a chip has
+    all of them."""
+    return plan.data * devices if plan.data > 1 and plan.tensor == 1 else plan.data
+
+
+def _context(run: ServingRun, own: EngineFlags) -> int:
+    """Ranks that split the cache along sequences; tpu-inference takes them from those of `tensor`."""
+    plan, heads = run.file.plan, max(divisible(run.model).kv_heads, default=1)
+    ways = plan.tensor * run.slice.chip.devices // heads
+    if plan.spread != "sequence" or plan.tensor == 1:
+        return 0
+    own.plan = own.plan if ways > 1 else replace(own.plan, spread="copy")
+    return ways if ways > 1 else 0
+
+
+def _rules(word: str, wide_attention: bool) -> dict[str, Any]:
+    weight, _, act = word.partition(" ")
+    rule = {"module_path": NOT_ATTENTION if wide_attention else EVERYWHERE, "weight_qtype": weight}
+    return {"qwix": {"rules": [rule | ({"act_qtype": act} if act else {})]}}
+
+
+def _drafts(run: ServingRun, own: EngineFlags) -> dict[str, Any] | None:
+    if run.file.speculation.drafts and run.file.speculation.draft:
+        heads = "the checkpoint's own heads" if has_heads(run) else "an EAGLE-3 head"
+        raise TERMS.refused("draft_model", heads=heads)
+    return drafts(run, own)
+
+
+def _program(run: ServingRun, own: EngineFlags) -> tuple[LaunchProgram, dict[str, str]]:
+    table = load_keys("vllm")
+    hosts, chips = hosts_of(run.slice)
+    words = ("vllm", "serve", own.checkpoint.word, *flag_words(table, {**own.flags, "--port": PORTS[run.role]}))
+    shown = {"copies": run.file.replicas or 1, "image": IMAGE.format(table.version), "port": PORTS[run.role]}
+    if hosts == 1:
+        return LaunchProgram(run.role or "serve", words, 1, chips, env=own.env, **shown), {}
+    env = {**own.env, "TPU_MULTIHOST_BACKEND": "ray"}
+    name = HOST_SCRIPT.replace("host", f"{run.role}-host") if run.role else HOST_SCRIPT
+    exports = "".join(f"export {key}={quoted(value)}\n" for key, value in env.items())
+    top = header(run, f"vLLM on TPUs {table.version}", own.differences)
+    text = TERMS.texts["host_script"].format(top=top, exports=exports, port=RAY_PORT, command=shell_lines(words))
+    program = ("bash", config_file(name), RANK, LEADER)
+    return LaunchProgram(run.role or "serve", program, hosts, chips, env=env, **shown), {name: text}
+
+
+def recognises(source: Source) -> bool:
+    return bool(serve_commands(source)) and is_tpu(source)
+
+
+def read(source: Source, given: Given) -> Imported:
+    """The plan of a `vllm serve` command on TPUs."""
+    found = [read_words(command.words, source) for command in serve_commands(source)]
+    producers = [one for one in found if _is_producer(one)]
+    flags = next((one for one in found if one not in producers), found[0])
+    name, checkpoint = model_read(flags, source, given)
+    model = load_model(name)
+    text = given.slice or str(source.kept.get("slice", ""))
+    chip = parse_target(text)[0] if text else None
+    plan, replicas, ratio = _plan(flags, model, checkpoint, chip)
+    given = of_chips(given, plan.chips)
+    piece = slice_given(source, given, plan.chips)
+    limits = limits_read(flags)
+    limits["max_seqs"] = _each(limits["max_seqs"], ratio, source, plan)
+    drafts, notes = drafts_read(flags, source)
+    pool = producers[0] if producers and producers[0] is not flags else None
+    prefill = None if pool is None else _pool(pool, model, checkpoint, piece, source)
+    how = (source, given, plan, name, ENGINE, flags, VLLM.lists["harmless"], limits)
+    said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
+    return engine_import(ENGINE, *how, **said, keys="vllm", notes=notes, piece=piece)
+
+
+def _pool(read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | None, source: Source) -> dict[str, Any]:
+    """The pool that prefills; the shape of its slice is in the header of an export alone."""
+    plan, replicas, _ = _plan(read, model, checkpoint, piece.chip if piece is not None else None)
+    return pool_read(source, plan, "", replicas, str(piece) if piece is not None and piece.chips == plan.chips else "")
+
+
+def _is_producer(read: ReadFlags) -> bool:
+    said = read.values.get("--kv-transfer-config")
+    return isinstance(said, Mapping) and said.get("kv_role") == "kv_producer"
+
+
+def _each(seqs: float | None, ratio: int, source: Source, plan: ServingPlan) -> float | None:
+    """Sequences of a chip's devices together, as many as were planned where that is a rounding."""
+    if seqs is None or ratio == 1:
+        return seqs
+    planned = source.kept.get("launch", {}).get("max_seqs") or -(-int(source.kept.get("batch", 0)) // plan.data)
+    return planned if -(-planned // ratio) == seqs else seqs * ratio
+
+
+def _plan(read: ReadFlags, model: Transformer, checkpoint: str, chip: Chip | None) -> tuple[ServingPlan, int, int]:
+    """Degrees in chips, replicas, and devices of a chip that have attention ranks of their own."""
+    devices = chip.devices if chip is not None else 1
+    total, pipe, replicas = (whole(read, f"--{name}-parallel-size") for name in ("tensor", "pipeline", "data"))
+    more = read.values.pop("--additional-config", None)
+    said = more if isinstance(more, Mapping) else {}
+    found = _formats(read, model, checkpoint, chip, said)
+    ranks = _attention_ranks(_table(_table(said.get("sharding")).get("sharding_strategy")), total, model, found["kv"])
+    if (total > 1 and total % devices) or total % ranks:
+        raise TERMS.wrong("multiple_of_both", total=total, devices=devices, ranks=ranks)
+    each = total // ranks
+    tensor, data = (each // devices, ranks) if each % devices == 0 else (1, max(ranks * each // devices, 1))
+    dealt = bool(read.values.pop("--enable-expert-parallel", False)) and bool(divisible(model).experts)
+    spread = "sequence" if whole(read, "--decode-context-parallel-size") > 1 else "copy"
+    plan = replace(ServingPlan(tensor, data, data * tensor if dealt else 1, pipe=pipe, spread=spread), **found)
+    return plan, replicas, max(ranks // data, 1) if data > 1 else 1
+
+
+def _attention_ranks(strategy: Mapping[str, Any], total: int, model: Transformer, kv: str) -> int:
+    """Ranks of attention data parallelism: as said, or as tpu-inference takes them so that no KV head is copied
+    (layers/common/sharding.py)."""
+    if not truth(strategy.get("enable_dp_attention", False), "enable_dp_attention"):
+        return 1
+    if size := strategy.get("attn_dp_size"):
+        return plain_whole(size, "attn_dp_size", most=total)
+    sizes = divisible(model)
+    packing = {"fp8": 4}.get(kv, 2) * (2 if any(head == 64 for *_, head in sizes.projected) else 1)
+    heads = max(1, 2 * min(sizes.kv_heads, default=1) // packing)
+    dealt = plain_whole(strategy.get("expert_parallelism", 1), "expert_parallelism")
+    ranks = max(plain_whole(strategy.get("tensor_parallelism", total), "tensor_parallelism") // heads, 1)
+    return min(ranks * dealt, total)
+
+
+def _formats(
+    read: ReadFlags, model: Transformer, checkpoint: str, chip: Chip | None, said: Mapping[str, Any]
+) -> dict[str, str]:
+    rules = _table(_table(said.get("quantization")).get("qwix")).get("rules")
+    first = _table(rules[0]) if isinstance(rules, list) and rules else {}
+    word = " ".join(str(one) for one in (first.get("weight_qtype"), first.get("act_qtype")) if one)
+    read.values.pop("--quantization", None)
+    word, wide = word if word in ONLINE.values() else "", first.get("module_path") == NOT_ATTENTION
+    found = formats_read(ENGINE, chip, model, checkpoint, word, ONLINE, wide)
+    dtype = {long: short for short, long in VLLM.tables["dtypes"].items()}.get(str(read.values.pop("--dtype", "")), "")
+    return {**cast(found, dtype), **cache(read, found, dtype)}
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

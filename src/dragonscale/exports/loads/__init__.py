@@ -1,1 +1,0 @@
-"""The planned traffic as the command of a load generator: `write`."""

@@ -1,0 +1,124 @@
+"""What a target says in its own words, as data: `terms/NAME.toml`, beside the tables of keys.
+
+A file has lists and tables of words (names that change nothing of a plan, spellings, formats), groups of settings,
+texts, the sentences of its notes and refusals, and what it runs differently from a plan. A setting of a group is a
+constant, or a rule:
+
+| rule | what is written |
+|---|---|
+| `of = "plan.tensor"` | what the run has there |
+| `set = true` | this value |
+| `said = "every"`, `usual = 1000`, `as = "int"` | what the plan file's `[run]` says, or the usual value; of this type |
+| `group = "zero"` | another group, as a table |
+| `by = "optimizers"` | the table's word for that value; readers take the same table backwards |
+| `over = "plan.tensor"` | only where these degrees are above 1 |
+| `on = "experts"`, `off = "fsdp"` | only where the run has all of these, or none of them |
+| `among = {"plan.dtype" = ["fp8"]}` | only where the run has one of these values there |
+
+>>> terms = load_terms("megatron")
+>>> terms.tables["context_by"]["ring"], "mixtral" in terms.lists["llama_types"]
+('p2p', True)
+"""
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from dragonscale.errors import Infeasible, InputError
+from dragonscale.exports.written import PlanDifference
+from dragonscale.tables import Strict
+
+
+class Terms(Strict, frozen=True):
+    """The words of one target. A `{name}` in a sentence is filled in when it is said."""
+
+    lists: dict[str, tuple[str, ...]] = {}
+    tables: dict[str, dict[str, Any]] = {}
+    groups: dict[str, dict[str, Any]] = {}
+    texts: dict[str, str] = {}
+    sentences: dict[str, str] = {}
+    differences: dict[str, dict[str, str]] = {}
+
+    def group(self, name: str, run: Any = None, /, **values: Any) -> dict[str, Any]:
+        """A group of settings as a run has them, in the order of the file; `values` are names beside the run's own."""
+        about = About(run, values)
+        return {key: self._value(row, about) for key, row in self.groups[name].items() if about.has(row)}
+
+    def _value(self, row: Any, about: "About") -> Any:
+        if not _is_rule(row):
+            return row
+        if "group" in row:
+            return self.group(row["group"], about.run, **about.values)
+        if "said" in row:
+            value = about.at("said").get(row["said"], "")
+            value = row.get("usual", value) if value == "" else value
+            return {"float": float, "int": int}[row["as"]](value) if "as" in row else value
+        value = about.at(row["of"]) if "of" in row else row["set"]
+        return self.tables[row["by"]][str(value)] if "by" in row else value
+
+    def say(self, sentence: str, /, **values: Any) -> str:
+        """A sentence with its values filled in."""
+        return self.sentences[sentence].format(**values)
+
+    def refused(self, sentence: str, /, **values: Any) -> Infeasible:
+        """That the software does not run a plan."""
+        return Infeasible(self.say(sentence, **values))
+
+    def wrong(self, sentence: str, /, **values: Any) -> InputError:
+        """That a config or a command says something that cannot be."""
+        return InputError(self.say(sentence, **values))
+
+    def refuse(self, checks: Mapping[str, Any], /, **values: Any) -> None:
+        """Refuse a plan by the first check that holds, in the sentence of its name."""
+        for sentence, holds in checks.items():
+            if holds:
+                raise self.refused(sentence, **values)
+
+    def notes(self, told: Mapping[str, Any], /, **values: Any) -> tuple[str, ...]:
+        """The sentences whose names hold."""
+        return tuple(self.say(sentence, **values) for sentence, holds in told.items() if holds)
+
+    def difference(self, name: str, /, **values: Any) -> PlanDifference:
+        """Something that the software runs otherwise."""
+        return PlanDifference(**{part: text.format(**values) for part, text in self.differences[name].items()})
+
+
+def _is_rule(row: Any) -> bool:
+    return isinstance(row, dict) and bool({"set", "of", "said", "group"} & row.keys())
+
+
+@dataclass(frozen=True)
+class About:
+    """What the settings of a group are about: a run, and values by name."""
+
+    run: Any
+    values: Mapping[str, Any]
+
+    def at(self, path: str) -> Any:
+        """What is at a path such as `plan.tensor`."""
+        name, _, rest = path.partition(".")
+        value = self.values[name] if name in self.values else getattr(self.run, name)
+        return attrgetter(rest)(value) if rest else value
+
+    def has(self, row: Any) -> bool:
+        """Whether a setting is written."""
+        if not _is_rule(row):
+            return True
+        if "said" in row and "usual" not in row and row["said"] not in self.at("said"):
+            return False
+        on, off, over = ([self.at(path) for path in row.get(rule, "").split()] for rule in ("on", "off", "over"))
+        among = all(self.at(path) in values for path, values in row.get("among", {}).items())
+        return among and all(on) and not any(off) and all(degree > 1 for degree in over)
+
+
+@functools.cache
+def load_terms(target: str) -> Terms:
+    """The terms of a target by name."""
+    text = (resources.files("dragonscale.exports") / "terms" / f"{target}.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), Terms)

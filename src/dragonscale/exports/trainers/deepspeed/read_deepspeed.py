@@ -1,0 +1,320 @@
+"""DeepSpeed's configs and commands, read as plans: a `ds_config.json` alone, or `deepspeed … script.py --deepspeed
+ds_config.json …`.
+
+Programs that call DeepSpeed have arguments of their own; those that most of them share (the Trainer's, and a few
+spellings of the length of a sequence and of the model's name) are read. `"auto"` in a config stands for the Trainer's
+argument of that meaning.
+
+>>> flags_of(["train.py", "--bf16", "--max_seq_len", "512", "--deepspeed=ds.json"])
+{'bf16': 'true', 'max_seq_len': '512', 'deepspeed': 'ds.json'}
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.errors import InputError
+from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_counted, training_file
+from dragonscale.exports.keys import KeyTable, load_keys
+from dragonscale.exports.model_names import hub_id, model_of_sizes, preset_named
+from dragonscale.exports.shell import ShellCommand, documents
+from dragonscale.exports.source import Source
+from dragonscale.exports.terms import load_terms
+from dragonscale.exports.values import whole
+from dragonscale.models.catalogue import is_preset
+from dragonscale.training.plan import Plan
+
+TERMS = load_terms("deepspeed")
+
+_CONFIGS = ("deepspeed", "deepspeed_config", "deepspeed-config", "ds_config", "deepspeed_config_file", "ds_config_path")
+_LENGTHS = TERMS.lists["lengths"]
+_NAMES = ("model_name_or_path", "config_name", "model_name", "model", "model_id", "base_model")
+_OWN = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})
+_UNPLANNED = TERMS.lists["unplanned"]
+_CHAT = "DeepSpeed-Chat"
+"""Marks a config that its scripts make of their own flags (`--zero_stage`, `--dtype`)."""
+
+
+def flags_of(words: Sequence[str]) -> dict[str, str]:
+    """The flags of any program, by name without dashes; one without a value is true."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            if not equals and at < len(words) and not words[at].startswith("--"):
+                value = words[at]
+                at += 1
+            found[name] = value or "true"
+    return found
+
+
+def _command(source: Source) -> ShellCommand | None:
+    for command in source.commands:
+        if command.launcher == "deepspeed":
+            return command
+        given = flags_of(command.words)
+        if any(given.get(name, "").endswith(".json") for name in _CONFIGS):
+            return command
+    return None
+
+
+def recognises(source: Source) -> bool:
+    table = source.table
+    if table is None:
+        return _command(source) is not None
+    return bool(_OWN & set(table)) and not {"compute_environment", "distributed_type"} & set(table)
+
+
+def read(source: Source, given: Given) -> Imported:
+    """The plan of a config or a command."""
+    table = load_keys("deepspeed")
+    command = None if source.table is not None else _command(source)
+    flags = flags_of(command.words) if command is not None else {}
+    config = dict(source.table or {}) if command is None else _config_of(source, command, flags)
+    world = command.processes if command is not None else 0
+    piece = slice_counted(source, given, world)
+    chips = piece.chips if piece is not None else world
+    if not chips:
+        raise needs("how many GPUs there are", "the slice by --on h100:8", source)
+    if world and chips != world:
+        raise TERMS.wrong("processes", source=source, world=world, piece=piece, chips=chips)
+    model = given.model or _model(source, flags)
+    env = command.env if command is not None else {}
+    plan, batch = plan_of(config, flags, env, chips)
+    seq = next((whole(flags[name], name) for name in _LENGTHS if name in flags), 0)
+    given = Given(given.model, str(piece) if piece is not None else given.slice)
+    file = training_file(source, given, plan, batch, seq, model, "deepspeed")
+    file = replace(file, tokens=_tokens(flags, batch * seq, file.tokens))
+    chat = bool(config.pop(_CHAT, False))
+    unplanned = _unplanned(config, flags)
+    unknown = [name for name in _dotted(config) if not _known(table, name)]
+    ignored = [f"--{name}" for name in flags if name not in (*_CONFIGS, *_LENGTHS, *_NAMES, *_READ)]
+    notes = [] if model else ["The config does not say the model; give it by --model."]
+    said = dtype_of(config, flags)[1]
+    if chat:
+        said = "" if "dtype" in flags else TERMS.say("chat_dtype", plan=plan)
+    notes += [said] if said else []
+    notes += TERMS.notes({"mics": "mics_shard_size" in part(config, "zero_optimization")})
+    return Imported("deepspeed", table.version, file, tuple(notes), tuple(ignored), tuple(unplanned), tuple(unknown))
+
+
+_READ = TERMS.lists["read"]
+
+
+def _config_of(source: Source, command: ShellCommand, flags: Mapping[str, str]) -> dict[str, Any]:
+    """The config that a command names: beside it, or written by the script itself."""
+    name = next((flags[one] for one in _CONFIGS if flags.get(one, "true") != "true"), "")
+    found = source.beside(name)
+    if found is not None and found.table is not None:
+        return dict(found.table)
+    for _, body in documents(source.text):
+        text = re.sub(r"\$\{?(\w+)\}?", lambda match: command.env.get(match[1], '"auto"'), body)
+        try:
+            table = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(table, dict) and _OWN & set(table):
+            return table
+    if name and "zero_stage" not in flags:
+        raise TERMS.wrong("config_missing", source=source, name=name)
+    stage = {"stage": stage_of(flags.get("zero_stage", "0") or 0)}
+    if "zero_stage" in flags and not {"bf16", "fp16"} & set(flags):
+        kind = {"bfloat16": "bf16", "bf16": "bf16"}.get(flags.get("dtype", "fp16"), "fp16")
+        return {_CHAT: True, "zero_optimization": stage, kind: {"enabled": True}}
+    return {"zero_optimization": stage, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}
+
+
+def _model(source: Source, flags: Mapping[str, str]) -> str:
+    kept = str(source.kept.get("model", ""))
+    for name in _NAMES:
+        if name in flags:
+            found = source.beside(flags[name]) if flags[name].endswith(".json") else None
+            if found is not None and found.table is not None:
+                made = model_of_sizes(found.table, kept.partition("?")[0])
+                return kept if kept and made.partition("?")[:2] == kept.partition("?")[:2] else made
+            own = preset_named(flags[name]) if is_preset(flags[name]) else flags[name]
+            return kept if kept and hub_id(kept) == flags[name] else own
+    return kept
+
+
+def _unplanned(config: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:
+    zero = part(config, "zero_optimization")
+    heavy = [name for name in _UNPLANNED if zero.get(name) not in (None, False, 1, {}) and not _nothing(zero[name])]
+    found = [f"zero_optimization.{name}" for name in heavy]
+    kind = str(part(config, "optimizer").get("type", "adamw")).lower()
+    found += [f"optimizer.type={kind}"] if kind not in ("adam", "adamw", "muon", "sgd") else []
+    bf16 = part(config, "bf16")
+    found += [f"bf16.{name}" for name in TERMS.lists["unplanned_bf16"] if is_on(bf16.get(name))]
+    given = [name for name in TERMS.lists["unplanned_flags"] if name in flags]
+    return found + [f"--{name}" for name in given if is_on(flags[name]) or number_or_zero(flags[name]) > 1]
+
+
+def _nothing(value: Any) -> bool:
+    return isinstance(value, Mapping) and str(value.get("device", "")) == "none"
+
+
+def _dotted(config: Mapping[str, Any], path: str = "") -> Iterable[str]:
+    for name, value in config.items():
+        if isinstance(value, Mapping) and f"{path}{name}" not in TERMS.lists["opaque"]:
+            yield from _dotted(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+_SECTIONS = TERMS.lists["sections"]
+
+
+def _known(table: KeyTable, name: str) -> bool:
+    """Whether DeepSpeed has a name; parts of sections that are not in the table are taken as they are."""
+    if table.known(name) is not None or name == "zero_optimization.mics_shard_size":
+        return True
+    head = name.partition(".")[0]
+    return head != name and head not in _SECTIONS
+
+
+def _tokens(flags: Mapping[str, str], step: int, kept: str) -> str:
+    steps = whole(flags["max_steps"], "--max_steps") if number_or_zero(flags.get("max_steps", 0)) > 0 else 0
+    return run_tokens(kept, steps, step)
+
+
+def plan_of(
+    config: Mapping[str, Any], flags: Mapping[str, str], env: Mapping[str, str], chips: int
+) -> tuple[Plan, int]:
+    """The plan, and the batch in sequences."""
+    zero = part(config, "zero_optimization")
+    stage = stage_of(zero.get("stage", 0))
+    # 0 is DeepSpeed's word for no tensor parallelism
+    tensor = max(whole(part(config, "tensor_parallel").get("autotp_size", 1), "tensor_parallel.autotp_size", 0), 1)
+    ways = env.get("PARALLELISM_CONFIG_SP_SIZE") or config.get("sequence_parallel_size", 1)
+    context = whole(ways, "sequence_parallel_size")
+    own = part(config, "expert_parallel")
+    spread = whole(own.get("autoep_size", 1), "expert_parallel.autoep_size") if own.get("enabled") else 1
+    expert = spread // math.gcd(spread, tensor)
+    ranks, rest = divmod(chips, tensor * context)
+    if rest or ranks % expert:
+        raise TERMS.wrong("ranks", chips=chips, tensor=tensor, context=context, spread=spread)
+    batch, micro = _batch(config, flags, ranks)
+    shards = _shards(zero, ranks, expert)
+    device = str(part(zero, "offload_optimizer").get("device", "none"))
+    offloaded = device in ("cpu", "nvme") or is_on(zero.get("cpu_offload"))
+    plan = Plan(
+        data=ranks // expert // shards if stage else ranks // expert,
+        fsdp=shards if stage else 1,
+        tensor=tensor,
+        context=context,
+        expert=expert,
+        microbatch=micro,
+        remat=_remat(config, flags),
+        zero=stage,
+        dtype=dtype_of(config, flags)[0],
+        sequence=tensor == 1,
+        context_by="ulysses" if context > 1 else "gather",
+        optimizer=_optimizer(config, flags),
+        offload="optimizer" if offloaded else "none",
+    )
+    return plan, batch
+
+
+def stage_of(value: Any) -> int:
+    """The stage of ZeRO."""
+    return whole(value, "zero_optimization.stage", 0, 3)
+
+
+def _shards(zero: Mapping[str, Any], ranks: int, expert: int) -> int:
+    """Ranks that weights are sharded over, among those that hold the same experts: all, or MiCS's
+    groups (-1 is none)."""
+    group, alike = whole(zero.get("mics_shard_size", -1), "mics_shard_size", -1), ranks // expert
+    if group < 1:
+        return alike
+    if alike % group:
+        over = f" ({ranks} with experts over {expert})" if expert > 1 else ""
+        raise InputError(f"mics_shard_size {group} does not divide {alike} data-parallel ranks{over}.")
+    return group
+
+
+def _batch(config: Mapping[str, Any], flags: Mapping[str, str], ranks: int) -> tuple[int, int]:
+    """Sequences of a step and of a rank's pass, worked out as DeepSpeed does where one of three is not said."""
+
+    def said(name: str, flag: str) -> int:
+        value = config.get(name, "auto")
+        if value == "auto":
+            return whole(flags[flag], f"--{flag}") if flag in flags else 0
+        # A config that the Trainer itself loads must agree with its arguments; other programs pass theirs in.
+        loads = flags.get("deepspeed", "true") != "true"
+        if loads and flag in flags and number_or_zero(flags[flag]) != whole(value, name):
+            raise TERMS.wrong("disagreement", name=name, value=value, flag=flag, said=flags[flag])
+        return whole(value, name)
+
+    every = said("train_batch_size", "train_batch_size")
+    micro = said("train_micro_batch_size_per_gpu", "per_device_train_batch_size")
+    passes = said("gradient_accumulation_steps", "gradient_accumulation_steps")
+    if not every and not micro:
+        raise TERMS.wrong("no_batch")
+    if not micro:
+        micro = every // (ranks * (passes or 1))
+    if not every:
+        every = micro * (passes or 1) * ranks
+    if micro < 1 or every % (micro * ranks) or (passes and every != micro * passes * ranks):
+        raise TERMS.wrong("batch_product", every=every, micro=micro, ranks=ranks, passes=passes or 1)
+    return every, micro
+
+
+def dtype_of(config: Mapping[str, Any], flags: Mapping[str, str]) -> tuple[str, str]:
+    """The format of matmuls, and what to say of it where it is not said outright. `"auto"` is what the program's
+    arguments say; a config that is read without a program leaves it open.
+
+    >>> dtype_of({"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}, {})[0]
+    'bf16'
+    >>> dtype_of({"bf16": {"enabled": "auto"}}, {"max_steps": "10"})[0]
+    'fp32'
+    """
+    left = [dtype for dtype in ("bf16", "fp16") if part(config, dtype).get("enabled") == "auto"]
+    for dtype in ("bf16", "fp16"):
+        on = flags.get(dtype) if dtype in left else part(config, dtype).get("enabled", False)
+        if is_on(on):
+            return dtype, ""
+    cast = part(config, "torch_autocast")
+    if is_on(cast.get("enabled")):
+        half = "16" in str(cast.get("dtype", "")) and "bf" not in str(cast.get("dtype", ""))
+        return "fp16" if half else "bf16", ""
+    if left and not flags:
+        return left[0], f'{left[0]}.enabled is "auto", for the program to say; {left[0]} is assumed.'
+    return "fp32", "Neither bf16 nor fp16 is turned on: matmuls are read as fp32."
+
+
+def _remat(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
+    own = part(config, "activation_checkpointing")
+    if is_on(own.get("cpu_checkpointing")):
+        return "offload"
+    on = any(is_on(flags.get(name)) for name in ("gradient_checkpointing", "activation_checkpointing"))
+    return "block" if on or is_on(own.get("partition_activations")) else "none"
+
+
+def _optimizer(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
+    kind = str(part(config, "optimizer").get("type") or flags.get("optim", "adamw")).lower()
+    for word, name in (("8bit", "adam8"), ("muon", "muon"), ("sgd", "sgd"), ("adafactor", "adafactor")):
+        if word in kind:
+            return name
+    return "adam"
+
+
+def part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = config.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def is_on(value: Any) -> bool:
+    return value if isinstance(value, bool) else str(value).lower() in ("true", "1", "yes")
+
+
+def number_or_zero(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0

@@ -1,0 +1,140 @@
+"""torchtitan: a command `torchtitan.train --module … --config …` with a flag for each setting, and a small Python file
+where flags do not reach (`config`).
+
+How a plan is said there:
+
+- `data` is `data_parallel_replicate_degree`. `fsdp` and `expert` both split the batch and the state, so their
+  product is `data_parallel_shard_degree`; `context` shards the state too, as here.
+- Experts have a mesh of their own over the same ranks: `expert_parallel_degree` counts every rank that experts are
+  spread over, tensor ranks first, then those of context, then data-parallel ones. It is expert x tensor here, times
+  context where experts are folded over it.
+- ZeRO-3 is `fsdp_reshard_after_forward always`, ZeRO-2 `never`.
+- Without a pipeline `local_batch_size` is the microbatch and gradients add up; with one it holds all microbatches of a
+  step.
+
+This release keeps keys and values gathered over context ranks and has no ring; its float8 has scales by rows.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.exports.flags import flag_words
+from dragonscale.exports.header import header
+from dragonscale.exports.keys import load_keys
+from dragonscale.exports.runs import TrainingRun, hosts_of
+from dragonscale.exports.terms import load_terms
+from dragonscale.exports.trainers.torchtitan import config as titan_config
+from dragonscale.exports.trainers.torchtitan import models as titan_models
+from dragonscale.exports.trainers.torchtitan.stages import stage_flags
+from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
+from dragonscale.models.transformer import count_parameters
+from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.stack import stacks
+
+TERMS = load_terms("torchtitan")
+REMAT = {"none": "none", "selective": "selective", "block": "full"}
+
+
+def expert_degree(run: TrainingRun, plan: Plan) -> int:
+    """Ranks that experts are spread over."""
+    if not run.experts or (plan.etp and plan.tensor > 1):
+        return 1  # without expert parallelism tensor ranks slice every expert
+    return plan.expert * plan.tensor * (plan.context if plan.fold == "context" else 1)
+
+
+def compiled(run: TrainingRun) -> bool:
+    """Whether the stack that is expected compiles."""
+    return "eager" not in run.file.stack
+
+
+def _settings(run: TrainingRun, plan: Plan) -> dict[str, Any]:
+    """What the flags are about."""
+    stack = stacks()[run.file.stack]
+    values: dict[str, Any] = {
+        "run": run,
+        "plan": plan,
+        "said": run.said,
+        "shards": plan.fsdp * plan.expert,
+        "zero3": plan.zero == 3,
+    }
+    values |= {"expert_degree": expert_degree(run, plan), "wide": plan.dtype == "fp32", "compiled": compiled(run)}
+    return values | {
+        "local": run.file.batch // plan.replicas if plan.pipe > 1 else plan.microbatch,
+        "narrow_states": plan.optimizer == "adam-bf16",
+        "overlapped": compiled(run) and "async" in stack.name and plan.tensor > 1,
+        "loss_chunks": max(int(stack.memory.loss_chunks), 1),
+    }
+
+
+def write(run: TrainingRun) -> WrittenFiles:
+    """The command of a process, and the Python file where one is needed."""
+    plan, differences = as_run(run)
+    check(run, plan)
+    files, flags = model_words(run, plan, differences)
+    settings = _settings(run, plan)
+    flags |= TERMS.group("parallelism", **settings)
+    flags |= stage_flags(plan, run.model.n_layers) if plan.pipe > 1 else {}
+    flags |= TERMS.group("training", **settings)
+    remat = f"activation-checkpoint:{REMAT[plan.remat]}"
+    words = ("torchtitan.train", *flag_words(load_keys("torchtitan"), flags), remat)
+    env = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    program = LaunchProgram("train", words, *hosts_of(run.slice), per="chip", module=True, env=env)
+    notes = TERMS.notes({"data": True, "no_steps": not run.steps})
+    return WrittenFiles(files, (program,), tuple(differences), None if plan == run.plan else plan, notes)
+
+
+def as_run(run: TrainingRun) -> tuple[Plan, list[PlanDifference]]:
+    """The plan as this release runs it, and what differs."""
+    plan, differences = run.plan, list[PlanDifference]()
+    if plan.context > 1 and plan.context_by == "ring":
+        differences.append(TERMS.difference("ring"))
+        plan = replace(plan, context_by="gather")
+    if run.experts and plan.context > 1 and plan.fold == "tensor" and plan.expert > 1:
+        if plan.expert % plan.context:
+            near = replace(plan, fold="context", expert=1, fsdp=plan.fsdp * plan.expert)
+            raise TERMS.refused("experts_before_data", plan=plan, near=short_plan(near))
+        differences.append(TERMS.difference("fold"))
+        plan = replace(plan, fold="context", expert=plan.expert // plan.context, fsdp=plan.fsdp * plan.context)
+    if plan.dtype == "fp8" and stacks()[run.file.stack].state.narrow_gathers:
+        differences.append(TERMS.difference("rowwise"))
+    return plan, differences
+
+
+def check(run: TrainingRun, plan: Plan) -> None:
+    """What torchtitan refuses beyond the rules of the stack."""
+    experts, degree = run.experts, expert_degree(run, plan)
+    even = (plan.tensor if plan.sequence else 1) * (2 * plan.context if plan.context > 1 else 1)
+    each = plan.replicas * plan.microbatch
+    checks = {
+        "sequence_multiple": run.file.seq % even,
+        "batch_of_ranks": run.file.batch % each,
+        "experts_divide": experts and experts % degree,
+        "tied_pipeline": plan.pipe > 1 and run.fields.get("tie_word_embeddings"),
+        "muon": plan.optimizer == "muon",
+    }
+    TERMS.refuse(checks, run=run, even=even, short=short_plan(plan), each=each, experts=experts, degree=degree)
+
+
+def model_words(
+    run: TrainingRun, plan: Plan, differences: list[PlanDifference]
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """The file, where one is needed, and the flags that name the model."""
+    flavor = titan_models.flavor_of(run.fields, float(count_parameters(run.model).total))
+    dtype = plan.dtype if plan.dtype != "fp32" else "bf16"
+    if flavor:
+        longest = titan_models.flavors()[flavor]["max_position_embeddings"]
+        if run.file.seq > longest:
+            raise TERMS.refused("positions", flavor=flavor, longest=longest, run=run)
+        if function := titan_models.function_for(flavor, dtype, plan.context > 1):
+            return {}, {"--module": flavor.partition("/")[0], "--config": function}
+    module = flavor.partition("/")[0] or titan_models.MODULES.get(str(run.fields.get("model_type")), "")
+    sizes = None if flavor else titan_models.own_sizes(run.fields, run.model.name)
+    if sizes is not None:
+        sizes["max_seq_len"] = max(sizes["max_seq_len"], run.file.seq)
+    chosen = titan_config.converters(dtype, run.experts > 0, compiled(run))
+    attention = "flex" if module == "gpt_oss" and plan.context > 1 else ""
+    like = flavor or {"llama3": "llama3/8B", "qwen3": "qwen3/8B"}[module]
+    text = titan_config.config_text(like, chosen, attention, f"./assets/hf/{run.model.name}", sizes, run.model.name)
+    title = f"torchtitan {load_keys('torchtitan').version}"
+    flags = {"--module": titan_models.FILE.removesuffix(".py"), "--config": "run"}
+    return {titan_models.FILE: header(run, title, differences) + text}, flags
