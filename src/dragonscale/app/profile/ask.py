@@ -2,9 +2,13 @@
 
 import msgspec
 
+from dragonscale.app.profile.page import save_page
 from dragonscale.app.profile.question import ProfileAsked, read_question, the_chip
 from dragonscale.app.profile.records import ProfileReport
+from dragonscale.app.profile.sheet import profile_sheet
+from dragonscale.app.profile.trace import save_trace
 from dragonscale.app.questions.profile import ProfileQuestion
+from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.analysis import Analysis, analyse, busy_devices, one_step, with_reading
 from dragonscale.evidence.profiles.attribution import attributed
@@ -23,6 +27,8 @@ from dragonscale.evidence.profiles.sizes import infer_sizes
 from dragonscale.evidence.profiles.static import analyse_program
 from dragonscale.listener import Listener
 from dragonscale.physics.units import render
+
+bind(ProfileReport, Face(sheet=profile_sheet, page=save_page, timeline=save_trace))
 
 
 def ask(question: ProfileQuestion, listener: Listener) -> ProfileReport:
