@@ -220,7 +220,7 @@ def short_name(name: str, most: int = 48) -> str:
     the function that is run where the kernel only hands it out.
 
     >>> short_name(
-    ...     "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)>(int)",
+    ...     "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda(at::Base&)>(int)",
     ...     80,
     ... )
     'bfloat16_copy_kernel_cuda (vectorized_elementwise_kernel)'

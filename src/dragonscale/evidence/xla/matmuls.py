@@ -11,13 +11,13 @@ as none.
 ... ENTRY %main (p: bf16[8,4], q: bf16[4,2]) -> bf16[8,2] {
 ...   %p = bf16[8,4]{1,0} parameter(0)
 ...   %q = bf16[4,2]{1,0} parameter(1)
-...   ROOT %d = bf16[8,2]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="jit(f)/x"}
+...   ROOT %d = bf16[8,2]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="f/x"}
 ... }
 ... '''
 >>> from dragonscale.evidence.xla.hlo_text import read_module
 >>> (matmul,), unknown = read_matmuls(read_module(text))
 >>> matmul.op_name, matmul.flops_each, matmul.times, unknown
-('jit(f)/x', 128.0, 1, [])
+('f/x', 128.0, 1, [])
 """
 
 import math

@@ -8,7 +8,8 @@ collective's bytes at everything a chip can send at once.
 >>> from dragonscale.evidence.xla.op_work import work_of_text
 >>> from dragonscale.physics.hardware import load_chip
 >>> work = work_of_text(
-...     "%d = bf16[8192,8192] dot(bf16[8192,8192] %x, bf16[8192,8192] %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+...     "%d = bf16[8192,8192] dot(bf16[8192,8192] %x, bf16[8192,8192] %w), "
+...     "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 ... )
 >>> bound = op_bound(work, load_chip("v5e"))
 >>> bound.by, round(bound.seconds * 1e3, 2)
