@@ -17,7 +17,8 @@ and `operators.toml`.
 import re
 import tomllib
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -59,14 +60,16 @@ class OperatorTables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     categories: dict[str, list[str]]
 
 
-def _text(name: str) -> str:
-    return files("dragonscale.evidence.profiles").joinpath(name).read_text("utf-8")
+@cache
+def table(name: str) -> dict[str, Any]:
+    """A data file of this folder."""
+    return tomllib.loads(Path(__file__).with_name(name).read_text("utf-8"))
 
 
 @cache
 def kernel_rules() -> tuple[tuple[re.Pattern[str], KernelRule], ...]:
     """The rules, in order."""
-    rules = msgspec.convert(tomllib.loads(_text("kernels.toml"))["kernel"], tuple[KernelRule, ...])
+    rules = msgspec.convert(table("kernels.toml")["kernel"], tuple[KernelRule, ...])
     return tuple((re.compile(rule.match), rule) for rule in rules)
 
 
@@ -78,7 +81,7 @@ def _rule_words() -> tuple[tuple[str, ...] | None, ...]:
 @cache
 def operator_tables() -> OperatorTables:
     """The tables of operators."""
-    return msgspec.convert(tomllib.loads(_text("operators.toml")), OperatorTables)
+    return msgspec.convert(table("operators.toml"), OperatorTables)
 
 
 @cache

@@ -19,12 +19,12 @@ SectionWords(section='mlp', what='', norm=False)
 """
 
 import re
-import tomllib
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from importlib.resources import files
 
 import msgspec
+
+from dragonscale.evidence.profiles.names import table
 
 _LONGEST = 2000
 _WRAPPERS = re.compile(
@@ -58,8 +58,7 @@ class ScopeRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _rules() -> tuple[list[tuple[re.Pattern[str], ScopeRule]], list[tuple[re.Pattern[str], ScopeRule]]]:
-    table = tomllib.loads(files("dragonscale.evidence.profiles").joinpath("scopes.toml").read_text("utf-8"))
-    scopes, sources = (msgspec.convert(table[name], list[ScopeRule]) for name in ("scope", "source"))
+    scopes, sources = (msgspec.convert(table("scopes.toml")[name], list[ScopeRule]) for name in ("scope", "source"))
     return [(re.compile(rule.word), rule) for rule in scopes], [(re.compile(rule.word), rule) for rule in sources]
 
 

@@ -17,32 +17,12 @@ True
 import math
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import OpText
 from dragonscale.evidence.xla.shapes import Shape, read_shapes
 
 _HEADS_FIRST = ("scaled_dot_product", "cudnn_attention", "efficient_attention_forward")
 _MATMULS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "_int_mm", "mv", "addmv")
-_IN_PART = (
-    "nll_loss",
-    "index",
-    "embedding",
-    "scatter",
-    "gather",
-    "slice",
-    "select",
-    "cat",
-    "stack",
-    "foreach",
-    "_fused_adam",
-    "cross_entropy",
-    "_fused_sgd",
-    "topk",
-    "sort",
-    "linalg",
-    "repeat",
-    "expand",
-)
-"""Operators whose operands say little of what is read and written."""
 _ADDING = ("addmm", "baddbmm", "addmv")
 
 
@@ -73,7 +53,11 @@ def moved_by_shapes(op: OpText, kind: str) -> float | None:
     """
     inner = op.caller.rsplit("/", 1)[-1].split(",", 1)[0]
     name, shapes = inner.removeprefix("aten::"), _operands(op)
-    if not shapes or not inner.startswith(("aten::", "triton_")) or any(word in name for word in _IN_PART):
+    if (
+        not shapes
+        or not inner.startswith(("aten::", "triton_"))
+        or any(word in name for word in table("torch.toml")["in_part"])
+    ):
         return None
     read = float(sum(shape.bytes for shape in shapes))
     largest = max(shapes, key=lambda shape: shape.bytes)

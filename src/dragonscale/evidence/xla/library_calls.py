@@ -17,24 +17,6 @@ from dragonscale.evidence.xla.convolution import convolution_flops
 from dragonscale.evidence.xla.hlo_text import Instruction
 from dragonscale.evidence.xla.shapes import Shape
 
-HARMLESS = frozenset(
-    (
-        *("AllocateBuffer", "AssumeGatherIndicesInBound", "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"),
-        *("PadToStatic", "SliceToDynamic", "LayoutConstraint", "MoveToDevice", "MoveToHost", "PinToDevice"),
-        *(
-            "annotate_device_placement",
-            "xla.sdy.FuncResultSharding",
-            "xla.sdy.GlobalToLocalShape",
-            "xla.sdy.LocalToGlobalShape",
-            "ConcatBitcast",
-            "X64Combine",
-            "X64SplitLow",
-        ),
-        *("X64SplitHigh", "Barrier", "CreateBuffer", "Pin", "Unpin"),
-        *("AsyncCollectiveStart", "AsyncCollectiveDone", "PrepareAsyncCallStart", "PrepareAsyncCallDone"),
-    )
-)
-"""Custom calls that compute nothing: marks, casts and allocations."""
 # where the forward convolution's operand, kernel and result are: operand 0, operand 1 or the result (-1)
 _CUDNN_ROLES = {
     "__cudnn$convForward": (0, 1, -1),

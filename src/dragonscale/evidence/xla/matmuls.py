@@ -30,7 +30,8 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import BRANCHES, callers_first
 from dragonscale.evidence.xla.convolution import convolution_flops
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.library_calls import HARMLESS, library_flops
+from dragonscale.evidence.xla.library_calls import library_flops
+from dragonscale.evidence.xla.opcodes import HARMLESS
 from dragonscale.evidence.xla.shapes import Shape
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions, trip_count

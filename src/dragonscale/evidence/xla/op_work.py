@@ -39,7 +39,8 @@ class OpWork(msgspec.Struct, frozen=True):
     name: str
     opcode: str
     kind: str
-    """One of `op_kinds.KINDS`."""
+    """`matmul`, `attention`, `elementwise`, `reduce`, `sort`, `gather`, `scatter`, a collective, `host`; `copy` moves
+    data and computes nothing, `control` runs other instructions, `nothing` is only a name for a value; or `unknown`."""
     detail: str = ""
     """A word more about the kind: what a copy is for, a library's name, or `from its name` where the kind is a guess.
     """
