@@ -46,12 +46,12 @@ def test_a_training_step_of_ours_beside_its_plan(train):
 def test_attention_is_held_against_kernels_of_its_shapes(train):
     """cuDNN's flash kernels run as the kernel profile says: nothing is to be saved there."""
     found = train.analysis
-    expected = expected_attention(found.recording, found.roles, found.chip)
+    expected = expected_attention(found)
     ran = [one for one in expected if found.totals.works[one]]
     assert {found.roles[one].phase for one in ran} == {"forward", "backward"}
     for one in ran:
         assert found.totals.seconds[one] / found.totals.works[one] == pytest.approx(expected[one], rel=0.15)
-    savings = find_savings(found.reading, found.totals, found.roles, found.chip, (), expected)
+    savings = find_savings(found.reading, found, (), expected)
     assert not any("ttention backward runs" in one.what for one in savings)
 
 

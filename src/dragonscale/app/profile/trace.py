@@ -86,7 +86,7 @@ def op_facts(analysis: Analysis, op: int) -> dict[str, Any]:
     """What is known of an op, without what is not."""
     role, text = analysis.roles[op], analysis.recording.ops[op]
     bound, by = analysis.roof.bound(role, op)
-    done = 0.5 if op in analysis.roof.causal else 1.0
+    done = analysis.roof.done(op)
     runs, seconds = float(analysis.totals.times[op]), float(analysis.totals.seconds[op])
     each = seconds / runs if runs else 0.0
     found = {

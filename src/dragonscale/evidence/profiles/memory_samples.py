@@ -1,14 +1,18 @@
 """Bytes in use over time, thinned where there are very many: of each stretch of time its fullest
-moment and its last."""
+moment and its last; the peak of each device, when it was, and a series thin enough to draw."""
 
 from array import array
 
 import numpy as np
 
-from dragonscale.evidence.profiles.recording import Recorder
+from dragonscale.evidence.profiles.recording import Recorder, Recording
+from dragonscale.evidence.profiles.records import MemoryTime
+from dragonscale.physics.hardware import Chip
 
 _MOST_KEPT = 20_000
 _MOST_SAMPLES = 4_000_000
+_POINTS = 400
+"""Points of a series; of each stretch its largest sample is kept, so that no peak is lost."""
 
 
 class MemorySamples:
@@ -44,3 +48,19 @@ def thinned(rows: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         return rows
     parts = np.array_split(rows, _MOST_KEPT // 2)
     return np.unique(np.concatenate([[part[np.argmax(sizes[part])], part[-1]] for part in parts]))
+
+
+def memory_use(recording: Recording, chip: Chip | None) -> tuple[MemoryTime, ...]:
+    """A line for each device that has samples."""
+    found = []
+    for device in sorted({sample.device for sample in recording.memory}):
+        samples = [sample for sample in recording.memory if sample.device == device]
+        when, size = np.array([one.at for one in samples]) / 1e9, np.array([one.bytes for one in samples], float)
+        top = int(np.argmax(size))
+        known = recording.devices[device].memory_bytes if 0 <= device < len(recording.devices) else None
+        room = known or (chip.visible if chip is not None and device >= 0 else None)
+        pieces = np.array_split(np.arange(len(size)), min(_POINTS, len(size)))
+        kept = [int(piece[np.argmax(size[piece])]) for piece in pieces]
+        series = tuple((float(when[one]), float(size[one])) for one in kept)
+        found.append(MemoryTime(device, float(size[top]), float(when[top]), room, series))
+    return tuple(found)

@@ -14,11 +14,9 @@ from dragonscale.evidence.profiles.expected import expected_seconds, known_kerne
 from dragonscale.evidence.profiles.gaps import HOST, LAUNCH, STALL
 from dragonscale.evidence.profiles.names import short_name, table
 from dragonscale.evidence.profiles.parts import TRAVELS
-from dragonscale.evidence.profiles.per_op import OpTotals
+from dragonscale.evidence.profiles.per_op import StepOps
 from dragonscale.evidence.profiles.records import BesideLine, GapLine, MoveLine, ProfileReading, Saving, WasteLine
-from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.waste import COPIED, EXPERTS
-from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render
 
 LEAST = 0.005
@@ -30,14 +28,12 @@ _GOOD = 0.9
 
 def find_savings(
     reading: ProfileReading,
-    totals: OpTotals,
-    roles: list[OpRole],
-    chip: Chip | None,
-    beside: tuple[BesideLine, ...],
+    step: StepOps,
+    beside: tuple[BesideLine, ...] = (),
     attention: dict[int, float] | None = None,
 ) -> tuple[Saving, ...]:
     """The changes that would save most; `attention` are seconds that attention ops should take, by their numbers."""
-    found = _against_plan(beside, reading) if beside else _against_kernels(totals, roles, chip, attention or {})
+    found = _against_plan(beside, reading) if beside else _against_kernels(step, attention or {})
     found += [_gap(gap) for gap in reading.gaps]
     if not beside:
         found += [_move(move) for move in reading.communication if move.kind != "host"]
@@ -118,14 +114,11 @@ def _against_plan(lines: tuple[BesideLine, ...], reading: ProfileReading) -> lis
     return found
 
 
-def _against_kernels(
-    totals: OpTotals, roles: list[OpRole], chip: Chip | None, attention: dict[int, float]
-) -> list[Saving]:
-    kernels, advice = known_kernels(chip), table("advice.toml")["kernels"]
+def _against_kernels(step: StepOps, attention: dict[int, float]) -> list[Saving]:
+    kernels, advice, totals = known_kernels(step.chip), table("advice.toml")["kernels"], step.totals
     spent: dict[tuple[str, str, str], float] = defaultdict(float)
     meant: dict[tuple[str, str, str], float] = defaultdict(float)
-    for one in totals.ran.tolist():
-        role = roles[one]
+    for one, role in step.ran_roles:
         if role.kind in (*TRAVELS, "copy", "host", "control"):
             continue
         key = role.section, role.phase, role.kind

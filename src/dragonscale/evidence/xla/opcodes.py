@@ -9,6 +9,8 @@ TRANSCENDENTAL = frozenset(_TABLE["transcendental"])
 ELEMENTWISE = TRANSCENDENTAL | frozenset(_TABLE["elementwise"])
 NAMES = frozenset(_TABLE["names"])
 """Instructions that compute and move nothing: they name a value, or part of one."""
+UNTIMED = frozenset(_TABLE["untimed"])
+"""Instructions that take no time by themselves, where a program is listed op by op."""
 HARMLESS = frozenset(_TABLE["harmless"])
 """Custom calls that compute nothing: marks, casts and allocations."""
 CONTROL = ("while", "conditional", "call")
