@@ -13,6 +13,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from dragonscale.evidence.profiles.intervals import looked_up
+
 MOST_HOST_SPANS = 10_000_000
 """Spans kept of the host; a recording with more of them keeps those that come first in the file."""
 _DEEPEST = 128
@@ -234,10 +236,7 @@ class Lookup:
 
     def find(self, numbers: np.ndarray) -> np.ndarray:
         """The span of each number, -1 where there is none."""
-        if not len(self._numbers):
-            return np.full(len(numbers), -1)
-        at = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
-        return np.where((self._numbers[at] == numbers) & (numbers > 0), self._rows[at], -1)
+        return looked_up(self._numbers, self._rows, numbers)
 
 
 def in_parts(*columns: np.ndarray) -> Iterator[tuple[int, ...]]:

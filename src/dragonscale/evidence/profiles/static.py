@@ -44,7 +44,7 @@ def analyse_program(
     reader = HloReader(whole)
     roles = complete_roles(whole, [own_role(op, reader, kind) for op in ops], reader)
     roof, often = ChipRoof(chip, causal_ops(whole)), np.array(times, float)
-    travels = np.array([role.kind in TRAVELS for role in roles])
+    travels = np.array([role.kind in TRAVELS for role in roles], bool)
     bounds = [roof.bound(role, number)[0] or 0.0 for number, role in enumerate(roles)]
     sent = [_travel(role, chip, mesh, piece) if role.kind in TRAVELS else 0.0 for role in roles]
     seconds = np.where(travels, sent, bounds) * often
