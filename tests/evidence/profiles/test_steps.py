@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from dragonscale.evidence.profiles.analysis import analyse
-from dragonscale.evidence.profiles.phases import phase_of_scope
+from dragonscale.evidence.profiles.sections import phase_of_scope
 from dragonscale.evidence.profiles.recording import MOST_DEVICES, OpText, Recorder
 from dragonscale.evidence.profiles.repetition import graph_starts
 from dragonscale.evidence.profiles.roles import OpRole

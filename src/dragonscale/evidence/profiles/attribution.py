@@ -29,12 +29,19 @@ from dragonscale.evidence.profiles.names import (
     operator_kind,
     section_word,
 )
-from dragonscale.evidence.profiles.phases import phase_of_caller, phase_of_module, phase_of_scope
 from dragonscale.evidence.profiles.placing import place_events
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.scores import SCORES, around_scores, with_scores
-from dragonscale.evidence.profiles.sections import SectionWords, files_tell_parts, section_of, section_of_source
+from dragonscale.evidence.profiles.sections import (
+    SectionWords,
+    files_tell_parts,
+    phase_of_caller,
+    phase_of_module,
+    phase_of_scope,
+    section_of,
+    section_of_source,
+)
 from dragonscale.evidence.profiles.work_by_shapes import work_by_shapes
 from dragonscale.plan.ledger import COLLECTIVES
 

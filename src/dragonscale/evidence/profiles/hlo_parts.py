@@ -10,24 +10,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from dragonscale.evidence.profiles.phases import phase_of_scope
-from dragonscale.evidence.profiles.sections import SectionWords, files_tell_parts, section_of, section_of_source
+from dragonscale.evidence.profiles.sections import (
+    SectionWords,
+    files_tell_parts,
+    phase_of_scope,
+    section_of,
+    section_of_source,
+)
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 
 _RUNS_OTHERS = ("while", "conditional", "call")
 _DEEP, _WIDE = 8, 64
-_HEAVY = {
-    "dot": 8,
-    "convolution": 8,
-    "ragged-dot": 8,
+_HEAVY = dict.fromkeys(("dot", "convolution", "ragged-dot"), 8) | {
     "custom-call": 7,
     "scatter": 4,
     "gather": 4,
     "reduce": 3,
-    "dynamic-update-slice": 0,
-    "dynamic-slice": 0,
 }
+_HEAVY |= {"dynamic-update-slice": 0, "dynamic-slice": 0}
 
 
 @dataclass(frozen=True)

@@ -9,22 +9,21 @@ import re
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.hlo_parts import HloProgram, PartSaid
-from dragonscale.evidence.profiles.phases import phase_of_module, phase_of_scope
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.profiles.sections import SectionWords, section_of, section_of_source
+from dragonscale.evidence.profiles.sections import (
+    SectionWords,
+    phase_of_module,
+    phase_of_scope,
+    section_of,
+    section_of_source,
+)
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction
 from dragonscale.evidence.xla.op_work import OpWork, work_of, work_of_text
 from dragonscale.plan.ledger import COLLECTIVES
 
-_KINDS = {
-    "reduce": "reduction",
-    "sort": "gather",
-    "scatter": "gather",
-    "broadcast": "all_gather",
-    "nothing": "control",
-    "unknown": "",
-}
+_KINDS = {"reduce": "reduction", "broadcast": "all_gather", "nothing": "control", "unknown": ""}
+_KINDS |= dict.fromkeys(("sort", "scatter"), "gather")
 _CASTS = frozenset(("parameter", "convert", "bitcast", "copy", "transpose", "reshape", "tuple", "get-tuple-element"))
 _CALLS = re.compile(r"\bcalls=%?([\w.\-]+)")
 _READ = (InputError, KeyError, ValueError, IndexError, TypeError, RecursionError)

@@ -15,6 +15,7 @@ import msgspec
 from dragonscale.evidence.profiles.host_spans import HostSpans, Names, SpanKind
 from dragonscale.evidence.profiles.json_stream import TraceEvent
 from dragonscale.evidence.profiles.memory_samples import MemorySamples
+from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import MOST_EVENTS
 from dragonscale.evidence.profiles.torch_args import (
     DeviceArgs,
@@ -29,20 +30,6 @@ from dragonscale.evidence.profiles.torch_args import (
 
 CPU, ACCELERATOR = 0, 1
 """Whose memory a sample is of."""
-_KERNELS = ("kernel", "concurrent_kernel", "mtia_ccp_events")
-_COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
-_CALLS = (
-    "cuda_runtime",
-    "cuda_driver",
-    "hip_runtime",
-    "hip_driver",
-    "xpu_runtime",
-    "xpu_driver",
-    "mtia_runtime",
-    "privateuse1_runtime",
-    "privateuse1_driver",
-    "runtime",
-)
 _LIBRARY = re.compile(
     r"^(?:<|torch/|.*(?:site-packages|dist-packages|/lib/python\d)|(?:contextlib|threading|functools|runpy|enum)\.py)"
 )
@@ -76,15 +63,16 @@ class KinetoEvents:
         """Shapes of an operator's operands, and whether it is an attention with a causal mask."""
         self.threads: dict[tuple[Any, Any], int] = {}
         self._frames: dict[int, SpanKind | None] = {}
+        categories = table("torch.toml")["categories"]
         self.handlers: dict[str, Callable[[TraceEvent, int, int], None]] = {
             "cpu_op": self._operator,
             "operator": self._operator,
             "python_function": self._frame,
             "user_annotation": self._annotation,
             "gpu_user_annotation": self._mark,
-            **dict.fromkeys(_CALLS, self._call),
-            **dict.fromkeys(_KERNELS, self._kernel),
-            **dict.fromkeys(_COPIES, self._copy),
+            **dict.fromkeys(categories["calls"], self._call),
+            **dict.fromkeys(categories["kernels"], self._kernel),
+            **dict.fromkeys(categories["copies"], self._copy),
         }
         """What is done with a span of time, by its category; others are of no interest."""
 

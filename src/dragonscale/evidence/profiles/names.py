@@ -29,14 +29,6 @@ _LONGEST = 2000
 _SHORT = 200
 _INDUCTOR = re.compile(r"triton_(?P<form>poi|red|per|tem|mm|for|split_scan|scan)_fused_(?P<ops>.*)")
 _HEAVIEST = ("attention", "grouped matmul", "matmul", "reduction", "gather", "elementwise", "copy")
-_DTYPES = (
-    (re.compile(r"(?i)e4m3|e5m2|fp8|f8|float8|nvjet_(sm\d+_)?q|__nv_fp8|_BF8|F8"), "fp8"),
-    (re.compile(r"(?i)e2m1|nvfp4|mxfp4|fp4"), "fp4"),
-    (re.compile(r"(?i)bf16|bfloat16?|nvjet_(sm\d+_)?t|_BBS|__hip_bfloat|_BH_"), "bf16"),
-    (re.compile(r"(?i)fp16|f16|half|hgemm|h884|h1688|s16816gemm_fp16|nvjet_(sm\d+_)?h|_HHS|_HH_"), "fp16"),
-    (re.compile(r"(?i)tf32|s1688gemm|nvjet_(sm\d+_)?s|sgemm|f32|float\b"), "fp32"),
-    (re.compile(r"(?i)int8|i8|s8|imma|igemm"), "int8"),
-)
 
 
 class KernelRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,6 +50,8 @@ class OperatorTables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: dict[str, list[str]]
     parts: dict[str, list[str]]
     categories: dict[str, list[str]]
+    collectives: dict[str, str]
+    dtypes: dict[str, str]
 
 
 @cache
@@ -194,18 +188,7 @@ def _collective(name: str) -> str:
     squeezed = re.sub(r"[_\-]", "", name.lower())
     if not any(mark in name for mark in ("c10d", "nccl", "dist", "FSDP", "fsdp", "vllm::", "_c10d", "sglang")):
         return ""
-    for word, kind in (
-        ("reducescatter", "reduce_scatter"),
-        ("allgather", "all_gather"),
-        ("allreduce", "all_reduce"),
-        ("alltoall", "all_to_all"),
-        ("send", "permute"),
-        ("recv", "permute"),
-        ("broadcast", "all_gather"),
-    ):
-        if word in squeezed:
-            return kind
-    return ""
+    return next((kind for word, kind in operator_tables().collectives.items() if word in squeezed), "")
 
 
 def category_kind(category: str) -> str:
@@ -248,4 +231,6 @@ def dtype_of(name: str) -> str:
     bits."""
     if name.startswith("cudnn_generated"):
         return ""
-    return next((dtype for pattern, dtype in _DTYPES if pattern.search(name[:_LONGEST])), "")
+    return next(
+        (dtype for dtype, pattern in operator_tables().dtypes.items() if re.search(pattern, name[:_LONGEST])), ""
+    )

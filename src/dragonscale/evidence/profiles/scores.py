@@ -13,24 +13,14 @@ from collections.abc import Sequence
 import msgspec
 
 from dragonscale.evidence.profiles.hlo_roles import HloReader
+from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import OpText
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.sections import components
 
 SCORES = "scores"
 _EINSUM = re.compile(r"(?:^|/)([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)(?:/|$)")
-_CORE = frozenset(
-    (
-        "attend",
-        "qk_product",
-        "wv_product",
-        "attn_logits",
-        "dot_product_attention",
-        "core_attention",
-        "sdpa",
-        "scaled_dot_product_attention",
-    )
-)
+_CORE = frozenset(table("scopes.toml")["core"])
 """Scopes in which attention stands without its projections."""
 _AROUND = ("elementwise", "reduction", "copy", "memory", "gather")
 _BATCHED = ("aten::bmm", "aten::baddbmm")

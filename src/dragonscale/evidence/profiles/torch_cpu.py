@@ -77,11 +77,5 @@ def _op(spans: HostSpans, span: int, shapes: list[tuple[tuple[str, ...], bool]],
     read, causal = shapes[shape] if shape >= 0 else ((), False)
     source = spans.source(path) or (spans.source(before) if before > 0 else "")
     return OpText(
-        name,
-        category="cpu_op",
-        scope=scope,
-        source=source,
-        caller=spans.caller(path),
-        shapes=read,
-        causal=causal,
+        name, category="cpu_op", scope=scope, source=source, caller=spans.caller(path), shapes=read, causal=causal
     )

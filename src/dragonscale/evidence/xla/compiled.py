@@ -172,27 +172,8 @@ def _exchange(each: Collective, axes: dict[str, int], inside: int) -> Exchange:
             tuple(device + first for device in group) for first in range(0, chips, inside) for group in groups
         )
     along, whole = mesh_axes(each.kind == "permute", groups, tuple(axes.items()))
-    same = {name: getattr(each, name) for name in _SAME}
+    same = {name: getattr(each, name) for name in Exchange.__struct_fields__ if hasattr(each, name)}
     return Exchange(axes=along, whole=whole, volume_bytes=each.volume, **same)
-
-
-_SAME = (
-    "kind",
-    "size",
-    "wire_bytes",
-    "times",
-    "how",
-    "window_flops",
-    "decomposed",
-    "padding",
-    "between_slices",
-    "at_most",
-    "algorithm",
-    "name",
-    "op_name",
-    "source",
-)
-"""What the mesh sees of a collective as the module has it."""
 
 
 @lru_cache(maxsize=512)

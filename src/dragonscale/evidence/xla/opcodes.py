@@ -24,3 +24,11 @@ RANK: tuple[str, ...] = tuple(_TABLE["rank"])
 """Of what a fusion does, the first of these kinds names it."""
 NAMED: dict[str, str] = _TABLE["named"]
 """Kinds, and the pattern of names that say them; the first counts."""
+PASSES = frozenset(_TABLE["passes"])
+"""Instructions that hand a value on."""
+WHOLE = frozenset(_TABLE["whole"])
+"""Instructions whose computation is part of them and is not scheduled by itself."""
+KEEPS = ELEMENTWISE | frozenset(_TABLE["keeps"])
+"""Instructions whose result is split as the operands of as many dims are."""
+DTYPES: dict[str, str] = _TABLE["dtypes"]
+"""HLO's element types as chips' rates are named; those of 8-bit floats all begin with f8."""
