@@ -21,7 +21,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.parts import TRAVELS
 from dragonscale.evidence.profiles.per_op import StepOps
 from dragonscale.evidence.profiles.records import MoveLine
-from dragonscale.evidence.xla.spanned_axes import spanned_axes
+from dragonscale.evidence.xla.device_groups import spanned_axes
 from dragonscale.physics.collectives.group import Rings
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.physics.hardware.chip import Torus

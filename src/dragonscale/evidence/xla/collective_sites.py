@@ -24,7 +24,8 @@ from functools import lru_cache
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import callers, only_caller
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.matmuls import instruction_flops, may_multiply
+from dragonscale.evidence.xla.matmul_flops import may_multiply
+from dragonscale.evidence.xla.matmuls import instruction_flops
 from dragonscale.evidence.xla.replica_groups import source_target_pairs
 
 KINDS = {

@@ -28,12 +28,12 @@ import msgspec
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.collectives import Collective, module_collectives
 from dragonscale.evidence.xla.cycles import Cycles, read_cycles
+from dragonscale.evidence.xla.device_groups import axis_parts, moved_axes, spanned_axes
 from dragonscale.evidence.xla.hlo_text import Module, read_module
 from dragonscale.evidence.xla.layouts import read_arrays
 from dragonscale.evidence.xla.matmuls import CompiledMatmul, Unknown, read_matmuls
 from dragonscale.evidence.xla.memory import ProgramMemory
 from dragonscale.evidence.xla.replica_groups import Groups
-from dragonscale.evidence.xla.spanned_axes import axis_parts, moved_axes, spanned_axes
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
 

@@ -20,19 +20,14 @@ as none.
 ('f/x', 128.0, 1, [])
 """
 
-import math
-import re
 from functools import lru_cache
 
 import msgspec
 
-from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import BRANCHES, callers_first
-from dragonscale.evidence.xla.convolution import convolution_flops
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.library_calls import library_flops
+from dragonscale.evidence.xla.matmul_flops import flops_of, may_multiply
 from dragonscale.evidence.xla.opcodes import HARMLESS
-from dragonscale.evidence.xla.shapes import Shape
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions, trip_count
 
@@ -65,34 +60,6 @@ class Unknown(msgspec.Struct, frozen=True):
     source: str
     times: int
     shapes: str
-
-
-def flops_of(computation: Computation, instruction: Instruction) -> float | None:
-    """FLOPs of one instruction that multiplies matrices, each time; None for every other instruction."""
-    if instruction.opcode == "dot":
-        lhs = operand_shapes(computation, instruction)[0]
-        summed = [int(dim) for dim in re.findall(r"\d+", instruction.attribute("lhs_contracting_dims"))]
-        return 2.0 * math.prod(instruction.shapes[0].dims) * math.prod(lhs.dims[dim] for dim in summed)
-    if instruction.opcode == "convolution":
-        lhs, rhs = operand_shapes(computation, instruction)[:2]
-        labels, window = instruction.attribute("dim_labels"), instruction.attribute("window")
-        return convolution_flops(lhs, rhs, instruction.shapes[0], labels, window)
-    if instruction.opcode == "custom-call":
-        return library_flops(instruction, operand_shapes(computation, instruction))
-    return None
-
-
-def operand_shapes(computation: Computation, instruction: Instruction) -> list[Shape]:
-    """The arrays that an instruction reads, in order."""
-    try:
-        return [shape for name in instruction.operands for shape in computation.named[name].shapes]
-    except KeyError as missing:
-        raise InputError(f"The instruction {instruction.name} uses {missing}, which its computation lacks.") from None
-
-
-def may_multiply(instruction: Instruction) -> bool:
-    """Whether an instruction is, or may be, a matmul."""
-    return instruction.opcode in ("dot", "convolution", "custom-call")
 
 
 @lru_cache(maxsize=1)

@@ -14,11 +14,9 @@ from functools import lru_cache
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import BRANCHES
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.matmuls import flops_of, may_multiply
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, operand_arrays
+from dragonscale.evidence.xla.matmul_flops import matmul_flops, may_multiply
 from dragonscale.evidence.xla.opcodes import ELEMENTWISE, TRANSCENDENTAL
-from dragonscale.evidence.xla.operand_types import operand_arrays
-from dragonscale.evidence.xla.shapes import Shape
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
 _APPLIED = ("reduce", "reduce-window", "scatter", "map", "select-and-scatter", "sort")
@@ -80,27 +78,6 @@ def _own(module: Module | None, computation: Computation | None, instruction: In
     if opcode in ("all-reduce", "all-reduce-start", "reduce-scatter"):
         return Flops(vector=float(sum(math.prod(shape.dims) for shape in instruction.shapes)))
     return None
-
-
-def matmul_flops(computation: Computation | None, instruction: Instruction) -> float | None:
-    """FLOPs of one matmul, or None where it is none, or its line does not show its operands or cannot be understood."""
-    try:
-        if computation is not None and all(name in computation.named for name in instruction.operands):
-            return flops_of(computation, instruction)
-        return _flops_alone(operand_arrays(computation, instruction), instruction)
-    except (ValueError, IndexError, KeyError):  # a dialect of its own: what is not understood has no number
-        return None
-
-
-def _flops_alone(operands: list[Shape], instruction: Instruction) -> float | None:
-    """The same by the shapes of its operands, in order."""
-    if len(operands) < 2 and instruction.opcode != "custom-call":
-        return None
-    shapes = [f"{shape.dtype}[{','.join(map(str, shape.dims))}]" for shape in operands]
-    inputs = [Instruction(f"operand{at}", "parameter", shape, str(at), "") for at, shape in enumerate(shapes)]
-    names = ", ".join(each.name for each in inputs)
-    product = Instruction(instruction.name, instruction.opcode, instruction.result, names, instruction.text)
-    return flops_of(Computation("alone", tuple(inputs), True), product)
 
 
 def _applications(computation: Computation | None, instruction: Instruction) -> float:

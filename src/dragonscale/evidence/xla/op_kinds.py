@@ -20,10 +20,9 @@ import math
 import re
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, operand_arrays, operand_types
 from dragonscale.evidence.xla.layouts import read_arrays
 from dragonscale.evidence.xla.opcodes import COPIES, ELEMENTWISE, HARMLESS, KIND_OF, NAMED, NAMES, RANK
-from dragonscale.evidence.xla.operand_types import operand_arrays, operand_types
 from dragonscale.evidence.xla.transfers import read_transfer
 
 COLLECTIVE_KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "broadcast")

@@ -19,14 +19,13 @@ on one device, and whatever could not be known is said in `unknown`, never count
 import msgspec
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, read_instruction
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, operand_types, read_instruction
 from dragonscale.evidence.xla.layouts import MEMORIES
 from dragonscale.evidence.xla.matmul_sizes import MatmulSizes, matmul_sizes, suspected_matmul
 from dragonscale.evidence.xla.op_bytes import op_bytes
 from dragonscale.evidence.xla.op_flops import op_flops
 from dragonscale.evidence.xla.op_kinds import COLLECTIVE_KINDS, kind_of
 from dragonscale.evidence.xla.op_wire import Wire, op_wire
-from dragonscale.evidence.xla.operand_types import operand_types
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
 _MAIN = MEMORIES[0]
