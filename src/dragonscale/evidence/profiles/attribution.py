@@ -17,7 +17,6 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from dragonscale.evidence.profiles.between_matmuls import Placing
 from dragonscale.evidence.profiles.completing import complete_roles
 from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.names import (
@@ -29,6 +28,7 @@ from dragonscale.evidence.profiles.names import (
     operator_kind,
     section_word,
 )
+from dragonscale.evidence.profiles.neighbours import Placing
 from dragonscale.evidence.profiles.placing import place_events
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.roles import OpRole

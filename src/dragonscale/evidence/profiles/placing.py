@@ -5,8 +5,7 @@ from collections import Counter
 
 import numpy as np
 
-from dragonscale.evidence.profiles.between_matmuls import Placing
-from dragonscale.evidence.profiles.neighbours import place_by_neighbours
+from dragonscale.evidence.profiles.neighbours import Placing, place_by_neighbours
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.roles import OpRole
 

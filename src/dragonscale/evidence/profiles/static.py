@@ -2,9 +2,11 @@
 
 It is a bound and is called one. Loops count their turns; of a branch that is not known each side counts once. What
 travels takes its bytes at the rate of the wires that its group spans, on a torus without a plan at that of all links.
+As a recording such a text is the programs, and no events.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -16,17 +18,34 @@ from dragonscale.evidence.profiles.completing import complete_roles
 from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.parts import TRAVELS
 from dragonscale.evidence.profiles.per_op import ChipRoof, OpTotals, StepOps, causal_ops
-from dragonscale.evidence.profiles.recording import DeviceText, OpText, Recording
+from dragonscale.evidence.profiles.recording import DeviceText, OpText, Recorder, Recording
 from dragonscale.evidence.profiles.records import StepsFound, TimePart
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.xla.call_graph import BRANCHES
+from dragonscale.evidence.xla.dumps import read_dump_file
 from dragonscale.evidence.xla.hlo_text import Module
 from dragonscale.evidence.xla.op_bounds import sending_rate
 from dragonscale.evidence.xla.opcodes import CONTROL, UNTIMED
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
+from dragonscale.listener import Listener
 from dragonscale.physics.hardware import Chip, Slice
 
 _RUN = ("body", *BRANCHES)
+
+
+def read(path: Path, listener: Listener) -> Recording:
+    """The modules of a dump, by name; of several with one name the last keeps it."""
+    listener.wait(f"Reading {path.name}.")
+    record = Recorder(path.name, "XLA HLO")
+    dumps = read_dump_file(path)
+    for place, dump in enumerate(dumps):
+        record.programs[dump.name or f"module {place}"] = dump.module
+    first = dumps[0]
+    record.device("", {"tpu": "tpu", "gpu": "gpu", "cpu": "cpu"}.get(first.platform, ""))  # pyright: ignore[reportArgumentType]
+    record.notes.append("This is a program's text: it has no times, only what the program does.")
+    if not first.optimized:
+        record.notes.append("The program is not compiled yet: XLA will fuse, lay out and may split it otherwise.")
+    return record.made()
 
 
 def analyse_program(

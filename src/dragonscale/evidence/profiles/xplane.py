@@ -34,7 +34,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.profiles.opening import opened
+from dragonscale.evidence.packed import opened
 from dragonscale.evidence.profiles.programs import Programs
 from dragonscale.evidence.profiles.protobuf import Broken, Buffer
 from dragonscale.evidence.profiles.recording import Recorder, Recording

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.evidence.profiles.opening import first_bytes, hlo_files, opened
+from dragonscale.evidence.packed import first_bytes, opened
 from dragonscale.evidence.xla.hlo_text import Module, read_module
 from dragonscale.evidence.xla.layouts import memory_name
 
@@ -72,6 +72,15 @@ class HloDump:
 def read_dump_file(path: Path) -> list[HloDump]:
     """The modules of a file, with the buffers that lie beside it."""
     return read_dumps(text_of_file(path), path.name, _buffers_beside(path))
+
+
+def hlo_files(folder: Path) -> list[Path]:
+    """The programs below a folder that XLA dumped to: compiled ones where there are any; not the reports that lie
+    beside them."""
+    for pattern in ("*after_optimizations.txt", "*optimizations.txt", "*.hlo", "*.hlo.txt"):
+        if found := sorted((*folder.rglob(pattern), *folder.rglob(f"{pattern}.gz"))):
+            return found
+    return []
 
 
 def read_dump_folder(folder: Path, name: str = "") -> tuple[list[HloDump], int]:
