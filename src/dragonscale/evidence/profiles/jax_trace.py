@@ -8,7 +8,6 @@ host's threads, where an event names an instruction.
 """
 
 import re
-from array import array
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ import numpy as np
 from dragonscale.evidence.profiles.host_spans import Names
 from dragonscale.evidence.profiles.intervals import looked_up
 from dragonscale.evidence.profiles.json_stream import TraceEvent
-from dragonscale.evidence.profiles.recording import MOST_EVENTS, OpText, Recorder
+from dragonscale.evidence.profiles.recording import MOST_EVENTS, OpText, Recorder, Rows
 from dragonscale.evidence.profiles.xplane_ops import LAUNCHING, NAMING, line_kind, op_text, settled_kind
 
 _DEVICE = re.compile(r"/device:(TPU|GPU|CPU):(\d{1,6})\s*(.*)")
@@ -72,12 +71,12 @@ class JaxEvents:
         self._names = Names()
         self._lanes: dict[tuple[Any, Any], int] = {}
         self._ops: dict[tuple[Any, ...], int] = {}
-        self._columns = [array("q") for _ in range(7)]  # lane, start, end, op, run, link, ordinal
+        self._rows = Rows(7)  # lane, start, end, op, run, link, ordinal
         self.dropped = 0
 
     def add(self, event: TraceEvent, start: int, end: int) -> None:
         """A span of time."""
-        if len(self._columns[0]) >= _MOST_ROWS or len(self._ops) >= 2_000_000:
+        if len(self._rows) >= _MOST_ROWS or len(self._ops) >= 2_000_000:
             self.dropped += 1
             return
         args = _NONE
@@ -98,29 +97,20 @@ class JaxEvents:
         op = self._ops.setdefault(key, len(self._ops))
         on_cpu = _whole(args.device_ordinal, 0) if args.hlo_op is not None else -1
         step = _whole(args.step_num)
-        row = (
-            lane,
-            start,
-            end,
-            op,
-            step if step >= 0 else _whole(args.run_id),
-            _whole(args.correlation_id),
-            -2 if step >= 0 else on_cpu,
-        )
-        for column, value in zip(self._columns, row, strict=True):
-            column.append(value)
+        run, marked = (step, -2) if step >= 0 else (_whole(args.run_id), on_cpu)
+        self._rows.add(lane, start, end, op, run, _whole(args.correlation_id), marked)
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return len(self._rows)
 
     def any(self, processes: dict[Any, str]) -> bool:
         """Whether these are events of XProf: processes are named after its planes."""
         named = [one for one in processes.values() if one.startswith(("/device:", "/host:"))]
-        return bool(named) and bool(self._columns[0])
+        return bool(named) and len(self._rows) > 0
 
     def record(self, recorder: Recorder, processes: dict[Any, str], threads: dict[tuple[Any, Any], str]) -> None:
         """Put everything into a recorder: devices first, so that a bound on events drops the host's."""
-        lane, start, end, op, run, link, ordinal = (np.frombuffer(each, dtype=np.int64) for each in self._columns)
+        lane, start, end, op, run, link, ordinal = self._rows.columns()
         run = run.copy()
         texts = [op_of(self._names.texts[key[0]], key[1:]) for key in self._ops]
         titles = [(processes.get(pid, ""), threads.get((pid, tid), str(tid))) for pid, tid in self._lanes]

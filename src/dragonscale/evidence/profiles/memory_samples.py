@@ -1,11 +1,9 @@
 """Bytes in use over time, thinned where there are very many: of each stretch of time its fullest
 moment and its last; the peak of each device, when it was, and a series thin enough to draw."""
 
-from array import array
-
 import numpy as np
 
-from dragonscale.evidence.profiles.recording import Recorder, Recording
+from dragonscale.evidence.profiles.recording import Recorder, Recording, Rows
 from dragonscale.evidence.profiles.records import MemoryTime
 from dragonscale.physics.hardware import Chip
 
@@ -19,19 +17,16 @@ class MemorySamples:
     """Collects samples of the memories of a recording's devices."""
 
     def __init__(self) -> None:
-        self._columns = [array("q") for _ in range(4)]  # kind, device, moment, bytes
+        self._rows = Rows(4)  # kind, device, moment, bytes
 
     def add(self, kind: int, device: int, at: int, size: int) -> None:
         """A sample."""
-        if len(self._columns[0]) < _MOST_SAMPLES:
-            for column, value in zip(self._columns, (kind, device, at, size), strict=True):
-                column.append(value)
+        if len(self._rows) < _MOST_SAMPLES:
+            self._rows.add(kind, device, at, size)
 
     def into(self, recorder: Recorder, number: int, kind: int, device: int) -> None:
         """Hand those of one device to a recorder, as that of its device `number`."""
-        if not len(self._columns[0]):
-            return
-        kinds, devices, moments, sizes = (np.frombuffer(each, dtype=np.int64) for each in self._columns)
+        kinds, devices, moments, sizes = self._rows.columns()
         rows = np.flatnonzero((kinds == kind) & (devices == device))
         rows = rows[np.argsort(moments[rows], kind="stable")]
         for row in thinned(rows, sizes).tolist():

@@ -136,4 +136,4 @@ def _notes(record: Recorder, found: "list[tuple[str, tuple[int, int]]]") -> None
             "host's threads."
         )
     if record.dropped:
-        record.notes.append(f"{record.dropped} events beyond the first {len(record._columns[0])} were left out.")
+        record.notes.append(f"{record.dropped} events beyond the first {len(record._rows)} were left out.")
