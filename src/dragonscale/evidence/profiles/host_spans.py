@@ -179,6 +179,15 @@ class HostSpans:
             found = self._words[path, what] = make()
         return found
 
+    def words(self, path: int, before: int) -> dict[str, str]:
+        """Scope, source and caller of what was launched at a path; `before` is the path of the forward operator of what
+        runs backward, -1 where there is none."""
+        return {
+            "scope": self.scope(path) if before < 0 else self.forward_scope(path, before),
+            "source": self.source(path) or (self.source(before) if before > 0 else ""),
+            "caller": self.caller(path),
+        }
+
     # --- joins
 
     def calls(self) -> "Lookup":

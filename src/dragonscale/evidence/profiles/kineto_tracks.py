@@ -174,7 +174,6 @@ class Kernels:
         return path, before, shapes, sending
 
     def _op(self, name: str, about: tuple[Any, ...], path: int, before: int, shape: int, sending: int) -> OpText:
-        spans = self.spans
         known: tuple[Any, ...] = ((), None, (), "")
         if sending >= 0 and _COLLECTIVE.search(name):
             known = self.collectives[sending]
@@ -183,9 +182,7 @@ class Kernels:
         return OpText(
             name,
             category=category,
-            scope=spans.scope(path) if before < 0 else spans.forward_scope(path, before),
-            source=spans.source(path) or (spans.source(before) if before > 0 else ""),
-            caller=spans.caller(path),
+            **self.spans.words(path, before),
             shapes=moved or shapes,
             group=group or self.groups.get(group_name, ()),
             wire_bytes=sent,

@@ -72,10 +72,6 @@ def _op(spans: HostSpans, span: int, shapes: list[tuple[tuple[str, ...], bool]],
         if spans.backward[above]:
             before = forward.get(int(spans.sequence[above]), -1)
         above = int(spans.parent[above])
-    scope = spans.scope(path) if before < 0 else spans.forward_scope(path, before)
     shape = int(spans.shapes[span])
     read, causal = shapes[shape] if shape >= 0 else ((), False)
-    source = spans.source(path) or (spans.source(before) if before > 0 else "")
-    return OpText(
-        name, category="cpu_op", scope=scope, source=source, caller=spans.caller(path), shapes=read, causal=causal
-    )
+    return OpText(name, category="cpu_op", **spans.words(path, before), shapes=read, causal=causal)
