@@ -12,9 +12,10 @@ from dragonscale.evidence.xla.call_graph import callers_first
 from dragonscale.evidence.xla.device_groups import group_shape, least_devices
 from dragonscale.evidence.xla.dumps import BufferRow, HloDump
 from dragonscale.evidence.xla.global_sizes import ModuleWays, whole_matmul
+from dragonscale.evidence.xla.matmuls import upper_executions
 from dragonscale.evidence.xla.op_bounds import op_bound
 from dragonscale.evidence.xla.patterns import HiddenScatter, WindowedEinsum, hidden_scatters, windowed_einsums
-from dragonscale.evidence.xla.program_work import RunningOp, execution_counts, running_ops
+from dragonscale.evidence.xla.program_work import RunningOp, running_ops
 from dragonscale.evidence.xla.shardings import ParameterRow, global_parameters
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 from dragonscale.physics.hardware import Chip
@@ -226,7 +227,7 @@ def _groups(ops: list[RunningOp]) -> list[GroupRow]:
 
 def _loops(dump: HloDump) -> list[LoopRow]:
     module, rows = dump.module, []
-    counts = execution_counts(module)
+    counts = upper_executions(module)
     for name, computation in module.computations.items():
         for each in computation.instructions:
             if each.opcode == "while" and counts[name]:

@@ -6,8 +6,8 @@ is differentiated, what stands outside of both passes is the update.
 
 Attention without a kernel of its own is matmuls of queries with keys, and of their scores with values, around a
 softmax. A plan has one line for them, `attention`, whatever computes it, so such matmuls are of the kind `attention`
-here too. A projection multiplies with a weight, which has no index that is in the other operand and in the result as well;
-attention has the sequence and the head there.
+here too. A projection multiplies with a weight, which has no index that is in the other operand and in the result as
+well; attention has the sequence and the head there.
 """
 
 import math

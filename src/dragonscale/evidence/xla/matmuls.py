@@ -25,11 +25,12 @@ from functools import lru_cache
 import msgspec
 
 from dragonscale.evidence.xla.call_graph import BRANCHES, callers_first
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
+from dragonscale.evidence.xla.hlo_text import Instruction, Module
 from dragonscale.evidence.xla.matmul_flops import flops_of, may_multiply
+from dragonscale.evidence.xla.op_flops import computation_flops
 from dragonscale.evidence.xla.opcodes import HARMLESS
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions, trip_count
+from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
 
 
 class CompiledMatmul(msgspec.Struct, frozen=True):
@@ -63,40 +64,13 @@ class Unknown(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=1)
-def whole_flops(module: Module) -> dict[str, float]:
-    """FLOPs of each computation that the entry reaches each time it runs, with all that it calls."""
-    whole: dict[str, float] = {}
-    for name in reversed(callers_first(module)):  # what is called comes first
-        computation = module.computations[name]
-        whole[name] = sum(_flops(module, computation, each, whole) for each in computation.instructions)
-    return whole
-
-
-def instruction_flops(module: Module, computation: Computation, instruction: Instruction) -> float:
-    """FLOPs of one instruction with all that it runs: of a conditional the dearest branch, of an
-    endless loop one turn."""
-    return _flops(module, computation, instruction, whole_flops(module))
-
-
-def _flops(module: Module, computation: Computation, instruction: Instruction, whole: dict[str, float]) -> float:
-    if may_multiply(instruction):
-        return flops_of(computation, instruction) or 0.0
-    branches = [whole[name] for role, name in instruction.callees if role in BRANCHES]
-    if branches:
-        return max(branches)
-    trips = trip_count(module, computation.name, instruction) if instruction.opcode == "while" else 1
-    called = sum(whole[name] for role, name in instruction.callees if role != "condition")
-    return called * (1 if trips == UNKNOWN else trips)
-
-
-@lru_cache(maxsize=1)
 def upper_executions(module: Module) -> dict[str, int]:
     """How often each computation runs where every conditional takes its dearest branch, the one with the most FLOPs."""
-    whole, dearest = whole_flops(module), dict[str, str]()
+    dearest: dict[str, str] = {}
     for name in callers_first(module):
         for each in module.computations[name].instructions:
             if branches := [callee for role, callee in each.callees if role in BRANCHES]:
-                dearest[each.name] = max(branches, key=whole.__getitem__)
+                dearest[each.name] = max(branches, key=lambda callee: computation_flops(module, callee).matmul)
     return executions(module, dearest)
 
 

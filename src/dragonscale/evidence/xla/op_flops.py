@@ -46,7 +46,7 @@ def op_flops(module: Module | None, computation: Computation | None, instruction
         return own
     if module is None or depth > DEEPEST:
         return Flops()
-    inside = {name: _computation_flops(module, name, depth) for _, name in instruction.callees}
+    inside = {name: computation_flops(module, name, depth) for _, name in instruction.callees}
     branches = [inside[name] for role, name in instruction.callees if role in BRANCHES]
     if branches:
         return max(branches, key=lambda each: (each.matmul, each.vector))
@@ -106,10 +106,11 @@ def _function(module: Module | None, instruction: Instruction, depth: int) -> Fl
     names = [name for role, name in instruction.callees if role == "to_apply"]
     if module is None or not names or instruction.opcode == "sort" or names[0] not in module.computations:
         return Flops(vector=1.0)
-    return _computation_flops(module, names[0], depth)
+    return computation_flops(module, names[0], depth)
 
 
-def _computation_flops(module: Module, name: str, depth: int) -> Flops:
+def computation_flops(module: Module, name: str, depth: int = 0) -> Flops:
+    """FLOPs of a computation each time it runs, with all that it calls."""
     known = _known(module)
     if name not in known:
         if depth > DEEPEST:
