@@ -102,4 +102,4 @@ def _asked(op: OpText, reader: HloReader) -> str:
     if _DECODES.search(op.name):
         return "decode"
     dims = attention_dims(op, reader.operands(op))
-    return "" if dims is None else "decode" if dims[3] == 1 else "prefill"
+    return "" if dims is None else "decode" if dims.tokens == 1 else "prefill"

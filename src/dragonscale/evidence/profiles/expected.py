@@ -12,7 +12,7 @@ from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.parts import TRAVELS
 from dragonscale.evidence.profiles.per_op import MATMULS, StepOps
 from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.profiles.work_by_shapes import attention_dims, attention_keys
+from dragonscale.evidence.profiles.work_by_shapes import attention_dims
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.kernels import KernelProfile, kernel_profile_for
 from dragonscale.physics.kernels.attention import attention_backward_seconds, attention_seconds
@@ -36,15 +36,12 @@ def expected_attention(step: StepOps) -> dict[int, float]:
     for number, (op, role) in enumerate(zip(recording.ops, step.roles, strict=True)):
         if role.kind != "attention" or not role.flops:
             continue
-        operands = reader.operands(op)
-        dims, keys = attention_dims(op, operands), attention_keys(op, operands)
-        if dims is None or keys is None or dims[3] < 2:  # a single query is decoding, whose keys are in pages
+        dims = attention_dims(op, reader.operands(op))
+        if dims is None or dims.tokens < 2:  # a single query is decoding, whose keys are in pages
             continue
-        batch, heads, kv_heads, tokens, size = dims
         formula = attention_backward_seconds if role.phase == "backward" else attention_seconds
-        found[number] = float(
-            formula(batch, tokens, keys, heads, kv_heads, size, role.dtype or "bf16", profile, causal=number in causal)
-        )
+        shapes = (dims.sequences, dims.tokens, dims.keys, dims.heads, dims.kv_heads, dims.size)
+        found[number] = float(formula(*shapes, role.dtype or "bf16", profile, causal=number in causal))
     return found
 
 
