@@ -1,5 +1,6 @@
 """The profiles that ship, recorded on an H200: what is known of the runs is what is read off them."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from dragonscale.evidence.profiles.planned import expected_step
 from dragonscale.evidence.profiles.savings import find_savings
 from dragonscale.evidence.verify.request import Request
 from dragonscale.faces.cli import main
+from dragonscale.physics.units import render
 
 FOLDER = Path(__file__).parents[2] / "examples" / "profiles"
 TRAIN, DECODE, MODEL = (
@@ -60,6 +62,9 @@ def test_a_page_tells_the_rate_of_what_bounds(train, tmp_path):
     text = (tmp_path / "a.html").read_text()
     assert "<th>achieved" in text.replace(' class="n"', "")
     assert "TB/s</td>" in text
+    for line in train.beside:  # each beside what the plan expects
+        shown = [re.escape(render(seconds, "s")) for seconds in (line.measured_s, line.expected_s, line.difference_s)]
+        assert re.search("</td><td[^>]*>".join(shown), text)
 
 
 def test_sizes_are_read_off_the_shapes():

@@ -52,7 +52,11 @@ def line_kind(name: str, has_streams: bool, is_sparse: bool) -> TrackKind | None
 
 
 def settled_kind(kind: TrackKind, names: Iterable[str]) -> TrackKind:
-    """A stream that only copies, or only runs NCCL's kernels, is no stream of ops."""
+    """A stream that only copies, or only runs NCCL's kernels, is no stream of ops.
+
+    >>> [settled_kind("ops", names) for names in (["MemcpyD2H", "Memset"], ["ncclDevKernel_AllGather"], ["fusion"])]
+    ['copies', 'async', 'ops']
+    """
     lowered = [name.lower() for name in names] if kind == "ops" else []
     if lowered and all("nccl" in name for name in lowered):
         return "async"
