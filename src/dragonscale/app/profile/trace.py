@@ -101,7 +101,7 @@ def op_facts(analysis: Analysis, op: int) -> dict[str, Any]:
         "roofline_s": bound,
         "roofline_fraction": round(bound / each, 4) if bound and each else None,
         "bound_by": by,
-        "known_by": role.why,
+        "known_by": ", ".join(role.why),
         "scope": text.scope[:400],
         "caller": text.caller[:200],
         "source": text.source[:200],

@@ -30,7 +30,7 @@ from dragonscale.evidence.profiles.names import (
 )
 from dragonscale.evidence.profiles.neighbours import Placing, place_by_neighbours
 from dragonscale.evidence.profiles.recording import OpText, Recording
-from dragonscale.evidence.profiles.roles import OpRole
+from dragonscale.evidence.profiles.roles import FEEDS, OUTSIDE, SCOPE, OpRole
 from dragonscale.evidence.profiles.sections import (
     SectionWords,
     files_tell_parts,
@@ -145,7 +145,7 @@ def _work_once(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
     longest."""
     kernels: dict[tuple[str, str], dict[str, list[int]]] = {}
     for number, (op, role) in enumerate(zip(recording.ops, roles, strict=True)):
-        if role.why.startswith("program") and op.module and op.caller:
+        if role.by_program and op.module and op.caller:
             kernels.setdefault((op.module, op.caller), {}).setdefault(op.name, []).append(number)
     spent = np.bincount(recording.events.op, recording.events.duration, len(roles))
     for names in kernels.values():
@@ -175,7 +175,7 @@ def own_role(op: OpText, reader: HloReader | None = None, on: str = "") -> OpRol
         what=what,
         phase=known.phase or named.phase,
         dtype=known.dtype or named.dtype,
-        why=known.why if known.section or not named.section else f"{known.why}, {named.why}",
+        why=known.why if known.section or not named.section else (*known.why, *named.why),
     )
 
 
@@ -239,15 +239,10 @@ def _section(op: OpText, rule: KernelRule | None, kind: str) -> SectionWords:
     return words
 
 
-def _why(op: OpText, rule: KernelRule | None, words: SectionWords) -> str:
-    said = []
-    if rule:
-        said.append("kernel name")
-    if op.caller:
-        said.append("operator")
-    if words.section and op.scope and section_of(op.scope).section:
-        said.append("scope")
-    return ", ".join(said)
+def _why(op: OpText, rule: KernelRule | None, words: SectionWords) -> tuple[str, ...]:
+    scope = words.section and op.scope and section_of(op.scope).section
+    known = {"kernel name": rule, "operator": op.caller, SCOPE: scope}
+    return tuple(word for word, says in known.items() if says)
 
 
 def _dtype(op: OpText) -> str:
@@ -266,7 +261,7 @@ def _placed(role: OpRole, placing: Placing) -> OpRole:
         section=placing.section,
         phase=role.phase or placing.phase,
         what=role.what if role.what not in ("", "norm") else placing.what or role.what,
-        why=f"{role.why}, neighbours" if role.why else "neighbours",
+        why=(*role.why, "neighbours"),
         confidence=role.confidence if role.section == placing.section else "guess",
     )
 
@@ -321,7 +316,7 @@ def _agree_by_shapes(recording: Recording, roles: list[OpRole], placings: dict[i
 
 def _is_settled(role: OpRole) -> bool:
     """Whether an op's part is known from the user's own names."""
-    return role.section not in ("", "norm") and any(word in role.why for word in ("scope", "feeds", "passes"))
+    return role.section not in ("", "norm") and not {SCOPE, FEEDS, OUTSIDE}.isdisjoint(role.why)
 
 
 def _beside(recording: Recording, roles: list[OpRole], placings: dict[int, Placing]) -> dict[int, Placing]:

@@ -71,7 +71,7 @@ def worked_once(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
     kernels: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number, (op, role) in enumerate(zip(recording.ops, roles, strict=True)):
         # only where the work was read off the program: elsewhere `caller` is an operator that runs for many kernels
-        if op.caller and op.module and role.why.startswith("program"):
+        if op.caller and op.module and role.by_program:
             kernels[op.module, op.caller].append(number)
     found = list(roles)
     for some in kernels.values():

@@ -20,7 +20,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.hlo_parts import HloProgram, PartSaid
 from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import OpText, Recording
-from dragonscale.evidence.profiles.roles import OpRole
+from dragonscale.evidence.profiles.roles import PROGRAM, SCOPE, OpRole
 from dragonscale.evidence.profiles.sections import (
     SectionWords,
     components,
@@ -30,7 +30,8 @@ from dragonscale.evidence.profiles.sections import (
     section_of_source,
 )
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction
-from dragonscale.evidence.xla.op_work import OpWork, work_of, work_of_text
+from dragonscale.evidence.xla.op_kinds import BY_NAME
+from dragonscale.evidence.xla.op_work import FLOPS, INSIDE, OPERANDS, OpWork, work_of, work_of_text
 from dragonscale.plan.ledger import COLLECTIVES
 
 _KINDS = {"reduce": "reduction", "broadcast": "all_gather", "nothing": "control", "unknown": ""}
@@ -122,11 +123,10 @@ class HloReader:
             and self._is_gradient(program, op)
         ):
             phase = "gradient"
-        unknown = " ".join(work.unknown)
-        seen = "operands" not in unknown
+        seen = OPERANDS not in work.unknown
         over = work.half in ("done", "update")
         counted = work.matmul_flops if kind in ("matmul", "grouped matmul", "attention") else work.flops
-        hidden = "FLOPs" in unknown or ("inside" in unknown and not work.matmul_flops) or kind == "control"
+        hidden = FLOPS in work.unknown or (INSIDE in work.unknown and not work.matmul_flops) or kind == "control"
         flops = None if hidden else counted
         return OpRole(
             kind,
@@ -138,8 +138,8 @@ class HloReader:
             None if kind == "control" else op.bytes if not seen else 0.0 if over else work.hbm_bytes,
             (0.0 if over else work.wire_bytes or op.wire_bytes) if kind in COLLECTIVES else None,
             work.groups[0] if work.groups and kind != "permute" else op.group,
-            f"program, {how}" if how else "program",
-            "sure" if kind and "name" not in work.detail else "likely",
+            (PROGRAM, how) if how else (PROGRAM,),
+            "sure" if kind and work.detail != BY_NAME else "likely",
         )
 
     def _kind(self, op: OpText, work: OpWork) -> str:
@@ -173,7 +173,7 @@ class HloReader:
         words = section_of(op.scope)
         if not words.section and op.source:
             words = SectionWords(section_of_source(op.source))
-        return PartSaid(words, phase_of_scope(op.scope), op.scope), "scope" if words.section else ""
+        return PartSaid(words, phase_of_scope(op.scope), op.scope), SCOPE if words.section else ""
 
     def _is_gradient(self, program: HloProgram, op: OpText) -> bool:
         """Whether a reduction returns something of a weight's size."""
@@ -182,7 +182,7 @@ class HloReader:
 
 
 def _detail(work: OpWork) -> str:
-    return work.detail if work.kind in ("copy", "host") and "name" not in work.detail else ""
+    return work.detail if work.kind in ("copy", "host") and work.detail != BY_NAME else ""
 
 
 # Attention without a kernel of its own

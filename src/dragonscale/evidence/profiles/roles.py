@@ -16,6 +16,9 @@ KINDS = (*table("roles.toml")["kinds"], *COLLECTIVES)
 SECTIONS = tuple(table("roles.toml")["sections"])
 """Kinds of work, and parts of a model: `roles.toml` says what each word means."""
 
+PROGRAM, SCOPE, FEEDS, OUTSIDE = "program", "scope", "what it feeds", "outside of both passes"
+"""How roles are known that the user's own program says."""
+
 Confidence = Literal["sure", "likely", "guess", ""]
 """`sure`: from the program itself (HLO, a scope); `likely`: from a kernel's or an operator's name; `guess`: from what
 runs around it."""
@@ -35,9 +38,14 @@ class OpRole(msgspec.Struct, frozen=True):
     wire_bytes: float | None = None
     """Bytes that one device sends, each time."""
     group: tuple[int, ...] = ()
-    why: str = ""
-    """How it is known: scope, program, shapes, kernel name, operator, neighbours."""
+    why: tuple[str, ...] = ()
+    """How it is known, in words: the `PROGRAM`, what an op `FEEDS`, a kernel name, an operator, neighbours."""
     confidence: Confidence = ""
+
+    @property
+    def by_program(self) -> bool:
+        """Whether its work was read off the program."""
+        return PROGRAM in self.why[:1]
 
     @property
     def moves(self) -> bool:

@@ -26,6 +26,7 @@ from dragonscale.evidence.xla.opcodes import COPIES, ELEMENTWISE, HARMLESS, KIND
 from dragonscale.evidence.xla.transfers import read_transfer
 
 COLLECTIVE_KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "broadcast")
+BY_NAME = "from its name"
 _HALF = re.compile(r"(?P<opcode>[a-z\-]+?)-(?P<half>start|done|update)")
 _ATTENTION = re.compile(r"flash|splash|attention|fmha|\bmha\b|mqa|softmax", re.IGNORECASE)
 _FUSION_KINDS = {"kOutput": "matmul", "kInput": "reduce", "kLoop": "elementwise"}
@@ -162,7 +163,7 @@ def _from_names(instruction: Instruction) -> tuple[str, str]:
         plain = re.sub(r"fused_computation|fusion|wrapped|clone", " ", text)
         for kind, pattern in NAMED.items():
             if re.search(pattern, plain):
-                return kind, "from its name"
+                return kind, BY_NAME
     guess = _FUSION_KINDS.get(instruction.attribute("kind"))
     return (guess, "from the kind of fusion") if guess else ("unknown", "")
 
@@ -182,6 +183,6 @@ def custom_kind(instruction: Instruction) -> tuple[str, str]:
         return "host", target
     name = f"{instruction.name} {instruction.op_name} {instruction.attribute('kernel_name')}"
     if _ATTENTION.search(name):
-        return "attention", "from its name"
+        return "attention", BY_NAME
     guessed = _from_names(instruction)
     return guessed if guessed[0] == "matmul" else ("unknown", target)

@@ -29,6 +29,8 @@ from dragonscale.evidence.xla.op_wire import Wire, op_wire
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
 _MAIN = MEMORIES[0]
+OPERANDS, INSIDE, FLOPS = "the shapes of its operands", "what it runs inside", "the FLOPs"
+"""What may not be known of an instruction."""
 
 
 class OpWork(msgspec.Struct, frozen=True):
@@ -126,7 +128,7 @@ def _work(module: Module | None, where: Computation | None, instruction: Instruc
             matmul, sizes = suspected.flops, (suspected,)
             unknown.append("the matmul's sizes, which are worked out from the shapes around it")
         else:
-            unknown.append("the FLOPs")
+            unknown.append(FLOPS)
     moved = op_bytes(module, where, instruction, on)
     wire = op_wire(module, where, instruction, kind) if kind in COLLECTIVE_KINDS and not over else Wire()
     trips = trip_count(module, where.name, instruction) if module and where and instruction.opcode == "while" else None
@@ -164,10 +166,10 @@ def _unseen(module: Module | None, where: Computation | None, instruction: Instr
     """What a line on its own, or a module with pieces missing, does not show."""
     unseen: list[str] = []
     if not all(operand_types(where, instruction)) and instruction.opcode not in ("parameter", "constant", "iota"):
-        unseen.append("the shapes of its operands")
+        unseen.append(OPERANDS)
     names = [name for role, name in instruction.callees if role != "to_apply"]
     if any(module is None or not module.computations[name].instructions for name in names):
-        unseen.append("what it runs inside")
+        unseen.append(INSIDE)
     return unseen
 
 
