@@ -11,6 +11,7 @@ import struct
 from array import array
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
@@ -179,7 +180,7 @@ class HostSpans:
             found = self._words[path, what] = make()
         return found
 
-    def words(self, path: int, before: int) -> dict[str, str]:
+    def words(self, path: int, before: int) -> dict[str, Any]:
         """Scope, source and caller of what was launched at a path; `before` is the path of the forward operator of what
         runs backward, -1 where there is none."""
         return {

@@ -29,7 +29,7 @@ _WORDS = (*NAMING, *LAUNCHING)
 """Statistics that say what an op is, XProf writes them all as strings; others need not."""
 _COUNTS = ("flops", "model_flops", "bytes_accessed", "raw_bytes_accessed")
 _PLACES = ("device_ordinal", "device_duration_ps", "run_id", "step_num", "correlation_id")
-JaxArgs = msgspec.defstruct("JaxArgs", [(name, Any, None) for name in (*_WORDS, *_COUNTS, *_PLACES)], gc=False)
+JaxArgs: Any = msgspec.defstruct("JaxArgs", [(name, Any, None) for name in (*_WORDS, *_COUNTS, *_PLACES)], gc=False)
 """Statistics of an event."""
 _ARGS = msgspec.json.Decoder(JaxArgs)
 _NONE = JaxArgs()

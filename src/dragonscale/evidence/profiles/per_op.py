@@ -1,6 +1,6 @@
 """Events added up by op: time, times, FLOPs and bytes of each op in a step, and the roofline it is held against."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -136,7 +136,7 @@ class StepOps:
         some = self.work.pieces.chosen(wanted[self.recording.events.op[self.work.pieces.event]])
         return measure(union(some.start, some.end), self.work.windows) / max(1, len(self.work.windows)) / 1e9
 
-    def flops(self, kinds: Sequence[str], computed: bool = False) -> float | None:
+    def flops(self, kinds: Collection[str], computed: bool = False) -> float | None:
         """FLOPs of ops of some kinds, only those `computed` where a causal mask hides half; None where no op's are
         known."""
         known = [
