@@ -242,7 +242,7 @@ def test_gaps_by_who_was_late():
     gaps = {gap.cause: (round(gap.seconds * 1e6), gap.what) for gap in found.reading.gaps}
     assert {cause: time for cause, (time, _) in gaps.items()} == {BETWEEN: 5, LAUNCH: 45, QUEUED: 100, STALL: 1000}
     assert gaps[STALL][1] == ("cudaDeviceSynchronize",)
-    first = find_savings(found.reading, found.totals, found.roles, found.chip, ())[0]
+    first = find_savings(found.reading, found)[0]
     assert first.seconds == pytest.approx(1e-3)
     assert "read results back less often" in first.why
 
@@ -328,7 +328,7 @@ def played(expected: ExpectedStep, slower: dict[str, float]) -> Made:
 
 def test_a_recording_of_the_ledger_itself_agrees_with_it(planned: ExpectedStep):
     found = played(planned, {}).read("h100", mesh=planned.mesh)
-    lines = beside(planned, found.totals, found.roles, found.reading.groups, 0.0)
+    lines = beside(planned, found, found.reading.groups, 0.0)
     assert found.reading.step_s == pytest.approx(planned.seconds, rel=1e-3)
     assert sum(line.expected_s for line in lines) == pytest.approx(planned.seconds)
     assert max(abs(line.difference_s) for line in lines) < 1e-3 * planned.seconds
@@ -341,8 +341,8 @@ def test_a_recording_of_the_ledger_itself_agrees_with_it(planned: ExpectedStep):
 
 def test_what_is_slower_than_planned_comes_first_with_its_rate(planned: ExpectedStep):
     found = played(planned, {"attention": 3.0}).read("h100", mesh=planned.mesh)
-    lines = beside(planned, found.totals, found.roles, found.reading.groups, 0.0)
-    first = find_savings(found.reading, found.totals, found.roles, found.chip, lines)[0]
+    lines = beside(planned, found, found.reading.groups, 0.0)
+    first = find_savings(found.reading, found, lines)[0]
     meant = sum(
         line.total("exposed_s") for line in planned.lines if line.kind == "attention" and line.phase == "backward"
     )

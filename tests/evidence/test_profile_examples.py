@@ -1,5 +1,6 @@
 """The profiles that ship, recorded on an H200: what is known of the runs is what is read off them."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from dragonscale.evidence.profiles.planned import expected_step
 from dragonscale.evidence.profiles.savings import find_savings
 from dragonscale.evidence.verify.request import Request
 from dragonscale.faces.cli import main
+from dragonscale.physics.units import render
 
 FOLDER = Path(__file__).parents[2] / "examples" / "profiles"
 TRAIN, DECODE, MODEL = (
@@ -46,12 +48,12 @@ def test_a_training_step_of_ours_beside_its_plan(train):
 def test_attention_is_held_against_kernels_of_its_shapes(train):
     """cuDNN's flash kernels run as the kernel profile says: nothing is to be saved there."""
     found = train.analysis
-    expected = expected_attention(found.recording, found.roles, found.chip)
+    expected = expected_attention(found)
     ran = [one for one in expected if found.totals.works[one]]
     assert {found.roles[one].phase for one in ran} == {"forward", "backward"}
     for one in ran:
         assert found.totals.seconds[one] / found.totals.works[one] == pytest.approx(expected[one], rel=0.15)
-    savings = find_savings(found.reading, found.totals, found.roles, found.chip, (), expected)
+    savings = find_savings(found.reading, found, (), expected)
     assert not any("ttention backward runs" in one.what for one in savings)
 
 
@@ -60,6 +62,9 @@ def test_a_page_tells_the_rate_of_what_bounds(train, tmp_path):
     text = (tmp_path / "a.html").read_text()
     assert "<th>achieved" in text.replace(' class="n"', "")
     assert "TB/s</td>" in text
+    for line in train.beside:  # each beside what the plan expects
+        shown = [re.escape(render(seconds, "s")) for seconds in (line.measured_s, line.expected_s, line.difference_s)]
+        assert re.search("</td><td[^>]*>".join(shown), text)
 
 
 def test_sizes_are_read_off_the_shapes():

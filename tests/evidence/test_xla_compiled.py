@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.compiled import from_json, mesh_axes, read_compiled, to_json
-from dragonscale.evidence.xla.cycles import SENTINEL
+from dragonscale.evidence.xla.compiled import SENTINEL, from_json, mesh_axes, read_compiled, to_json
 from dragonscale.evidence.xla.hlo_text import read_module
 from dragonscale.evidence.xla.layouts import padded_bytes, read_arrays
 from dragonscale.evidence.xla.memory import parse_oom

@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.convolution import convolution_flops
 from dragonscale.evidence.xla.hlo_text import read_module
+from dragonscale.evidence.xla.matmul_flops import convolution_flops
 from dragonscale.evidence.xla.matmuls import read_matmuls
 from dragonscale.evidence.xla.shapes import read_shapes
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count

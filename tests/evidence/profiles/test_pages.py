@@ -13,7 +13,7 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.app.profile import shown
-from dragonscale.app.profile.page import page
+from dragonscale.app.profile.page import beside, page
 from dragonscale.app.profile.records import ProfileReport
 from dragonscale.app.profile.shown import shown_step
 from dragonscale.evidence.profiles.analysis import analyse
@@ -105,7 +105,5 @@ def test_the_trace_has_the_step_our_reading_and_the_plan(tmp_path: Path) -> None
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="the script is tried where there is a JavaScript")
 def test_the_script_is_javascript(tmp_path: Path) -> None:
-    from dragonscale.app.profile.page_script import SCRIPT
-
-    (tmp_path / "page.js").write_text(SCRIPT)
+    (tmp_path / "page.js").write_text(beside("page.js"))
     subprocess.run(["node", "--check", str(tmp_path / "page.js")], check=True, timeout=60)

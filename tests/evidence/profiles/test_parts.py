@@ -5,9 +5,8 @@ import pytest
 
 from dragonscale.evidence.profiles.attribution import attributed, own_role
 from dragonscale.evidence.profiles.hlo_roles import HloReader
-from dragonscale.evidence.profiles.phases import phase_of_caller, phase_of_scope
 from dragonscale.evidence.profiles.recording import OpText, Recorder
-from dragonscale.evidence.profiles.sections import section_of, section_of_source
+from dragonscale.evidence.profiles.sections import phase_of_caller, phase_of_scope, section_of, section_of_source
 from dragonscale.evidence.profiles.sizes import WeightMatmul, sizes_of
 from dragonscale.evidence.xla.hlo_text import read_module
 

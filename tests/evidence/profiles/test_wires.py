@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from dragonscale.evidence.profiles.communication import moves, wire_rate
-from dragonscale.evidence.profiles.per_op import OpTotals
+from dragonscale.evidence.profiles.per_op import OpTotals, StepOps
+from dragonscale.evidence.profiles.recording import Recorder
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.physics.hardware.driver_names import chip_named, nearest_chip
@@ -29,7 +30,9 @@ def test_groups_of_one_form_may_lie_on_two_tiers() -> None:
     assert wire_rate(chip, (7, 8)) == across
     roles = [OpRole("all_gather", group=group, wire_bytes=1e9) for group in ((0, 1), (7, 8))]
     ones = np.ones(2)
-    (line,) = moves(OpTotals(ones, ones, ones, ones), roles, chip, {})
+    (line,) = moves(
+        StepOps(recording=Recorder("").made(), roles=roles, totals=OpTotals(ones, ones, ones, ones), chip=chip)
+    )
     assert line.wire_bytes_per_s == pytest.approx(2 / (1 / inside + 1 / across))
     assert line.fraction == pytest.approx((1e9 / inside + 1e9 / across) / 2)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dragonscale.evidence.profiles.hlo_proto import ProgramBytes
 from dragonscale.evidence.profiles.opening import read_recording
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.xplane import read
@@ -161,3 +162,61 @@ def test_many_events_are_read_as_one_by_one(tmp_path: Path, monkeypatch: pytest.
     assert fast.tracks == slow.tracks
     for column in ("start", "duration", "op", "track", "launched", "run"):
         assert np.array_equal(getattr(fast.events, column), getattr(slow.events, column))
+
+
+EVERY_FORM = """HloModule jit_all, num_partitions=8
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+less {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT lt = pred[] compare(p, q), direction=LT, type=TOTALORDER
+}
+
+ENTRY main {
+  image = bf16[8,16,16,4] parameter(0), sharding={devices=[4,1,1,1,2]<=[8] last_tile_dim_replicate}
+  kernel = bf16[3,3,4,8] parameter(1), sharding={replicated}
+  conv = bf16[8,8,8,8] convolution(image, kernel), window={size=3x3 stride=2x2 pad=0_1x1_0},
+    dim_labels=b01f_01io->b01f, operand_precision={highest,default},
+    metadata={op_name="jit(f)/conv" source_file="it's.py" source_line=7}
+  x = f32[16,32] parameter(2)
+  n = s32[4,1] parameter(3)
+  rows = f32[4,32] gather(x, n), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1,
+    slice_sizes={1,32}, indices_are_sorted=true
+  put = f32[16,32] scatter(x, n, rows), update_window_dims={1}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, unique_indices=true, to_apply=add
+  cut = f32[4,16] slice(x), slice={[0:4], [8:24]}
+  zero = f32[] constant(0)
+  padded = f32[20,33] pad(x, zero), padding=1_3x0_1
+  window = f32[16,30] reduce-window(x, zero), window={size=1x3}, to_apply=add
+  sorted = f32[16,32] sort(x), dimensions={1}, is_stable=true, to_apply=less
+  count = s32[16] iota(), iota_dimension=0
+  turned = f32[32,16] transpose(x), dimensions={1,0}
+  dot = f32[16,16] dot(x, turned), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  gathered = f32[16,128] all-gather(x), channel_id=3, replica_groups=[2,4]<=[4,2]T(1,0), dimensions={1},
+    use_global_device_ids=true
+  listed = f32[16,32] all-reduce(x), channel_id=4, replica_groups={{0,1},{2,3},{4,5},{6,7}},
+    use_global_device_ids=true, to_apply=add
+  moved = f32[16,32] collective-permute(x), channel_id=5, source_target_pairs={{0,1},{1,0}}
+  call = f32[16,32] custom-call(x), custom_call_target="mine", custom_call_has_side_effect=true,
+    api_version=API_VERSION_TYPED_FFI, frontend_attributes={kind="new"}, backend_config={"a":1}
+  ROOT all = (bf16[8,8,8,8], f32[16,32]) tuple(conv, call)
+}
+"""
+
+
+def test_every_form_of_an_attribute_is_printed_as_xla_prints_it() -> None:
+    hlo = pytest.importorskip("jaxlib._hlo")
+    module = hlo.hlo_module_from_text(EVERY_FORM)
+    data = xplanes.field(1, module.as_serialized_hlo_module_proto())
+    ours = ProgramBytes(data, (0, len(data))).module
+    for computation in read_module(module.to_string()).computations.values():
+        for theirs in computation.instructions:
+            printed = ours.computations[computation.name].named[theirs.name]
+            assert (printed.opcode, printed.result, printed.operands) == (theirs.opcode, theirs.result, theirs.operands)
+            assert printed.attributes == theirs.attributes

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.evidence.xla.collectives import Collective, read_collectives
-from dragonscale.evidence.xla.spanned_axes import axis_parts, moved_axes, spanned_axes
+from dragonscale.evidence.xla.device_groups import axis_parts, moved_axes, spanned_axes
 from dragonscale.physics.notation import Array, Einsum
 from dragonscale.physics.sharding.algebra import Strategy, derive, strategies
 from dragonscale.physics.sharding.mesh import Mesh

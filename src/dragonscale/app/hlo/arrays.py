@@ -8,7 +8,6 @@ import msgspec
 from dragonscale.app.record import Record
 from dragonscale.evidence.xla.layouts import JOINED, Placed, offsets, read_arrays
 from dragonscale.evidence.xla.shapes import Shape
-from dragonscale.sheets.sheet import Sheet
 
 FEW = 4096
 """Elements up to which the record has the place of each."""
@@ -42,11 +41,6 @@ class LayoutFacts(Record):
 
     def headline(self) -> str:
         return f"{self.array.text}: {self.array.elements:,} elements in {self.array.memory}"
-
-    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - there is no more to say
-        from dragonscale.app.hlo.sheet import layout_sheet
-
-        return layout_sheet(self)
 
 
 def array_facts(array: Placed, text: str = "") -> ArrayFacts:

@@ -7,8 +7,11 @@ from dragonscale.app.given import maybe_target
 from dragonscale.app.hlo.arrays import LayoutFacts, layout_facts
 from dragonscale.app.hlo.op import HloOp, op_answer
 from dragonscale.app.hlo.program import HloModuleReport, program_answer
+from dragonscale.app.hlo.program_sheet import program_sheet
+from dragonscale.app.hlo.sheet import layout_sheet, op_sheet, topic_sheet
 from dragonscale.app.hlo.topics import TOPICS, HloTopic, topic
 from dragonscale.app.questions.hlo import HloQuestion
+from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError, nearest, shorten, unknown
 from dragonscale.evidence.xla.dumps import HloDump, read_dump_file, read_dump_folder, read_dumps
 from dragonscale.listener import Listener
@@ -20,6 +23,10 @@ EXAMPLE = "example"
 """A training step of three MLP layers that XLA compiled for 64 TPU v5p, to try the command on."""
 _LONGEST_NAME = 4096
 HloAnswer = LayoutFacts | HloOp | HloModuleReport | HloTopic
+bind(LayoutFacts, Face(sheet=lambda report, _: layout_sheet(report)))
+bind(HloOp, Face(sheet=op_sheet))
+bind(HloModuleReport, Face(sheet=program_sheet))
+bind(HloTopic, Face(sheet=lambda report, _: topic_sheet(report)))
 
 
 def ask(question: HloQuestion, listener: Listener) -> HloAnswer:

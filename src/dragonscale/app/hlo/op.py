@@ -1,21 +1,21 @@
 """One instruction decoded: what it is called, makes, reads and runs; its FLOPs and bytes; on a chip,
 its shortest time."""
 
+from typing import Any
+
 import msgspec
 
 from dragonscale.app.hlo.arrays import ArrayFacts, array_facts
 from dragonscale.app.record import Record
 from dragonscale.evidence.xla.device_groups import GroupShape, group_shape
-from dragonscale.evidence.xla.hlo_text import Instruction, Module, read_instruction
+from dragonscale.evidence.xla.hlo_text import Instruction, Module, operand_types, read_instruction
 from dragonscale.evidence.xla.layouts import read_arrays
 from dragonscale.evidence.xla.matmul_sizes import MatmulSizes
-from dragonscale.evidence.xla.op_bounds import OpBound, op_bound
+from dragonscale.evidence.xla.op_bounds import op_bound
 from dragonscale.evidence.xla.op_work import OpWork, work_of_text
-from dragonscale.evidence.xla.operand_types import operand_types
 from dragonscale.evidence.xla.shardings import sharding_of
 from dragonscale.evidence.xla.source_lines import source_line
 from dragonscale.physics.hardware import Chip
-from dragonscale.sheets.sheet import Sheet
 
 
 class Operand(msgspec.Struct):
@@ -73,11 +73,6 @@ class HloOp(Record):
         at_best = f", {self.bound_s:.3g} s at best" if self.bound_s else ""
         return f"{self.name}: {self.kind}, {self.matmul_flops + self.vector_flops:.4g} FLOPs{at_best}"
 
-    def sheet(self, detail: bool = False) -> Sheet:
-        from dragonscale.app.hlo.sheet import op_sheet
-
-        return op_sheet(self, detail)
-
 
 def op_answer(text: str, chip: Chip | None) -> HloOp:
     """The answer about one line."""
@@ -96,38 +91,30 @@ def decoded(place: tuple[Module, str] | None, instruction: Instruction, work: Op
     ]
     split = sharding_of(instruction)
     whole = split.whole(instruction.shapes[0].dims) if split and len(instruction.shapes) == 1 else None
-    bound: OpBound | None = op_bound(work, chip) if chip else None
+    # lists, as `rows` leaves lists out
+    both = set(work.__struct_fields__) & set(HloOp.__struct_fields__)
+    known = {name: list(value) if isinstance(value := getattr(work, name), tuple) else value for name in both}
     return HloOp(
-        instruction.name,
-        instruction.opcode,
-        work.kind,
-        work.detail,
-        [array_facts(each) for each in read_arrays(instruction.result)],
-        operands,
-        instruction.attribute("kind") if instruction.opcode == "fusion" else "",
-        [name for _, name in instruction.callees],
-        list(work.matmuls),
-        work.matmul_flops,
-        work.vector_flops,
-        work.transcendentals,
-        work.read_bytes,
-        work.written_bytes,
-        work.padding_bytes,
-        work.hbm_bytes,
-        work.flops / work.hbm_bytes if work.hbm_bytes else None,
-        work.wire_bytes,
-        group_shape(work.groups) if work.groups else None,
-        work.half,
-        work.trips,
-        list(whole) if whole else None,
-        instruction.op_name,
-        source_line(instruction.text, {}),
-        list(work.unknown),
-        chip.title if chip else None,
-        bound.seconds if bound else None,
-        bound.by if bound else None,
-        bound.parts if bound else {},
+        **known,
+        results=[array_facts(each) for each in read_arrays(instruction.result)],
+        operands=operands,
+        fusion_kind=instruction.attribute("kind") if instruction.opcode == "fusion" else "",
+        calls=[name for _, name in instruction.callees],
+        hbm_bytes=work.hbm_bytes,
+        intensity_flops_per_byte=work.flops / work.hbm_bytes if work.hbm_bytes else None,
+        group=group_shape(work.groups) if work.groups else None,
+        whole_shape=list(whole) if whole else None,
+        scope=instruction.op_name,
+        source=source_line(instruction.text, {}),
+        **_bounded(work, chip),
     )
+
+
+def _bounded(work: OpWork, chip: Chip | None) -> dict[str, Any]:
+    if chip is None:
+        return {}
+    bound = op_bound(work, chip)
+    return {"chip": chip.title, "bound_s": bound.seconds, "bound_by": bound.by, "resources_s": bound.parts}
 
 
 def _platform(chip: Chip | None) -> str:

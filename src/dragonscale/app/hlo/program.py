@@ -10,15 +10,18 @@ from dragonscale.app.record import Record
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import callers_first
 from dragonscale.evidence.xla.device_groups import group_shape, least_devices
-from dragonscale.evidence.xla.dumps import Buffers, HloDump
+from dragonscale.evidence.xla.dumps import BufferRow, HloDump
 from dragonscale.evidence.xla.global_sizes import ModuleWays, whole_matmul
+from dragonscale.evidence.xla.matmuls import upper_executions
 from dragonscale.evidence.xla.op_bounds import op_bound
 from dragonscale.evidence.xla.patterns import HiddenScatter, WindowedEinsum, hidden_scatters, windowed_einsums
-from dragonscale.evidence.xla.program_work import RunningOp, execution_counts, running_ops
-from dragonscale.evidence.xla.shardings import global_parameters
+from dragonscale.evidence.xla.program_work import RunningOp, running_ops
+from dragonscale.evidence.xla.shardings import ParameterRow, global_parameters
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 from dragonscale.physics.hardware import Chip
-from dragonscale.sheets.sheet import Sheet
+
+_SUMMED = ("matmul_flops", "vector_flops", "hbm_bytes", "wire_bytes")
+_TOTALS = (*_SUMMED, "transcendentals")
 
 
 class HloOpRow(msgspec.Struct):
@@ -79,27 +82,6 @@ class LoopRow(msgspec.Struct):
     times: int | None
 
 
-class ParameterRow(msgspec.Struct):
-    """An argument: what a device holds, and the whole where the text says how it is split."""
-
-    name: str
-    dtype: str
-    local: list[int]
-    whole: list[int] | None
-    ways: list[int]
-    copies: int
-
-
-class BufferRow(msgspec.Struct):
-    """Bytes on each device by XLA's assignment of buffers."""
-
-    arguments_bytes: int
-    outputs_bytes: int
-    temp_bytes: int
-    constants_bytes: int
-    elsewhere_bytes: int
-
-
 class HloModuleReport(Record):
     """A program on one device. Sums count what runs as often as it runs, and once where nobody knows how often."""
 
@@ -141,11 +123,6 @@ class HloModuleReport(Record):
             f"{self.name or 'a program'}: {self.matmul_flops:.4g} matmul FLOPs, {self.hbm_bytes:.4g} HBM bytes{at_best}"
         )
 
-    def sheet(self, detail: bool = False) -> Sheet:
-        from dragonscale.app.hlo.program_sheet import program_sheet
-
-        return program_sheet(self, detail)
-
 
 def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleReport:
     """The answer about a module."""
@@ -155,46 +132,33 @@ def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleRe
         ops = running_ops(module, dump.platform)
         spread = ModuleWays(module) if dump.partitions > 1 and dump.optimized else None
         rows = sorted((_row(each, chip, spread) for each in ops), key=lambda row: _weight(row, chip), reverse=True)
-        partitioned = dump.optimized
+        fused = [each.work for each in ops if each.work.opcode == "fusion"]
+        grouped = [each.work.groups for each in ops if each.work.is_collective]
         return HloModuleReport(
-            dump.name,
-            dump.platform,
-            dump.optimized,
-            dump.partitions,
-            dump.replicas,
-            max(dump.devices, least_devices([each.work.groups for each in ops if each.work.is_collective])),
-            len(module.computations),
-            sum(len(each.instructions) for each in module.computations.values()),
-            sum(each.work.opcode == "fusion" for each in ops),
-            max((len(each.work.matmuls) for each in ops if each.work.opcode == "fusion"), default=0),
-            _total(ops, "matmul_flops"),
-            _total(ops, "vector_flops"),
-            _total(ops, "transcendentals"),
-            _total(ops, "hbm_bytes"),
-            sum(row.padding_bytes for row in rows),
-            _total(ops, "wire_bytes"),
-            _kinds(rows),
-            rows,
-            _groups(ops),
-            _loops(dump),
-            windowed_einsums(module),
-            hidden_scatters(module),
-            [
-                ParameterRow(
-                    one.name,
-                    one.dtype,
-                    list(one.local),
-                    list(one.whole) if one.whole else None,
-                    list(one.ways),
-                    one.copies,
-                )
-                for one in global_parameters(module, partitioned)
-            ],
-            _memory(dump.buffers),
-            _unknown(dump, ops),
-            chip.title if chip else None,
-            sum(row.bound_s or 0.0 for row in rows) if chip else None,
-            listed,
+            name=dump.name,
+            platform=dump.platform,
+            optimized=dump.optimized,
+            partitions=dump.partitions,
+            replicas=dump.replicas,
+            at_least_devices=max(dump.devices, least_devices(grouped)),
+            computations=len(module.computations),
+            instructions=sum(len(each.instructions) for each in module.computations.values()),
+            fusions=len(fused),
+            most_matmuls_in_a_fusion=max((len(work.matmuls) for work in fused), default=0),
+            **{what: math.fsum(getattr(each.work, what) * each.times for each in ops) for what in _TOTALS},
+            padding_bytes=sum(row.padding_bytes for row in rows),
+            kinds=_kinds(rows),
+            ops=rows,
+            collectives=_groups(ops),
+            loops=_loops(dump),
+            windowed_einsums=windowed_einsums(module),
+            hidden_reduce_scatters=hidden_scatters(module),
+            parameters=global_parameters(module, dump.optimized),
+            memory=dump.buffers,
+            unknown=_unknown(dump, ops),
+            chip=chip.title if chip else None,
+            bound_s=sum(row.bound_s or 0.0 for row in rows) if chip else None,
+            listed=listed,
         )
     except (ValueError, KeyError, IndexError, OverflowError, RecursionError) as error:
         if isinstance(error, InputError):
@@ -202,31 +166,24 @@ def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleRe
         raise InputError(f"The HLO text of {dump.name or 'the program'} cannot be read: {error!r:.120}.") from None
 
 
-def _total(ops: list[RunningOp], what: str) -> float:
-    return math.fsum(getattr(each.work, what) * each.times for each in ops)
-
-
 def _row(each: RunningOp, chip: Chip | None, spread: ModuleWays | None) -> HloOpRow:
     work, bound = each.work, op_bound(each.work, chip) if chip else None
     shape = next((f"{one.batch}x{one.m}x{one.k}x{one.n}".removeprefix("1x") for one in work.matmuls), "")
     return HloOpRow(
-        work.name,
-        each.where,
-        work.kind,
-        work.detail,
-        each.times,
-        shape,
-        _whole(each, spread),
-        work.matmul_flops * each.times,
-        work.vector_flops * each.times,
-        work.hbm_bytes * each.times,
-        work.padding_bytes.get("HBM", 0.0) * each.times,
-        work.wire_bytes * each.times,
-        each.scope,
-        each.source,
-        bound.seconds * each.times if bound else None,
-        bound.by if bound else None,
-        list(work.unknown),
+        name=work.name,
+        where=each.where,
+        kind=work.kind,
+        detail=work.detail,
+        times=each.times,
+        shape=shape,
+        whole=_whole(each, spread),
+        **{what: getattr(work, what) * each.times for what in _SUMMED},
+        padding_bytes=work.padding_bytes.get("HBM", 0.0) * each.times,
+        scope=each.scope,
+        source=each.source,
+        bound_s=bound.seconds * each.times if bound else None,
+        bound_by=bound.by if bound else None,
+        unknown=list(work.unknown),
     )
 
 
@@ -247,11 +204,8 @@ def _kinds(rows: list[HloOpRow]) -> list[KindRow]:
     for row in rows:
         kind = found.setdefault(row.kind, KindRow(row.kind, 0, 0.0, 0.0, 0.0, 0.0, 0.0, None))
         kind.ops += row.times
-        kind.matmul_flops += row.matmul_flops
-        kind.vector_flops += row.vector_flops
-        kind.hbm_bytes += row.hbm_bytes
-        kind.padding_bytes += row.padding_bytes
-        kind.wire_bytes += row.wire_bytes
+        for what in (*_SUMMED, "padding_bytes"):
+            setattr(kind, what, getattr(kind, what) + getattr(row, what))
         if row.bound_s is not None:
             kind.bound_s = (kind.bound_s or 0.0) + row.bound_s
     return sorted(found.values(), key=lambda one: (-(one.bound_s or 0.0), -one.hbm_bytes))
@@ -273,7 +227,7 @@ def _groups(ops: list[RunningOp]) -> list[GroupRow]:
 
 def _loops(dump: HloDump) -> list[LoopRow]:
     module, rows = dump.module, []
-    counts = execution_counts(module)
+    counts = upper_executions(module)
     for name, computation in module.computations.items():
         for each in computation.instructions:
             if each.opcode == "while" and counts[name]:
@@ -282,18 +236,6 @@ def _loops(dump: HloDump) -> list[LoopRow]:
                 total = trips * counts[name] if known else None
                 rows.append(LoopRow(each.name, each.op_name, None if trips == UNKNOWN else trips, total))
     return rows
-
-
-def _memory(buffers: Buffers | None) -> BufferRow | None:
-    if buffers is None:
-        return None
-    return BufferRow(
-        buffers.arguments_bytes,
-        buffers.outputs_bytes,
-        buffers.temp_bytes,
-        buffers.constants_bytes,
-        buffers.elsewhere_bytes,
-    )
 
 
 def _unknown(dump: HloDump, ops: list[RunningOp]) -> list[str]:

@@ -1,5 +1,7 @@
 """A program's text laid out: what matters first, then sums, collectives, loops, patterns, what could not be known."""
 
+from typing import Any
+
 from dragonscale.app.hlo.program import HloModuleReport, HloOpRow
 from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, facts, records, table
 
@@ -111,27 +113,18 @@ def _collectives(report: HloModuleReport) -> Grid:
 def _patterns(report: HloModuleReport) -> list[Block]:
     blocks: list[Block] = []
     if report.windowed_einsums:
-        rows = [
-            [
-                one.name,
-                one.form,
-                one.trips if one.trips is not None else "?",
-                one.permutes,
-                one.matmuls,
-                amount(one.matmul_flops, "FLOPs"),
-            ]
-            for one in report.windowed_einsums
-        ]
-        right = {
-            name: Column(name, right=True, keep=keep) for name, keep in (("turns", 6), ("permutes", 3), ("matmuls", 2))
+        columns = {
+            "windowed einsum": "name",
+            "form": "form",
+            "turns": lambda row: row.trips if row.trips is not None else "?",
+            "permutes": "permutes",
+            "matmuls": "matmuls",
+            "matmul FLOPs": ("matmul_flops", "FLOPs"),
         }
-        columns = [
-            Column("windowed einsum", wrap=True),
-            Column("form"),
-            *right.values(),
-            Column("matmul FLOPs", right=True, keep=5),
-        ]
-        blocks.append(table(columns, rows, "Matmuls whose collective goes round a ring while they compute"))
+        how: dict[str, dict[str, Any]] = {"windowed einsum": {"wrap": True}, "matmul FLOPs": {"keep": 5}}
+        how |= {name: {"right": True, "keep": keep} for name, keep in (("turns", 6), ("permutes", 3), ("matmuls", 2))}
+        title = "Matmuls whose collective goes round a ring while they compute"
+        blocks.append(records(report.windowed_einsums, columns, title, how=how))
     for one in report.hidden_reduce_scatters[:_FEW]:
         told = (
             f"`{one.all_reduce}` and `{one.slice}` are a reduce-scatter written as an all-reduce and a slice: half "

@@ -2,14 +2,17 @@
 
 import msgspec
 
+from dragonscale.app.profile.page import save_page
 from dragonscale.app.profile.question import ProfileAsked, read_question, the_chip
 from dragonscale.app.profile.records import ProfileReport
+from dragonscale.app.profile.sheet import profile_sheet
+from dragonscale.app.profile.trace import save_trace
 from dragonscale.app.questions.profile import ProfileQuestion
+from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.analysis import Analysis, analyse, busy_devices, one_step, with_reading
 from dragonscale.evidence.profiles.attribution import attributed
 from dragonscale.evidence.profiles.beside import beside
-from dragonscale.evidence.profiles.expanded import expanded_experts
 from dragonscale.evidence.profiles.expected import expected_attention
 from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS
 from dragonscale.evidence.profiles.opening import read_recording
@@ -21,8 +24,11 @@ from dragonscale.evidence.profiles.same_run import plan_differs
 from dragonscale.evidence.profiles.savings import find_savings
 from dragonscale.evidence.profiles.sizes import infer_sizes
 from dragonscale.evidence.profiles.static import analyse_program
+from dragonscale.evidence.profiles.waste import expanded_experts
 from dragonscale.listener import Listener
 from dragonscale.physics.units import render
+
+bind(ProfileReport, Face(sheet=profile_sheet, page=save_page, timeline=save_trace))
 
 
 def ask(question: ProfileQuestion, listener: Listener) -> ProfileReport:
@@ -61,7 +67,7 @@ def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> An
     reading = msgspec.structs.replace(reading, notes=(*reading.notes, *_expanded(found)))
     told = [*reading.unknown, unknown, *_unknown(found)]
     sizes = infer_sizes(one_step(found), found.roles, found.totals.times if reading.static else None)
-    differs = plan_differs(planned, reading, found.totals, found.roles, sizes.sizes) if planned is not None else ()
+    differs = plan_differs(planned, reading, found, sizes.sizes) if planned is not None else ()
     own = () if reading.static else _savings(found)
     if planned is None:
         return with_reading(
@@ -72,7 +78,7 @@ def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> An
             notes=tuple(filter(None, [*reading.notes, sizes.note])),
         )
     idle = sum(part.seconds for part in reading.parts if part.name == "idle")
-    lines = beside(planned, found.totals, found.roles, reading.groups, idle)
+    lines = beside(planned, found, reading.groups, idle)
     # what a plan of something else expects is no yardstick
     savings = own if differs or reading.static else _savings(found, lines)
     peak = roof.peak(found.dtype)
@@ -104,8 +110,8 @@ def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> An
 
 
 def _savings(found: Analysis, lines: tuple[BesideLine, ...] = ()) -> tuple[Saving, ...]:
-    meant = None if lines else expected_attention(found.recording, found.roles, found.chip)
-    return find_savings(found.reading, found.totals, found.roles, found.chip, lines, meant)
+    meant = None if lines else expected_attention(found)
+    return find_savings(found.reading, found, lines, meant)
 
 
 def _expanded(found: Analysis) -> list[str]:

@@ -1,9 +1,8 @@
 """`dscale profile` laid out: the step and what it is made of, what would save most, the groups; ops, devices and gaps
 behind `--explain`."""
 
-from typing import TYPE_CHECKING
-
 from dragonscale.app.profile import tables
+from dragonscale.app.profile.records import ProfileReport
 from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS
 from dragonscale.physics.units import render
 from dragonscale.sheets.sheet import (
@@ -22,11 +21,8 @@ from dragonscale.sheets.sheet import (
 )
 from dragonscale.sheets.sheet import Column as Col
 
-if TYPE_CHECKING:
-    from dragonscale.app.profile.records import ProfileReport
 
-
-def profile_sheet(report: "ProfileReport", detail: bool) -> Sheet:
+def profile_sheet(report: ProfileReport, detail: bool) -> Sheet:
     """The whole answer."""
     blocks: list[Block | None] = [
         Title(_title(report), report.source),
@@ -47,12 +43,12 @@ def profile_sheet(report: "ProfileReport", detail: bool) -> Sheet:
     return Sheet(tuple(one for one in blocks if one is not None and one != Prose("", "dim")))
 
 
-def _first(report: "ProfileReport") -> tuple[str, ...]:
+def _first(report: ProfileReport) -> tuple[str, ...]:
     """What must be known before anything else is read: that the plan is another's, or that the times are the host's."""
     return *report.differs, *(note for note in report.notes if note == NO_KERNELS)
 
 
-def _title(report: "ProfileReport") -> str:
+def _title(report: ProfileReport) -> str:
     device = report.device or "no device"
     count = f"{report.devices} x {device}" if report.devices > 1 else device
     if report.static:
@@ -60,7 +56,7 @@ def _title(report: "ProfileReport") -> str:
     return f"A profile of {count}" + (f", by {report.software}" if report.software else "")
 
 
-def _summary(report: "ProfileReport") -> Facts:
+def _summary(report: ProfileReport) -> Facts:
     """The step, its utilisation, and what it waits for."""
     steps = report.steps
     if report.static:
@@ -102,7 +98,7 @@ def _summary(report: "ProfileReport") -> Facts:
     )
 
 
-def _flops(report: "ProfileReport") -> tuple[str, str]:
+def _flops(report: ProfileReport) -> tuple[str, str]:
     parts = []
     if report.mfu is not None:
         parts.append(f"MFU {report.mfu:.1%}")
@@ -117,7 +113,7 @@ def _flops(report: "ProfileReport") -> tuple[str, str]:
     return "compute", ", ".join(parts)
 
 
-def _bounded(report: "ProfileReport") -> str:
+def _bounded(report: ProfileReport) -> str:
     """What most of the step is bound by, in a sentence."""
     time = {"idle": _idle(report) * report.step_s}
     for group in report.groups:
@@ -137,16 +133,16 @@ def _bounded(report: "ProfileReport") -> str:
     return ", ".join(told)
 
 
-def _idle(report: "ProfileReport") -> float:
+def _idle(report: ProfileReport) -> float:
     return next((part.share for part in report.parts if part.name == "idle"), 0.0)
 
 
-def _sizes(report: "ProfileReport") -> tuple[str, str]:
+def _sizes(report: ProfileReport) -> tuple[str, str]:
     told = ", ".join(f"{name} {value:,.0f}" for name, value in report.sizes.items())
     return "sizes", f"{told} (from the shapes of its matmuls)" if told else ""
 
 
-def _memory(report: "ProfileReport") -> tuple[str, str]:
+def _memory(report: ProfileReport) -> tuple[str, str]:
     if not report.memory:
         return "memory", ""
     most = max(report.memory, key=lambda one: one.peak_bytes)
@@ -157,7 +153,7 @@ def _memory(report: "ProfileReport") -> tuple[str, str]:
     )
 
 
-def _bar(report: "ProfileReport") -> StackedBar:
+def _bar(report: ProfileReport) -> StackedBar:
     """The step by what the device did: compute by kind of op, and the rest."""
     kinds: dict[str, float] = {}
     for group in report.groups:
@@ -174,7 +170,7 @@ def _bar(report: "ProfileReport") -> StackedBar:
     return StackedBar("time", folded(parts, "s"), report.step_s, render(report.step_s, "s"))
 
 
-def _savings(report: "ProfileReport") -> Grid | None:
+def _savings(report: ProfileReport) -> Grid | None:
     if not report.savings:
         return None
     rows = [

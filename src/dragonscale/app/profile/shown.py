@@ -8,12 +8,13 @@ start of the step.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from dragonscale.evidence.profiles.analysis import Analysis
+from dragonscale.evidence.profiles.analysis import Analysis
+from dragonscale.evidence.profiles.gaps import CAUSES, find_gaps
+from dragonscale.evidence.profiles.intervals import without
+from dragonscale.evidence.profiles.parts import DeviceWork
 
 MOST = 16_000
 """Events of devices that are shown, of all tracks together."""
@@ -50,28 +51,27 @@ class ShownStep:
         return list(dict.fromkeys(one.track for one in self.slices))
 
 
-def shown_step(analysis: "Analysis") -> ShownStep | None:
+def shown_step(analysis: Analysis) -> ShownStep | None:
     """The step to draw; None where nothing was timed."""
     windows = analysis.windows
-    if analysis.reading.static or not len(windows) or not len(analysis.recording.events.start):
+    if analysis.work is None or not len(windows) or not len(analysis.recording.events.start):
         return None
     lengths = windows[:, 1] - windows[:, 0]
     chosen = int(np.argmin(np.abs(lengths - np.median(lengths))))
     first, last = (int(each) for each in windows[chosen])
     slices, left_out = _measured(analysis, first, last)
     number = _number(analysis, first)
-    return ShownStep(
-        number, first / 1e9, (last - first) / 1e9, tuple(slices), tuple(_own(analysis, first, last)), left_out
-    )
+    own = tuple(_own(analysis, analysis.work, first, last))
+    return ShownStep(number, first / 1e9, (last - first) / 1e9, tuple(slices), own, left_out)
 
 
-def _number(analysis: "Analysis", first: int) -> int:
+def _number(analysis: Analysis, first: int) -> int:
     """The step's number among all that were found."""
     steps = analysis.reading.steps.steps
     return min(steps, key=lambda step: abs(step.start_s - first / 1e9)).number if steps else 0
 
 
-def _measured(analysis: "Analysis", first: int, last: int) -> tuple[list[ShownSlice], int]:
+def _measured(analysis: Analysis, first: int, last: int) -> tuple[list[ShownSlice], int]:
     recording = analysis.recording
     events, end = recording.events, recording.events.end
     inside = (end > first) & (events.start < last) & (events.duration > 0)
@@ -105,7 +105,7 @@ def _measured(analysis: "Analysis", first: int, last: int) -> tuple[list[ShownSl
     return made, left_out
 
 
-def _busy_threads(place: np.ndarray, analysis: "Analysis", least: float) -> np.ndarray:
+def _busy_threads(place: np.ndarray, analysis: Analysis, least: float) -> np.ndarray:
     """Events of the host's threads that were in anything for long enough; the others explain nothing."""
     events = analysis.recording.events
     longest = np.zeros(len(analysis.recording.tracks) + 1)
@@ -121,7 +121,7 @@ def _longest(place: np.ndarray, duration: np.ndarray, most: int) -> tuple[np.nda
     return np.sort(kept), len(place) - most
 
 
-def _track_name(analysis: "Analysis", number: int) -> str:
+def _track_name(analysis: Analysis, number: int) -> str:
     track = analysis.recording.tracks[number]
     if track.device < 0 or track.kind == "host":
         return f"host: {track.name}"
@@ -133,22 +133,20 @@ def _track_name(analysis: "Analysis", number: int) -> str:
     )
 
 
-def _own(analysis: "Analysis", first: int, last: int) -> Iterator[ShownSlice]:
+def _own(analysis: Analysis, work: DeviceWork, first: int, last: int) -> Iterator[ShownSlice]:
     """What we say of the step, on tracks of our own."""
-    from dragonscale.evidence.profiles.gaps import CAUSES, find_gaps
-
-    yield from _runs(analysis, first, last)
-    for start, end in _exposed(analysis, first, last):
+    yield from _runs(analysis, work, first, last)
+    for start, end in _exposed(work, first, last):
         yield ShownSlice("exposed communication", (start - first) / 1e9, (end - start) / 1e9, name="exposed")
-    gaps = find_gaps(analysis.recording, analysis.work)
+    gaps = find_gaps(analysis.recording, work)
     for start, end, cause in zip(gaps.start.tolist(), gaps.end.tolist(), gaps.cause.tolist(), strict=True):
         if start >= first and end <= last and end - start >= (last - first) / MOST:
             yield ShownSlice("idle", (start - first) / 1e9, (end - start) / 1e9, name=CAUSES[cause])
 
 
-def _runs(analysis: "Analysis", first: int, last: int) -> Iterator[ShownSlice]:
+def _runs(analysis: Analysis, work: DeviceWork, first: int, last: int) -> Iterator[ShownSlice]:
     """Sections and phases: as long as ops of one section and phase follow each other, they are one slice."""
-    pieces, ops = analysis.work.pieces, analysis.recording.events.op
+    pieces, ops = work.pieces, analysis.recording.events.op
     inside = np.flatnonzero((pieces.end > first) & (pieces.start < last))
     inside = inside[np.argsort(pieces.start[inside], kind="stable")]
     for track, of in (("phase", "phase"), ("section", "section")):
@@ -167,12 +165,10 @@ def _runs(analysis: "Analysis", first: int, last: int) -> Iterator[ShownSlice]:
                 yield ShownSlice(track, (start - first) / 1e9, (end - start) / 1e9, name=str(names[begin]))
 
 
-def _exposed(analysis: "Analysis", first: int, last: int) -> Iterator[tuple[int, int]]:
+def _exposed(work: DeviceWork, first: int, last: int) -> Iterator[tuple[int, int]]:
     """When something travels and nothing is computed."""
-    from dragonscale.evidence.profiles.intervals import without
-
-    computing = analysis.work.spans["compute"]
-    for start, end in zip(*(each.tolist() for each in analysis.work.spans["communication"]), strict=True):
+    computing = work.spans["compute"]
+    for start, end in zip(*(each.tolist() for each in work.spans["communication"]), strict=True):
         if end > first and start < last:
             opens, closes = without(*computing, (max(start, first), min(end, last)))
             yield from zip(opens.tolist(), closes.tolist(), strict=True)

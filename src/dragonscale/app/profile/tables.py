@@ -1,237 +1,157 @@
 """The tables of `dscale profile`: groups, ops, communication, gaps, waste, devices, steps, and the plan beside them."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
+from dragonscale.app.profile.records import ProfileReport
 from dragonscale.evidence.profiles.names import short_name
+from dragonscale.evidence.profiles.records import BesideLine, WorkGroup, WorkOp
 from dragonscale.physics.units import render
-from dragonscale.sheets.sheet import Column, Grid, amount, table
-
-if TYPE_CHECKING:
-    from dragonscale.app.profile.records import ProfileReport
-    from dragonscale.evidence.profiles.records import BesideLine, WorkGroup, WorkOp
+from dragonscale.sheets.sheet import Grid, records
 
 GROUPS, OPS, LINES = 14, 10, 12
+_SHARE = (lambda row: f"{row.share:.1%}", "")
+_TIMES = (lambda row: f"{row.times:,.0f}" if row.times >= 10 or row.times == int(row.times) else f"{row.times:.1f}", "")
+_FRACTION = (lambda row: "–" if row.fraction is None else f"{row.fraction:.0%}", "")
+_ROOFLINE = {
+    "of step": _SHARE,
+    "times": _TIMES,
+    "achieved": (lambda row: _achieved(row), ""),
+    "of roof": _FRACTION,
+    "bound by": lambda row: row.bound_by or "–",
+}
+"""What a group and an op have in common: how well each did against its roofline."""
 
 
-def groups(report: "ProfileReport", detail: bool) -> Grid | None:
+def _grid(rows: Any, columns: dict[str, Any], title: str = "", foot: str = "", **how: dict[str, Any]) -> Grid | None:
+    """A table where there are rows; `keep` says which columns stay longest where there is little room, `wrap` which
+    may take several lines, each by its heading."""
+    words: dict[str, dict[str, Any]] = {}
+    for word, values in how.items():
+        for name, value in values.items():
+            words.setdefault(name, {})[word] = value
+    return records(rows, columns, title, foot, words) if rows else None
+
+
+def _more(every: Any, shown: Any) -> str:
+    rest = len(every) - len(shown)
+    return f"and {rest} more (--explain shows all)" if rest else ""
+
+
+def groups(report: ProfileReport, detail: bool) -> Grid | None:
     """Time by part, phase and kind, each against its roofline."""
-    shown = [one for one in report.groups if detail or one.share > 0.003][: None if detail else GROUPS]
-    rows = [
-        (
-            one.section or "–",
-            one.phase or "–",
-            one.kind.replace("_", "-") or "–",
-            amount(one.exposed_s, "s"),
-            f"{one.share:.1%}",
-            _often(one.times),
-            achieved(one),
-            _percent(one.fraction),
-            one.bound_by or "–",
-        )
-        for one in shown
-    ]
-    columns = [
-        "part",
-        Column("phase", keep=5),
-        "kind",
-        Column("bound" if report.static else "time", right=True),
-        Column("of step", right=True, keep=7),
-        Column("times", right=True, keep=2),
-        Column("achieved", right=True, keep=4),
-        Column("of roof", right=True),
-        Column("bound by", keep=6),
-    ]
-    rest = len(report.groups) - len(shown)
-    foot = f"and {rest} more (--explain shows all)" if rest and not detail else ""
-    return table(columns, rows, "where the time goes", foot) if rows else None
+    shown = [group for group in report.groups if detail or group.share > 0.003][: None if detail else GROUPS]
+    columns = {
+        "part": lambda row: row.section or "–",
+        "phase": lambda row: row.phase or "–",
+        "kind": lambda row: row.kind.replace("_", "-") or "–",
+        "bound" if report.static else "time": ("exposed_s", "s"),
+        **_ROOFLINE,
+    }
+    keep = {"phase": 5, "of step": 7, "times": 2, "achieved": 4, "bound by": 6}
+    return _grid(shown, columns, "where the time goes", "" if detail else _more(report.groups, shown), keep=keep)
 
 
-def ops(report: "ProfileReport", detail: bool) -> Grid | None:
+def ops(report: ProfileReport, detail: bool) -> Grid | None:
     """The longest ops."""
     shown = report.ops if detail else report.ops[:OPS]
-    overlaps = any(one.seconds > 1.01 * one.exposed_s for one in shown)
-    rows = [
-        (
-            short_name(one.name),
-            " ".join(filter(None, (one.section, one.phase))) or "–",
-            amount(one.seconds, "s"),
-            *([amount(one.exposed_s, "s")] if overlaps else []),
-            f"{one.share:.1%}",
-            _often(one.times),
-            achieved(one),
-            _percent(one.fraction),
-            one.bound_by or "–",
-        )
-        for one in shown
-    ]
-    columns = [
-        "op",
-        Column("part", keep=6),
-        Column("time", right=True),
-        *([Column("exposed", right=True)] if overlaps else []),
-        Column("of step", right=True),
-        Column("times", right=True, keep=3),
-        Column("achieved", right=True, keep=4),
-        Column("of roof", right=True, keep=7),
-        Column("bound by", keep=2),
-    ]
-    return table(columns, rows, "longest ops") if rows else None
+    overlaps = any(op.seconds > 1.01 * op.exposed_s for op in shown)
+    columns = {
+        "op": lambda row: short_name(row.name),
+        "part": lambda row: " ".join(filter(None, (row.section, row.phase))) or "–",
+        "time": ("seconds", "s"),
+        **({"exposed": ("exposed_s", "s")} if overlaps else {}),
+        **_ROOFLINE,
+    }
+    keep = {"part": 6, "times": 3, "achieved": 4, "of roof": 7, "bound by": 2}
+    return _grid(shown, columns, "longest ops", keep=keep)
 
 
-def communication(report: "ProfileReport", detail: bool) -> Grid | None:
+def communication(report: ProfileReport, detail: bool) -> Grid | None:
     """Collectives by kind and axes; those that take next to nothing only in detail."""
-    shown = [one for one in report.communication if detail or report.static or one.seconds > 0.001 * report.step_s][
-        : None if detail else LINES
-    ]
-    rows = [
-        (
-            one.kind.replace("_", "-"),
-            one.over,
-            amount(one.exposed_s, "s"),
-            amount(one.overlapped_s, "s"),
-            _often(one.times),
-            amount(one.sent_bytes, "bytes"),
-            amount(one.bus_bytes_per_s, "bytes/s"),
-            _percent(one.fraction),
-        )
-        for one in shown
-    ]
-    columns = [
-        "communication",
-        "over",
-        Column("exposed", right=True),
-        Column("overlapped", right=True),
-        Column("times", right=True, keep=3),
-        Column("sent", right=True, keep=4),
-        Column("rate", right=True, keep=5),
-        Column("of wires", right=True),
-    ]
-    return table(columns, rows) if rows else None
+    every = detail or report.static
+    shown = [move for move in report.communication if every or move.seconds > 0.001 * report.step_s]
+    columns = {
+        "communication": lambda row: row.kind.replace("_", "-"),
+        "over": "over",
+        "exposed": ("exposed_s", "s"),
+        "overlapped": ("overlapped_s", "s"),
+        "times": _TIMES,
+        "sent": ("sent_bytes", "bytes"),
+        "rate": ("bus_bytes_per_s", "bytes/s"),
+        "of wires": _FRACTION,
+    }
+    return _grid(shown[: None if detail else LINES], columns, keep={"times": 3, "sent": 4, "rate": 5})
 
 
-def gaps(report: "ProfileReport") -> Grid | None:
+def gaps(report: ProfileReport) -> Grid | None:
     """Idle time by cause."""
-    rows = [
-        (
-            one.cause,
-            amount(one.seconds, "s"),
-            _often(one.times),
-            amount(one.longest_s, "s"),
-            ", ".join(short_name(name.removeprefix("[0] "), 34) for name in one.what[:3]) or "–",
-        )
-        for one in report.gaps
-    ]
-    columns = [
-        "idle",
-        Column("time", right=True),
-        Column("times", right=True),
-        Column("longest", right=True),
-        Column("the host meanwhile", wrap=True, keep=5),
-    ]
-    return table(columns, rows) if rows else None
+    host = "the host meanwhile"
+    columns = {
+        "idle": "cause",
+        "time": ("seconds", "s"),
+        "times": _TIMES,
+        "longest": ("longest_s", "s"),
+        host: lambda row: ", ".join(short_name(name.removeprefix("[0] "), 34) for name in row.what[:3]) or "–",
+    }
+    return _grid(report.gaps, columns, keep={host: 5}, wrap={host: True})
 
 
-def waste(report: "ProfileReport") -> Grid | None:
+def waste(report: ProfileReport) -> Grid | None:
     """Copies and padding."""
-    rows = [
-        (one.what, amount(one.seconds, "s"), f"{one.share:.1%}", ", ".join(map(short_name, one.ops)))
-        for one in report.waste
-    ]
-    return (
-        table(
-            ["waste", Column("time", right=True), Column("of step", right=True), Column("largest", wrap=True, keep=5)],
-            rows,
-        )
-        if rows
-        else None
-    )
+    largest = {"largest": lambda row: ", ".join(map(short_name, row.ops))}
+    columns = {"waste": "what", "time": ("seconds", "s"), "of step": _SHARE, **largest}
+    return _grid(report.waste, columns, keep={"largest": 5}, wrap={"largest": True})
 
 
-def beside(report: "ProfileReport", detail: bool) -> Grid | None:
+def beside(report: ProfileReport, detail: bool) -> Grid | None:
     """The plan's lines beside what was measured."""
     shown = report.beside if detail else report.beside[:LINES]
-    rows = [
-        (
-            _line_name(one),
-            amount(one.measured_s, "s"),
-            amount(one.expected_s, "s"),
-            _signed(one.difference_s),
-            one.why,
-        )
-        for one in shown
-    ]
-    columns = [
-        "beside the plan",
-        Column("measured", right=True),
-        Column("expected", right=True),
-        Column("more", right=True),
-        Column("", wrap=True),
-    ]
-    rest = len(report.beside) - len(shown)
-    return table(columns, rows, "", f"and {rest} more (--explain shows all)" if rest else "") if rows else None
+    columns = {
+        "beside the plan": _line_name,
+        "measured": ("measured_s", "s"),
+        "expected": ("expected_s", "s"),
+        "more": (lambda row: ("+" if row.difference_s >= 0 else "-") + render(abs(row.difference_s), "s"), ""),
+        "": "why",
+    }
+    return _grid(shown, columns, "", _more(report.beside, shown), wrap={"": True})
 
 
-def devices(report: "ProfileReport") -> Grid | None:
+def devices(report: ProfileReport) -> Grid | None:
     """The parts of a step on each device."""
-    rows = [
-        (
-            f"{one.device} {one.name}",
-            *(
-                amount(value, "s")
-                for value in (one.step_s, one.compute_s, one.communication_s, one.copies_s, one.idle_s)
-            ),
-        )
-        for one in report.by_device
-    ]
-    columns = ["device", *(Column(name, right=True) for name in ("step", "compute", "exposed comm.", "copies", "idle"))]
-    return table(columns, rows) if rows else None
+    columns = {
+        "device": lambda row: f"{row.device} {row.name}",
+        "step": ("step_s", "s"),
+        "compute": ("compute_s", "s"),
+        "exposed comm.": ("communication_s", "s"),
+        "copies": ("copies_s", "s"),
+        "idle": ("idle_s", "s"),
+    }
+    return _grid(report.by_device, columns)
 
 
-def steps(report: "ProfileReport") -> Grid | None:
+def steps(report: ProfileReport) -> Grid | None:
     """Each step."""
-    rows = [
-        (
-            one.number,
-            one.name or "–",
-            amount(one.start_s, "s"),
-            amount(one.seconds, "s"),
-            "" if one.kept else "left out",
-        )
-        for one in report.steps.steps[:40]
-    ]
-    columns = ["step", "name", Column("begins", right=True), Column("takes", right=True), ""]
-    return table(columns, rows) if len(rows) > 1 else None
+    shown = report.steps.steps[:40]
+    columns = {
+        "step": "number",
+        "name": lambda row: row.name or "–",
+        "begins": ("start_s", "s"),
+        "takes": ("seconds", "s"),
+        "": lambda row: "" if row.kept else "left out",
+    }
+    return _grid(shown, columns) if len(shown) > 1 else None
 
 
-def _line_name(one: "BesideLine") -> str:
+def _line_name(line: BesideLine) -> str:
     """A line of the plan: `mlp matmul backward`, `all-gather over fsdp`, `idle`."""
-    kind = one.kind.replace("_", "-")
-    if "_" in one.kind:
-        return f"{kind} over {one.section}"
-    section = "" if one.section in ("step", one.kind) else one.section
-    return " ".join(filter(None, (section, kind, one.phase)))
+    kind = line.kind.replace("_", "-")
+    if "_" in line.kind:
+        return f"{kind} over {line.section}"
+    section = "" if line.section in ("step", line.kind) else line.section
+    return " ".join(filter(None, (section, kind, line.phase)))
 
 
-def achieved(one: "WorkGroup | WorkOp") -> str:
+def _achieved(work: WorkGroup | WorkOp) -> str:
     """The achieved rate of what bounds it."""
-    value, unit = rate_of(one.kind, one.bound_by, one.flops_per_s, one.bytes_per_s)
+    value, unit = work.achieved
     return render(value, unit) if value else "–"
-
-
-def rate_of(kind: str, bound_by: str, flops_per_s: float | None, bytes_per_s: float | None) -> tuple[float | None, str]:
-    """The rate that says how well work was done, and its unit: FLOP/s of what multiplies, bytes/s of what memory bounds
-    and of the rest."""
-    multiplies = kind in ("matmul", "grouped matmul", "attention") and bound_by != "memory"
-    return (flops_per_s, "FLOP/s") if multiplies and flops_per_s else (bytes_per_s or None, "bytes/s")
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0%}"
-
-
-def _often(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
-
-
-def _signed(value: float) -> str:
-    return ("+" if value >= 0 else "-") + render(abs(value), "s")

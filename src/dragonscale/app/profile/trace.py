@@ -7,22 +7,21 @@ it is predicted, from the same beginning. One step is shown, and at most some 20
 
 import gzip
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dragonscale.app.profile.records import ProfileReport
 from dragonscale.app.profile.shown import ShownSlice, ShownStep, shown_step
 from dragonscale.errors import InputError
+from dragonscale.evidence.profiles.analysis import Analysis
+from dragonscale.evidence.profiles.planned import ExpectedStep, expected_step
 from dragonscale.files import write_file
 from dragonscale.plan.timeline import MICRO, TimelinePass, timeline
-
-if TYPE_CHECKING:
-    from dragonscale.app.profile.records import ProfileReport
-    from dragonscale.evidence.profiles.analysis import Analysis
-    from dragonscale.evidence.profiles.planned import ExpectedStep
+from dragonscale.training.step_timeline import step_timeline
 
 RECORDED, READ, PREDICTED = 1, 2, 3
 
 
-def save_trace(report: "ProfileReport", path: str) -> str:
+def save_trace(report: ProfileReport, path: str) -> str:
     """Write the trace, gzipped where the name says so; what it shows."""
     analysis = report.analysis
     step = shown_step(analysis)
@@ -34,17 +33,15 @@ def save_trace(report: "ProfileReport", path: str) -> str:
     return f", step {step.number} of {report.steps.count}; open it at https://ui.perfetto.dev"
 
 
-def planned_of(report: "ProfileReport") -> "ExpectedStep | None":
+def planned_of(report: ProfileReport) -> ExpectedStep | None:
     """The plan's step once more; None where no plan was given."""
     asked: Any = getattr(report, "asked", None)
     if getattr(asked, "request", None) is None:
         return None
-    from dragonscale.evidence.profiles.planned import expected_step
-
     return expected_step(asked.request, asked.stack, asked.engine)
 
 
-def profile_trace(analysis: "Analysis", step: ShownStep, planned: "ExpectedStep | None") -> dict[str, Any]:
+def profile_trace(analysis: Analysis, step: ShownStep, planned: ExpectedStep | None) -> dict[str, Any]:
     """The trace of a step, in the format of Chrome's trace viewer."""
     reading = analysis.reading
     title = f"recorded: {reading.device or reading.source}, step {step.number} of {reading.steps.count}"
@@ -63,7 +60,7 @@ def profile_trace(analysis: "Analysis", step: ShownStep, planned: "ExpectedStep 
     }
 
 
-def _process(number: int, title: str, slices: tuple[ShownSlice, ...], analysis: "Analysis") -> list[dict[str, Any]]:
+def _process(number: int, title: str, slices: tuple[ShownSlice, ...], analysis: Analysis) -> list[dict[str, Any]]:
     """Named tracks with their slices; outer slices come before the inner ones that begin with them."""
     tracks = {name: place + 1 for place, name in enumerate(dict.fromkeys(one.track for one in slices))}
     facts = {op: op_facts(analysis, op) for op in {one.op for one in slices} if op >= 0}
@@ -85,11 +82,11 @@ def _process(number: int, title: str, slices: tuple[ShownSlice, ...], analysis: 
     return [*names, *sorted(made, key=lambda event: (event["ts"], -event["dur"]))]
 
 
-def op_facts(analysis: "Analysis", op: int) -> dict[str, Any]:
+def op_facts(analysis: Analysis, op: int) -> dict[str, Any]:
     """What is known of an op, without what is not."""
     role, text = analysis.roles[op], analysis.recording.ops[op]
     bound, by = analysis.roof.bound(role, op)
-    done = 0.5 if op in analysis.roof.causal else 1.0
+    done = analysis.roof.done(op)
     runs, seconds = float(analysis.totals.times[op]), float(analysis.totals.seconds[op])
     each = seconds / runs if runs else 0.0
     found = {
@@ -104,7 +101,7 @@ def op_facts(analysis: "Analysis", op: int) -> dict[str, Any]:
         "roofline_s": bound,
         "roofline_fraction": round(bound / each, 4) if bound and each else None,
         "bound_by": by,
-        "known_by": role.why,
+        "known_by": ", ".join(role.why),
         "scope": text.scope[:400],
         "caller": text.caller[:200],
         "source": text.source[:200],
@@ -112,10 +109,9 @@ def op_facts(analysis: "Analysis", op: int) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value not in (None, "")}
 
 
-def predicted(planned: "ExpectedStep") -> list[dict[str, Any]]:
+def predicted(planned: ExpectedStep) -> list[dict[str, Any]]:
     """The plan's timeline of a step, as `--timeline` of `train` and `serve` writes it, in a process of its own."""
     from dragonscale.training.plan import parse_plan
-    from dragonscale.training.step_timeline import step_timeline
 
     request = planned.request
     title = f"predicted: {request.model} on {request.slice}, {request.plan} ({planned.software})"

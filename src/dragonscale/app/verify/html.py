@@ -4,11 +4,14 @@ The numbers are the rows of `view`, the sentences those of `words`; only the sha
 """
 
 from html import escape
+from pathlib import Path
 
 from dragonscale.app.verify import view, words
-from dragonscale.app.verify.page_style import STYLE
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.files import write_file
+
+STYLE = Path(__file__).with_name("page.css").read_text("utf-8")
+"""One column that a phone can show, light or dark as the reader's device is, nothing from elsewhere."""
 
 
 def save_page(report: VerifyReport, path: str) -> None:

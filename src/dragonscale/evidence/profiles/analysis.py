@@ -5,9 +5,8 @@ This module only calls the others in their order and puts what they find into on
 own.
 """
 
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,60 +14,45 @@ import numpy as np
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.communication import moves
 from dragonscale.evidence.profiles.gaps import gap_lines
-from dragonscale.evidence.profiles.groups import attributed_shares, longest_ops, matmul_flops, work_groups
-from dragonscale.evidence.profiles.halves import with_waits
-from dragonscale.evidence.profiles.instruction_work import worked_once
-from dragonscale.evidence.profiles.intervals import union
-from dragonscale.evidence.profiles.memory_use import memory_use
-from dragonscale.evidence.profiles.parts import DeviceWork, device_work, measure
-from dragonscale.evidence.profiles.per_op import MATMULS, ChipRoof, OpTotals, causal_ops, op_totals
+from dragonscale.evidence.profiles.groups import attributed_shares, longest_ops, work_groups
+from dragonscale.evidence.profiles.halves import with_waits, worked_once
+from dragonscale.evidence.profiles.memory_samples import memory_use
+from dragonscale.evidence.profiles.parts import DeviceWork, device_work
+from dragonscale.evidence.profiles.per_op import MATMULS, StepOps, op_totals
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import DeviceTime, ProfileReading, RecordedStep, StepsFound, TimePart
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.self_time import BUSY
 from dragonscale.evidence.profiles.steps import LONG, SHORT, FoundSteps, find_steps
 from dragonscale.evidence.profiles.waste import wasted
-
-if TYPE_CHECKING:
-    from dragonscale.physics.hardware import Chip, Slice
+from dragonscale.physics.hardware import Chip, Slice
 
 _STEPS = 2000
 """Steps that are listed one by one."""
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """What stands behind a reading. `roles` has one entry for each op of the recording; `own` is the own time of each
-    event in ns, without what is nested in it, and within the kept steps; `windows` are starts and ends of the kept
-    steps in ns, one row each; `device` is the device that the reading tells about."""
+@dataclass(frozen=True, kw_only=True)
+class Analysis(StepOps):
+    """What stands behind a reading. `device` is the device that the reading tells about, `windows` are starts and ends
+    of its kept steps in ns, one row each."""
 
     reading: ProfileReading
-    recording: Recording
-    roles: list[OpRole]
-    own: np.ndarray
-    windows: np.ndarray
-    device: int
-    chip: "Chip | None"
-    totals: OpTotals
-    work: DeviceWork
-    mesh: dict[str, int]
-    dtype: str
-    """The dtype of most matmul FLOPs; empty where it is not known."""
+    device: int = 0
 
-    @cached_property
-    def roof(self) -> ChipRoof:
-        """What its ops are held against."""
-        return ChipRoof(self.chip, causal_ops(self.recording))
+    @property
+    def windows(self) -> np.ndarray:
+        """Starts and ends of the kept steps."""
+        return self.work.windows if self.work is not None else np.zeros((0, 2), np.int64)
 
 
 def analyse(
     recording: Recording,
     roles: list[OpRole],
-    chip: "Chip | None",
+    chip: Chip | None,
     top: int = 20,
     mesh: dict[str, int] | None = None,
     chosen: int | None = None,
-    piece: "Slice | None" = None,
+    piece: Slice | None = None,
 ) -> Analysis:
     """Everything that can be told without a plan; `chosen` is the number of one step to look at, `piece` the slice that
     the mesh is of."""
@@ -80,40 +64,54 @@ def analyse(
     }
     device = told_device(works)
     steps, work = found[device], works[device]
-    totals, roof = op_totals(recording, work, roles), ChipRoof(chip, causal_ops(recording))
-    step_s = float(np.mean(work.windows[:, 1] - work.windows[:, 0])) / 1e9
-    kind, section = attributed_shares(recording, totals, roles)
-    matmul, done = matmul_flops(totals, roles, MATMULS), matmul_flops(totals, roles, MATMULS, roof.causal)
-    flight = partial(in_flight, recording, work)
-    dtype = main_dtype(totals, roles)
-    peak = roof.peak(dtype)
-    reading = ProfileReading(
-        source=recording.source,
-        software=recording.software,
+    step = StepOps(
+        recording=recording,
+        roles=roles,
+        totals=op_totals(recording, work, roles),
+        chip=chip,
+        step_s=float(np.mean(work.windows[:, 1] - work.windows[:, 0])) / 1e9,
+        mesh=mesh or {},
+        piece=piece,
+        work=work,
+    )
+    done, peak = step.flops(MATMULS, computed=True), step.roof.peak(step.dtype)
+    return analysis_of(
+        step,
+        top,
+        number=device,
         device=recording.devices[device].name if recording.devices else "",
         devices=len(found),
-        chip=chip.name if chip is not None else "",
-        static=False,
-        step_s=step_s,
         steps=told_steps(steps, chosen),
-        parts=time_parts(work, step_s),
-        by_device=tuple(_device_time(recording, one) for one in works.values()),
-        groups=work_groups(totals, roles, roof, step_s, flight),
-        ops=longest_ops(recording, totals, roles, roof, step_s, top, flight),
-        attributed_kind=kind,
-        attributed_section=section,
-        flops=matmul_flops(totals, roles, tuple({role.kind for role in roles})),
-        matmul_flops=matmul,
-        computed_flops=done,
-        hfu=done / step_s / peak if done and peak and step_s else None,
-        communication=moves(totals, roles, chip, mesh or {}, flight, piece),
+        parts=time_parts(work, step.step_s),
+        by_device=tuple(_device_time(recording, each) for each in works.values()),
+        hfu=done / step.step_s / peak if done and peak and step.step_s else None,
         gaps=gap_lines(recording, work),
-        waste=wasted(recording, totals, roles, roof, step_s),
         memory=memory_use(recording, chip),
         notes=_notes(recording, steps, chosen),
     )
-    own = np.bincount(work.pieces.event, work.seconds, len(recording.events.start))
-    return Analysis(reading, recording, roles, own, work.windows, device, chip, totals, work, mesh or {}, dtype)
+
+
+def analysis_of(step: StepOps, top: int, number: int = 0, **more: Any) -> Analysis:
+    """The analysis of a step: what its ops say, with what else is known of it (`more`)."""
+    kind, section = attributed_shares(step)
+    reading = ProfileReading(
+        source=step.recording.source,
+        software=step.recording.software,
+        chip=step.chip.name if step.chip is not None else "",
+        static=step.work is None,
+        step_s=step.step_s,
+        groups=work_groups(step),
+        ops=longest_ops(step, top),
+        attributed_kind=kind,
+        attributed_section=section,
+        flops=step.flops({role.kind for role in step.roles}),
+        matmul_flops=step.flops(MATMULS),
+        computed_flops=step.flops(MATMULS, computed=True),
+        communication=moves(step),
+        waste=wasted(step),
+        **more,
+    )
+    return Analysis(reading=reading, device=number, **{each.name: getattr(step, each.name) for each in fields(step)})
 
 
 def with_reading(analysis: Analysis, **changed: object) -> Analysis:
@@ -142,14 +140,6 @@ def busy_devices(recording: Recording) -> list[int]:
     return sorted(used)
 
 
-def in_flight(recording: Recording, work: DeviceWork, ops: list[int]) -> float:
-    """Seconds of a mean step in which any of some ops runs: transfers beside each other share the wires."""
-    wanted = np.zeros(len(recording.ops), bool)
-    wanted[ops] = True
-    some = work.pieces.chosen(wanted[recording.events.op[work.pieces.event]])
-    return measure(union(some.start, some.end), work.windows) / max(1, len(work.windows)) / 1e9
-
-
 def told_device(works: dict[int, DeviceWork]) -> int:
     """The device to tell about: the one that is busy longest, as the others wait for it; of several alike the one with
     most events."""
@@ -168,16 +158,6 @@ def only_step(steps: FoundSteps, chosen: int | None) -> FoundSteps:
     if chosen >= len(steps.windows):
         raise InputError(f"--step is {chosen}; the profile has {len(steps.windows):,} steps, counted from 0.")
     return replace(steps, kept=np.arange(len(steps.windows)) == chosen)
-
-
-def main_dtype(totals: OpTotals, roles: list[OpRole]) -> str:
-    """The dtype that most matmul FLOPs are computed in; empty where it is not known."""
-    amount: dict[str, float] = {}
-    for one in totals.ran.tolist():
-        role = roles[one]
-        if role.kind in MATMULS and role.dtype:
-            amount[role.dtype] = amount.get(role.dtype, 0.0) + (role.flops or 0.0) * float(totals.works[one]) + 1e-9
-    return max(amount, key=lambda name: amount[name], default="")
 
 
 def time_parts(work: DeviceWork, step_s: float) -> tuple[TimePart, ...]:
@@ -214,17 +194,17 @@ def told_steps(found: FoundSteps, chosen: int | None = None) -> StepsFound:
     )
     spread = float(lengths.max() - lengths.min()) / middle if middle else 0.0
     return StepsFound(
-        found.found_by,
-        len(found.windows),
-        int(found.kept.sum()),
-        middle,
-        float(lengths.min()),
-        float(lengths.max()),
-        spread,
-        listed,
-        found.between_ns / 1e9,
-        found.between,
-        chosen,
+        found_by=found.found_by,
+        count=len(found.windows),
+        kept=int(found.kept.sum()),
+        median_s=middle,
+        fastest_s=float(lengths.min()),
+        slowest_s=float(lengths.max()),
+        spread=spread,
+        steps=listed,
+        between_s=found.between_ns / 1e9,
+        between=found.between,
+        chosen=chosen,
     )
 
 

@@ -2,8 +2,7 @@
 
 1. the program: HLO in the recording or in the op's own text says kind, FLOPs and bytes, and the scopes in it say part
    and phase;
-2. names: kernels, operators of the framework around them, modules, source files (`names.py`, `sections.py`,
-   `phases.py`);
+2. names: kernels, operators of the framework around them, modules, source files (`names.py`, `sections.py`);
 3. neighbours: the pattern of layers on a stream, and what an op feeds in its program (`neighbours.py`, `hlo_roles.py`).
 
 The same kernel may serve two parts (a library picks one matmul kernel for the output projection and for the MLP).
@@ -11,15 +10,15 @@ The same kernel may serve two parts (a library picks one matmul kernel for the o
 its ops; `attribute` keeps the ops as they are and gives each the role that most of its time has.
 """
 
+from collections import Counter
 from dataclasses import replace
 from typing import Literal
 
 import msgspec
 import numpy as np
 
-from dragonscale.evidence.profiles.between_matmuls import Placing
 from dragonscale.evidence.profiles.completing import complete_roles
-from dragonscale.evidence.profiles.hlo_roles import HloReader
+from dragonscale.evidence.profiles.hlo_roles import SCORES, HloReader, around_scores, with_scores
 from dragonscale.evidence.profiles.names import (
     KernelRule,
     category_kind,
@@ -29,18 +28,31 @@ from dragonscale.evidence.profiles.names import (
     operator_kind,
     section_word,
 )
-from dragonscale.evidence.profiles.phases import phase_of_caller, phase_of_module, phase_of_scope
-from dragonscale.evidence.profiles.placing import place_events
+from dragonscale.evidence.profiles.neighbours import Placing, place_by_neighbours
 from dragonscale.evidence.profiles.recording import OpText, Recording
-from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.profiles.scores import SCORES, around_scores, with_scores
-from dragonscale.evidence.profiles.sections import SectionWords, files_tell_parts, section_of, section_of_source
+from dragonscale.evidence.profiles.roles import FEEDS, OUTSIDE, SCOPE, OpRole
+from dragonscale.evidence.profiles.sections import (
+    SectionWords,
+    files_tell_parts,
+    phase_of_caller,
+    phase_of_module,
+    phase_of_scope,
+    section_of,
+    section_of_source,
+)
 from dragonscale.evidence.profiles.work_by_shapes import work_by_shapes
 from dragonscale.plan.ledger import COLLECTIVES
 
 MOST_OPS = 50_000
 """Ops whose names are looked at: each costs a millisecond, and a program has some thousands."""
 _TIMED = ("ops", "async", "copies")
+_VAGUE = 0.05
+"""The part of a stream's time without a known part of the model above which its neighbours are looked at."""
+_MOSTLY = 0.8
+"""The part of equal matmuls that has to agree on their place, for the others to follow."""
+_MOST_PLACED = 600_000
+"""Events of a stream whose neighbours are looked at, one by one; later ones take what most of their op's events have.
+"""
 
 
 def attribute(recording: Recording) -> list[OpRole]:
@@ -133,7 +145,7 @@ def _work_once(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
     longest."""
     kernels: dict[tuple[str, str], dict[str, list[int]]] = {}
     for number, (op, role) in enumerate(zip(recording.ops, roles, strict=True)):
-        if role.why.startswith("program") and op.module and op.caller:
+        if role.by_program and op.module and op.caller:
             kernels.setdefault((op.module, op.caller), {}).setdefault(op.name, []).append(number)
     spent = np.bincount(recording.events.op, recording.events.duration, len(roles))
     for names in kernels.values():
@@ -163,7 +175,7 @@ def own_role(op: OpText, reader: HloReader | None = None, on: str = "") -> OpRol
         what=what,
         phase=known.phase or named.phase,
         dtype=known.dtype or named.dtype,
-        why=known.why if known.section or not named.section else f"{known.why}, {named.why}",
+        why=known.why if known.section or not named.section else (*known.why, *named.why),
     )
 
 
@@ -227,15 +239,10 @@ def _section(op: OpText, rule: KernelRule | None, kind: str) -> SectionWords:
     return words
 
 
-def _why(op: OpText, rule: KernelRule | None, words: SectionWords) -> str:
-    said = []
-    if rule:
-        said.append("kernel name")
-    if op.caller:
-        said.append("operator")
-    if words.section and op.scope and section_of(op.scope).section:
-        said.append("scope")
-    return ", ".join(said)
+def _why(op: OpText, rule: KernelRule | None, words: SectionWords) -> tuple[str, ...]:
+    scope = words.section and op.scope and section_of(op.scope).section
+    known = {"kernel name": rule, "operator": op.caller, SCOPE: scope}
+    return tuple(word for word, says in known.items() if says)
 
 
 def _dtype(op: OpText) -> str:
@@ -254,6 +261,87 @@ def _placed(role: OpRole, placing: Placing) -> OpRole:
         section=placing.section,
         phase=role.phase or placing.phase,
         what=role.what if role.what not in ("", "norm") else placing.what or role.what,
-        why=f"{role.why}, neighbours" if role.why else "neighbours",
+        why=(*role.why, "neighbours"),
         confidence=role.confidence if role.section == placing.section else "guess",
     )
+
+
+# Events placed by their neighbours
+
+
+def place_events(recording: Recording, roles: list[OpRole]) -> dict[int, Placing] | None:
+    """Placings of events by their neighbours, on each stream where much of the time has no part of the model yet."""
+    found: dict[int, Placing] = {}
+    events = recording.events
+    vague = np.array([not _is_settled(role) for role in roles])
+    for number, track in enumerate(recording.tracks):
+        if track.kind != "ops":
+            continue
+        which = recording.of_track(number)
+        weight = events.duration[which]
+        if not len(which) or weight[vague[events.op[which]]].sum() <= _VAGUE * weight.sum():
+            continue
+        placings = place_by_neighbours([roles[op] for op in events.op[which[:_MOST_PLACED]]])
+        if placings is None:
+            continue
+        found.update(zip(map(int, which[:_MOST_PLACED]), placings, strict=True))
+        found.update(_later(events.op, which, placings))
+    _agree_by_shapes(recording, roles, found)
+    found.update(_beside(recording, roles, found))
+    settled = [event for event in found if not vague[events.op[event]]]
+    for event in settled:
+        del found[event]
+    return found or None
+
+
+def _agree_by_shapes(recording: Recording, roles: list[OpRole], placings: dict[int, Placing]) -> None:
+    """Matmuls of the same sizes are of the same part: the few that a compiler moved elsewhere in the order follow the
+    many."""
+    groups: dict[int, list[int]] = {}
+    for event in placings:
+        op = int(recording.events.op[event])
+        if roles[op].kind == "matmul" and recording.ops[op].shapes:
+            groups.setdefault(op, []).append(event)
+    for events in groups.values():
+        votes = Counter(placings[event].section for event in events)
+        section, count = votes.most_common(1)[0]
+        if _MOSTLY * len(events) <= count < len(events):
+            usual = Counter(placings[event] for event in events if placings[event].section == section).most_common(1)[
+                0
+            ][0]
+            for event in events:
+                if placings[event].section != section:
+                    placings[event] = usual
+
+
+def _is_settled(role: OpRole) -> bool:
+    """Whether an op's part is known from the user's own names."""
+    return role.section not in ("", "norm") and not {SCOPE, FEEDS, OUTSIDE}.isdisjoint(role.why)
+
+
+def _beside(recording: Recording, roles: list[OpRole], placings: dict[int, Placing]) -> dict[int, Placing]:
+    """Collectives on streams of their own, where nothing is trained: each belongs to what ran last before it on the
+    device."""
+    events, found = recording.events, dict[int, Placing]()
+    if any(role.phase == "backward" for role in roles):
+        return found
+    moving = np.array([*(role.moves and not role.section for role in roles), False])[events.op] & recording.on("async")
+    for device in range(len(recording.devices)):
+        computing = np.flatnonzero(recording.on("ops", device))
+        collectives = np.flatnonzero(moving & recording.on("async", device))
+        for event, place in zip(collectives, np.searchsorted(computing, collectives) - 1, strict=True):
+            last = placings.get(int(computing[place])) if place >= 0 else None
+            if last:
+                found[int(event)] = Placing(last.section, last.phase)
+    return found
+
+
+def _later(op: np.ndarray, which: np.ndarray, placings: list[Placing]) -> dict[int, Placing]:
+    """Events beyond those that were looked at: what most events of their op are."""
+    if len(which) <= _MOST_PLACED:
+        return {}
+    votes: dict[int, Counter[Placing]] = {}
+    for event, placing in zip(which[:_MOST_PLACED], placings, strict=True):
+        votes.setdefault(int(op[event]), Counter())[placing] += 1
+    usual = {each: vote.most_common(1)[0][0] for each, vote in votes.items()}
+    return {int(event): usual[int(op[event])] for event in which[_MOST_PLACED:] if int(op[event]) in usual}

@@ -8,11 +8,10 @@ phase of most of its time, phases are left out on both sides.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 from dragonscale.evidence.profiles.communication import over
 from dragonscale.evidence.profiles.parts import TRAVELS
-from dragonscale.evidence.profiles.per_op import OpTotals
+from dragonscale.evidence.profiles.per_op import StepOps
 from dragonscale.evidence.profiles.planned import ExpectedStep
 from dragonscale.evidence.profiles.records import BesideLine, WorkGroup
 from dragonscale.evidence.profiles.roles import OpRole
@@ -27,70 +26,45 @@ _ENDS = {"embed": "embedding", "embedding": "embedding", "head": "head", "loss":
 _PARTS = {"scores": "attention", "experts": "experts", "moe": "experts", "router": "experts", "embed": "embedding"}
 _GROUPED = ("elementwise", "reduction", "gather", "control", "sampling", "")
 _COPIES = ("copy", "memory")
+_WORK = ("flops", "hbm_bytes", "wire_bytes")
 
 
-@dataclass
-class Sums:
-    """What lies in a drawer on one side."""
+class Sums(dict[str, float]):
+    """What lies in a drawer on one side: `seconds`, `bound_s`, `flops`, `hbm_bytes`, `wire_bytes`; zero where nothing
+    does."""
 
-    seconds: float = 0.0
-    bound: float = 0.0
-    flops: float = 0.0
-    hbm: float = 0.0
-    wire: float = 0.0
+    def __missing__(self, what: str) -> float:
+        return 0.0
 
-    def add(self, seconds: float, bound: float, flops: float, hbm: float, wire: float) -> None:
+    def add(self, **amounts: float) -> None:
         """Put one more line in."""
-        self.seconds += seconds
-        self.bound += bound
-        self.flops += flops
-        self.hbm += hbm
-        self.wire += wire
+        for what, amount in amounts.items():
+            self[what] += amount
 
 
 def beside(
-    expected: ExpectedStep,
-    totals: OpTotals,
-    roles: list[OpRole],
-    groups: tuple[WorkGroup, ...],
-    idle_s: float,
+    expected: ExpectedStep, step: StepOps, groups: tuple[WorkGroup, ...], idle_s: float
 ) -> tuple[BesideLine, ...]:
     """Every drawer that has something on either side, the largest difference first."""
     timed = sum(group.exposed_s for group in groups)
     named = sum(group.exposed_s for group in groups if group.phase)
     phases = bool(timed) and named > 0.8 * timed and expected.request.program == "train"
-    measured = _measured(totals, roles, expected.mesh, phases)
-    measured[IDLE].seconds += idle_s
-    planned = _planned(expected.lines, phases)
-    if (
-        _AGAIN not in planned and _AGAIN in measured
-    ):  # blocks of scores are computed again in the backward pass, and are its own work
-        again = measured.pop(_AGAIN)
-        measured["attention", "backward", "attention"].add(
-            again.seconds, again.bound, again.flops, again.hbm, again.wire
-        )
-    lines = [
-        _line(drawer, measured.get(drawer, Sums()), planned.get(drawer, Sums())) for drawer in {**measured, **planned}
-    ]
+    measured: defaultdict[Drawer, Sums] = defaultdict(Sums)
+    planned: defaultdict[Drawer, Sums] = defaultdict(Sums)
+    for number, role in step.ran_roles:
+        work = {what: step.amount(number, what) for what in _WORK}
+        drawer = measured_drawer(role, expected.mesh, phases)
+        measured[drawer].add(seconds=float(step.totals.exposed[number]), **work)
+    measured[IDLE].add(seconds=idle_s)
+    for line in expected.lines:
+        work = {what: float(line.total(what)) for what in ("bound_s", *_WORK)}
+        planned[planned_drawer(line, phases)].add(seconds=float(line.total("exposed_s")), **work)
+    if _AGAIN not in planned and _AGAIN in measured:
+        # blocks of scores are computed again in the backward pass, and are its own work
+        measured["attention", "backward", "attention"].add(**measured.pop(_AGAIN))
+    lines = [_line(drawer, measured[drawer], planned[drawer]) for drawer in {**measured, **planned}]
     some = [line for line in lines if line.measured_s or line.expected_s]
-    return tuple(sorted(some, key=lambda one: -abs(one.difference_s)))
-
-
-def _measured(totals: OpTotals, roles: list[OpRole], mesh: dict[str, int], phases: bool) -> defaultdict[Drawer, Sums]:
-    found: defaultdict[Drawer, Sums] = defaultdict(Sums)
-    for one in totals.ran.tolist():
-        role, works = roles[one], float(totals.works[one])
-        amounts = ((value or 0.0) * works for value in (role.flops, role.hbm_bytes, role.wire_bytes))
-        found[measured_drawer(role, mesh, phases)].add(float(totals.exposed[one]), 0.0, *amounts)
-    return found
-
-
-def _planned(lines: list[LedgerLine], phases: bool) -> defaultdict[Drawer, Sums]:
-    found: defaultdict[Drawer, Sums] = defaultdict(Sums)
-    for line in lines:
-        values = (float(line.total(name)) for name in ("exposed_s", "bound_s", "flops", "hbm_bytes", "wire_bytes"))
-        found[planned_drawer(line, phases)].add(*values)
-    return found
+    return tuple(sorted(some, key=lambda line: -abs(line.difference_s)))
 
 
 def measured_drawer(role: OpRole, mesh: dict[str, int], phases: bool) -> Drawer:
@@ -133,36 +107,34 @@ def planned_drawer(line: LedgerLine, phases: bool) -> Drawer:
 
 
 def _line(drawer: Drawer, measured: Sums, planned: Sums) -> BesideLine:
-    moves = drawer[2] in TRAVELS
-    had, meant = (measured.wire, planned.wire) if moves else (measured.hbm, planned.hbm)
+    moved = "wire_bytes" if drawer[2] in TRAVELS else "hbm_bytes"
     return BesideLine(
         *drawer,
-        measured.seconds,
-        planned.seconds,
-        measured.seconds - planned.seconds,
-        planned.bound or None,
-        measured.flops or None,
-        planned.flops or None,
-        had or None,
-        meant or None,
-        _why(drawer, measured, planned),
+        measured_s=measured["seconds"],
+        expected_s=planned["seconds"],
+        difference_s=measured["seconds"] - planned["seconds"],
+        bound_s=planned["bound_s"] or None,
+        measured_flops=measured["flops"] or None,
+        planned_flops=planned["flops"] or None,
+        measured_bytes=measured[moved] or None,
+        planned_bytes=planned[moved] or None,
+        why=_why(drawer, measured, planned),
     )
 
 
 def _why(drawer: Drawer, measured: Sums, planned: Sums) -> str:
     """What the two sides differ in: work, or the rate at which it is done."""
-    if not planned.seconds or not measured.seconds:
-        return (
-            "" if planned.seconds == measured.seconds else "not planned" if measured.seconds else "not in the profile"
-        )
+    ran, meant = measured["seconds"], planned["seconds"]
+    if not meant or not ran:
+        return "" if meant == ran else "not planned" if ran else "not in the profile"
     if drawer[2] in TRAVELS:
-        return _more(measured.wire, planned.wire, "bytes sent")
+        return _more(measured["wire_bytes"], planned["wire_bytes"], "bytes sent")
     if drawer[2] not in ("matmul", "attention"):
-        return _more(measured.hbm, planned.hbm, "bytes")
-    more = _more(measured.flops, planned.flops, "FLOPs")
-    if more or not measured.flops or not planned.flops:
+        return _more(measured["hbm_bytes"], planned["hbm_bytes"], "bytes")
+    more = _more(measured["flops"], planned["flops"], "FLOPs")
+    if more or not measured["flops"] or not planned["flops"]:
         return more
-    rate = (measured.flops / measured.seconds) / (planned.flops / planned.seconds)
+    rate = (measured["flops"] / ran) / (planned["flops"] / meant)
     return f"{rate:.0%} of the expected rate" if abs(rate - 1) > 0.03 else ""
 
 

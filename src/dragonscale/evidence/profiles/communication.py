@@ -16,86 +16,55 @@ device are listed too, against the link to the host.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.parts import TRAVELS
-from dragonscale.evidence.profiles.per_op import OpTotals
+from dragonscale.evidence.profiles.per_op import StepOps
 from dragonscale.evidence.profiles.records import MoveLine
-from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.xla.spanned_axes import spanned_axes
-
-if TYPE_CHECKING:
-    from dragonscale.physics.hardware import Chip, Slice
-
-Flight = Callable[[list[int]], float]
-"""Seconds of a step in which any of some ops is in flight."""
+from dragonscale.evidence.xla.device_groups import spanned_axes
+from dragonscale.physics.collectives.group import Rings
+from dragonscale.physics.hardware import Chip, Slice
+from dragonscale.physics.hardware.chip import Torus
+from dragonscale.physics.sharding.mesh import make_mesh
 
 
-def moves(
-    totals: OpTotals,
-    roles: list[OpRole],
-    chip: "Chip | None",
-    mesh: dict[str, int],
-    flight: Flight | None = None,
-    piece: "Slice | None" = None,
-) -> tuple[MoveLine, ...]:
-    """A line for each kind of collective over each set of axes, the one waited for longest first. `piece` is the slice
-    that the mesh is laid over."""
+def moves(step: StepOps) -> tuple[MoveLine, ...]:
+    """A line for each kind of collective over each set of axes, the one waited for longest first."""
     members: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for number in totals.ran.tolist():
-        role = roles[number]
+    for number, role in step.ran_roles:
         if role.kind in TRAVELS:
-            members[role.kind, over(role.group, mesh)].append(number)
+            members[role.kind, over(role.group, step.mesh)].append(number)
         elif role.kind == "host":
             members["host", role.what or "to or from the host"].append(number)
-    lines = [
-        _line(
-            kind, name, some, totals, roles, chip, mesh, flight or (lambda ops: float(totals.seconds[ops].sum())), piece
-        )
-        for (kind, name), some in members.items()
-    ]
-    return tuple(sorted(lines, key=lambda one: (-one.exposed_s, -one.seconds)))
+    lines = [_line(step, kind, name, some) for (kind, name), some in members.items()]
+    return tuple(sorted(lines, key=lambda line: (-line.exposed_s, -line.seconds)))
 
 
-def _line(
-    kind: str,
-    name: str,
-    some: list[int],
-    totals: OpTotals,
-    roles: list[OpRole],
-    chip: "Chip | None",
-    mesh: dict[str, int],
-    flight: Flight,
-    piece: "Slice | None",
-) -> MoveLine:
-    exposed = float(totals.exposed[some].sum())
-    counted = [one for one in some if totals.works[one] > 0]
-    seconds = max(flight(some), exposed)
-    field = "hbm_bytes" if kind == "host" else "wire_bytes"
-    sizes = {
-        one: size * float(totals.works[one]) for one in counted if (size := getattr(roles[one], field)) is not None
-    }
+def _line(step: StepOps, kind: str, name: str, some: list[int]) -> MoveLine:
+    exposed, works = float(step.totals.exposed[some].sum()), step.totals.works
+    seconds = max(step.in_flight(some), exposed)
+    what = "hbm_bytes" if kind == "host" else "wire_bytes"
+    counted = [number for number in some if works[number] > 0 and getattr(step.roles[number], what) is not None]
+    sizes = {number: step.amount(number, what) for number in counted}
     sent = float(sum(sizes.values())) if sizes else None
-    group = roles[some[0]].group
+    group = step.roles[some[0]].group
     rate = sent / seconds if sent and seconds else None
     wires = None
-    if chip is not None:
-        wires = chip.host_link if kind == "host" else _mean_rate(sizes, roles, chip, mesh, piece)
+    if step.chip is not None:
+        wires = step.chip.host_link if kind == "host" else _mean_rate(step, step.chip, sizes)
     return MoveLine(
-        kind,
-        name,
-        seconds,
-        exposed,
-        max(0.0, seconds - exposed),
-        float(totals.works[some].sum()),
-        axes_of(group, mesh) or (),
-        len(group) or None,
-        sent,
-        rate,
-        wires,
-        rate / wires if rate and wires else None,
+        kind=kind,
+        over=name,
+        seconds=seconds,
+        exposed_s=exposed,
+        overlapped_s=max(0.0, seconds - exposed),
+        times=float(works[some].sum()),
+        axes=axes_of(group, step.mesh) or (),
+        group_size=len(group) or None,
+        sent_bytes=sent,
+        bus_bytes_per_s=rate,
+        wire_bytes_per_s=wires,
+        fraction=rate / wires if rate and wires else None,
     )
 
 
@@ -121,23 +90,21 @@ def group_form(group: tuple[int, ...]) -> str:
     return f"groups of {len(group)}" + (f", stride {stride}" if stride > 1 else "")
 
 
-def _mean_rate(
-    sizes: dict[int, float], roles: list[OpRole], chip: "Chip", mesh: dict[str, int], piece: "Slice | None"
-) -> float | None:
+def _mean_rate(step: StepOps, chip: Chip, sizes: dict[int, float]) -> float | None:
     """What the wires carry, over ops whose groups look alike and may still lie apart: ranks 0 and 1 in a node, 7 and 8
     across two. It is all bytes over the least time for them; None where the wires of any op are not known."""
     amount: dict[tuple[int, ...], float] = defaultdict(float)
     for one, size in sizes.items():
         if size:  # the end of a pair that starts and ends sends nothing more
-            amount[roles[one].group] += size
-    rates = {group: wire_rate(chip, group, mesh, piece) for group in amount}
+            amount[step.roles[one].group] += size
+    rates = {group: wire_rate(chip, group, step.mesh, step.piece) for group in amount}
     known = {group: rate for group, rate in rates.items() if rate}
     least = sum(amount[group] / rate for group, rate in known.items())
     return sum(amount.values()) / least if least and len(known) == len(rates) else None
 
 
 def wire_rate(
-    chip: "Chip", group: tuple[int, ...], mesh: dict[str, int] | None = None, piece: "Slice | None" = None
+    chip: Chip, group: tuple[int, ...], mesh: dict[str, int] | None = None, piece: Slice | None = None
 ) -> float | None:
     """Bytes a second that a chip can send into a group; None where that cannot be told.
 
@@ -145,8 +112,6 @@ def wire_rate(
     >>> [wire_rate(load_chip("h100"), group) for group in ((0, 1), (6, 7), (7, 8))]
     [450000000000.0, 450000000000.0, 50000000000.0]
     """
-    from dragonscale.physics.hardware.chip import Torus
-
     network = chip.network
     if len(group) < 2:
         return None
@@ -160,12 +125,9 @@ def wire_rate(
     return None
 
 
-def _ring_rate(group: tuple[int, ...], mesh: dict[str, int], piece: "Slice | None") -> float | None:
+def _ring_rate(group: tuple[int, ...], mesh: dict[str, int], piece: Slice | None) -> float | None:
     """The links of the rings that a mesh's axes have on a slice of a torus; None across pods, whose
     network is another."""
-    from dragonscale.physics.collectives.group import Rings
-    from dragonscale.physics.sharding.mesh import make_mesh
-
     axes = axes_of(group, mesh)
     if not axes or piece is None:
         return None
@@ -174,11 +136,3 @@ def _ring_rate(group: tuple[int, ...], mesh: dict[str, int], piece: "Slice | Non
     except InputError:
         return None
     return float(sum(ring.links for ring in wires.axes) * wires.link) if isinstance(wires, Rings) else None
-
-
-def most_rate(chip: "Chip") -> float:
-    """Bytes a second over all wires of a chip: no group gets more."""
-    from dragonscale.physics.hardware.chip import Torus
-
-    network = chip.network
-    return 2 * network.axes * network.link if isinstance(network, Torus) else network.levels[0].bandwidth

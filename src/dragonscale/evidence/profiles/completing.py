@@ -12,7 +12,7 @@ import msgspec
 
 from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.recording import OpText, Recording
-from dragonscale.evidence.profiles.roles import OpRole
+from dragonscale.evidence.profiles.roles import PROGRAM, OpRole
 from dragonscale.evidence.profiles.work_by_shapes import attention_dims
 
 _MODEL = frozenset(("attention", "mlp", "experts", "router", "embedding", "head", "norm", "block"))
@@ -52,7 +52,7 @@ def _complete(op: OpText, role: OpRole, carried: str, modelled: bool, served: st
         section = (
             "block" if modelled and ("/body/" in op.scope or role.kind == "control") else op.module.split("(", 1)[0]
         )
-        why = f"{why}, program" if why else "program"
+        why = (*why, PROGRAM)
     if not phase and role.kind not in ("host", "control"):
         phase = "update" if section == "optimizer" else "forward" if section in _MODEL or section == "loss" else ""
     if served and phase == "forward":
@@ -102,4 +102,4 @@ def _asked(op: OpText, reader: HloReader) -> str:
     if _DECODES.search(op.name):
         return "decode"
     dims = attention_dims(op, reader.operands(op))
-    return "" if dims is None else "decode" if dims[3] == 1 else "prefill"
+    return "" if dims is None else "decode" if dims.tokens == 1 else "prefill"

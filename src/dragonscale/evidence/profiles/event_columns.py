@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dragonscale.evidence.profiles.intervals import looked_up
 from dragonscale.evidence.profiles.protobuf import EIGHT, PIECE, VARINT, Broken, Span, fields, signed, varint
 from dragonscale.evidence.profiles.varint_columns import Words
 from dragonscale.evidence.profiles.xspace import Line, Plane
@@ -61,10 +62,7 @@ class Wanted:
 
     def role(self, labels: np.ndarray) -> np.ndarray:
         """The roles of statistics by the numbers of their names; 0 for those that are not read."""
-        if not len(self._numbers):
-            return np.zeros(len(labels), np.int64)
-        place = np.minimum(np.searchsorted(self._numbers, labels), len(self._numbers) - 1)
-        return np.where(self._numbers[place] == labels, self._of[place], 0)
+        return looked_up(self._numbers, self._of, labels, 0)
 
 
 def events(line: Line, wanted: Wanted, lookup: Lookup) -> Iterator[Columns]:

@@ -7,24 +7,18 @@ fraction of the datasheet's. Attention is not so simple: its time is the kernel 
 where they are not recorded nothing is expected of it.
 """
 
-from typing import TYPE_CHECKING
-
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.parts import TRAVELS
-from dragonscale.evidence.profiles.per_op import MATMULS, causal_ops
-from dragonscale.evidence.profiles.recording import Recording
+from dragonscale.evidence.profiles.per_op import MATMULS, StepOps
 from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.profiles.work_by_shapes import attention_dims, attention_keys
-from dragonscale.physics.kernels import kernel_profile_for
+from dragonscale.evidence.profiles.work_by_shapes import attention_dims
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.kernels import KernelProfile, kernel_profile_for
 from dragonscale.physics.kernels.attention import attention_backward_seconds, attention_seconds
 
-if TYPE_CHECKING:
-    from dragonscale.physics.hardware import Chip
-    from dragonscale.physics.kernels import KernelProfile
 
-
-def known_kernels(chip: "Chip | None", library: str = "") -> "KernelProfile | None":
+def known_kernels(chip: Chip | None, library: str = "") -> KernelProfile | None:
     """The chip's efficiency profile, where there is one: that of a library's kernels if it has its own."""
     try:
         return kernel_profile_for(chip, library=library) if chip is not None else None
@@ -32,28 +26,26 @@ def known_kernels(chip: "Chip | None", library: str = "") -> "KernelProfile | No
         return None
 
 
-def expected_attention(recording: Recording, roles: list[OpRole], chip: "Chip | None") -> dict[int, float]:
+def expected_attention(step: StepOps) -> dict[int, float]:
     """Seconds of one run of each attention op whose shapes are known, by its number."""
-    profile = known_kernels(chip, "jax" if recording.programs or "jax" in recording.software.lower() else "")
+    recording, causal = step.recording, step.roof.causal
+    profile = known_kernels(step.chip, "jax" if recording.programs or "jax" in recording.software.lower() else "")
     if profile is None:
         return {}
-    reader, causal, found = HloReader(recording), causal_ops(recording), dict[int, float]()
-    for number, (op, role) in enumerate(zip(recording.ops, roles, strict=True)):
+    reader, found = HloReader(recording), dict[int, float]()
+    for number, (op, role) in enumerate(zip(recording.ops, step.roles, strict=True)):
         if role.kind != "attention" or not role.flops:
             continue
-        operands = reader.operands(op)
-        dims, keys = attention_dims(op, operands), attention_keys(op, operands)
-        if dims is None or keys is None or dims[3] < 2:  # a single query is decoding, whose keys are in pages
+        dims = attention_dims(op, reader.operands(op))
+        if dims is None or dims.tokens < 2:  # a single query is decoding, whose keys are in pages
             continue
-        batch, heads, kv_heads, tokens, size = dims
         formula = attention_backward_seconds if role.phase == "backward" else attention_seconds
-        found[number] = float(
-            formula(batch, tokens, keys, heads, kv_heads, size, role.dtype or "bf16", profile, causal=number in causal)
-        )
+        shapes = (dims.sequences, dims.tokens, dims.keys, dims.heads, dims.kv_heads, dims.size)
+        found[number] = float(formula(*shapes, role.dtype or "bf16", profile, causal=number in causal))
     return found
 
 
-def expected_seconds(role: OpRole, profile: "KernelProfile | None") -> float | None:
+def expected_seconds(role: OpRole, profile: KernelProfile | None) -> float | None:
     """Seconds of one run of an op by a good kernel; None where too little is known, and for attention
     (`expected_attention`)."""
     if profile is None or role.kind in (*TRAVELS, "attention") or (not role.flops and not role.hbm_bytes):

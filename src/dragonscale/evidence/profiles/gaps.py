@@ -14,20 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragonscale.evidence.profiles.intervals import without
+from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.parts import DeviceWork
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import GapLine
 
-LAUNCH, STALL, QUEUED, BETWEEN, INSIDE, HOST, OVERHEAD, COMPILED = (
-    "launch-bound",
-    "host stall",
-    "waiting in the queue",
-    "between kernels",
-    "inside the program",
-    "between programs",
-    "between ops, in the framework",
-    "between ops of a compiled program",
-)
+CAUSES = LAUNCH, STALL, QUEUED, BETWEEN, INSIDE, HOST, OVERHEAD, COMPILED = tuple(table("advice.toml")["idle"])
+"""Why a device was idle, as `advice.toml` has what to do about it."""
 SMALL = 10_000
 """Ns: what a kernel takes to start and to end; a queue of kernels has such gaps and nobody is late."""
 PAUSE = 250_000
@@ -44,9 +37,6 @@ class Gaps:
     end: np.ndarray
     cause: np.ndarray
     """Index into `CAUSES`."""
-
-
-CAUSES = (LAUNCH, STALL, QUEUED, BETWEEN, INSIDE, HOST, OVERHEAD, COMPILED)
 
 
 def find_gaps(recording: Recording, work: DeviceWork) -> Gaps:

@@ -1,52 +1,76 @@
 """What follows an instruction's arguments, written from its serialized form as XLA prints it.
 
 Only what says how much an instruction computes, moves and calls is written, with its metadata and the backend's own
-configuration; shardings of tuples, result accuracies, statistics and aliasing are left out.
+configuration; shardings of tuples, result accuracies, statistics and aliasing are left out. Which field of the message
+becomes which attribute is a table (`hlo_proto.toml`); the forms in which values are written are the functions here.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 
-from dragonscale.evidence.profiles.hlo_groups import collective_text, sharding_text
+import msgspec
+
 from dragonscale.evidence.profiles.hlo_shapes import shape_text
+from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.protobuf import Message
 
-_PRECISIONS = ("default", "high", "highest")
-_PINNED = (
-    "any_f8_any_f8_f32",
-    "any_f8_any_f8_f32_fast_accum",
-    "f16_f16_f16",
-    "f16_f16_f32",
-    "bf16_bf16_bf16",
-    "bf16_bf16_f32",
-)
-_SPLIT = (
-    "bf16_bf16_f32_x3",
-    "bf16_bf16_f32_x6",
-    "tf32_tf32_f32",
-    "tf32_tf32_f32_x3",
-    "f32_f32_f32",
-    "f64_f64_f64",
-    "bf16_bf16_f32_x9",
-)
-_ALGORITHMS = dict(enumerate((*_PINNED, *_SPLIT), 1))
-"""How a contraction computes, where that is pinned."""
-_APPLIED = frozenset(
-    (
-        "reduce",
-        "reduce-window",
-        "map",
-        "all-reduce",
-        "all-reduce-start",
-        "reduce-scatter",
-        "scatter",
-        "sort",
-        "call",
-        "scan",
-    )
-)
-_APIS = {2: "API_VERSION_STATUS_RETURNING", 3: "API_VERSION_STATUS_RETURNING_UNIFIED", 4: "API_VERSION_TYPED_FFI"}
-_NO_DIMENSIONS = frozenset(("iota", "dot", "ragged-dot", "collective-permute", "reshape"))
+
+class Attribute(msgspec.Struct, frozen=True):
+    """One row of `hlo_proto.toml`."""
+
+    form: str
+    field: str
+    name: str = ""
+    only: frozenset[str] = frozenset()
+    unless: frozenset[str] = frozenset()
+    always: frozenset[str] = frozenset()
+    least: int | None = None
+    words: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The numbers of the fields from the instruction to the value."""
+        return _path(self.field)
+
+    def text(self, op: Message, opcode: str) -> str:
+        """The value as it is written; empty where it is not."""
+        if (self.only and opcode not in self.only) or opcode in self.unless:
+            return ""
+        for number in self.path[:-1]:
+            if not op.has(number):
+                return ""
+            op = Message(op.data, op.spans(number)[-1])
+        field, always = self.path[-1], opcode in self.always or "*" in self.always
+        if not (op.has(field) or always) or (self.least is not None and op.whole(field) < self.least):
+            return ""
+        if self.words:
+            return _WORDED[self.form](op, field, self.words)
+        return _FORMS[self.form](op, field)
+
+
+@cache
+def _path(field: str) -> tuple[int, ...]:
+    return tuple(map(int, field.split("."))) if field else (0,)
+
+
+@cache
+def _rows(part: str) -> tuple[tuple[int, Attribute], ...]:
+    """The rows of a part, each with the field of the instruction that it needs; 0 where it may be written without."""
+    rows = msgspec.convert(table("hlo_proto.toml")[part], tuple[Attribute, ...])
+    return tuple((0 if row.always - {"*"} else row.path[0], row) for row in rows)
+
+
+def _attributes(part: str, op: Message, opcode: str, others: dict[str, Callable[[], str]]) -> list[str]:
+    """The attributes of one part of the table; `others` are forms that need more than the field."""
+    found: list[str] = []
+    for field, row in _rows(part):
+        if field and field not in op.parts:
+            continue
+        text = others[row.form]() if row.form in others else row.text(op, opcode)
+        if text:
+            found.append(f"{row.name}={text}" if row.name else text)
+    return found
 
 
 def attributes(
@@ -58,205 +82,149 @@ def attributes(
     """
     outer, op = op, inner or op
     opcode = op.word(2)
-    parts = [
-        *_sizes(op, opcode),
-        *_numbers(op, opcode),
-        *collective_text(op),
-        *_calls(op, opcode, [named(each) for each in op.wholes(38)]),
-    ]
-    parts += _custom(op) + sharding_text(outer) + _frontend(outer)
-    if (metadata := outer.one(7)) is not None and (words := _metadata(metadata)):
-        parts.append(f"metadata={{{words}}}")
+    others = {"groups": partial(_groups, op, opcode), "calls": partial(_calls, op, opcode, named)}
+    parts = _attributes("attribute", op, opcode, others) + _attributes("outer", outer, opcode, {})
+    metadata = outer.one(7)
+    if metadata is not None and (words := _attributes("metadata", metadata, "", {})):
+        parts.append(f"metadata={{{' '.join(words)}}}")
     if config := _config(outer, payloads):
         parts.append(f"backend_config={config}")
     return "".join(f", {part}" for part in parts).removeprefix(",")
 
 
-def _braced(name: str, values: list[int]) -> str:
-    return f"{name}={{{','.join(map(str, values))}}}"
+def _ints(values: Sequence[int]) -> str:
+    return f"{{{','.join(map(str, values))}}}"
 
 
-def _sizes(op: Message, opcode: str) -> list[str]:
-    """Dimensions, slices, windows and the other sizes."""
-    parts: list[str] = []
-    if (op.has(14) and opcode not in _NO_DIMENSIONS) or opcode == "broadcast":
-        parts.append(_braced("dimensions", op.wholes(14)))
-    if opcode == "iota":
-        parts.append(f"iota_dimension={(op.wholes(14) or [0])[0]}")
-    if opcode == "get-tuple-element":
-        parts.append(f"index={op.whole(13)}")
-    if op.has(17):
-        parts.append(f"slice={{{', '.join(_slice(each) for each in op.all(17))}}}")
-    if op.has(20):
-        parts.append(_braced("dynamic_slice_sizes", op.wholes(20)))
-    if (padding := op.one(21)) is not None:
-        parts.append(f"padding={'x'.join(_padding(each) for each in padding.all(1))}")
-    if opcode == "compare":
-        parts.append(f"direction={op.word(63)}")
-        parts += [f"type={op.word(72)}"] if op.word(72) == "TOTALORDER" else []
-    if op.whole(60):
-        parts.append("is_stable=true")
-    if op.has(32):
-        parts += [
-            f"fft_type={('FFT', 'IFFT', 'RFFT', 'IRFFT')[op.whole(31) % 4]}",
-            _braced("fft_length", op.wholes(32)),
-        ]
-    return parts
+def _slices(op: Message, field: int) -> str:
+    def one(part: Message) -> str:
+        stride = f":{part.whole(3)}" if part.whole(3) not in (0, 1) else ""
+        return f"[{part.whole(1)}:{part.whole(2)}{stride}]"
+
+    return f"{{{', '.join(map(one, op.all(field)))}}}"
 
 
-def _slice(part: Message) -> str:
-    stride = f":{part.whole(3)}" if part.whole(3) not in (0, 1) else ""
-    return f"[{part.whole(1)}:{part.whole(2)}{stride}]"
+def _paddings(op: Message, field: int) -> str:
+    def one(part: Message) -> str:
+        return f"{part.whole(1)}_{part.whole(2)}" + (f"_{part.whole(3)}" if part.whole(3) else "")
+
+    return "x".join(map(one, op.all(field)))
 
 
-def _padding(part: Message) -> str:
-    inner = f"_{part.whole(3)}" if part.whole(3) else ""
-    return f"{part.whole(1)}_{part.whole(2)}{inner}"
-
-
-def _numbers(op: Message, opcode: str) -> list[str]:
-    """Which dims a contraction, convolution, gather or scatter works on."""
-    parts: list[str] = []
-    ragged = op.one(90)
-    if (dot := ragged.one(1) if ragged else op.one(30)) is not None:
-        names = ((3, "lhs_batch_dims"), (1, "lhs_contracting_dims"), (4, "rhs_batch_dims"), (2, "rhs_contracting_dims"))
-        parts += [_braced(name, dot.wholes(key)) for key, name in names if "contracting" in name or dot.has(key)]
-    if ragged is not None:
-        parts += [
-            _braced(name, ragged.wholes(key))
-            for key, name in ((2, "lhs_ragged_dims"), (3, "rhs_group_dims"))
-            if ragged.has(key)
-        ]
-    if (window := op.one(15)) is not None and (words := _window(window)):
-        parts.append(f"window={{{words}}}")
-    if (labels := op.one(16)) is not None:
-        parts.append(f"dim_labels={_labels(labels)}")
-        parts += [
-            f"{name}={op.whole(key)}"
-            for key, name in ((50, "feature_group_count"), (58, "batch_group_count"))
-            if op.whole(key) > 1
-        ]
-    parts += _indexed(op)
-    precision = op.one(51)
-    if precision is not None and opcode not in ("custom-call",):
-        found = [_PRECISIONS[value % 3] for value in precision.wholes(1)]
-        parts += [f"operand_precision={{{','.join(found)}}}"] if any(each != "default" for each in found) else []
-        parts += [f"algorithm=dot_{_ALGORITHMS[precision.whole(2)]}"] if precision.whole(2) in _ALGORITHMS else []
-    return parts
-
-
-def _indexed(op: Message) -> list[str]:
-    parts: list[str] = []
-    gather, scatter = op.one(33), op.one(48)
-    if gather is not None:
-        names = {
-            1: "offset_dims",
-            2: "collapsed_slice_dims",
-            3: "start_index_map",
-            5: "operand_batching_dims",
-            6: "start_indices_batching_dims",
-        }
-        parts += [_braced(name, gather.wholes(key)) for key, name in names.items() if key <= 3 or gather.has(key)]
-        parts += [f"index_vector_dim={gather.whole(4)}", _braced("slice_sizes", op.wholes(34))]
-    if scatter is not None:
-        names = {
-            1: "update_window_dims",
-            2: "inserted_window_dims",
-            3: "scatter_dims_to_operand_dims",
-            5: "input_batching_dims",
-        }
-        names[6] = "scatter_indices_batching_dims"
-        parts += [_braced(name, scatter.wholes(key)) for key, name in names.items() if key <= 3 or scatter.has(key)]
-        parts += [f"index_vector_dim={scatter.whole(4)}"]
-    parts += ["indices_are_sorted=true"] if op.whole(67) else []
-    return [*parts, "unique_indices=true"] if op.whole(69) else parts
-
-
-def _window(window: Message) -> str:
-    """`size=3x3 stride=2x2 pad=1_1x1_1`, with what is not the default."""
-    dims = window.all(1)
-    words = [f"size={'x'.join(str(each.whole(1)) for each in dims)}"] if dims else []
-    for key, name in ((2, "stride"), (5, "rhs_dilate"), (6, "lhs_dilate")):
-        values = [each.whole(key) or 1 for each in dims]
-        words += [f"{name}={'x'.join(map(str, values))}"] if any(value != 1 for value in values) else []
-    pads = [f"{each.whole(3)}_{each.whole(4)}" for each in dims]
-    words[1 + any(word.startswith("stride") for word in words) :] = [
-        *([f"pad={'x'.join(pads)}"] if any(pad != "0_0" for pad in pads) else []),
-        *sorted((word for word in words if "dilate" in word), key=lambda word: word.startswith("rhs")),
+def _window(op: Message, field: int) -> str:
+    """`{size=3x3 stride=2x2 pad=1_1x1_1}`, with what is not the default."""
+    dims = Message(op.data, op.spans(field)[-1]).all(1)
+    columns = {
+        "size": [str(each.whole(1)) for each in dims],
+        "stride": [str(each.whole(2) or 1) for each in dims],
+        "pad": [f"{each.whole(3)}_{each.whole(4)}" for each in dims],
+        "lhs_dilate": [str(each.whole(6) or 1) for each in dims],
+        "rhs_dilate": [str(each.whole(5) or 1) for each in dims],
+        "rhs_reversal": [str(each.whole(7)) for each in dims],
+    }
+    usual = {"pad": "0_0", "rhs_reversal": "0", "size": ""}
+    words = [
+        f"{name}={'x'.join(values)}"
+        for name, values in columns.items()
+        if any(value != usual.get(name, "1") for value in values)
     ]
-    if any(each.whole(7) for each in dims):
-        words.append(f"rhs_reversal={'x'.join(str(each.whole(7)) for each in dims)}")
-    return " ".join(words)
+    return f"{{{' '.join(words)}}}" if words else ""
 
 
-def _labels(numbers: Message) -> str:
+def _labels(op: Message, field: int) -> str:
     """`b01f_01io->b01f`: what each dim of input, kernel and result is."""
+    numbers = Message(op.data, op.spans(field)[-1])
 
-    def side(letters: dict[str, int], spatial: list[int]) -> str:
-        places = {place: letter for letter, place in letters.items()} | {
-            place: str(count) for count, place in enumerate(spatial)
-        }
+    def side(letters: dict[str, int], spatial: int) -> str:
+        places = {numbers.whole(number): letter for letter, number in letters.items()}
+        places |= {place: str(count) for count, place in enumerate(numbers.wholes(spatial))}
         return "".join(places[place] for place in sorted(places))
 
-    first = side({"b": numbers.whole(7), "f": numbers.whole(8)}, numbers.wholes(11))
-    kernel = side({"i": numbers.whole(3), "o": numbers.whole(4)}, numbers.wholes(6))
-    result = side({"b": numbers.whole(9), "f": numbers.whole(10)}, numbers.wholes(12))
-    return f"{first}_{kernel}->{result}"
+    return f"{side({'b': 7, 'f': 8}, 11)}_{side({'i': 3, 'o': 4}, 6)}->{side({'b': 9, 'f': 10}, 12)}"
 
 
-def _calls(op: Message, opcode: str, called: list[str]) -> list[str]:
+def _calls(op: Message, opcode: str, named: Callable[[int], str]) -> str:
     """The computations that it runs, in their roles."""
-    parts = [f"kind={op.word(11)}"] if op.has(11) else []
-    if not called:
-        return parts
+    called = [f"%{named(each)}" for each in op.wholes(38)]
+    if not called or opcode in ("async-update", "async-done"):
+        return ""
     if opcode == "while" and len(called) == 2:
-        return [f"condition=%{called[1]}", f"body=%{called[0]}"]
-    if opcode == "conditional":
-        return [f"branch_computations={{{', '.join(f'%{each}' for each in called)}}}"]
+        return f"condition={called[1]}, body={called[0]}"
     if opcode == "select-and-scatter" and len(called) == 2:
-        return [f"select=%{called[0]}", f"scatter=%{called[1]}"]
-    if opcode in _APPLIED:
-        return [*parts, f"to_apply=%{called[0]}"]
-    if opcode == "custom-call":
-        return [*parts, f"called_computations={{{', '.join(f'%{each}' for each in called)}}}"]
-    if opcode in ("async-update", "async-done"):
-        return parts
-    return [*parts, f"calls=%{called[0]}"]
+        return f"select={called[0]}, scatter={called[1]}"
+    several = {"conditional": "branch_computations", "custom-call": "called_computations"}
+    if opcode in several:
+        return f"{several[opcode]}={{{', '.join(called)}}}"
+    return f"{'to_apply' if opcode in table('hlo_proto.toml')['applied'] else 'calls'}={called[0]}"
 
 
-def _custom(op: Message) -> list[str]:
-    parts = [f'custom_call_target="{op.word(28)}"'] if op.word(28) else []
-    if op.has(57):
-        parts.append(f"operand_layout_constraints={{{', '.join(shape_text(each) for each in op.all(57))}}}")
-    parts += ["custom_call_has_side_effect=true"] if op.whole(65) else []
-    parts += [f"api_version={_APIS[op.whole(77)]}"] if op.whole(77) in _APIS else []
-    parts += [f'async_execution_thread="{op.word(79)}"'] if op.word(79) not in ("", "main") else []
-    return [*parts, f"cross_program_prefetch_index={op.whole(80)}"] if op.has(80) else parts
+def _groups(op: Message, opcode: str) -> str:
+    """The devices of a collective as they are written: listed, by iota, or by mesh axes."""
+    if (iota := op.one(92)) is not None:
+        return _iota(iota)
+    if (mesh := op.one(93)) is not None:
+        return _mesh_groups(mesh)
+    if not opcode.startswith(tuple(table("hlo_proto.toml")["grouped"])) or opcode.endswith("-done"):
+        return ""
+    listed = op.one(87)
+    old = listed.one(2) if listed else None  # an iota list, as it was written for a while
+    groups = listed.all(1) if listed else op.all(49)
+    return _iota(old) if old else f"{{{','.join(_ints(each.wholes(1)) for each in groups)}}}"
 
 
-def _frontend(op: Message) -> list[str]:
-    found = op.one(68)
-    pairs = [(each.word(1), each.word(2)) for each in found.all(1)] if found else []
-    # Values that are JSON themselves are printed without quotes.
-    told = (f"{key}={value}" if value.startswith("{") else f"{key}={json.dumps(value)}" for key, value in sorted(pairs))
-    return [f"frontend_attributes={{{','.join(told)}}}"] if pairs else []
+def _turned(order: list[int]) -> str:
+    """`T(1,0)`, where an order is not the plain one."""
+    return f"T({','.join(map(str, order))})" if order != sorted(order) else ""
 
 
-def _quoted(value: str) -> str:
+def _iota(groups: Message) -> str:
+    """`[2,4]<=[4,2]T(1,0)`."""
+    sizes = ",".join(map(str, groups.wholes(3)))
+    return f"[{groups.whole(1)},{groups.whole(2)}]<=[{sizes}]{_turned(groups.wholes(4))}"
+
+
+def _mesh_groups(groups: Message) -> str:
+    """`mesh['x'=2,'y'=4] {'x'}`, with the order of devices where it is not the plain one."""
+    mesh = groups.one(1)
+    axes = mesh.all(1) if mesh else []
+    order = ""
+    if mesh is not None and (iota := mesh.one(3)) is not None:
+        if len(iota.wholes(1)) > 1:
+            turned = ",".join(map(str, iota.wholes(2)))
+            order = f", device_ids=([{','.join(map(str, iota.wholes(1)))}]T({turned}))"
+    elif mesh is not None and mesh.has(2):
+        order = f", device_ids=({','.join(map(str, mesh.wholes(2)))})"
+    used: list[str] = []
+    for each in groups.all(2):
+        place, part = each.whole(1), each.one(2)
+        name = axes[place].word(1) if 0 <= place < len(axes) else str(place)
+        used.append(f"'{name}'" + (f":({part.whole(1)}){part.whole(2)}" if part else ""))
+    sizes = ",".join(f"'{each.word(1)}'={each.whole(2)}" for each in axes)
+    return f"mesh[{sizes}]{order} {{{','.join(used)}}}"
+
+
+def _sharding(op: Message, field: int) -> str:
+    """How a tensor was split: `{replicated}`, `{devices=[2,1,4]<=[8] last_tile_dim_replicate}`; of tuples nothing."""
+    split = Message(op.data, op.spans(field)[-1])
+    plain = {0: "{replicated}", 1: f"{{maximal device={(split.wholes(4) or [0])[0]}}}", 4: "{manual}"}
+    if split.whole(1) != 3:
+        return plain.get(split.whole(1), "")
+    tiles, sizes, listed = (",".join(map(str, split.wholes(number))) for number in (3, 9, 4))
+    devices = listed or f"<=[{sizes}]{_turned(split.wholes(10))}"
+    return f"{{devices=[{tiles}]{devices}{' last_tile_dim_replicate' if split.whole(6) else ''}}}"
+
+
+def _frontend(op: Message, field: int) -> str:
+    pairs = sorted((each.word(1), each.word(2)) for each in Message(op.data, op.spans(field)[-1]).all(1))
+    # values that are JSON themselves are printed without quotes
+    texts = (f"{key}={value if value.startswith('{') else json.dumps(value)}" for key, value in pairs)
+    return f"{{{','.join(texts)}}}" if pairs else ""
+
+
+def _escaped(op: Message, field: int) -> str:
     """A text in quotes, with what XLA escapes escaped."""
-    return json.dumps(value, ensure_ascii=False).replace("'", "\\'")
-
-
-def _metadata(metadata: Message) -> str:
-    """The names first, then places, as XLA prints them."""
-    parts: list[str] = []
-    for key, name in ((1, "op_type"), (2, "op_name"), (3, "source_file")):
-        parts += [f"{name}={_quoted(metadata.word(key))}"] if metadata.word(key) else []
-    parts += [f"source_line={metadata.whole(4)}"] if metadata.whole(4) else []
-    for key, name in ((12, "deduplicated_name"), (16, "scheduling_name")):
-        parts += [f"{name}={_quoted(metadata.word(key))}"] if metadata.word(key) else []
-    parts += [f"stack_frame_id={metadata.whole(15)}"] if metadata.whole(15) else []
-    return " ".join(parts)
+    word = op.word(field)
+    return json.dumps(word, ensure_ascii=False).replace("'", "\\'") if word else ""
 
 
 def _config(op: Message, payloads: Callable[[int], bytes]) -> str:
@@ -266,9 +234,37 @@ def _config(op: Message, payloads: Callable[[int], bytes]) -> str:
     if not raw and payload is not None:
         raw = payload.raw(1) or (payloads(payload.whole(2)) if payload.has(2) else b"")
     try:
-        told = raw.decode()
+        text = raw.decode()
     except UnicodeDecodeError:
         return ""
-    if told.startswith("{"):
-        return told
-    return json.dumps(told) if told.isprintable() and told else ""
+    if text.startswith("{"):
+        return text
+    return json.dumps(text) if text.isprintable() and text else ""
+
+
+_FORMS: dict[str, Callable[[Message, int], str]] = {
+    "ints": lambda op, field: _ints(op.wholes(field)),
+    "first": lambda op, field: str((op.wholes(field) or [0])[0]),
+    "whole": lambda op, field: str(op.whole(field)),
+    "flag": lambda op, field: "true" if op.whole(field) else "",
+    "word": lambda op, field: op.word(field),
+    "quoted": lambda op, field: f'"{op.word(field)}"' if op.word(field) else "",
+    "thread": lambda op, field: f'"{op.word(field)}"' if op.word(field) not in ("", "main") else "",
+    "total": lambda op, field: "TOTALORDER" if op.word(field) == "TOTALORDER" else "",
+    "escaped": _escaped,
+    "slices": _slices,
+    "paddings": _paddings,
+    "window": _window,
+    "labels": _labels,
+    "pairs": lambda op, field: f"{{{','.join(_ints((each.whole(1), each.whole(2))) for each in op.all(field))}}}",
+    "shapes": lambda op, field: f"{{{', '.join(map(shape_text, op.all(field)))}}}",
+    "sharding": _sharding,
+    "frontend": _frontend,
+}
+_WORDED: dict[str, Callable[[Message, int, tuple[str, ...]], str]] = {
+    "enum": lambda op, field, words: words[op.whole(field)] if 0 <= op.whole(field) < len(words) else "",
+    "precisions": lambda op, field, words: (
+        f"{{{','.join(words[value % len(words)] for value in op.wholes(field))}}}" if any(op.wholes(field)) else ""
+    ),
+}
+"""Forms of values: a function of the message and the field's number, and of the words of an enumeration."""

@@ -10,24 +10,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from dragonscale.evidence.profiles.phases import phase_of_scope
-from dragonscale.evidence.profiles.sections import SectionWords, files_tell_parts, section_of, section_of_source
+from dragonscale.evidence.profiles.roles import FEEDS, OUTSIDE, SCOPE
+from dragonscale.evidence.profiles.sections import (
+    SectionWords,
+    files_tell_parts,
+    phase_of_scope,
+    section_of,
+    section_of_source,
+)
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 
 _RUNS_OTHERS = ("while", "conditional", "call")
 _DEEP, _WIDE = 8, 64
-_HEAVY = {
-    "dot": 8,
-    "convolution": 8,
-    "ragged-dot": 8,
+_HEAVY = dict.fromkeys(("dot", "convolution", "ragged-dot"), 8) | {
     "custom-call": 7,
     "scatter": 4,
     "gather": 4,
     "reduce": 3,
-    "dynamic-update-slice": 0,
-    "dynamic-slice": 0,
 }
+_HEAVY |= {"dynamic-update-slice": 0, "dynamic-slice": 0}
 
 
 @dataclass(frozen=True)
@@ -117,15 +119,15 @@ class HloProgram:
         own = self.said(instruction)
         back = own.phase == "backward"
         if (own.words.section and own.words.section != "norm") or instruction.opcode in _RUNS_OTHERS:
-            return own, "scope" if own.words.section else ""
+            return own, SCOPE if own.words.section else ""
         if self.trains and own.scope and not own.phase and not own.words.section:
             # in neither pass: it makes ready what the forward pass reads, or it is the update
             found = self._around(where, instruction, True)
             ready = found is not None and found.phase == "forward"
             return (
-                (found, "what it feeds")
+                (found, FEEDS)
                 if found and ready
-                else (PartSaid(SectionWords("optimizer"), "update", own.scope), "outside of both passes")
+                else (PartSaid(SectionWords("optimizer"), "update", own.scope), OUTSIDE)
             )
         for forward in (False, True) if back else (True, False):
             found = self._around(where, instruction, forward)
@@ -133,8 +135,8 @@ class HloProgram:
                 words = SectionWords(found.words.section, "", own.words.norm)
                 return PartSaid(
                     words, own.phase or found.phase, own.scope or found.scope
-                ), "scope" if own.words.section else "what it feeds"
-        return own, "scope" if own.words.section else ""
+                ), SCOPE if own.words.section else FEEDS
+        return own, SCOPE if own.words.section else ""
 
     def _around(self, where: Computation, instruction: Instruction, forward: bool) -> PartSaid | None:
         """What its neighbours say; of an instruction in a wrapper, also those of the wrapper."""

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from dragonscale.evidence.profiles.hlo_attributes import attributes
 from dragonscale.evidence.profiles.hlo_shapes import constant_text, shape_text
-from dragonscale.evidence.profiles.protobuf import Broken, Buffer, Message, Span, fields, signed, text
+from dragonscale.evidence.profiles.protobuf import Broken, Buffer, Message, Span, first, first_text, signed
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 
@@ -44,10 +44,8 @@ class ProgramBytes:
 
     def __init__(self, data: Buffer, span: Span) -> None:
         """The span is that of an `HloProto`, of which the module is the first field."""
-        module = next(
-            (value for number, _, value in fields(data, *span) if number == 1 and isinstance(value, tuple)), None
-        )
-        if module is None:
+        module = first(data, span, 1)
+        if not isinstance(module, tuple):
             raise Broken("a program without a module")
         self.data, self.span = data, module
 
@@ -58,14 +56,7 @@ class ProgramBytes:
     @cached_property
     def name(self) -> str:
         """The module's name (`jit_train_step`)."""
-        return next(
-            (
-                text(self.data, value)
-                for number, _, value in fields(self.data, *self.span)
-                if number == 1 and isinstance(value, tuple)
-            ),
-            "",
-        )
+        return first_text(self.data, self.span, 1)
 
     @cached_property
     def _parts(self) -> dict[int, _Part]:
@@ -73,14 +64,24 @@ class ProgramBytes:
 
     def _part(self, span: Span) -> _Part:
         message = Message(self.data, span)
-        found = {_id(self.data, each): each for each in message.spans(2)}
+        found = {self._number(each): each for each in message.spans(2)}
         return _Part(message.whole(5), message.word(1), message.whole(6), found)
+
+    def _number(self, span: Span) -> int:
+        value = first(self.data, span, 35)
+        return signed(value) if isinstance(value, int) else 0
+
+    def _name(self, span: Span) -> str:
+        return first_text(self.data, span, 1)
+
+    def _opcode(self, span: Span) -> str:
+        return first_text(self.data, span, 2)
 
     @cached_property
     def _places(self) -> dict[str, tuple[_Part, int]]:
         """Where each instruction stands, by name; names are unique in a module."""
         return {
-            _name(self.data, span): (part, number)
+            self._name(span): (part, number)
             for part in self._parts.values()
             for number, span in part.instructions.items()
         }
@@ -162,7 +163,7 @@ class ProgramBytes:
             Message(self.data, span)
             for part in self._parts.values()
             for span in part.instructions.values()
-            if _opcode(self.data, span) == "async-start"
+            if self._opcode(span) == "async-start"
         ]
         called = {each for op in starts for each in op.wholes(38)}
         return {each for each in called if each in self._parts and self._single(self._parts[each]) is not None}
@@ -180,7 +181,7 @@ class ProgramBytes:
         for part in self._parts.values():
             if part.number in self._hidden:
                 continue
-            names = {number: _name(self.data, span) for number, span in part.instructions.items()}
+            names = {number: self._name(span) for number, span in part.instructions.items()}
             spans = [
                 part.instructions[each]
                 for each in order.get(part.number, part.instructions)
@@ -206,13 +207,13 @@ class ProgramBytes:
         for part in self._parts.values():
             order = self._order.get(part.number, [] if self._order else part.instructions)
             spans = [part.instructions[each] for each in order if each in part.instructions]
-            found.append([(_name(self.data, span), self._kind(span, part)) for span in spans])
+            found.append([(self._name(span), self._kind(span, part)) for span in spans])
         return found
 
     def _kind(self, span: Span, part: _Part) -> str:
-        opcode = _opcode(self.data, span)
+        opcode = self._opcode(span)
         if opcode == "fusion":
-            return f"fusion:{_name(self.data, span)}"
+            return f"fusion:{self._name(span)}"
         if opcode == "custom-call":
             return f"call:{Message(self.data, span).word(28)}"
         inner = self._wrapped(Message(self.data, span), part) if opcode == "async-start" else None
@@ -246,33 +247,10 @@ class ProgramBytes:
         index = self._fields.one(17)
         if index is None:
             return ""
-        lines = ["FileNames", *(f'{place} "{name}"' for place, name in enumerate(index.words(1), 1))]
-        lines += ["FunctionNames", *(f'{place} "{name}"' for place, name in enumerate(index.words(2), 1))]
-        lines.append("FileLocations")
+        lines = ["FileNames", *(f'{place} "{name}"' for place, name in enumerate(index.words(1), 1)), "FileLocations"]
         for place, each in enumerate(index.all(3), 1):
-            lines.append(
-                f"{place} {{file_name_id={each.whole(1)} function_name_id={each.whole(2)} line={each.whole(3)} "
-                f"column={each.whole(4)}}}"
-            )
+            lines.append(f"{place} {{file_name_id={each.whole(1)} line={each.whole(3)}}}")
         lines.append("StackFrames")
         for place, each in enumerate(index.all(4), 1):
-            lines.append(f"{place} {{file_location_id={each.whole(1)} parent_frame_id={each.whole(2)}}}")
+            lines.append(f"{place} {{file_location_id={each.whole(1)}}}")
         return "\n".join(lines)
-
-
-def _id(data: Buffer, span: Span) -> int:
-    return next(
-        (signed(value) for number, _, value in fields(data, *span) if number == 35 and isinstance(value, int)), 0
-    )
-
-
-def _opcode(data: Buffer, span: Span) -> str:
-    return next(
-        (text(data, value) for number, _, value in fields(data, *span) if number == 2 and isinstance(value, tuple)), ""
-    )
-
-
-def _name(data: Buffer, span: Span) -> str:
-    return next(
-        (text(data, value) for number, _, value in fields(data, *span) if number == 1 and isinstance(value, tuple)), ""
-    )

@@ -3,30 +3,47 @@ op.
 
 Kind, FLOPs and bytes are read by `evidence/xla/op_work.py`, the part of the model by `hlo_parts.py`. In a program that
 is differentiated, what stands outside of both passes is the update.
+
+Attention without a kernel of its own is matmuls of queries with keys, and of their scores with values, around a
+softmax. A plan has one line for them, `attention`, whatever computes it, so such matmuls are of the kind `attention`
+here too. A projection multiplies with a weight, which has no index that is in the other operand and in the result as
+well; attention has the sequence and the head there.
 """
 
+import math
 import re
+from collections.abc import Sequence
+
+import msgspec
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.hlo_parts import HloProgram, PartSaid
-from dragonscale.evidence.profiles.phases import phase_of_module, phase_of_scope
+from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import OpText, Recording
-from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.profiles.sections import SectionWords, section_of, section_of_source
+from dragonscale.evidence.profiles.roles import PROGRAM, SCOPE, OpRole
+from dragonscale.evidence.profiles.sections import (
+    SectionWords,
+    components,
+    phase_of_module,
+    phase_of_scope,
+    section_of,
+    section_of_source,
+)
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction
-from dragonscale.evidence.xla.op_work import OpWork, work_of, work_of_text
+from dragonscale.evidence.xla.op_kinds import BY_NAME
+from dragonscale.evidence.xla.op_work import FLOPS, INSIDE, OPERANDS, OpWork, work_of, work_of_text
 from dragonscale.plan.ledger import COLLECTIVES
 
-_KINDS = {
-    "reduce": "reduction",
-    "sort": "gather",
-    "scatter": "gather",
-    "broadcast": "all_gather",
-    "nothing": "control",
-    "unknown": "",
-}
+_KINDS = {"reduce": "reduction", "broadcast": "all_gather", "nothing": "control", "unknown": ""}
+_KINDS |= dict.fromkeys(("sort", "scatter"), "gather")
 _CASTS = frozenset(("parameter", "convert", "bitcast", "copy", "transpose", "reshape", "tuple", "get-tuple-element"))
 _CALLS = re.compile(r"\bcalls=%?([\w.\-]+)")
+SCORES = "scores"
+_EINSUM = re.compile(r"(?:^|/)([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)(?:/|$)")
+_CORE = frozenset(table("scopes.toml")["core"])
+"""Scopes in which attention stands without its projections."""
+_AROUND = ("elementwise", "reduction", "copy", "memory", "gather")
+_BATCHED = ("aten::bmm", "aten::baddbmm")
 _READ = (InputError, KeyError, ValueError, IndexError, TypeError, RecursionError)
 """What a line of a foreign or damaged file may raise; such an op is then known by its names alone."""
 
@@ -106,11 +123,10 @@ class HloReader:
             and self._is_gradient(program, op)
         ):
             phase = "gradient"
-        unknown = " ".join(work.unknown)
-        seen = "operands" not in unknown
+        seen = OPERANDS not in work.unknown
         over = work.half in ("done", "update")
         counted = work.matmul_flops if kind in ("matmul", "grouped matmul", "attention") else work.flops
-        hidden = "FLOPs" in unknown or ("inside" in unknown and not work.matmul_flops) or kind == "control"
+        hidden = FLOPS in work.unknown or (INSIDE in work.unknown and not work.matmul_flops) or kind == "control"
         flops = None if hidden else counted
         return OpRole(
             kind,
@@ -122,8 +138,8 @@ class HloReader:
             None if kind == "control" else op.bytes if not seen else 0.0 if over else work.hbm_bytes,
             (0.0 if over else work.wire_bytes or op.wire_bytes) if kind in COLLECTIVES else None,
             work.groups[0] if work.groups and kind != "permute" else op.group,
-            f"program, {how}" if how else "program",
-            "sure" if kind and "name" not in work.detail else "likely",
+            (PROGRAM, how) if how else (PROGRAM,),
+            "sure" if kind and work.detail != BY_NAME else "likely",
         )
 
     def _kind(self, op: OpText, work: OpWork) -> str:
@@ -157,7 +173,7 @@ class HloReader:
         words = section_of(op.scope)
         if not words.section and op.source:
             words = SectionWords(section_of_source(op.source))
-        return PartSaid(words, phase_of_scope(op.scope), op.scope), "scope" if words.section else ""
+        return PartSaid(words, phase_of_scope(op.scope), op.scope), SCOPE if words.section else ""
 
     def _is_gradient(self, program: HloProgram, op: OpText) -> bool:
         """Whether a reduction returns something of a weight's size."""
@@ -166,4 +182,69 @@ class HloReader:
 
 
 def _detail(work: OpWork) -> str:
-    return work.detail if work.kind in ("copy", "host") and "name" not in work.detail else ""
+    return work.detail if work.kind in ("copy", "host") and work.detail != BY_NAME else ""
+
+
+# Attention without a kernel of its own
+
+
+def with_scores(op: OpText, role: OpRole, reader: HloReader) -> OpRole:
+    """The role of a matmul of attention's scores as one of attention; any other as it is."""
+    if role.kind != "matmul" or role.section != "attention" or role.what in ("QKV", "Wo") or not _is_scores(op, reader):
+        return role
+    return msgspec.structs.replace(role, kind="attention", what=SCORES)
+
+
+def around_scores(ops: Sequence[OpText], roles: list[OpRole], reader: HloReader) -> list[OpRole]:
+    """Softmaxes, masks and copies in the same scope as scores, told as theirs: a plan's line of
+    attention has them too."""
+    programs = {
+        op.module for op, role in zip(ops, roles, strict=True) if role.kind == "attention" and role.what == SCORES
+    }
+    found = list(roles)
+    for number, (op, role) in enumerate(zip(ops, roles, strict=True)):
+        if (
+            op.module in programs
+            and role.section == "attention"
+            and role.kind in _AROUND
+            and role.what in ("", "softmax")
+        ):
+            place = reader.found(op)
+            scope = (place[0].part(*place[1])[0].scope if place else "") or op.scope
+            if _CORE.intersection(components(scope)):
+                found[number] = msgspec.structs.replace(role, what=SCORES)
+    return found
+
+
+def _is_scores(op: OpText, reader: HloReader) -> bool:
+    found = reader.found(op)
+    scope = (found[0].said(found[1][1]).scope if found else "") or op.scope
+    if (einsum := _EINSUM.search(scope)) is not None:
+        return is_batched(einsum[1], einsum[2], einsum[3])
+    if op.shapes:
+        return op.caller.endswith(_BATCHED)
+    if _CORE.intersection(components(scope)):
+        return True
+    work = reader.work(op)
+    matmuls = work.matmuls if work else ()
+    return bool(matmuls) and all(each.batch > 1 for each in matmuls) and not _has_weight(op, reader)
+
+
+def is_batched(left: str, right: str, out: str) -> bool:
+    """Whether an einsum has an index in both operands and in the result.
+
+    >>> is_batched("btkgh", "bskh", "bkgts"), is_batched("abc", "cde", "abde")
+    (True, False)
+    """
+    return bool(set(left) & set(right) & set(out))
+
+
+def _has_weight(op: OpText, reader: HloReader) -> bool:
+    """Whether a matmul reads or makes as many numbers as a weight has; True where the program does not say what it is
+    given."""
+    found = reader.found(op)
+    if found is None or not found[0].weights:
+        return True
+    sizes = {math.prod(dims) for dims in found[0].weights}
+    made = [shape.dims for shape in found[1][1].shapes]
+    return any(math.prod(dims) in sizes for dims in (*reader.operands(op), *made))

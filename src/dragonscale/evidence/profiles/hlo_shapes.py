@@ -2,15 +2,10 @@
 
 import struct
 
+from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.protobuf import Broken, Message
 
-_TYPES = {
-    **{1: "pred", 2: "s8", 3: "s16", 4: "s32", 5: "s64", 6: "u8", 7: "u16", 8: "u32", 9: "u64", 10: "f16", 11: "f32"},
-    **{12: "f64", 14: "opaque", 15: "c64", 16: "bf16", 17: "token", 18: "c128", 19: "f8e5m2", 20: "f8e4m3fn"},
-    **{21: "s4", 22: "u4", 23: "f8e4m3b11fnuz", 24: "f8e5m2fnuz", 25: "f8e4m3fnuz", 26: "s2", 27: "u2", 28: "f8e4m3"},
-    **{29: "f8e3m4", 30: "s1", 31: "u1", 32: "f4e2m1fn", 33: "f8e8m0fnu", 34: "b", 35: "f6e3m2fn", 36: "f6e2m3fn"},
-}
-_TUPLE = 13
+_TUPLE, _BUFFER = 13, 34
 _DEEPEST = 40
 _COMBINED = -(1 << 63)
 """A tile's dimension that takes in the next one, printed as a star."""
@@ -19,15 +14,15 @@ _SIZES = {2: 1, 3: 2, 6: 1, 7: 2, 21: 1, 22: 1}
 """Bytes of an integer in a literal that keeps them as bytes; the others are varints."""
 
 
-def shape_text(shape: Message | None, layouts: bool = True, depth: int = 0) -> str:
+def shape_text(shape: Message | None, depth: int = 0) -> str:
     """A shape: `bf16[8,128]{1,0:T(8,128)(2,1)S(1)}`, tuples in brackets."""
     if shape is None:
         return "()"
     if depth > _DEEPEST:
         raise Broken("tuples nested deeper than any program's")
     kind = shape.whole(2)
-    if kind in (_TUPLE, 34) and shape.has(4):
-        parts = [shape_text(each, layouts, depth + 1) for each in shape.all(4)]
+    if kind in (_TUPLE, _BUFFER) and shape.has(4):
+        parts = [shape_text(each, depth + 1) for each in shape.all(4)]
         return f"({', '.join(parts)})" if kind == _TUPLE else f"b({parts[0]})"
     if kind == _TUPLE:
         return "()"
@@ -35,8 +30,10 @@ def shape_text(shape: Message | None, layouts: bool = True, depth: int = 0) -> s
     dims = [
         f"{'<=' if place < len(dynamic) and dynamic[place] else ''}{size}" for place, size in enumerate(shape.wholes(3))
     ]
-    layout = _layout(shape.one(5)) if layouts else ""
-    return f"{_TYPES.get(kind, 'opaque')}[{','.join(dims)}]{layout}"
+    layout = _layout(shape.one(5))
+    types = table("hlo_proto.toml")["types"]
+    name = types[kind] if 0 < kind < len(types) else "opaque"
+    return f"{name}[{','.join(dims)}]{layout}"
 
 
 def _layout(layout: Message | None) -> str:
@@ -47,12 +44,8 @@ def _layout(layout: Message | None) -> str:
         f"({','.join('*' if size == _COMBINED else str(size) for size in tile.wholes(1))})" for tile in layout.all(6)
     )
     rest = f"T{rest}" if rest else ""
-    if layout.whole(16) > 1:
-        rest += f"L({layout.whole(16)})"
-    if layout.whole(7):
-        rest += f"E({layout.whole(7)})"
-    if layout.whole(8):
-        rest += f"S({layout.whole(8)})"
+    for number, letter, least in ((16, "L", 2), (7, "E", 1), (8, "S", 1)):
+        rest += f"{letter}({layout.whole(number)})" if layout.whole(number) >= least else ""
     if not order and not rest:
         return ""
     return f"{{{order}:{rest}}}" if rest else f"{{{order}}}"

@@ -7,11 +7,15 @@ so each way is kept once (a `path`) and the words made of it (the chain of opera
 """
 
 import re
+import struct
 from array import array
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
+
+from dragonscale.evidence.profiles.intervals import looked_up
 
 MOST_HOST_SPANS = 10_000_000
 """Spans kept of the host; a recording with more of them keeps those that come first in the file."""
@@ -19,6 +23,10 @@ _DEEPEST = 128
 _MOST_PATHS = 1_000_000
 _LONGEST_NAME = 2000
 _MOST_TEXT = 256 << 20
+_LONG, _SHORT = ("start", "end", "external", "sequence"), ("name", "thread", "shapes", "kind", "backward")
+_SPAN = np.dtype(list(zip((*_LONG, *_SHORT), (*["<i8"] * 4, *["<i4"] * 3, *["i1"] * 2), strict=True)))
+_PACK = struct.Struct("<qqqqiiibb").pack
+"""A span as it is collected."""
 _FORWARD = re.compile(r"[#\s]*(forward|fwd)( pass)?[#\s]*", re.IGNORECASE)
 
 
@@ -60,11 +68,7 @@ class HostSpans:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.dropped, self.nested = 0, False
-        self._start, self._end = array("q"), array("q")
-        self._name, self._thread, self._kind = array("i"), array("i"), array("b")
-        self._external, self._sequence, self._shapes = array("q"), array("q"), array("i")
-        self._backward = array("b")
+        self.dropped, self.nested, self._packed = 0, False, bytearray()
         self._paths: dict[tuple[int, int, int], int] = {}
         self.path_parent, self.path_name, self.path_kind, self._depth = [-1], [-1], [-1], [0]
         self._words: dict[tuple[int, str], str] = {}
@@ -83,53 +87,23 @@ class HostSpans:
     ) -> None:
         """A span. `external` is the number under which kernels refer to it (for a call: the correlation), `sequence`
         what a forward operator and its backward share."""
-        if len(self._start) >= MOST_HOST_SPANS:
+        if len(self) >= MOST_HOST_SPANS:
             self.dropped += 1
             return
-        self._start.append(start)
-        self._end.append(end)
-        self._name.append(name)
-        self._thread.append(thread)
-        self._kind.append(kind)
-        self._external.append(external)
-        self._sequence.append(sequence)
-        self._shapes.append(shapes)
-        self._backward.append(backward)
+        self._packed += _PACK(start, end, external, sequence, name, thread, shapes, kind, backward)
 
     def __len__(self) -> int:
-        return len(self.start) if self.nested else len(self._start)
+        return len(self.start) if self.nested else len(self._packed) // _SPAN.itemsize
 
     def nest(self) -> None:
         """Sort, and find every span's parent and path."""
-        columns = [
-            np.frombuffer(each, dtype=each.typecode) if len(each) else np.zeros(0, each.typecode)
-            for each in (
-                self._start,
-                self._end,
-                self._name,
-                self._thread,
-                self._kind,
-                self._external,
-                self._sequence,
-                self._shapes,
-                self._backward,
-            )
-        ]
-        order = np.lexsort((columns[4], -columns[1], columns[0], columns[3]))
-        (
-            self.start,
-            self.end,
-            self.name,
-            self.thread,
-            self.kind,
-            self.external,
-            self.sequence,
-            self.shapes,
-            self.backward,
-        ) = (each[order] for each in columns)
-        self.nested, columns, order = True, [], None  # what was collected is not needed any more, and large
-        self._start, self._end, self._external, self._sequence = (array("q") for _ in range(4))
-        self._name, self._thread, self._shapes = (array("i") for _ in range(3))
+        spans = np.frombuffer(self._packed, _SPAN)
+        order = np.lexsort((spans["kind"], -spans["end"], spans["start"], spans["thread"]))
+        long, short = ([np.ascontiguousarray(spans[each][order]) for each in names] for names in (_LONG, _SHORT))
+        self.start, self.end, self.external, self.sequence = long
+        self.name, self.thread, self.shapes, self.kind, self.backward = short
+        # what was collected is not needed any more, and large
+        self.nested, spans, order, self._packed = True, None, None, bytearray()
         parents, paths = array("i"), array("i")
         stack: list[tuple[int, int, int]] = []  # end, span, path
         thread = None
@@ -206,6 +180,15 @@ class HostSpans:
             found = self._words[path, what] = make()
         return found
 
+    def words(self, path: int, before: int) -> dict[str, Any]:
+        """Scope, source and caller of what was launched at a path; `before` is the path of the forward operator of what
+        runs backward, -1 where there is none."""
+        return {
+            "scope": self.scope(path) if before < 0 else self.forward_scope(path, before),
+            "source": self.source(path) or (self.source(before) if before > 0 else ""),
+            "caller": self.caller(path),
+        }
+
     # --- joins
 
     def calls(self) -> "Lookup":
@@ -234,10 +217,7 @@ class Lookup:
 
     def find(self, numbers: np.ndarray) -> np.ndarray:
         """The span of each number, -1 where there is none."""
-        if not len(self._numbers):
-            return np.full(len(numbers), -1)
-        at = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
-        return np.where((self._numbers[at] == numbers) & (numbers > 0), self._rows[at], -1)
+        return looked_up(self._numbers, self._rows, numbers)
 
 
 def in_parts(*columns: np.ndarray) -> Iterator[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Arithmetic of intervals on arrays: unions, how much of a window they cover, and time that several share.
+"""Arithmetic of intervals on arrays: unions, how much of a window they cover, time that several share; and look-ups.
 
 Everything here takes starts and ends as arrays of nanoseconds and costs one sort, so that millions of events take
 seconds.
@@ -101,3 +101,15 @@ def least_between(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.n
     # `reduceat` takes one value where a stretch is empty; the value behind the last lets a stretch end there
     cuts = np.stack([low, np.maximum(high, low)], 1).ravel()
     return np.minimum.reduceat(np.append(values.astype(np.int64), none), cuts)[::2]
+
+
+def looked_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray, otherwise: int = -1) -> np.ndarray:
+    """The value of each wanted key, of keys in order; `otherwise` where there is none.
+
+    >>> looked_up(np.array([2, 5]), np.array([20, 50]), np.array([5, 3, 2])).tolist()
+    [50, -1, 20]
+    """
+    if not len(keys):
+        return np.full(len(wanted), otherwise)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, values[at], otherwise)

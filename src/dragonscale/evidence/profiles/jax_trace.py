@@ -8,78 +8,38 @@ host's threads, where an event names an instruction.
 """
 
 import re
-from array import array
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
 from dragonscale.evidence.profiles.host_spans import Names
+from dragonscale.evidence.profiles.intervals import looked_up
 from dragonscale.evidence.profiles.json_stream import TraceEvent
-from dragonscale.evidence.profiles.recording import MOST_EVENTS, OpText, Recorder, TrackKind
+from dragonscale.evidence.profiles.recording import MOST_EVENTS, OpText, Recorder, Rows
+from dragonscale.evidence.profiles.xplane_ops import LAUNCHING, NAMING, line_kind, op_text, settled_kind
 
 _DEVICE = re.compile(r"/device:(TPU|GPU|CPU):(\d{1,6})\s*(.*)")
-_LINES: dict[str, TrackKind] = {
-    "XLA Modules": "modules",
-    "Async XLA Ops": "async",
-    "Host Offload Ops": "async",
-    "Sparse Core Ops": "async",
-    "Steps": "steps",
-    "Framework Name Scope": "scopes",
-    "TensorFlow Name Scope": "scopes",
-    "XLA TraceMe": "scopes",
-}
-_HLO = re.compile(r"%?([\w.\-]+) = ")
-_SIZE = re.compile(r"\b(?:size|num_bytes):(\d{1,18})")
-_TYPE = re.compile(r":[A-Za-z0-9_]*$")
 _MOST_ROWS = MOST_EVENTS + MOST_EVENTS // 4
 _XPROF_MOST = 1_000_000
 
 
-class JaxArgs(msgspec.Struct, gc=False):
-    """Statistics of an event that say what it is. XProf writes them all as strings; others need not."""
-
-    hlo_op: Any = None
-    hlo_module: Any = None
-    long_name: Any = None
-    tf_op: Any = None
-    hlo_category: Any = None
-    flops: Any = None
-    model_flops: Any = None
-    bytes_accessed: Any = None
-    raw_bytes_accessed: Any = None
-    source: Any = None
-    kernel_details: Any = None
-    memcpy_details: Any = None
-    memset_details: Any = None
-    Memset_details: Any = None
-    nvtx_range: Any = None
-    device_ordinal: Any = None
-    device_duration_ps: Any = None
-    run_id: Any = None
-    step_num: Any = None
-    correlation_id: Any = None
-
-
+_WORDS = (*NAMING, *LAUNCHING)
+"""Statistics that say what an op is, XProf writes them all as strings; others need not."""
+_COUNTS = ("flops", "model_flops", "bytes_accessed", "raw_bytes_accessed")
+_PLACES = ("device_ordinal", "device_duration_ps", "run_id", "step_num", "correlation_id")
+JaxArgs: Any = msgspec.defstruct("JaxArgs", [(name, Any, None) for name in (*_WORDS, *_COUNTS, *_PLACES)], gc=False)
+"""Statistics of an event."""
 _ARGS = msgspec.json.Decoder(JaxArgs)
 _NONE = JaxArgs()
 
 
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _count(*values: Any) -> float | None:
-    """The first that is a sensible count."""
-    for value in values:
-        try:
-            number = float(value[:40] if isinstance(value, str) else value)
-        except (TypeError, ValueError, OverflowError):
-            continue
-        if 0 <= number < 1e30:
-            return number
-    return None
+def _count(value: Any) -> float | None:
+    try:
+        return float(value[:40] if isinstance(value, str) else value)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _whole(value: Any, otherwise: int = -1) -> int:
@@ -90,39 +50,17 @@ def _whole(value: Any, otherwise: int = -1) -> int:
     return number if -(2**63) < number < 2**63 else otherwise
 
 
-def _scope(args: JaxArgs) -> str:
-    """JAX's path of names; XProf writes `XlaModule` where it knows none."""
-    found = _TYPE.sub("", _word(args.tf_op))
-    return found if found not in ("", "XlaModule") else _word(args.nvtx_range)
+def op_of(name: str, values: Sequence[Any]) -> OpText:
+    """An op by its name and by the values of the statistics that say what it is, in their order.
 
-
-def op_of(name: str, args: JaxArgs) -> OpText:
-    """An op as XProf describes it.
-
-    >>> made = op_of(
-    ...     "fusion.3",
-    ...     JaxArgs(long_name="%fusion.3 = bf16[8,8] fusion(%a)", tf_op="jit(f)/mlp/dot_general:", flops="1024"),
-    ... )
+    >>> stats = {"long_name": "%fusion.3 = bf16[8,8] fusion(%a)", "tf_op": "jit(f)/mlp/dot_general:", "flops": "1024"}
+    >>> made = op_of("fusion.3", [stats.get(name) for name in (*_WORDS, *_COUNTS)])
     >>> made.name, made.scope, made.flops
     ('fusion.3', 'jit(f)/mlp/dot_general', 1024.0)
     """
-    hlo = next((one for one in (_word(args.long_name), name) if _HLO.match(one)), "")
-    found = _HLO.match(hlo)
-    details = _word(args.memcpy_details) or _word(args.memset_details) or _word(args.Memset_details)
-    size, op = _SIZE.search(details), _word(args.hlo_op)
-    return OpText(
-        found[1] if found else name,
-        text=hlo,
-        category=_word(args.hlo_category) or (name if details else ""),
-        scope=_scope(args),
-        source=_word(args.source),
-        module=_word(args.hlo_module),
-        caller=op if op and op != name and not hlo else "",
-        flops=_count(args.flops, args.model_flops),
-        bytes=_count(args.bytes_accessed, args.raw_bytes_accessed),
-        wire_bytes=float(size[1]) if size else None,
-        launch=_word(args.kernel_details) or details,
-    )
+    stats = dict(zip((*_WORDS, *_COUNTS), values, strict=False))
+    counts = {name: number for name in _COUNTS if (number := _count(stats.get(name))) is not None}
+    return op_text(name, "", {name: stats[name] for name in _WORDS if stats.get(name) is not None} | counts, None)
 
 
 class JaxEvents:
@@ -133,12 +71,12 @@ class JaxEvents:
         self._names = Names()
         self._lanes: dict[tuple[Any, Any], int] = {}
         self._ops: dict[tuple[Any, ...], int] = {}
-        self._columns = [array("q") for _ in range(7)]  # lane, start, end, op, run, link, ordinal
+        self._rows = Rows(7)  # lane, start, end, op, run, link, ordinal
         self.dropped = 0
 
     def add(self, event: TraceEvent, start: int, end: int) -> None:
         """A span of time."""
-        if len(self._columns[0]) >= _MOST_ROWS or len(self._ops) >= 2_000_000:
+        if len(self._rows) >= _MOST_ROWS or len(self._ops) >= 2_000_000:
             self.dropped += 1
             return
         args = _NONE
@@ -150,7 +88,7 @@ class JaxEvents:
         name = self._names.number(event.name)
         key: tuple[Any, ...] = (name,)
         if args is not _NONE:
-            fields = msgspec.structs.astuple(args)[:15]
+            fields = msgspec.structs.astuple(args)[: len(_WORDS) + len(_COUNTS)]
             key = (name, *(one if isinstance(one, str | int | float) else None for one in fields))
             exact = _whole(args.device_duration_ps)
             if exact >= 0:
@@ -159,47 +97,37 @@ class JaxEvents:
         op = self._ops.setdefault(key, len(self._ops))
         on_cpu = _whole(args.device_ordinal, 0) if args.hlo_op is not None else -1
         step = _whole(args.step_num)
-        row = (
-            lane,
-            start,
-            end,
-            op,
-            step if step >= 0 else _whole(args.run_id),
-            _whole(args.correlation_id),
-            -2 if step >= 0 else on_cpu,
-        )
-        for column, value in zip(self._columns, row, strict=True):
-            column.append(value)
+        run, marked = (step, -2) if step >= 0 else (_whole(args.run_id), on_cpu)
+        self._rows.add(lane, start, end, op, run, _whole(args.correlation_id), marked)
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return len(self._rows)
 
     def any(self, processes: dict[Any, str]) -> bool:
         """Whether these are events of XProf: processes are named after its planes."""
         named = [one for one in processes.values() if one.startswith(("/device:", "/host:"))]
-        return bool(named) and bool(self._columns[0])
+        return bool(named) and len(self._rows) > 0
 
     def record(self, recorder: Recorder, processes: dict[Any, str], threads: dict[tuple[Any, Any], str]) -> None:
         """Put everything into a recorder: devices first, so that a bound on events drops the host's."""
-        lane, start, end, op, run, link, ordinal = (np.frombuffer(each, dtype=np.int64) for each in self._columns)
+        lane, start, end, op, run, link, ordinal = self._rows.columns()
         run = run.copy()
-        texts = [op_of(self._names.texts[key[0]], JaxArgs(*key[1:])) for key in self._ops]
+        texts = [op_of(self._names.texts[key[0]], key[1:]) for key in self._ops]
         titles = [(processes.get(pid, ""), threads.get((pid, tid), str(tid))) for pid, tid in self._lanes]
-        launches = _calls(link, start, np.array([not one[0].startswith("/device:") for one in titles])[lane])
-        asked = launches(link)
+        asked = _launched(link, start, np.array([not one[0].startswith("/device:") for one in titles])[lane])
         writer = _Writer(recorder, texts, lane, start, end, op, run, asked)
         streams = {title[0] for title in titles if title[1].startswith("Stream")}
         devices: dict[str, int] = {}
         rows_of = _grouped(lane, len(titles))
         for number, (process, thread) in enumerate(titles):
             found = _DEVICE.match(process)
-            kind = _kind(thread, process in streams, found[3] if found else "")
+            kind = line_kind(thread, process in streams, "SparseCore" in found[3]) if found else None
             if not found or kind is None:
                 continue
             if process not in devices:
                 devices[process] = recorder.device(*_named(found))
             rows = rows_of[number]
-            kind = writer.settled(kind, rows)
+            kind = settled_kind(kind, {texts[one].name for one in np.unique(op[rows]).tolist()})
             if kind == "steps":
                 run[rows] = [_whole(texts[one].name) for one in op[rows].tolist()]
             writer.write(rows, recorder.track(devices[process], thread, kind))
@@ -262,24 +190,6 @@ class _Writer:
         if ran:
             self.recorder.launches(first, self.asked[rows])
 
-    def settled(self, kind: TrackKind, rows: np.ndarray) -> TrackKind:
-        """A stream that only copies, or only runs NCCL's kernels, is no stream of ops."""
-        if kind == "ops":
-            names = {self.texts[one].name.lower() for one in np.unique(self.op[rows]).tolist()}
-            if names and all("nccl" in one for one in names):
-                return "async"
-            if names and all(one.startswith(("memcpy", "memset")) for one in names):
-                return "copies"
-        return kind
-
-
-def _kind(thread: str, has_streams: bool, part: str) -> TrackKind | None:
-    if thread == "XLA Ops":
-        return None if has_streams else "async" if "SparseCore" in part else "ops"
-    if thread.startswith("Stream"):
-        return "ops"
-    return _LINES.get(thread)
-
 
 def _named(found: re.Match[str]) -> "tuple[str, Literal['tpu', 'gpu', 'cpu', ''], int]":
     kinds: dict[str, Literal["tpu", "gpu", "cpu", ""]] = {"TPU": "tpu", "GPU": "gpu", "CPU": "cpu"}
@@ -291,16 +201,8 @@ def _grouped(lane: np.ndarray, lanes: int) -> list[np.ndarray]:
     return np.split(order, np.searchsorted(lane[order], np.arange(1, lanes))) if lanes else []
 
 
-def _calls(link: np.ndarray, start: np.ndarray, host: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """When the host made the call that a kernel's correlation names."""
+def _launched(link: np.ndarray, start: np.ndarray, host: np.ndarray) -> np.ndarray:
+    """When the host made the call that an event's correlation names; -1 where that is not known."""
     rows = np.flatnonzero(host & (link > 0))
     rows = rows[np.argsort(link[rows], kind="stable")]
-    ids, starts = link[rows], start[rows]
-
-    def asked(links: np.ndarray) -> np.ndarray:
-        if not len(ids):
-            return np.full(len(links), -1)
-        at = np.minimum(np.searchsorted(ids, links), len(ids) - 1)
-        return np.where((ids[at] == links) & (links > 0), starts[at], -1)
-
-    return asked
+    return looked_up(link[rows], start[rows], link)

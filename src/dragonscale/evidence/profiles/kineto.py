@@ -6,7 +6,6 @@ and calls of the driver as spans on threads. Here they are collected as they com
 """
 
 import re
-from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,8 @@ import msgspec
 from dragonscale.evidence.profiles.host_spans import HostSpans, Names, SpanKind
 from dragonscale.evidence.profiles.json_stream import TraceEvent
 from dragonscale.evidence.profiles.memory_samples import MemorySamples
-from dragonscale.evidence.profiles.recording import MOST_EVENTS
+from dragonscale.evidence.profiles.names import table
+from dragonscale.evidence.profiles.recording import MOST_EVENTS, Rows
 from dragonscale.evidence.profiles.torch_args import (
     DeviceArgs,
     HostArgs,
@@ -29,20 +29,6 @@ from dragonscale.evidence.profiles.torch_args import (
 
 CPU, ACCELERATOR = 0, 1
 """Whose memory a sample is of."""
-_KERNELS = ("kernel", "concurrent_kernel", "mtia_ccp_events")
-_COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
-_CALLS = (
-    "cuda_runtime",
-    "cuda_driver",
-    "hip_runtime",
-    "hip_driver",
-    "xpu_runtime",
-    "xpu_driver",
-    "mtia_runtime",
-    "privateuse1_runtime",
-    "privateuse1_driver",
-    "runtime",
-)
 _LIBRARY = re.compile(
     r"^(?:<|torch/|.*(?:site-packages|dist-packages|/lib/python\d)|(?:contextlib|threading|functools|runpy|enum)\.py)"
 )
@@ -62,10 +48,10 @@ class KinetoEvents:
         self.spans = HostSpans(self.names)
         self.memory = MemorySamples()
         self.dropped = 0
-        self.rows = [array("q") for _ in range(9)]
+        self.rows = Rows(9)
         """What ran on devices: device, stream, start, end, name, correlation, external, details, whether it is a copy.
         """
-        self.marks = [array("q") for _ in range(5)]
+        self.marks = Rows(5)
         """Annotations over a device's time: device, stream, start, end, name."""
         self.details: dict[tuple[Any, ...], int] = {}
         """Category, launch; of collectives and copies also group, bytes, shapes and the group's name."""
@@ -76,20 +62,21 @@ class KinetoEvents:
         """Shapes of an operator's operands, and whether it is an attention with a causal mask."""
         self.threads: dict[tuple[Any, Any], int] = {}
         self._frames: dict[int, SpanKind | None] = {}
+        categories = table("torch.toml")["categories"]
         self.handlers: dict[str, Callable[[TraceEvent, int, int], None]] = {
             "cpu_op": self._operator,
             "operator": self._operator,
             "python_function": self._frame,
             "user_annotation": self._annotation,
             "gpu_user_annotation": self._mark,
-            **dict.fromkeys(_CALLS, self._call),
-            **dict.fromkeys(_KERNELS, self._kernel),
-            **dict.fromkeys(_COPIES, self._copy),
+            **dict.fromkeys(categories["calls"], self._call),
+            **dict.fromkeys(categories["kernels"], self._kernel),
+            **dict.fromkeys(categories["copies"], self._copy),
         }
         """What is done with a span of time, by its category; others are of no interest."""
 
     def __len__(self) -> int:
-        return len(self.rows[0]) + len(self.spans)
+        return len(self.rows) + len(self.spans)
 
     def sample(self, event: TraceEvent, at: int) -> None:
         """An instant `[memory]`: what the allocator holds."""
@@ -159,27 +146,17 @@ class KinetoEvents:
 
     def put(self, row: tuple[int, int, int, int, int, int, int], details: tuple[Any, ...], copied: bool) -> None:
         """Something that ran on a device: `rows` and `details` say what of it is kept."""
-        if len(self.rows[0]) >= MOST_EVENTS:
+        if len(self.rows) >= MOST_EVENTS:
             self.dropped += 1
             return
-        device, stream, start, end, name, correlation, external, about, copies = self.rows
-        device.append(row[0])
-        stream.append(row[1])
-        start.append(row[2])
-        end.append(row[3])
-        name.append(row[4])
-        correlation.append(row[5])
-        external.append(row[6])
-        about.append(_numbered(self.details, details))
-        copies.append(copied)
+        self.rows.add(*row, _numbered(self.details, details), copied)
 
     def _mark(self, event: TraceEvent, start: int, end: int) -> None:
-        if len(self.marks[0]) >= _MOST_DIFFERENT:
+        if len(self.marks) >= _MOST_DIFFERENT:
             return
         args = _device(event)
         device, stream = whole(args.device, whole(event.pid)), whole(args.stream, whole(event.tid))
-        for column, value in zip(self.marks, (device, stream, start, end, self.names.number(event.name)), strict=True):
-            column.append(value)
+        self.marks.add(device, stream, start, end, self.names.number(event.name))
 
 
 def _host(event: TraceEvent) -> HostArgs:

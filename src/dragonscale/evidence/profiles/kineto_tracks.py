@@ -39,7 +39,7 @@ def record_kineto(events: KinetoEvents, recorder: Recorder, beside: dict[str, An
     recorder.dropped += events.dropped
     events.spans.nest()
     steps = ProfilerSteps(events.spans)
-    if len(events.rows[0]):
+    if len(events.rows):
         devices = _devices(events, recorder, beside)
         kernels = Kernels(events, devices, groups_of(beside))
         kernels.record(recorder, steps)
@@ -79,7 +79,7 @@ def _devices(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any]) -
     known = {whole(one.get("id")): one for one in listed if isinstance(one, dict)} if isinstance(listed, list) else {}
     foreign = any(one[0].startswith("mtia") for one in events.details)
     devices: dict[int, int] = {}
-    for index in sorted(set(events.rows[0]))[:MOST_DEVICES]:
+    for index in np.unique(events.rows.columns()[0])[:MOST_DEVICES].tolist():
         about = known.get(index, known.get(0, {}) if len(known) == 1 else {})
         memory = whole(about.get("totalGlobalMem"))
         name = str(about.get("name") or f"GPU {index}")[:200]
@@ -100,8 +100,7 @@ class Kernels:
         self.stepped: set[int] = set()
         """Devices whose steps are known."""
         self.forward = self.spans.forward_paths()
-        columns = (np.frombuffer(each, dtype=np.int64) for each in events.rows)
-        device, stream, start, end, name, correlation, external, details, copies = columns
+        device, stream, start, end, name, correlation, external, details, copies = events.rows.columns()
         kept = slice(None)
         if len(devices) == MOST_DEVICES:  # only a file that is made to hurt has so many
             kept = np.isin(device, list(devices))
@@ -175,7 +174,6 @@ class Kernels:
         return path, before, shapes, sending
 
     def _op(self, name: str, about: tuple[Any, ...], path: int, before: int, shape: int, sending: int) -> OpText:
-        spans = self.spans
         known: tuple[Any, ...] = ((), None, (), "")
         if sending >= 0 and _COLLECTIVE.search(name):
             known = self.collectives[sending]
@@ -184,9 +182,7 @@ class Kernels:
         return OpText(
             name,
             category=category,
-            scope=spans.scope(path) if before < 0 else spans.forward_scope(path, before),
-            source=spans.source(path) or (spans.source(before) if before > 0 else ""),
-            caller=spans.caller(path),
+            **self.spans.words(path, before),
             shapes=moved or shapes,
             group=group or self.groups.get(group_name, ()),
             wire_bytes=sent,
@@ -215,7 +211,7 @@ def _record_marks(events: KinetoEvents, recorder: Recorder, devices: dict[int, i
     """Annotations as they lie over the device's time; the profiler's own steps among them are steps, where no better
     are known."""
     tracks: dict[tuple[int, int, bool], int] = {}
-    for device, stream, start, end, name in zip(*events.marks, strict=True):
+    for device, stream, start, end, name in zip(*(each.tolist() for each in events.marks.columns()), strict=True):
         text = events.names.texts[name]
         step = _STEP.match(text)
         if device not in devices or (step and device in stepped):

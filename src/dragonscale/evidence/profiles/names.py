@@ -17,7 +17,8 @@ and `operators.toml`.
 import re
 import tomllib
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -28,14 +29,6 @@ _LONGEST = 2000
 _SHORT = 200
 _INDUCTOR = re.compile(r"triton_(?P<form>poi|red|per|tem|mm|for|split_scan|scan)_fused_(?P<ops>.*)")
 _HEAVIEST = ("attention", "grouped matmul", "matmul", "reduction", "gather", "elementwise", "copy")
-_DTYPES = (
-    (re.compile(r"(?i)e4m3|e5m2|fp8|f8|float8|nvjet_(sm\d+_)?q|__nv_fp8|_BF8|F8"), "fp8"),
-    (re.compile(r"(?i)e2m1|nvfp4|mxfp4|fp4"), "fp4"),
-    (re.compile(r"(?i)bf16|bfloat16?|nvjet_(sm\d+_)?t|_BBS|__hip_bfloat|_BH_"), "bf16"),
-    (re.compile(r"(?i)fp16|f16|half|hgemm|h884|h1688|s16816gemm_fp16|nvjet_(sm\d+_)?h|_HHS|_HH_"), "fp16"),
-    (re.compile(r"(?i)tf32|s1688gemm|nvjet_(sm\d+_)?s|sgemm|f32|float\b"), "fp32"),
-    (re.compile(r"(?i)int8|i8|s8|imma|igemm"), "int8"),
-)
 
 
 class KernelRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,16 +50,20 @@ class OperatorTables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: dict[str, list[str]]
     parts: dict[str, list[str]]
     categories: dict[str, list[str]]
+    collectives: dict[str, str]
+    dtypes: dict[str, str]
 
 
-def _text(name: str) -> str:
-    return files("dragonscale.evidence.profiles").joinpath(name).read_text("utf-8")
+@cache
+def table(name: str) -> dict[str, Any]:
+    """A data file of this folder."""
+    return tomllib.loads(Path(__file__).with_name(name).read_text("utf-8"))
 
 
 @cache
 def kernel_rules() -> tuple[tuple[re.Pattern[str], KernelRule], ...]:
     """The rules, in order."""
-    rules = msgspec.convert(tomllib.loads(_text("kernels.toml"))["kernel"], tuple[KernelRule, ...])
+    rules = msgspec.convert(table("kernels.toml")["kernel"], tuple[KernelRule, ...])
     return tuple((re.compile(rule.match), rule) for rule in rules)
 
 
@@ -78,7 +75,7 @@ def _rule_words() -> tuple[tuple[str, ...] | None, ...]:
 @cache
 def operator_tables() -> OperatorTables:
     """The tables of operators."""
-    return msgspec.convert(tomllib.loads(_text("operators.toml")), OperatorTables)
+    return msgspec.convert(table("operators.toml"), OperatorTables)
 
 
 @cache
@@ -191,18 +188,7 @@ def _collective(name: str) -> str:
     squeezed = re.sub(r"[_\-]", "", name.lower())
     if not any(mark in name for mark in ("c10d", "nccl", "dist", "FSDP", "fsdp", "vllm::", "_c10d", "sglang")):
         return ""
-    for word, kind in (
-        ("reducescatter", "reduce_scatter"),
-        ("allgather", "all_gather"),
-        ("allreduce", "all_reduce"),
-        ("alltoall", "all_to_all"),
-        ("send", "permute"),
-        ("recv", "permute"),
-        ("broadcast", "all_gather"),
-    ):
-        if word in squeezed:
-            return kind
-    return ""
+    return next((kind for word, kind in operator_tables().collectives.items() if word in squeezed), "")
 
 
 def category_kind(category: str) -> str:
@@ -220,7 +206,7 @@ def short_name(name: str, most: int = 48) -> str:
     the function that is run where the kernel only hands it out.
 
     >>> short_name(
-    ...     "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)>(int)",
+    ...     "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda(at::Base&)>(int)",
     ...     80,
     ... )
     'bfloat16_copy_kernel_cuda (vectorized_elementwise_kernel)'
@@ -245,4 +231,6 @@ def dtype_of(name: str) -> str:
     bits."""
     if name.startswith("cudnn_generated"):
         return ""
-    return next((dtype for pattern, dtype in _DTYPES if pattern.search(name[:_LONGEST])), "")
+    return next(
+        (dtype for dtype, pattern in operator_tables().dtypes.items() if re.search(pattern, name[:_LONGEST])), ""
+    )

@@ -202,17 +202,8 @@ class _Export:
 
     def _kernels(self) -> None:
         where = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
-        sizes = (
-            "gridX",
-            "gridY",
-            "gridZ",
-            "blockX",
-            "blockY",
-            "blockZ",
-            "registersPerThread",
-            "staticSharedMemory",
-            "dynamicSharedMemory",
-        )
+        sizes = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
+        sizes += ["registersPerThread", "staticSharedMemory", "dynamicSharedMemory"]
         for row in self._rows(_KERNEL, *where, "demangledName", "shortName", *sizes):
             shared = max(whole(row[15], 0), 0) + max(whole(row[16], 0), 0)
             launch = launch_of(DeviceArgs(grid=[*row[8:11]], block=[*row[11:14]], registers=row[14], shared=shared))

@@ -88,6 +88,17 @@ def gathered(data: Buffer, span: Span) -> dict[int, list["int | Span"]]:
     return found
 
 
+def first(data: Buffer, span: Span, number: int) -> "int | Span | None":
+    """The first field of a number, without a look at those behind it."""
+    return next((value for each, _, value in fields(data, *span) if each == number), None)
+
+
+def first_text(data: Buffer, span: Span, number: int) -> str:
+    """The first text of a number; empty where there is none."""
+    value = first(data, span, number)
+    return text(data, value) if isinstance(value, tuple) else ""
+
+
 def signed(value: int) -> int:
     """A varint as int64 and int32 are written: negative numbers in two's complement of 64 bits."""
     return value - (1 << 64) if value >= 1 << 63 else value

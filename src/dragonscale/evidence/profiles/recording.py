@@ -191,6 +191,36 @@ def _numbered(run: np.ndarray) -> np.ndarray:
     return found.astype(np.int32)
 
 
+class Rows:
+    """Rows of whole numbers, one behind the other as they come.
+
+    >>> rows = Rows(2)
+    >>> rows.add(1, 2)
+    >>> rows.extend(np.array([3, 5]), np.array([4, 6]))
+    >>> len(rows), [column.tolist() for column in rows.columns()]
+    (3, [[1, 3, 5], [2, 4, 6]])
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width, self.values = width, array("q")
+
+    def __len__(self) -> int:
+        return len(self.values) // self.width
+
+    def add(self, *row: int) -> None:
+        """One more row."""
+        self.values.extend(row)
+
+    def extend(self, *columns: np.ndarray) -> None:
+        """Many more rows, as columns."""
+        self.values.frombytes(np.column_stack(columns).astype(np.int64).tobytes())
+
+    def columns(self) -> list[np.ndarray]:
+        """All rows as columns; no row can be added while they are used."""
+        table = np.frombuffer(self.values, np.int64) if len(self.values) else np.zeros(0, np.int64)
+        return list(table.reshape(-1, self.width).T)
+
+
 class Recorder:
     """Collects a recording, event by event."""
 
@@ -203,7 +233,7 @@ class Recorder:
         self.programs: dict[str, Module] = {}
         self.notes: list[str] = []
         self.dropped = 0
-        self._columns = [array("q") for _ in range(6)]
+        self._rows = Rows(6)  # start, duration, op, track, launched, run
 
     def device(self, name: str, kind: Literal["tpu", "gpu", "cpu", ""], index: int = 0, **rates: float | None) -> int:
         """Add a device; its number."""
@@ -224,29 +254,26 @@ class Recorder:
 
     def event(self, track: int, op: int, start: int, duration: int, launched: int = -1, run: int = -1) -> None:
         """Add an event; times in nanoseconds of any clock, the same for all."""
-        if len(self._columns[0]) >= MOST_EVENTS:
+        if len(self._rows) >= MOST_EVENTS:
             self.dropped += 1
-            return
-        for column, value in zip(self._columns, (start, duration, op, track, launched, run), strict=True):
-            column.append(value)
+        else:
+            self._rows.add(start, duration, op, track, launched, run)
 
     def events(
         self, track: np.ndarray, op: np.ndarray, start: np.ndarray, duration: np.ndarray, run: np.ndarray
     ) -> int:
         """Add many events at once, as columns; the place of the first of them, for `launches`."""
-        first = len(self._columns[0])
+        first = len(self._rows)
         room = max(0, min(len(op), MOST_EVENTS - first))
         self.dropped += len(op) - room
-        for column, values in zip(self._columns, (start, duration, op, track, np.full(room, -1), run), strict=True):
-            column.frombytes(np.ascontiguousarray(values[:room], np.int64).tobytes())
+        self._rows.extend(*(each[:room] for each in (start, duration, op, track, np.full(len(op), -1), run)))
         return first
 
     def launches(self, first: int, times: np.ndarray) -> None:
         """Say when events from a place on were launched; -1 where that is not known."""
-        launched = self._columns[4]
-        launched[first : first + len(times)] = array(
-            "q", times[: max(0, len(launched) - first)].astype(np.int64).tobytes()
-        )
+        some = times[: max(0, len(self._rows) - first)].astype(np.int64)
+        at, width = first * self._rows.width + 4, self._rows.width
+        self._rows.values[at : at + width * len(some) : width] = array("q", some.tobytes())
 
     def sample(self, device: int, at: int, size: float) -> None:
         """Add a sample of memory in use, on the clock of the events."""
@@ -269,10 +296,7 @@ class Recorder:
 
     def made(self) -> Recording:
         """The recording, its events in order and on a clock of its own."""
-        columns = [
-            np.frombuffer(each, dtype=np.int64) if len(each) else np.zeros(0, np.int64) for each in self._columns
-        ]
-        columns = self._bounded(columns)
+        columns = self._bounded(self._rows.columns())
         order = np.argsort(columns[0], kind="stable")
         start, duration, op, track, launched, run = (each[order] for each in columns)
         zero = int(start[0]) if len(start) else 0

@@ -59,6 +59,15 @@ class DeviceTime(msgspec.Struct, frozen=True):
     overlapped_s: float = 0.0
 
 
+def achieved_rate(
+    kind: str, bound_by: str, flops_per_s: float | None, bytes_per_s: float | None
+) -> tuple[float | None, str]:
+    """The rate that says how well work was done, and its unit: FLOP/s of what multiplies, bytes/s of what memory bounds
+    and of the rest."""
+    multiplies = kind in ("matmul", "grouped matmul", "attention") and bound_by != "memory"
+    return (flops_per_s, "FLOP/s") if multiplies and flops_per_s else (bytes_per_s or None, "bytes/s")
+
+
 class WorkGroup(msgspec.Struct, frozen=True):
     """The ops of one section, phase and kind. `seconds` is their own time (without what is nested in them); `exposed_s`
     the part of it during which nothing else of higher rank ran: of communication, what the step waits for, and `share`
@@ -83,6 +92,11 @@ class WorkGroup(msgspec.Struct, frozen=True):
     bound_s: float | None = None
     fraction: float | None = None
     bound_by: str = ""
+
+    @property
+    def achieved(self) -> tuple[float | None, str]:
+        """The rate at which it was done."""
+        return achieved_rate(self.kind, self.bound_by, self.flops_per_s, self.bytes_per_s)
 
 
 class WorkOp(msgspec.Struct, frozen=True):
@@ -109,6 +123,8 @@ class WorkOp(msgspec.Struct, frozen=True):
     fraction: float | None = None
     bound_by: str = ""
     exposed_s: float = 0.0
+
+    achieved = WorkGroup.achieved
 
 
 class MoveLine(msgspec.Struct, frozen=True):

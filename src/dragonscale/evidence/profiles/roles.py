@@ -9,44 +9,15 @@ from typing import Literal
 
 import msgspec
 
+from dragonscale.evidence.profiles.names import table
 from dragonscale.plan.ledger import COLLECTIVES
 
-KINDS = (
-    "matmul",
-    "grouped matmul",
-    "attention",
-    "elementwise",
-    "reduction",
-    "copy",
-    "gather",
-    "memory",
-    "host",
-    "control",
-    *COLLECTIVES,
-)
-"""`attention`: its kernels, and without one the matmuls of its scores (`scores.py`); `reduction`: norms, softmax,
-losses; `copy`: layouts changed, arrays cast, joined or padded; `gather`: lookups, scatters, sorts; `memory`: sets and
-copies inside a device; `host`: transfers to and from the host, and waits for it; `control`: loops, branches and calls,
-whose time is that of what they run."""
-SECTIONS = (
-    "attention",
-    "mlp",
-    "experts",
-    "router",
-    "embedding",
-    "head",
-    "loss",
-    "norm",
-    "optimizer",
-    "gradients",
-    "weights",
-    "sampling",
-    "block",
-)
-"""Parts of a model. A norm belongs to the part that it feeds where that can be told. `gradients` and `weights` are
-collectives of training that carry them for a part that is not known, `block` is work of a layer that belongs to no
-part. Where a program has none of these parts, the section of its ops is the program's own name."""
-PHASES = ("forward", "recompute", "backward", "gradient", "update", "prefill", "decode", "sampling")
+KINDS = (*table("roles.toml")["kinds"], *COLLECTIVES)
+SECTIONS = tuple(table("roles.toml")["sections"])
+"""Kinds of work, and parts of a model: `roles.toml` says what each word means."""
+
+PROGRAM, SCOPE, FEEDS, OUTSIDE = "program", "scope", "what it feeds", "outside of both passes"
+"""How roles are known that the user's own program says."""
 
 Confidence = Literal["sure", "likely", "guess", ""]
 """`sure`: from the program itself (HLO, a scope); `likely`: from a kernel's or an operator's name; `guess`: from what
@@ -67,9 +38,14 @@ class OpRole(msgspec.Struct, frozen=True):
     wire_bytes: float | None = None
     """Bytes that one device sends, each time."""
     group: tuple[int, ...] = ()
-    why: str = ""
-    """How it is known: scope, program, shapes, kernel name, operator, neighbours."""
+    why: tuple[str, ...] = ()
+    """How it is known, in words: the `PROGRAM`, what an op `FEEDS`, a kernel name, an operator, neighbours."""
     confidence: Confidence = ""
+
+    @property
+    def by_program(self) -> bool:
+        """Whether its work was read off the program."""
+        return PROGRAM in self.why[:1]
 
     @property
     def moves(self) -> bool:

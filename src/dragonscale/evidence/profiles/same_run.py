@@ -8,14 +8,15 @@ proof, as a size may be read wrongly.
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 
-from dragonscale.evidence.profiles.per_op import OpTotals
+from dragonscale.evidence.profiles.per_op import StepOps
 from dragonscale.evidence.profiles.planned import ExpectedStep
 from dragonscale.evidence.profiles.records import ProfileReading
-from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.models import load_model
 from dragonscale.plan.ledger import COLLECTIVES
 
+_OTHER = "The plan is not of what was recorded: {}."
 _EXPERTS = ("experts", "moe", "router")
 _TRAINING = ("backward", "update", "recompute", "gradient")
 _APART = 1.6
@@ -26,77 +27,55 @@ _ALIKE = 0.05
 
 
 def plan_differs(
-    planned: ExpectedStep, reading: ProfileReading, totals: OpTotals, roles: list[OpRole], sizes: dict[str, float]
+    planned: ExpectedStep, reading: ProfileReading, step: StepOps, sizes: dict[str, float]
 ) -> tuple[str, ...]:
     """Sentences on why the plan is not of this recording; none where it may well be."""
-    wrong = [*_phases(planned, reading), *_devices(planned, reading)]
+    wrong = [_OTHER.format(why) for why in (_phases(planned, reading), _devices(planned, reading)) if why]
     if wrong and not reading.static:
         return (*wrong, "What is laid beside it does not fit.")
-    measured, meant = _measured(totals, roles), _planned(planned)
+    ran = ((role.kind, role.section, role.phase, step.amount(one, "flops")) for one, role in step.ran_roles)
+    lines = ((line.kind, line.part, line.phase, float(line.total("flops"))) for line in planned.lines)
+    measured, meant = _flops(ran), _flops(lines)
     found = _dense(planned, measured, meant, sizes) or _length(planned, measured, meant, sizes)
-    return tuple(f"The plan is not of what was recorded: {one}." for one in found[:1])
+    return tuple(_OTHER.format(why) for why in found[:1])
 
 
-def _phases(planned: ExpectedStep, reading: ProfileReading) -> list[str]:
+def _phases(planned: ExpectedStep, reading: ProfileReading) -> str:
     """Training against serving: a backward pass is there or it is not."""
     timed = sum(group.exposed_s for group in reading.groups) or 1.0
     trained = sum(group.exposed_s for group in reading.groups if group.phase in _TRAINING) / timed
     named = sum(group.exposed_s for group in reading.groups if group.phase) / timed
     program = planned.request.program
     if program != "train" and trained > 0.2:
-        return [
-            (
-                f"The plan is not of what was recorded: it is of {program}, and {trained:.0%} of the profile is a "
-                "backward pass and updates."
-            )
-        ]
+        return f"it is of {program}, and {trained:.0%} of the profile is a backward pass and updates"
     if program == "train" and named > 0.8 and not trained and not reading.static:
-        return ["The plan is not of what was recorded: it trains, and the profile has no backward pass."]
-    return []
+        return "it trains, and the profile has no backward pass"
+    return ""
 
 
-def _devices(planned: ExpectedStep, reading: ProfileReading) -> list[str]:
+def _devices(planned: ExpectedStep, reading: ProfileReading) -> str:
     """More devices than planned; or fewer, and nothing that they would send each other (else it may be one process of
     many)."""
     chips = planned.piece.chips
     sends = any(line.kind in COLLECTIVES and line.total("wire_bytes") for line in planned.lines)
     sent = any(move.kind in COLLECTIVES for move in reading.communication)
     if reading.devices > chips:
-        return [
-            f"The plan is not of what was recorded: it is of {chips}, and the profile of {reading.devices} devices."
-        ]
+        return f"it is of {chips}, and the profile of {reading.devices} devices"
     if reading.devices < chips and sends and not sent:
-        return [
-            (
-                f"The plan is not of what was recorded: it is of {chips} devices, and the profile of "
-                f"{reading.devices} that sent nothing to others."
-            )
-        ]
-    return []
+        return f"it is of {chips} devices, and the profile of {reading.devices} that sent nothing to others"
+    return ""
 
 
 Flops = dict[tuple[str, str], float]
 """By `dense` or `attention`, and phase."""
 
 
-def _measured(totals: OpTotals, roles: list[OpRole]) -> Flops:
+def _flops(work: Iterable[tuple[str, str, str, float]]) -> Flops:
+    """FLOPs of attention and of matmuls without experts, from kind, part, phase and FLOPs of ops or lines."""
     found: Flops = defaultdict(float)
-    for one in totals.ran.tolist():
-        role = roles[one]
-        if role.kind == "attention":
-            found["attention", role.phase] += (role.flops or 0.0) * float(totals.works[one])
-        elif role.kind == "matmul" and role.section not in _EXPERTS:
-            found["dense", role.phase] += (role.flops or 0.0) * float(totals.works[one])
-    return found
-
-
-def _planned(planned: ExpectedStep) -> Flops:
-    found: Flops = defaultdict(float)
-    for line in planned.lines:
-        if line.kind == "attention":
-            found["attention", line.phase] += float(line.total("flops"))
-        elif line.kind == "matmul" and line.part not in _EXPERTS:
-            found["dense", line.phase] += float(line.total("flops"))
+    for kind, part, phase, flops in work:
+        if kind == "attention" or (kind == "matmul" and part not in _EXPERTS):
+            found["attention" if kind == "attention" else "dense", phase] += flops
     return found
 
 

@@ -11,14 +11,12 @@ from collections import defaultdict
 
 from dragonscale.evidence.profiles.beside import IDLE
 from dragonscale.evidence.profiles.expected import expected_seconds, known_kernels
-from dragonscale.evidence.profiles.gaps import BETWEEN, COMPILED, HOST, INSIDE, LAUNCH, OVERHEAD, QUEUED, STALL
-from dragonscale.evidence.profiles.names import short_name
+from dragonscale.evidence.profiles.gaps import HOST, LAUNCH, STALL
+from dragonscale.evidence.profiles.names import short_name, table
 from dragonscale.evidence.profiles.parts import TRAVELS
-from dragonscale.evidence.profiles.per_op import OpTotals
+from dragonscale.evidence.profiles.per_op import StepOps
 from dragonscale.evidence.profiles.records import BesideLine, GapLine, MoveLine, ProfileReading, Saving, WasteLine
-from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.profiles.waste import CASTS, COPIED, EXPERTS, FILLS, LAYOUTS, PADDING, STACKS
-from dragonscale.physics.hardware import Chip
+from dragonscale.evidence.profiles.waste import COPIED, EXPERTS
 from dragonscale.physics.units import render
 
 LEAST = 0.005
@@ -27,43 +25,15 @@ MOST = 8
 _GOOD = 0.9
 """The part of a good kernel's rate above which there is nothing to say."""
 
-_ADVICE = {
-    LAUNCH: (
-        "the host issues kernels more slowly than the device runs them",
-        "capture the step in a graph (CUDA graphs, torch.compile, jit), fuse small ops, or make the batch larger",
-    ),
-    STALL: (
-        "the host had stopped issuing",
-        "take the synchronisation, the data loading or the copy to the host out of the step",
-    ),
-    QUEUED: (
-        "kernels were launched and waited",
-        "look for dependencies between streams, and for other devices that are late",
-    ),
-    BETWEEN: ("a few microseconds before each kernel", "fuse small kernels, or replay them as one graph"),
-    INSIDE: ("the program itself waits", "look at transfers that start late, and at loops over small bodies"),
-    HOST: (
-        "nothing was launched",
-        "launch the next step before the last one is over, and keep the input ready on the device",
-    ),
-    COMPILED: (
-        "no op ran",
-        "threads wait for each other or for the machine: leave it nothing else to do, or make ops larger",
-    ),
-    OVERHEAD: ("nothing was computed", "compile the step (jit, torch.compile), or make its ops larger"),
-}
-
 
 def find_savings(
     reading: ProfileReading,
-    totals: OpTotals,
-    roles: list[OpRole],
-    chip: Chip | None,
-    beside: tuple[BesideLine, ...],
+    step: StepOps,
+    beside: tuple[BesideLine, ...] = (),
     attention: dict[int, float] | None = None,
 ) -> tuple[Saving, ...]:
     """The changes that would save most; `attention` are seconds that attention ops should take, by their numbers."""
-    found = _against_plan(beside, reading) if beside else _against_kernels(totals, roles, chip, attention or {})
+    found = _against_plan(beside, reading) if beside else _against_kernels(step, attention or {})
     found += [_gap(gap) for gap in reading.gaps]
     if not beside:
         found += [_move(move) for move in reading.communication if move.kind != "host"]
@@ -82,57 +52,16 @@ def find_savings(
     return tuple(sorted(worth, key=lambda one: -one.seconds)[:MOST])
 
 
-_HOST_ADVICE = (
-    (
-        r"(?i)synchroni[sz]e|block_until|local_scalar_dense|::item|await|copy_to_host|memcpydtoh",
-        "the host waited for the device: read results back less often, or a step later",
-    ),
-    (
-        r"(?i)dataload|dataset|tokeni|next_batch|infeed|read_?file|__next__|prefetch",
-        "the input was not ready: load it in other processes, some steps ahead",
-    ),
-    (
-        r"(?i)compil(e|ing)\b|inductor|xla::.*compile|autotun|triton\.jit|backend_compile",
-        "something was compiled: record after the first steps, and keep shapes the same",
-    ),
-    (
-        r"(?i)malloc|allocat|garbage|gc\.collect|cudafree",
-        "memory was allocated or freed: let the allocator keep it, and free nothing in the step",
-    ),
-    (
-        r"(?i)execut|dispatch|command_buffer|pjrt|pjit|launch|compiled region|graph",
-        "the runtime was starting the program: let the next step be launched while this one runs, or make steps longer",
-    ),
-)
-"""What is to be done where the host's events have such names, the first that fits."""
-
-
 def _gap(gap: GapLine) -> Saving:
-    why, do = _ADVICE[gap.cause]
+    advice = table("advice.toml")
+    why, do = advice["idle"][gap.cause]["why"], advice["idle"][gap.cause]["do"]
     if gap.cause == LAUNCH and any("ompiled" in name for name in gap.what):
-        do = (
-            "the step is compiled already: replay it as a CUDA graph (torch.compile's mode reduce-overhead), or make "
-            "the batch larger"
-        )
+        do = advice["kernels"]["compiled"]
     if gap.cause in (STALL, HOST):
-        do = next(
-            (text for pattern, text in _HOST_ADVICE if any(re.search(pattern, name) for name in gap.what[:2])), do
-        )
+        fits = (text for text, names in advice["host"].items() if any(re.search(names, each) for each in gap.what[:2]))
+        do = next(fits, do)
     during = f"; meanwhile the host: {', '.join(map(_brief, gap.what[:2]))}" if gap.what else ""
     return Saving(gap.seconds, f"idle, {gap.cause}: {why}{during}", do)
-
-
-_WASTE_ADVICE = {
-    EXPERTS: (
-        "the grouped matmul was expanded over all experts: use a kernel that multiplies each token with its own "
-        "expert alone (megablox, a grouped GEMM), or sort tokens into buffers of a fixed capacity"
-    ),
-    PADDING: "choose sizes in whole tiles (multiples of 8 by 128)",
-    CASTS: "keep arrays, the weights above all, in the dtype that they are multiplied in",
-    STACKS: "what a loop over layers saves is copied into one array: save less, or unroll the loop",
-    FILLS: "buffers are zeroed before they are written: fewer accumulators, or none",
-    LAYOUTS: "keep one layout from op to op: transpose weights once, ahead of time",
-}
 
 
 def _brief(name: str) -> str:
@@ -146,7 +75,7 @@ def _brief(name: str) -> str:
 
 
 def _waste_advice(waste: WasteLine) -> str:
-    do = _WASTE_ADVICE[waste.what]
+    do = table("advice.toml")["waste"][waste.what]
     return f"{do}; largest: {', '.join(dict.fromkeys(map(short_name, waste.ops[:3])))}" if waste.ops else do
 
 
@@ -185,14 +114,11 @@ def _against_plan(lines: tuple[BesideLine, ...], reading: ProfileReading) -> lis
     return found
 
 
-def _against_kernels(
-    totals: OpTotals, roles: list[OpRole], chip: Chip | None, attention: dict[int, float]
-) -> list[Saving]:
-    kernels = known_kernels(chip)
+def _against_kernels(step: StepOps, attention: dict[int, float]) -> list[Saving]:
+    kernels, advice, totals = known_kernels(step.chip), table("advice.toml")["kernels"], step.totals
     spent: dict[tuple[str, str, str], float] = defaultdict(float)
     meant: dict[tuple[str, str, str], float] = defaultdict(float)
-    for one in totals.ran.tolist():
-        role = roles[one]
+    for one, role in step.ran_roles:
         if role.kind in (*TRAVELS, "copy", "host", "control"):
             continue
         key = role.section, role.phase, role.kind
@@ -213,16 +139,8 @@ def _against_kernels(
         if rate > _GOOD or not meant[key]:
             continue
         text = f"{_told(*key)} runs at {rate:.0%} of the rate that good kernels reach on this chip"
-        found.append(Saving(seconds - meant[key], text, _kernel_advice(key[2])))
+        found.append(Saving(seconds - meant[key], text, advice.get(key[2], advice["other"])))
     return found
-
-
-def _kernel_advice(kind: str) -> str:
-    if kind in ("matmul", "grouped matmul"):
-        return "larger matmuls, dims in multiples of 128, fused projections; few rows are bound by reading the weights"
-    if kind == "attention":
-        return "a flash kernel made for this chip and head size, of a newer version of its library if it is one already"
-    return "fuse it with its neighbours: each pass over memory costs"
 
 
 def _told(section: str, phase: str, kind: str) -> str:

@@ -1,5 +1,5 @@
-"""The part of the model that an op belongs to, read from the names around it: JAX's scopes, PyTorch's modules, source
-files.
+"""The part of the model that an op belongs to and the phase of the step it runs in, read from the names around it:
+JAX's scopes, PyTorch's modules and operators, source files.
 
 A path is read component by component with the words of `scopes.toml`. The innermost part counts
 (`loss/decoder/self_attention/query` is attention), but what is inside experts belongs to them, and whatever an
@@ -19,12 +19,12 @@ SectionWords(section='mlp', what='', norm=False)
 """
 
 import re
-import tomllib
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from importlib.resources import files
 
 import msgspec
+
+from dragonscale.evidence.profiles.names import table
 
 _LONGEST = 2000
 _WRAPPERS = re.compile(
@@ -58,8 +58,7 @@ class ScopeRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _rules() -> tuple[list[tuple[re.Pattern[str], ScopeRule]], list[tuple[re.Pattern[str], ScopeRule]]]:
-    table = tomllib.loads(files("dragonscale.evidence.profiles").joinpath("scopes.toml").read_text("utf-8"))
-    scopes, sources = (msgspec.convert(table[name], list[ScopeRule]) for name in ("scope", "source"))
+    scopes, sources = (msgspec.convert(table("scopes.toml")[name], list[ScopeRule]) for name in ("scope", "source"))
     return [(re.compile(rule.word), rule) for rule in scopes], [(re.compile(rule.word), rule) for rule in sources]
 
 
@@ -155,3 +154,41 @@ def files_tell_parts(sources: Iterable[str]) -> bool:
     (False, True)
     """
     return len({section_of_source(source) for source in sources if source} - {""}) > 1
+
+
+@cache
+def _phases(of: str) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(row["match"]), row["phase"]) for row in table("scopes.toml")["phase"] if of in row["of"])
+
+
+@lru_cache(maxsize=65536)
+def _phase(of: str, text: str) -> str:
+    return next((phase for pattern, phase in _phases(of) if pattern.search(text)), "")
+
+
+def phase_of_scope(scope: str) -> str:
+    """The phase that a path of names says; empty where it says none.
+
+    >>> scopes = ("jit(step)/jvp(Model)/layers/mlp/dot_general", "jit(step)/transpose(jvp(Model))/mlp/transpose")
+    >>> [phase_of_scope(scope) for scope in scopes]
+    ['forward', 'backward']
+    >>> phase_of_scope("jit(step)/transpose(jvp(Model))/while/body/checkpoint/rematted_computation/mlp/dot_general")
+    'recompute'
+    """
+    return _phase("scope", scope)
+
+
+def phase_of_caller(caller: str) -> str:
+    """The phase that a chain of PyTorch's operators says.
+
+    >>> phase_of_caller("autograd::engine::evaluate_function: MmBackward0/MmBackward0/aten::mm")
+    'backward'
+    >>> phase_of_caller("aten::linear/aten::addmm")
+    ''
+    """
+    return _phase("caller", caller)
+
+
+def phase_of_module(module: str) -> str:
+    """The phase that the name of a program says (`jit_decode_step`)."""
+    return _phase("module", module.replace("_", " "))

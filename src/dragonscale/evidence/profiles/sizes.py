@@ -69,7 +69,8 @@ def infer_sizes(recording: Recording, roles: list[OpRole], times: np.ndarray | N
             rows += [WeightMatmul(role.section, role.what, *found, float(ran)) for found in _matmuls(op, reader)]
         elif role.kind == "attention" and role.flops != 0.0 and not _is_matmul(op, reader):
             layers += float(ran)
-            heads += filter(None, [attention_dims(op, reader.operands(op))])
+            dims = attention_dims(op, reader.operands(op))
+            heads += [dims[:5]] if dims else []
     return sizes_of(rows, heads, layers)
 
 

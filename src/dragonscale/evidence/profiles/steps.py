@@ -44,6 +44,11 @@ class FoundSteps:
     """Other programs that ran in those windows."""
     between_ns: float = 0.0
 
+    @classmethod
+    def of(cls, windows: np.ndarray | None, found_by: str, names: tuple[str, ...] = ()) -> "FoundSteps | None":
+        """Windows that are all kept; None where there are none."""
+        return None if windows is None else cls(windows, names, np.ones(len(windows), bool), found_by)
+
     @property
     def lengths(self) -> np.ndarray:
         """How long each is, in ns."""
@@ -89,17 +94,14 @@ def _said(recording: Recording, device: int) -> FoundSteps | None:
     mask = recording.on("steps", device)
     if mask.any():
         place = _outermost(recording, np.flatnonzero(mask))
-        return (
-            _to_the_end(recording, device, _launched_again(recording, place, "the profiler's steps"))
-            if len(place)
-            else None
-        )
+        steps = _launched_again(recording, place, "the profiler's steps") if len(place) else None
+        return steps and _to_the_end(recording, device, steps)
     place = _outermost(recording, np.flatnonzero(recording.on("steps", -1)))
     if not len(place):
         return None
     names = tuple(recording.ops[op].name for op in events.op[place])
     windows = device_windows(recording, device, events.start[place], events.end[place])
-    return None if windows is None else FoundSteps(windows, names, np.ones(len(windows), bool), "the profiler's steps")
+    return FoundSteps.of(windows, "the profiler's steps", names)
 
 
 def _to_the_end(recording: Recording, device: int, found: FoundSteps) -> FoundSteps:
@@ -107,12 +109,8 @@ def _to_the_end(recording: Recording, device: int, found: FoundSteps) -> FoundSt
     backward passes are launched by another: the step on the host says what belongs to it."""
     events = recording.events
     place = _outermost(recording, np.flatnonzero(recording.on("steps", -1)))
-    asked = (
-        device_windows(recording, device, events.start[place], events.end[place])
-        if len(place) == len(found.windows)
-        else None
-    )
-    if asked is None:
+    asked = device_windows(recording, device, events.start[place], events.end[place]) if len(place) else None
+    if asked is None or len(place) != len(found.windows):
         return found
     windows = found.windows.copy()
     windows[-1, 1] = max(windows[-1, 1], asked[-1, 1])
@@ -139,33 +137,33 @@ def device_windows(recording: Recording, device: int, opened: np.ndarray, closed
 def _ranges(recording: Recording, device: int) -> FoundSteps | None:
     """Ranges that a user laid over steps: names that say so, or that repeat with a number, at least three times."""
     for where in (device, -1):
-        place = np.flatnonzero(recording.on("scopes", where))
-        by_name: dict[str, list[int]] = defaultdict(list)
-        for number in place:
-            by_name[_plain(recording.ops[recording.events.op[number]].name)].append(int(number))
-        several = {name: them for name, them in by_name.items() if len(them) > 2 and _STEP.search(name)}
+        named = _by_name(recording, recording.on("scopes", where))
+        several = {name: them for name, them in named.items() if len(them) > 2 and _STEP.search(name)}
         if several:
             events = recording.events
             best = max(several, key=lambda name: sum(int(events.duration[one]) for one in several[name]))
             chosen = np.array(several[best])
             if where < 0:
                 windows = device_windows(recording, device, events.start[chosen], events.end[chosen])
-                if windows is None:
-                    return None
-                return FoundSteps(windows, (), np.ones(len(windows), bool), f"ranges called {best}")
+                return FoundSteps.of(windows, f"ranges called {best}")
             return _launched_again(recording, chosen, f"ranges called {best}")
     return None
+
+
+def _by_name(recording: Recording, mask: np.ndarray) -> dict[str, list[int]]:
+    """Events of a mask by their names without numbers."""
+    named: dict[str, list[int]] = defaultdict(list)
+    for number in np.flatnonzero(mask).tolist():
+        named[_plain(recording.ops[recording.events.op[number]].name)].append(number)
+    return named
 
 
 def _launches(recording: Recording, device: int) -> FoundSteps | None:
     """Launches of the program that takes most of the time; of one that is launched once only where no other has a
     quarter of the time."""
-    place = np.flatnonzero(recording.on("modules", device))
-    if not len(place):
+    events, by_name = recording.events, _by_name(recording, recording.on("modules", device))
+    if not by_name:
         return None
-    events, by_name = recording.events, defaultdict(list)
-    for number in place:
-        by_name[_plain(recording.ops[events.op[number]].name)].append(int(number))
     time = {name: float(events.duration[them].sum()) for name, them in by_name.items()}
     whole = sum(time.values()) or 1.0
     again = [name for name in time if len(by_name[name]) > 1 and time[name] > whole / 4]
@@ -201,7 +199,7 @@ def _runs(recording: Recording, device: int) -> FoundSteps | None:
     starts = np.full(len(runs), np.iinfo(np.int64).max)
     np.minimum.at(starts, which, events.start[place])
     windows = _until_next(np.sort(starts), int(events.end[place].max()))
-    return FoundSteps(windows, (), np.ones(len(runs), bool), f"launches of {names[best]}")
+    return FoundSteps.of(windows, f"launches of {names[best]}")
 
 
 def _launched_again(recording: Recording, place: np.ndarray, found_by: str) -> FoundSteps:
@@ -216,10 +214,9 @@ def _launched_again(recording: Recording, place: np.ndarray, found_by: str) -> F
 
 def _outermost(recording: Recording, place: np.ndarray) -> np.ndarray:
     """Without events that lie in others, and without those of no length. What is left out covers nothing."""
-    kept, reached = list[int](), -1
-    for number, start, end in zip(
-        place.tolist(), recording.events.start[place].tolist(), recording.events.end[place].tolist(), strict=True
-    ):
+    kept, reached, events = list[int](), -1, recording.events
+    columns = (place, events.start[place], events.end[place])
+    for number, start, end in zip(*(column.tolist() for column in columns), strict=True):
         if start >= reached and end > start:
             kept.append(number)
             reached = end

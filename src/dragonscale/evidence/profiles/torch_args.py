@@ -6,80 +6,12 @@ from typing import Any
 
 import msgspec
 
-_NAMES = {
-    "float": "f32",
-    "double": "f64",
-    "c10::half": "f16",
-    "half": "f16",
-    "c10::bfloat16": "bf16",
-    "bfloat16": "bf16",
-    "int": "s32",
-    "long": "s64",
-    "long int": "s64",
-    "signed char": "s8",
-    "char": "s8",
-    "unsigned char": "u8",
-    "byte": "u8",
-    "short": "s16",
-    "bool": "pred",
-    "c10::float8_e4m3fn": "f8e4m3fn",
-    "float8_e4m3fn": "f8e4m3fn",
-    "c10::float8_e5m2": "f8e5m2",
-    "float8_e5m2": "f8e5m2",
-    "c10::float8_e4m3fnuz": "f8e4m3fnuz",
-    "c10::float8_e5m2fnuz": "f8e5m2fnuz",
-    "c10::complex<float>": "c64",
-    "c10::complex<double>": "c128",
-    "unsigned short": "u16",
-    "unsigned int": "u32",
-    "unsigned long": "u64",
-    "c10::float8_e8m0fnu": "f8e8m0fnu",
-    "float8_e4m3fnuz": "f8e4m3fnuz",
-    "float8_e5m2fnuz": "f8e5m2fnuz",
-}
-"""PyTorch's names of element types (of C++ in operators, of itself in collectives, both in lower case) in HLO's words.
-"""
-_BYTES = {
-    "pred": 1,
-    "s8": 1,
-    "u8": 1,
-    "s16": 2,
-    "u16": 2,
-    "f16": 2,
-    "bf16": 2,
-    "s32": 4,
-    "u32": 4,
-    "f32": 4,
-    "s64": 8,
-    "u64": 8,
-    "f64": 8,
-    "c64": 8,
-    "c128": 16,
-}
+from dragonscale.evidence.profiles.names import table
+from dragonscale.evidence.xla.shapes import BITS
+
+_DTYPES = {name: dtype for dtype, names in table("torch.toml")["dtypes"].items() for name in names}
+"""PyTorch's names of element types in HLO's words."""
 _MOST_SHAPES = 16
-_CAUSAL = {
-    "scaled_dot_product_attention": 5,
-    "_scaled_dot_product_flash_attention": 4,
-    "_scaled_dot_product_flash_attention_backward": 11,
-    "_flash_attention_forward": 8,
-    "_flash_attention_backward": 11,
-    "_scaled_dot_product_efficient_attention": 6,
-    "_scaled_dot_product_efficient_attention_backward": 11,
-    "_efficient_attention_forward": 9,
-    "_efficient_attention_backward": 14,
-    "_scaled_dot_product_cudnn_attention": 6,
-    "_scaled_dot_product_cudnn_attention_backward": 14,
-    "_cudnn_attention_forward": 10,
-    "_cudnn_attention_backward": 14,
-    "_scaled_dot_product_fused_attention_overrideable": 5,
-    "_scaled_dot_product_fused_attention_overrideable_backward": 13,
-    "_scaled_dot_product_flash_attention_for_cpu": 4,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": 7,
-    "_flash_attn_forward": 5,
-    "_flash_attn_backward": 11,
-}
-"""Which argument of an attention operator says that its mask is causal; one of xFormers' operators has the mask's
-number there (0: none)."""
 _MOST_RANKS = 1 << 17
 
 
@@ -170,8 +102,8 @@ def shapes_of(dims: object, types: object) -> tuple[str, ...]:
             continue
         if dim and all(isinstance(one, list) for one in dim):
             shapes.append(f"f32[{sum(_elements(one) for one in dim)}]")
-        elif word.lower() in _NAMES and _elements(dim) >= 0:
-            shapes.append(f"{_NAMES[word.lower()]}[{','.join(str(one) for one in dim)}]")
+        elif word.lower() in _DTYPES and _elements(dim) >= 0:
+            shapes.append(f"{_DTYPES[word.lower()]}[{','.join(str(one) for one in dim)}]")
     return tuple(shapes)
 
 
@@ -183,7 +115,7 @@ def is_causal(name: str, dims: object, values: object) -> bool:
     ... )
     True
     """
-    place = _CAUSAL.get(name.rsplit("::", 1)[-1])
+    place = table("torch.toml")["causal"].get(name.rsplit("::", 1)[-1])
     if place is None or not isinstance(values, list) or len(values) <= place:
         return False
     if str(values[place]) not in ("True", "1", "2"):
@@ -229,9 +161,9 @@ def collective_of(args: CollectiveArgs) -> tuple[tuple[int, ...], float | None, 
     >>> collective_of(DeviceArgs(collective="allreduce", size=3, ranks="[0, 2, ...", first=0, stride=2))[0]
     (0, 2, 4)
     """
-    name = _NAMES.get(str(args.dtype).lower(), "")
+    name = _DTYPES.get(str(args.dtype).lower(), "")
     sent, got = whole(args.sent), whole(args.got)
-    wide = _BYTES.get(name, 1 if name.startswith("f8") else 0)
+    wide = BITS.get(name, 0) // 8
     shapes = tuple(f"{name}[{count}]" for count in (sent, got) if name and count >= 0)
     ranks = _ranks(args)
     return ranks, float(sent * wide) if sent >= 0 and wide else None, shapes

@@ -9,41 +9,8 @@ compiled region) is never an op itself unless nothing lies in it.
 import numpy as np
 
 from dragonscale.evidence.profiles.host_spans import HostSpans, SpanKind
+from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import OpText, Recorder
-
-_LEADS = ("autograd::", "torch::autograd", "Torch-Compiled Region", "TorchDynamo", "CompiledFunction", "Optimizer.")
-_ONLY_CALLS = frozenset(
-    {
-        "aten::linear",
-        "aten::matmul",
-        "aten::einsum",
-        "aten::scaled_dot_product_attention",
-        "aten::embedding",
-        "aten::layer_norm",
-        "aten::rms_norm",
-        "aten::softmax",
-        "aten::log_softmax",
-        "aten::cross_entropy_loss",
-        "aten::nll_loss",
-        "aten::nll_loss_nd",
-        "aten::dropout",
-        "aten::to",
-        "aten::contiguous",
-        "aten::reshape",
-        "aten::conv1d",
-        "aten::conv2d",
-        "aten::convolution",
-        "aten::_convolution",
-        "aten::batch_norm",
-        "aten::zeros",
-        "aten::ones",
-        "aten::full",
-        "aten::chunk",
-        "aten::split",
-        "aten::tensor_split",
-    }
-)
-"""Operators that are made of others: where the thread was put aside while one ran, their own time says nothing."""
 
 
 def record_cpu(
@@ -74,15 +41,7 @@ def working(spans: HostSpans) -> np.ndarray:
         if above >= 0:
             inside[above] += spans.end[span] - spans.start[span]
             count[above] += 1
-    leads = np.array(
-        [
-            one.startswith(_LEADS)
-            or one in _ONLY_CALLS
-            or ("::" not in one and one.rstrip("0123456789").endswith("Backward"))
-            for one in spans.names.texts
-        ]
-        or [False]
-    )[spans.name]
+    leads = np.array([_leads(name) for name in spans.names.texts] or [False])[spans.name]
     alone = (count == 0) | ((2 * inside < spans.end - spans.start) & ~leads)
     chosen = np.zeros(len(spans), bool)
     covered = np.zeros(len(spans), bool)
@@ -91,6 +50,13 @@ def working(spans: HostSpans) -> np.ndarray:
         covered[span] = above >= 0 and (covered[above] or chosen[above])
         chosen[span] = not covered[span] and alone[span]
     return np.flatnonzero(chosen)
+
+
+def _leads(name: str) -> bool:
+    """Whether an operator only leads to others, or is made of them."""
+    words = table("torch.toml")
+    node = "::" not in name and name.rstrip("0123456789").endswith("Backward")
+    return name.startswith(tuple(words["leads"])) or name in words["only_calls"] or node
 
 
 def _operator_above(spans: HostSpans, span: int) -> int:
@@ -106,16 +72,6 @@ def _op(spans: HostSpans, span: int, shapes: list[tuple[tuple[str, ...], bool]],
         if spans.backward[above]:
             before = forward.get(int(spans.sequence[above]), -1)
         above = int(spans.parent[above])
-    scope = spans.scope(path) if before < 0 else spans.forward_scope(path, before)
     shape = int(spans.shapes[span])
     read, causal = shapes[shape] if shape >= 0 else ((), False)
-    source = spans.source(path) or (spans.source(before) if before > 0 else "")
-    return OpText(
-        name,
-        category="cpu_op",
-        scope=scope,
-        source=source,
-        caller=spans.caller(path),
-        shapes=read,
-        causal=causal,
-    )
+    return OpText(name, category="cpu_op", **spans.words(path, before), shapes=read, causal=causal)

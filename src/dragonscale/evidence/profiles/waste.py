@@ -4,19 +4,23 @@ see every token.
 A TPU keeps arrays in whole tiles, so `bf16[8,100]` moves as many bytes as `bf16[8,128]`. An op that is bound by memory
 loses the padded share of its bytes; one that is bound by its matmul is not counted, as its tiles are those of the
 matrix unit.
+
+A grouped matmul (`ragged_dot`) multiplies each row with the weight of its own expert. Where a backend has no kernel for
+that, XLA makes one matmul of it, over the weights of all experts side by side with the rows of the others masked: as
+many times the FLOPs as there are experts, at a rate that looks good.
 """
 
 import re
-from collections import defaultdict
 
 import numpy as np
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.profiles.expanded import expanded_experts
-from dragonscale.evidence.profiles.per_op import ChipRoof, OpTotals
+from dragonscale.evidence.profiles.hlo_roles import HloReader
+from dragonscale.evidence.profiles.per_op import StepOps
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.records import WasteLine
 from dragonscale.evidence.profiles.roles import OpRole
+from dragonscale.evidence.xla.op_work import work_of_text
 
 PADDING = "padding of tiles"
 EXPERTS = "experts multiplied with tokens that were not sent to them"
@@ -35,45 +39,34 @@ _WORDS = (
 """What a copy is for, by its name and text; the first that fits, else its layout is changed."""
 _SMALL = 1e-4
 """Ops with less than this share of the step are not looked at for padding."""
+_MOST_EXPERTS = 1024
 _LONGEST = 20_000
 """Characters of an instruction that are read."""
 
 
-def wasted(
-    recording: Recording, totals: OpTotals, roles: list[OpRole], roof: ChipRoof, step_s: float
-) -> tuple[WasteLine, ...]:
+def wasted(step: StepOps) -> tuple[WasteLine, ...]:
     """Layout copies and padding of a step, in seconds."""
-    copies: dict[str, list[int]] = defaultdict(list)
-    for one in totals.ran.tolist():
-        if roles[one].kind == "copy" and totals.exposed[one] > 0:
-            copies[copied_for(recording.ops[one])].append(one)
-    lines = []
-    for what, some in copies.items():
-        seconds = float(totals.exposed[some].sum())
-        lines.append(WasteLine(what, seconds, _share(seconds, step_s), _names(recording, some)))
-    padded: dict[int, float] = {}
-    for one in totals.ran.tolist():
-        if (
-            totals.exposed[one] < _SMALL * step_s
-            or not recording.ops[one].text
-            or roof.bound(roles[one])[1] == "compute"
-        ):
+    exposed, lost = step.totals.exposed, dict[str, dict[int, float]]()
+    for number, role in step.ran_roles:
+        op = step.recording.ops[number]
+        if role.kind == "copy" and exposed[number] > 0:
+            lost.setdefault(copied_for(op), {})[number] = float(exposed[number])
+        if exposed[number] < _SMALL * step.step_s or not op.text or step.roof.bound(role)[1] == "compute":
             continue
-        share = padding_share(recording.ops[one].text)
-        if share > 0.01:
-            padded[one] = share * float(totals.exposed[one])
-    useless = expanded_experts(recording, roles)
-    every = {one: float(totals.exposed[one]) * (1 - 1 / several) for one, several in useless.items()}
-    if sum(every.values()) > 0:
-        order = sorted(every, key=lambda one: -every[one])
-        lines.append(
-            WasteLine(EXPERTS, sum(every.values()), _share(sum(every.values()), step_s), _names(recording, order))
-        )
-    if padded:
-        seconds = float(np.sum(list(padded.values())))
-        order = sorted(padded, key=lambda one: -padded[one])
-        lines.append(WasteLine(PADDING, seconds, _share(seconds, step_s), _names(recording, order)))
-    return tuple(sorted(lines, key=lambda one: -one.seconds))
+        if (share := padding_share(op.text)) > 0.01:
+            lost.setdefault(PADDING, {})[number] = share * float(exposed[number])
+    for number, several in expanded_experts(step.recording, step.roles).items():
+        lost.setdefault(EXPERTS, {})[number] = float(exposed[number]) * (1 - 1 / several)
+    lines = [_line(step, what, ops) for what, ops in lost.items() if what != EXPERTS or sum(ops.values()) > 0]
+    return tuple(sorted(lines, key=lambda line: -line.seconds))
+
+
+def _line(step: StepOps, what: str, ops: dict[int, float]) -> WasteLine:
+    """Seconds that are lost in ops, and the names of the largest."""
+    seconds = float(np.sum(list(ops.values())))
+    order = list(ops) if what in COPIED else sorted(ops, key=lambda number: -ops[number])
+    names = tuple(dict.fromkeys(step.recording.ops[number].name for number in order))[:5]
+    return WasteLine(what, seconds, step.share(seconds), names)
 
 
 def copied_for(op: OpText) -> str:
@@ -103,8 +96,6 @@ def padding_share(text: str) -> float:
     >>> round(padding_share("%c = bf16[64,100]{1,0:T(8,128)(2,1)} copy(bf16[64,100]{1,0:T(8,128)(2,1)} %p)"), 2)
     0.22
     """
-    from dragonscale.evidence.xla.op_work import work_of_text
-
     try:
         work = work_of_text(text[:_LONGEST], "tpu")
     except (InputError, ValueError, KeyError, IndexError):
@@ -112,9 +103,29 @@ def padding_share(text: str) -> float:
     return 1 - work.hbm_bytes / work.moved_bytes if work.moved_bytes else 0.0
 
 
-def _names(recording: Recording, some: list[int]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(recording.ops[one].name for one in some))[:5]
+def expanded_experts(recording: Recording, roles: list[OpRole]) -> dict[int, int]:
+    """Ops that multiply every row with the weights of all experts, by number, and how many experts those are."""
+    some = [
+        number
+        for number, (op, role) in enumerate(zip(recording.ops, roles, strict=True))
+        if role.kind == "grouped matmul" and role.flops and "ragged_dot" in f"{op.scope} {op.text}"
+    ]
+    if not some:
+        return {}
+    reader = HloReader(recording)
+    found = {number: _times(recording.ops[number], reader) for number in some}
+    return {number: times for number, times in found.items() if times > 1}
 
 
-def _share(seconds: float, step_s: float) -> float:
-    return seconds / step_s if step_s else 0.0
+def _times(op: OpText, reader: HloReader) -> int:
+    """How many experts a matmul runs over: they stand side by side, or in what is summed; 1 where neither is seen."""
+    place, work = reader.found(op), reader.work(op)
+    if place is None or work is None or work.opcode == "ragged-dot":
+        return 1
+    experts = [dims for dims in place[0].weights if len(dims) == 3 and 1 < dims[0] <= _MOST_EXPERTS]
+    for several, first, second in experts:
+        for each in work.matmuls:
+            beside = each.batch == several and {first, second} & {each.m, each.n, each.k}
+            if beside or each.k in (several * first, several * second):
+                return several
+    return 1

@@ -10,39 +10,20 @@ True
 ... )
 >>> work_by_shapes(heads, "attention")[0] == 4 * 2 * 8 * 128 * 256 * 64
 True
->>> attention_dims(heads)
+>>> attention_dims(heads)[:5]
 (2, 8, 4, 128, 64)
 """
 
 import math
+from typing import NamedTuple
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import OpText
 from dragonscale.evidence.xla.shapes import Shape, read_shapes
 
 _HEADS_FIRST = ("scaled_dot_product", "cudnn_attention", "efficient_attention_forward")
 _MATMULS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "_int_mm", "mv", "addmv")
-_IN_PART = (
-    "nll_loss",
-    "index",
-    "embedding",
-    "scatter",
-    "gather",
-    "slice",
-    "select",
-    "cat",
-    "stack",
-    "foreach",
-    "_fused_adam",
-    "cross_entropy",
-    "_fused_sgd",
-    "topk",
-    "sort",
-    "linalg",
-    "repeat",
-    "expand",
-)
-"""Operators whose operands say little of what is read and written."""
 _ADDING = ("addmm", "baddbmm", "addmv")
 
 
@@ -73,7 +54,11 @@ def moved_by_shapes(op: OpText, kind: str) -> float | None:
     """
     inner = op.caller.rsplit("/", 1)[-1].split(",", 1)[0]
     name, shapes = inner.removeprefix("aten::"), _operands(op)
-    if not shapes or not inner.startswith(("aten::", "triton_")) or any(word in name for word in _IN_PART):
+    if (
+        not shapes
+        or not inner.startswith(("aten::", "triton_"))
+        or any(word in name for word in table("torch.toml")["in_part"])
+    ):
         return None
     read = float(sum(shape.bytes for shape in shapes))
     largest = max(shapes, key=lambda shape: shape.bytes)
@@ -104,9 +89,21 @@ def matmul_dims(op: OpText) -> tuple[int, int, int, int] | None:
     return (batch, m, n, k) if fits else None
 
 
-def attention_dims(op: OpText, dims: "list[tuple[int, ...]] | None" = None) -> tuple[int, int, int, int, int] | None:
-    """Sequences, heads, heads of keys and values, tokens of a sequence and size of a head; `dims` are the operands'
-    where `op` has no shapes.
+class AttentionDims(NamedTuple):
+    """Sequences, heads, heads of keys and values, tokens of a sequence, size of a head; keys that each query may see,
+    of a mask nothing said; size of a value's head."""
+
+    sequences: int
+    heads: int
+    kv_heads: int
+    tokens: int
+    size: int
+    keys: int
+    value_size: int
+
+
+def attention_dims(op: OpText, dims: "list[tuple[int, ...]] | None" = None) -> AttentionDims | None:
+    """The sizes of an attention op; `dims` are its operands' where `op` has no shapes.
 
     PyTorch's own operators have heads before tokens, FlashAttention's and JAX's after them."""
     name = _operator(op)
@@ -114,17 +111,9 @@ def attention_dims(op: OpText, dims: "list[tuple[int, ...]] | None" = None) -> t
     four = four[1:] if "backward" in name.lower() and not dims else four
     if len(four) < 3:
         return None
-    query, key = four[:2]
+    query, key, value = four[:3]
     heads, tokens = (1, 2) if any(word in name for word in _HEADS_FIRST) else (2, 1)
-    return query[0], query[heads], key[heads], query[tokens], query[3]
-
-
-def attention_keys(op: OpText, dims: "list[tuple[int, ...]] | None" = None) -> int | None:
-    """Keys that each query of an attention op may see, of a mask nothing said; as `attention_dims`."""
-    name = _operator(op)
-    four = [each for each in (dims or [shape.dims for shape in _operands(op)]) if len(each) == 4]
-    four = four[1:] if "backward" in name.lower() and not dims else four
-    return four[1][2 if any(word in name for word in _HEADS_FIRST) else 1] if len(four) > 2 else None
+    return AttentionDims(query[0], query[heads], key[heads], query[tokens], query[3], key[tokens], value[3])
 
 
 def _operator(op: OpText) -> str:
@@ -146,13 +135,9 @@ def _operands(op: OpText) -> list[Shape]:
 
 def _attention(op: OpText) -> float | None:
     """Two matmuls over all scores forward, five backward."""
-    found = attention_dims(op)
-    if found is None:
+    dims = attention_dims(op)
+    if dims is None:
         return None
-    name = _operator(op)
-    backward = "backward" in name.lower()
-    four = [shape.dims for shape in _operands(op) if len(shape.dims) == 4][1 if backward else 0 :]
-    keys = four[1][2 if any(word in name for word in _HEADS_FIRST) else 1]
-    sequences, heads, _, tokens, size = found
-    depth = 3 * size + 2 * four[2][3] if backward else size + four[2][3]
-    return 2.0 * sequences * heads * tokens * keys * depth
+    backward = "backward" in _operator(op).lower()
+    depth = 3 * dims.size + 2 * dims.value_size if backward else dims.size + dims.value_size
+    return 2.0 * dims.sequences * dims.heads * dims.tokens * dims.keys * depth

@@ -34,7 +34,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.profiles.opening import opened
+from dragonscale.evidence.packed import opened
 from dragonscale.evidence.profiles.programs import Programs
 from dragonscale.evidence.profiles.protobuf import Broken, Buffer
 from dragonscale.evidence.profiles.recording import Recorder, Recording
@@ -136,4 +136,4 @@ def _notes(record: Recorder, found: "list[tuple[str, tuple[int, int]]]") -> None
             "host's threads."
         )
     if record.dropped:
-        record.notes.append(f"{record.dropped} events beyond the first {len(record._columns[0])} were left out.")
+        record.notes.append(f"{record.dropped} events beyond the first {len(record._rows)} were left out.")

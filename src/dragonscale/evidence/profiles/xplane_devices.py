@@ -9,22 +9,13 @@ import numpy as np
 
 from dragonscale.evidence.profiles.cuda_graphs import OpRow, graph_instructions
 from dragonscale.evidence.profiles.event_columns import Columns, Wanted, events
+from dragonscale.evidence.profiles.intervals import looked_up
 from dragonscale.evidence.profiles.programs import Programs
 from dragonscale.evidence.profiles.recording import Recorder, Track, TrackKind
-from dragonscale.evidence.profiles.xplane_ops import APART, GRAPH, op_text
+from dragonscale.evidence.profiles.xplane_ops import APART, GRAPH, line_kind, op_text, settled_kind
 from dragonscale.evidence.profiles.xspace import Line, Plane, StatValue, read_line
 
 _PLANE = re.compile(r"/device:(TPU|GPU):(\d+)(.*)")
-_LINES: dict[str, TrackKind] = {
-    "XLA Modules": "modules",
-    "Async XLA Ops": "async",
-    "Host Offload Ops": "async",
-    "Steps": "steps",
-    "Framework Name Scope": "scopes",
-    "TensorFlow Name Scope": "scopes",
-    "XLA TraceMe": "scopes",
-    "Sparse Core Ops": "async",
-}
 _MOST_ROWS = 300_000
 """Different ops of one line; real ones have thousands."""
 _MODULE = re.compile(r"(.*)\((\d+)\)")
@@ -82,11 +73,8 @@ class DevicePlane:
         )
 
     def _kind(self, name: str) -> TrackKind | None:
-        if name == "XLA Ops":
-            return None if self.kind == "gpu" else "async" if self.part else "ops"
-        if name.startswith("Stream") and self.kind == "gpu":
-            return "ops"
-        return None if self.part and _LINES.get(name) != "async" else _LINES.get(name)
+        kind = line_kind(name, self.kind == "gpu", bool(self.part))
+        return None if self.part and kind != "async" else kind
 
     def _name_programs(self, lines: list[Line]) -> None:
         """Programs that the file does not hold still have names: those of the modules that ran."""
@@ -121,8 +109,7 @@ class DevicePlane:
             ops.extend(self._ops(rows, graph_instructions(rows, held, self.programs)))
             for columns in held:
                 self._add(columns, track, kind, np.array(ops), rows)
-            if kind == "ops":
-                self._settle(track, name, rows)
+            self.record.tracks[track] = Track(device, name, settled_kind(kind, (row.name for row in rows)))
 
     def _ops(self, rows: list[OpRow], instructions: dict[int, str]) -> list[int]:
         """The numbers of the ops of rows; `instructions` are those that were found for kernels of graphs, by the row's
@@ -140,22 +127,11 @@ class DevicePlane:
         if (columns.link != -1).any():
             self.links.append((first, columns.link))
 
-    def _settle(self, track: int, name: str, used: list[OpRow]) -> None:
-        """A stream that only copies, or only runs NCCL's kernels, is no stream of ops."""
-        device = self.record.tracks[track].device
-        if used and all("nccl" in each.name.lower() for each in used):
-            self.record.tracks[track] = Track(device, name, "async")
-        elif used and all(each.name.lower().startswith(("memcpy", "memset")) for each in used):
-            self.record.tracks[track] = Track(device, name, "copies")
-
     def launch(self, calls: "tuple[np.ndarray, np.ndarray]") -> None:
         """Say when the host asked for each event, from the calls' ids and starts, sorted by id."""
         ids, starts = calls
-        if not len(ids):
-            return
-        for first, links in self.links:
-            place = np.minimum(np.searchsorted(ids, links), len(ids) - 1)
-            self.record.launches(first, np.where((ids[place] == links) & (links != -1), starts[place], -1))
+        for first, links in self.links if len(ids) else ():
+            self.record.launches(first, looked_up(ids, starts, links))
 
 
 def _rate(stats: dict[str, StatValue], name: str, unit: float) -> float | None:

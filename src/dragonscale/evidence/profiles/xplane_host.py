@@ -6,7 +6,6 @@ moments without a duration are not.
 """
 
 import re
-from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from dragonscale.evidence.profiles.event_columns import Wanted, events
 from dragonscale.evidence.profiles.programs import Programs
-from dragonscale.evidence.profiles.recording import OpText, Recorder, TrackKind
+from dragonscale.evidence.profiles.recording import OpText, Recorder, Rows, TrackKind
 from dragonscale.evidence.profiles.xplane_ops import APART, op_text
 from dragonscale.evidence.profiles.xspace import EntryText, Line, Plane, StatValue, read_line
 
@@ -50,31 +49,6 @@ class _Row:
     sampled: tuple[int, float] | None = None
 
 
-class _Rows:
-    """The rows of a line, as columns that grow; beyond the most that is kept, the rest is dropped."""
-
-    def __init__(self) -> None:
-        self._columns = [array("q") for _ in range(5)]
-        self.sampled: dict[int, tuple[int, float]] = {}
-
-    def add(self, row: _Row) -> int:
-        """A row's place, or -1."""
-        place = len(self._columns[0])
-        if place >= _MOST_ROWS:
-            return -1
-        for column, value in zip(
-            self._columns, (row.op, row.track, row.run, row.least, int(row.launches)), strict=True
-        ):
-            column.append(value)
-        if row.sampled:
-            self.sampled[place] = row.sampled
-        return place
-
-    def columns(self, places: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Op, track, run, least duration and whether it launches, of the rows at places."""
-        return tuple(np.array(column)[places] for column in self._columns)
-
-
 class HostPlane:
     """A host's plane in the making."""
 
@@ -101,14 +75,19 @@ class HostPlane:
         return ids[order], starts[order]
 
     def _line(self, line: Line, wanted: Wanted) -> None:
-        rows = _Rows()
+        rows, sampled = Rows(5), dict[int, tuple[int, float]]()
 
         def lookup(number: int, apart: tuple[bytes, ...]) -> int:
             row = self._row(line, self.plane.entry(number), self.plane.apart(apart))
-            return -1 if row is None else rows.add(row)
+            if row is None or len(rows) >= _MOST_ROWS:
+                return -1
+            if row.sampled:
+                sampled[len(rows)] = row.sampled
+            rows.add(row.op, row.track, row.run, row.least, row.launches)
+            return len(rows) - 1
 
         for columns in events(line, wanted, lookup):
-            op, track, run, least, launches = rows.columns(columns.op)
+            op, track, run, least, launches = (each[columns.op] for each in rows.columns())
             calls = (launches > 0) & (columns.link != -1)
             if calls.any():
                 self._found.append((columns.link[calls], columns.start[calls]))
@@ -119,7 +98,7 @@ class HostPlane:
             self._kept += int(kept.sum())
             self.record.events(track[kept], op[kept], columns.start[kept], duration[kept], run[kept])
             for place in np.flatnonzero(op < 0):
-                device, size = rows.sampled[columns.op[place]]
+                device, size = sampled[int(columns.op[place])]
                 if len(self.record.memory) < _MOST_SAMPLES:
                     self.record.sample(device, int(columns.start[place]), size)
 

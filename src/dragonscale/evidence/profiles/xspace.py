@@ -17,10 +17,11 @@ from dragonscale.evidence.profiles.protobuf import (
     VARINT,
     Broken,
     Buffer,
+    Message,
     Span,
     double,
     fields,
-    gathered,
+    first_text,
     signed,
     text,
 )
@@ -110,8 +111,7 @@ def planes(data: Buffer) -> list[tuple[str, Span]]:
     found: list[tuple[str, Span]] = []
     for number, kind, value in fields(data, 0, len(data)):
         if number == 1 and kind == PIECE and isinstance(value, tuple):
-            name = next((each for key, _, each in fields(data, *value) if key == 2 and isinstance(each, tuple)), None)
-            found.append((text(data, name) if name else "", value))
+            found.append((first_text(data, value, 2), value))
             if len(found) > MOST_PARTS:
                 raise Broken("more planes than any profile has")
     return found
@@ -131,10 +131,7 @@ def read_plane(data: Buffer, name: str, span: Span) -> Plane:
     for each in parts[5]:
         key, value = _pair(data, each)
         if value is not None:
-            labels[key] = next(
-                (text(data, raw) for number, _, raw in fields(data, *value) if number == 2 and isinstance(raw, tuple)),
-                "",
-            )
+            labels[key] = first_text(data, value, 2)
     return Plane(data, name, parts[3], parts[4], labels, parts[6])
 
 
@@ -150,11 +147,8 @@ def _pair(data: Buffer, span: Span) -> tuple[int, Span | None]:
 
 
 def _entry(plane: Plane, span: Span) -> EntryText:
-    parts = gathered(plane.data, span)
-    name, shown = (
-        next((text(plane.data, each) for each in parts.get(key, []) if isinstance(each, tuple)), "") for key in (2, 4)
-    )
-    return EntryText(name, shown, plane.stats([each for each in parts.get(5, []) if isinstance(each, tuple)]))
+    name, shown = (first_text(plane.data, span, number) for number in (2, 4))
+    return EntryText(name, shown, plane.stats(Message(plane.data, span).spans(5)))
 
 
 @dataclass

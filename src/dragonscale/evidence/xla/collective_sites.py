@@ -24,7 +24,8 @@ from functools import lru_cache
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import callers, only_caller
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.matmuls import instruction_flops, may_multiply
+from dragonscale.evidence.xla.matmul_flops import may_multiply
+from dragonscale.evidence.xla.op_flops import op_flops
 from dragonscale.evidence.xla.replica_groups import source_target_pairs
 
 KINDS = {
@@ -168,7 +169,7 @@ def window_of(module: Module, site: Site) -> float | None:
         return None
     computation = module.computations[site.where]
     between = computation.instructions[computation.places[site.anchor.name] + 1 : computation.places[done.name]]
-    return sum(instruction_flops(module, computation, each) for each in between)
+    return sum(op_flops(module, computation, each).matmul for each in between)
 
 
 def is_decomposed(module: Module, site: Site) -> bool:

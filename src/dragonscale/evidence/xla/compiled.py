@@ -3,6 +3,10 @@
 Compiling happens in a process of its own and may take a minute, so what is read there is kept: `read_compiled` makes
 the record, `to_json` and `from_json` carry it. Numbers are per device and per run of the program.
 
+Beside each fusion stands what the TPU compiler thinks it takes. The estimate is in clock cycles of the core and knows
+of compute and memory, not of the network: collectives carry none. Some entries are no estimates but marks (a million
+million cycles, or the largest number there is): those are dropped and counted.
+
 >>> text = '''
 ... HloModule jit_f, is_scheduled=true, num_partitions=4
 ...
@@ -26,15 +30,41 @@ from functools import lru_cache
 import msgspec
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.xla.call_graph import callers
 from dragonscale.evidence.xla.collectives import Collective, module_collectives
-from dragonscale.evidence.xla.cycles import Cycles, read_cycles
+from dragonscale.evidence.xla.device_groups import axis_parts, moved_axes, spanned_axes
 from dragonscale.evidence.xla.hlo_text import Module, read_module
 from dragonscale.evidence.xla.layouts import read_arrays
-from dragonscale.evidence.xla.matmuls import CompiledMatmul, Unknown, read_matmuls
+from dragonscale.evidence.xla.matmuls import CompiledMatmul, Unknown, read_matmuls, upper_executions
 from dragonscale.evidence.xla.memory import ProgramMemory
 from dragonscale.evidence.xla.replica_groups import Groups
-from dragonscale.evidence.xla.spanned_axes import axis_parts, moved_axes, spanned_axes
+from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
+
+SENTINEL = 10**12
+"""Estimates from here on stand for "not estimated": at 1 GHz this would be a quarter of an hour."""
+_CYCLES = re.compile(r'"estimated_cycles":\s*"?(\d+)')
+
+
+class KernelCycles(msgspec.Struct, frozen=True):
+    """Kernels from one place of the user's program: how many run, and their estimated cycles together."""
+
+    op_name: str
+    source: str
+    runs: int
+    cycles: float
+
+
+class Cycles(msgspec.Struct, frozen=True):
+    """The kernels with an estimate, dearest first, and how many marks were dropped."""
+
+    kernels: tuple[KernelCycles, ...] = ()
+    dropped: int = 0
+
+    @property
+    def total(self) -> float:
+        """All estimated cycles."""
+        return sum(kernel.cycles for kernel in self.kernels)
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -172,27 +202,8 @@ def _exchange(each: Collective, axes: dict[str, int], inside: int) -> Exchange:
             tuple(device + first for device in group) for first in range(0, chips, inside) for group in groups
         )
     along, whole = mesh_axes(each.kind == "permute", groups, tuple(axes.items()))
-    same = {name: getattr(each, name) for name in _SAME}
+    same = {name: getattr(each, name) for name in Exchange.__struct_fields__ if hasattr(each, name)}
     return Exchange(axes=along, whole=whole, volume_bytes=each.volume, **same)
-
-
-_SAME = (
-    "kind",
-    "size",
-    "wire_bytes",
-    "times",
-    "how",
-    "window_flops",
-    "decomposed",
-    "padding",
-    "between_slices",
-    "at_most",
-    "algorithm",
-    "name",
-    "op_name",
-    "source",
-)
-"""What the mesh sees of a collective as the module has it."""
 
 
 @lru_cache(maxsize=512)
@@ -218,3 +229,27 @@ def mesh_axes(permutes: bool, groups: Groups, mesh: tuple[tuple[str, int], ...])
     along = spanned_axes(groups, parts)
     touched = {owner[part] for part in along} if along is not None else set(axes)
     return tuple(name for name in axes if name in touched), False
+
+
+def read_cycles(module: Module, counts: dict[str, int] | None = None) -> Cycles:
+    """The estimates of every kernel, times its executions (once where the number of executions is not known)."""
+    frames = frame_lines(module.tables)
+    counts = upper_executions(module) if counts is None else counts
+    calls = callers(module).items()
+    inside = {name for name, found in calls if any(call.instruction.opcode == "fusion" for call in found)}
+    found: dict[tuple[str, str], tuple[int, float]] = {}
+    dropped = 0
+    for computation in module.computations.values():
+        times = 1 if counts[computation.name] == UNKNOWN else counts[computation.name]
+        for each in computation.instructions if times and computation.name not in inside else ():
+            match = _CYCLES.search(each.text)
+            if match is None or match[1] == "0":
+                continue
+            if int(match[1]) >= SENTINEL:
+                dropped += 1
+                continue
+            key = (each.op_name, source_line(each.text, frames))
+            runs, cycles = found.get(key, (0, 0.0))
+            found[key] = runs + times, cycles + float(match[1]) * times
+    kernels = [KernelCycles(*key, *value) for key, value in found.items()]
+    return Cycles(tuple(sorted(kernels, key=lambda kernel: -kernel.cycles)), dropped)

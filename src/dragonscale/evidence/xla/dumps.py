@@ -16,8 +16,10 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.evidence.profiles.opening import first_bytes, hlo_files, opened
+from dragonscale.evidence.packed import first_bytes, opened
 from dragonscale.evidence.xla.hlo_text import Module, read_module
 from dragonscale.evidence.xla.layouts import memory_name
 
@@ -35,15 +37,14 @@ _SIGNS = 4 << 20
 """Characters that are looked at for signs of a backend."""
 
 
-@dataclass(frozen=True)
-class Buffers:
-    """Bytes of a program's memory by use, from XLA's assignment of buffers, of the main memory."""
+class BufferRow(msgspec.Struct):
+    """Bytes on each device by XLA's assignment of buffers."""
 
-    arguments_bytes: int = 0
-    outputs_bytes: int = 0
-    temp_bytes: int = 0
-    constants_bytes: int = 0
-    elsewhere_bytes: int = 0
+    arguments_bytes: int
+    outputs_bytes: int
+    temp_bytes: int
+    constants_bytes: int
+    elsewhere_bytes: int
     """In other memories than the main one."""
 
 
@@ -60,7 +61,7 @@ class HloDump:
     """Whether it was compiled: scheduled, or with fusions."""
     partitions: int
     replicas: int
-    buffers: Buffers | None = None
+    buffers: BufferRow | None = None
 
     @property
     def devices(self) -> int:
@@ -71,6 +72,15 @@ class HloDump:
 def read_dump_file(path: Path) -> list[HloDump]:
     """The modules of a file, with the buffers that lie beside it."""
     return read_dumps(text_of_file(path), path.name, _buffers_beside(path))
+
+
+def hlo_files(folder: Path) -> list[Path]:
+    """The programs below a folder that XLA dumped to: compiled ones where there are any; not the reports that lie
+    beside them."""
+    for pattern in ("*after_optimizations.txt", "*optimizations.txt", "*.hlo", "*.hlo.txt"):
+        if found := sorted((*folder.rglob(pattern), *folder.rglob(f"{pattern}.gz"))):
+            return found
+    return []
 
 
 def read_dump_folder(folder: Path, name: str = "") -> tuple[list[HloDump], int]:
@@ -106,7 +116,7 @@ def text_of_file(path: Path) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-def read_dumps(text: str, file: str = "", buffers: Buffers | None = None) -> list[HloDump]:
+def read_dumps(text: str, file: str = "", buffers: BufferRow | None = None) -> list[HloDump]:
     """The modules in a text, in order."""
     starts = [match.start() for match in _MODULE.finditer(text)]
     if not starts:
@@ -133,7 +143,7 @@ def _as_module(text: str) -> str:
     return f"ENTRY pasted {{\n{plain.rstrip()}\n}}\n"
 
 
-def _read(text: str, file: str, buffers: Buffers | None) -> HloDump:
+def _read(text: str, file: str, buffers: BufferRow | None) -> HloDump:
     try:
         module = read_module(text, whole=False)
     except (ValueError, KeyError, IndexError, RecursionError) as error:
@@ -165,13 +175,13 @@ def _platform(text: str, file: str) -> str:
     return "tpu" if _TPU.search(signs) else "gpu" if _GPU.search(signs) else ""
 
 
-def _buffers_beside(path: Path) -> Buffers | None:
+def _buffers_beside(path: Path) -> BufferRow | None:
     """The assignment of buffers in the file that XLA writes beside a compiled module."""
     stem = path.name.removesuffix(".gz").removesuffix(".txt")
     beside = path.with_name(f"{stem}-buffer-assignment.txt")
     if not beside.is_file():
         return None
-    sizes = {"parameter": 0, "output": 0, "temp": 0, "constant": 0, "elsewhere": 0}
+    sizes = dict.fromkeys(("parameter", "output", "temp", "constant", "elsewhere"), 0)
     for size, color, rest in _ALLOCATION.findall(text_of_file(beside)):
         if memory_name(int(color or 0)) != "HBM":
             sizes["elsewhere"] += int(size)
@@ -179,4 +189,4 @@ def _buffers_beside(path: Path) -> Buffers | None:
             sizes[rest.split()[0].rstrip(":,")] += int(size)
         else:
             sizes["output" if "maybe-live-out" in rest else "temp"] += int(size)
-    return Buffers(sizes["parameter"], sizes["output"], sizes["temp"], sizes["constant"], sizes["elsewhere"])
+    return BufferRow(*sizes.values())

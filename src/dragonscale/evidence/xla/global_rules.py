@@ -7,26 +7,12 @@ from collections.abc import Sequence
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction
 from dragonscale.evidence.xla.layouts import read_arrays
 from dragonscale.evidence.xla.op_wire import op_wire
-from dragonscale.evidence.xla.opcodes import ELEMENTWISE
+from dragonscale.evidence.xla.opcodes import KEEPS
 
 Ways = tuple[int | None, ...]
 """How many ways each dim is split; None where nothing says."""
 Dims = tuple[int, ...]
 Product = tuple[int | None, int | None, int | None, int | None]
-_KEEPS = ELEMENTWISE | {
-    "copy",
-    "reverse",
-    "all-reduce",
-    "all-reduce-start",
-    "collective-permute",
-    "opt-barrier",
-    "optimization-barrier",
-    "sort",
-    "scatter",
-    "dynamic-update-slice",
-    "reduce-window",
-}
-"""Instructions whose result is split as the operands of as many dims are."""
 _CUTS = ("slice", "dynamic-slice", "pad", "concatenate")
 _MARKS = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint", "MoveToDevice", "MoveToHost")
 
@@ -50,7 +36,7 @@ def ways_after(
     marked = opcode == "custom-call" and each.attribute("custom_call_target").strip('"') in _MARKS
     if opcode in _CUTS and ways:
         return [_cut(shapes[0], shape.dims, _same(len(shape.dims), ways[:1])) for shape in each.shapes], None
-    if opcode in _KEEPS or marked:
+    if opcode in KEEPS or marked:
         return [_same(len(shape.dims), ways) for shape in each.shapes], None
     return [], None
 

@@ -7,37 +7,22 @@ compiles starts with `ENVIRONMENT` and stays apart from others.
 """
 
 import math
+import tomllib
+from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 
-FAST = ("--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true")
+_TABLE = tomllib.loads(Path(__file__).with_name("targets.toml").read_text("utf-8"))["gpu"]
+FAST = tuple(_TABLE["fast"])
 """Kernels compiled quickly and badly; collectives do not change."""
-GPU = (
-    "--xla_gpu_autotune_level=0",  # autotuning would need the GPU
-    "--xla_gpu_enable_triton_gemm=false",  # also only for speed
-    *FAST,
-)
+GPU = (*_TABLE["flags"], *FAST)
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(GPU), "TF_CPP_MIN_LOG_LEVEL": "3"}
-CAPABILITIES = {"a100": (8, 0, 164 * 1024), "h100": (9, 0, 228 * 1024), "h200": (9, 0, 228 * 1024)}
+CAPABILITIES: dict[str, list[int]] = _TABLE["capabilities"]
 """The compute capability, major and minor, and the bytes of shared memory of an SM."""
-LIMITS = {
-    "threads_per_block_limit": 1024,
-    "threads_per_warp": 32,
-    "shared_memory_per_block": 48 * 1024,
-    "threads_per_core_limit": 2048,
-    "block_dim_limit_x": 2**31 - 1,
-    "block_dim_limit_y": 2**16 - 1,
-    "block_dim_limit_z": 2**16 - 1,
-    "registers_per_core_limit": 64 * 1024,
-    "registers_per_block_limit": 64 * 1024,
-}
-"""What is the same for all these capabilities."""
 RESERVED = 1024
 """Bytes that the runtime keeps of an SM's shared memory for each block."""
-CUDNN, CUDA = (9, 8), (12, 9)
-"""The library versions the compiler may assume; any recent ones do, they choose no collectives."""
 
 
 def target_config(chip: Chip) -> str:
@@ -52,7 +37,7 @@ def target_config(chip: Chip) -> str:
     if chip.kin not in CAPABILITIES:
         raise unknown("GPU that XLA can be told about", chip.name, CAPABILITIES)
     major, minor, shared = CAPABILITIES[chip.kin]
-    device = LIMITS | {
+    device = _TABLE["limits"] | {
         "shared_memory_per_core": shared,
         "shared_memory_per_block_optin": shared - RESERVED,
         "core_count": int(chip.structure["sms"]),
@@ -62,12 +47,13 @@ def target_config(chip: Chip) -> str:
         "clock_rate_ghz": chip.structure["clock"] / 1e9,
         "device_memory_size": int(chip.visible),
     }
+    cudnn, cuda = _TABLE["cudnn"], _TABLE["cuda"]
     fields = "\n".join(f"  {name}: {value}" for name, value in device.items())
     return (
         f"gpu_device_info {{\n{fields}\n  cuda_compute_capability {{ major: {major} minor: {minor} }}\n}}\n"
         f'platform_name: "CUDA"\ndevice_description_str: "{chip.title}"\n'
-        f"dnn_version_info {{ major: {CUDNN[0]} minor: {CUDNN[1]} }}\n"
-        f"runtime_version {{ major: {CUDA[0]} minor: {CUDA[1]} }}\n"
+        f"dnn_version_info {{ major: {cudnn[0]} minor: {cudnn[1]} }}\n"
+        f"runtime_version {{ major: {cuda[0]} minor: {cuda[1]} }}\n"
     )
 
 

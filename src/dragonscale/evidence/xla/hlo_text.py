@@ -298,3 +298,30 @@ def _fill_missing(computations: dict[str, Computation], whole: bool) -> None:
                             f"The instruction {each.name} runs {shorten(name)}, which the HLO text does not have."
                         )
                     computations[name] = Computation(name, (), False)
+
+
+def operand_types(computation: Computation | None, instruction: Instruction) -> list[str]:
+    """The type of each operand in HLO's words, empty where nothing says it: from the computation that the instruction
+    stands in, or from its own line where that names them.
+
+    Compilers write operands short (`dot(%p, %q)`) or with their shapes (`dot(bf16[8,4]{1,0} %p, bf16[4,2]{1,0} %q)`).
+    In a module the shapes are those of the instructions named; an instruction on its own has only the second form.
+
+    >>> operand_types(None, read_instruction("%d = f32[8] add(f32[8]{0} %p, f32[] /*index=1*/%q)"))
+    ['f32[8]{0}', 'f32[]']
+    >>> operand_types(None, read_instruction("%d = f32[8] add(%p, %q)"))
+    ['', '']
+    """
+    named = computation.named if computation else {}
+    parts = [part.strip() for part in split_outside(_COMMENT.sub("", instruction.arguments)) if part.strip()]
+    found: list[str] = []
+    for part in parts:
+        written, _, name = part.rpartition(" ")
+        known = named.get(name.lstrip("%"))
+        found.append(known.result if known else written.strip())
+    return found
+
+
+def operand_arrays(computation: Computation | None, instruction: Instruction) -> list[Shape]:
+    """The arrays that an instruction reads, in order; those whose type nothing says are left out."""
+    return [shape for each in operand_types(computation, instruction) for shape in read_shapes(each)]

@@ -20,9 +20,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.op_flops import matmul_flops
-from dragonscale.evidence.xla.operand_types import operand_arrays
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, operand_arrays
+from dragonscale.evidence.xla.matmul_flops import matmul_flops
 from dragonscale.evidence.xla.shapes import Shape, read_shapes
 
 _DEEPEST = 8

@@ -11,29 +11,26 @@ as none.
 ... ENTRY %main (p: bf16[8,4], q: bf16[4,2]) -> bf16[8,2] {
 ...   %p = bf16[8,4]{1,0} parameter(0)
 ...   %q = bf16[4,2]{1,0} parameter(1)
-...   ROOT %d = bf16[8,2]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="jit(f)/x"}
+...   ROOT %d = bf16[8,2]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="f/x"}
 ... }
 ... '''
 >>> from dragonscale.evidence.xla.hlo_text import read_module
 >>> (matmul,), unknown = read_matmuls(read_module(text))
 >>> matmul.op_name, matmul.flops_each, matmul.times, unknown
-('jit(f)/x', 128.0, 1, [])
+('f/x', 128.0, 1, [])
 """
 
-import math
-import re
 from functools import lru_cache
 
 import msgspec
 
-from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import BRANCHES, callers_first
-from dragonscale.evidence.xla.convolution import convolution_flops
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.library_calls import HARMLESS, library_flops
-from dragonscale.evidence.xla.shapes import Shape
+from dragonscale.evidence.xla.hlo_text import Instruction, Module
+from dragonscale.evidence.xla.matmul_flops import flops_of, may_multiply
+from dragonscale.evidence.xla.op_flops import computation_flops
+from dragonscale.evidence.xla.opcodes import HARMLESS
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions, trip_count
+from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
 
 
 class CompiledMatmul(msgspec.Struct, frozen=True):
@@ -66,69 +63,14 @@ class Unknown(msgspec.Struct, frozen=True):
     shapes: str
 
 
-def flops_of(computation: Computation, instruction: Instruction) -> float | None:
-    """FLOPs of one instruction that multiplies matrices, each time; None for every other instruction."""
-    if instruction.opcode == "dot":
-        lhs = operand_shapes(computation, instruction)[0]
-        summed = [int(dim) for dim in re.findall(r"\d+", instruction.attribute("lhs_contracting_dims"))]
-        return 2.0 * math.prod(instruction.shapes[0].dims) * math.prod(lhs.dims[dim] for dim in summed)
-    if instruction.opcode == "convolution":
-        lhs, rhs = operand_shapes(computation, instruction)[:2]
-        labels, window = instruction.attribute("dim_labels"), instruction.attribute("window")
-        return convolution_flops(lhs, rhs, instruction.shapes[0], labels, window)
-    if instruction.opcode == "custom-call":
-        return library_flops(instruction, operand_shapes(computation, instruction))
-    return None
-
-
-def operand_shapes(computation: Computation, instruction: Instruction) -> list[Shape]:
-    """The arrays that an instruction reads, in order."""
-    try:
-        return [shape for name in instruction.operands for shape in computation.named[name].shapes]
-    except KeyError as missing:
-        raise InputError(f"The instruction {instruction.name} uses {missing}, which its computation lacks.") from None
-
-
-def may_multiply(instruction: Instruction) -> bool:
-    """Whether an instruction is, or may be, a matmul."""
-    return instruction.opcode in ("dot", "convolution", "custom-call")
-
-
-@lru_cache(maxsize=1)
-def whole_flops(module: Module) -> dict[str, float]:
-    """FLOPs of each computation that the entry reaches each time it runs, with all that it calls."""
-    whole: dict[str, float] = {}
-    for name in reversed(callers_first(module)):  # what is called comes first
-        computation = module.computations[name]
-        whole[name] = sum(_flops(module, computation, each, whole) for each in computation.instructions)
-    return whole
-
-
-def instruction_flops(module: Module, computation: Computation, instruction: Instruction) -> float:
-    """FLOPs of one instruction with all that it runs: of a conditional the dearest branch, of an
-    endless loop one turn."""
-    return _flops(module, computation, instruction, whole_flops(module))
-
-
-def _flops(module: Module, computation: Computation, instruction: Instruction, whole: dict[str, float]) -> float:
-    if may_multiply(instruction):
-        return flops_of(computation, instruction) or 0.0
-    branches = [whole[name] for role, name in instruction.callees if role in BRANCHES]
-    if branches:
-        return max(branches)
-    trips = trip_count(module, computation.name, instruction) if instruction.opcode == "while" else 1
-    called = sum(whole[name] for role, name in instruction.callees if role != "condition")
-    return called * (1 if trips == UNKNOWN else trips)
-
-
 @lru_cache(maxsize=1)
 def upper_executions(module: Module) -> dict[str, int]:
     """How often each computation runs where every conditional takes its dearest branch, the one with the most FLOPs."""
-    whole, dearest = whole_flops(module), dict[str, str]()
+    dearest: dict[str, str] = {}
     for name in callers_first(module):
         for each in module.computations[name].instructions:
             if branches := [callee for role, callee in each.callees if role in BRANCHES]:
-                dearest[each.name] = max(branches, key=whole.__getitem__)
+                dearest[each.name] = max(branches, key=lambda callee: computation_flops(module, callee).matmul)
     return executions(module, dearest)
 
 

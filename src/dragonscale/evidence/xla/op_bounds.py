@@ -8,7 +8,8 @@ collective's bytes at everything a chip can send at once.
 >>> from dragonscale.evidence.xla.op_work import work_of_text
 >>> from dragonscale.physics.hardware import load_chip
 >>> work = work_of_text(
-...     "%d = bf16[8192,8192] dot(bf16[8192,8192] %x, bf16[8192,8192] %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+...     "%d = bf16[8192,8192] dot(bf16[8192,8192] %x, bf16[8192,8192] %w), "
+...     "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 ... )
 >>> bound = op_bound(work, load_chip("v5e"))
 >>> bound.by, round(bound.seconds * 1e3, 2)
@@ -19,21 +20,8 @@ import msgspec
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.op_work import OpWork
+from dragonscale.evidence.xla.opcodes import DTYPES
 from dragonscale.physics.hardware.chip import Chip, Torus
-
-DTYPES = {
-    "f64": "fp64",
-    "f32": "fp32",
-    "tf32": "tf32",
-    "bf16": "bf16",
-    "f16": "fp16",
-    "s8": "int8",
-    "u8": "int8",
-    "s4": "int4",
-    "u4": "int4",
-    "f4e2m1fn": "fp4",
-}
-"""HLO's element types as chips' rates are named; those of 8-bit floats all begin with f8."""
 
 
 class OpBound(msgspec.Struct, frozen=True):

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dragonscale.evidence.xla.call_graph import BRANCHES
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, operand_types
 from dragonscale.evidence.xla.layouts import Placed, memory_name, read_arrays
 from dragonscale.evidence.xla.op_flops import DEEPEST, loop_turns
 from dragonscale.evidence.xla.opcodes import CONTROL, ELEMENTWISE, NAMES
-from dragonscale.evidence.xla.operand_types import operand_types
 
 _SLICES = ("slice", "dynamic-slice", "gather")
 _SAME_SIZE = ELEMENTWISE | {"bitcast", "reshape", "copy", "transpose", "reverse", "bitcast-convert"}

@@ -14,11 +14,9 @@ from functools import lru_cache
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import BRANCHES
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.matmuls import flops_of, may_multiply
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, operand_arrays
+from dragonscale.evidence.xla.matmul_flops import matmul_flops, may_multiply
 from dragonscale.evidence.xla.opcodes import ELEMENTWISE, TRANSCENDENTAL
-from dragonscale.evidence.xla.operand_types import operand_arrays
-from dragonscale.evidence.xla.shapes import Shape
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
 _APPLIED = ("reduce", "reduce-window", "scatter", "map", "select-and-scatter", "sort")
@@ -48,7 +46,7 @@ def op_flops(module: Module | None, computation: Computation | None, instruction
         return own
     if module is None or depth > DEEPEST:
         return Flops()
-    inside = {name: _computation_flops(module, name, depth) for _, name in instruction.callees}
+    inside = {name: computation_flops(module, name, depth) for _, name in instruction.callees}
     branches = [inside[name] for role, name in instruction.callees if role in BRANCHES]
     if branches:
         return max(branches, key=lambda each: (each.matmul, each.vector))
@@ -82,27 +80,6 @@ def _own(module: Module | None, computation: Computation | None, instruction: In
     return None
 
 
-def matmul_flops(computation: Computation | None, instruction: Instruction) -> float | None:
-    """FLOPs of one matmul, or None where it is none, or its line does not show its operands or cannot be understood."""
-    try:
-        if computation is not None and all(name in computation.named for name in instruction.operands):
-            return flops_of(computation, instruction)
-        return _flops_alone(operand_arrays(computation, instruction), instruction)
-    except (ValueError, IndexError, KeyError):  # a dialect of its own: what is not understood has no number
-        return None
-
-
-def _flops_alone(operands: list[Shape], instruction: Instruction) -> float | None:
-    """The same by the shapes of its operands, in order."""
-    if len(operands) < 2 and instruction.opcode != "custom-call":
-        return None
-    shapes = [f"{shape.dtype}[{','.join(map(str, shape.dims))}]" for shape in operands]
-    inputs = [Instruction(f"operand{at}", "parameter", shape, str(at), "") for at, shape in enumerate(shapes)]
-    names = ", ".join(each.name for each in inputs)
-    product = Instruction(instruction.name, instruction.opcode, instruction.result, names, instruction.text)
-    return flops_of(Computation("alone", tuple(inputs), True), product)
-
-
 def _applications(computation: Computation | None, instruction: Instruction) -> float:
     """How often an instruction applies its function."""
     arrays = operand_arrays(computation, instruction)
@@ -129,10 +106,11 @@ def _function(module: Module | None, instruction: Instruction, depth: int) -> Fl
     names = [name for role, name in instruction.callees if role == "to_apply"]
     if module is None or not names or instruction.opcode == "sort" or names[0] not in module.computations:
         return Flops(vector=1.0)
-    return _computation_flops(module, names[0], depth)
+    return computation_flops(module, names[0], depth)
 
 
-def _computation_flops(module: Module, name: str, depth: int) -> Flops:
+def computation_flops(module: Module, name: str, depth: int = 0) -> Flops:
+    """FLOPs of a computation each time it runs, with all that it calls."""
     known = _known(module)
     if name not in known:
         if depth > DEEPEST:

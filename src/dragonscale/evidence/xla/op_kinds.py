@@ -20,117 +20,15 @@ import math
 import re
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, operand_arrays, operand_types
 from dragonscale.evidence.xla.layouts import read_arrays
-from dragonscale.evidence.xla.library_calls import HARMLESS
-from dragonscale.evidence.xla.opcodes import ELEMENTWISE, NAMES
-from dragonscale.evidence.xla.operand_types import operand_arrays, operand_types
+from dragonscale.evidence.xla.opcodes import COPIES, ELEMENTWISE, HARMLESS, KIND_OF, NAMED, NAMES, RANK
 from dragonscale.evidence.xla.transfers import read_transfer
 
 COLLECTIVE_KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "broadcast")
-KINDS = (
-    "matmul",
-    "attention",
-    "elementwise",
-    "reduce",
-    "sort",
-    "copy",
-    "gather",
-    "scatter",
-    *COLLECTIVE_KINDS,
-    "host",
-    "control",
-    "nothing",
-    "unknown",
-)
-"""`copy` moves data and computes nothing, `control` runs other instructions, `nothing` is only a name for a value."""
-
-_OPCODES = {
-    "dot": "matmul",
-    "convolution": "matmul",
-    "ragged-dot": "matmul",
-    "scaled-dot": "matmul",
-    "triangular-solve": "matmul",
-    "cholesky": "matmul",
-    "fft": "elementwise",
-    "all-gather": "all_gather",
-    "all-reduce": "all_reduce",
-    "reduce-scatter": "reduce_scatter",
-    "all-to-all": "all_to_all",
-    "ragged-all-to-all": "all_to_all",
-    "collective-permute": "permute",
-    "collective-broadcast": "broadcast",
-    "infeed": "host",
-    "outfeed": "host",
-    "send": "permute",
-    "recv": "permute",
-    "while": "control",
-    "conditional": "control",
-    "call": "control",
-    "reduce": "reduce",
-    "reduce-window": "reduce",
-    "select-and-scatter": "reduce",
-    "topk": "sort",
-    "sort": "sort",
-    "gather": "gather",
-    "scatter": "scatter",
-    "batch-norm-training": "reduce",
-    "batch-norm-inference": "elementwise",
-    "map": "elementwise",
-    "iota": "elementwise",
-    "rng-bit-generator": "elementwise",
-    "rng-get-and-update-state": "elementwise",
-}
-_COPIES = {
-    "copy": "copy",
-    "transpose": "transpose",
-    "reshape": "layout change",
-    "slice": "slice",
-    "dynamic-slice": "slice",
-    "dynamic-update-slice": "update in place",
-    "pad": "pad",
-    "concatenate": "concatenate",
-    "reverse": "reverse",
-    "broadcast": "broadcast",
-    "bitcast-convert": "copy",
-    "dynamic-reshape": "layout change",
-    "set-dimension-size": "copy",
-    "stack": "concatenate",
-}
-_RANK = (
-    "attention",
-    "matmul",
-    *COLLECTIVE_KINDS,
-    "host",
-    "unknown",
-    "sort",
-    "scatter",
-    "gather",
-    "reduce",
-    "elementwise",
-    "copy",
-)
-"""Of what a fusion does, the first of these names it."""
+BY_NAME = "from its name"
 _HALF = re.compile(r"(?P<opcode>[a-z\-]+?)-(?P<half>start|done|update)")
 _ATTENTION = re.compile(r"flash|splash|attention|fmha|\bmha\b|mqa|softmax", re.IGNORECASE)
-_NAMED = (
-    (r"all[-_]reduce[-_]scatter|reduce[-_]scatter|psum_scatter", "reduce_scatter"),
-    (r"all[-_]gather", "all_gather"),
-    (r"all[-_]reduce|psum", "all_reduce"),
-    (r"all[-_]to[-_]all", "all_to_all"),
-    (r"collective[-_]permute|ppermute", "permute"),
-    (r"flash|splash|attention|fmha", "attention"),
-    (r"convolution|gemm|(?<![a-z])dot(?![a-z])|dot_general|matmul|einsum", "matmul"),
-    (r"sort|top[-_]?k", "sort"),
-    (r"scatter", "scatter"),
-    (r"gather", "gather"),
-    (r"reduce|softmax|argmax|argmin|cumsum", "reduce"),
-    (r"dynamic[-_]update[-_]slice|copy|transpose|concatenate|(?<![a-z])pad(?![a-z])|slice|reshape|bitcast", "copy"),
-    (
-        r"add|sub|mul|div|exp|log|tanh|select|convert|compare|max|min|neg|sqrt|broadcast|iota|rng|logistic|power|clamp",
-        "elementwise",
-    ),
-)
 _FUSION_KINDS = {"kOutput": "matmul", "kInput": "reduce", "kLoop": "elementwise"}
 _TRITON = {"__triton_gemm": "matmul", "__triton_nested_gemm_fusion": "matmul", "__cudnn$fusion": "matmul"}
 _SHALLOW = 8
@@ -160,9 +58,9 @@ def kind_of(
         return _fused(module, instruction, depth)
     if opcode == "custom-call":
         return custom_kind(instruction)
-    if opcode in _COPIES:
-        return "copy", _COPIES[opcode]
-    return ("elementwise" if opcode in ELEMENTWISE else _OPCODES.get(opcode, "unknown")), ""
+    if opcode in COPIES:
+        return "copy", COPIES[opcode]
+    return ("elementwise" if opcode in ELEMENTWISE else KIND_OF.get(opcode, "unknown")), ""
 
 
 def _transferred(instruction: Instruction) -> tuple[str, str]:
@@ -240,7 +138,7 @@ def _dearest(module: Module | None, inside: list[Computation], depth: int) -> tu
         return "reduce_scatter", "all-reduce and dynamic-slice by partition-id"
     if found.keys() <= {"copy", "nothing"} and "copy" in found:
         return "copy", found["copy"]
-    return next(((kind, found[kind]) for kind in _RANK if kind in found), ("nothing", ""))
+    return next(((kind, found[kind]) for kind in RANK if kind in found), ("nothing", ""))
 
 
 def _touched(computation: Computation, instruction: Instruction) -> int:
@@ -263,9 +161,9 @@ def _from_names(instruction: Instruction) -> tuple[str, str]:
     operation = instruction.op_name.rsplit("/", 1)[-1]
     for text in (f"{called} {instruction.name}", operation):
         plain = re.sub(r"fused_computation|fusion|wrapped|clone", " ", text)
-        for pattern, kind in _NAMED:
+        for kind, pattern in NAMED.items():
             if re.search(pattern, plain):
-                return kind, "from its name"
+                return kind, BY_NAME
     guess = _FUSION_KINDS.get(instruction.attribute("kind"))
     return (guess, "from the kind of fusion") if guess else ("unknown", "")
 
@@ -285,6 +183,6 @@ def custom_kind(instruction: Instruction) -> tuple[str, str]:
         return "host", target
     name = f"{instruction.name} {instruction.op_name} {instruction.attribute('kernel_name')}"
     if _ATTENTION.search(name):
-        return "attention", "from its name"
+        return "attention", BY_NAME
     guessed = _from_names(instruction)
     return guessed if guessed[0] == "matmul" else ("unknown", target)

@@ -5,8 +5,7 @@ import re
 from dataclasses import dataclass
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.operand_types import operand_arrays
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, operand_arrays
 from dragonscale.evidence.xla.replica_groups import Groups, replica_groups, source_target_pairs
 from dragonscale.evidence.xla.transfers import TRANSFERS, read_transfer
 from dragonscale.physics.collectives import wire_bytes

@@ -19,17 +19,18 @@ on one device, and whatever could not be known is said in `unknown`, never count
 import msgspec
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, read_instruction
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, operand_types, read_instruction
 from dragonscale.evidence.xla.layouts import MEMORIES
 from dragonscale.evidence.xla.matmul_sizes import MatmulSizes, matmul_sizes, suspected_matmul
 from dragonscale.evidence.xla.op_bytes import op_bytes
 from dragonscale.evidence.xla.op_flops import op_flops
 from dragonscale.evidence.xla.op_kinds import COLLECTIVE_KINDS, kind_of
 from dragonscale.evidence.xla.op_wire import Wire, op_wire
-from dragonscale.evidence.xla.operand_types import operand_types
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
 _MAIN = MEMORIES[0]
+OPERANDS, INSIDE, FLOPS = "the shapes of its operands", "what it runs inside", "the FLOPs"
+"""What may not be known of an instruction."""
 
 
 class OpWork(msgspec.Struct, frozen=True):
@@ -39,7 +40,8 @@ class OpWork(msgspec.Struct, frozen=True):
     name: str
     opcode: str
     kind: str
-    """One of `op_kinds.KINDS`."""
+    """`matmul`, `attention`, `elementwise`, `reduce`, `sort`, `gather`, `scatter`, a collective, `host`; `copy` moves
+    data and computes nothing, `control` runs other instructions, `nothing` is only a name for a value; or `unknown`."""
     detail: str = ""
     """A word more about the kind: what a copy is for, a library's name, or `from its name` where the kind is a guess.
     """
@@ -126,7 +128,7 @@ def _work(module: Module | None, where: Computation | None, instruction: Instruc
             matmul, sizes = suspected.flops, (suspected,)
             unknown.append("the matmul's sizes, which are worked out from the shapes around it")
         else:
-            unknown.append("the FLOPs")
+            unknown.append(FLOPS)
     moved = op_bytes(module, where, instruction, on)
     wire = op_wire(module, where, instruction, kind) if kind in COLLECTIVE_KINDS and not over else Wire()
     trips = trip_count(module, where.name, instruction) if module and where and instruction.opcode == "while" else None
@@ -164,10 +166,10 @@ def _unseen(module: Module | None, where: Computation | None, instruction: Instr
     """What a line on its own, or a module with pieces missing, does not show."""
     unseen: list[str] = []
     if not all(operand_types(where, instruction)) and instruction.opcode not in ("parameter", "constant", "iota"):
-        unseen.append("the shapes of its operands")
+        unseen.append(OPERANDS)
     names = [name for role, name in instruction.callees if role != "to_apply"]
     if any(module is None or not module.computations[name].instructions for name in names):
-        unseen.append("what it runs inside")
+        unseen.append(INSIDE)
     return unseen
 
 

@@ -17,24 +17,10 @@ from dragonscale.evidence.xla.collective_sites import WINDOWED, is_ring
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.op_bytes import needed_elements
 from dragonscale.evidence.xla.op_flops import op_flops
+from dragonscale.evidence.xla.opcodes import CONTROL, PASSES, WHOLE
 from dragonscale.evidence.xla.replica_groups import source_target_pairs
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
-_PASSES = (
-    "bitcast",
-    "reshape",
-    "copy",
-    "convert",
-    "get-tuple-element",
-    "transpose",
-    "tuple",
-    "all-reduce-done",
-    "async-done",
-    "collective-permute-done",
-    "copy-start",
-    "copy-done",
-    "opt-barrier",
-)
 _NEAR, _FAR = 4, 12
 
 
@@ -97,7 +83,7 @@ def _carries(body: Computation) -> bool:
     for each in filter(_is_permute, body.instructions):
         source = body.named.get(each.operands[0]) if each.operands else None
         for _ in range(_FAR):
-            if source is None or (source.opcode not in _PASSES and not _is_permute(source)) or not source.operands:
+            if source is None or (source.opcode not in PASSES and not _is_permute(source)) or not source.operands:
                 break
             source = body.named.get(source.operands[0])
         if source is not None and source.opcode == "parameter":
@@ -136,7 +122,7 @@ def _near(computation: Computation, permute: Instruction, after: bool = False) -
                 continue
             seen.add(other.name)
             yield other
-            if other.opcode in _PASSES and steps < _NEAR:
+            if other.opcode in PASSES and steps < _NEAR:
                 waiting.append((other, steps + 1))
 
 
@@ -151,24 +137,13 @@ def _flops(module: Module, computation: Computation, instruction: Instruction) -
 @lru_cache(maxsize=4)
 def _scheduled(module: Module) -> tuple[str, ...]:
     """Computations that run, instruction by instruction: not the bodies of fusions and of reductions."""
-    inside = (
-        "fusion",
-        "reduce",
-        "all-reduce",
-        "reduce-scatter",
-        "scatter",
-        "sort",
-        "reduce-window",
-        "map",
-        "select-and-scatter",
-    )
     calls, reached = callers(module), set(callers_first(module))
     return tuple(
         name
         for name in module.computations
         if name in reached
         if name == module.entry.name
-        or any(call.instruction.opcode.removesuffix("-start") not in inside for call in calls[name])
+        or any(call.instruction.opcode.removesuffix("-start") not in WHOLE for call in calls[name])
     )
 
 
@@ -178,8 +153,7 @@ def scheduled_computations(module: Module) -> tuple[str, ...]:
     return tuple(
         name
         for name in _scheduled(module)
-        if name == module.entry.name
-        or any(call.instruction.opcode in ("while", "conditional", "call") for call in calls[name])
+        if name == module.entry.name or any(call.instruction.opcode in CONTROL for call in calls[name])
     )
 
 
@@ -205,7 +179,7 @@ def _uses(computation: Computation, instruction: Instruction) -> Iterator[tuple[
     while waiting:
         value = waiting.pop(0)
         for user in computation.users[value]:
-            if user.opcode in _PASSES:
+            if user.opcode in PASSES:
                 if user.name not in seen:
                     seen.add(user.name)
                     waiting.append(user.name)

@@ -7,13 +7,12 @@ dearest branch.
 
 import msgspec
 
-from dragonscale.errors import InputError
 from dragonscale.evidence.xla.hlo_text import Module
 from dragonscale.evidence.xla.matmuls import upper_executions
 from dragonscale.evidence.xla.op_work import OpWork, work_of
 from dragonscale.evidence.xla.patterns import scheduled_computations
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
+from dragonscale.evidence.xla.trip_counts import UNKNOWN
 
 
 class RunningOp(msgspec.Struct, frozen=True):
@@ -28,18 +27,9 @@ class RunningOp(msgspec.Struct, frozen=True):
     """Whether it stands in a loop or branch that runs nobody knows how often."""
 
 
-def execution_counts(module: Module) -> dict[str, int]:
-    """How often each computation runs, of a conditional the branch with the most FLOPs; where those cannot be counted,
-    branches are unknown."""
-    try:
-        return upper_executions(module)
-    except InputError:
-        return executions(module)
-
-
 def running_ops(module: Module, on: str = "") -> list[RunningOp]:
     """Every op that does something, in order of its computations; loops and calls are there through what they run."""
-    counts = execution_counts(module)
+    counts = upper_executions(module)
     frames = frame_lines(module.tables)
     found: list[RunningOp] = []
     for name in scheduled_computations(module):

@@ -15,6 +15,8 @@ import math
 import re
 from dataclasses import dataclass
 
+import msgspec
+
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.xla.hlo_text import Instruction, Module
 
@@ -77,21 +79,20 @@ def sharding_of(instruction: Instruction) -> DimSplit | None:
         return None
 
 
-@dataclass(frozen=True)
-class GlobalParameter:
-    """An argument of the program: what one device holds, and the whole of it where the text says how it is split."""
+class ParameterRow(msgspec.Struct):
+    """An argument: what a device holds, and the whole where the text says how it is split."""
 
     name: str
     dtype: str
-    local: tuple[int, ...]
-    whole: tuple[int, ...] | None
-    ways: tuple[int, ...] = ()
-    copies: int = 1
+    local: list[int]
+    whole: list[int] | None
+    ways: list[int]
+    copies: int
 
 
-def global_parameters(module: Module, partitioned: bool) -> list[GlobalParameter]:
+def global_parameters(module: Module, partitioned: bool) -> list[ParameterRow]:
     """The entry's arguments of one array each, in order. Before a program is `partitioned` its shapes are global."""
-    found: dict[int, GlobalParameter] = {}
+    found: dict[int, ParameterRow] = {}
     for each in module.entry.instructions:
         if each.opcode != "parameter" or len(each.shapes) != 1 or not each.arguments.strip().isdigit():
             continue
@@ -102,5 +103,7 @@ def global_parameters(module: Module, partitioned: bool) -> list[GlobalParameter
             local, whole = split.local(shape.dims) if split else shape.dims, shape.dims
         name = each.op_name.replace("\\'", "'") or each.name
         ways, copies = (split.ways, split.copies) if split else ((), 1)
-        found[int(each.arguments)] = GlobalParameter(name, shape.dtype, local or shape.dims, whole, ways, copies)
+        found[int(each.arguments)] = ParameterRow(
+            name, shape.dtype, list(local or shape.dims), list(whole) if whole else None, list(ways), copies
+        )
     return [found[place] for place in sorted(found)]

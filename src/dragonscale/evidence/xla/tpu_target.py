@@ -6,37 +6,26 @@ axes close into rings (the compiler assumes none), that a v4 chip is one device 
 of the devices (they come host by host).
 """
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware import Slice
 
-ENVIRONMENT = {
-    "JAX_PLATFORMS": "cpu",
-    "TPU_SKIP_MDS_QUERY": "1",  # no metadata server to ask
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_WORKER_ID": "0",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-16",  # with the two above: nothing on stderr, whatever is compiled for
-    "TPU_LOG_DIR": "disabled",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # several compilers at once
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-}
-CANONICAL = {
-    "xla_optimization_level": "EFFORT_O0",
-    "xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000",
-    "xla_tpu_enable_async_collective_fusion": "false",
-}
+_TABLE = tomllib.loads(Path(__file__).with_name("targets.toml").read_text("utf-8"))["tpu"]
+ENVIRONMENT: dict[str, str] = _TABLE["environment"]
+CANONICAL: dict[str, str] = _TABLE["canonical"]
 """Plain collectives, nothing decomposed or fused: for bytes and FLOPs."""
-GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
+GENERATIONS = tuple(_TABLE["generations"])
 """The compiler's names."""
-_ALIASES = {"v7x": "tpu7x", "ironwood": "tpu7x", "v7": "tpu7x"}
-CLOCKS = {"v4": 1.05e9, "v5e": 1.5e9, "v5p": 1.75e9, "v6e": 1.75e9, "tpu7x": 1.9e9}
-"""Cycles a second of the core that estimated cycles count, as the compiler logs them (libtpu 0.0.50)."""
+CLOCKS: dict[str, float] = _TABLE["clocks"]
+"""Cycles a second of the core that estimated cycles count, as the compiler logs them."""
 
 
 def generation(on: Slice) -> str:
     """The compiler's name of a slice's chip."""
-    name = _ALIASES.get(on.chip.kin, on.chip.kin)
+    name = _TABLE["aliases"].get(on.chip.kin, on.chip.kin)
     if name not in GENERATIONS:
         raise InputError(
             f"XLA's TPU compiler does not know the chip {on.chip.name}; it knows {', '.join(GENERATIONS)}."

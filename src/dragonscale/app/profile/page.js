@@ -1,10 +1,4 @@
-"""What moves on a profile's page: the timeline, the roofline and the tables that sort. Plain JavaScript, nothing from
-elsewhere.
 
-All text from the profile reaches the page as text (`textContent`, `fillText`), never as markup.
-"""
-
-SCRIPT = r"""
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim() || "#888";
@@ -231,4 +225,3 @@ if (find) find.addEventListener("input", () => {
 const again = () => { if (lines) drawLines(); if (roof) drawRoof(); };
 addEventListener("resize", again);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-"""
