@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragonscale.errors import InputError
 from dragonscale.evidence import collectives
-from dragonscale.evidence.dialect import meaning, words
+from dragonscale.evidence.described import meaning, words
 from dragonscale.evidence.rows import Form, Row, Skip, attempt, number, read_measured, read_table, skip_if, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of
 from dragonscale.physics.hardware import load_chip
