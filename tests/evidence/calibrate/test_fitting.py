@@ -10,9 +10,15 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.calibrate.cases import all_cases
-from dragonscale.evidence.calibrate.checking import check_tables, few_cases
-from dragonscale.evidence.calibrate.expected import TABLES, by_kind, expected_seconds, log_errors
-from dragonscale.evidence.calibrate.fitting import BOUNDS, fit_table, median_error, own_solver
+from dragonscale.evidence.calibrate.expected import (
+    TABLES,
+    by_kind,
+    check_tables,
+    expected_seconds,
+    few_cases,
+    log_errors,
+)
+from dragonscale.evidence.calibrate.fitting import BOUNDS, fit_between, fit_table, median_error
 from dragonscale.evidence.calibrate.own_profile import fit_profile
 from dragonscale.evidence.calibrate.records import Machine, TimedCase, read_measurements
 from dragonscale.physics.hardware import load_chip
@@ -47,10 +53,13 @@ def test_constants_behind_the_times_are_found_and_written() -> None:
     true = slower_h200()
     rows = rows_of(true, ("matmul", "attention", "attention_both", "copy", "read"))
     found = fit_profile(rows, MACHINE, load_chip("h200"))
-    assert [one.name for one in found.fits] == ["stream", "matmul.bf16", "attention.bf16"]
-    for one in found.fits:
-        assert one.after < 0.02 < one.before, one
-        assert one.unseen < 0.03, one
+    assert [one.worth.table for one in found.fits] == ["stream", "matmul.bf16", "attention.bf16"]
+    for worth in (fit.worth for fit in found.fits):
+        assert worth.error is not None
+        assert worth.built_in_error is not None
+        assert worth.unseen_shapes_error is not None
+        assert worth.error < 0.02 < worth.built_in_error, worth
+        assert worth.unseen_shapes_error < 0.03, worth
     again = make_profile(found.file, load_chip("h200"))
     assert again.attention.of("bf16").backward == pytest.approx(3.4, rel=0.02)
     assert median_error(log_errors(rows, again)) < 0.02
@@ -85,7 +94,7 @@ def test_own_search_ends_where_scipys_does(kind: str) -> None:
         pull = [0.05 * np.log(getattr(table, name) / pair[1]) for name, pair in values.items()]
         return float((np.sqrt(1 + (np.concatenate([left(table), pull]) / 0.1) ** 2) - 1).sum())
 
-    assert cost(own_solver) == pytest.approx(cost(scipy_solver), rel=0.02)
+    assert cost(fit_between) == pytest.approx(cost(scipy_solver), rel=0.02)
 
 
 def test_a_check_tells_a_profile_that_holds_from_one_that_does_not() -> None:
@@ -94,7 +103,7 @@ def test_a_check_tells_a_profile_that_holds_from_one_that_does_not() -> None:
     rows = [row for row in rows_of(true, ("matmul", "attention", "copy", "read"), 300) if row.case.id in few]
     assert {row.kind for row in rows} >= {"matmul", "attention", "copy"}
     assert all(one.holds for one in check_tables(rows, true)[0])
-    missed = {one.name: one.holds for one in check_tables(rows, kernel_profile_for("h200"))[0]}
+    missed = {one.table: one.holds for one in check_tables(rows, kernel_profile_for("h200"))[0]}
     assert missed == {"matmul.bf16": False, "attention.bf16": False, "stream": False}
 
 

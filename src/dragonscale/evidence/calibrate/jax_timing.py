@@ -13,10 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.evidence.calibrate.cases import BenchCase
-from dragonscale.evidence.calibrate.jax_programs import copies, cutting, program_of
-from dragonscale.evidence.calibrate.machines import versions
+from dragonscale.evidence.calibrate.jax_programs import CHAINED, compiled_collective, copies, cutting, program_of
 from dragonscale.evidence.calibrate.records import Machine
-from dragonscale.evidence.calibrate.timing import MOST_SETS, REPEATS, Bench, Clocked, calls_for, sets_for, settle
+from dragonscale.evidence.calibrate.timing import (
+    MOST_SETS,
+    REPEATS,
+    Bench,
+    Clocked,
+    calls_for,
+    sets_for,
+    settle,
+    versions,
+)
 
 AHEAD_S = 6e-3
 """Seconds of work that is queued before calls that are shorter for the device than for the host."""
@@ -86,15 +94,14 @@ class JaxBench(Bench):
         if case.kind in ("dispatch", "round_trip"):
             return case
         if case.kind == "collective":
-            from dragonscale.evidence.calibrate.jax_collectives import compiled_collective
-
             return compiled_collective(case)
         program = program_of(case)
         most = 2 if case.kind == "experts" else self.most  # dozens of kernels each: slow to compile
         sets = min(most, sets_for(max(program.bytes, case.moved), self.cache, 0.25 * self.memory))
         makers = [self._cutter(shape, dtype) for shape, dtype in program.arrays]
         shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in program.arrays * sets]
-        return CompiledCase(case, makers, jax.jit(copies(case, program, sets)).lower(*shapes).compile(), sets)
+        work = copies(program, sets, case.kind in CHAINED)
+        return CompiledCase(case, makers, jax.jit(work).lower(*shapes).compile(), sets)
 
     def measure(self, prepared: Any) -> Clocked:
         import jax

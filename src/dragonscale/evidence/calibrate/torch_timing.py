@@ -6,9 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase
-from dragonscale.evidence.calibrate.machines import versions
 from dragonscale.evidence.calibrate.records import Machine
-from dragonscale.evidence.calibrate.timing import MOST_SETS, REPEATS, Bench, Clocked, calls_for, sets_for, settle
+from dragonscale.evidence.calibrate.timing import (
+    MOST_SETS,
+    REPEATS,
+    Bench,
+    Clocked,
+    calls_for,
+    sets_for,
+    settle,
+    versions,
+)
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
 
