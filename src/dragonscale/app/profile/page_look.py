@@ -1,6 +1,6 @@
 """How a profile's page looks: the pages' own style, wider, with the charts' colours by meaning, light and dark."""
 
-from dragonscale.app.verify.page_style import STYLE
+from dragonscale.app.verify.html import STYLE
 from dragonscale.plan.ledger import COLLECTIVES
 from dragonscale.sheets.charts.theme import DARK, LIGHT, SERIES, Theme
 

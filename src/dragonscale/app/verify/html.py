@@ -4,16 +4,20 @@ The numbers are the rows of `view`, the sentences those of `words`; only the sha
 """
 
 from html import escape
+from importlib import resources
 
 from dragonscale.app.verify import view, words
-from dragonscale.app.verify.page_style import STYLE
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.files import write_file
 
+STYLE = "\n" + (resources.files("dragonscale.app.verify") / "page.css").read_text(encoding="utf-8")
+"""How a report's page looks: one column that a phone can show, light or dark as the reader's device is."""
 
-def save_page(report: VerifyReport, path: str) -> None:
-    """Write the page to a file."""
+
+def save_page(report: VerifyReport, path: str) -> str:
+    """Write the comparison as a page of HTML that needs nothing else."""
     write_file(path, page(report), "The page")
+    return ""
 
 
 def page(report: VerifyReport) -> str:
