@@ -15,8 +15,7 @@ from dragonscale.app.questions.validate import ServingScoreQuestion
 from dragonscale.app.simulate.reading import SimulateAsked, read_question
 from dragonscale.app.simulate.records import Latency, SimulateReport
 from dragonscale.app.simulate.report import run_simulation
-from dragonscale.app.validate.device_names import slice_for
-from dragonscale.app.validate.run_records import MeasureRow, RunScore, measure
+from dragonscale.app.validate.records import MeasureRow, RunScore, measure, slice_for
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.logs.load_test import LoadTest, MeasuredTimes
 from dragonscale.evidence.logs.reading import read_load_test

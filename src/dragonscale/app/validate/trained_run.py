@@ -14,8 +14,7 @@ from dragonscale.app.train.judged import against_measured, plan_line
 from dragonscale.app.train.question import TrainAsked, read_question
 from dragonscale.app.train.records import Measured, PlanReport
 from dragonscale.app.train.report import plan_report
-from dragonscale.app.validate.device_names import slice_for
-from dragonscale.app.validate.run_records import MeasureRow, RunScore, measure
+from dragonscale.app.validate.records import MeasureRow, RunScore, measure, slice_for
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.logs.reading import read_training_log
 from dragonscale.evidence.logs.text import LogText
