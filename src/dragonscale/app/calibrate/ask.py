@@ -35,45 +35,31 @@ SECONDS_EACH = 1.2
 MOST_MINUTES = 600
 
 
-class _StepsOnly(Listener):
-    """Hears how far it is, and no line for each measurement."""
-
-    def __init__(self, listener: Listener) -> None:
-        super().__init__()
-        self.other = listener
-
-    def note(self, text: str) -> None:
-        self.other.note(text)
-
-    def step(self, done: int, total: int) -> None:
-        self.other.step(done, total)
-
-    def wait(self, text: str) -> None:
-        self.other.wait(text)
-
-
 def ask(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
     """Read a question, measure, and fit or check."""
     _check(question)
+    return _answer(question, listener).came_from(question, listener.notes)
+
+
+def _answer(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
     if question.stack:
-        return _stack(question, listener).came_from(question, listener.notes)
+        return _stack(question, listener)
     if question.minutes == 0 and question.records and not question.check and not question.dry_run:
-        return _from_records(question, listener).came_from(question, listener.notes)
+        return _from_records(question, listener)
     bench = bench_with(question.timed_with, question.small)
     machine = bench.machine()
     chip = _chip(question, machine)
     cases = _cases(question, bench.dtypes(), machine.devices)
     if question.dry_run:
         report = _report(Measurements(machine, []), chip, question)
-        report.planned = [case.id for case in cases]
-        report.planned_s = SECONDS_EACH * len(cases)
-        return report.came_from(question, listener.notes)
+        report.planned, report.planned_s = [case.id for case in cases], SECONDS_EACH * len(cases)
+        return report
     listener.wait(f"Measuring on {machine.device}; what is measured is kept, so stopping loses nothing.")
-    heard = listener if question.log else _StepsOnly(listener)
     if question.check:
-        return _checked(question, bench, chip, cases, heard).came_from(question, listener.notes)
-    found = measure(bench, cases, Path(records_of(question, chip, machine)), 60 * question.minutes, heard)
-    return _fitted(found, chip, question, listener).came_from(question, listener.notes)
+        return _checked(question, bench, chip, cases, listener)
+    path = Path(records_of(question, chip, machine))
+    found = measure(bench, cases, path, 60 * question.minutes, listener, bool(question.log))
+    return _fitted(found, chip, question, listener)
 
 
 def _check(question: CalibrateQuestion) -> None:

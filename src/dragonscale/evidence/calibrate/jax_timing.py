@@ -21,6 +21,7 @@ from dragonscale.evidence.calibrate.timing import (
     Bench,
     Clocked,
     calls_for,
+    host_times,
     sets_for,
     settle,
     versions,
@@ -128,14 +129,14 @@ class JaxBench(Bench):
 
         for _ in range(2):  # a program's first calls allocate and record its graph
             jax.block_until_ready(call())
-        issued, done = _issue(call)
+        issued, done = (seconds / 8 for seconds in _issue(call, 8))
         ahead = self.ahead if done < max(BUSY * issued, SHORT_S * sets) else None
         calls = calls_for(done)
         found = []
         for _ in range(REPEATS if done * calls < 0.1 else 3):
-            once = _once(call, calls, ahead)
+            once = _issue(call, calls, ahead)[1]
             # A CPU computes while it is called: there is no way to it to be taken off, and others' work comes between.
-            spent = once if self.platform == "cpu" else _once(call, 2 * calls, ahead) - once
+            spent = once if self.platform == "cpu" else _issue(call, 2 * calls, ahead)[1] - once
             found.append(spent / (calls * sets))
         return settle(found)
 
@@ -148,7 +149,7 @@ class JaxBench(Bench):
         array = jnp.ones((size,), jnp.float32)
         step = jax.jit(lambda x: x * 1.0001)
         jax.block_until_ready(step(array))
-        one = statistics.median(_once(lambda: step(array), 1, None) for _ in range(3))
+        one = statistics.median(_issue(lambda: step(array), 1)[1] for _ in range(3))
         passes = max(1, round(AHEAD_S / one))
 
         def ahead() -> Any:
@@ -160,43 +161,23 @@ class JaxBench(Bench):
         return ahead
 
     def _host(self, case: BenchCase) -> Clocked:
-        """What a call costs the host (`dispatch`), or costs until its result is there (`round_trip`)."""
         import jax
         import jax.numpy as jnp
 
         step, start = jax.jit(lambda x: x + 1), jnp.ones((128,), jnp.float32)
         jax.block_until_ready(step(step(start)))
-        found = []
-        for _ in range(REPEATS):
-            began, value = time.perf_counter(), start
-            for _ in range(case.sizes[0]):
-                value = step(value)
-                if case.kind == "round_trip":
-                    jax.block_until_ready(value)
-            found.append((time.perf_counter() - began) / case.sizes[0])
-            jax.block_until_ready(value)
-        return settle(found)
+        return host_times(case, start, step, jax.block_until_ready)
 
 
-def _issue(call: Callable[[], Any], calls: int = 8) -> tuple[float, float]:
-    """Seconds until a call is given to the device, and until it is done, of several in a row."""
-    import jax
-
-    began, out = time.perf_counter(), None
-    for _ in range(calls):
-        out = call()
-    issued = time.perf_counter() - began
-    jax.block_until_ready(out)
-    return issued / calls, (time.perf_counter() - began) / calls
-
-
-def _once(call: Callable[[], Any], calls: int, ahead: Callable[[], Any] | None) -> float:
-    """Seconds until so many calls are done, with other work queued before them."""
+def _issue(call: Callable[[], Any], calls: int, ahead: Callable[[], Any] | None = None) -> tuple[float, float]:
+    """Seconds until so many calls are given to the device, and until they are done, with other work queued before
+    them."""
     import jax
 
     began = time.perf_counter()
     out = ahead() if ahead else None
     for _ in range(calls):
         out = call()
+    issued = time.perf_counter() - began
     jax.block_until_ready(out)
-    return time.perf_counter() - began
+    return issued, time.perf_counter() - began

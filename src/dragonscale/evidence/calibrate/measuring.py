@@ -42,8 +42,10 @@ def bench_with(name: str = "", small: bool = False) -> Bench:
     return JaxBench(small)
 
 
-def measure(bench: Bench, cases: Sequence[BenchCase], path: Path, seconds: float, listener: Listener) -> Measurements:
-    """Time what the file does not have yet, for at most about so many seconds."""
+def measure(
+    bench: Bench, cases: Sequence[BenchCase], path: Path, seconds: float, listener: Listener, log: bool = True
+) -> Measurements:
+    """Time what the file does not have yet, for at most about so many seconds; `log`: with a line for each."""
     known = begin(path, bench.machine())
     done = {row.case.id for row in known.rows}
     left = [case for case in cases if case.id not in done]
@@ -55,7 +57,8 @@ def measure(bench: Bench, cases: Sequence[BenchCase], path: Path, seconds: float
         append(path, [row])
         rows.append(row)
         spent = time.monotonic() - started
-        listener.log(f"{spent:6.1f} s  {row.case.id:<44} {_shown(row)}")
+        if log:
+            listener.log(f"{spent:6.1f} s  {row.case.id:<44} {_shown(row)}")
         listener.step(min(total, max(round(spent), round(total * (len(rows) - len(done)) / max(1, len(left))))), total)
     return Measurements(known.machine, rows)
 

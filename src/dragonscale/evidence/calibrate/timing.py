@@ -2,8 +2,9 @@
 
 import statistics
 import subprocess
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -57,6 +58,20 @@ def settle(times: Sequence[float]) -> Clocked:
     quarter = len(kept) // 4
     spread = (kept[-1 - quarter] - kept[quarter]) / 2 / middle if middle > 0 else 0.0
     return Clocked(middle, spread, len(kept))
+
+
+def host_times(case: BenchCase, value: Any, step: Callable[[Any], Any], wait: Callable[[Any], Any]) -> Clocked:
+    """What a call costs the host (`dispatch`), or costs until its result is there (`round_trip`)."""
+    times = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        for _ in range(case.sizes[0]):
+            value = step(value)
+            if case.kind == "round_trip":
+                wait(value)
+        times.append((time.perf_counter() - began) / case.sizes[0])
+        wait(value)
+    return settle(times)
 
 
 def sets_for(bytes_of_one: float, cache_bytes: float, room: float) -> int:

@@ -13,6 +13,7 @@ from dragonscale.evidence.calibrate.timing import (
     Bench,
     Clocked,
     calls_for,
+    host_times,
     sets_for,
     settle,
     versions,
@@ -97,17 +98,11 @@ class TorchBench(Bench):
     def _host(self, case: BenchCase) -> Clocked:
         torch = _torch()
 
-        value, found = torch.ones(128, device=self.where), []
-        for _ in range(REPEATS):
-            began = time.perf_counter()
-            for _ in range(case.sizes[0]):
-                value = value + 1
-                if case.kind == "round_trip" and self.gpu:
-                    torch.cuda.synchronize()
-            found.append((time.perf_counter() - began) / case.sizes[0])
+        def wait(_: Any) -> None:
             if self.gpu:
                 torch.cuda.synchronize()
-        return settle(found)
+
+        return host_times(case, torch.ones(128, device=self.where), lambda value: value + 1, wait)
 
 
 def _torch() -> Any:
