@@ -61,9 +61,8 @@ def _check_device(test: LoadTest, on: Any, text: LogText) -> None:
     if here or (found and piece and found != piece.chip.kin):
         other = f", or give --on {found}:{piece.chips}" if found and piece else ""
         raise InputError(
-            f"{text.shown} was recorded on {shorten(test.device)} and the plan is of {piece or 'chips'}, so there "
-            "is nothing to compare "
-            f"it with; record a run on the plan's chips{other}."
+            f"{text.shown} was recorded on {shorten(test.device)} and the plan is of {piece or 'chips'}, so there is "
+            f"nothing to compare it with; record a run on the plan's chips{other}."
         )
 
 

@@ -115,11 +115,9 @@ def _searched(found: dict[str, Any]) -> str:
     if found["median_ratio"] is None:
         return "No job has a plan that fits."
     text = (
-        f"{found['jobs']} jobs: the recommended plan is expected to take {found['median_ratio']:.2f} of the time "
-        "of the best "
-        f"measured one in the median, {found['p10_ratio']:.2f} at the tenth percentile "
-        f"({found['median_gain']:.2f} of what the planner "
-        "expects of the measured plan)"
+        f"{found['jobs']} jobs: the recommended plan is expected to take {found['median_ratio']:.2f} of the time of "
+        f"the best measured one in the median, {found['p10_ratio']:.2f} at the tenth percentile "
+        f"({found['median_gain']:.2f} of what the planner expects of the measured plan)"
     )
     simple = (
         ""

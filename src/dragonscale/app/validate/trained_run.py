@@ -36,9 +36,8 @@ def ask_trained(question: TrainingScoreQuestion, text: LogText, listener: Listen
     assert plan is not None
     if log.chips and log.chips != job.slice.chips:
         raise InputError(
-            f"{text.shown} is of a run on {log.chips:,} chips, and the plan is for {job.slice.chips:,} "
-            f"({job.slice}); give the plan "
-            "that ran."
+            f"{text.shown} is of a run on {log.chips:,} chips, and the plan is for {job.slice.chips:,} ({job.slice}); "
+            "give the plan that ran."
         )
     step = settled(log, lambda one: _seconds(one, job))
     if step is None:

@@ -172,8 +172,7 @@ def remarks(report: VerifyReport) -> list[str]:
         fits = {True: "fits", False: "does not fit"}
         said.append(
             f"A chip holds {quantity(report.limit_bytes, 'bytes')}: the plan {fits[report.fits_planned]} by the "
-            "planner, "
-            f"{fits[report.fits_compiled]} by the compiler."
+            f"planner, {fits[report.fits_compiled]} by the compiler."
         )
     if report.padding_bytes > 0:
         said.append(f"Layouts pad the arguments by {quantity(report.padding_bytes, 'bytes')}.")
