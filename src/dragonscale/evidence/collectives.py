@@ -6,6 +6,7 @@ AllToAll, what one rank sends); `busbw` is the bytes each rank sends per second;
 bytes each chip receives, or a bandwidth that counts them. A kernel database has one node, with the whole buffer of one
 rank."""
 
+import contextlib
 import itertools
 import math
 import re
@@ -17,7 +18,7 @@ import msgspec
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.described import StatedNetwork, hint, meaning, read_network, read_torus, words
-from dragonscale.evidence.rows import Form, Row, Skip, attempt, count, number, read_cases, skip_if, sound, typed
+from dragonscale.evidence.rows import Form, Row, Skip, attempt, count, number, read_cases, skip_if, sound, stated, typed
 from dragonscale.evidence.score import Scored, ScoreReport, report_of
 from dragonscale.physics.collectives.cost import Options, wire_bytes
 from dragonscale.physics.collectives.group import Group, Ring, Rings, Switches, Wide
@@ -26,6 +27,7 @@ from dragonscale.physics.collectives.profile_file import implementations, profil
 from dragonscale.physics.hardware import Chip, Torus, load_chip
 from dragonscale.physics.hardware.slices import wraparound
 
+UNSIZED = "message size not stated"
 DEEPEP = "deepep"
 """The library that sends tokens to experts, once to every node where that is shorter."""
 
@@ -108,22 +110,22 @@ def published_case(row: Row, place: int) -> CollectiveRow:
     """A row of published measurements as a typed one."""
     skip_if(row["kind"] not in ("collective", "p2p", ""), f"not a collective: {row['kind'][:40]}")
     kind, chip = kind_of(row["collective"]), _chip(row["chip"])
-    stated = read_network(row["interconnect"])
     shared = {"id": row.get("id") or f"row {place}", "source": row["source"], "chip": chip.name, "collective": kind}
+    wires = read_network(row["interconnect"])
     if re.search(r"moe_(dispatch|combine)", row["collective"].lower()):
-        return CollectiveRow(**shared, **_exchange(row, chip, stated))
+        return CollectiveRow(**shared, **_exchange(row, chip, wires))
     if isinstance(chip.network, Torus):
         return CollectiveRow(**shared, **_on_torus(row, chip, kind))
-    size, message = _ranks(row), _message(row)
+    size, message = _ranks(row), stated(row["bytes"], UNSIZED)
     volume = message * size if kind == "all_to_all" else message
     algorithm, bus = number(row["algbw_GBps"]), number(row["busbw_GBps"])
     sent = (message, algorithm) if algorithm else (wire_bytes(kind, volume, size), bus)
     return CollectiveRow(
         **shared,
-        **_nodes(row, chip, size, stated),
+        **_nodes(row, chip, size, wires),
         bytes=volume,
         message=message,
-        transport=stated.transport,
+        transport=wires.transport,
         seconds=_seconds(row, *sent),
         in_network=_in_network(row["algorithm"], row["dtype"]),
     )
@@ -141,9 +143,8 @@ def database_case(row: Row, _place: int) -> CollectiveRow:
     skip_if(size > chip.network.levels[0].degree, f"more ranks than a node of {chip.title} holds")
     library = re.sub(r"[_-]?\d[\w.]*$", "", row["impl"].lower()) or "nccl"
     skip_if(library not in (*implementations(), "nccl"), f"no model of the library {row['impl'][:40]!r}")
-    labels = (row["system"], row["impl"], row["op_name"], row["dtype"], str(size), row["bytes"])
     return CollectiveRow(
-        id="/".join(labels),
+        id="/".join((*(row[name] for name in ("system", "impl", "op_name", "dtype")), str(size), row["bytes"])),
         source=row["impl"],
         chip=chip.name,
         collective=kind,
@@ -172,24 +173,16 @@ def kind_of(name: str) -> str:
 
 
 def _chip(text: str) -> Chip:
-    found: dict[str, Chip] = {}
+    """The one chip that a text names."""
+    named: dict[str, Chip] = {}
     for word in [text, *re.findall(r"[A-Za-z][\w.-]*", text)]:
-        try:
-            chip = load_chip(word) if word and not word.endswith(".toml") else None
-        except InputError:
-            continue
-        if chip:
-            found[chip.name] = chip
-    if len(found) != 1:
-        raise Skip("chip not stated or more than one" if not text or found else f"unknown chip {text[:40]!r}")
-    return next(iter(found.values()))
-
-
-def _message(row: Row) -> float:
-    message = number(row["bytes"])
-    if message is None:
-        raise Skip("message size not stated")
-    return message
+        if word and not word.endswith(".toml"):
+            with contextlib.suppress(InputError):
+                chip = load_chip(word)
+                named[chip.name] = chip
+    if len(named) != 1:
+        raise Skip("chip not stated or more than one" if not text or named else f"unknown chip {text[:40]!r}")
+    return next(iter(named.values()))
 
 
 def _seconds(row: Row, sent: float, gbps: float | None) -> float:
@@ -209,12 +202,12 @@ def _ranks(row: Row) -> int:
     return size
 
 
-def _nodes(row: Row, chip: Chip, size: int, stated: StatedNetwork) -> dict[str, Any]:
+def _nodes(row: Row, chip: Chip, size: int, wires: StatedNetwork) -> dict[str, Any]:
     """How many ranks share a node, and what leaves it."""
     node, *fabric = chip.network.levels  # pyright: ignore[reportAttributeAccessIssue]
     nodes, local = count(row, "n_nodes"), count(row, "ranks_per_node")
     local = local or (math.ceil(size / nodes) if nodes else min(size, node.degree))
-    if (node.degree > chip.host_chips or node.degree > 8) and not stated.node:
+    if (node.degree > chip.host_chips or node.degree > 8) and not wires.node:
         # A rack of trays is one domain: its trays are not nodes of the network.
         local = math.ceil(size / math.ceil(size / node.degree))
     if nodes == 1 or local >= size:
@@ -222,32 +215,30 @@ def _nodes(row: Row, chip: Chip, size: int, stated: StatedNetwork) -> dict[str, 
         return {"ranks": size}
     skip_if(local > node.degree, f"more ranks in a node than a node of {chip.title} holds")
     skip_if(not fabric, f"no network between nodes known for {chip.title}")
-    egress = stated.egress(local) or fabric[0].bandwidth * local / node.degree
+    egress = wires.egress(local) or fabric[0].bandwidth * local / node.degree
     return {"ranks": size, "local": local, "egress": egress}
 
 
 def _in_network(algorithm: str, dtype: str) -> bool:
     """Whether switches may add: unless the row says otherwise, for the floating-point types that
     they can add."""
-    stated = algorithm.lower()
-    if re.search(r"nvls|sharp|collnet", stated) and "off" not in stated:
+    if re.search(r"nvls|sharp|collnet", algorithm.lower()) and "off" not in algorithm.lower():
         return True
-    return not stated and not re.search(r"int|u8|s8|fp8|f8", dtype.lower())
+    return not algorithm and not re.search(r"int|u8|s8|fp8|f8", dtype.lower())
 
 
 def _on_torus(row: Row, chip: Chip, kind: str) -> dict[str, Any]:
-    text = f"{row['collective']} {row['interconnect']}".lower()
-    message = _message(row)
-    wide = "dcn" in text or "multislice" in text
-    skip_if(wide and count(row, "n_nodes") < 2, "number of slices not stated")
-    where = {"slices": count(row, "n_nodes")} if wide else _rings(row, chip)
-    size = where["slices"] if wide else where["ranks"]
+    text, message = f"{row['collective']} {row['interconnect']}".lower(), stated(row["bytes"], UNSIZED)
+    slices = count(row, "n_nodes") if "dcn" in text or "multislice" in text else None
+    skip_if(slices is not None and slices < 2, "number of slices not stated")
+    where = {"slices": slices} if slices else _rings(row, chip)
+    size = slices or where["ranks"]
     volume = message
     if "transferred" in row["bytes_meaning"].lower():
         volume = message / wire_bytes(kind, 1.0, size)
     elif kind == "all_to_all":
         volume = message * size
-    elif wide:
+    elif slices:
         volume = message / size
     # Google's benchmarks divide the bytes that each chip sends by the time.
     achieved = number(row["algbw_GBps"]) or number(row["busbw_GBps"])
@@ -269,15 +260,15 @@ def _rings(row: Row, chip: Chip) -> dict[str, Any]:
     raise Skip("number of ranks does not match the torus")
 
 
-def _exchange(row: Row, chip: Chip, stated: StatedNetwork) -> dict[str, Any]:
+def _exchange(row: Row, chip: Chip, wires: StatedNetwork) -> dict[str, Any]:
     """Tokens to and from their experts, as DeepEP reports them: an AllToAll. Low-latency kernels
     send each token to each of its experts; the others send it once to each node and let the node
     pass it on, both at the same time."""
     tokens, hidden, picks, groups = (number(hint(row, name)) or 0.0 for name in ("tokens", "hidden", "picks", "groups"))
     skip_if(not (tokens and hidden and picks), "tokens, hidden size or experts per token not stated")
     size = _ranks(row)
-    where = _nodes(row, chip, size, stated)
-    token = hidden * _token_bytes(row["collective"].lower(), row["dtype"].lower())
+    where = _nodes(row, chip, size, wires)
+    token = hidden * _element_bytes(row["collective"].lower(), row["dtype"].lower())
     counted = picks * tokens * token
     volume = {"bytes": size * counted}
     if not hint(row, "low_latency") and groups:
@@ -286,9 +277,8 @@ def _exchange(row: Row, chip: Chip, stated: StatedNetwork) -> dict[str, Any]:
         if local := where.get("local"):
             counted = tokens * token * _distinct(picks, min(size // local, groups))
             volume = {"bytes": size // local * counted, "inside_bytes": local * inside}
-    seconds = _seconds(row, counted, number(hint(row, "logical_gbps")))
-    found = {"message": counted, "seconds": seconds, "transport": stated.transport or "ib", "library": DEEPEP}
-    return where | volume | found
+    seconds, transport = _seconds(row, counted, number(hint(row, "logical_gbps"))), wires.transport or "ib"
+    return {**where, **volume, "message": counted, "seconds": seconds, "transport": transport, "library": DEEPEP}
 
 
 def _distinct(picks: float, places: float) -> float:
@@ -296,16 +286,15 @@ def _distinct(picks: float, places: float) -> float:
     return places * (1 - (1 - 1 / places) ** picks)
 
 
-def _token_bytes(name: str, dtype: str) -> float:
+def _element_bytes(name: str, dtype: str) -> float:
     """Bytes of one element on the wire; fp8 comes with a 4-byte scale for every 128."""
-    stated = dtype
     if "/" in dtype:
-        stated = next((part for part in dtype.split("/") if name.removeprefix("moe_") in part), "")
-    if "fp8" in stated:
-        return 1 + 4 / 128
-    if "bf16" in stated or "fp16" in stated:
-        return 2.0
-    raise Skip("dtype of the tokens not stated")
+        dtype = next((part for part in dtype.split("/") if name.removeprefix("moe_") in part), "")
+    sizes = {"fp8": 1 + 4 / 128, "bf16": 2.0, "fp16": 2.0}
+    size = next((size for name, size in sizes.items() if name in dtype), None)
+    if size is None:
+        raise Skip("dtype of the tokens not stated")
+    return size
 
 
 LARGE = 2**20

@@ -16,8 +16,7 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.errors import InputError
-from dragonscale.evidence.rows import Row, Skip, count, skip_if
+from dragonscale.evidence.rows import Row, count, readable, skip_if
 from dragonscale.models.attention import Attention
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.latent import LatentAttention
@@ -237,10 +236,9 @@ def _mixers(row: Described) -> list[Component]:
 def chip_of(name: str) -> Chip:
     """A chip, with what its variant changes."""
     variant = words("chips").get(name.lower())
-    try:
-        return load_chip(variant["base"]).with_facts(**variant["facts"]) if variant else load_chip(name.lower())
-    except InputError:
-        raise Skip(f"unknown chip {name.lower()[:40]!r}" if name else "chip not stated") from None
+    if variant:
+        return load_chip(variant["base"]).with_facts(**variant["facts"])
+    return readable(load_chip, name.lower(), f"unknown chip {name.lower()[:40]!r}" if name else "chip not stated")
 
 
 def machine(row: Row, chip: Chip, chips: int) -> dict[str, Any]:

@@ -13,10 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonscale.errors import InputError
 from dragonscale.evidence import collectives
 from dragonscale.evidence.described import meaning, words
-from dragonscale.evidence.rows import Form, Row, Skip, attempt, number, read_measured, read_table, skip_if, sound
+from dragonscale.evidence.rows import (
+    Form,
+    Row,
+    Skip,
+    attempt,
+    number,
+    read_measured,
+    read_table,
+    readable,
+    skip_if,
+    sound,
+    stated,
+)
 from dragonscale.evidence.score import Scored, ScoreReport, report_of
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.kernels import (
@@ -71,21 +82,15 @@ class KernelCase:
 def read_case(kind: str, row: Row, _place: int = 0) -> KernelCase:
     """A row of a file of one kind."""
     table = words("kernels")[kind]
-    try:
-        chip = load_chip("" if row["system"].endswith(".toml") else row["system"]).name
-    except InputError:
-        raise Skip(f"unknown system {row['system'][:40]!r}" if row["system"] else "system not stated") from None
-    written = row[table["dtype"]]
-    try:
-        dtype = format_name(written)
-    except InputError:
-        raise Skip(f"unknown number format {written[:40]!r}" if written else "number format not stated") from None
+    system, written = row["system"], row[table["dtype"]]
+    unknown = f"unknown system {system[:40]!r}" if system else "system not stated"
+    chip = readable(load_chip, "" if system.endswith(".toml") else system, unknown).name
+    unknown = f"unknown number format {written[:40]!r}" if written else "number format not stated"
+    dtype = readable(format_name, written, unknown)
     sizes = tuple(_whole(row, column) for column in table["sizes"])
-    latency = number(row["latency_us"])
-    if latency is None:
-        raise Skip("latency not a positive number")
+    latency = stated(row["latency_us"], "latency not a positive number")
     source = row.get("kernel") or row.get("kernel_source") or "gemm"
-    labels = [kind, row["system"], source, written, *(row[column] for column in table["sizes"])]
+    labels = [kind, system, source, written, *(row[column] for column in table["sizes"])]
     if kind == "moe":
         key = _experts(row, chip, dtype, sizes)
         labels.append(row["distribution"])
@@ -95,9 +100,9 @@ def read_case(kind: str, row: Row, _place: int = 0) -> KernelCase:
 
 
 def _whole(row: Row, column: str) -> float:
-    value = number(row[column])
-    if value is None or value != int(value) or value > 1e9:
-        raise Skip(f"{column} not a positive whole number")
+    reason = f"{column} not a positive whole number"
+    value = stated(row[column], reason)
+    skip_if(value != int(value) or value > 1e9, reason)
     return value
 
 

@@ -25,7 +25,7 @@ import msgspec
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.described import words
-from dragonscale.evidence.rows import Form, Row, Skip, count, number, skip_if, typed
+from dragonscale.evidence.rows import Form, Row, Skip, count, skip_if, stated, typed
 from dragonscale.models import Transformer, load_model
 from dragonscale.physics.hardware import load_chip
 from dragonscale.serving.bands import is_moe
@@ -188,10 +188,10 @@ def split_of(row: Row, moe: bool, clients: int) -> tuple[int, int, int]:
     return tensor, data, dealt
 
 
-def launched_split(recipe: Recipe, stated: tuple[int, int, int], lengths: str, clients: int) -> tuple[int, int, int]:
+def launched_split(recipe: Recipe, given: tuple[int, int, int], lengths: str, clients: int) -> tuple[int, int, int]:
     """GPUs of tensor and data parallelism, and ways of expert parallelism, where the launch script chose them and the
     row has the number of GPUs only."""
-    tensor, data, expert = stated
+    tensor, data, expert = given
     if data == 1 and recipe.begun(recipe.attention_data, lengths, clients):
         return 1, tensor, tensor
     return tensor, data, tensor if recipe.begun(recipe.dealt, lengths, clients) else expert
@@ -231,16 +231,13 @@ def published_run(row: Row, place: int) -> ServingRow:
         "engine": engine,
         "version": version,
         "model": model.name,
-        "published": row["model_path"],
-        "precision": row["precision"],
         "chip": chip.name,
         "input": prompt,
         "output": output,
-        "tensor": tensor,
-        "expert": expert,
         "clients": clients,
     }
-    name = recipe_of(said, row["measured"])
+    launch = {"published": row["model_path"], "precision": row["precision"], "tensor": tensor, "expert": expert}
+    name = recipe_of(said | launch, row["measured"])
     recipe = recipes()[name]
     skip_if(recipe.unclear, recipe.unclear)
     if is_moe(model):
@@ -250,27 +247,13 @@ def published_run(row: Row, place: int) -> ServingRow:
     labels = (place, engine, version, model.name, chip.name, f"{tensor}x{data}", f"{prompt}/{output}x{clients}")
     return ServingRow(
         id=":".join(map(str, labels)),
-        source=source,
+        **said,
         inferred="; ".join(recipe.inferred),
-        engine=engine,
-        version=version,
-        model=model.name,
-        chip=chip.name,
         plan=str(plan),
         recipe=name,
-        input=prompt,
-        output=output,
-        clients=clients,
-        ttft_s=_seconds(row, "silicon_ttft_ms"),
-        tpot_s=_seconds(row, "silicon_tpot_ms"),
+        ttft_s=stated(row["silicon_ttft_ms"], "silicon_ttft_ms is not stated") / 1e3,
+        tpot_s=stated(row["silicon_tpot_ms"], "silicon_tpot_ms is not stated") / 1e3,
     )
-
-
-def _seconds(row: Row, column: str) -> float:
-    value = number(row[column])
-    if value is None:
-        raise Skip(f"{column} is not stated")
-    return value / 1e3
 
 
 FORMS = (Form(words("serving")["columns"], published_run), typed(ServingRow, ("engine", "plan", "clients", "tpot_s")))
