@@ -11,7 +11,9 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy
 
 from dragonscale.evidence import collectives
 from dragonscale.evidence.described import meaning, words
@@ -43,9 +45,6 @@ from dragonscale.physics.kernels.dtypes import format_name
 from dragonscale.physics.kernels.profile import KernelProfile
 from dragonscale.physics.kernels.routing import Routing
 from dragonscale.physics.numbers import maximum
-
-if TYPE_CHECKING:
-    import numpy
 
 LARGE = 100e-6
 """Seconds above which a kernel counts as large: launches and floors no longer matter."""
@@ -160,10 +159,8 @@ def predict_alike(key: KernelKey, sizes: Sequence[Any], profile: KernelProfile) 
     )
 
 
-def sizes_of(cases: Sequence[KernelCase]) -> "list[numpy.ndarray]":
+def sizes_of(cases: Sequence[KernelCase]) -> list[numpy.ndarray]:
     """The sizes of cases of one key as arrays."""
-    import numpy
-
     return [numpy.array(column) for column in zip(*(case.sizes for case in cases), strict=True)]
 
 

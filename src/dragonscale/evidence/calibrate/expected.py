@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.calibrate.cases import BenchCase, calibrated
@@ -38,8 +39,6 @@ RAGGED = "ragged_dot"
 
 def expected_seconds(rows: Sequence[TimedCase], profile: KernelProfile) -> Any:
     """Seconds that a profile expects for each row; all of one kind and format."""
-    import numpy
-
     kind, dtype = rows[0].kind, rows[0].dtype
     sizes: list[Any] = [numpy.array(column, dtype=float) for column in zip(*(row.sizes for row in rows), strict=True)]
     common: dict[str, Any] = {"dtype": dtype, "profile": profile}
@@ -77,8 +76,6 @@ def by_kind(rows: Sequence[TimedCase]) -> dict[tuple[str, str], list[TimedCase]]
 
 def log_errors(rows: Sequence[TimedCase], profile: KernelProfile) -> Any:
     """log(expected / measured) of each row, kind by kind."""
-    import numpy
-
     found = [
         numpy.log(numpy.maximum(expected_seconds(alike, profile), 1e-12)) - numpy.log([row.seconds for row in alike])
         for alike in by_kind(rows).values()

@@ -7,14 +7,12 @@ the rows leave open. Every constant is searched as its logarithm, so that none b
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+import numpy
 
 from dragonscale.evidence.calibrate.cases import calibrated
-
-if TYPE_CHECKING:
-    import numpy
 
 Case = TypeVar("Case")
 Solve = Callable[..., Any]
@@ -49,9 +47,8 @@ def fit_between(residual: Any, start: Any, low: Any, high: Any, effort: int = 60
     >>> fit_between(line, numpy.zeros(2), -wide, numpy.array([100.0, 1.5]), soft=10.0).round(2)
     array([1.75, 1.5 ])
     """
-    import numpy
 
-    def cost(residuals: "numpy.ndarray") -> float:
+    def cost(residuals: numpy.ndarray) -> float:
         with numpy.errstate(over="ignore", invalid="ignore"):
             total = float((numpy.sqrt(1 + (residuals / soft) ** 2) - 1).sum())
         return total if numpy.isfinite(total) else float("inf")
@@ -87,15 +84,13 @@ def fit_between(residual: Any, start: Any, low: Any, high: Any, effort: int = 60
 
 def fit_table(start: Any, bounds: Bounds, errors: Errors, solve: Solve = fit_between, effort: int = 60) -> Any:
     """The constants that leave the least errors, the others as they are in `start`."""
-    import numpy
-
     free = {name: pair for name, pair in bounds.items() if getattr(start, name)}
     low, centre, high = (numpy.log([pair[side] for pair in free.values()]) for side in (0, 1, 2))
 
-    def made(values: "numpy.ndarray") -> Any:
+    def made(values: numpy.ndarray) -> Any:
         return replace(start, **dict(zip(free, map(float, numpy.exp(values)), strict=True)))
 
-    def residual(values: "numpy.ndarray") -> "numpy.ndarray":
+    def residual(values: numpy.ndarray) -> numpy.ndarray:
         return numpy.concatenate([errors(made(values)), PULL * (values - centre)])
 
     found = made(solve(residual, centre, low, high, effort))
@@ -109,8 +104,6 @@ def held_out_error(
     errors: Callable[[Sequence[Case], Any], Any],
 ) -> float | None:
     """The median error on cases left out of the fit, a label at a time; None if there is only one label."""
-    import numpy
-
     found: list[numpy.ndarray] = []
     for left in sorted({label(case) for case in cases}):
         kept = [case for case in cases if label(case) != left]
@@ -126,8 +119,6 @@ def median_error(logs: Any) -> float:
     >>> round(median_error([math.log(1.1), math.log(0.9), 0.0]), 3)
     0.1
     """
-    import numpy
-
     return float(numpy.median(numpy.abs(numpy.expm1(logs))))
 
 

@@ -14,7 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
 from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase
+from dragonscale.runtime.attention import Reach, attend_cached, attend_causally
+from dragonscale.runtime.experts import ExpertChoice, combine, dispatch, multiply
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn", "int8": "int8"}
 ALIGNED = 4096
@@ -34,8 +40,6 @@ class JaxProgram:
 
     @property
     def bytes(self) -> float:
-        import jax.numpy as jnp
-
         return sum(jnp.dtype(dtype).itemsize * math.prod(shape) for shape, dtype in self.arrays)
 
 
@@ -56,8 +60,6 @@ def program_of(case: BenchCase) -> JaxProgram:
 def copies(program: JaxProgram, count: int, chained: bool) -> Callable[..., Any]:
     """A function of `count` sets of arrays that computes the program on each. Where they are `chained`, the next set
     waits for the last result: kernels one after the other, as layers are, and not joined into one."""
-    import jax
-
     width = len(program.arrays)
 
     def work(*arrays: Any) -> list[Any]:
@@ -76,9 +78,6 @@ def cutting(shape: tuple[int, ...], dtype: str) -> Callable[[Any, Any], Any]:
     """A function that cuts an array out of a pool of random numbers, from some place on."""
 
     def cut(pool: Any, at: Any) -> Any:
-        import jax
-        import jax.numpy as jnp
-
         size = math.prod(shape)
         flat = jnp.resize(pool, (size,)) if size > pool.size else jax.lax.dynamic_slice(pool, (at,), (size,))
         flat = flat * 64 if jnp.issubdtype(jnp.dtype(dtype), jnp.integer) else flat
@@ -88,9 +87,6 @@ def cutting(shape: tuple[int, ...], dtype: str) -> Callable[[Any, Any], Any]:
 
 
 def _matmul(case: BenchCase) -> JaxProgram:
-    import jax
-    import jax.numpy as jnp
-
     m, n, k = case.sizes
     dtype = _DTYPES[case.dtype]
     result = {"fp8": jnp.bfloat16, "int8": jnp.int32}.get(case.dtype)
@@ -123,11 +119,6 @@ def _read(case: BenchCase) -> JaxProgram:
 
 
 def _attention(case: BenchCase) -> JaxProgram:
-    import jax
-    import jax.numpy as jnp
-
-    from dragonscale.runtime.attention import Reach, attend_causally
-
     batch, tokens, heads, kv_heads, size = case.sizes
     dtype = _DTYPES[case.dtype]
     query, key = ((batch, tokens, heads, size), dtype), ((batch, tokens, kv_heads, size), dtype)
@@ -146,10 +137,6 @@ def _attention(case: BenchCase) -> JaxProgram:
 
 
 def _decode(case: BenchCase) -> JaxProgram:
-    import jax.numpy as jnp
-
-    from dragonscale.runtime.attention import Reach, attend_cached
-
     batch, keys, heads, kv_heads, size = case.sizes
     dtype = _DTYPES[case.dtype]
 
@@ -163,10 +150,6 @@ def _decode(case: BenchCase) -> JaxProgram:
 
 
 def _experts(case: BenchCase) -> JaxProgram:
-    import jax
-
-    from dragonscale.runtime.experts import ExpertChoice, combine, dispatch, multiply
-
     tokens, hidden, inner, picks, experts = case.sizes
     dtype = _DTYPES[case.dtype]
 
@@ -191,9 +174,6 @@ class CompiledCollective:
 
 def compiled_collective(case: BenchCase) -> CompiledCollective:
     """A case on random arrays that lie on the devices as they would."""
-    import jax
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
     size, count = case.sizes
     mesh, split = Mesh(jax.local_devices()[:count], ("x",)), PartitionSpec("x")
     elements = max(count, size // WIDTHS[case.dtype] // count * count)
@@ -211,8 +191,6 @@ def compiled_collective(case: BenchCase) -> CompiledCollective:
 
 def _on_device(what: str, count: int) -> Callable[[Any], Any]:
     """What one device does with its [1, …] part."""
-    import jax
-
     around = [(place, (place + 1) % count) for place in range(count)]
     bodies: dict[str, Callable[[Any], Any]] = {
         "all_reduce": lambda part: jax.lax.pcast(jax.lax.psum(part, "x"), "x", to="varying"),

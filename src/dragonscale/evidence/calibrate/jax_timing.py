@@ -6,11 +6,15 @@ are queued behind some long passes over memory: the device comes to them when al
 without a pause.
 """
 
+import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from dragonscale.evidence.calibrate.cases import BenchCase
 from dragonscale.evidence.calibrate.jax_programs import CHAINED, compiled_collective, copies, cutting, program_of
@@ -49,10 +53,6 @@ class JaxBench(Bench):
     """Times with JAX on its default device."""
 
     def __init__(self, small: bool = False) -> None:
-        import logging
-
-        import jax
-        import jax.numpy as jnp
 
         # a plugin for GPUs that finds none tells it with a traceback, which says nothing that `machine` does not
         logging.getLogger("jax._src.xla_bridge").setLevel(logging.CRITICAL)
@@ -69,8 +69,6 @@ class JaxBench(Bench):
         self.ahead = self._ahead() if self.platform != "cpu" else None
 
     def machine(self) -> Machine:
-        import jax
-
         return Machine(
             str(self.device.device_kind),
             len(jax.local_devices()),
@@ -90,8 +88,6 @@ class JaxBench(Bench):
         return ("bf16", *(["fp8"] if narrow else []), "fp16", "fp32", "int8")
 
     def prepare(self, case: BenchCase) -> Any:
-        import jax
-
         if case.kind in ("dispatch", "round_trip"):
             return case
         if case.kind == "collective":
@@ -105,8 +101,6 @@ class JaxBench(Bench):
         return CompiledCase(case, makers, jax.jit(work).lower(*shapes).compile(), sets)
 
     def measure(self, prepared: Any) -> Clocked:
-        import jax
-
         if isinstance(prepared, BenchCase):
             return self._host(prepared)
         if not isinstance(prepared, CompiledCase):
@@ -117,16 +111,12 @@ class JaxBench(Bench):
 
     def _cutter(self, shape: tuple[int, ...], dtype: str) -> Any:
         """The compiled function that makes an array, kept for other cases."""
-        import jax
-
         if (shape, dtype) not in self.cutters:
             self.cutters[shape, dtype] = jax.jit(cutting(shape, dtype)).lower(self.pool, 0).compile()
         return self.cutters[shape, dtype]
 
     def _timed(self, call: Callable[[], Any], sets: int) -> Clocked:
         """Seconds of one copy."""
-        import jax
-
         for _ in range(2):  # a program's first calls allocate and record its graph
             jax.block_until_ready(call())
         issued, done = (seconds / 8 for seconds in _issue(call, 8))
@@ -142,9 +132,6 @@ class JaxBench(Bench):
 
     def _ahead(self) -> Callable[[], Any]:
         """Passes over a large array that take `AHEAD_S`."""
-        import jax
-        import jax.numpy as jnp
-
         size = min(2**30, self.memory // 32)
         array = jnp.ones((size,), jnp.float32)
         step = jax.jit(lambda x: x * 1.0001)
@@ -161,9 +148,6 @@ class JaxBench(Bench):
         return ahead
 
     def _host(self, case: BenchCase) -> Clocked:
-        import jax
-        import jax.numpy as jnp
-
         step, start = jax.jit(lambda x: x + 1), jnp.ones((128,), jnp.float32)
         jax.block_until_ready(step(step(start)))
         return host_times(case, start, step, jax.block_until_ready)
@@ -172,8 +156,6 @@ class JaxBench(Bench):
 def _issue(call: Callable[[], Any], calls: int, ahead: Callable[[], Any] | None = None) -> tuple[float, float]:
     """Seconds until so many calls are given to the device, and until they are done, with other work queued before
     them."""
-    import jax
-
     began = time.perf_counter()
     out = ahead() if ahead else None
     for _ in range(calls):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import msgspec
+import numpy
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.calibrate.expected import RAGGED, TABLES, TAKEN_OVER, expected_seconds, log_errors, shape_of
@@ -165,8 +166,6 @@ def _fitted(rows: list[TimedCase], path: TablePath, profile: KernelProfile) -> T
 def _with_backward(table: Any, rows: Sequence[TimedCase], path: TablePath, profile: KernelProfile) -> Any:
     """Attention's backward pass over its forward one: the median of what both passes took over what
     the forward takes."""
-    import numpy
-
     both = [row for row in rows if row.kind == "attention_both"]
     if path[0] != "attention" or not both:
         return table
