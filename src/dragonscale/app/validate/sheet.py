@@ -61,7 +61,7 @@ def _training(found: dict[str, Any]) -> list[Block]:
     band = found["band"]
     if band["covered"] is not None:
         how = ", each source left out in turn" if band["sources_left_out"] else ""
-        lines.append(f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%}{how}.")
+        lines.append(_band(band, how))
     if choices["groups"]:
         lines.append(
             f"{choices['groups']} groups of alternatives: Kendall's tau {choices['tau']:.2f}; the predicted best took "
@@ -78,18 +78,16 @@ def _served(found: dict[str, Any], parts: tuple[str, ...]) -> list[Block]:
     if "engines" not in found:
         return []
     judged = ", ".join(f"{name} {count:,}" for name, count in found["engines"].items())
-    lines = (
-        [f"Every run is judged by an engine as it is shipped ({judged}), not as it was launched."]
-        if "engine" in parts
-        else []
-    )
+    shipped = f"Every run is judged by an engine as it is shipped ({judged}), not as it was launched."
+    lines = [shipped] if "engine" in parts else []
     for name, band in found["band"].items():
         how = ", each model on each chip left out in turn" if band["pairs_left_out"] else ""
-        lines.append(
-            f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%} around "
-            f"{BANDS[name]}{how}."
-        )
+        lines.append(_band(band, f" around {BANDS[name]}{how}"))
     return _said(lines)
+
+
+def _band(band: dict[str, Any], how: str) -> str:
+    return f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%}{how}."
 
 
 def _served_choices(found: dict[str, Any]) -> list[Block]:
@@ -119,12 +117,9 @@ def _searched(found: dict[str, Any]) -> str:
         f"the best measured one in the median, {found['p10_ratio']:.2f} at the tenth percentile "
         f"({found['median_gain']:.2f} of what the planner expects of the measured plan)"
     )
-    simple = (
-        ""
-        if found["simple"] is None
-        else f"; {_percent(found['simple'])} of those with short sequences use no context axis"
-    )
-    return text + simple + (f"; {found['without_plan']} have no plan that fits" if found["without_plan"] else "") + "."
+    if found["simple"] is not None:
+        text += f"; {_percent(found['simple'])} of those with short sequences use no context axis"
+    return text + (f"; {found['without_plan']} have no plan that fits" if found["without_plan"] else "") + "."
 
 
 def _memory(found: dict[str, Any]) -> list[Block]:
@@ -132,12 +127,9 @@ def _memory(found: dict[str, Any]) -> list[Block]:
     if "outcomes" not in found:
         return []
     ran, out = found["outcomes"]["ran"], found["outcomes"]["oom"]
-    lines = []
-    if ran["rows"]:
-        lines.append(f"{ran['fit']} of {ran['rows']} runs that ran fit by the planner's count of memory.")
-    if out["rows"]:
-        lines.append(f"{out['refused']} of {out['rows']} runs that ran out of memory are refused.")
-    return _said(lines)
+    fit = f"{ran['fit']} of {ran['rows']} runs that ran fit by the planner's count of memory."
+    refused = f"{out['refused']} of {out['rows']} runs that ran out of memory are refused."
+    return _said([line for part, line in ((ran, fit), (out, refused)) if part["rows"]])
 
 
 def score_sheet(report: Validation, detail: bool) -> Sheet:

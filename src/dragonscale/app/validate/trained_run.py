@@ -119,16 +119,10 @@ def _memory(job: Job, plan: Plan, log: TrainingLog) -> list[MeasureRow]:
 
 def _own(log: TrainingLog, step: SettledStep, compared: Measured) -> list[str]:
     """What the trainer says of itself, which counts FLOPs in its own way."""
-    said = [f"{render(step.flops, 'FLOP/s')} a chip"] if step.flops else []
-    said += [f"{log.mfu:.1%} MFU"] if log.mfu else []
-    if not said:
-        return []
-    return [
-        (
-            f"{log.software} itself says {' and '.join(said)}; by the planner's count of the model's FLOPs it is "
-            f"{compared.mfu:.1%} MFU."
-        )
-    ]
+    own = [f"{render(step.flops, 'FLOP/s')} a chip"] if step.flops else []
+    own += [f"{log.mfu:.1%} MFU"] if log.mfu else []
+    ours = f"by the planner's count of the model's FLOPs it is {compared.mfu:.1%} MFU"
+    return [f"{log.software} itself says {' and '.join(own)}; {ours}."] if own else []
 
 
 def _unexpected(given: PlanReport) -> list[str]:
