@@ -46,6 +46,13 @@ def test_kinds_with_few_runs_lean_on_the_wider_kind() -> None:
     assert pooled["high"] < own["high"] < alone["high"]
 
 
+def test_few_dense_runs_lean_on_all_runs() -> None:
+    moe = runs(RunKind("b200", "megatron-core", True), 0.05, 200, 7)
+    kinds = kinds_of([*moe, *runs(H100, 0.5, LEAST, 8)], 0.1)
+    alone = kinds_of(runs(H100, 0.5, LEAST, 8), 0.1)["all"]
+    assert kinds["all"]["high"] < kinds["dense"]["high"] < alone["high"]
+
+
 def test_a_stack_that_nobody_measured_has_the_band_of_its_chip() -> None:
     assert band_of(RunKind("h100", "hai-llm", False)).name == "dense h100"
     assert band_of(RunKind("mi355x", "hai-llm", True)).name == "moe"

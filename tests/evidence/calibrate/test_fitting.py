@@ -24,7 +24,7 @@ from dragonscale.evidence.calibrate.records import Machine, TimedCase, read_meas
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.kernels import kernel_profile_for
 from dragonscale.physics.kernels.profile import KernelProfile, Tables
-from dragonscale.physics.kernels.profile_file import make_profile
+from dragonscale.physics.kernels.profile_file import make_profile, profile_files
 from tools.fit_kernels import errors, get_table, parts, path_of, put_table, read_cases, scipy_solver
 
 MACHINE = Machine("NVIDIA H200", 1, "gpu", {"jax": "0.11.2"}, "jax", "2026-11-16")
@@ -71,6 +71,17 @@ def test_constants_behind_the_times_are_found_and_written() -> None:
     assert "built-in profile h200" in again.rests_on["decode.bf16"].note
     assert again.rests_on["matmul.bf16"].rows == len([row for row in rows if row.kind == "matmul"])
     assert again.rests_on["matmul.bf16"].unseen_shapes is not None
+
+
+def test_a_table_that_the_built_in_profile_lacks_comes_first() -> None:
+    """What was measured here is what is usual here."""
+    built_in = profile_files()["h200"]
+    assert "ragged_dot" not in built_in.grouped["bf16"]
+    sizes = [(tokens, 2048, 768, 8, 128) for tokens in (16, 128, 1024, 4096)]
+    rows = [TimedCase("experts", size, "bf16", 1e-4 * (1 + size[0] / 1000)) for size in sizes]
+    found = fit_profile(rows, MACHINE, load_chip("h200"))
+    assert list(found.file.grouped["bf16"]) == ["ragged_dot", *built_in.grouped["bf16"]]
+    assert [one.table for one in found.tables if one.error is not None] == ["grouped.bf16.ragged_dot"]
 
 
 def test_too_few_measurements_make_no_profile() -> None:
