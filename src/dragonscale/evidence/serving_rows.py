@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import msgspec
 
@@ -226,7 +227,7 @@ def published_run(row: Row, place: int) -> ServingRow:
     tensor, data, expert = split_of(row, is_moe(model), clients)
     source = "inferencex" if row["attention_dp_size"] else "aiconfigurator"
     prompt, output = count(row, "isl"), count(row, "osl")
-    said = {
+    said: dict[str, Any] = {
         "source": source,
         "engine": engine,
         "version": version,

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
+from typing import Any
 
 import msgspec
 
@@ -82,10 +83,13 @@ def flat(report: VerifyReport) -> VerifyRow:
     reasons = [line.why for line in every if line is not None and line.why]
     agreeing = sum(one.agrees for one in report.overlap)
     wire_lines = [f"{'+'.join(axis.axes) or 'none'} {_signed(axis.line)}" for axis in report.axes]
+    same: dict[str, Any] = {
+        name: getattr(asked, name) for name in ("program", "model", "slice", "plan", "batch", "mode")
+    }
+    same |= {name: getattr(report, name) for name in ("fits_planned", "fits_compiled", "resident_bytes")}
+    same |= {f"{name}_error": error(getattr(report, name)) for name in ("arguments", "peak", "flops")}
     return VerifyRow(
-        **{name: getattr(asked, name) for name in ("program", "model", "slice", "plan", "batch", "mode")},
-        **{name: getattr(report, name) for name in ("fits_planned", "fits_compiled", "resident_bytes")},
-        **{f"{name}_error": error(getattr(report, name)) for name in ("arguments", "peak", "flops")},
+        **same,
         chips=parse_slice(asked.slice).chips,
         seq=asked.sequence,
         verdict=report.verdict if report.compiled else "does not fit" if not report.fits_compiled else "not compiled",
