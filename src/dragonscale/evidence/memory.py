@@ -150,7 +150,8 @@ def _plan(row: Row, chips: int, stack: str) -> tuple[Plan, int]:
     remat = _remat(row)
     skip_if(not dtype, f"no model of training in {row['precision'][:20]!r}")
     return Plan(
-        **{"fsdp" if zero != "0" else "data": copies // expert},
+        data=1 if zero != "0" else copies // expert,
+        fsdp=copies // expert if zero != "0" else 1,
         tensor=tensor,
         context=context,
         expert=expert,

@@ -136,8 +136,8 @@ def _beside(line: str, patterns: Sequence[str]) -> Fields:
 
 
 def _step(said: Fields) -> LoggedStep:
-    whole = {name: int(said.pop(name, 0) or 0) for name in ("number", "batch")}
-    return LoggedStep(**whole, **said)
+    times = (said.get(name) for name in ("seconds", "tokens", "samples", "flops"))
+    return LoggedStep(int(said.get("number") or 0), *times, int(said.get("batch") or 0))
 
 
 # What a run says when it starts.
