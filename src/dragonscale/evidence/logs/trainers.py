@@ -137,7 +137,7 @@ def _beside(line: str, patterns: Sequence[str]) -> Fields:
 
 def _step(said: Fields) -> LoggedStep:
     times = (said.get(name) for name in ("seconds", "tokens", "samples", "flops"))
-    return LoggedStep(int(said.get("number") or 0), *times, int(said.get("batch") or 0))
+    return LoggedStep(int(said.get("number") or 0), *times, batch=int(said.get("batch") or 0))
 
 
 # What a run says when it starts.
