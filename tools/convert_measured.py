@@ -18,15 +18,15 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.evidence import collective_rows, inference_rows, memory_rows, serving_rows, training_rows
+from dragonscale.evidence import collectives, inference_rows, memory, serving_rows, training_rows
 from dragonscale.evidence.rows import read_measured
 
 KINDS = {
     "training": training_rows.FORMS,
     "inference": inference_rows.FORMS,
     "serving": serving_rows.FORMS,
-    "collectives": collective_rows.FORMS,
-    "memory": memory_rows.FORMS,
+    "collectives": collectives.FORMS,
+    "memory": memory.FORMS,
 }
 
 

@@ -4,28 +4,35 @@
     python -m tools.fit_bands serving            # those of serving, and how they hold for models on chips left out
     python -m tools.fit_bands serving --write    # and write src/dragonscale/serving/errors.toml
 
-How is told in `dragonscale/evidence/training_bands.py` and `serving_bands.py`. `generic` is no stack and no engine that
-was measured: every training run and every tenth served run is judged by it too."""
+How is told in `dragonscale/evidence/bands.py`. `generic` is no stack and no engine that was measured: every training
+run and every tenth served run is judged by it too. For a chip of which nothing was measured, all runs of a generation
+of chips are left out together."""
 
 import argparse
+import math
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from dragonscale.evidence.bands import BandOf, Residual, band_around, kinds_of, left_out, served_residuals
 from dragonscale.evidence.inference import inference_cases
-from dragonscale.evidence.inference_predict import predict as expect
+from dragonscale.evidence.inference import predict as expect
+from dragonscale.evidence.inference_rows import LATENCIES, InferenceCase
 from dragonscale.evidence.rows import attempt
-from dragonscale.evidence.serving import predict_all, served_runs
-from dragonscale.evidence.serving_bands import ServedResidual, best_stretch, inference_residuals, served_residuals
-from dragonscale.evidence.serving_bands import best_tail as served_tail
-from dragonscale.evidence.serving_bands import kinds_of as served_kinds
-from dragonscale.evidence.serving_bands import left_out as left_out_served
-from dragonscale.evidence.serving_shipped import as_shipped
+from dragonscale.evidence.serving import as_shipped, predict_all, served_runs
 from dragonscale.evidence.training import predict, residual, training_runs
-from dragonscale.evidence.training_bands import Residual, best_tail, kinds_of, left_out
 from dragonscale.serving.bands import LEAST as SERVED_LEAST
-from dragonscale.training.bands import LEAST, UNNAMED
+from dragonscale.serving.bands import MEASURES, ServedKind
+from dragonscale.training.bands import LEAST, NOMINAL, UNNAMED, band_of
 from dragonscale.training.evaluation import first
 from tools.refit import MEASURED, ROOT
+
+TAILS = (0.10, 0.09, 0.08, 0.07, 0.06, 0.05, 0.04, 0.03)
+"""Parts of the runs to leave outside on each side. Groups that are left out differ more than those that are kept, so
+the tails are narrower than (1 - NOMINAL) / 2."""
+STRETCHES = (1.5, 1.75, 2.0, 2.5, 3.0)
+"""Generations that were left out had their kernels fitted all the same; chosen ones can be further off, so bands of
+chips with them are half as wide again at least. This is a judgement: nothing measured says it."""
 
 FILE = MEASURED / "training.csv.gz"
 TABLE = ROOT / "src" / "dragonscale" / "training" / "errors.toml"
@@ -56,7 +63,43 @@ SERVED_HEAD = """\
 """
 
 
-def served(engine: str = "", sampled: bool = False) -> dict[str, list[ServedResidual]]:
+def best_tail(residuals: Sequence[Residual], band_of: BandOf = band_of) -> float:
+    """The widest tails with which the bands still hold for groups left out; narrower ones hold too, so the range is
+    halved until it is found."""
+    least, most = 0, len(TAILS) - 1
+    while least < most:
+        middle = (least + most) // 2
+        held = left_out(residuals, TAILS[middle], band_of)
+        least, most = (least, middle) if sum(held) >= NOMINAL * len(held) else (middle + 1, most)
+    return TAILS[least]
+
+
+def generation(run: Residual) -> str:
+    """The generation of a served run's chip."""
+    assert isinstance(run.kind, ServedKind)
+    return run.kind.generation
+
+
+def best_stretch(residuals: Sequence[Residual], measure: str, tail: float) -> float:
+    """How much wider, in logarithms, bands must be to hold for a generation of chips that was left out."""
+    enough = NOMINAL * len(residuals)
+    for stretch in STRETCHES:
+        if sum(left_out(residuals, tail, band_around(measure, stretch), generation)) >= enough:
+            return stretch
+    return STRETCHES[-1]
+
+
+def inference_residuals(judged: Iterable[tuple[InferenceCase, float]]) -> dict[str, list[Residual]]:
+    """How far published latencies of steps and rates of full servers were from what was expected."""
+    residuals: dict[str, list[Residual]] = {measure: [] for measure in MEASURES}
+    for case, predicted in judged:
+        row, kind = case.row, ServedKind(case.row.chip, case.engine.name, bool(case.row.experts))
+        measure = "step" if row.scenario in LATENCIES else "tokens"
+        residuals[measure].append(Residual(kind, f"{row.model} {row.chip}", math.log(row.measured / predicted)))
+    return residuals
+
+
+def served(engine: str = "", sampled: bool = False) -> dict[str, list[Residual]]:
     """How far every served run and every published latency and rate is from what was expected, by its own engine or
     another."""
     runs, reasons = served_runs(MEASURED / "serving.csv.gz")
@@ -74,12 +117,12 @@ def write_served(write: bool) -> None:
     own, unnamed = served(), served(UNNAMED[0], sampled=True)
     text = SERVED_HEAD
     for measure, found in own.items():
-        tail = served_tail(found, measure)
+        tail = best_tail(found, band_around(measure, 1.0))
         stretch = best_stretch(found, measure, tail)
-        held = left_out_served(found, measure, tail, lambda one: one.pair)
-        whole = left_out_served(found, measure, tail, lambda one: one.kind.generation, stretch)
-        kinds = served_kinds(found, tail)
-        others = served_kinds(unnamed[measure], tail) if unnamed[measure] else {}
+        held = left_out(found, tail, band_around(measure, 1.0))
+        whole = left_out(found, tail, band_around(measure, stretch), generation)
+        kinds = kinds_of(found, tail)
+        others = kinds_of(unnamed[measure], tail) if unnamed[measure] else {}
         kinds |= {name: row for name, row in others.items() if name.endswith(f" * {UNNAMED[0]}")}
         print(
             f"{measure:<8} {len(held):5d} runs, {sum(held) / len(held):.0%} inside with their model on their chip "

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from dragonscale.evidence.collective_case import CollectiveCase
-from dragonscale.evidence.collectives import LARGE, predict, read_cases
+from dragonscale.evidence.collectives import LARGE, CollectiveCase, collective_cases, predict
 from dragonscale.physics.collectives import profile_file
 from dragonscale.physics.collectives.group import Switches
 from dragonscale.physics.collectives.profile import Path, Profile, Tier, expected_time
@@ -311,7 +310,7 @@ def main() -> None:
     options = parser.parse_args()
     cases: list[CollectiveCase] = []
     for file in options.files:
-        found, reasons = read_cases(file)
+        found, reasons = collective_cases(file)
         cases += found
         print(f"{file}: {len(found)} rows, {len(reasons)} skipped")
     files = profile_file.tier_files()

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.inference_predict import predict
+from dragonscale.evidence.inference import predict
 from dragonscale.evidence.inference_rows import FORMS as INFERENCE
 from dragonscale.evidence.inference_rows import LATENCIES, InferenceRow, case_of
 from dragonscale.evidence.rows import Skip, read_measured

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dragonscale.evidence.calibrate.fitting import BOUNDS, SOFT, fit_table, fold, held_out_error, median_error
-from dragonscale.evidence.calibrate.profile_text import profile_text, put_constants
+from dragonscale.evidence.calibrate.own_profile import profile_text, put_constants
 from dragonscale.evidence.kernels import KernelCase, buckets, forms, predict_alike, read_cases, sizes_of
 from dragonscale.evidence.rows import attempt
 from dragonscale.physics.kernels import kernel_profile_for, profile_file
@@ -110,12 +110,13 @@ def held_out(
     cases: Sequence[KernelCase], path: tuple[str, ...], profile: KernelProfile, label: Callable[[KernelCase], int]
 ) -> float:
     """The median error on cases left out of the fit, a label at a time."""
-    return held_out_error(
+    error = held_out_error(
         cases,
         label,
         lambda kept: fit(kept, path, profile),
         lambda tested, table: errors(parts(tested), put_table(profile, path, table)),
     )
+    return float("nan") if error is None else error
 
 
 def sampled() -> list[KernelCase]:

@@ -25,7 +25,7 @@ from dragonscale.app.shard_report import ShardReport
 from dragonscale.app.simulate.records import SimulateReport
 from dragonscale.app.sweep.records import SweepReport
 from dragonscale.app.train.records import TrainReport
-from dragonscale.app.validate.run_records import RunScore
+from dragonscale.app.validate.records import RunScore
 from dragonscale.evidence.verify.records import VerifyReport as VerifyReport
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"

@@ -14,7 +14,7 @@ from dragonscale.app.models_report import model_report
 from dragonscale.app.roofline_report import roofline_report
 from dragonscale.app.shard_report import shard_report
 from dragonscale.app.sweep.charts import sweep_chart
-from dragonscale.app.verify import charts as verified
+from dragonscale.app.verify.sheet import verify_chart
 from dragonscale.errors import InputError
 from dragonscale.evidence.score import Scored, report_of
 from dragonscale.evidence.verify.records import AxisLine, VerifyLine, VerifyReport
@@ -92,7 +92,7 @@ def test_a_verification_stands_beside_its_plan() -> None:
     asked = Request("train", "llama3-8b", "h100:8", "fsdp=8", 8, 4096)
     peak = VerifyLine("peak memory", "bytes", 4e10, 4.4e10, 0.15, "agrees")
     sent = AxisLine(("fsdp",), VerifyLine("fsdp", "bytes", 1e9, 1e9, 0.01, "agrees"), {})
-    text = said(verified.draw("", None, VerifyReport(asked, {}, 1.0, 0.0, True, "agrees", peak=peak, axes=(sent,))))
+    text = said(verify_chart(VerifyReport(asked, {}, 1.0, 0.0, True, "agrees", peak=peak, axes=(sent,)), ""))
     assert "110% (44GB, 1.100)" in text
     assert "sent over fsdp" in text
 

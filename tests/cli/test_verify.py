@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from dragonscale.app.questions.verify import VerifyQuestion
+from dragonscale.app.verify.ask import Verification
 from dragonscale.app.verify.fit import with_fitting_plan
 from dragonscale.app.verify.html import page
 from dragonscale.app.verify.question import read_question
-from dragonscale.app.verify.records import Verification
 from dragonscale.app.verify.view import axis_rows, totals
 from dragonscale.app.verify.words import closing
 from dragonscale.evidence.verify.records import VerifyLine, VerifyReport

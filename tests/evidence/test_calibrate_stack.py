@@ -10,19 +10,19 @@ import numpy
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.calibrate.stack_cases import Case, TrainCase, cases
-from dragonscale.evidence.calibrate.stack_expected import ExpectedCase, expected_case
-from dragonscale.evidence.calibrate.stack_file import stack_text
+from dragonscale.evidence.calibrate.stack_cases import Case, MeasuredCase, TrainCase, cases, read_rows, unknown_rows
 from dragonscale.evidence.calibrate.stack_fit import (
     FREE_STACK,
+    ExpectedCase,
     Settled,
     _solved,  # pyright: ignore[reportPrivateUsage]
+    expected_case,
     kind_of_case,
     measured_on,
     ratios,
     settle,
+    stack_text,
 )
-from dragonscale.evidence.calibrate.stack_rows import MeasuredCase, read_rows, unknown_rows
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.physics.kernels import attention_seconds, kernel_profile_for, profile_file

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.collectives import predict, read_cases, validate
-from dragonscale.evidence.dialect import read_network, read_torus
+from dragonscale.evidence.collectives import collective_cases, predict, validate
+from dragonscale.evidence.described import read_network, read_torus
 from dragonscale.evidence.score import Scored, report_of, statistics_of, write_scores
 from dragonscale.physics.collectives.cost import Options, collective_time
 
@@ -22,7 +22,7 @@ def published():
 
 @pytest.fixture(scope="module")
 def cases():
-    return {case.row.id: case for case in read_cases(DATA / "collectives.csv")[0]}
+    return {case.row.id: case for case in collective_cases(DATA / "collectives.csv")[0]}
 
 
 def test_every_row_is_scored_or_skipped_with_its_reason(published):

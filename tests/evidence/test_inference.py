@@ -7,17 +7,18 @@ import numpy
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.inference import inference_cases, validate
-from dragonscale.evidence.inference_predict import (
+from dragonscale.evidence.inference import (
     choices,
     decode_seconds,
     deployment_of,
     full_load,
+    inference_cases,
     passes,
     predict,
     prefill_seconds,
     room,
     steady,
+    validate,
 )
 from dragonscale.evidence.inference_rows import case_of, engine_of, limits_of, published_case
 from dragonscale.evidence.rows import Skip

@@ -2,8 +2,7 @@
 
 import pytest
 
-from dragonscale.evidence.memory import validate
-from dragonscale.evidence.memory_rows import published_run, run_of
+from dragonscale.evidence.memory import published_run, run_of, validate
 from dragonscale.evidence.rows import Skip
 from tools.refit import MEASURED
 

@@ -7,11 +7,18 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.rows import Skip
-from dragonscale.evidence.serving import cache_tokens, front_seconds, predict, served_runs, step_table, validate
+from dragonscale.evidence.serving import (
+    balanced,
+    cache_tokens,
+    front_seconds,
+    gathered,
+    predict,
+    served_runs,
+    step_table,
+    validate,
+)
 from dragonscale.evidence.serving_drafts import Drafted, Reused
-from dragonscale.evidence.serving_recipes import recipes
-from dragonscale.evidence.serving_rows import formats_of, launched_split, published_run, run_of, split_of
-from dragonscale.evidence.serving_waits import balanced, gathered
+from dragonscale.evidence.serving_rows import formats_of, launched_split, published_run, recipes, run_of, split_of
 
 from .measured import DATA, rows_of, write_rows
 

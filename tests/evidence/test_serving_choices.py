@@ -5,8 +5,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from dragonscale.evidence.choices import LIMITS_S, cost, hard, served_choices
 from dragonscale.evidence.serving import served_runs
-from dragonscale.evidence.serving_choices import LIMITS_S, choices, cost, hard
 
 from .measured import DATA
 
@@ -28,9 +28,9 @@ def test_cost_is_chip_seconds_of_an_output_token(run):
 def test_a_perfect_prediction_has_no_regret_and_a_reversed_one_pays(run):
     runs = [like(run, tensor, 16, 0.1, seconds) for tensor, seconds in ((1, 0.04), (2, 0.03), (8, 0.005))]
     own = [(one.row.ttft_s, one.row.tpot_s) for one in runs]
-    right = choices(zip(runs, own, strict=True))
+    right = served_choices(zip(runs, own, strict=True))
     assert (right["groups"], right["configurations"], right["tau"], right["regret_max"]) == (1, 3, 1.0, 0.0)
-    wrong = choices(zip(runs, [(0.1, 0.005), (0.1, 0.03), (0.1, 0.9)], strict=True))
+    wrong = served_choices(zip(runs, [(0.1, 0.005), (0.1, 0.03), (0.1, 0.9)], strict=True))
     # Without a limit tensor=1 is the cheapest either way; at 10 ms it is four times too slow.
     assert wrong["by_limit"]["none"]["regret_mean"] == 0
     assert wrong["by_limit"]["10ms"]["regret_mean"] > 1
@@ -46,4 +46,4 @@ def test_a_hard_limit_counts_picks_that_miss_it():
 
 def test_measurements_of_one_configuration_are_one_choice(run):
     twice = [like(run, 2, 16, 0.1, seconds) for seconds in (0.02, 0.021)]
-    assert choices((one, (0.1, 0.02)) for one in twice)["groups"] == 0
+    assert served_choices((one, (0.1, 0.02)) for one in twice)["groups"] == 0

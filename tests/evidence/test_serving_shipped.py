@@ -3,8 +3,7 @@
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.serving import served_runs, validate
-from dragonscale.evidence.serving_shipped import as_shipped
+from dragonscale.evidence.serving import as_shipped, served_runs, validate
 from dragonscale.physics.hardware import load_chip
 from dragonscale.serving.launch import engine_on
 

@@ -5,8 +5,9 @@ import pytest
 pytest.importorskip("jax")
 
 from dragonscale.evidence.verify.planned import plan_of, training_job
+from dragonscale.evidence.verify.records import explanations
 from dragonscale.evidence.verify.request import Request
-from dragonscale.evidence.verify.stack_differences import REASONS, stack_differences
+from dragonscale.evidence.verify.stack_differences import stack_differences
 from dragonscale.training.evaluation import judge_one
 from dragonscale.training.plan import parse_plan
 from dragonscale.training.stack import load_stack, stacks
@@ -29,5 +30,5 @@ def test_differences_add_up_to_the_other_ledger(name: str) -> None:
     for quantity, size in ours.items():
         more = sum(one.theirs - one.ours for one in found if one.quantity == quantity)
         assert size + more == pytest.approx(theirs[quantity], rel=1e-5), quantity
-    assert {one.switch for one in found} <= set(REASONS)
+    assert {one.switch for one in found} <= set(explanations("switches"))
     assert (not found) == (name == "dragonscale")

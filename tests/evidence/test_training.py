@@ -3,11 +3,11 @@
 import pytest
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.choices import summary, training_choices, weigh
 from dragonscale.evidence.described import Described, described, model_of
 from dragonscale.evidence.rows import Skip
 from dragonscale.evidence.score import by, statistics_of
 from dragonscale.evidence.training import predict, training_runs, validate
-from dragonscale.evidence.training_choices import choices, summary, weigh
 from dragonscale.evidence.training_rows import published_run, run_of, stack_of
 from dragonscale.models.transformer import count_parameters
 from dragonscale.training.evaluation import first
@@ -208,11 +208,11 @@ def test_choices_among_measured_alternatives(runs, rows, tmp_path):
     one = rows["TR-DGXC-004"]
     other = one | {"id": "other", "micro_batch": "2", "step_s": str(float(one["step_s"]) * 1.2)}
     alike = training_runs(write_rows(tmp_path / "two.csv", [one, other]))[0]
-    agreeing = choices(zip(alike, (1.0, 1.1), strict=True))
+    agreeing = training_choices(zip(alike, (1.0, 1.1), strict=True))
     assert [(found.agreeing, found.opposing, found.regret) for found in agreeing] == [(1, 0, 0.0)]
-    opposing = choices(zip(alike, (1.1, 1.0), strict=True))
+    opposing = training_choices(zip(alike, (1.1, 1.0), strict=True))
     assert [(found.agreeing, found.opposing, found.regret) for found in opposing] == [(0, 1, pytest.approx(0.2))]
-    assert choices([(run, 1.0) for run in runs.values() if run.row.id.startswith("TR-SC21")]) == []
+    assert training_choices([(run, 1.0) for run in runs.values() if run.row.id.startswith("TR-SC21")]) == []
     found = validate(tmp_path / "two.csv").as_json()["choices"]
     assert (found["groups"], found["pairs"]) == (1, 1)
     seconds = [first(predict(run)[1].seconds) for run in alike]

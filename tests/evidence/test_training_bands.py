@@ -5,8 +5,9 @@ import random
 
 import pytest
 
-from dragonscale.evidence.training_bands import TAILS, Residual, best_tail, coverage, inside, kinds_of, left_out
+from dragonscale.evidence.bands import Residual, inside, kinds_of, left_out, training_coverage
 from dragonscale.training.bands import LEAST, NOMINAL, Band, RunKind, band_of, tables
+from tools.fit_bands import TAILS, best_tail
 
 H100 = RunKind("h100", "megatron-core", False)
 
@@ -21,7 +22,7 @@ def test_a_band_covers_what_it_was_made_of_and_what_it_was_not() -> None:
     some = runs(H100, 0.05, 200, 1) + runs(RunKind("v5p", "maxtext", False), 0.15, 100, 2)
     tail = best_tail(some)
     assert NOMINAL <= sum(left_out(some, tail)) / len(some) <= NOMINAL + 0.06
-    assert sum(inside(one, kinds_of(some, tail)) for one in some) >= NOMINAL * len(some)
+    assert sum(inside(one, band_of, kinds_of(some, tail)) for one in some) >= NOMINAL * len(some)
 
 
 def test_wider_tails_make_narrower_bands() -> None:
@@ -43,6 +44,13 @@ def test_kinds_with_few_runs_lean_on_the_wider_kind() -> None:
     own, pooled = kinds["dense v6e"], kinds["dense"]
     alone = kinds_of(few, 0.1)["all"]
     assert pooled["high"] < own["high"] < alone["high"]
+
+
+def test_few_dense_runs_lean_on_all_runs() -> None:
+    moe = runs(RunKind("b200", "megatron-core", True), 0.05, 200, 7)
+    kinds = kinds_of([*moe, *runs(H100, 0.5, LEAST, 8)], 0.1)
+    alone = kinds_of(runs(H100, 0.5, LEAST, 8), 0.1)["all"]
+    assert kinds["all"]["high"] < kinds["dense"]["high"] < alone["high"]
 
 
 def test_a_stack_that_nobody_measured_has_the_band_of_its_chip() -> None:
@@ -67,7 +75,7 @@ def test_sentence() -> None:
 
 def test_files_of_one_source_are_held_against_the_shipped_bands() -> None:
     one = [Residual(H100, "my cluster", math.log(1.01)), Residual(H100, "my cluster", math.log(3.0))]
-    found = coverage(one, 0.1)
+    found = training_coverage(one)
     assert found["covered"] == pytest.approx(0.5)
     assert not found["sources_left_out"]
 

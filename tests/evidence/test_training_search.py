@@ -6,8 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from dragonscale.evidence.training import training_runs
-from dragonscale.evidence.training_search import jobs_of, searched
+from dragonscale.evidence.training import jobs_of, searched, training_runs
 from dragonscale.faces.cli import main
 from dragonscale.training.search import search
 from dragonscale.training.space import Space

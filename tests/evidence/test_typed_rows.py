@@ -10,7 +10,7 @@ import random
 import pytest
 
 from dragonscale.evidence import collectives, inference, serving, training
-from dragonscale.evidence.collective_case import CollectiveRow
+from dragonscale.evidence.collectives import CollectiveRow
 from dragonscale.evidence.inference_rows import InferenceRow
 from dragonscale.evidence.rows import read_cases, read_table, typed
 from dragonscale.evidence.serving_rows import ServingRow

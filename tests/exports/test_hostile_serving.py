@@ -10,8 +10,8 @@ import pytest
 import dragonscale as ds
 from dragonscale.app.serve import judged
 from dragonscale.errors import InputError
-from dragonscale.evidence.logs.megatron_arguments import plan_words
 from dragonscale.evidence.logs.text import LogText
+from dragonscale.evidence.logs.trainers import megatron_command
 from dragonscale.exports.engines.dynamo.read_dynamo import workers
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.launchers.containers import assigned, containers, is_own
@@ -131,7 +131,7 @@ def test_a_variable_comes_back_from_the_shell_as_it_was() -> None:
 
 
 def test_processes_come_to_the_world() -> None:
-    assert plan_words({"tensor_model_parallel_size": "4", "world_size": "12"}).startswith(
+    assert megatron_command({"tensor_model_parallel_size": "4", "world_size": "12"}).startswith(
         "torchrun --nproc-per-node 4 --nnodes 3 "
     )
 

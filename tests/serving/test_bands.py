@@ -7,27 +7,28 @@ import random
 import pytest
 
 from dragonscale.app.serve.errors import bands_for, expected_error
-from dragonscale.evidence.serving_bands import ServedResidual, best_stretch, best_tail, inside, kinds_of, left_out
+from dragonscale.evidence.bands import Residual, band_around, inside, kinds_of, left_out
 from dragonscale.physics.hardware.catalogue import chip_names
 from dragonscale.serving.bands import FAMILIES, GENERATIONS, LEAST, MEASURES, ServedKind, band_of, tables
 from dragonscale.serving.engine import engines
 from dragonscale.training.bands import NOMINAL
+from tools.fit_bands import best_stretch, best_tail
 
 H100 = ServedKind("h100", "vllm", False)
 
 
-def runs(kind: ServedKind, spread: float, count: int, seed: int) -> list[ServedResidual]:
+def runs(kind: ServedKind, spread: float, count: int, seed: int) -> list[Residual]:
     """Runs of models of ten, whose errors scatter by `spread`."""
     chance = random.Random(seed)
-    return [ServedResidual(kind, f"model {place // 10}", chance.gauss(0.0, spread)) for place in range(count)]
+    return [Residual(kind, f"model {place // 10} {kind.chip}", chance.gauss(0.0, spread)) for place in range(count)]
 
 
 def test_a_band_covers_models_on_chips_that_it_has_not_seen() -> None:
     some = runs(H100, 0.05, 200, 1) + runs(ServedKind("b200", "sglang", True), 0.15, 100, 2)
-    tail = best_tail(some, "tpot")
-    held = left_out(some, "tpot", tail, lambda one: one.pair)
+    tail = best_tail(some, band_around("tpot", 1.0))
+    held = left_out(some, tail, band_around("tpot", 1.0))
     assert NOMINAL <= sum(held) / len(held) <= NOMINAL + 0.06
-    assert sum(inside(one, "tpot", kinds_of(some, tail)) for one in some) >= NOMINAL * len(some)
+    assert sum(inside(one, band_around("tpot"), kinds_of(some, tail)) for one in some) >= NOMINAL * len(some)
     assert best_stretch(some, "tpot", tail) >= 1.5
 
 

@@ -1,21 +1,22 @@
-"""What training and inference rows share: the model by its dims, and the chips with the wires
-between them.
+"""What published measurements mean by their words (the tables of `dialects.toml`), and what training and inference rows
+share: the model by its dims, and the chips with the wires between them.
 
-A typed row states both in columns of their own. What kind of attention each layer has is a short
-text: `MHA`, `GQA`, `GQA alternating sliding-window-128/full`, `GQA chunked-8192 (3 of 4 layers)`,
+A typed row states both in columns of their own. What kind of attention each layer has is a short text: `MHA`, `GQA`,
+`GQA alternating sliding-window-128/full`, `GQA chunked-8192 (3 of 4 layers)`,
 `MLA(q_lora1536,kv_lora512,qk128+64,v128)`, `GQA sliding-1024 + global(hd512,kv2)`."""
 
 import functools
 import math
 import re
-from dataclasses import replace
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
 from typing import Any
 
 import msgspec
 
-from dragonscale.errors import InputError
-from dragonscale.evidence.dialect import hint, read_network, read_torus, words
-from dragonscale.evidence.rows import Row, Skip, count, skip_if
+from dragonscale.evidence.rows import Row, count, readable, skip_if
 from dragonscale.models.attention import Attention
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.latent import LatentAttention
@@ -25,22 +26,94 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, Torus, load_chip
 from dragonscale.physics.hardware.slices import possible_shapes
 
+
+@functools.cache
+def words(kind: str) -> dict[str, Any]:
+    """A table of `dialects.toml`."""
+    text = (resources.files("dragonscale.evidence") / "dialects.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)[kind]
+
+
+def meaning(pairs: Sequence[tuple[str, str]], text: str) -> str:
+    """What the first pattern that is found in a text stands for; empty if none is.
+
+    >>> meaning(words("training")["stacks"], "nanotron docs/performance.md")
+    'nanotron'
+    """
+    return next((meant for pattern, meant in pairs if re.search(pattern, text)), "")
+
+
+def hint(row: Row, name: str) -> str:
+    """What a row says under one of the `hints`: the number in it, or the words themselves; empty if
+    nothing.
+
+    >>> hint({"notes": "ZeRO-2, 320 prompts"}, "zero"), hint({"notes": ""}, "ring")
+    ('2', '')
+    """
+    columns, pattern = words("hints")[name]
+    found = re.search(pattern, " ".join(row[column] for column in columns))
+    return next((part for part in found.groups() if part), found[0]) if found else ""
+
+
+@dataclass(frozen=True)
+class StatedNetwork:
+    """What a text says: bytes per second out of a node or of one card, and the transport; zero and
+    empty if nothing."""
+
+    node: float = 0.0
+    card: float = 0.0
+    transport: str = ""
+
+    def egress(self, local: float) -> float:
+        """Bytes per second out of a node with `local` chips taking part, each with a card of its
+        own; 0 if not said."""
+        return self.node or self.card * local
+
+
+def read_network(text: str) -> StatedNetwork:
+    """What a description of an interconnect says about the network between nodes.
+
+    >>> read_network("p4de: NVLink3 + EFA 4x100Gb/s per node")
+    StatedNetwork(node=50000000000.0, card=0.0, transport='efa')
+    >>> read_network("CX7 400Gb/s IB").card, read_network("p5: NVLink4 + EFA 3200Gb/s per node").node
+    (50000000000.0, 400000000000.0)
+    >>> read_network("NVLink4 (450GB/s/dir spec)")
+    StatedNetwork(node=0.0, card=0.0, transport='')
+    """
+    text, known = text[:300], words("network")
+    transport = meaning(known["transports"], text.lower())
+    for pattern in known["rates"]:
+        if found := re.search(pattern, text):
+            return StatedNetwork(node=_bytes(found, known["named"]), transport=transport)
+    found = re.search(known["one"], text)
+    rate = _bytes(found, known["named"]) if found else 0.0
+    if rate > known["largest_card"]:
+        return StatedNetwork(node=rate, transport=transport)
+    return StatedNetwork(card=rate, transport=transport)
+
+
+def _bytes(match: re.Match[str], named: dict[str, float]) -> float:
+    said = match.groupdict()
+    if said.get("bytes"):
+        return float(said["bytes"]) * 1e9
+    if said.get("name"):
+        return int(said["count"]) * named[said["name"].lower()]
+    return int(said.get("count") or 1) * (float(said["rate"]) * (1e12 if said["scale"] == "T" else 1e9) / 8)
+
+
+def read_torus(text: str) -> tuple[int, ...]:
+    """The sizes of a torus in a text: `v6e-256 16x16 torus`, `Ironwood 2x2x1 ICI`; empty if it
+    names none.
+
+    >>> read_torus("v6e-256 16x16 torus"), read_torus("multislice DCN")
+    ((16, 16), ())
+    """
+    found = re.search(words("network")["torus"], text[:300])
+    return tuple(int(size) for size in found[1].split("x")) if found else ()
+
+
 GEMMA_PERIOD = 6
 """Gemma has five sliding layers for each global one."""
-DIMS = (
-    "layers",
-    "d_model",
-    "d_ff",
-    "n_heads",
-    "n_kv_heads",
-    "head_dim",
-    "vocab",
-    "experts",
-    "topk",
-    "shared_experts",
-    "moe_d_ff",
-    "dense_layers",
-)
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +159,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
 def described(row: Row, place: int) -> dict[str, Any]:
     """The columns of a typed row that say which model a published row is about."""
-    return {name: count(row, name) for name in DIMS} | {
+    return {name: count(row, name) for name in words("model")["dims"]} | {
         "id": row.get("id") or f"row {place}",
         "source": row["source"],
         "model": row["model"] or "model",
@@ -163,10 +236,9 @@ def _mixers(row: Described) -> list[Component]:
 def chip_of(name: str) -> Chip:
     """A chip, with what its variant changes."""
     variant = words("chips").get(name.lower())
-    try:
-        return load_chip(variant["base"]).with_facts(**variant["facts"]) if variant else load_chip(name.lower())
-    except InputError:
-        raise Skip(f"unknown chip {name.lower()[:40]!r}" if name else "chip not stated") from None
+    if variant:
+        return load_chip(variant["base"]).with_facts(**variant["facts"])
+    return readable(load_chip, name.lower(), f"unknown chip {name.lower()[:40]!r}" if name else "chip not stated")
 
 
 def machine(row: Row, chip: Chip, chips: int) -> dict[str, Any]:

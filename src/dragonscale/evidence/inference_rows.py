@@ -11,8 +11,17 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.evidence.described import Described, chip_of, described, machine, model_of, slice_of
-from dragonscale.evidence.dialect import hint, meaning, words
+from dragonscale.evidence.described import (
+    Described,
+    chip_of,
+    described,
+    hint,
+    machine,
+    meaning,
+    model_of,
+    slice_of,
+    words,
+)
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Slice

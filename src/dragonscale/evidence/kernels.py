@@ -11,12 +11,25 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dragonscale.errors import InputError
+import numpy
+
 from dragonscale.evidence import collectives
-from dragonscale.evidence.dialect import meaning, words
-from dragonscale.evidence.rows import Form, Row, Skip, attempt, number, read_measured, read_table, skip_if, sound
+from dragonscale.evidence.described import meaning, words
+from dragonscale.evidence.rows import (
+    Form,
+    Row,
+    Skip,
+    attempt,
+    number,
+    read_measured,
+    read_table,
+    readable,
+    skip_if,
+    sound,
+    stated,
+)
 from dragonscale.evidence.score import Scored, ScoreReport, report_of
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.kernels import (
@@ -32,9 +45,6 @@ from dragonscale.physics.kernels.dtypes import format_name
 from dragonscale.physics.kernels.profile import KernelProfile
 from dragonscale.physics.kernels.routing import Routing
 from dragonscale.physics.numbers import maximum
-
-if TYPE_CHECKING:
-    import numpy
 
 LARGE = 100e-6
 """Seconds above which a kernel counts as large: launches and floors no longer matter."""
@@ -71,21 +81,15 @@ class KernelCase:
 def read_case(kind: str, row: Row, _place: int = 0) -> KernelCase:
     """A row of a file of one kind."""
     table = words("kernels")[kind]
-    try:
-        chip = load_chip("" if row["system"].endswith(".toml") else row["system"]).name
-    except InputError:
-        raise Skip(f"unknown system {row['system'][:40]!r}" if row["system"] else "system not stated") from None
-    written = row[table["dtype"]]
-    try:
-        dtype = format_name(written)
-    except InputError:
-        raise Skip(f"unknown number format {written[:40]!r}" if written else "number format not stated") from None
+    system, written = row["system"], row[table["dtype"]]
+    unknown = f"unknown system {system[:40]!r}" if system else "system not stated"
+    chip = readable(load_chip, "" if system.endswith(".toml") else system, unknown).name
+    unknown = f"unknown number format {written[:40]!r}" if written else "number format not stated"
+    dtype = readable(format_name, written, unknown)
     sizes = tuple(_whole(row, column) for column in table["sizes"])
-    latency = number(row["latency_us"])
-    if latency is None:
-        raise Skip("latency not a positive number")
+    latency = stated(row["latency_us"], "latency not a positive number")
     source = row.get("kernel") or row.get("kernel_source") or "gemm"
-    labels = [kind, row["system"], source, written, *(row[column] for column in table["sizes"])]
+    labels = [kind, system, source, written, *(row[column] for column in table["sizes"])]
     if kind == "moe":
         key = _experts(row, chip, dtype, sizes)
         labels.append(row["distribution"])
@@ -95,9 +99,9 @@ def read_case(kind: str, row: Row, _place: int = 0) -> KernelCase:
 
 
 def _whole(row: Row, column: str) -> float:
-    value = number(row[column])
-    if value is None or value != int(value) or value > 1e9:
-        raise Skip(f"{column} not a positive whole number")
+    reason = f"{column} not a positive whole number"
+    value = stated(row[column], reason)
+    skip_if(value != int(value) or value > 1e9, reason)
     return value
 
 
@@ -155,10 +159,8 @@ def predict_alike(key: KernelKey, sizes: Sequence[Any], profile: KernelProfile) 
     )
 
 
-def sizes_of(cases: Sequence[KernelCase]) -> "list[numpy.ndarray]":
+def sizes_of(cases: Sequence[KernelCase]) -> list[numpy.ndarray]:
     """The sizes of cases of one key as arrays."""
-    import numpy
-
     return [numpy.array(column) for column in zip(*(case.sizes for case in cases), strict=True)]
 
 

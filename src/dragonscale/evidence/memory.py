@@ -1,20 +1,184 @@
-"""Scoring expected peaks of memory, and whether runs fit, against measured ones: `dscale validate
-memory FILE`."""
+"""Measured peaks of memory, and runs that ran or ran out: what a row means, and how far it is from what is expected
+(`dscale validate memory FILE`).
 
-from dataclasses import replace
+Counters: `max_allocated` is the peak of live tensors, `max_reserved` what the allocator had taken. What a driver shows
+(`nvidia-smi`) holds whatever the cache has taken, and is not scored. A blank parallel size is 1 where the others
+multiply to the number of chips. Rows that name a known model take its dims where they state none."""
+
+import math
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dragonscale.evidence.memory_rows import FORMS, MemoryRun, run_of
-from dragonscale.evidence.rows import attempt, read_cases, sound
+from dragonscale.evidence.described import Described, chip_of, hint, machine, meaning, model_of, slice_of, words
+from dragonscale.evidence.rows import Form, Row, attempt, count, needed, number, read_cases, skip_if, sound, typed
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one
+from dragonscale.evidence.training_rows import checked_plan
+from dragonscale.models import load_model
+from dragonscale.models.ffn import Moe
+from dragonscale.models.transformer import Transformer
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job
 from dragonscale.training.peak_memory import OUTSIDE
+from dragonscale.training.plan import Plan
 
 
-def counted(run: MemoryRun, verdict: Verdict) -> float:
-    """The bytes that the row's counter is expected to show."""
-    return peak_of(verdict, run.job, run.row.counter)
+class MeasuredPeak(Described, frozen=True, kw_only=True):
+    """A typed row: `batch` sequences of `seq` tokens a step; `counter` showed `peak_bytes`, or the
+    run had an `outcome` (ran, oom). `preset` names the model where the row states no dims; of it
+    `layers` are kept."""
+
+    stack: str
+    plan: str
+    batch: int
+    seq: int
+    method: str = "pretrain"
+    preset: str = ""
+    counter: str = ""
+    peak_bytes: float = 0.0
+    outcome: str = ""
+
+
+@dataclass(frozen=True)
+class MemoryRun:
+    """A typed row in the model's terms."""
+
+    row: MeasuredPeak
+    job: Job
+    plan: Plan
+
+
+def run_of(row: MeasuredPeak) -> MemoryRun:
+    """A typed row as a run."""
+    plan, model = checked_plan(row), _preset(row) if row.preset else model_of(row)
+    return MemoryRun(row, make_job(model, slice_of(row), row.batch, row.seq, row.stack), plan)
+
+
+def _preset(row: MeasuredPeak) -> Transformer:
+    """A known model, cut to some of its layers: as many dense ones in front as the row says."""
+    model = load_model(row.preset)
+    if not row.layers or row.layers == model.n_layers:
+        return replace(model, extras=())
+    routed = [layer for layer in model.layers if isinstance(layer.ffn, Moe)]
+    plain = [layer for layer in model.layers if not isinstance(layer.ffn, Moe)]
+    blocks = [*plain[: row.dense_layers], *routed][: row.layers] if routed else plain[: row.layers]
+    return replace(model, layers=tuple(blocks), extras=())
+
+
+def published_run(row: Row, place: int) -> MeasuredPeak:
+    """A row of published peaks or outcomes as a typed one."""
+    known = words("memory")
+    skip_if(row["method"] not in known["methods"], "only adapters are trained (LoRA, QLoRA and their kind)")
+    skip_if(hint(row, "shorter"), "the tokens of a micro-batch are not stated (samples are shorter)")
+    skip_if(hint(row, "by_layer"), "layers are dealt to GPUs without a pipeline (device_map)")
+    skip_if(hint(row, "simulated"), "collectives were simulated")
+    outcome, peak = row.get("outcome", ""), number(row["peak_memory_gib"])
+    counter = row["memory_kind"] if row["memory_kind"] in known["counters"] else ""
+    skip_if(row["memory_kind"] == "nvidia-smi", "only the driver's view is stated, with all that the cache had taken")
+    skip_if(not outcome and (not peak or not counter), "the counter of the peak is not stated")
+    length = count(row, "seq") or meaning(known["lengths"], f"{row['source']} {row.get('path', '')}")
+    skip_if(not length, "seq not stated")
+    chips, seq = needed(row, "n_chips"), int(length)
+    stack = stack_of(row)
+    name = meaning(known["chips"], row["chip"]) or row["chip"]
+    plan, batch = _plan(row, chips, stack)
+    where = machine(row | {"chip": name, "interconnect": ""}, chip_of(name), chips)
+    return MeasuredPeak(
+        **_model(row, place),
+        **where,
+        stack=stack,
+        plan=str(plan),
+        batch=batch,
+        seq=seq,
+        method=row["method"],
+        counter=counter,
+        peak_bytes=(peak or 0.0) * 2**30,
+        outcome=outcome,
+    )
+
+
+FORMS = (
+    Form(words("memory")["columns"], published_run),
+    typed(MeasuredPeak, ("stack", "plan", "counter", "peak_bytes")),
+    typed(MeasuredPeak, ("stack", "plan", "outcome")),
+)
+
+
+def stack_of(row: Row) -> str:
+    """The software stack that a row's framework is, in the mode that its other columns name."""
+    columns = ("framework", "zero_or_fsdp", "precision", "grad_dtype", "date", "notes")
+    said = " | ".join(f"{column}: {row[column]}" for column in columns)
+    stack = meaning(words("memory")["stacks"], said)
+    skip_if(not stack, f"no software stack known for the framework {row['framework'][:40]!r}")
+    return stack
+
+
+def _model(row: Row, place: int) -> dict[str, Any]:
+    """The columns of a typed row that say which model it is about."""
+    known = words("memory")
+    stated = {name: count(row, name) for name in words("model")["dims"] if name in row}
+    found = {"id": row.get("id") or f"row {place}", "source": row["source"], "model": row["model"] or "model"}
+    named = meaning(known["models"], row["model"])
+    if named in known["dims"]:
+        return found | known["dims"][named]
+    if named:
+        skip_if(stated["d_model"] and load_model(named).d_model != stated["d_model"], f"not the dims of {named}")
+        dense = int(hint(row, "dense") or 0)
+        return found | {"preset": named, "layers": stated["layers"], "dense_layers": dense}
+    skip_if(re.search(known["experts"], row["model"]), "experts not stated")
+    gated = not re.search(known["ungated"], row["model"])
+    return found | stated | {"gated_mlp": gated, "tied": bool(re.search(known["tied"], row["model"]))}
+
+
+def _plan(row: Row, chips: int, stack: str) -> tuple[Plan, int]:
+    """How a run was split, and its sequences a step."""
+    known = words("memory")
+    tensor, context, pipe, virtual = (count(row, name) or 1 for name in ("tp", "cp", "pp", "vpp"))
+    skip_if(chips % (tensor * context * pipe), "parallel sizes do not multiply to the number of chips")
+    copies = chips // (tensor * context * pipe)
+    micro, batch = count(row, "micro_batch"), count(row, "global_batch")
+    skip_if(not micro, "micro_batch not stated")
+    if pipe > 1 and hint(row, "local_batch"):
+        micro, batch = 1, copies * micro
+    batch = batch or copies * micro * (4 * pipe if pipe > 1 else 1)
+    batch -= batch % (copies * micro)
+    zero, dtype = meaning(known["zero"], row["zero_or_fsdp"]), meaning(known["dtypes"], row["precision"])
+    skip_if(not zero, f"no reading of the sharding {row['zero_or_fsdp'][:40]!r}")
+    ways = count(row, "ep") or 1
+    expert = ways // math.gcd(ways, tensor * context)
+    skip_if(copies % expert, "ep does not divide the replicas")
+    remat = _remat(row)
+    skip_if(not dtype, f"no model of training in {row['precision'][:20]!r}")
+    return Plan(
+        data=1 if zero != "0" else copies // expert,
+        fsdp=copies // expert if zero != "0" else 1,
+        tensor=tensor,
+        context=context,
+        expert=expert,
+        pipe=pipe,
+        microbatch=micro,
+        virtual=virtual,
+        remat=remat,
+        zero=int(zero),
+        dtype=dtype,
+        schedule="interleaved" if virtual > 1 else "1f1b",
+        optimizer=_optimizer(row, stack),
+    ), batch
+
+
+def _remat(row: Row) -> str:
+    """What was recomputed: modules by name, or all of it."""
+    if modules := hint(row, "modules"):
+        return "+".join(re.split(r"[,+ ]+", modules.strip(" ,")))
+    policy = words("memory")["remat"].get(row["remat"], "")
+    skip_if(not policy, "recompute not stated")
+    return policy
+
+
+def _optimizer(row: Row, stack: str) -> str:
+    found = meaning(words("memory")["optimizers"], row["optimizer"])
+    skip_if(not found, f"no model of the optimizer {row['optimizer'][:30]!r}")
+    return "adam-bf16" if found == "adam" and stack in words("memory")["all_bf16"] else found
 
 
 def peak_of(verdict: Verdict, job: Job, counter: str) -> float:
@@ -43,9 +207,9 @@ def validate(path: str | Path) -> ScoreReport:
     for run, verdict in judged:
         row = run.row
         if row.peak_bytes:
-            one = Scored(row.id, row.source, row.peak_bytes, counted(run, verdict), f"{row.stack} {row.counter}")
-            scored.append(one)
-            method[one.id] = row.method
+            expected, label = peak_of(verdict, run.job, row.counter), f"{row.stack} {row.counter}"
+            scored.append(Scored(row.id, row.source, row.peak_bytes, expected, label))
+            method[row.id] = row.method
     methods = {name: statistics_of(rows) for name, rows in by(scored, lambda row: method[row.id]).items()}
     counters = {name: statistics_of(rows) for name, rows in by(scored, lambda row: row.group.split()[-1]).items()}
     report = report_of(scored, reasons, "stack", by_method=methods, by_counter=counters, outcomes=outcomes(judged))

@@ -159,6 +159,23 @@ def number(cell: str | None) -> float | None:
     return value if LEAST <= value <= MOST else None
 
 
+def stated(cell: str | None, reason: str) -> float:
+    """A cell as such a number, where a prediction cannot do without; the row is left out for the reason if it is
+    none."""
+    value = number(cell)
+    if value is None:
+        raise Skip(reason)
+    return value
+
+
+def readable(read: Callable[[str], T], text: str, reason: str) -> T:
+    """What a text stands for; the row is left out for the reason if it is nothing that is known."""
+    try:
+        return read(text)
+    except InputError:
+        raise Skip(reason) from None
+
+
 def count(row: Row, column: str) -> int:
     """A cell as a positive whole number; 0 if it is none.
 

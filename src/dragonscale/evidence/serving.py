@@ -1,10 +1,13 @@
 """Scoring simulated latencies against measured serving runs: `dscale validate serving FILE`.
 
-The load generator is simulated with the engine: a fixed number of clients who all start together
-and send their next request when the last is answered, so that the mean time to a first token holds
-the burst at the start, and every output token the prompts of others that are prefilled beside it.
-Time to first token (TTFT) and time per output token (TPOT) are scored apart; the report's overall
-numbers are TPOT's."""
+The load generator is simulated with the engine: a fixed number of clients who all start together and send their next
+request when the last is answered, so that the mean time to a first token holds the burst at the start, and every output
+token the prompts of others that are prefilled beside it. Time to first token (TTFT) and time per output token (TPOT)
+are scored apart; the report's overall numbers are TPOT's.
+
+Runs can also be judged by an engine as it is shipped: by its own limits and memory share for the chip, not those of the
+run's launch script. What stays is the load (clients, lengths), the plan with its formats, and whether tokens were
+drafted. With `auto` this is what a user gets who names no engine."""
 
 import functools
 from collections import Counter
@@ -15,21 +18,100 @@ from typing import Any
 
 import numpy
 
+from dragonscale.evidence.bands import served_coverage
+from dragonscale.evidence.choices import served_choices
 from dragonscale.evidence.rows import attempt, read_cases, sound
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of, worst_of
-from dragonscale.evidence.serving_bands import coverage, served_residuals
-from dragonscale.evidence.serving_choices import choices
 from dragonscale.evidence.serving_drafts import Drafted, Reused
-from dragonscale.evidence.serving_rows import FORMS, ServedRun, run_of
-from dragonscale.evidence.serving_shipped import as_shipped, known_engine
-from dragonscale.evidence.serving_waits import balanced, gathered
-from dragonscale.physics.hardware import parse_slice
+from dragonscale.evidence.serving_rows import FORMS, Recipe, ServedRun, run_of
+from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.serving.auto import AUTO
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import adjust
+from dragonscale.serving.engine import Engine, adjust, load_engine, split_settings
+from dragonscale.serving.launch import engine_on
 from dragonscale.serving.table import StepTable, StepTimes
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import scheduler_of
+
+
+def gathered(patience: float, others: float, gap: float) -> float:
+    """Mean iterations for which prompts that come every `gap` iterations are held back (`batch_wait_timeout_iters`):
+    the first until so many `others` have come or its patience ends, those others for what is left of that.
+
+    >>> gathered(40, 4, 5), gathered(40, 16, 8)
+    (10.0, 23.333333333333332)
+    """
+    held = min(patience, others * gap)
+    come = held / gap
+    return held * (1 + come / 2) / (1 + come) if held == patience else held / 2
+
+
+@functools.cache
+def balanced(
+    patience: int, ranks: int, places: int, output: float, each: int, batching: int = 0, rounds: float = 4.0
+) -> float:
+    """Mean iterations for which prompts wait with data-parallel attention until every rank has one (`enable_balance`),
+    or until that was not so for `timeout_iters`. Every rank has its own `places`, so a prompt comes to the rank on
+    which a sequence has just ended; a rank takes at most `each` prompts at once. When all have one, more are waited for
+    (`batching_wait_iters`). `output`: iterations that a sequence decodes.
+
+    >>> 20 < balanced(60, 8, 8, 1024.0, 1) < 60, balanced(60, 1, 64, 1024.0, 1) < 1
+    (True, True)
+    """
+    draw = numpy.random.default_rng(0)
+    left = draw.integers(1, max(int(output), 2), (ranks, places))
+    since = numpy.zeros((ranks, places), int)
+    waits, served, count, more = 0, 0, 0, 0
+    for now in range(int(rounds * output)):
+        left -= 1
+        since[left == 0] = now
+        waiting = left <= 0
+        ready = bool(waiting.any(axis=1).all())
+        count, more = (0, more + 1) if ready else (count + 1, 0)
+        if (ready and more > batching) or count >= patience:
+            count, more = 0, 0
+            for rank in numpy.flatnonzero(waiting.any(axis=1)):
+                own = numpy.flatnonzero(waiting[rank])
+                first = own[numpy.argsort(since[rank, own])[:each]]
+                waits, served = waits + int((now - since[rank, first]).sum()), served + len(first)
+                left[rank, first] = draw.integers(int(0.8 * output), max(int(output), 1) + 1, len(first)) + 1
+    return waits / max(served, 1)
+
+
+LOAD = ("why", "inferred", "kv", "drafts", "acceptance", "prompts", "spread", "reuse", "cold")
+"""What of a recipe is the load, or cannot be told from a plan."""
+EVERY_TOKEN = 2**40
+"""More tokens than any iteration has."""
+
+
+def known_engine(name: str) -> None:
+    """Refuse a name that no engine has."""
+    if split_settings(name)[0] != AUTO:
+        load_engine(name)
+
+
+def engine_for(name: str, run: ServedRun) -> Engine:
+    """The engine of that name with its settings for the run's chip; `auto`: what people run for the
+    model on the chip."""
+    return engine_on(name, load_chip(run.row.chip), run.model, chips=run.plan.chips, plan=run.plan)
+
+
+def as_shipped(run: ServedRun, name: str) -> ServedRun:
+    """The run with an engine as it is shipped."""
+    engine = engine_for(name, run)
+    limits = engine.scheduling
+    recipe = Recipe(
+        **{name: getattr(run.recipe, name) for name in LOAD},
+        budget=limits.max_tokens,
+        memory=engine.memory.share,
+        sequences=limits.max_sequences * run.plan.data,
+        poll=(limits.poll, limits.poll),
+        interval=engine.host.stream_interval,
+        captured=EVERY_TOKEN if engine.host.prompt_graphs else 0,
+    )
+    return replace(run, engine=engine, recipe=recipe)
+
 
 COLD = "kernels were compiled while requests were timed"
 
@@ -180,9 +262,9 @@ def validate(path: str | Path, engine: str = "") -> ScoreReport:
             name: _of(tpot, inferred) | {"ttft": _of(ttft, inferred)}
             for name, inferred in (("stated", False), ("inferred", True))
         },
-        choices=choices(judged),
+        choices=served_choices(judged),
         engines=dict(Counter(run.engine.name for run, _ in judged)),
-        band={name: coverage(found, name) for name, found in served_residuals(judged).items() if found},
+        band=served_coverage(judged),
     )
 
 

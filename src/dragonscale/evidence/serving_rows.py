@@ -1,9 +1,9 @@
-"""What a row of measured serving runs means: the model, the chips, the plan, the load, and the
-latencies seen.
+"""What a row of measured serving runs means: the model, the chips, the plan, the load, how the server was launched (the
+first recipe of `serving_recipes.toml` that fits), and the latencies seen.
 
-Two sources share the file. InferenceX states the attention's data parallelism; NVIDIA's own runs
-leave it empty. How their columns say how many GPUs there were was settled by rows that appear twice
-under both readings with the same latencies, and by what fits into memory:
+Two sources share the file. InferenceX states the attention's data parallelism; NVIDIA's own runs leave it empty. How
+their columns say how many GPUs there were was settled by rows that appear twice under both readings with the same
+latencies, and by what fits into memory:
 
 - `moe_tp = moe_ep = n` with `tp` or `attention_dp` of n² (64, 8, 8; 16, 4, 4; 4, 2, 2): n GPUs with n-way expert
   parallelism; the product of `--tp n` and `--ep n` was entered for the GPUs.
@@ -14,20 +14,82 @@ under both readings with the same latencies, and by what fits into memory:
 - `moe_tp`, `moe_ep` of 0 and those of dense models mean nothing.
 """
 
+import functools
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import resources
+from typing import Any
 
 import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.dialect import words
-from dragonscale.evidence.rows import Form, Row, Skip, count, number, skip_if, typed
-from dragonscale.evidence.serving_recipes import Recipe, recipe_of, recipes
+from dragonscale.evidence.described import words
+from dragonscale.evidence.rows import Form, Row, Skip, count, skip_if, stated, typed
 from dragonscale.models import Transformer, load_model
 from dragonscale.physics.hardware import load_chip
 from dragonscale.serving.bands import is_moe
 from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How runs were launched; the file says what each setting means. `match` lists what rows must
+    say for it to fit. `inferred` gives the reason for every setting that was read off the results
+    and is not in a launch script."""
+
+    why: str
+    match: dict[str, list[str | int]] = {}
+    inferred: dict[str, str] = {}
+    kv: str = "bf16"
+    budget: int | str = 8192
+    memory: float = 0.9
+    sequences: int = 0
+    poll: tuple[int, int] = (1, 1)
+    wait: int = 0
+    wait_ratio: float = 0.9
+    drafts: tuple[int, int] = (0, 0)
+    prompts: int = 10
+    spread: float = 0.8
+    reuse: float = 0.0
+    interval: int = 1
+    captured: int = 0
+    piecewise: dict[str, int] = {}
+    dealt: dict[str, int] = {}
+    attention_data: dict[str, int] = {}
+    experts: dict[str, str] = {}
+    balance: int = 0
+    batching: int = 0
+    acceptance: float = 0.0
+    cold: bool = False
+    unclear: str = ""
+
+    def begun(self, least: Mapping[str, int], lengths: str, clients: int) -> bool:
+        """Whether a setting that a script makes by the number of clients is made; `any` stands for all lengths."""
+        return clients >= least.get(lengths, least.get("any", clients + 1))
+
+
+@functools.cache
+def recipes() -> dict[str, Recipe]:
+    """All recipes by name, in the order in which they are tried; the last has the engine's
+    defaults."""
+    text = (resources.files("dragonscale.evidence") / "serving_recipes.toml").read_text(encoding="utf-8")
+    found = msgspec.convert(tomllib.loads(text)["recipe"], dict[str, Recipe])
+    return found | {"defaults": Recipe("no launch script known")}
+
+
+def recipe_of(said: Mapping[str, str | int], date: str) -> str:
+    """The name of the recipe of a run about which a row says these things; `defaults` where none is
+    known."""
+    dated = f"{said['version']}@{date}"
+
+    def fits(match: Mapping[str, list[str | int]]) -> bool:
+        asked = ((said[name], allowed, name) for name, allowed in match.items())
+        return all(own in allowed or (name == "version" and dated in allowed) for own, allowed, name in asked)
+
+    return next(name for name, recipe in recipes().items() if fits(recipe.match))
+
 
 LIMITS = {"input": 10**7, "output": 10**6, "clients": 10**5}
 """Tokens and clients that a simulated run may have."""
@@ -127,10 +189,10 @@ def split_of(row: Row, moe: bool, clients: int) -> tuple[int, int, int]:
     return tensor, data, dealt
 
 
-def launched_split(recipe: Recipe, stated: tuple[int, int, int], lengths: str, clients: int) -> tuple[int, int, int]:
+def launched_split(recipe: Recipe, given: tuple[int, int, int], lengths: str, clients: int) -> tuple[int, int, int]:
     """GPUs of tensor and data parallelism, and ways of expert parallelism, where the launch script chose them and the
     row has the number of GPUs only."""
-    tensor, data, expert = stated
+    tensor, data, expert = given
     if data == 1 and recipe.begun(recipe.attention_data, lengths, clients):
         return 1, tensor, tensor
     return tensor, data, tensor if recipe.begun(recipe.dealt, lengths, clients) else expert
@@ -165,21 +227,18 @@ def published_run(row: Row, place: int) -> ServingRow:
     tensor, data, expert = split_of(row, is_moe(model), clients)
     source = "inferencex" if row["attention_dp_size"] else "aiconfigurator"
     prompt, output = count(row, "isl"), count(row, "osl")
-    said = {
+    said: dict[str, Any] = {
         "source": source,
         "engine": engine,
         "version": version,
         "model": model.name,
-        "published": row["model_path"],
-        "precision": row["precision"],
         "chip": chip.name,
         "input": prompt,
         "output": output,
-        "tensor": tensor,
-        "expert": expert,
         "clients": clients,
     }
-    name = recipe_of(said, row["measured"])
+    launch = {"published": row["model_path"], "precision": row["precision"], "tensor": tensor, "expert": expert}
+    name = recipe_of(said | launch, row["measured"])
     recipe = recipes()[name]
     skip_if(recipe.unclear, recipe.unclear)
     if is_moe(model):
@@ -189,27 +248,13 @@ def published_run(row: Row, place: int) -> ServingRow:
     labels = (place, engine, version, model.name, chip.name, f"{tensor}x{data}", f"{prompt}/{output}x{clients}")
     return ServingRow(
         id=":".join(map(str, labels)),
-        source=source,
+        **said,
         inferred="; ".join(recipe.inferred),
-        engine=engine,
-        version=version,
-        model=model.name,
-        chip=chip.name,
         plan=str(plan),
         recipe=name,
-        input=prompt,
-        output=output,
-        clients=clients,
-        ttft_s=_seconds(row, "silicon_ttft_ms"),
-        tpot_s=_seconds(row, "silicon_tpot_ms"),
+        ttft_s=stated(row["silicon_ttft_ms"], "silicon_ttft_ms is not stated") / 1e3,
+        tpot_s=stated(row["silicon_tpot_ms"], "silicon_tpot_ms is not stated") / 1e3,
     )
-
-
-def _seconds(row: Row, column: str) -> float:
-    value = number(row[column])
-    if value is None:
-        raise Skip(f"{column} is not stated")
-    return value / 1e3
 
 
 FORMS = (Form(words("serving")["columns"], published_run), typed(ServingRow, ("engine", "plan", "clients", "tpot_s")))

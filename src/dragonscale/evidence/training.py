@@ -1,23 +1,98 @@
-"""Scoring expected step times and memory against measured training runs: `dscale validate training
-FILE`."""
+"""Scoring expected step times and memory against measured training runs: `dscale validate training FILE`.
+
+With `--search` the recommended plan is laid beside the best measured one: for every job of a file (a model, a slice, a
+batch, a sequence, a dtype, the family of a stack) the search of `dscale train` recommends a plan; its expected seconds
+over those of the quickest measured run of the job say whether the recommendation can be believed. A ratio far below one
+means that the planner promises what nobody has reached. It is the product of what the planner says the other plan gains
+(`gain`) and of how far it was off for the measured one."""
 
 import math
+import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from dragonscale.evidence.bands import Residual, document, training_coverage
+from dragonscale.evidence.choices import summary, training_choices
 from dragonscale.evidence.rows import attempt, read_cases, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of, worst_of
-from dragonscale.evidence.training_bands import Residual, coverage
-from dragonscale.evidence.training_choices import choices, summary
 from dragonscale.evidence.training_rows import FORMS, RECOMPUTE, MeasuredRun, run_of
-from dragonscale.evidence.training_search import JobProgress, searched
 from dragonscale.training.auto import AUTO
-from dragonscale.training.bands import kind_of, tables
+from dragonscale.training.bands import family, kind_of
 from dragonscale.training.evaluation import Verdict, first, judge_one
+from dragonscale.training.plan import Plan
+from dragonscale.training.search import search
+from dragonscale.training.space import Space
 from dragonscale.training.stack import load_stack
+
+SHORT = 8192
+"""Sequences up to this long are trained without context parallelism."""
+
+JobProgress = Callable[[int, int], None]
+
+
+def jobs_of(runs: Sequence[MeasuredRun]) -> list[list[MeasuredRun]]:
+    """Runs of the same job together, in the order of the file."""
+    groups: dict[tuple[Any, ...], list[MeasuredRun]] = {}
+    for run in runs:
+        job, network = run.job, run.job.slice.chip.network
+        words = job.batch, job.sequence, run.plan.dtype, family(job.stack.name)
+        model = job.model.name.lower(), job.model.n_layers, job.model.d_model
+        groups.setdefault((*model, str(job.slice), network, *words), []).append(run)
+    return list(groups.values())
+
+
+def searched(runs: Sequence[MeasuredRun], most: int = 0, progress: JobProgress | None = None) -> dict[str, Any]:
+    """Ratios of the recommended plan's expected seconds to the best measured ones, over all jobs or `most` of them,
+    evenly chosen; `simple` is the part of jobs with short sequences whose plan does without context parallelism."""
+    jobs = jobs_of(runs)
+    if most and most < len(jobs):
+        jobs = [jobs[place * len(jobs) // most] for place in range(most)]
+    rows: list[dict[str, Any]] = []
+    for place, group in enumerate(jobs):
+        if progress is not None:
+            progress(place, len(jobs))
+        rows.append(_laid_beside(group))
+    ratios = sorted(row["ratio"] for row in rows if row["ratio"])
+    short = [row["context"] == 1 for row in rows if row["plan"] and row["seq"] <= SHORT]
+    tenth = ratios[int(0.1 * (len(ratios) - 1))] if ratios else None
+    gains = [row["gain"] for row in rows if row["gain"]]
+    return {
+        "jobs": len(jobs),
+        "median_ratio": statistics.median(ratios) if ratios else None,
+        "p10_ratio": tenth,
+        "median_gain": statistics.median(gains) if gains else None,
+        "simple": sum(short) / len(short) if short else None,
+        "without_plan": sum(not row["plan"] for row in rows),
+        "rows": rows,
+    }
+
+
+def _laid_beside(group: Sequence[MeasuredRun]) -> dict[str, Any]:
+    best = min(group, key=lambda run: run.row.step_s)
+    job = best.job
+    found = search(job, Space(words=Plan(dtype=best.plan.dtype)))
+    plan = found.best[0].plan if found.best else None
+    seconds = found.best[0].seconds if found.best else None
+    return {
+        "model": job.model.name,
+        "slice": str(job.slice),
+        "batch": job.batch,
+        "seq": job.sequence,
+        "stack": job.stack.name,
+        "dtype": best.plan.dtype,
+        "measured_s": best.row.step_s,
+        "measured_plan": str(best.plan),
+        "plan": str(plan) if plan else None,
+        "expected_s": seconds,
+        "context": plan.context if plan else None,
+        "ratio": seconds / best.row.step_s if seconds else None,
+        "gain": seconds / first(judge_one(job, best.plan).seconds) if seconds else None,
+    }
+
 
 POLICIES = ("none", "selective", "matmuls", "block")
 """What the planner tries, cheapest in time first, where a source does not say what was
@@ -36,7 +111,7 @@ def training_runs(path: str | Path, stack: str = "") -> tuple[list[MeasuredRun],
 
 def residual(run: MeasuredRun, seconds: float) -> Residual:
     """How far a run was from its expected seconds."""
-    return Residual(kind_of(run.job), run.row.source, math.log(run.row.step_s / seconds))
+    return Residual(kind_of(run.job), document(run.row.source), math.log(run.row.step_s / seconds))
 
 
 def predict(run: MeasuredRun) -> tuple[MeasuredRun, Verdict]:
@@ -91,7 +166,7 @@ def validate(
             "stated": _fitting([one for one in judged if one[0].remat_known]),
             "unstated": _fitting([one for one in judged if not one[0].remat_known]),
         },
-        band=coverage([residual(run, row.predicted) for run, row in pairs], tables()["tail"]),
-        choices=summary(choices((run, row.predicted) for run, row in pairs)),
+        band=training_coverage([residual(run, row.predicted) for run, row in pairs]),
+        choices=summary(training_choices((run, row.predicted) for run, row in pairs)),
         **apart,
     )

@@ -11,8 +11,17 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.evidence.described import Described, chip_of, described, machine, model_of, slice_of
-from dragonscale.evidence.dialect import hint, meaning, words
+from dragonscale.evidence.described import (
+    Described,
+    chip_of,
+    described,
+    hint,
+    machine,
+    meaning,
+    model_of,
+    slice_of,
+    words,
+)
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
 from dragonscale.physics.hardware import Chip, Torus
 from dragonscale.training.evaluation import Job, make_job
@@ -51,16 +60,19 @@ class MeasuredRun:
 
 def run_of(row: TrainingRow, stack: str = "") -> MeasuredRun:
     """A typed row as a run, by the stack that it names, or by another one (`auto`: what people run on such chips)."""
-    plan, said = parse_plan(row.plan), stack or row.stack
-    skip_if(
-        not said,
-        f"no software stack known for the source {row.source[:60]!r}; name one in a stack column or by --stack",
-    )
+    plan, stack = checked_plan(row), stack or row.stack
+    unknown = f"no software stack known for the source {row.source[:60]!r}; name one in a stack column or by --stack"
+    skip_if(not stack, unknown)
+    job = make_job(model_of(row), slice_of(row), row.batch, row.seq, stack, plan.dtype)
+    return MeasuredRun(row, replace(job, transport=row.transport), plan)
+
+
+def checked_plan(row: Any) -> Plan:
+    """The plan of a typed row of training, which is for its chips and its batch."""
+    plan = parse_plan(row.plan)
     skip_if(plan.chips != row.chips, "parallel sizes do not multiply to the number of chips")
     skip_if(row.batch % (plan.replicas * plan.microbatch), "batch does not divide into the micro-batches")
-    model, piece = model_of(row), slice_of(row)
-    job = make_job(model, piece, row.batch, row.seq, said, plan.dtype)
-    return MeasuredRun(row, replace(job, transport=row.transport), plan)
+    return plan
 
 
 def published_run(row: Row, place: int) -> TrainingRow:

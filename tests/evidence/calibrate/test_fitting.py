@@ -10,15 +10,21 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.calibrate.cases import all_cases
-from dragonscale.evidence.calibrate.checking import check_tables, few_cases
-from dragonscale.evidence.calibrate.expected import TABLES, by_kind, expected_seconds, log_errors
-from dragonscale.evidence.calibrate.fitting import BOUNDS, fit_table, median_error, own_solver
+from dragonscale.evidence.calibrate.expected import (
+    TABLES,
+    by_kind,
+    check_tables,
+    expected_seconds,
+    few_cases,
+    log_errors,
+)
+from dragonscale.evidence.calibrate.fitting import BOUNDS, fit_between, fit_table, median_error
 from dragonscale.evidence.calibrate.own_profile import fit_profile
 from dragonscale.evidence.calibrate.records import Machine, TimedCase, read_measurements
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.kernels import kernel_profile_for
 from dragonscale.physics.kernels.profile import KernelProfile, Tables
-from dragonscale.physics.kernels.profile_file import make_profile
+from dragonscale.physics.kernels.profile_file import make_profile, profile_files
 from tools.fit_kernels import errors, get_table, parts, path_of, put_table, read_cases, scipy_solver
 
 MACHINE = Machine("NVIDIA H200", 1, "gpu", {"jax": "0.11.2"}, "jax", "2026-11-16")
@@ -47,10 +53,13 @@ def test_constants_behind_the_times_are_found_and_written() -> None:
     true = slower_h200()
     rows = rows_of(true, ("matmul", "attention", "attention_both", "copy", "read"))
     found = fit_profile(rows, MACHINE, load_chip("h200"))
-    assert [one.name for one in found.fits] == ["stream", "matmul.bf16", "attention.bf16"]
-    for one in found.fits:
-        assert one.after < 0.02 < one.before, one
-        assert one.unseen < 0.03, one
+    assert [one.worth.table for one in found.fits] == ["stream", "matmul.bf16", "attention.bf16"]
+    for worth in (fit.worth for fit in found.fits):
+        assert worth.error is not None
+        assert worth.built_in_error is not None
+        assert worth.unseen_shapes_error is not None
+        assert worth.error < 0.02 < worth.built_in_error, worth
+        assert worth.unseen_shapes_error < 0.03, worth
     again = make_profile(found.file, load_chip("h200"))
     assert again.attention.of("bf16").backward == pytest.approx(3.4, rel=0.02)
     assert median_error(log_errors(rows, again)) < 0.02
@@ -62,6 +71,17 @@ def test_constants_behind_the_times_are_found_and_written() -> None:
     assert "built-in profile h200" in again.rests_on["decode.bf16"].note
     assert again.rests_on["matmul.bf16"].rows == len([row for row in rows if row.kind == "matmul"])
     assert again.rests_on["matmul.bf16"].unseen_shapes is not None
+
+
+def test_a_table_that_the_built_in_profile_lacks_comes_first() -> None:
+    """What was measured here is what is usual here."""
+    built_in = profile_files()["h200"]
+    assert "ragged_dot" not in built_in.grouped["bf16"]
+    sizes = [(tokens, 2048, 768, 8, 128) for tokens in (16, 128, 1024, 4096)]
+    rows = [TimedCase("experts", size, "bf16", 1e-4 * (1 + size[0] / 1000)) for size in sizes]
+    found = fit_profile(rows, MACHINE, load_chip("h200"))
+    assert list(found.file.grouped["bf16"]) == ["ragged_dot", *built_in.grouped["bf16"]]
+    assert [one.table for one in found.tables if one.error is not None] == ["grouped.bf16.ragged_dot"]
 
 
 def test_too_few_measurements_make_no_profile() -> None:
@@ -85,7 +105,7 @@ def test_own_search_ends_where_scipys_does(kind: str) -> None:
         pull = [0.05 * np.log(getattr(table, name) / pair[1]) for name, pair in values.items()]
         return float((np.sqrt(1 + (np.concatenate([left(table), pull]) / 0.1) ** 2) - 1).sum())
 
-    assert cost(own_solver) == pytest.approx(cost(scipy_solver), rel=0.02)
+    assert cost(fit_between) == pytest.approx(cost(scipy_solver), rel=0.02)
 
 
 def test_a_check_tells_a_profile_that_holds_from_one_that_does_not() -> None:
@@ -94,7 +114,7 @@ def test_a_check_tells_a_profile_that_holds_from_one_that_does_not() -> None:
     rows = [row for row in rows_of(true, ("matmul", "attention", "copy", "read"), 300) if row.case.id in few]
     assert {row.kind for row in rows} >= {"matmul", "attention", "copy"}
     assert all(one.holds for one in check_tables(rows, true)[0])
-    missed = {one.name: one.holds for one in check_tables(rows, kernel_profile_for("h200"))[0]}
+    missed = {one.table: one.holds for one in check_tables(rows, kernel_profile_for("h200"))[0]}
     assert missed == {"matmul.bf16": False, "attention.bf16": False, "stream": False}
 
 

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.calibrate.cases import BenchCase, all_cases, small_cases
-from dragonscale.evidence.calibrate.machines import chip_of
 from dragonscale.evidence.calibrate.measuring import measure
 from dragonscale.evidence.calibrate.records import Machine, read_measurements
 from dragonscale.evidence.calibrate.timing import Bench, Clocked
 from dragonscale.listener import Listener
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware.driver_names import chip_named
 
 
 class ReckonedBench(Bench):
@@ -118,7 +119,5 @@ def test_devices_are_known_by_their_drivers_names() -> None:
         "NVIDIA B200": "b200",
     }
     for device, chip in names.items():
-        found = chip_of(device)
-        assert found is not None
-        assert found.kin == chip, device
-    assert chip_of("cpu") is None
+        assert load_chip(chip_named(device)).kin == chip, device
+    assert not chip_named("cpu")

@@ -1,84 +1,65 @@
 """The answer to `dscale calibrate`: measure, fit, write; or check; or only list what would be measured."""
 
+import time
 from pathlib import Path
 from typing import Any
 
-from dragonscale.app.calibrate.records import (
-    CalibrationReport,
-    CheckedCase,
-    CheckedTable,
-    MeasuredCollective,
-    ProfileTable,
-)
-from dragonscale.app.calibrate.stack import check_stack, chosen_cases, fill_stack
+from dragonscale.app.calibrate.records import CalibrationReport, MeasuredCollective
+from dragonscale.app.calibrate.sheet import calibration_sheet
+from dragonscale.app.calibrate.stack import check_stack, chosen_cases, fill_stack, named
 from dragonscale.app.questions.calibrate import CalibrateQuestion
 from dragonscale.app.questions.flag import written
+from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError, unknown
-from dragonscale.evidence.calibrate.benches import BENCHES, bench_with
-from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase, all_cases, small_cases
+from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase, all_cases, calibrated, small_cases
+from dragonscale.evidence.calibrate.expected import check_tables, few_cases, has_rate
+from dragonscale.evidence.calibrate.measuring import BENCHES, bench_with, measure, timed
+from dragonscale.evidence.calibrate.own_profile import fit_profile
 from dragonscale.evidence.calibrate.records import Machine, Measurements, TimedCase, read_measurements
-from dragonscale.evidence.calibrate.stack_rows import read_device
+from dragonscale.evidence.calibrate.stack_cases import read_device
+from dragonscale.files import write_file
 from dragonscale.listener import Listener
-from dragonscale.physics.hardware import Chip, Slice, load_chip
+from dragonscale.physics.collectives.profile import expected_time
+from dragonscale.physics.collectives.profile_file import profile_for
+from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice
+from dragonscale.physics.hardware.driver_names import chip_named, nearest_chip
+from dragonscale.physics.kernels import kernel_profile_for
+from dragonscale.physics.kernels.profile_file import own_folder
+from dragonscale.physics.sharding.mesh import natural_mesh
 from dragonscale.tables import read_table
 
 STEP_SECONDS = 12.0
 """Of a whole step with its compiling."""
-KINDS = {
-    "matmul": ("matmul", "matmul_dx", "matmul_dw"),
-    "attention": ("attention", "attention_both"),
-    "decode": ("decode",),
-    "experts": ("experts",),
-    "memory": ("copy", "read", "product"),
-    "collective": ("collective",),
-    "host": ("dispatch", "round_trip"),
-}
 SECONDS_EACH = 1.2
 """Of a case with its compiling, for the estimate of --dry-run."""
 MOST_MINUTES = 600
 
 
-class _StepsOnly(Listener):
-    """Hears how far it is, and no line for each measurement."""
-
-    def __init__(self, listener: Listener) -> None:
-        super().__init__()
-        self.other = listener
-
-    def note(self, text: str) -> None:
-        self.other.note(text)
-
-    def step(self, done: int, total: int) -> None:
-        self.other.step(done, total)
-
-    def wait(self, text: str) -> None:
-        self.other.wait(text)
-
-
 def ask(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
     """Read a question, measure, and fit or check."""
     _check(question)
+    return _answer(question, listener).came_from(question, listener.notes)
+
+
+def _answer(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
     if question.stack:
-        return _stack(question, listener).came_from(question, listener.notes)
+        return _stack(question, listener)
     if question.minutes == 0 and question.records and not question.check and not question.dry_run:
-        return _from_records(question, listener).came_from(question, listener.notes)
+        return _from_records(question, listener)
     bench = bench_with(question.timed_with, question.small)
     machine = bench.machine()
     chip = _chip(question, machine)
     cases = _cases(question, bench.dtypes(), machine.devices)
     if question.dry_run:
         report = _report(Measurements(machine, []), chip, question)
-        report.planned = [case.id for case in cases]
-        report.planned_s = SECONDS_EACH * len(cases)
-        return report.came_from(question, listener.notes)
+        report.planned, report.planned_s = [case.id for case in cases], SECONDS_EACH * len(cases)
+        return report
     listener.wait(f"Measuring on {machine.device}; what is measured is kept, so stopping loses nothing.")
-    heard = listener if question.log else _StepsOnly(listener)
     if question.check:
-        return _checked(question, bench, chip, cases, heard).came_from(question, listener.notes)
-    from dragonscale.evidence.calibrate.measuring import measure
-
-    found = measure(bench, cases, Path(records_of(question, chip, machine)), 60 * question.minutes, heard)
-    return _fitted(found, chip, question, listener).came_from(question, listener.notes)
+        return _checked(question, bench, chip, cases, listener)
+    path = Path(records_of(question, chip, machine))
+    found = measure(bench, cases, path, 60 * question.minutes, listener, bool(question.log))
+    return _fitted(found, chip, question, listener)
 
 
 def _check(question: CalibrateQuestion) -> None:
@@ -135,27 +116,10 @@ def _from_records(question: CalibrateQuestion, listener: Listener) -> Calibratio
 
 
 def _fitted(found: Measurements, chip: Chip, question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
-    from dragonscale.evidence.calibrate.own_profile import fit_profile
-    from dragonscale.files import write_file
-    from dragonscale.physics.kernels.profile_file import own_folder, tables_of
-
     listener.wait("Fitting the constants.")
     fitted = fit_profile(found.good, found.machine, chip)
     report = _report(found, chip, question)
-    own = {one.name: one for one in fitted.fits}
-    report.tables = [
-        ProfileTable(
-            name,
-            own[name].rows,
-            own[name].before,
-            own[name].after,
-            _known(own[name].held_out),
-            _known(own[name].unseen),
-        )
-        if name in own
-        else ProfileTable(name, 0)
-        for name in tables_of(fitted.file)
-    ]
+    report.tables = fitted.tables
     report.profile = question.profile or f"{Path(chip.name).stem}-profile.toml"
     write_file(report.profile, fitted.text, "The profile")
     if question.install:
@@ -169,13 +133,6 @@ def _fitted(found: Measurements, chip: Chip, question: CalibrateQuestion, listen
 def _checked(
     question: CalibrateQuestion, bench: Any, chip: Chip, cases: list[BenchCase], listener: Listener
 ) -> CalibrationReport:
-    import time
-
-    from dragonscale.evidence.calibrate.checking import check_tables, few_cases
-    from dragonscale.evidence.calibrate.expected import TABLES, has_rate
-    from dragonscale.evidence.calibrate.measuring import timed
-    from dragonscale.physics.kernels import kernel_profile_for
-
     profile = kernel_profile_for(chip, question.check)
     few, rows = few_cases(cases, profile.chip), list[TimedCase]()
     without = sorted({case.dtype for case in cases if not has_rate(case, profile.chip)})
@@ -188,19 +145,11 @@ def _checked(
         listener.step(len(rows), len(few))
     found = Measurements(bench.machine(), rows)
     if not found.good:
-        raise InputError(
-            f"None of the cases could be measured here: {rows[0].failed if rows else 'there was no time'}."
-        )
-    kept = [row for row in found.good if row.kind in TABLES]
-    checks, expected = check_tables(kept, profile)
+        why = rows[0].failed if rows else "there was no time"
+        raise InputError(f"None of the cases could be measured here: {why}.")
     report = _report(found, chip, question)
     report.records, report.checked_profile = "", f"{question.check} ({profile.title})"
-    report.checked_tables = [CheckedTable(one.name, one.cases, one.error, one.stated, one.holds) for one in checks]
-    report.checked = [
-        CheckedCase(row.case.id, row.seconds, expected[row.case.id], expected[row.case.id] / row.seconds - 1)
-        for row in found.good
-        if row.case.id in expected
-    ]
+    report.checked_tables, report.checked = check_tables(found.good, profile)
     return report
 
 
@@ -217,28 +166,18 @@ def _report(found: Measurements, chip: Chip, question: CalibrateQuestion) -> Cal
         software=machine.software,
         measured=len(found.good),
         failed=len(found.rows) - len(found.good),
-        planned=[],
         planned_s=0.0,
-        tables=[],
-        checked=[],
-        checked_tables=[],
-        checked_profile="",
+        **{name: [] for name in ("planned", "tables", "checked", "checked_tables")},
+        **dict.fromkeys(("checked_profile", "profile", "installed"), ""),
         host_dispatch_s=host.get("dispatch"),
         host_round_trip_s=host.get("round_trip"),
         collectives=_collectives(found, chip),
         records=records_of(question, chip, machine),
-        profile="",
-        installed="",
     )
 
 
 def _collectives(found: Measurements, chip: Chip) -> list[MeasuredCollective]:
     """Measured collectives beside the expectation of the built-in profile, where the chip has a slice of so many."""
-    from dragonscale.physics.collectives.profile import expected_time
-    from dragonscale.physics.collectives.profile_file import profile_for
-    from dragonscale.physics.hardware import parse_slice
-    from dragonscale.physics.sharding.mesh import natural_mesh
-
     made = []
     for row in (row for row in found.good if row.kind == "collective"):
         size, devices = row.sizes
@@ -253,28 +192,24 @@ def _collectives(found: Measurements, chip: Chip) -> list[MeasuredCollective]:
 
 def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
     """The chip that the device is: as given, or by the device's name."""
-    from dragonscale.evidence.calibrate.machines import chip_of
-    from dragonscale.physics.hardware.driver_names import nearest_chip
-
     if isinstance(question.on, Chip | Slice):
         return question.on if isinstance(question.on, Chip) else question.on.chip
     named = written(question.on).strip()
-    found = load_chip(named) if named else chip_of(machine.device)
-    if found is None:
+    named_or_here = named or chip_named(machine.device)
+    if not named_or_here:
         near = nearest_chip(machine.device)
         nearest = f" (the nearest is {near})" if near else ""
         raise InputError(
-            f"The device here is {machine.device!r}, no chip of the catalogue{nearest}; name the chip that it is "
-            "with --on: one of "
-            "`dscale chips`, or a TOML file of your own with its datasheet's rates."
+            f"The device here is {machine.device!r}, no chip of the catalogue{nearest}; name the chip that it is with "
+            "--on: one of `dscale chips`, or a TOML file of your own with its datasheet's rates."
         )
+    chip = load_chip(named_or_here)
     if machine.device.strip().lower() == "cpu" and not named.endswith(".toml"):
         raise InputError(
-            f"The device here is a CPU, and --on says {named}; its times would be told as those of {found.title}. "
-            "Run it where that chip is, or "
-            "write a chip file with the CPU's rates and name that (--on laptop.toml)."
+            f"The device here is a CPU, and --on says {named}; its times would be told as those of {chip.title}. Run "
+            "it where that chip is, or write a chip file with the CPU's rates and name that (--on laptop.toml)."
         )
-    return found
+    return chip
 
 
 def _cases(question: CalibrateQuestion, dtypes: Any, devices: int) -> list[BenchCase]:
@@ -285,20 +220,13 @@ def _cases(question: CalibrateQuestion, dtypes: Any, devices: int) -> list[Bench
 
 
 def _formats(text: str) -> tuple[str, ...]:
-    asked = tuple(one.strip().lower() for one in text.split(",") if one.strip())
-    wrong = [one for one in asked if one not in WIDTHS]
-    if wrong:
-        raise unknown("format to measure", wrong[0], WIDTHS)
-    return asked
+    return tuple(named(text, "format to measure", WIDTHS))
 
 
 def _kinds(only: str) -> set[str]:
-    names = [one.strip().lower() for one in only.split(",") if one.strip()]
-    wrong = [one for one in names if one not in KINDS]
-    if wrong:
-        raise unknown("kind to measure", wrong[0], KINDS)
-    return {kind for name in names or KINDS for kind in KINDS[name]}
+    kinds = {kind: row["group"] for kind, row in calibrated("kinds").items()}
+    groups = named(only, "kind to measure", dict.fromkeys(kinds.values()))
+    return {kind for kind, group in kinds.items() if not groups or group in groups}
 
 
-def _known(error: float) -> float | None:
-    return None if error != error else error
+bind(CalibrationReport, Face(sheet=calibration_sheet))

@@ -6,40 +6,8 @@ import msgspec
 
 from dragonscale.app.record import Record
 from dragonscale.errors import MISSED
-from dragonscale.sheets.sheet import Sheet
-
-
-class ProfileTable(msgspec.Struct):
-    """A table of the profile: how many measurements settle it (none: it was taken over), and the median errors of the
-    built-in constants, of the fitted ones, of fits that left out half of the rows, and of fits that left out whole
-    shapes."""
-
-    table: str
-    rows: int
-    built_in_error: float | None = None
-    error: float | None = None
-    held_out_error: float | None = None
-    unseen_shapes_error: float | None = None
-
-
-class CheckedCase(msgspec.Struct):
-    """A fresh measurement beside what the profile expects."""
-
-    case: str
-    measured_s: float
-    expected_s: float
-    error: float
-
-
-class CheckedTable(msgspec.Struct):
-    """The median error of fresh measurements of a table, beside the error that it states of shapes it was not fitted
-    on."""
-
-    table: str
-    cases: int
-    error: float
-    stated_error: float | None
-    holds: bool
+from dragonscale.evidence.calibrate.expected import CheckedCase, CheckedTable
+from dragonscale.evidence.calibrate.own_profile import ProfileTable
 
 
 class MeasuredCollective(msgspec.Struct):
@@ -130,8 +98,3 @@ class CalibrationReport(Record):
             return f"{self.checked_profile} on {self.device}: {'missed by ' + ', '.join(missed) if missed else 'holds'}"
         fitted = [one for one in self.tables if one.rows and one.error is not None]
         return f"{self.chip}: {len(fitted)} tables fitted on {self.measured} measurements"
-
-    def sheet(self, detail: bool = False) -> Sheet:
-        from dragonscale.app.calibrate.sheet import calibration_sheet
-
-        return calibration_sheet(self, detail)

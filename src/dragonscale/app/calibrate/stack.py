@@ -2,23 +2,32 @@
 settled."""
 
 import datetime
+from collections.abc import Iterable
 from pathlib import Path
 
 from dragonscale.app.calibrate.records import CalibrationReport, LeftOutSteps, SettledConstant, TimedStep
 from dragonscale.app.questions.calibrate import CalibrateQuestion
 from dragonscale.errors import InputError, unknown
-from dragonscale.evidence.calibrate.stack_cases import Case, cases, small_cases
-from dragonscale.evidence.calibrate.stack_expected import expected_case
-from dragonscale.evidence.calibrate.stack_file import BASE, ENGINE, stack_text
+from dragonscale.evidence.calibrate.stack_cases import (
+    Case,
+    MeasuredCase,
+    cases,
+    read_rows,
+    small_cases,
+    unknown_rows,
+)
 from dragonscale.evidence.calibrate.stack_fit import (
+    BASE,
+    ENGINE,
     FREE_ENGINE,
     FREE_STACK,
     constant,
+    expected_case,
     kind_of_case,
     measured_on,
     settle,
+    stack_text,
 )
-from dragonscale.evidence.calibrate.stack_rows import MeasuredCase, read_rows, unknown_rows
 from dragonscale.files import write_file
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware import Chip, parse_slice
@@ -30,12 +39,17 @@ KINDS = ("training", "prefill", "decode")
 
 def chosen_cases(question: CalibrateQuestion) -> list[Case]:
     """The steps that are asked for."""
-    names = [one.strip().lower() for one in question.only.split(",") if one.strip()]
-    wrong = [one for one in names if one not in KINDS]
-    if wrong:
-        raise unknown("kind of step to time", wrong[0], KINDS)
-    every = small_cases() if question.small else cases()
-    return [case for case in every if kind_of_case(case) in (names or KINDS)]
+    kinds = named(question.only, "kind of step to time", KINDS) or KINDS
+    return [case for case in (small_cases() if question.small else cases()) if kind_of_case(case) in kinds]
+
+
+def named(text: str, what: str, known: Iterable[str]) -> list[str]:
+    """The names of a flag's list, all of which are known."""
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise unknown(what, name, known)
+    return names
 
 
 def check_stack(question: CalibrateQuestion) -> None:

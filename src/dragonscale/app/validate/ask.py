@@ -1,8 +1,8 @@
 """The answer to `dscale validate`, by the kind of what was measured."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from functools import partial
 
+from dragonscale.app.charts.validate import draw
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.validate import (
     KINDS,
@@ -11,13 +11,16 @@ from dragonscale.app.questions.validate import (
     TrainingScoreQuestion,
     ValidateQuestion,
 )
-from dragonscale.app.validate.records import Validation
-from dragonscale.app.validate.run_records import RunScore
+from dragonscale.app.record import Face, bind
+from dragonscale.app.validate.records import RunScore, Validation, save_measures, save_scores
+from dragonscale.app.validate.served_run import ask_served
+from dragonscale.app.validate.sheet import run_sheet, score_sheet
+from dragonscale.app.validate.trained_run import ask_trained
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.evidence import collectives, inference, kernels, memory, serving, training
+from dragonscale.evidence.logs.reading import reader_of
+from dragonscale.evidence.logs.text import LogText
 from dragonscale.listener import Listener
-
-if TYPE_CHECKING:
-    from dragonscale.evidence.logs.text import LogText
 
 _TRAINING, _SERVING = ("stack", "search", "jobs", "batch", "seq"), ("engine", "choices")
 _LOGGED = ("plan", "model", "on")
@@ -27,6 +30,7 @@ _OWN = {
     **dict.fromkeys(_LOGGED, ("training", "serving")),
 }
 """Fields that only some kinds have."""
+_SCORED = {"inference": inference, "collectives": collectives, "kernels": kernels, "memory": memory}
 TABLES = (".csv", ".csv.gz")
 
 
@@ -43,73 +47,49 @@ def ask(question: ValidateQuestion, listener: Listener) -> Validation | RunScore
     if question.kind == "serving":
         words = {name: getattr(question, name) for name in (*_LOGGED, *_SERVING)}
         return ask_serving(ServingScoreQuestion(question.file, **words), listener)
-    return _scored(question.kind, ScoreQuestion(question.file), listener)
+    return _score(question.kind, ScoreQuestion(question.file), listener)
 
 
 def ask_training(question: TrainingScoreQuestion, listener: Listener) -> Validation | RunScore:
-    log = _log(question)
-    if log is not None:
-        from dragonscale.app.validate.trained_run import ask_trained
-
+    if log := _log(question):
         return ask_trained(question, log, listener)
-    from dragonscale.evidence.training import validate
-
-    found = validate(question.file, question.stack, question.search, question.jobs, listener.step)
-    return Validation("training", found).came_from(question, listener.notes)
+    scores = training.validate(question.file, question.stack, question.search, question.jobs, listener.step)
+    return Validation("training", scores).came_from(question, listener.notes)
 
 
 def ask_serving(question: ServingScoreQuestion, listener: Listener) -> Validation | RunScore:
-    log = _log(question)
-    if log is not None:
-        from dragonscale.app.validate.served_run import ask_served
-
+    if log := _log(question):
         return ask_served(question, log, listener)
-    from dragonscale.evidence.serving import validate
-
     asked = {"choices": question.choices, "engine": bool(question.engine)}
     parts = tuple(name for name, wanted in asked.items() if wanted)
-    return Validation("serving", validate(question.file, question.engine), parts).came_from(question, listener.notes)
+    scores = serving.validate(question.file, question.engine)
+    return Validation("serving", scores, parts).came_from(question, listener.notes)
 
 
-def _log(question: TrainingScoreQuestion | ServingScoreQuestion) -> "LogText | None":
+def _log(question: TrainingScoreQuestion | ServingScoreQuestion) -> LogText | None:
     """The file as the log of one run; None where it is a table of many."""
     given = [name for name in (*_LOGGED, "batch", "seq") if written(getattr(question, name, ""))]
-    table = question.file.strip().lower().endswith(TABLES)
-    if table and given:
-        raise InputError(
-            f"--{given[0]} is for the log of one run, and {shorten(question.file)} is a table of runs that each "
-            "say their own."
-        )
-    if table:
+    if question.file.strip().lower().endswith(TABLES):
+        if given:
+            one, many = f"--{given[0]} is for the log of one run", f"{shorten(question.file)} is a table of runs"
+            raise InputError(f"{one}, and {many} that each say their own.")
         return None
-    from dragonscale.evidence.logs.reading import reader_of
-    from dragonscale.evidence.logs.text import LogText
-
-    found = LogText.at(question.file)
-    if not given and reader_of(found) is None:
+    log = LogText.at(question.file)
+    if not given and reader_of(log) is None:
         return None
     unused = [name for name in ("search", "jobs", "choices") if getattr(question, name, None)]
     if unused:
-        raise InputError(f"--{unused[0]} is for a table of measured runs, and {found.shown} is the log of one.")
-    return found
+        raise InputError(f"--{unused[0]} is for a table of measured runs, and {log.shown} is the log of one.")
+    return log
 
 
-def ask_inference(question: ScoreQuestion, listener: Listener) -> Validation:
-    return _scored("inference", question, listener)
+def _score(kind: str, question: ScoreQuestion, listener: Listener) -> Validation:
+    return Validation(kind, _SCORED[kind].validate(question.file)).came_from(question, listener.notes)
 
 
-def ask_collectives(question: ScoreQuestion, listener: Listener) -> Validation:
-    return _scored("collectives", question, listener)
-
-
-def ask_kernels(question: ScoreQuestion, listener: Listener) -> Validation:
-    return _scored("kernels", question, listener)
-
-
-def ask_memory(question: ScoreQuestion, listener: Listener) -> Validation:
-    return _scored("memory", question, listener)
-
-
-def _scored(kind: str, question: ScoreQuestion, listener: Listener) -> Validation:
-    found = import_module(f"dragonscale.evidence.{kind}").validate(question.file)
-    return Validation(kind, found).came_from(question, listener.notes)
+ask_inference, ask_collectives, ask_kernels, ask_memory = (partial(_score, kind) for kind in _SCORED)
+bind(
+    Validation,
+    Face(score_sheet, draw=lambda answer, kind: draw(kind, answer.kind, answer.scores), rows=save_scores),
+)
+bind(RunScore, Face(run_sheet, rows=save_measures))

@@ -15,8 +15,7 @@ from dragonscale.app.questions.validate import ServingScoreQuestion
 from dragonscale.app.simulate.reading import SimulateAsked, read_question
 from dragonscale.app.simulate.records import Latency, SimulateReport
 from dragonscale.app.simulate.report import run_simulation
-from dragonscale.app.validate.device_names import slice_for
-from dragonscale.app.validate.run_records import MeasureRow, RunScore, measure
+from dragonscale.app.validate.records import MeasureRow, RunScore, measure, slice_for
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.logs.load_test import LoadTest, MeasuredTimes
 from dragonscale.evidence.logs.reading import read_load_test
@@ -62,9 +61,8 @@ def _check_device(test: LoadTest, on: Any, text: LogText) -> None:
     if here or (found and piece and found != piece.chip.kin):
         other = f", or give --on {found}:{piece.chips}" if found and piece else ""
         raise InputError(
-            f"{text.shown} was recorded on {shorten(test.device)} and the plan is of {piece or 'chips'}, so there "
-            "is nothing to compare "
-            f"it with; record a run on the plan's chips{other}."
+            f"{text.shown} was recorded on {shorten(test.device)} and the plan is of {piece or 'chips'}, so there is "
+            f"nothing to compare it with; record a run on the plan's chips{other}."
         )
 
 
@@ -191,9 +189,8 @@ def _latencies(name: str, found: MeasuredTimes, expected: Latency, band: ServedB
 def _workload(report: SimulateReport, test: LoadTest) -> str:
     traffic = report.traffic
     if test.trace:
-        return (
-            f"{test.requests:,} requests as they came, of {test.prompt:,.0f} and {test.output:,.0f} tokens on average"
-        )
+        lengths = f"{test.prompt:,.0f} and {test.output:,.0f} tokens on average"
+        return f"{test.requests:,} requests as they came, of {lengths}"
     came = f"{traffic['clients']} clients" if "clients" in traffic else traffic.get("rate") or "all at once"
     return f"{test.requests:,} requests ({came}) of {traffic['prompt']} and {traffic['output']} tokens"
 
@@ -203,17 +200,12 @@ def _text(rows: list[MeasureRow]) -> str:
     out = [row for row in rows if row.inside is False]
     if not out:
         return "Every number with a band lies in it: nothing has to be explained."
-    told = [
-        (
-            f"{row.name} is {row.ratio:.2f}x what is expected, and the band ends at "
-            f"{row.shown(row.high if row.ratio > 1 else row.low)}"
-        )
-        for row in out
-    ]
-    return (
-        "; ".join(told)
-        + ". Look first at whether the server ran with the plan's limits and formats, and without other load."
-    )
+    misses = []
+    for row in out:
+        end = row.shown(row.high if row.ratio > 1 else row.low)
+        misses.append(f"{row.name} is {row.ratio:.2f}x what is expected, and the band ends at {end}")
+    look = "Look first at whether the server ran with the plan's limits and formats, and without other load."
+    return f"{'; '.join(misses)}. {look}"
 
 
 def _rests(bands: dict[str, ServedBand]) -> str:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dragonscale.app.validate.records import Validation
-from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, facts, table
+from dragonscale.app.validate.records import MeasureRow, RunScore, Validation
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, amount, facts, table
 
 APART = {
     "latencies": "latencies (static, prefill, decode)",
@@ -61,7 +61,7 @@ def _training(found: dict[str, Any]) -> list[Block]:
     band = found["band"]
     if band["covered"] is not None:
         how = ", each source left out in turn" if band["sources_left_out"] else ""
-        lines.append(f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%}{how}.")
+        lines.append(_band(band, how))
     if choices["groups"]:
         lines.append(
             f"{choices['groups']} groups of alternatives: Kendall's tau {choices['tau']:.2f}; the predicted best took "
@@ -78,18 +78,16 @@ def _served(found: dict[str, Any], parts: tuple[str, ...]) -> list[Block]:
     if "engines" not in found:
         return []
     judged = ", ".join(f"{name} {count:,}" for name, count in found["engines"].items())
-    lines = (
-        [f"Every run is judged by an engine as it is shipped ({judged}), not as it was launched."]
-        if "engine" in parts
-        else []
-    )
+    shipped = f"Every run is judged by an engine as it is shipped ({judged}), not as it was launched."
+    lines = [shipped] if "engine" in parts else []
     for name, band in found["band"].items():
         how = ", each model on each chip left out in turn" if band["pairs_left_out"] else ""
-        lines.append(
-            f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%} around "
-            f"{BANDS[name]}{how}."
-        )
+        lines.append(_band(band, f" around {BANDS[name]}{how}"))
     return _said(lines)
+
+
+def _band(band: dict[str, Any], how: str) -> str:
+    return f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%}{how}."
 
 
 def _served_choices(found: dict[str, Any]) -> list[Block]:
@@ -115,18 +113,13 @@ def _searched(found: dict[str, Any]) -> str:
     if found["median_ratio"] is None:
         return "No job has a plan that fits."
     text = (
-        f"{found['jobs']} jobs: the recommended plan is expected to take {found['median_ratio']:.2f} of the time "
-        "of the best "
-        f"measured one in the median, {found['p10_ratio']:.2f} at the tenth percentile "
-        f"({found['median_gain']:.2f} of what the planner "
-        "expects of the measured plan)"
+        f"{found['jobs']} jobs: the recommended plan is expected to take {found['median_ratio']:.2f} of the time of "
+        f"the best measured one in the median, {found['p10_ratio']:.2f} at the tenth percentile "
+        f"({found['median_gain']:.2f} of what the planner expects of the measured plan)"
     )
-    simple = (
-        ""
-        if found["simple"] is None
-        else f"; {_percent(found['simple'])} of those with short sequences use no context axis"
-    )
-    return text + simple + (f"; {found['without_plan']} have no plan that fits" if found["without_plan"] else "") + "."
+    if found["simple"] is not None:
+        text += f"; {_percent(found['simple'])} of those with short sequences use no context axis"
+    return text + (f"; {found['without_plan']} have no plan that fits" if found["without_plan"] else "") + "."
 
 
 def _memory(found: dict[str, Any]) -> list[Block]:
@@ -134,12 +127,9 @@ def _memory(found: dict[str, Any]) -> list[Block]:
     if "outcomes" not in found:
         return []
     ran, out = found["outcomes"]["ran"], found["outcomes"]["oom"]
-    lines = []
-    if ran["rows"]:
-        lines.append(f"{ran['fit']} of {ran['rows']} runs that ran fit by the planner's count of memory.")
-    if out["rows"]:
-        lines.append(f"{out['refused']} of {out['rows']} runs that ran out of memory are refused.")
-    return _said(lines)
+    fit = f"{ran['fit']} of {ran['rows']} runs that ran fit by the planner's count of memory."
+    refused = f"{out['refused']} of {out['rows']} runs that ran out of memory are refused."
+    return _said([line for part, line in ((ran, fit), (out, refused)) if part["rows"]])
 
 
 def score_sheet(report: Validation, detail: bool) -> Sheet:
@@ -190,3 +180,62 @@ def _lines(parts: dict[str, Any]) -> list[list[Any]]:
 def _worst(rows: list[dict[str, Any]]) -> Grid:
     cells = [(row["id"], f"{row['measured']:.4g}", f"{row['predicted']:.4g}", _percent(row["ape"])) for row in rows]
     return _scores(["id", "measured", "predicted", "error"], cells, "worst rows")
+
+
+def run_sheet(report: RunScore, detail: bool) -> Sheet:
+    """The whole answer."""
+    what = "training" if report.kind == "training" else "serving"
+    title = Title(
+        f"{report.software}: {what} {report.model} on {report.slice}",
+        f"{report.plan}, {report.workload}, judged by {report.judged_by}",
+    )
+    blocks: list[Block] = [title, _read(report), _measures(report.measures), Prose(report.text, _tone(report))]
+    if report.suspects:
+        blocks.append(_suspects(report))
+    if report.notes:
+        blocks.append(Prose("\n".join(report.notes), "dim"))
+    if detail and report.band:
+        blocks.append(Prose(report.band))
+    return Sheet(tuple(blocks))
+
+
+def _tone(report: RunScore) -> str:
+    return {True: "good", False: "warn", None: ""}[report.inside]
+
+
+def _read(report: RunScore) -> Facts:
+    """What of the log was counted."""
+    unit = "step" if report.kind == "training" else "request"
+    counted = f"{report.counted:,} logged {unit}{'s' * (report.counted != 1)} counted"
+    left = f"{report.skipped:,} of the warm-up left out" if report.kind == "training" else ""
+    starts = f"{report.starts} starts" if report.starts > 1 else ""
+    failed = f"{report.failed:,} failed" if report.failed else ""
+    return facts(("log", ", ".join(filter(None, (counted, left, starts, failed)))))
+
+
+def _measures(rows: list[MeasureRow]) -> Grid:
+    cells = []
+    for row in rows:
+        band = "" if row.low is None else f"{row.shown(row.low)} to {row.shown(row.high)}"
+        spread = "" if row.spread_low is None else f"{row.shown(row.spread_low)} to {row.shown(row.spread_high)}"
+        inside = {True: "inside", False: "outside", None: ""}[row.inside]
+        cells.append(
+            [row.name, row.shown(row.measured), spread, row.shown(row.expected), band, f"{row.ratio:.2f}x", inside]
+        )
+    heads = ["", "measured", "p10 to p90", "expected", "band", "ratio", ""]
+    keep = {"p10 to p90": 3, "band": 5}
+    columns = [Column(head, right=0 < place < 6, keep=keep.get(head, 9)) for place, head in enumerate(heads)]
+    if all(row.spread_low is None for row in rows):
+        columns, cells = columns[:2] + columns[3:], [row[:2] + row[3:] for row in cells]
+    return table(columns, cells)
+
+
+def _suspects(report: RunScore) -> Grid:
+    rows = [[one.cause, amount(one.step_s, "s"), f"{one.explains:.0%}", one.look] for one in report.suspects]
+    columns = [
+        Column("where it may have gone", wrap=True),
+        Column("gives", right=True),
+        Column("explains", right=True),
+        Column("look at", wrap=True, keep=5),
+    ]
+    return table(columns, rows)

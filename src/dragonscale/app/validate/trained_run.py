@@ -14,8 +14,7 @@ from dragonscale.app.train.judged import against_measured, plan_line
 from dragonscale.app.train.question import TrainAsked, read_question
 from dragonscale.app.train.records import Measured, PlanReport
 from dragonscale.app.train.report import plan_report
-from dragonscale.app.validate.device_names import slice_for
-from dragonscale.app.validate.run_records import MeasureRow, RunScore, measure
+from dragonscale.app.validate.records import MeasureRow, RunScore, measure, slice_for
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.logs.reading import read_training_log
 from dragonscale.evidence.logs.text import LogText
@@ -37,9 +36,8 @@ def ask_trained(question: TrainingScoreQuestion, text: LogText, listener: Listen
     assert plan is not None
     if log.chips and log.chips != job.slice.chips:
         raise InputError(
-            f"{text.shown} is of a run on {log.chips:,} chips, and the plan is for {job.slice.chips:,} "
-            f"({job.slice}); give the plan "
-            "that ran."
+            f"{text.shown} is of a run on {log.chips:,} chips, and the plan is for {job.slice.chips:,} ({job.slice}); "
+            "give the plan that ran."
         )
     step = settled(log, lambda one: _seconds(one, job))
     if step is None:
@@ -121,16 +119,10 @@ def _memory(job: Job, plan: Plan, log: TrainingLog) -> list[MeasureRow]:
 
 def _own(log: TrainingLog, step: SettledStep, compared: Measured) -> list[str]:
     """What the trainer says of itself, which counts FLOPs in its own way."""
-    said = [f"{render(step.flops, 'FLOP/s')} a chip"] if step.flops else []
-    said += [f"{log.mfu:.1%} MFU"] if log.mfu else []
-    if not said:
-        return []
-    return [
-        (
-            f"{log.software} itself says {' and '.join(said)}; by the planner's count of the model's FLOPs it is "
-            f"{compared.mfu:.1%} MFU."
-        )
-    ]
+    own = [f"{render(step.flops, 'FLOP/s')} a chip"] if step.flops else []
+    own += [f"{log.mfu:.1%} MFU"] if log.mfu else []
+    ours = f"by the planner's count of the model's FLOPs it is {compared.mfu:.1%} MFU"
+    return [f"{log.software} itself says {' and '.join(own)}; {ours}."] if own else []
 
 
 def _unexpected(given: PlanReport) -> list[str]:

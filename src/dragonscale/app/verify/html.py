@@ -4,19 +4,20 @@ The numbers are the rows of `view`, the sentences those of `words`; only the sha
 """
 
 from html import escape
-from pathlib import Path
+from importlib import resources
 
 from dragonscale.app.verify import view, words
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.files import write_file
 
-STYLE = Path(__file__).with_name("page.css").read_text("utf-8")
-"""One column that a phone can show, light or dark as the reader's device is, nothing from elsewhere."""
+STYLE = "\n" + (resources.files("dragonscale.app.verify") / "page.css").read_text(encoding="utf-8")
+"""How a report's page looks: one column that a phone can show, light or dark as the reader's device is."""
 
 
-def save_page(report: VerifyReport, path: str) -> None:
-    """Write the page to a file."""
+def save_page(report: VerifyReport, path: str) -> str:
+    """Write the comparison as a page of HTML that needs nothing else."""
     write_file(path, page(report), "The page")
+    return ""
 
 
 def page(report: VerifyReport) -> str:

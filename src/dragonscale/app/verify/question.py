@@ -154,9 +154,8 @@ def _check_chips(plan: Plan | ServingPlan, piece: Slice) -> None:
     devices = piece.chips * piece.chip.devices
     if plan.chips not in (piece.chips, devices):
         raise InputError(
-            f"The plan {shorten(str(plan), 90)} is for {plan.chips:,} chips and {piece} has {piece.chips:,}; make "
-            "the product of its "
-            f"axes {piece.chips:,}, or take another slice."
+            f"The plan {shorten(str(plan), 90)} is for {plan.chips:,} chips and {piece} has {piece.chips:,}; make the "
+            f"product of its axes {piece.chips:,}, or take another slice."
         )
 
 

@@ -1,11 +1,13 @@
-"""`dscale verify` laid out: the verdict and what to do, planned and compiled side by side, what only
-one of them has."""
+"""`dscale verify` laid out and drawn: the verdict and what to do, planned and compiled side by side, what only one of
+them has."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dragonscale.app.charts.kinds import nothing_to_draw
 from dragonscale.app.verify import view, words
-from dragonscale.evidence.verify.records import VerifyReport
+from dragonscale.evidence.verify.records import VerifyLine, VerifyReport
+from dragonscale.sheets.charts import Bar, Chart, bars
 from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, facts, table
 
 MOST = 12
@@ -84,3 +86,24 @@ def _overlap(report: VerifyReport, detail: bool) -> Grid | None:
     rows = [(*texts, "" if agrees else "differs") for *texts, agrees in view.overlap_rows(report.overlap)]
     columns = ["hidden or exposed", Column("what", keep=4), Column("sent", right=True), "planned", "compiled", ""]
     return table(columns, rows if detail else rows[:MOST]) if rows else None
+
+
+def verify_chart(report: VerifyReport, kind: str) -> Chart:
+    """Memory, FLOPs and bytes sent as pairs of bars; quantities differ in their units, so each pair is drawn against
+    its own plan."""
+    del kind  # there is one
+    known = [("arguments", report.arguments), ("peak memory", report.peak), ("matmul FLOPs", report.flops)]
+    known += [(f"sent over {words.over(one.axes)}", one.line) for one in report.axes]
+    rows = [bar for name, line in known if line is not None and line.planned for bar in _pair(name, line)]
+    if not rows:
+        raise nothing_to_draw("nothing was compiled")
+    ask = report.request
+    return bars(rows, f"{ask.model} on {ask.slice}: planned and compiled", f"{ask.plan}; each of its plan", "share")
+
+
+def _pair(name: str, line: VerifyLine) -> list[Bar]:
+    said = f"{view.quantity(line.compiled, line.unit)}, {view.ratio_text(line.planned, line.compiled)}"
+    return [
+        Bar(name, 1.0, remark=view.quantity(line.planned, line.unit), group="planned"),
+        Bar(name, line.compiled / line.planned, remark=said, group="compiled"),
+    ]

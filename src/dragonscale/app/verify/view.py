@@ -139,14 +139,10 @@ def stack_items(report: VerifyReport) -> list[Item]:
     items: list[Item] = []
     for switch in dict.fromkeys(one.switch for one in report.stack_differences):
         found = [one for one in report.stack_differences if one.switch == switch]
-        lines = [
-            (
-                f"{one.section}, {one.phase}: {one.what} {_amount(one.ours, one.quantity)} -> "
-                f"{_amount(one.theirs, one.quantity)}"
-            )
-            for one in sorted(found, key=lambda one: -abs(one.theirs - one.ours))
-        ]
-        sums = []
+        lines, sums = [], []
+        for one in sorted(found, key=lambda one: -abs(one.theirs - one.ours)):
+            ours, theirs = (_amount(size, one.quantity) for size in (one.ours, one.theirs))
+            lines.append(f"{one.section}, {one.phase}: {one.what} {ours} -> {theirs}")
         for quantity, words in (("flops", "FLOPs"), ("wire_bytes", "sent"), ("hbm_bytes", "held")):
             change = sum(one.theirs - one.ours for one in found if one.quantity == quantity)
             if change:
@@ -172,8 +168,7 @@ def remarks(report: VerifyReport) -> list[str]:
         fits = {True: "fits", False: "does not fit"}
         said.append(
             f"A chip holds {quantity(report.limit_bytes, 'bytes')}: the plan {fits[report.fits_planned]} by the "
-            "planner, "
-            f"{fits[report.fits_compiled]} by the compiler."
+            f"planner, {fits[report.fits_compiled]} by the compiler."
         )
     if report.padding_bytes > 0:
         said.append(f"Layouts pad the arguments by {quantity(report.padding_bytes, 'bytes')}.")

@@ -7,100 +7,90 @@ the rows leave open. Every constant is searched as its logarithm, so that none b
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from dragonscale.evidence.calibrate.least_squares import fit_between
+import msgspec
+import numpy
 
-if TYPE_CHECKING:
-    import numpy
+from dragonscale.evidence.calibrate.cases import calibrated
 
 Case = TypeVar("Case")
 Solve = Callable[..., Any]
 
 PULL = 0.05
 SOFT = 0.1
-BOUNDS: dict[str, dict[str, tuple[float, float, float]]] = {
-    "matmul": {
-        "launch": (5e-7, 3e-6, 3e-5),
-        "rate": (0.2, 0.9, 1.0),
-        "operands": (0.1, 20, 300),
-        "prologue": (1, 200, 3000),
-        "quantum": (0.01, 0.7, 1),
-        "join": (1e-7, 5e-6, 3e-5),
-        "bandwidth": (0.4, 0.9, 0.98),
-        "unhidden": (1e-3, 0.2, 1),
-        "sustained": (0.55, 0.85, 0.999),
-        "throttle": (5e-5, 5e-4, 3e-3),
-        "quantise_row": (1e-12, 3e-9, 1e-7),
-        "quantise_passes": (1, 2, 20),
-        "dispatch_few": (1e-6, 6e-5, 5e-4),
-        "dispatch": (1e-6, 9e-5, 5e-4),
-    },
-    "attention": {
-        "launch": (5e-7, 1e-5, 3e-5),
-        "rate": (0.1, 0.6, 1.0),
-        "edge": (1e-8, 3e-6, 2e-5),
-        "fill": (1e-8, 2e-6, 2e-5),
-        "quantum": (0.01, 0.5, 1),
-        "longest": (0.2, 0.9, 1.5),
-        "query_bytes": (4, 5, 40),
-        "kv_bytes": (4, 5, 40),
-        "unhidden": (1e-3, 0.5, 1),
-        "write_row": (1e-12, 1e-9, 1e-7),
-        "write_bytes": (6, 12, 100),
-    },
-    "decode": {
-        "launch": (5e-7, 1e-5, 3e-5),
-        "block": (1e-8, 2e-6, 2e-5),
-        "group": (1e-10, 3e-8, 1e-6),
-        "quantum": (0.01, 0.5, 1),
-        "bandwidth": (0.3, 0.9, 0.98),
-        "cached": (0.5, 1.5, 6),
-        "unhidden": (1e-3, 0.5, 1),
-        "key": (1e-12, 2e-9, 1e-7),
-        "chain": (100, 1000, 1e5),
-        "join": (1e-9, 1e-6, 1e-5),
-    },
-    "grouped": {
-        "launch": (1e-6, 3e-5, 1.5e-4),
-        "rate": (0.02, 0.6, 1.0),
-        "operands": (0.1, 30, 400),
-        "prologue": (1, 100, 3000),
-        "quantum": (0.01, 0.7, 1),
-        "bandwidth": (0.05, 0.9, 0.98),
-        "occupancy": (0.02, 0.5, 4),
-        "unhidden": (1e-3, 0.2, 1),
-        "route_row": (1e-12, 3e-9, 1e-7),
-        "hidden_bytes": (0.01, 5, 100),
-        "inner_bytes": (0.01, 2, 100),
-        "expert": (1e-12, 5e-8, 1e-6),
-    },
-    "stream": {"launch": (2e-7, 2e-6, 1e-3), "bandwidth": (0.02, 0.85, 0.99)},
-}
-"""The constants that are fitted, by kind: lowest, where the search starts (and is pulled to), highest. One that a table
-has at zero stays zero."""
+BOUNDS = msgspec.convert(calibrated("bounds"), dict[str, dict[str, tuple[float, float, float]]])
+"""The constants that are fitted, by kind of table: lowest, where the search starts, highest."""
+STEP = 1e-3
+TIGHT = 1e-6
+"""The search ends when a step brings less than this of the cost."""
 
 Bounds = dict[str, tuple[float, float, float]]
 Errors = Callable[[Any], Any]
 """log(predicted/measured) of some cases, by a table's constants."""
 
 
-def own_solver(residual: Any, start: Any, low: Any, high: Any, effort: int) -> Any:
-    """The search that needs NumPy alone."""
-    return fit_between(residual, start, low, high, SOFT, effort)
+def fit_between(residual: Any, start: Any, low: Any, high: Any, effort: int = 60, soft: float = SOFT) -> Any:
+    """The parameters between `low` and `high` with the least soft cost, found in at most `effort` steps of Levenberg
+    and Marquardt, in NumPy alone.
+
+    A residual r counts as 2·s²·(√(1 + (r/s)²) - 1): as a square where it is small beside s, as its size where it is
+    large, so that odd rows do not pull. Slopes come from small differences; a parameter at its bound that would go
+    beyond it stays.
+
+    >>> import numpy
+    >>> x = numpy.array([0.0, 1.0, 2.0, 3.0])
+    >>> line = lambda p: p[0] + p[1] * x - numpy.array([1.0, 3.0, 5.0, 7.0])
+    >>> wide = numpy.full(2, 100.0)
+    >>> fit_between(line, numpy.zeros(2), -wide, wide, soft=0.1).round(1)
+    array([1., 2.])
+    >>> fit_between(line, numpy.zeros(2), -wide, numpy.array([100.0, 1.5]), soft=10.0).round(2)
+    array([1.75, 1.5 ])
+    """
+
+    def cost(residuals: numpy.ndarray) -> float:
+        with numpy.errstate(over="ignore", invalid="ignore"):
+            total = float((numpy.sqrt(1 + (residuals / soft) ** 2) - 1).sum())
+        return total if numpy.isfinite(total) else float("inf")
+
+    at = numpy.clip(start, low, high)
+    now = residual(at)
+    least, damping = cost(now), 1e-2
+    for _ in range(effort):
+        nudges = numpy.where(at + STEP <= high, STEP, -STEP)
+        moved = zip(numpy.diag(nudges), nudges, strict=True)
+        slopes = numpy.stack([(residual(at + nudge) - now) / step for nudge, step in moved], axis=1)
+        weight = 1 / numpy.sqrt(1 + (now / soft) ** 2)  # rows count the less the farther off they are
+        gradient, curvature = slopes.T @ (weight * now), (slopes.T * weight) @ slopes
+        held = ((at <= low) & (gradient > 0)) | ((at >= high) & (gradient < 0))
+        free = numpy.flatnonzero(~held)
+        block = curvature[numpy.ix_(free, free)]
+        damped, step = numpy.diag(numpy.maximum(numpy.diag(block), 1e-9)), numpy.zeros_like(at)
+        for _ in range(12 if len(free) else 0):
+            step[free] = numpy.linalg.lstsq(block + damping * damped, -gradient[free], rcond=None)[0]
+            trial = numpy.clip(at + step, low, high)
+            then = residual(trial)
+            if (reached := cost(then)) < least:
+                break
+            damping *= 4
+        else:  # no step is any better
+            return at
+        gained, at, now, least = least - reached, trial, then, reached
+        damping = max(damping / 6, 1e-9)
+        if gained < TIGHT * least:
+            break
+    return at
 
 
-def fit_table(start: Any, bounds: Bounds, errors: Errors, solve: Solve = own_solver, effort: int = 60) -> Any:
+def fit_table(start: Any, bounds: Bounds, errors: Errors, solve: Solve = fit_between, effort: int = 60) -> Any:
     """The constants that leave the least errors, the others as they are in `start`."""
-    import numpy
-
     free = {name: pair for name, pair in bounds.items() if getattr(start, name)}
     low, centre, high = (numpy.log([pair[side] for pair in free.values()]) for side in (0, 1, 2))
 
-    def made(values: "numpy.ndarray") -> Any:
+    def made(values: numpy.ndarray) -> Any:
         return replace(start, **dict(zip(free, map(float, numpy.exp(values)), strict=True)))
 
-    def residual(values: "numpy.ndarray") -> "numpy.ndarray":
+    def residual(values: numpy.ndarray) -> numpy.ndarray:
         return numpy.concatenate([errors(made(values)), PULL * (values - centre)])
 
     found = made(solve(residual, centre, low, high, effort))
@@ -112,16 +102,14 @@ def held_out_error(
     label: Callable[[Case], Any],
     fitted: Callable[[Sequence[Case]], Any],
     errors: Callable[[Sequence[Case], Any], Any],
-) -> float:
-    """The median error on cases left out of the fit, a label at a time; not a number if there is only one label."""
-    import numpy
-
+) -> float | None:
+    """The median error on cases left out of the fit, a label at a time; None if there is only one label."""
     found: list[numpy.ndarray] = []
     for left in sorted({label(case) for case in cases}):
         kept = [case for case in cases if label(case) != left]
         if kept:
             found.append(errors([case for case in cases if label(case) == left], fitted(kept)))
-    return median_error(numpy.concatenate(found)) if found else float("nan")
+    return median_error(numpy.concatenate(found)) if found else None
 
 
 def median_error(logs: Any) -> float:
@@ -131,8 +119,6 @@ def median_error(logs: Any) -> float:
     >>> round(median_error([math.log(1.1), math.log(0.9), 0.0]), 3)
     0.1
     """
-    import numpy
-
     return float(numpy.median(numpy.abs(numpy.expm1(logs))))
 
 

@@ -3,18 +3,31 @@
 Attention and experts are those of our own program (`runtime/`): what is timed is what it runs. A program holds several
 copies of a case on arrays of their own, so that one call keeps the device busy and no copy finds its operands in a
 cache.
+
+The bytes of a collective are those of the whole array: what an AllReduce adds up on every device, what an AllGather
+leaves on every device and a ReduceScatter starts from on each, what all devices hold together of an AllToAll, what
+every device sends its neighbour.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
 from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase
+from dragonscale.runtime.attention import Reach, attend_cached, attend_causally
+from dragonscale.runtime.experts import ExpertChoice, combine, dispatch, multiply
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn", "int8": "int8"}
 ALIGNED = 4096
 """Elements: arrays of other sizes are read one by one."""
-_CHAINED = ("copy", "read", "product")
+SETS = 4
+"""Copies of a collective in a program."""
+CHAINED = ("copy", "read", "product")
 """Kinds that a compiler would join into one kernel if nothing held them apart."""
 
 
@@ -27,9 +40,7 @@ class JaxProgram:
 
     @property
     def bytes(self) -> float:
-        import jax.numpy as jnp
-
-        return sum(jnp.dtype(dtype).itemsize * _count(shape) for shape, dtype in self.arrays)
+        return sum(jnp.dtype(dtype).itemsize * math.prod(shape) for shape, dtype in self.arrays)
 
 
 def program_of(case: BenchCase) -> JaxProgram:
@@ -46,24 +57,19 @@ def program_of(case: BenchCase) -> JaxProgram:
     return _matmul(case) if case.kind.startswith("matmul") else makers[case.kind](case)
 
 
-def copies(case: BenchCase, program: JaxProgram, count: int) -> Callable[..., Any]:
-    """A function of `count` sets of arrays, one after the other, that computes the case on each."""
-    import jax
-
+def copies(program: JaxProgram, count: int, chained: bool) -> Callable[..., Any]:
+    """A function of `count` sets of arrays that computes the program on each. Where they are `chained`, the next set
+    waits for the last result: kernels one after the other, as layers are, and not joined into one."""
     width = len(program.arrays)
 
     def work(*arrays: Any) -> list[Any]:
-        found, held = [], list(arrays)
-        for place in range(count):
-            start = place * width
-            out = program.compute(*held[start : start + width])
-            if case.kind in _CHAINED and place + 1 < count:
-                # The next set waits for this result: kernels one after the other, as layers are.
-                out, held[start + width : start + 2 * width] = jax.lax.optimization_barrier(
-                    (out, held[start + width : start + 2 * width])
-                )
-            found.append(out)
-        return found
+        results, held = [], list(arrays)
+        for start in range(0, count * width, width):
+            out, after = program.compute(*held[start : start + width]), slice(start + width, start + 2 * width)
+            if chained and held[after]:
+                out, held[after] = jax.lax.optimization_barrier((out, held[after]))
+            results.append(out)
+        return results
 
     return work
 
@@ -72,10 +78,7 @@ def cutting(shape: tuple[int, ...], dtype: str) -> Callable[[Any, Any], Any]:
     """A function that cuts an array out of a pool of random numbers, from some place on."""
 
     def cut(pool: Any, at: Any) -> Any:
-        import jax
-        import jax.numpy as jnp
-
-        size = _count(shape)
+        size = math.prod(shape)
         flat = jnp.resize(pool, (size,)) if size > pool.size else jax.lax.dynamic_slice(pool, (at,), (size,))
         flat = flat * 64 if jnp.issubdtype(jnp.dtype(dtype), jnp.integer) else flat
         return flat.astype(dtype).reshape(shape)
@@ -83,17 +86,7 @@ def cutting(shape: tuple[int, ...], dtype: str) -> Callable[[Any, Any], Any]:
     return cut
 
 
-def _count(shape: tuple[int, ...]) -> int:
-    found = 1
-    for side in shape:
-        found *= side
-    return found
-
-
 def _matmul(case: BenchCase) -> JaxProgram:
-    import jax
-    import jax.numpy as jnp
-
     m, n, k = case.sizes
     dtype = _DTYPES[case.dtype]
     result = {"fp8": jnp.bfloat16, "int8": jnp.int32}.get(case.dtype)
@@ -126,11 +119,6 @@ def _read(case: BenchCase) -> JaxProgram:
 
 
 def _attention(case: BenchCase) -> JaxProgram:
-    import jax
-    import jax.numpy as jnp
-
-    from dragonscale.runtime.attention import Reach, attend_causally
-
     batch, tokens, heads, kv_heads, size = case.sizes
     dtype = _DTYPES[case.dtype]
     query, key = ((batch, tokens, heads, size), dtype), ((batch, tokens, kv_heads, size), dtype)
@@ -149,10 +137,6 @@ def _attention(case: BenchCase) -> JaxProgram:
 
 
 def _decode(case: BenchCase) -> JaxProgram:
-    import jax.numpy as jnp
-
-    from dragonscale.runtime.attention import Reach, attend_cached
-
     batch, keys, heads, kv_heads, size = case.sizes
     dtype = _DTYPES[case.dtype]
 
@@ -166,10 +150,6 @@ def _decode(case: BenchCase) -> JaxProgram:
 
 
 def _experts(case: BenchCase) -> JaxProgram:
-    import jax
-
-    from dragonscale.runtime.experts import ExpertChoice, combine, dispatch, multiply
-
     tokens, hidden, inner, picks, experts = case.sizes
     dtype = _DTYPES[case.dtype]
 
@@ -182,3 +162,41 @@ def _experts(case: BenchCase) -> JaxProgram:
 
     matrices = [((experts, hidden, inner), dtype)] * 2 + [((experts, inner, hidden), dtype)]
     return JaxProgram((((1, tokens, hidden), dtype), *matrices, ((1, tokens, experts), "float32")), compute)
+
+
+@dataclass(frozen=True)
+class CompiledCollective:
+    """A collective ready to run, several times on arrays of its own."""
+
+    call: Callable[[], Any]
+    sets: int = SETS
+
+
+def compiled_collective(case: BenchCase) -> CompiledCollective:
+    """A case on random arrays that lie on the devices as they would."""
+    size, count = case.sizes
+    mesh, split = Mesh(jax.local_devices()[:count], ("x",)), PartitionSpec("x")
+    elements = max(count, size // WIDTHS[case.dtype] // count * count)
+    # Every device holds a whole array of these bytes, or its part of one.
+    whole = case.what not in ("all_gather", "all_to_all")
+    shape, dtype = (count, elements if whole else elements // count), _DTYPES[case.dtype]
+    make = jax.jit(lambda key: jax.random.normal(key, shape, dtype), out_shardings=NamedSharding(mesh, split))
+    arrays = [make(jax.random.key(place)) for place in range(SETS)]
+    program = JaxProgram(
+        ((shape, dtype),), jax.shard_map(_on_device(case.what, count), mesh=mesh, in_specs=split, out_specs=split)
+    )
+    compiled = jax.jit(copies(program, SETS, chained=True)).lower(*arrays).compile()
+    return CompiledCollective(lambda: compiled(*arrays))
+
+
+def _on_device(what: str, count: int) -> Callable[[Any], Any]:
+    """What one device does with its [1, …] part."""
+    around = [(place, (place + 1) % count) for place in range(count)]
+    bodies: dict[str, Callable[[Any], Any]] = {
+        "all_reduce": lambda part: jax.lax.pcast(jax.lax.psum(part, "x"), "x", to="varying"),
+        "all_gather": lambda part: jax.lax.all_gather(part.reshape(-1), "x", tiled=True)[None],
+        "reduce_scatter": lambda part: jax.lax.psum_scatter(part.reshape(-1), "x", tiled=True)[None],
+        "all_to_all": lambda part: jax.lax.all_to_all(part.reshape(count, -1), "x", 0, 0).reshape(1, -1),
+        "permute": lambda part: jax.lax.ppermute(part, "x", around),
+    }
+    return bodies[what]

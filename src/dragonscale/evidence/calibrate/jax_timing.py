@@ -6,17 +6,30 @@ are queued behind some long passes over memory: the device comes to them when al
 without a pause.
 """
 
+import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from dragonscale.evidence.calibrate.cases import BenchCase
-from dragonscale.evidence.calibrate.jax_programs import copies, cutting, program_of
-from dragonscale.evidence.calibrate.machines import versions
+from dragonscale.evidence.calibrate.jax_programs import CHAINED, compiled_collective, copies, cutting, program_of
 from dragonscale.evidence.calibrate.records import Machine
-from dragonscale.evidence.calibrate.timing import MOST_SETS, REPEATS, Bench, Clocked, calls_for, sets_for, settle
+from dragonscale.evidence.calibrate.timing import (
+    MOST_SETS,
+    REPEATS,
+    Bench,
+    Clocked,
+    calls_for,
+    host_times,
+    sets_for,
+    settle,
+    versions,
+)
 
 AHEAD_S = 6e-3
 """Seconds of work that is queued before calls that are shorter for the device than for the host."""
@@ -40,10 +53,6 @@ class JaxBench(Bench):
     """Times with JAX on its default device."""
 
     def __init__(self, small: bool = False) -> None:
-        import logging
-
-        import jax
-        import jax.numpy as jnp
 
         # a plugin for GPUs that finds none tells it with a traceback, which says nothing that `machine` does not
         logging.getLogger("jax._src.xla_bridge").setLevel(logging.CRITICAL)
@@ -60,8 +69,6 @@ class JaxBench(Bench):
         self.ahead = self._ahead() if self.platform != "cpu" else None
 
     def machine(self) -> Machine:
-        import jax
-
         return Machine(
             str(self.device.device_kind),
             len(jax.local_devices()),
@@ -81,24 +88,19 @@ class JaxBench(Bench):
         return ("bf16", *(["fp8"] if narrow else []), "fp16", "fp32", "int8")
 
     def prepare(self, case: BenchCase) -> Any:
-        import jax
-
         if case.kind in ("dispatch", "round_trip"):
             return case
         if case.kind == "collective":
-            from dragonscale.evidence.calibrate.jax_collectives import compiled_collective
-
             return compiled_collective(case)
         program = program_of(case)
         most = 2 if case.kind == "experts" else self.most  # dozens of kernels each: slow to compile
         sets = min(most, sets_for(max(program.bytes, case.moved), self.cache, 0.25 * self.memory))
         makers = [self._cutter(shape, dtype) for shape, dtype in program.arrays]
         shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in program.arrays * sets]
-        return CompiledCase(case, makers, jax.jit(copies(case, program, sets)).lower(*shapes).compile(), sets)
+        work = copies(program, sets, case.kind in CHAINED)
+        return CompiledCase(case, makers, jax.jit(work).lower(*shapes).compile(), sets)
 
     def measure(self, prepared: Any) -> Clocked:
-        import jax
-
         if isinstance(prepared, BenchCase):
             return self._host(prepared)
         if not isinstance(prepared, CompiledCase):
@@ -109,39 +111,32 @@ class JaxBench(Bench):
 
     def _cutter(self, shape: tuple[int, ...], dtype: str) -> Any:
         """The compiled function that makes an array, kept for other cases."""
-        import jax
-
         if (shape, dtype) not in self.cutters:
             self.cutters[shape, dtype] = jax.jit(cutting(shape, dtype)).lower(self.pool, 0).compile()
         return self.cutters[shape, dtype]
 
     def _timed(self, call: Callable[[], Any], sets: int) -> Clocked:
         """Seconds of one copy."""
-        import jax
-
         for _ in range(2):  # a program's first calls allocate and record its graph
             jax.block_until_ready(call())
-        issued, done = _issue(call)
+        issued, done = (seconds / 8 for seconds in _issue(call, 8))
         ahead = self.ahead if done < max(BUSY * issued, SHORT_S * sets) else None
         calls = calls_for(done)
         found = []
         for _ in range(REPEATS if done * calls < 0.1 else 3):
-            once = _once(call, calls, ahead)
+            once = _issue(call, calls, ahead)[1]
             # A CPU computes while it is called: there is no way to it to be taken off, and others' work comes between.
-            spent = once if self.platform == "cpu" else _once(call, 2 * calls, ahead) - once
+            spent = once if self.platform == "cpu" else _issue(call, 2 * calls, ahead)[1] - once
             found.append(spent / (calls * sets))
         return settle(found)
 
     def _ahead(self) -> Callable[[], Any]:
         """Passes over a large array that take `AHEAD_S`."""
-        import jax
-        import jax.numpy as jnp
-
         size = min(2**30, self.memory // 32)
         array = jnp.ones((size,), jnp.float32)
         step = jax.jit(lambda x: x * 1.0001)
         jax.block_until_ready(step(array))
-        one = statistics.median(_once(lambda: step(array), 1, None) for _ in range(3))
+        one = statistics.median(_issue(lambda: step(array), 1)[1] for _ in range(3))
         passes = max(1, round(AHEAD_S / one))
 
         def ahead() -> Any:
@@ -153,43 +148,18 @@ class JaxBench(Bench):
         return ahead
 
     def _host(self, case: BenchCase) -> Clocked:
-        """What a call costs the host (`dispatch`), or costs until its result is there (`round_trip`)."""
-        import jax
-        import jax.numpy as jnp
-
         step, start = jax.jit(lambda x: x + 1), jnp.ones((128,), jnp.float32)
         jax.block_until_ready(step(step(start)))
-        found = []
-        for _ in range(REPEATS):
-            began, value = time.perf_counter(), start
-            for _ in range(case.sizes[0]):
-                value = step(value)
-                if case.kind == "round_trip":
-                    jax.block_until_ready(value)
-            found.append((time.perf_counter() - began) / case.sizes[0])
-            jax.block_until_ready(value)
-        return settle(found)
+        return host_times(case, start, step, jax.block_until_ready)
 
 
-def _issue(call: Callable[[], Any], calls: int = 8) -> tuple[float, float]:
-    """Seconds until a call is given to the device, and until it is done, of several in a row."""
-    import jax
-
-    began, out = time.perf_counter(), None
-    for _ in range(calls):
-        out = call()
-    issued = time.perf_counter() - began
-    jax.block_until_ready(out)
-    return issued / calls, (time.perf_counter() - began) / calls
-
-
-def _once(call: Callable[[], Any], calls: int, ahead: Callable[[], Any] | None) -> float:
-    """Seconds until so many calls are done, with other work queued before them."""
-    import jax
-
+def _issue(call: Callable[[], Any], calls: int, ahead: Callable[[], Any] | None = None) -> tuple[float, float]:
+    """Seconds until so many calls are given to the device, and until they are done, with other work queued before
+    them."""
     began = time.perf_counter()
     out = ahead() if ahead else None
     for _ in range(calls):
         out = call()
+    issued = time.perf_counter() - began
     jax.block_until_ready(out)
-    return time.perf_counter() - began
+    return issued, time.perf_counter() - began

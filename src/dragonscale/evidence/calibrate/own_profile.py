@@ -6,21 +6,27 @@ which built-in profile it was taken.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import msgspec
+import numpy
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.calibrate.checking import TAKEN_OVER
-from dragonscale.evidence.calibrate.expected import RAGGED, TABLES, log_errors, shape_of
+from dragonscale.evidence.calibrate.expected import RAGGED, TABLES, TAKEN_OVER, expected_seconds, log_errors, shape_of
 from dragonscale.evidence.calibrate.fitting import BOUNDS, fit_table, fold, held_out_error, median_error
-from dragonscale.evidence.calibrate.profile_text import profile_text, put_constants
 from dragonscale.evidence.calibrate.records import Machine, TimedCase
 from dragonscale.physics.hardware.chip import Chip
 from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.kernels.profile import KernelProfile, Tables
-from dragonscale.physics.kernels.profile_file import ProfileFile, choose, make_profile, profile_files, read_profile
+from dragonscale.physics.kernels.profile_file import (
+    ProfileFile,
+    choose,
+    make_profile,
+    profile_files,
+    read_profile,
+    tables_of,
+)
 
 FEWEST = 4
 """Rows below which a table is not fitted."""
@@ -30,23 +36,34 @@ there."""
 SHAPE_FOLDS = 5
 EXPANDS = 0.20
 """Experts that are this near to a matmul over all of them are one."""
+KINDS = ("stream", "matmul", "attention", "decode", "grouped")
+"""Tables in the order in which they are fitted and written."""
+TIMES = {"launch", "join", "throttle", "edge", "fill", "block", "group", "key", "expert"}
+"""Constants in seconds, beside those whose name says so."""
+TablePath = tuple[str, str, str]
+"""Where a table stands: its kind, its format, its implementation."""
+
+
+class ProfileTable(msgspec.Struct):
+    """A table of the profile: how many measurements settle it (none: it was taken over), and the median errors of the
+    built-in constants, of the fitted ones, of fits that left out half of the rows, and of fits that left out whole
+    shapes."""
+
+    table: str
+    rows: int
+    built_in_error: float | None = None
+    error: float | None = None
+    held_out_error: float | None = None
+    unseen_shapes_error: float | None = None
 
 
 @dataclass(frozen=True)
 class TableFit:
-    """A fitted table: where it stands (`matmul.bf16`), its rows, errors before, after and on shapes left out."""
+    """The constants of a fitted table and what they are worth."""
 
-    path: tuple[str, str, str]
-    table: Any
-    rows: int
-    before: float
-    after: float
-    held_out: float
-    unseen: float
-
-    @property
-    def name(self) -> str:
-        return ".".join(filter(None, self.path))
+    path: TablePath
+    constants: Any
+    worth: ProfileTable
 
 
 @dataclass(frozen=True)
@@ -57,6 +74,12 @@ class FittedProfile:
     text: str
     fits: list[TableFit]
     based_on: str
+
+    @property
+    def tables(self) -> list[ProfileTable]:
+        """Every table of the profile; those that were taken over have no errors."""
+        fitted = {fit.worth.table: fit.worth for fit in self.fits}
+        return [fitted.get(name) or ProfileTable(name, 0) for name in tables_of(self.file)]
 
 
 def fit_profile(rows: Sequence[TimedCase], machine: Machine, chip: Chip) -> FittedProfile:
@@ -71,17 +94,17 @@ def fit_profile(rows: Sequence[TimedCase], machine: Machine, chip: Chip) -> Fitt
     for path, own in tables.items():
         profile = _with_table(profile, path, _started(profile, path))
         fits.append(_fitted(own, path, profile))
-        profile = _with_table(profile, path, fits[-1].table)
+        profile = _with_table(profile, path, fits[-1].constants)
     _described(source, machine, chip, base)
-    for found in fits:
-        _put(source, found)
+    for fit in fits:
+        _put(source, fit)
     name = source["name"]
     return FittedProfile(read_profile(source, name), profile_text(source, name), fits, base)
 
 
-def _tables(rows: Sequence[TimedCase], profile: KernelProfile) -> dict[tuple[str, str, str], list[TimedCase]]:
+def _tables(rows: Sequence[TimedCase], profile: KernelProfile) -> dict[TablePath, list[TimedCase]]:
     """The rows of each table that has enough of them and whose format the chip multiplies."""
-    found: dict[tuple[str, str, str], list[TimedCase]] = {}
+    found: dict[TablePath, list[TimedCase]] = {}
     for row in rows:
         kind = TABLES.get(row.kind)
         if kind is None or row.dtype not in FORMATS or FORMATS[row.dtype].compute not in profile.chip.matrix:
@@ -91,24 +114,23 @@ def _tables(rows: Sequence[TimedCase], profile: KernelProfile) -> dict[tuple[str
     for path, own in found.items():
         settled = [row for row in own if row.spread <= UNSETTLED]
         found[path] = settled if len(settled) >= FEWEST else own
-    order = [*("stream", "matmul", "attention", "decode", "grouped")]
-    kept = {
-        path: own for path, own in found.items() if len([row for row in own if row.kind != "attention_both"]) >= FEWEST
-    }
-    return dict(sorted(kept.items(), key=lambda pair: (order.index(pair[0][0]), pair[0][1] != "bf16")))
+    enough = {path: own for path, own in found.items() if len(_forward(own)) >= FEWEST}
+    return dict(sorted(enough.items(), key=lambda pair: (KINDS.index(pair[0][0]), pair[0][1] != "bf16")))
 
 
-def _started(profile: KernelProfile, path: tuple[str, str, str]) -> Any:
+def _forward(rows: Sequence[TimedCase]) -> list[TimedCase]:
+    return [row for row in rows if row.kind != "attention_both"]
+
+
+def _started(profile: KernelProfile, path: TablePath) -> Any:
     kind, dtype, who = path
     if kind == "stream":
         return profile.stream
     table = getattr(profile, kind).of(dtype)
-    if kind == "grouped":
-        return table.get(who) or next(iter(table.values()))
-    return table
+    return table.get(who) or next(iter(table.values())) if kind == "grouped" else table
 
 
-def _with_table(profile: KernelProfile, path: tuple[str, str, str], table: Any) -> KernelProfile:
+def _with_table(profile: KernelProfile, path: TablePath, table: Any) -> KernelProfile:
     kind, dtype, who = path
     if kind == "stream":
         return replace(profile, stream=table)
@@ -117,48 +139,33 @@ def _with_table(profile: KernelProfile, path: tuple[str, str, str], table: Any) 
     return replace(profile, **{kind: Tables(tables)})
 
 
-def _fitted(rows: list[TimedCase], path: tuple[str, str, str], profile: KernelProfile) -> TableFit:
+def _fitted(rows: list[TimedCase], path: TablePath, profile: KernelProfile) -> TableFit:
     start = _started(profile, path)
-    bounds = _bounds(path[0])
-
+    # What these rows cannot settle: formats on the way in, the host, the paged cache.
+    apart = ("quantise", "dispatch", "write", "cached")
+    bounds = {name: pair for name, pair in BOUNDS[path[0]].items() if not name.startswith(apart)}
     spread = replace(start, expanded=True) if path[0] == "grouped" else None
-
-    def fitted(kept: Sequence[TimedCase]) -> Any:
-        if spread is not None and median_error(errors(kept, spread)) < EXPANDS:  # a law without constants of its own
-            return spread
-        forward = [row for row in kept if row.kind != "attention_both"]
-        own = forward if len(forward) >= FEWEST else list(kept)
-        table = fit_table(start, bounds, lambda trial: log_errors(own, _with_table(profile, path, trial)))
-        return _with_backward(table, kept, path, profile)
 
     def errors(tested: Sequence[TimedCase], table: Any) -> Any:
         return log_errors(tested, _with_table(profile, path, table))
 
+    def fitted(some: Sequence[TimedCase]) -> Any:
+        if spread is not None and median_error(errors(some, spread)) < EXPANDS:  # a law without constants of its own
+            return spread
+        forward = _forward(some)
+        own = forward if len(forward) >= FEWEST else some
+        return _with_backward(fit_table(start, bounds, lambda trial: errors(own, trial)), some, path, profile)
+
     table = fitted(rows)
-    return TableFit(
-        path,
-        table,
-        len(rows),
-        median_error(errors(rows, start)),
-        median_error(errors(rows, table)),
-        held_out_error(rows, lambda row: fold(row.case.id, 2), fitted, errors),
-        held_out_error(rows, lambda row: fold(shape_of(row), SHAPE_FOLDS), fitted, errors),
-    )
+    before, after = (median_error(errors(rows, constants)) for constants in (start, table))
+    half = held_out_error(rows, lambda row: fold(row.case.id, 2), fitted, errors)
+    unseen = held_out_error(rows, lambda row: fold(shape_of(row), SHAPE_FOLDS), fitted, errors)
+    return TableFit(path, table, ProfileTable(".".join(filter(None, path)), len(rows), before, after, half, unseen))
 
 
-def _bounds(kind: str) -> dict[str, tuple[float, float, float]]:
-    """The constants that these rows can settle."""
-    apart = ("quantise", "dispatch", "write", "cached")
-    return {name: pair for name, pair in BOUNDS[kind].items() if not name.startswith(apart)}
-
-
-def _with_backward(table: Any, rows: Sequence[TimedCase], path: tuple[str, str, str], profile: KernelProfile) -> Any:
+def _with_backward(table: Any, rows: Sequence[TimedCase], path: TablePath, profile: KernelProfile) -> Any:
     """Attention's backward pass over its forward one: the median of what both passes took over what
     the forward takes."""
-    import numpy
-
-    from dragonscale.evidence.calibrate.expected import expected_seconds
-
     both = [row for row in rows if row.kind == "attention_both"]
     if path[0] != "attention" or not both:
         return table
@@ -186,39 +193,27 @@ def _described(source: dict[str, Any], machine: Machine, chip: Chip, base: str) 
     for named in source["sources"].values():
         if not named.get("url"):
             named.pop("url", None)
-    for where, raw in _raw_tables(source).items():
+    for where, raw in tables_of(msgspec.convert(source, ProfileFile)).items():
         rest = raw["rests_on"]
         note = f"{TAKEN_OVER} {base}, where it is {where}"
         rest["note"] = f"{note}; {rest['note']}" if rest.get("note") else note
 
 
-def _raw_tables(source: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    from dragonscale.physics.kernels.profile_file import tables_of
-
-    return tables_of(msgspec.convert(source, ProfileFile))
-
-
-def _put(source: dict[str, Any], found: TableFit) -> None:
-    kind, dtype, who = found.path
-    if kind == "stream":
-        raw = source["stream"]
-    else:
-        place = source[kind].setdefault(dtype, {}) if kind == "grouped" else source[kind]
-        key = who if kind == "grouped" else dtype
-        if key not in place:
-            others = dict(place)
-            place.clear()
-            place |= {key: _plain(found.table), **others}  # what was measured here is what is usual here
-        raw = place[key]
-    rest = {
-        "source": "calibrate",
-        "rows": found.rows,
-        "median_ape": round(found.after, 3),
-        "held_out": round(found.held_out, 3),
-        "unseen_shapes": round(found.unseen, 3),
-    }
-    raw["rests_on"] = {}
-    put_constants(raw, found.table, kind, {name: one for name, one in rest.items() if one == one})
+def _put(source: dict[str, Any], fit: TableFit) -> None:
+    """A fitted table into the profile's source; what was measured here is what is usual here, so it comes first."""
+    kind, dtype, who = fit.path
+    place, key = source, kind
+    if kind != "stream":
+        place, key = (source[kind].setdefault(dtype, {}), who) if kind == "grouped" else (source[kind], dtype)
+    if key not in place:
+        others = dict(place)
+        place.clear()
+        place |= {key: _plain(fit.constants), **others}
+    worth = fit.worth
+    errors = {"median_ape": worth.error, "held_out": worth.held_out_error, "unseen_shapes": worth.unseen_shapes_error}
+    known = {name: round(error, 3) for name, error in errors.items() if error is not None}
+    place[key]["rests_on"] = {}
+    put_constants(place[key], fit.constants, kind, {"source": "calibrate", "rows": worth.rows, **known})
 
 
 def _plain(table: Any) -> dict[str, Any]:
@@ -231,3 +226,58 @@ def _plain(table: Any) -> dict[str, Any]:
         for name, value in raw.items()
         if isinstance(value, list | tuple | int | bool) and value not in (0, False)
     }
+
+
+def put_constants(raw: dict[str, Any], table: Any, kind: str, rest: dict[str, Any]) -> None:
+    """Fitted constants and what they rest on into a raw table, in the order of the record; others stay."""
+    for constant in (*BOUNDS[kind], *(("backward",) if kind == "attention" else ())):
+        if (value := getattr(table, constant)) and not getattr(table, "expanded", False):
+            raw[constant] = seconds_text(value) if is_time(constant) else value
+    order = [field.name for field in fields(table) if field.name in raw]
+    values = {key: raw[key] for key in order} | {"rests_on": {**raw.get("rests_on", {}), **rest}}
+    raw.clear()
+    raw.update(values)
+
+
+def profile_text(source: dict[str, Any], name: str) -> str:
+    """The whole file; what is not a profile is refused."""
+    lines = [f"{key} = {text_of(value)}" for key, value in source.items() if key not in ("sources", *KINDS)]
+    for key, value in source["sources"].items():
+        lines += ["", f"[sources.{key}]", *(f"{part} = {text_of(item)}" for part, item in value.items())]
+    for where, raw in tables_of(read_profile(source, name)).items():
+        lines += ["", f"[{where}]", *(f"{key} = {text_of(value)}" for key, value in raw.items())]
+    return "\n".join(lines) + "\n"
+
+
+def text_of(value: Any) -> str:
+    """A value as TOML.
+
+    >>> text_of({"rows": [1, 2], "note": 'the "best"', "part": 0.123456})
+    '{ rows = [1, 2], note = "the \\\\"best\\\\"", part = 0.1235 }'
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(text_of, value)) + "]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {text_of(item)}" for key, item in value.items()) + " }"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def seconds_text(value: float) -> str:
+    """Seconds as text with a unit, to four digits.
+
+    >>> seconds_text(3.0912e-6), seconds_text(0.5e-9)
+    ('3.091us', '0.5ns')
+    """
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if value >= scale:
+            return f"{value / scale:.4g}{unit}"
+    return f"{value / 1e-9:.4g}ns"
+
+
+def is_time(name: str) -> bool:
+    """Whether a constant is in seconds."""
+    return name in TIMES or name.endswith(("_row", "_launch")) or name.startswith("dispatch")

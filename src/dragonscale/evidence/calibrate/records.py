@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.calibrate.cases import SIZES, BenchCase
+from dragonscale.evidence.calibrate.cases import BenchCase, calibrated
 from dragonscale.tables import read_regular
 
 MAX_RECORD_BYTES = 50_000_000
@@ -93,8 +93,9 @@ def read_measurements(path: str | Path) -> Measurements:
 
 def _possible(row: TimedCase) -> bool:
     """Whether a row is of a kind there is, with sizes and a time that can be."""
-    sizes = len(row.sizes) == len(SIZES.get(row.kind, ())) and all(0 < size < 1e13 for size in row.sizes)
-    return row.kind in SIZES and sizes and 0 <= row.seconds < 1e6
+    kind = calibrated("kinds").get(row.kind)
+    sizes = kind is not None and len(row.sizes) == len(kind["sizes"]) and all(0 < size < 1e13 for size in row.sizes)
+    return sizes and 0 <= row.seconds < 1e6
 
 
 def begin(path: Path, machine: Machine) -> Measurements:
@@ -129,9 +130,8 @@ def _same(before: Machine, now: Machine, path: Path) -> None:
     for name in ("device", "devices", "timed_with", "software"):
         if getattr(before, name) != getattr(now, name):
             raise InputError(
-                f"The file {shorten(str(path))} was measured with another {name} "
-                f"({_shown(getattr(before, name))}; here: "
-                f"{_shown(getattr(now, name))}); give another --records."
+                f"The file {shorten(str(path))} was measured with another {name} ({_shown(getattr(before, name))}; "
+                f"here: {_shown(getattr(now, name))}); give another --records."
             )
 
 

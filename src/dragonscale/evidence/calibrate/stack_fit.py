@@ -6,42 +6,31 @@ start as by a measurement of its own with an error of `LOOSE`, so that what the 
 left out only say how good the result is.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy
 
-from dragonscale.evidence.calibrate.stack_cases import Case, ServeCase, TrainCase
-from dragonscale.evidence.calibrate.stack_expected import ExpectedCase, expected_case
-from dragonscale.evidence.calibrate.stack_rows import MeasuredCase
+from dragonscale.evidence.calibrate.stack_cases import Case, MeasuredCase, ServeCase, TrainCase, timed_steps
+from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice
 from dragonscale.plan.measured_on import MeasuredOn
+from dragonscale.plan.settings import read_settings
+from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import Engine, adjust
+from dragonscale.serving.phases import decode, iteration_cost, prefill
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.tables import toml_value
+from dragonscale.training.evaluation import Job, first, judge_one
+from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack, change
 
-FREE_STACK = (
-    "kernels.matmul",
-    "kernels.head",
-    "kernels.attention",
-    "kernels.elementwise_passes",
-    "kernels.block_bytes",
-    "kernels.block_backward_bytes",
-    "experts.route_passes",
-    "memory.kept_moves",
-)
-FREE_ENGINE = (
-    "kernels.matmul",
-    "kernels.prefill_attention",
-    "kernels.decode_attention",
-    "kernels.elementwise",
-    "kernels.block_bytes",
-    "kernels.cache_moves",
-    "kernels.gap_s",
-    "experts.route_passes",
-    "program.loop_s",
-    "program.scan_s",
-)
+BASE, ENGINE = "dragonscale", "jax-program"
+"""The stack and the engine that describe our own programs of a step."""
+FREE_STACK, FREE_ENGINE = (tuple[str, ...](timed_steps()["free"][name]) for name in ("stack", "engine"))
 LOOSE = 0.5
 """How far, in logarithms, a constant may be from its start as easily as a step by `NOISE` from what is expected."""
 NOISE = 0.03
@@ -51,6 +40,53 @@ FAR = 7.0
 """The farthest, in logarithms, that a constant may be from its start: a thousand times."""
 STEPS = 4
 NUDGE = 0.05
+
+
+@dataclass(frozen=True)
+class ExpectedCase:
+    """Seconds, and where they go."""
+
+    seconds: float
+    parts: dict[str, float]
+
+    @property
+    def matmul(self) -> float:
+        """Seconds of all matmuls."""
+        return sum(value for name, value in self.parts.items() if name.endswith("matmul"))
+
+    @property
+    def attention(self) -> float:
+        """Seconds of attention."""
+        return self.parts.get("attention", 0.0)
+
+
+def expected_case(case: Case, piece: Slice, stack: Stack, engine: Engine) -> ExpectedCase:
+    """A case on one chip."""
+    return _training(case, piece, stack) if isinstance(case, TrainCase) else _serving(case, piece, engine)
+
+
+def _training(case: TrainCase, piece: Slice, stack: Stack) -> ExpectedCase:
+    job = Job(load_model(case.model), piece, case.microbatch * case.passes, case.seq, stack)
+    verdict = judge_one(job, Plan(microbatch=case.microbatch, remat=case.remat))
+    parts: defaultdict[str, float] = defaultdict(float)
+    for line in verdict.ledger.lines:
+        name = line.kind if line.kind in ("matmul", "grouped matmul", "attention", "elementwise") else line.term
+        name = f"{line.section} {name}" if line.section in ("embed", "head") else name
+        parts[name] += first(line.total("exposed_s"))
+    return ExpectedCase(first(verdict.seconds), dict(parts))
+
+
+def _serving(case: ServeCase, piece: Slice, engine: Engine) -> ExpectedCase:
+    deployment = Deployment(load_model(case.model), piece, ServingPlan(), engine)
+    asked = decode(case.batch, case.length - 1) if case.kind == "decode" else prefill(case.length, case.batch)
+    cost = iteration_cost(deployment, asked)
+    parts: defaultdict[str, float] = defaultdict(float)
+    for line in cost.lines:
+        name = f"head {line.kind}" if line.section == "head" and line.kind == "matmul" else line.kind
+        parts[name] += float(numpy.ravel(line.total("exposed_s"))[0])
+    for name in ("host", "sampling", "issuing"):
+        parts[name] += float(numpy.ravel(getattr(cost, name))[0])
+    return ExpectedCase(float(numpy.ravel(cost.expected)[0]), dict(parts))
 
 
 @dataclass(frozen=True)
@@ -146,22 +182,46 @@ def measured_on(settled: Settled, chip: str, source: str, date: str) -> dict[str
         fitted = sum(case.use == "fit" for case in chosen)
         out = sorted(ratio - 1 for case, ratio in chosen.items() if case.use == "left out")
         if out:
-            errors = numpy.abs([1 / (1 + one) - 1 for one in out])
-            found[what] = MeasuredOn(
-                chip,
-                what,
-                source,
-                date,
-                fitted,
-                len(out),
-                round(float(numpy.median(errors)), 3),
-                round(float(errors.max()), 3),
-                round(out[0], 3),
-                round(out[-1], 3),
-            )
+            errors = numpy.abs([1 / (1 + error) - 1 for error in out])
+            numbers = (float(numpy.median(errors)), float(errors.max()), out[0], out[-1])
+            rounded = (round(number, 3) for number in numbers)
+            found[what] = MeasuredOn(chip, what, source, date, fitted, len(out), *rounded)
     return found
 
 
 def kind_of_case(case: Case) -> str:
     """Training, prefill or decode."""
     return "training" if isinstance(case, TrainCase) else case.kind
+
+
+def stack_text(
+    settled: Settled,
+    measured: Mapping[str, MeasuredOn],
+    where: str,
+    date: str,
+    tpu: Mapping[str, Sequence[str]] | None,
+) -> str:
+    """The file. `where` says what it was measured with; `tpu` are the base's switches for TPUs, by table, where the
+    chip is one."""
+    head = f"# Written by `dscale calibrate --stack` on {date}, {where}. Take it with --stack FILE and --engine FILE."
+    why = f"Our own JAX program, its constants settled on whole steps: {where}, {date}."
+    parts = [head]
+    for table, base, record, free, whats in (
+        ("stack", BASE, settled.stack, FREE_STACK, ("training",)),
+        ("engine", ENGINE, settled.engine, FREE_ENGINE, ("prefill", "decode")),
+    ):
+        groups = read_settings((tpu or {}).get(table, ()))
+        for path in free:
+            group, name = path.split(".")
+            groups.setdefault(group, {})[name] = constant(record, path)
+        parts.append(
+            f"[{table}]\nbase = {toml_value(base)}\nwhy = {toml_value(why)}" + ("" if tpu is None else "\ntpu = []")
+        )
+        parts += [f"[{table}.{group}]\n{_lines(values)}" for group, values in groups.items()]
+        rows = [measured[what] for what in whats if what in measured]
+        parts += [f"[[{table}.measured]]\n{_lines(msgspec.to_builtins(row))}" for row in rows]
+    return "\n\n".join(parts) + "\n"
+
+
+def _lines(values: Mapping[str, Any]) -> str:
+    return "\n".join(f"{name} = {toml_value(value)}" for name, value in values.items())

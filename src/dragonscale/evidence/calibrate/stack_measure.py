@@ -1,14 +1,11 @@
 """Whole steps of our own program, timed on the device at hand, and where their time goes.
 
-    python -m dragonscale.evidence.calibrate.stack_measure OUT.jsonl [--budget SECONDS] [--only TEXT] [--small]
-
 Programs are compiled from shapes, several at once, and then run one after the other with nothing beside them. A step of
 training is waited for, as the training loop does; single tokens follow each other without waiting. Rows are written as
 they are found, and those that the file has already are not measured again. Each row says how long the device was busy
 and with what: the kernels of one more step, as JAX's profiler saw them.
 """
 
-import argparse
 import json
 import re
 import statistics
@@ -25,8 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy
 
-from dragonscale.evidence.calibrate.stack_cases import Case, ServeCase, TrainCase, cases, small_cases
-from dragonscale.evidence.calibrate.stack_rows import DEVICE, parts_of
+from dragonscale.evidence.calibrate.stack_cases import DEVICE, Case, ServeCase, TrainCase, parts_of
 from dragonscale.models import load_model
 from dragonscale.models.program import Program
 from dragonscale.runtime.decode import decode, empty_cache, prefill
@@ -276,21 +272,3 @@ def measure(chosen: list[Case], path: Path, budget: float, say: Callable[[str], 
                 file.write(json.dumps(row) + "\n")
             shown = {name: value for name, value in row.items() if name not in ("kernels", "key")}
             say(f"[{time.perf_counter() - began:6.1f} s] {case.use:8} {case.key}: {shown}")
-
-
-def main() -> None:
-    """The command line of the module."""
-    reader = argparse.ArgumentParser()
-    reader.add_argument("out", type=Path)
-    reader.add_argument("--budget", type=float, default=400.0)
-    reader.add_argument("--only", default="")
-    reader.add_argument("--small", action="store_true", help="Two tiny cases, to see whether it works.")
-    given = reader.parse_args()
-    chosen = list(small_cases()) if given.small else [case for case in cases() if re.search(given.only, case.key)]
-    device = jax.devices()[0]
-    print(f"{device.device_kind}, JAX {jax.__version__}, {len(chosen)} cases", flush=True)
-    measure(chosen, given.out, given.budget, lambda text: print(text, flush=True))
-
-
-if __name__ == "__main__":
-    main()

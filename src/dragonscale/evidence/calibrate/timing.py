@@ -1,9 +1,12 @@
-"""What a bench is, whichever software it times with, and how repeated times become one."""
+"""What a bench is, whichever software it times with, how repeated times become one, and which versions there are."""
 
 import statistics
+import subprocess
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any
 
 from dragonscale.evidence.calibrate.cases import BenchCase
@@ -57,6 +60,20 @@ def settle(times: Sequence[float]) -> Clocked:
     return Clocked(middle, spread, len(kept))
 
 
+def host_times(case: BenchCase, value: Any, step: Callable[[Any], Any], wait: Callable[[Any], Any]) -> Clocked:
+    """What a call costs the host (`dispatch`), or costs until its result is there (`round_trip`)."""
+    times = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        for _ in range(case.sizes[0]):
+            value = step(value)
+            if case.kind == "round_trip":
+                wait(value)
+        times.append((time.perf_counter() - began) / case.sizes[0])
+        wait(value)
+    return settle(times)
+
+
 def sets_for(bytes_of_one: float, cache_bytes: float, room: float) -> int:
     """How many sets of arrays push one another out of the last cache, and fit."""
     wanted = int(5 * cache_bytes / max(bytes_of_one, 1.0)) + 1
@@ -68,3 +85,24 @@ def calls_for(seconds: float) -> int:
     """How many calls of so many seconds make one repetition."""
     burst = LONG_BURST_S if seconds > 1e-3 else BURST_S
     return max(1, min(32, round(burst / max(seconds, 1e-7))))
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Versions of what is installed, and of NVIDIA's driver where there is one."""
+    found: dict[str, str] = {}
+    for name in packages:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    driver = _driver()
+    return {**found, "driver": driver} if driver else found
+
+
+def _driver() -> str:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.strip().split("\n")[0][:40]

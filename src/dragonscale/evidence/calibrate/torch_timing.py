@@ -6,9 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase
-from dragonscale.evidence.calibrate.machines import versions
 from dragonscale.evidence.calibrate.records import Machine
-from dragonscale.evidence.calibrate.timing import MOST_SETS, REPEATS, Bench, Clocked, calls_for, sets_for, settle
+from dragonscale.evidence.calibrate.timing import (
+    MOST_SETS,
+    REPEATS,
+    Bench,
+    Clocked,
+    calls_for,
+    host_times,
+    sets_for,
+    settle,
+    versions,
+)
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
 
@@ -17,8 +26,7 @@ class TorchBench(Bench):
     """Times with PyTorch on its first GPU, or on the CPU."""
 
     def __init__(self, small: bool = False) -> None:
-        torch = _torch()
-
+        self.torch = torch = _torch()
         self.gpu = torch.cuda.is_available()
         self.where = "cuda" if self.gpu else "cpu"
         torch.manual_seed(0)
@@ -27,46 +35,38 @@ class TorchBench(Bench):
         self.cache = int(getattr(found, "L2_cache_size", 2**26)) if found else 2**20 if small else 2**25
 
     def machine(self) -> Machine:
-        torch = _torch()
-
-        name = torch.cuda.get_device_name(0) if self.gpu else "cpu"
-        count = torch.cuda.device_count() if self.gpu else 1
-        software = {**versions("torch", "triton"), **({"cuda": str(torch.version.cuda)} if self.gpu else {})}
+        name = self.torch.cuda.get_device_name(0) if self.gpu else "cpu"
+        count = self.torch.cuda.device_count() if self.gpu else 1
+        software = {**versions("torch", "triton"), **({"cuda": str(self.torch.version.cuda)} if self.gpu else {})}
         date = time.strftime("%Y-%m-%d")
         return Machine(name, count, "gpu" if self.gpu else "cpu", software, "torch", date, self.cache, self.memory)
 
     def dtypes(self) -> Sequence[str]:
-        torch = _torch()
-
         if not self.gpu:
             return ("fp32",)
-        narrow = torch.cuda.get_device_capability() >= (8, 9)
+        narrow = self.torch.cuda.get_device_capability() >= (8, 9)
         return ("bf16", *(["fp8"] if narrow else []), "fp16", "fp32")
 
     def prepare(self, case: BenchCase) -> Any:
         return case
 
     def measure(self, prepared: Any) -> Clocked:
-        torch = _torch()
-
         if prepared.kind in ("dispatch", "round_trip"):
             return self._host(prepared)
         sets = min(MOST_SETS if self.gpu else 3, sets_for(prepared.moved, self.cache, 0.2 * self.memory))
         works = [work_of(prepared, self.where) for _ in range(sets)]
-        with torch.set_grad_enabled(prepared.kind == "attention_both"):
+        with self.torch.set_grad_enabled(prepared.kind == "attention_both"):
             return self._graphed(works) if self.gpu else self._called(works)
 
     def _graphed(self, works: list[Callable[[], Any]]) -> Clocked:
-        torch = _torch()
-
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
+        stream = self.torch.cuda.Stream()
+        with self.torch.cuda.stream(stream):
             for _ in range(2):
                 for work in works[:2]:
                     work()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
+        self.torch.cuda.synchronize()
+        graph = self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.graph(graph, stream=stream):
             kept = [work() for work in works]
         graph.replay()
         rough = _between(graph.replay, 1)
@@ -87,19 +87,11 @@ class TorchBench(Bench):
         return settle(found)
 
     def _host(self, case: BenchCase) -> Clocked:
-        torch = _torch()
-
-        value, found = torch.ones(128, device=self.where), []
-        for _ in range(REPEATS):
-            began = time.perf_counter()
-            for _ in range(case.sizes[0]):
-                value = value + 1
-                if case.kind == "round_trip" and self.gpu:
-                    torch.cuda.synchronize()
-            found.append((time.perf_counter() - began) / case.sizes[0])
+        def wait(_: Any) -> None:
             if self.gpu:
-                torch.cuda.synchronize()
-        return settle(found)
+                self.torch.cuda.synchronize()
+
+        return host_times(case, self.torch.ones(128, device=self.where), lambda value: value + 1, wait)
 
 
 def _torch() -> Any:
@@ -110,7 +102,6 @@ def _torch() -> Any:
 def _between(call: Callable[[], Any], calls: int) -> float:
     """Seconds of the device between two events around so many calls."""
     torch = _torch()
-
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
     for _ in range(calls):

@@ -15,7 +15,6 @@ from typing import Any
 from dragonscale.evidence.logs.load_test import LoadTest, MeasuredTimes, in_seconds
 from dragonscale.evidence.logs.text import LogText, number
 
-NAME, KIND = "AIPerf", "serving"
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 _SAYS = ("time_to_first_token", "inter_token_latency", "output_sequence_length")
 

@@ -17,7 +17,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.logs.text import LogText, number
 from dragonscale.evidence.logs.training_log import LoggedStep, TrainingLog
 
-NAME, KIND = "Hugging Face Trainer", "training"
+NAME = "Hugging Face Trainer"
 _BAR = re.compile(r"(\d+)/(\d+) \[((?:\d+:)?\d+:\d+)<[^,\]]+,\s*[\d.]+(?:s/it|it/s)")
 _LINE = re.compile(r"\{(?=[^{}]*'(?:loss|train_runtime)':)[^{}]*\}")
 _WIDTH = 20.0
@@ -38,9 +38,8 @@ def read(log: LogText) -> TrainingLog:
     ended = [entry for entry in entries if number(entry.get("train_steps_per_second"))]
     if not ended:
         raise InputError(
-            f"{log.shown} of the Hugging Face Trainer holds no times; give the trainer_state.json that the end of "
-            "a run writes "
-            "(with train_runtime), or what the run printed."
+            f"{log.shown} of the Hugging Face Trainer holds no times; give the trainer_state.json that the end of a "
+            "run writes (with train_runtime), or what the run printed."
         )
     last, state = ended[-1], log.table or {}
     rate = number(last["train_steps_per_second"]) or 0.0

@@ -15,7 +15,7 @@ LAUNCH = ("max_seqs", "token_budget", "replicas")
 FULL = 0.9
 """The part of the most requests at once that must be under way at nearly every arrival, where each follows an answer.
 """
-NAME, KIND = "dscale run serve --record", "serving"
+NAME = "dscale run serve --record"
 
 
 def recognises(log: LogText) -> bool:

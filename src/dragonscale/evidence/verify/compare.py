@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from dragonscale.evidence.verify.compiling import compile_apart
 from dragonscale.evidence.verify.matching import axis_lines, unmatched, what_travels
 from dragonscale.evidence.verify.planned import Planned, device_memory, plan_of
-from dragonscale.evidence.verify.records import OverlapLine, VerifyLine, VerifyReport
+from dragonscale.evidence.verify.records import OverlapLine, VerifyLine, VerifyReport, explanations
 from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.evidence.verify.stack_differences import stack_differences
 from dragonscale.evidence.xla import tpu_target
@@ -33,42 +33,46 @@ def compare(request: Request, planned: Planned, made: Made) -> VerifyReport:
     """The report of what a compiler made of a plan."""
     limit = device_memory(request)
     fits = not any("per chip" in problem for problem in planned.problems)
-    if made.compiled is None:
-        return _without_program(request, planned, made, limit, fits)
-    compiled = made.compiled
-    memory = compiled.memory
-    assert memory is not None
-    logical = sum(parameter.logical_bytes for parameter in compiled.parameters)
-    padded = sum(parameter.padded_bytes for parameter in compiled.parameters)
-    lines = axis_lines(planned.moves, compiled.collectives)
-    ours, theirs = unmatched(planned.moves, compiled.collectives)
-    arguments = _line("arguments", "bytes", planned.arguments_bytes, logical, ARGUMENTS)
-    peak = _line("peak memory", "bytes", planned.peak_bytes, memory.peak_bytes, PEAK)
-    flops = _flops_line(planned, compiled)
-    cycles_s, slowest = _times(request, compiled)
-    return VerifyReport(
+    report = VerifyReport(
         request,
         made.versions,
         made.seconds,
         made.resident_bytes,
-        True,
-        _verdict([arguments, peak, flops, *(each.line for each in lines)]),
-        arguments,
-        peak,
-        planned.memory,
-        limit,
-        fits,
-        memory.peak_bytes <= limit,
-        flops,
-        lines,
-        ours,
-        theirs,
-        _overlap(planned, compiled) if request.mode == "full" else (),
-        padded - logical,
-        cycles_s,
-        slowest,
-        _algorithms(compiled),
-        tuple(f"{each.what} ({each.op_name})" for each in compiled.unknown),
+        False,
+        "differs",
+        memory=planned.memory,
+        limit_bytes=limit,
+        fits_planned=fits,
+    )
+    if made.compiled is None:
+        return _without_program(report, planned, made)
+    compiled, memory = made.compiled, made.compiled.memory
+    assert memory is not None
+    logical = sum(parameter.logical_bytes for parameter in compiled.parameters)
+    padded = sum(parameter.padded_bytes for parameter in compiled.parameters)
+    axes = axis_lines(planned.moves, compiled.collectives)
+    ours, theirs = unmatched(planned.moves, compiled.collectives)
+    lines = {
+        "arguments": _line("arguments", "bytes", planned.arguments_bytes, logical, ARGUMENTS),
+        "peak": _line("peak memory", "bytes", planned.peak_bytes, memory.peak_bytes, PEAK),
+        "flops": _flops_line(planned, compiled),
+    }
+    cycles_s, slowest = _times(request, compiled)
+    return replace(
+        report,
+        compiled=True,
+        verdict=_verdict([*lines.values(), *(each.line for each in axes)]),
+        **lines,
+        fits_compiled=memory.peak_bytes <= limit,
+        axes=axes,
+        only_planned=ours,
+        only_compiled=theirs,
+        overlap=_overlap(planned, compiled) if request.mode == "full" else (),
+        padding_bytes=padded - logical,
+        cycles_s=cycles_s,
+        slowest=slowest,
+        algorithms=_algorithms(compiled),
+        unknown=tuple(f"{each.what} ({each.op_name})" for each in compiled.unknown),
         advice=_advice(planned, memory.peak_bytes, limit),
     )
 
@@ -84,10 +88,8 @@ def _flops_line(planned: Planned, compiled: Compiled) -> VerifyLine:
     if compiled.unknown:
         why = f"{len(compiled.unknown)} calls of the compiled program do not say what they multiply"
     elif planned.few_rows:
-        why = (
-            "experts have fewer rows than tensor cores take: the compiler fills them up, or writes loops instead of "
-            "matmuls"
-        )
+        few = "experts have fewer rows than tensor cores take"
+        why = f"{few}: the compiler fills them up, or writes loops instead of matmuls"
     return _line("matmul FLOPs", "FLOPs", planned.flops, compiled.flops, FLOPS, why)
 
 
@@ -96,33 +98,18 @@ def _verdict(lines: list[VerifyLine]) -> str:
     return next(word for word in ("differs", "explained", "agrees") if word in verdicts)
 
 
-def _without_program(request: Request, planned: Planned, made: Made, limit: float, fits: bool) -> VerifyReport:
-    base = VerifyReport(
-        request,
-        made.versions,
-        made.seconds,
-        made.resident_bytes,
-        False,
-        "differs",
-        memory=planned.memory,
-        limit_bytes=limit,
-        fits_planned=fits,
-    )
-    full = made.out_of_memory
+def _without_program(report: VerifyReport, planned: Planned, made: Made) -> VerifyReport:
+    full, limit = made.out_of_memory, report.limit_bytes
     if full is None:
-        return replace(base, trouble=made.failed)
-    said = (
-        f"the compiler asks for {full.asked_bytes / 2**30:.2f} GiB of the {full.capacity_bytes / 2**30:.2f} GiB there "
-        "are"
-    )
-    largest = tuple((each.shape or each.label, each.size_bytes, each.op_name) for each in full.buffers)
+        return replace(report, trouble=made.failed)
+    asked, there = full.asked_bytes / 2**30, full.capacity_bytes / 2**30
     return replace(
-        base,
-        verdict="differs" if fits else "agrees",
+        report,
+        verdict="differs" if report.fits_planned else "agrees",
         fits_compiled=False,
         peak=_line("peak memory", "bytes", planned.peak_bytes, full.asked_bytes, PEAK),
-        trouble=said,
-        largest=largest,
+        trouble=f"the compiler asks for {asked:.2f} GiB of the {there:.2f} GiB there are",
+        largest=tuple((each.shape or each.label, each.size_bytes, each.op_name) for each in full.buffers),
         advice=_advice(planned, full.asked_bytes, limit),
     )
 
@@ -132,15 +119,7 @@ def _advice(planned: Planned, peak: float, limit: float) -> str:
     if peak <= limit:
         return ""
     largest = max(planned.memory, key=lambda part: planned.memory[part])
-    cures = {
-        "saved activations": "remat=block, or a smaller microbatch, keeps fewer activations",
-        "weights and optimizer": "more fsdp (or tensor) ways split the state further",
-        "logits": "more tensor ways split the logits, a smaller microbatch makes fewer",
-        "compute copy": "zero=3 keeps no whole copy of the weights",
-        "gradients added up": "zero=3 splits the gradients too",
-        "attention block": "more tensor or context ways split the scores",
-    }
-    cure = cures.get(largest, "more chips, or a smaller microbatch")
+    cure = explanations("cures").get(largest, "more chips, or a smaller microbatch")
     return f"{peak / limit - 1:.0%} too large; most of it is {largest}: {cure}."
 
 

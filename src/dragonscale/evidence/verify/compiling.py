@@ -57,17 +57,7 @@ def _program_key(request: Request) -> str:
 
     root = Path(__file__).parents[2]
     digest = hashlib.sha256()
-    made_by = (
-        "runtime",
-        "evidence/xla",
-        "evidence/verify",
-        "models",
-        "notation",
-        "plan",
-        "training",
-        "sharding",
-        "serving",
-    )
+    made_by = ("runtime", "evidence/xla", "evidence/verify", "models", "physics", "plan", "training", "serving")
     for folder in made_by:
         for path in sorted(path for path in (root / folder).rglob("*") if path.suffix in (".py", ".toml")):
             digest.update(path.read_bytes())

@@ -93,9 +93,8 @@ def _decomposed(one: Sent, planned: float, compiled: float) -> str:
         return ""
     return (
         f"{sends / 1e9:.2f} GB go as sends inside matmuls (a collective matmul), {sends / moved - 1:+.0%} of the "
-        f"{moved / 1e9:.2f} GB of the gathers and scatters they stand for: its two directions are unrolled, with "
-        "a send or "
-        "two more than a ring needs"
+        f"{moved / 1e9:.2f} GB of the gathers and scatters they stand for: its two directions are unrolled, with a "
+        "send or two more than a ring needs"
     )
 
 
@@ -133,8 +132,7 @@ def _padded(one: Sent, planned: float, compiled: float) -> str:
         return ""
     return (
         f"an AllReduce is kept where a scatter would do ({more / 1e9:.2f} GB instead of {less / 1e9:.2f} GB), and "
-        "other "
-        f"scattered blocks are filled up to whole tiles ({2 * sends / 1e9:.2f} GB more)"
+        f"other scattered blocks are filled up to whole tiles ({2 * sends / 1e9:.2f} GB more)"
     )
 
 

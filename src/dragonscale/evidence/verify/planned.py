@@ -105,9 +105,8 @@ def _training(request: Request) -> Planned:
     plan = parse_plan(request.plan)
     if plan.pipe > 1:
         raise InputError(
-            f"The plan has pipe={plan.pipe}: which stage runs when is decided while it runs, so a compiled "
-            "pipeline does not "
-            "say how often it sends; verify one stage's plan with pipe=1."
+            f"The plan has pipe={plan.pipe}: which stage runs when is decided while it runs, so a compiled pipeline "
+            "does not say how often it sends; verify one stage's plan with pipe=1."
         )
     job = training_job(request, our_stack(request))
     verdict = judge_one(job, plan)

@@ -1,5 +1,9 @@
 """What a verification says: every planned number beside the compiler's, with a verdict and, where they differ, why."""
 
+import functools
+import tomllib
+from importlib import resources
+
 import msgspec
 
 from dragonscale.evidence.verify.request import Request
@@ -109,3 +113,10 @@ class VerifyReport(msgspec.Struct, frozen=True):
     """The stack that the plan was made for."""
     stack_differences: tuple[StackDifference, ...] = ()
     """Where that stack's ledger differs from the planned side, which is our own program's."""
+
+
+@functools.cache
+def explanations(table: str) -> dict[str, str]:
+    """A table of `explanations.toml`."""
+    text = (resources.files("dragonscale.evidence.verify") / "explanations.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)[table]

@@ -11,28 +11,13 @@ from typing import Any
 import msgspec
 
 from dragonscale.evidence.verify.planned import our_stack, training_job
-from dragonscale.evidence.verify.records import StackDifference
+from dragonscale.evidence.verify.records import StackDifference, explanations
 from dragonscale.evidence.verify.request import Request
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.evaluation import judge_one
 from dragonscale.training.plan import parse_plan
 from dragonscale.training.stack import Stack, load_stack
 
-REASONS = {
-    "recompute": "what runs again in the backward pass: a whole block with its collectives, or just what its gradients read",
-    "kernels.masked_square": "whether attention multiplies the whole square of scores and masks it, or only what is not masked",
-    "experts.capacity": "whether experts have room for whole rows, or compute as many as there are",
-    "experts.dedup": "whether a token goes only once to a chip or node with several of its experts",
-    "state.scatter_bytes": "the format in which ZeRO-3 scatters gradients",
-    "state.reduce_bytes": "the format in which gradients are summed over replicas",
-    "state.ring_gradient_bytes": "the format of the gradients of keys and values on their way round a ring",
-    "state.narrow_gathers": "whether weights travel in the plan's narrow format",
-    "state.flat": "whether state is padded so that it always divides, or a dim that does not divide stays whole",
-    "state.sums_everywhere": "whether vectors, and weights that several chips hold alike, are summed too",
-    "further_tokens": "whether modules that predict further tokens are trained",
-    "memory": "how memory is taken: by XLA's buffers, or by a caching allocator with its own reserve, prefetch and copies",
-}
-"""Switches that change FLOPs, bytes sent or bytes held, in the order in which they are set."""
 SMALLEST = 1e-6
 Sums = dict[tuple[str, str, str, str], float]
 
@@ -45,7 +30,7 @@ def stack_differences(request: Request, name: str) -> tuple[StackDifference, ...
     found: list[StackDifference] = []
     now = our_stack(request)
     before = _sums(_ledger(request, now))
-    for switch, why in REASONS.items():
+    for switch, why in explanations("switches").items():
         then = _set(now, other, switch)
         if then == now:
             continue

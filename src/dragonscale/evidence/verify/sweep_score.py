@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
+from typing import Any
 
 import msgspec
 
@@ -81,28 +82,23 @@ def flat(report: VerifyReport) -> VerifyRow:
     every = (report.arguments, report.peak, report.flops, *lines)
     reasons = [line.why for line in every if line is not None and line.why]
     agreeing = sum(one.agrees for one in report.overlap)
+    wire_lines = [f"{'+'.join(axis.axes) or 'none'} {_signed(axis.line)}" for axis in report.axes]
+    same: dict[str, Any] = {
+        name: getattr(asked, name) for name in ("program", "model", "slice", "plan", "batch", "mode")
+    }
+    same |= {name: getattr(report, name) for name in ("fits_planned", "fits_compiled", "resident_bytes")}
+    same |= {f"{name}_error": error(getattr(report, name)) for name in ("arguments", "peak", "flops")}
     return VerifyRow(
-        program=asked.program,
-        model=asked.model,
-        slice=asked.slice,
+        **same,
         chips=parse_slice(asked.slice).chips,
-        plan=asked.plan,
-        batch=asked.batch,
         seq=asked.sequence,
-        mode=asked.mode,
         verdict=report.verdict if report.compiled else "does not fit" if not report.fits_compiled else "not compiled",
-        arguments_error=error(report.arguments),
-        peak_error=error(report.peak),
-        flops_error=error(report.flops),
         wire_error=max(ratios)[1] if ratios else None,
         wire_bytes_error=compiled / planned - 1 if planned else None,
         wire_verdict=next((word for word in WORSE if word in {line.verdict for line in lines}), ""),
-        wire="; ".join(f"{'+'.join(axis.axes) or 'none'} {_signed(axis.line)}" for axis in report.axes),
+        wire="; ".join(wire_lines),
         overlap=f"{agreeing} of {len(report.overlap)}" if report.overlap else "",
-        fits_planned=report.fits_planned,
-        fits_compiled=report.fits_compiled,
         compile_s=report.seconds,
-        resident_bytes=report.resident_bytes,
         compiler=" ".join(f"{name} {version}" for name, version in report.versions.items() if name != "jaxlib"),
         why=" ".join(dict.fromkeys([report.trouble, *reasons])).strip(),
     )

@@ -1,9 +1,14 @@
-"""Right choices in serving: among measured configurations of the same model on the same chip, is the predicted best the
-best?
+"""Right choices: among measured alternatives, does the predicted order agree, and what does the predicted best cost?
 
-Alternatives are runs of one source, engine, release, model, chip, formats and lengths that differ in how the model was
-split (tensor, data, expert) or in how many clients it served. What is compared is their cost: chip-seconds of an output
-token. A closed loop serves clients x output tokens in the time that one request takes, so
+Of training, alternatives are runs of one model and sequence on as many of the same chips with the same software, that
+differ in how they were split, in their batch or in their number format; seconds per token are compared. Kendall's tau
+counts pairs in the same order; a pair whose measurements differ by less than they repeat is no choice and is left out,
+as are two measurements of the same run. The regret of a group is how much longer the run with the best prediction took
+than the best measured one.
+
+Of serving, alternatives are runs of one source, engine, release, model, chip, formats and lengths that differ in how
+the model was split (tensor, data, expert) or in how many clients it served. What is compared is their cost:
+chip-seconds of an output token. A closed loop serves clients x output tokens in the time that one request takes, so
 
 cost = chips x (TTFT + (output - 1) x TPOT) / (clients x output)
 
@@ -13,11 +18,70 @@ predicted TPOT and in the measurement by its measured one. The regret of a group
 least predicted cost really costs over the least measured one. With a hard limit a run that misses it by a hair is no
 choice at all; this is counted apart (`hard`), and there the regret is that of picks that keep it."""
 
+import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.evidence.serving_rows import ServedRun
-from dragonscale.evidence.training_choices import Choice, summary, weigh
+from dragonscale.evidence.training_rows import MeasuredRun
+
+REPEATS = 0.02
+"""Measurements of one run differ by about this part from time to time."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A group of alternatives: pairs in the same and in the other order, and the regret of the
+    predicted best."""
+
+    agreeing: int
+    opposing: int
+    regret: float
+
+
+def weigh(pairs: Sequence[tuple[float, float]]) -> Choice:
+    """A group from its (measured, predicted) seconds.
+
+    >>> weigh([(1.0, 1.1), (2.0, 1.9), (3.0, 3.3)])
+    Choice(agreeing=3, opposing=0, regret=0.0)
+    """
+    agreeing = opposing = 0
+    for (one, guess), (other, second) in itertools.combinations(pairs, 2):
+        if abs(one - other) <= REPEATS * min(one, other) or guess == second:
+            continue
+        agreeing += (one - other) * (guess - second) > 0
+        opposing += (one - other) * (guess - second) <= 0
+    picked = min(pairs, key=lambda pair: pair[1])[0]
+    return Choice(agreeing, opposing, picked / min(measured for measured, _ in pairs) - 1)
+
+
+def training_choices(judged: Iterable[tuple[MeasuredRun, float]]) -> list[Choice]:
+    """Every group of at least two alternatives among runs with their predicted seconds."""
+    groups: dict[tuple[Any, ...], list[tuple[MeasuredRun, float]]] = {}
+    for run, seconds in judged:
+        job, software = run.job, run.row.stack.partition("-")[0]
+        key = (job.model.name.lower(), str(job.slice), job.sequence, job.model.n_layers, software)
+        groups.setdefault(key, []).append((run, seconds))
+    alternatives = [members for members in groups.values() if len({run.plan for run, _ in members}) > 1]
+    return [
+        weigh([(run.row.step_s / run.job.tokens, seconds / run.job.tokens) for run, seconds in members])
+        for members in alternatives
+    ]
+
+
+def summary(found: Sequence[Choice]) -> dict[str, float]:
+    """Over all groups: Kendall's tau over all pairs, and the mean and largest regret."""
+    agreeing, opposing = sum(one.agreeing for one in found), sum(one.opposing for one in found)
+    regrets = [one.regret for one in found] or [0.0]
+    return {
+        "groups": len(found),
+        "pairs": agreeing + opposing,
+        "tau": (agreeing - opposing) / max(agreeing + opposing, 1),
+        "regret_mean": sum(regrets) / len(regrets),
+        "regret_max": max(regrets),
+    }
+
 
 LIMITS_S = (0.1, 0.05, 0.03, 0.02, 0.01)
 """Of 10, 20, 33, 50 and 100 tokens per second for each user."""
@@ -89,7 +153,7 @@ def hard(groups: Sequence[Sequence[Alternative]], limit: float) -> dict[str, Any
     return {"groups": some, "missed": missed, "regret_mean": sum(regrets) / len(regrets) if regrets else None}
 
 
-def choices(judged: Iterable[tuple[ServedRun, Latency]]) -> dict[str, Any]:
+def served_choices(judged: Iterable[tuple[ServedRun, Latency]]) -> dict[str, Any]:
     """What `dscale validate serving` says of choices: over all limits and none, and for each of them."""
     groups = alternatives(judged)
     by_limit = {limit: under(groups, limit) for limit in (None, *LIMITS_S)}

@@ -1,0 +1,176 @@
+"""Bands around expected numbers from how far measured runs were from them, and whether they hold for what was left out.
+
+Quantiles of log(measured / expected) for every kind of run (`dragonscale.training.bands`, `dragonscale.serving.bands`);
+a kind with few runs leans on the wider kind it belongs to, as if that one lent it `LENT` runs. Runs that share what the
+model gets wrong are left out together: those of one source of training runs, and those of one model on one chip of
+served ones.
+"""
+
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.evidence.serving_rows import ServedRun
+from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind
+from dragonscale.serving.bands import band_of as served_band
+from dragonscale.serving.bands import tables as served_tables
+from dragonscale.training.bands import NOMINAL, Band, RunKind, band_of, tables
+
+LENT = 16.0
+FEWEST_GROUPS = 5
+"""Sources, or models on chips, that a file must have for bands without one of them to say anything."""
+
+Kinds = Mapping[str, Mapping[str, float]]
+BandOf = Callable[[Any, Kinds | None], Band | ServedBand]
+"""The band of a kind, among bands that were fitted or those that answers carry."""
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A run: its kind, what it shares its errors with (a document, or a model on a chip), and
+    log(measured / expected)."""
+
+    kind: RunKind | ServedKind
+    group: str
+    log: float
+
+
+def document(source: str) -> str:
+    """The document of a source, without the table or release in it.
+
+    >>> document("mosaicml/llm-foundry scripts/train/benchmarking/README.md [H100 80GB BF16]")
+    'mosaicml/llm-foundry'
+    >>> document("NVIDIA/dgxc-benchmarking v25.05 grok1 README"), document("Narayanan et al. SC21 Table 1")
+    ('NVIDIA/dgxc-benchmarking', 'Narayanan et al. SC21 Table 1')
+    """
+    repository = re.match(r"[\w.-]+/[\w.-]+(?= )", source)
+    return repository[0] if repository else source.partition(" [")[0]
+
+
+def kinds_of(residuals: Sequence[Residual], tail: float) -> dict[str, dict[str, float]]:
+    """The kinds of `errors.toml`: the runs of each, the band that leaves `tail` of them out on each side, and their
+    median error."""
+    logs: dict[str, list[float]] = {}
+    wider: dict[str, str] = {}
+    for run in residuals:
+        for name in run.kind.names:
+            logs.setdefault(name, []).append(run.log)
+        wider |= _wider(run.kind)
+    kinds: dict[str, dict[str, float]] = {}
+
+    def settled(name: str) -> dict[str, float]:
+        if name not in kinds:
+            own = logs[name]
+            low, high = (quantile(own, part) for part in (tail, 1 - tail))
+            if wider[name] in logs:
+                above, share = settled(wider[name]), len(own) / (len(own) + LENT)
+                low = share * low + (1 - share) * math.log1p(above["low"])
+                high = share * high + (1 - share) * math.log1p(above["high"])
+            error = statistics.median(abs(math.expm1(-log)) for log in own)
+            kinds[name] = {"runs": len(own), "low": math.expm1(low), "high": math.expm1(high), "median": error}
+        return kinds[name]
+
+    return {name: settled(name) for name in sorted(logs, key=lambda name: (name != "all", len(name.split()), name))}
+
+
+def _wider(kind: RunKind | ServedKind) -> dict[str, str]:
+    """The kind that each of a run's kinds leans on. Of training, chips do not lean on what others saw of a stack."""
+    if isinstance(kind, ServedKind):
+        return dict(zip(kind.names, (*kind.names[1:], ""), strict=True))
+    model = kind.names[-2]
+    return {kind.names[0]: f"{model} {kind.chip}"} | dict.fromkeys(kind.names[1:-2], model) | {model: "all", "all": ""}
+
+
+def quantile(values: Iterable[float], part: float) -> float:
+    """The value below which `part` of them lie, between neighbours in proportion."""
+    ordered = sorted(values)
+    place = part * (len(ordered) + 1) - 1
+    lower = min(max(math.floor(place), 0), len(ordered) - 1)
+    upper = min(lower + 1, len(ordered) - 1)
+    share = min(max(place - lower, 0.0), 1.0)
+    return ordered[lower] * (1 - share) + ordered[upper] * share
+
+
+def inside(run: Residual, band_of: BandOf, kinds: Kinds | None = None) -> bool:
+    """Whether a run lies in the band of its kind."""
+    band = band_of(run.kind, kinds)
+    return math.log1p(band.low) <= run.log <= math.log1p(band.high)
+
+
+def left_out(
+    residuals: Sequence[Residual],
+    tail: float,
+    band_of: BandOf = band_of,
+    group: Callable[[Residual], str] = lambda run: run.group,
+) -> list[bool]:
+    """Whether each run lies in the band of its kind as the runs of other groups have it."""
+    groups = {group(run) for run in residuals}
+    without = {name: kinds_of([run for run in residuals if group(run) != name], tail) for name in groups}
+    return [inside(run, band_of, without[group(run)]) for run in residuals]
+
+
+def band_around(measure: str, stretch: float = 0.0) -> BandOf:
+    """Bands of a measure of servers; `stretch`: how much wider those of chips are of which nothing was measured,
+    instead of what answers carry."""
+    return lambda kind, kinds: served_band(kind, measure, kinds, stretch)
+
+
+def training_coverage(residuals: Sequence[Residual]) -> dict[str, Any]:
+    """What `dscale validate training` says of bands."""
+    return _coverage(residuals, tables()["tail"], band_of, band_of, "sources_left_out")
+
+
+def served_coverage(judged: Iterable[tuple[ServedRun, tuple[float, float]]]) -> dict[str, Any]:
+    """What `dscale validate serving` says of bands, by measure."""
+    return {
+        name: _coverage(
+            runs, served_tables()[name]["tail"], band_around(name), band_around(name, 1.0), "pairs_left_out"
+        )
+        for name, runs in served_residuals(judged).items()
+        if runs
+    }
+
+
+def _coverage(
+    residuals: Sequence[Residual], tail: float, shipped_of: BandOf, fitted_of: BandOf, key: str
+) -> dict[str, Any]:
+    """How many runs lie in their bands, also by kind: in those that answers carry (`shipped`), and in those of the
+    others where the file has several groups to leave out (`covered`)."""
+    shipped = [inside(run, shipped_of) for run in residuals]
+    several = len({run.group for run in residuals}) >= FEWEST_GROUPS
+    outside = left_out(residuals, tail, fitted_of) if several else shipped
+    by_kind: dict[str, list[bool]] = {}
+    for run, held in zip(residuals, outside, strict=True):
+        by_kind.setdefault(run.kind.names[1], []).append(held)
+    return {
+        "nominal": NOMINAL,
+        "covered": _share(outside),
+        "shipped": _share(shipped),
+        "by_kind": {name: {"rows": len(held), "covered": _share(held)} for name, held in sorted(by_kind.items())},
+        key: several,
+    }
+
+
+def _share(held: Sequence[bool]) -> float | None:
+    return sum(held) / len(held) if held else None
+
+
+def served_residuals(judged: Iterable[tuple[ServedRun, tuple[float, float]]]) -> dict[str, list[Residual]]:
+    """How far measured servers were from what was expected of them: TPOT, TTFT, and tokens per second, which follow
+    from both in a closed loop."""
+    residuals: dict[str, list[Residual]] = {measure: [] for measure in MEASURES}
+    for run, (first, each) in judged:
+        row, kind = run.row, ServedKind(run.row.chip, run.engine.name, run.moe)
+        pairs = {"tpot": (row.tpot_s, each)}
+        if not run.recipe.cold:
+            seen, expected = (
+                ttft + (row.output - 1) * tpot for ttft, tpot in ((row.ttft_s, row.tpot_s), (first, each))
+            )
+            pairs |= {"ttft": (row.ttft_s, first), "tokens": (expected, seen)}
+        for measure, (measured, predicted) in pairs.items():
+            log = math.log(measured / predicted)
+            residuals[measure].append(Residual(kind, f"{row.model} {kind.chip}", log))
+    return residuals
