@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dragonscale.app.train.advice import advice_text
-from dragonscale.app.train.other_stacks import DIFFERS, slices_note
+from dragonscale.app.train.plans import DIFFERS, slices_note
 from dragonscale.app.train.records import SliceRow, StackRow
 from dragonscale.faces.cli import main
 

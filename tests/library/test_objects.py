@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.compare.differences import seconds_of
+from dragonscale.app.compare.sides import seconds_of
 from dragonscale.app.explain.formulas import Explanation
 from dragonscale.app.questions.flag import written
 from dragonscale.errors import Infeasible

@@ -2,8 +2,8 @@
 
 from dragonscale.app.charts.kinds import nothing_to_draw
 from dragonscale.app.charts.roles import memory_parts, time_parts
-from dragonscale.app.compare.differences import seconds_of
 from dragonscale.app.compare.records import CompareReport, Side
+from dragonscale.app.compare.sides import seconds_of
 from dragonscale.sheets.charts import Chart, PartStack, memory_bars, time_bars
 from dragonscale.sheets.charts.amounts import amount
 

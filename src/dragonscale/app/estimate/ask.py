@@ -1,11 +1,15 @@
 """The answer to `dscale estimate`, put together from what was asked."""
 
-from dragonscale.app.estimate.finetune import write_finetuning
-from dragonscale.app.estimate.paper import Paper
+from dragonscale.app.estimate.lines import (
+    write_cache,
+    write_finetuning,
+    write_run,
+    write_serving,
+    write_state,
+    write_weights,
+)
 from dragonscale.app.estimate.question import EstimateAsked, read_question
-from dragonscale.app.estimate.records import EstimateReport
-from dragonscale.app.estimate.serving import write_cache, write_serving, write_weights
-from dragonscale.app.estimate.training import write_run, write_state
+from dragonscale.app.estimate.records import EstimateReport, Paper
 from dragonscale.app.questions.estimate import EstimateQuestion
 from dragonscale.listener import Listener
 

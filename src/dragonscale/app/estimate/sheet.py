@@ -4,9 +4,8 @@ import shlex
 
 from msgspec.structs import replace
 
-from dragonscale.app.estimate.finetune import BESIDE, FINE_TUNING
+from dragonscale.app.estimate.lines import BESIDE, FINE_TUNING, SAID, TRAINING_MEMORY
 from dragonscale.app.estimate.records import EstimateLine, EstimateReport
-from dragonscale.app.estimate.training import SAID, TRAINING_MEMORY
 from dragonscale.sheets.sheet import Block, Column, Facts, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
 
 NAMES = {

@@ -1,20 +1,26 @@
 """One serving configuration as a record: its times, where they go, what fills its memory, what its tokens cost."""
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
 
-from dragonscale.app.serve.errors import add_bands
+from dragonscale.app.given import slice_of
 from dragonscale.app.serve.question import ServeAsked
-from dragonscale.app.serve.records import ConfigReport, MemoryUse, StepTerm
+from dragonscale.app.serve.records import ConfigReport, ExpectedError, MemoryUse, ServeReport, StepTerm
 from dragonscale.physics.units import render
-from dragonscale.serving.bands import ServedKind, is_moe
+from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at
+from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind, band_of, fitted_kernels, is_moe, kind_name
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, replicas_for
+from dragonscale.serving.held import cache_lines, weight_lines, workspace_lines
+from dragonscale.serving.launch import engine_on
 from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
+from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prompting import chunks_of
 from dragonscale.serving.space import DEGREES
 
@@ -237,3 +243,126 @@ def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
         sequence_bytes=sequence,
         token_bytes=sequence / length,
     )
+
+
+# How far expectations have been from measurements, for servers of one kind: the bands around an answer, and in a
+# sentence what they rest on (`dragonscale.serving.bands`).
+
+
+SHOWN = {"tpot": "TPOT", "ttft": "TTFT", "tokens": "tokens/s"}
+
+
+@functools.cache
+def bands_for(kind: ServedKind) -> dict[str, ServedBand]:
+    """The band of each number."""
+    return {measure: band_of(kind, measure) for measure in MEASURES}
+
+
+def expected_error(kind: ServedKind) -> ExpectedError:
+    """The median errors of a kind of server; null where nothing like it was measured.
+
+    >>> expected_error(ServedKind("mi355x", "sglang", True)).tpot
+    """
+    bands = bands_for(kind)
+    known = {measure: None if band.estimated else band.median for measure, band in bands.items()}
+    return ExpectedError(known["step"], known["tokens"], known["tpot"], known["ttft"], rests_on(kind))
+
+
+def rests_on(kind: ServedKind) -> str:
+    """What the bands of TPOT, TTFT and rates rest on."""
+    bands = {measure: bands_for(kind)[measure] for measure in SHOWN}
+    guessed = [SHOWN[measure] for measure, band in bands.items() if band.estimated]
+    parts: dict[tuple[int, str], list[str]] = {}
+    for measure, band in bands.items():
+        parts.setdefault((band.runs, kind_name(band.name)), []).append(SHOWN[measure])
+    found = "; ".join(f"{', '.join(names)}: {runs:,} {name}" for (runs, name), names in parts.items())
+    if not guessed:
+        return found
+    which = "" if len(guessed) == len(SHOWN) else f"{' and '.join(guessed)} "
+    why = f"no such run on {kind.chip} was measured"
+    why += "" if fitted_kernels(kind.chip) else ", the rates of its kernels are chosen"
+    return f"{which}estimated, not fitted: {why} ({found})"
+
+
+def add_bands(report: ConfigReport, kind: ServedKind) -> None:
+    """Put the bands of its kind around a configuration's numbers."""
+    bands = bands_for(kind)
+    report.tpot_low_s, report.tpot_high_s = bands["tpot"].around(report.tpot_s)
+    report.ttft_low_s, report.ttft_high_s = bands["ttft"].around(report.ttft_s)
+    report.tokens_low, report.tokens_high = bands["tokens"].around(report.output_tokens_per_s_per_chip)
+    report.estimated = [measure for measure in SHOWN if bands[measure].estimated]
+
+
+# The ledgers behind a configuration's bars: every kernel, move and wait of a decode step and of a prompt, and every
+# tensor held.
+#
+# Lines carry the names of the terms that `dscale serve` shows (`term_rows` of `config.py`), so that the lines of a term
+# add up to it. A prompt is the whole of one that runs alone, all its chunks together; `phase` then says which chunk a
+# line is of.
+
+
+_WAITS = {"sampling": "sampling and launch gaps"}
+_TENSOR = {"expert": "tensor", "share": "tensor"}
+"""Parts that a mesh cuts the tensor ways of a plan into; a plan knows them as one axis."""
+
+
+def deployment_of(asked: ServeAsked, one: ConfigReport) -> Deployment:
+    """One replica of a configuration of a report."""
+    piece = slice_of(one.copy_slice, (chip for chip, _ in asked.targets))
+    engine = engine_on(one.engine, piece.chip, asked.model, asked.limits)
+    return Deployment(asked.model, piece, parse_serving_plan(one.plan), engine)
+
+
+def keep_costs(report: ServeReport, costed: CostedConfig) -> None:
+    """Remember the iterations of a report's first configuration, which its bills are made of."""
+    vars(report)["costed"] = costed  # beside the fields, so that no encoder sees it
+
+
+def bills_of(report: ServeReport) -> dict[str, Ledger]:
+    """The bills of a report's first configuration, `decode` (where more than one token is asked for) and `prefill`;
+    made once."""
+    known = vars(report)
+    if "bills" not in known:
+        asked, one = report.asked, report.configs[0]
+        costed: CostedConfig | None = known.get("costed")
+        costed = costed or costed_config(asked, deployment_of(asked, one), one.batch)
+        steps = (
+            {"decode": _named(costed.deployment, costed.step, "decode", STEP_SCORES)} if asked.ask.output > 1 else {}
+        )
+        known["bills"] = steps | {"prefill": _prompt(costed)}
+    return known["bills"]
+
+
+def _prompt(costed: CostedConfig) -> Ledger:
+    """A prompt that runs alone, all its chunks together."""
+    lines: list[LedgerLine] = []
+    for place, (times, cost) in enumerate(costed.chunks):
+        phase = "prefill" if len(costed.chunks) == 1 else ("last chunk", "earlier chunks")[place]
+        book = _named(costed.deployment, cost, phase, PROMPT_SCORES)
+        lines += [replace(line, times=line.times * times) for line in book.lines]
+    return Ledger(lines)
+
+
+def _named(deployment: Deployment, cost: IterationCost, phase: str, scores: str) -> Ledger:
+    """An iteration's lines under the names of the report's terms; axes are those of more than one chip."""
+    names = {"scores": scores, "attention": "attention projections", **_WAITS}
+    sizes, found = deployment.axis_sizes, []
+    for line in at(cost.ledger(phase), 0).lines:
+        term = wire_name(line.axes) if line.moves else names.get(line.term, line.term)
+        axes = tuple(dict.fromkeys(_TENSOR.get(axis, axis) for axis in line.axes if sizes.get(axis, 1) > 1))
+        if float(line.total("expected_s")) > 0 and (axes or not line.moves):
+            found.append(replace(line, term=term, axes=axes, phase=phase))
+    return Ledger(found)
+
+
+def held_bill(asked: ServeAsked, one: ConfigReport, deployment: Deployment) -> Ledger:
+    """The tensors on a chip: weights, caches of all sequences at full length, workspace."""
+    return Ledger([], [replace(line, bytes=first(line.bytes)) for line in _held(asked, one, deployment)])
+
+
+def _held(asked: ServeAsked, one: ConfigReport, deployment: Deployment) -> Iterator[HeldLine]:
+    length = capacity(deployment).in_pages(float(asked.ask.prompt + asked.ask.output))
+    yield from weight_lines(deployment)
+    for line in cache_lines(deployment, length):
+        yield replace(line, bytes=line.bytes * one.batch)
+    yield from workspace_lines(deployment)

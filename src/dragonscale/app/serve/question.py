@@ -10,7 +10,6 @@ from dragonscale.app.given import targets_of
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.serve.formats import check_formats, formats_for, is_pinned, planned_formats
-from dragonscale.app.serve.words import as_saved
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.exports.imported import Imported
 from dragonscale.models import load_model
@@ -28,7 +27,7 @@ from dragonscale.serving.formats import Formats, product_format
 from dragonscale.serving.frontier import Ask
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.plan import SPREADS, ServingPlan
-from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
+from dragonscale.serving.plan_file import SavedDrafts, SavedPlan, read_serving_plan
 from dragonscale.serving.speculation import MOST, Draft, head_part
 
 MOST_CONFIGS = 1000
@@ -288,3 +287,35 @@ def _notes(question: ServeQuestion, saved: SavedPlan | None, model: Transformer)
     if saved is None or not saved.model or saved.model in (written(question.model), model.name):
         return ()
     return (f"The plan was made for {saved.model}; it is judged for {model.name}.",)
+
+
+# What a plan file says of a question about serving, under what its flags say.
+
+
+def as_saved(question: ServeQuestion, saved: SavedPlan | None) -> ServeQuestion:
+    """The question with what its flags leave as it usually is taken from a plan file: lengths, rate, targets, drafts,
+    limits."""
+    if saved is None:
+        return question
+    traffic, drafts = saved.traffic, saved.speculation
+    if not drafts.acceptance:  # how many drafts are accepted is for whoever runs it to say; without it none are counted
+        drafts = SavedDrafts()
+    words = {
+        "prompt": str(traffic.prompt or ""),
+        "output": str(traffic.output or ""),
+        "cached": traffic.cached,
+        "rate": traffic.rate,
+        "ttft": saved.targets.ttft,
+        "tpot": saved.targets.tpot,
+        "max_seqs": saved.launch.max_seqs,
+        "token_budget": saved.launch.token_budget,
+        "memory_fraction": saved.launch.memory_fraction,
+        "accept": drafts.acceptance,
+        "drafts": drafts.drafts or None,
+        "draft": drafts.draft,
+    }
+    left = {name: value for name, value in words.items() if value and getattr(question, name) == getattr(USUAL, name)}
+    return replace(question, **left)
+
+
+USUAL = ServeQuestion("")

@@ -314,7 +314,7 @@ class ServeReport(Record):
 
     def save(self, path: str) -> str:
         """Write the recommended configuration as TOML, for `--plan`, `dscale simulate` and `dscale verify`."""
-        from dragonscale.app.serve.hand_over import save_best
+        from dragonscale.app.serve.ask import save_best
 
         save_best(self.asked, self._answered(), path)
         return f"; `dscale simulate {path}` runs it under its traffic"

@@ -10,12 +10,14 @@ from dragonscale.app.serve.tables import (
     config_text,
     configs_foot,
     configs_table,
+    disaggregation_blocks,
     frontier_table,
     limits_table,
     money,
+    prefix_blocks,
+    speculation_blocks,
     terms_table,
 )
-from dragonscale.app.serve.variant_tables import disaggregation_blocks, prefix_blocks, speculation_blocks
 from dragonscale.sheets.sheet import (
     BarPart,
     Block,

@@ -1,17 +1,35 @@
 """The answer to `dscale simulate`, put together from what was asked."""
 
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from dragonscale.app.given import unnamed
+from dragonscale.app.prices import price_rows
 from dragonscale.app.questions.flag import fields_of, written
 from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate.reading import SimulateAsked, read_question
-from dragonscale.app.simulate.records import CapacityReport, SimulateReport
-from dragonscale.app.simulate.report import run_simulation
+from dragonscale.app.simulate.capacity import FleetCapacity, find_capacity, missed_targets, percentile_of
+from dragonscale.app.simulate.question import SimulateAsked, read_question
+from dragonscale.app.simulate.records import (
+    Analytic,
+    CapacityReport,
+    Latency,
+    LoadReport,
+    PoolRow,
+    ReplicaRow,
+    SimulatedRates,
+    SimulateReport,
+)
+from dragonscale.app.simulate.verdict import verdict
 from dragonscale.listener import Listener
-from dragonscale.simulation import save_trace, simulate
+from dragonscale.physics.hardware.prices import unpriced
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.economics import usd_per_million
+from dragonscale.serving.frontier import Ask, judge
+from dragonscale.serving.space import Formats, Lot, stack
+from dragonscale.simulation import Pool, SimulationResult, Summary, save_trace, simulate
+from dragonscale.simulation.backlog import Backlog, load_of
 
 EVENTS = 200_000
 """Events of a timeline at most: some tens of megabytes, which the viewer opens."""
@@ -86,3 +104,213 @@ def command_of(question: SimulateQuestion) -> str:
             words.append(field.flag if value is not False else f"--no-{field.flag[2:]}")
             words += [] if field.switch else [shlex.quote(written(value))]
     return " ".join(words)
+
+
+# The answer to `dscale simulate`: the run's numbers, the planner's beside them, what would hold, and
+# what to change.
+
+
+Progress = Callable[[int, int], None]
+
+
+def run_simulation(
+    asked: SimulateAsked, progress: Callable[[int], None] | None = None, searching: Progress | None = None
+) -> tuple[SimulateReport, SimulationResult]:
+    """Simulate, find what would hold where this does not (or where that was asked), and report."""
+    result = simulate(asked.fleet, asked.traffic.source, asked.options, progress)
+    scaled = asked.fleet.pool.autoscale is not None
+    load = None if asked.traffic.rate is None else load_of(result, scaled)
+    found = None
+    if load is not None and _wanted(asked, result, load):
+        found = find_capacity(asked, result, load, searching)
+    return _report(asked, result, load, found), result
+
+
+def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bool:
+    """Whether to look for what would hold."""
+    if asked.question.capacity is not None:
+        return asked.question.capacity
+    if not result.outcome.finished:
+        return False
+    return load.grows or bool(missed_targets(result, asked.targets, asked.percentile))
+
+
+def _report(
+    asked: SimulateAsked, result: SimulationResult, load: Backlog | None, found: FleetCapacity | None
+) -> SimulateReport:
+    chips, hourly = _chips(asked, result), _hourly(asked, result)
+    missed = missed_targets(result, asked.targets, asked.percentile)
+    bound, advice = verdict(asked, result, load, missed, found)
+    kinds = [one.chip for one in (asked.deployment, asked.prefill) if one is not None]
+    tokens = result.throughput.output_tokens_per_s
+    each = tokens / chips if chips else 0.0
+    cost = float(usd_per_million(tokens, 1, hourly)) if hourly is not None and tokens > 0 else None
+    return SimulateReport(
+        model=asked.deployment.model.name,
+        traffic=_described(asked.question),
+        fleet=_pools(asked),
+        seed=asked.options.seed,
+        simulated_s=result.seconds,
+        requests=result.outcome,
+        latency={name: _latency(summary) for name, summary in result.latency.items()},
+        rates=SimulatedRates(**vars(result.throughput), output_tokens_per_s_per_chip=each, cost_usd_per_mtok=cost),
+        slo=asked.targets,
+        meets_slo=not missed if asked.targets else None,
+        percentile=asked.percentile,
+        target_ratios={
+            name: percentile_of(result, name, asked.percentile) / limit for name, limit in asked.targets.items()
+        },
+        analytic=_analytic(asked, result),
+        load=load and LoadReport(load.arrived_per_s, load.served_per_s, load.growth_per_s, load.grows, load.waiting),
+        capacity=found and _capacity(asked, found),
+        chips=chips,
+        usd_per_h=hourly,
+        replicas=[
+            ReplicaRow(one.index, one.pool, one.busy_s / (result.seconds or 1), one.mean_batch, one.output_tokens)
+            for one in result.replicas
+        ],
+        bound_by=bound,
+        advice=advice,
+        notes=[sentence] if (sentence := unpriced(kinds)) else [],
+        prices=price_rows(kinds),
+        **{name: getattr(result, name) for name in _SAME},
+    )
+
+
+_SAME = (
+    "utilisation",
+    "kv_occupancy",
+    "mean_batch",
+    "mean_waiting",
+    "cache_hit_rate",
+    "host_hit_rate",
+    "tokens_per_verify_step",
+)
+"""What a report says as the simulator has it."""
+
+
+def _described(question: SimulateQuestion) -> dict[str, Any]:
+    """The traffic in the words of the flags that describe it."""
+    names = ["requests"]
+    if question.trace:
+        return {"trace": question.trace[:], "speed": question.speed}
+    names += ["clients"] if question.clients else ["arrivals", *(["rate"] if question.rate else [])]
+    names += ["prompt", "output", "lengths", *(["prefixes"] if question.prefixes else [])]
+    return {name: getattr(question, name) for name in names}
+
+
+def _pools(asked: SimulateAsked) -> list[PoolRow]:
+    def row(name: str, deployment: Deployment, pool: Pool) -> PoolRow:
+        return PoolRow(
+            name,
+            str(deployment.piece),
+            str(deployment.plan),
+            deployment.engine.name,
+            pool.scheduler.kind,
+            pool.replicas,
+            pool.replicas * deployment.piece.chips,
+            pool.kv_tokens,
+            pool.router,
+            None if pool.autoscale is None else pool.autoscale.most,
+        )
+
+    rows = [row("serve" if asked.prefill is None else "decode", asked.deployment, asked.fleet.pool)]
+    if asked.prefill is not None and asked.fleet.prefill is not None:
+        rows.append(row("prefill", asked.prefill, asked.fleet.prefill))
+    return rows
+
+
+def _replicas(asked: SimulateAsked, result: SimulationResult) -> tuple[float, int]:
+    """Replicas of both pools; on average where the fleet grows and shrinks."""
+    pool, prefill = asked.fleet.pool, asked.fleet.prefill
+    points = result.series.get("replicas", [])
+    prefills = prefill.replicas if prefill is not None else 0
+    if pool.autoscale is not None and points:
+        return sum(value for _, value in points) / len(points) - prefills, prefills
+    return float(pool.replicas), prefills
+
+
+def _chips(asked: SimulateAsked, result: SimulationResult) -> float:
+    """Chips in use."""
+    replicas, prefills = _replicas(asked, result)
+    return replicas * asked.deployment.piece.chips + (prefills * asked.prefill.piece.chips if asked.prefill else 0)
+
+
+def _hourly(asked: SimulateAsked, result: SimulationResult) -> float | None:
+    return fleet_usd_per_h(asked, *_replicas(asked, result))
+
+
+def fleet_usd_per_h(asked: SimulateAsked, replicas: float, prefills: int) -> float | None:
+    """Dollars for an hour of so many replicas; None where a price is not known."""
+    total = 0.0
+    for deployment, count in ((asked.deployment, replicas), (asked.prefill, prefills)):
+        if deployment is None or not count:
+            continue
+        if deployment.chip.price is None:
+            return None
+        total += count * deployment.piece.chips * deployment.chip.price
+    return total
+
+
+def _capacity(asked: SimulateAsked, found: FleetCapacity) -> CapacityReport:
+    """What was found by running, in numbers."""
+    best = found.trial if found.rate is not None else None
+    run = found.confirmed or best
+    rates = best.result.throughput if best is not None else None
+    replicas, prefills = found.replicas, found.prefills
+    hourly = None if replicas is None else fleet_usd_per_h(asked, replicas, prefills)
+    chips = replicas and replicas * asked.deployment.piece.chips + (
+        prefills * asked.prefill.piece.chips if asked.prefill else 0
+    )
+    output, rate = asked.traffic.output, asked.traffic.rate or 0.0
+    served = min(rate, found.rate or rate) if found.confirmed is None else rate
+    cost = None if hourly is None or not served else float(usd_per_million(served * output, 1, hourly))
+    times = {
+        name: None if run is None else percentile_of(run.result, name, asked.percentile)
+        for name in ("ttft_s", "tpot_s")
+    }
+    return CapacityReport(
+        found.rate,
+        rates and rates.goodput_requests_per_s,
+        rates and rates.good_share,
+        found.limit,
+        asked.percentile,
+        replicas,
+        prefills,
+        chips,
+        hourly,
+        cost,
+        **times,
+        runs=found.runs,
+        requests_per_run=found.requests,
+    )
+
+
+def _latency(summary: Summary) -> Latency:
+    def interval(estimate: Any) -> tuple[float | None, float | None]:
+        return (estimate.low, estimate.high) if estimate.known else (None, None)
+
+    return Latency(
+        summary.mean.value,
+        summary.p50.value,
+        summary.p90.value,
+        summary.p95.value,
+        summary.p99.value,
+        summary.most,
+        *interval(summary.mean),
+        *interval(summary.p99),
+    )
+
+
+def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None:
+    """The planner's steady state at the mean batch; only of requests that are all alike, for which there is one."""
+    question = asked.question
+    alike = question.lengths in ("fixed", "varied") and not (question.trace or question.prefixes or question.autoscale)
+    if asked.prefill is not None or asked.fleet.pool.scheduler.draft or not alike or not result.outcome.finished:
+        return None
+    deployment = asked.deployment
+    formats = Formats(deployment.plan.weights, deployment.plan.compute, deployment.plan.kv, deployment.plan.attention)
+    lot = Lot((deployment.piece,), stack([deployment.plan], formats, deployment.plan.spread))
+    running = max(1, round(result.mean_running / max(asked.fleet.pool.replicas, 1)))
+    found = judge(deployment.model, lot, deployment.engine, Ask(asked.traffic.prompt, asked.traffic.output), (running,))
+    return Analytic(found[0].batch, float(found[0].state.tpot), float(found[0].state.ttft)) if found else None

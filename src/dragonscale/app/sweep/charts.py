@@ -6,7 +6,7 @@ from typing import Any
 
 from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
 from dragonscale.app.sweep.records import Entry, SweepReport
-from dragonscale.app.sweep.table import ANSWERED
+from dragonscale.app.sweep.sheet import ANSWERED
 from dragonscale.errors import unknown
 from dragonscale.sheets.charts import Bar, Chart, LineSeries, bars, heat_map, line_chart
 from dragonscale.sheets.charts.axes import Axis, log_axis, zero_axis

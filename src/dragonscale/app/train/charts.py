@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
-from dragonscale.app.charts.moves import ORDER, mesh_axes
+from dragonscale.app.charts.moves import mesh_axes
 from dragonscale.app.charts.roles import memory_parts, time_parts
 from dragonscale.app.train.question import TrainAsked
 from dragonscale.app.train.records import PlanReport, TrainReport
-from dragonscale.app.train.scaling import scaling_rows
-from dragonscale.app.train.several import chosen_slice, first_verdict
+from dragonscale.app.train.slices import chosen_slice, crossovers, first_verdict, scaling_rows
 from dragonscale.physics.units import render
 from dragonscale.sheets.charts import (
     Chart,
@@ -28,49 +27,36 @@ from dragonscale.sheets.charts import (
 from dragonscale.sheets.charts.amounts import amount
 from dragonscale.sheets.charts.axes import log_axis
 from dragonscale.sheets.charts.chart import together
-from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.scaling import SCHEMES, crossover, scheme_curve, slice_sizes
+from dragonscale.training.layer_rooflines import layer_points
+from dragonscale.training.plan import short_plan
 
 LOW = 130.0
 """Pixels of the mesh's height in a figure with other things."""
-KINDS = ("time", "memory", "mesh", "roofline", "scaling", "answer")
-"""What can be drawn; `answer` is time, memory and mesh of the recommended plan in one figure."""
 
 
 def draw(kind: str, asked: TrainAsked, report: TrainReport) -> Chart:
     """The chart that was asked for."""
-    makers = {
-        "time": time_chart,
-        "memory": memory_chart,
-        "mesh": mesh_picture,
-        "roofline": layer_chart,
-        "scaling": scaling_chart,
-        "answer": answer_chart,
-    }
-    wanted = chosen_kind(kind, KINDS)
+    wanted = chosen_kind(kind, tuple(MAKERS))
     if not report.plans:
         raise nothing_to_draw("no plan is feasible")
-    return makers[wanted](asked, report)
+    return MAKERS[wanted](asked, report)
 
 
 def _subtitle(report: TrainReport) -> str:
     work = report.workload
-    batch = (
-        f"{render(work.batch_tokens, 'count', binary=True)} tokens a step ({work.sequences:,} sequences of "
-        f"{work.seq:,})"
-    )
-    return f"{batch}, {work.dtype}, stack {work.stack}"
+    tokens = f"{render(work.batch_tokens, 'count', binary=True)} tokens a step"
+    return f"{tokens} ({work.sequences:,} sequences of {work.seq:,}), {work.dtype}, stack {work.stack}"
 
 
 def _stack(one: PlanReport) -> PartStack:
     rows = [(term.name, term.exposed_s, max(term.expected_s - term.exposed_s, 0.0)) for term in one.terms]
-    return PartStack(short_plan(Plan(**one.plan)), time_parts(rows), f"{amount(one.step_s, 's')}, {one.mfu:.1%} MFU")
+    return PartStack(short_plan(one.plan), time_parts(rows), f"{amount(one.step_s, 's')}, {one.mfu:.1%} MFU")
 
 
 def _memory(one: PlanReport) -> PartStack:
     rows = [(part.name, part.bytes) for part in one.memory]
     limit = amount(one.hbm_limit_bytes, "bytes")
-    return PartStack(short_plan(Plan(**one.plan)), memory_parts(rows), f"{amount(one.hbm_bytes, 'bytes')} of {limit}")
+    return PartStack(short_plan(one.plan), memory_parts(rows), f"{amount(one.hbm_bytes, 'bytes')} of {limit}")
 
 
 def time_chart(asked: TrainAsked, report: TrainReport) -> Chart:
@@ -88,14 +74,13 @@ def memory_chart(asked: TrainAsked, report: TrainReport) -> Chart:
 
 def mesh_picture(asked: TrainAsked, report: TrainReport) -> Chart:
     """The mesh of the best plan with the collectives of each axis."""
-    title = f"{short_plan(Plan(**report.plans[0].plan))} on {report.slice}"
+    title = f"{short_plan(report.plans[0].plan)} on {report.slice}"
     subtitle = f"{asked.model.name}: what each chip sends in a step"
     return mesh_chart(_axes(asked, report), title, subtitle, chosen_slice(asked, report).chip.title)
 
 
 def _axes(asked: TrainAsked, report: TrainReport) -> list[MeshAxis]:
-    plan = report.plans[0].plan
-    return mesh_axes({name: plan[name] for name in ORDER if name in plan}, first_verdict(asked, report).ledger.lines)
+    return mesh_axes(vars(report.plans[0].plan), first_verdict(asked, report).ledger.lines)
 
 
 def scaling_chart(asked: TrainAsked, report: TrainReport) -> Chart:
@@ -127,22 +112,13 @@ def scaling_chart(asked: TrainAsked, report: TrainReport) -> Chart:
 
 def scheme_crossings(asked: TrainAsked, report: TrainReport) -> list[tuple[float, str]]:
     """Chips from which each scheme alone is bound by its wires at datasheet rates."""
-    piece = chosen_slice(asked, report)
-    job, pieces = asked.job(piece), slice_sizes(piece.chip, max(piece.chips * 4, 64))
-    found = []
-    for scheme in SCHEMES:
-        points = scheme_curve(job, scheme, pieces)
-        chips = crossover(points) if points else None
-        if chips is not None:
-            found.append((chips, f"{scheme} alone: network-bound from {chips:,.0f}"))
-    return found
+    every = ((scheme, chips) for scheme, _, chips in crossovers(asked, chosen_slice(asked, report)))
+    return [(chips, f"{scheme} alone: network-bound from {chips:,.0f}") for scheme, chips in every if chips is not None]
 
 
 def layer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
     """The matmuls of one layer under the best plan, as points under the chip's roof."""
-    from dragonscale.training.layer_rooflines import layer_points
-
-    job, plan = asked.job(chosen_slice(asked, report)), Plan(**report.plans[0].plan)
+    job, plan = asked.job(chosen_slice(asked, report)), report.plans[0].plan
     chip = job.slice.chip
     ops = [RoofPoint(*point) for point in layer_points(job, first_verdict(asked, report).ledger)]
     title = f"{asked.model.name}: forward matmuls of a layer on {chip.title}, {plan.dtype}"
@@ -161,5 +137,15 @@ def answer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
         memory_bars([memory], best.hbm_limit_bytes, "", axis=""),
         mesh_chart(_axes(asked, report), "", chip=chosen_slice(asked, report).chip.title, height=LOW),
     ]
-    heading = f"{asked.model.name} on {report.slice}: {short_plan(Plan(**best.plan))}"
+    heading = f"{asked.model.name} on {report.slice}: {short_plan(best.plan)}"
     return together(parts, heading, _subtitle(report), spacing=18)
+
+
+MAKERS = {
+    "time": time_chart,
+    "memory": memory_chart,
+    "mesh": mesh_picture,
+    "roofline": layer_chart,
+    "scaling": scaling_chart,
+    "answer": answer_chart,
+}

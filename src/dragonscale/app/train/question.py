@@ -9,7 +9,7 @@ from dragonscale.app.asked_chips import asked_chips, profile_notes
 from dragonscale.app.given import targets_of
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
-from dragonscale.app.train.saved import filled, read_given
+from dragonscale.app.train.given_plan import filled, read_given
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
@@ -21,11 +21,8 @@ from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning, chinchilla_tokens
-from dragonscale.training.data_ranks import read_ranks
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.expert_load import dropped_share
-from dragonscale.training.legality import family, rules
-from dragonscale.training.offer import settled, settlements
 from dragonscale.training.plan import Plan, given_settings, read_field
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import Space, parse_space
@@ -103,25 +100,8 @@ def read_question(question: TrainQuestion) -> TrainAsked:
         for text in (*said, _dropping(question, model), *strange, *profile_notes(one for one, _ in targets.values()))
         if text
     ]
-    asked = TrainAsked(
-        question,
-        model,
-        chip,
-        piece,
-        sequences,
-        sequence,
-        tokens,
-        plan,
-        space,
-        deadline,
-        notes,
-        packed,
-        targets,
-        everywhere,
-        _slack(question.slack),
-        _measured(question, plan),
-    )
-    return asked if plan is None else _settled(asked, plan)
+    work = model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed, targets, everywhere
+    return TrainAsked(question, *work, _slack(question.slack), _measured(question, plan))
 
 
 def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:
@@ -216,31 +196,6 @@ def _documents(question: TrainQuestion, sequence: int) -> tuple[int | None, str]
             f"--documents is {shorten(question.documents)}, and {own}; leave it out or take another --stack."
         )
     return length if length < sequence else None, note
-
-
-def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
-    """The question with the words that its plan does not name as the stack has them."""
-    job, question = asked.job(), asked.question
-    given = given_settings(written(question.plan)) | ({"dtype"} if question.dtype else set())
-    notes, chips = [*asked.notes], job.slice.chips
-    world = family(job.slice.chip)
-    if not given & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0:
-        usual = rules(job.stack.name, world, plan.pipe > 1).data_zero
-        zero = usual if usual and "zero" not in given else plan.zero
-        plan = replace(plan, fsdp=chips // plan.chips, zero=zero)
-        notes.append(
-            f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp},fsdp=1: whole ones)."
-        )
-    plan, read = read_ranks(plan, given, job.stack.name, world)
-    notes += [read] if read else []
-    if plan.zero and plan.data > 1 and plan.fsdp * plan.expert * plan.context == 1:
-        notes.append(
-            f"zero={plan.zero} shards nothing over data={plan.data}: each replica holds all weights, gradients "
-            "and the optimizer; "
-            f"write fsdp={plan.data} to shard them."
-        )
-    taken = settled(job, plan, given)
-    return replace(asked, plan=taken, notes=[*notes, *settlements(plan, taken, job.stack.name)])
 
 
 def _dropping(question: TrainQuestion, model: Transformer) -> str:
@@ -351,19 +306,3 @@ def _deadline(question: TrainQuestion, piece: Slice | None) -> float | None:
     if seconds <= 0:
         raise InputError(f"--deadline is {shorten(question.deadline)}; it is longer than nothing.")
     return seconds
-
-
-def explained_job(plan: str, model: Any, on: Any, batch: str, seq: str, stack: str, dtype: str) -> tuple[Job, Plan]:
-    """The job and the plan of `dscale explain train`."""
-    from dragonscale.app.explain.train import is_scheme, read_scheme
-
-    asked = read_question(TrainQuestion(model=model, on=on, batch=batch, seq=seq, stack=stack, dtype=dtype))
-    if asked.piece is None:
-        needs = "Formulas are those of a plan on a slice"
-        raise InputError(f"{needs}; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64.")
-    split, chips = read_scheme(plan, asked.piece), asked.piece.chips
-    if split.chips != chips:
-        raise InputError(f"The plan {split} is for {split.chips} chips and {asked.piece} has {chips}; they must agree.")
-    job, given = asked.job(), frozenset[str]() if is_scheme(plan) else given_settings(plan)
-    split, _ = read_ranks(split, given, job.stack.name, family(job.slice.chip))
-    return job, split if "dtype" in given else replace(split, dtype=dtype)

@@ -5,11 +5,10 @@ from typing import Any
 
 from dragonscale.app.given import check_named
 from dragonscale.app.questions.verify import VerifyQuestion
-from dragonscale.app.serve.hand_over import written_slice as written_replica
-from dragonscale.app.train.several import written_slice
+from dragonscale.app.serve.ask import written_slice as written_replica
+from dragonscale.app.train.slices import written_slice
 from dragonscale.app.verify.question import VerifyAsked, read_question
 from dragonscale.errors import InputError
-from dragonscale.training.plan import Plan
 
 
 def training_question(asked: Any, report: Any) -> VerifyAsked:
@@ -20,7 +19,7 @@ def training_question(asked: Any, report: Any) -> VerifyAsked:
         raise InputError("--verify compiles a model that exists; leave out --largest model.")
     check_named(asked.question.model, asked.question.on)
     best, work = report.plans[0], report.workload
-    plan, batch = str(Plan(**best.plan)), f"{work.sequences}seq"
+    plan, batch = str(best.plan), f"{work.sequences}seq"
     asks = plan, asked.question.model, written_slice(asked, report), batch, str(work.seq), "train"
     return read_question(VerifyQuestion(*asks, stack=best.stack))
 

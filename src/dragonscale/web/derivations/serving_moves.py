@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from dragonscale.app.explain.formulas import FormulaLine
-from dragonscale.app.serve.bills import bills_of
+from dragonscale.app.serve.config import bills_of
 from dragonscale.errors import unknown
 from dragonscale.web.amounts import amount
 from dragonscale.web.derivations.ledger_tables import line_table

@@ -4,7 +4,7 @@ their own."""
 from typing import TYPE_CHECKING, Any
 
 from dragonscale.app.explain.formulas import FormulaLine
-from dragonscale.app.serve.bills import held_bill
+from dragonscale.app.serve.config import held_bill
 from dragonscale.app.serve.sheet import error_text
 from dragonscale.errors import unknown
 from dragonscale.physics.units import render

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.app.explain.formulas import FormulaLine
+from dragonscale.app.train.plans import HELD
 from dragonscale.app.train.records import PlanReport, TrainReport
-from dragonscale.app.train.report import HELD
-from dragonscale.app.train.several import chosen_slice
+from dragonscale.app.train.slices import chosen_slice
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render
@@ -47,7 +47,7 @@ class TrainNumbers:
 
     @property
     def plan(self) -> Plan:
-        return Plan(**self.one.plan)
+        return self.one.plan
 
     @functools.cached_property
     def ledger(self) -> Ledger:

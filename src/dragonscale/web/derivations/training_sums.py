@@ -3,9 +3,9 @@ dollars from its step."""
 
 from typing import TYPE_CHECKING
 
-from dragonscale.app.charts.moves import ORDER, mesh_axes
+from dragonscale.app.charts.moves import mesh_axes
 from dragonscale.app.explain.formulas import FormulaLine
-from dragonscale.app.train.report import HELD
+from dragonscale.app.train.plans import HELD
 from dragonscale.errors import unknown
 from dragonscale.physics.units import render
 from dragonscale.sheets.charts.mesh import AxisMove
@@ -73,7 +73,7 @@ def sent_facts(of: "TrainNumbers", name: str) -> Piece:
     number = amount(sum(float(line.total("wire_bytes")) for line in lines), "bytes", f"sent:{name}")
     networks, sources = network_sentence(of.chip, of.job.transport)
     sentence = f"What a chip sends over the mesh axis {name} in a step: {len(lines)} kinds of moves."
-    degrees = {axis: of.one.plan[axis] for axis in ORDER if axis in of.one.plan}
+    degrees = vars(of.one.plan)
     moves = [move for axis in mesh_axes(degrees, of.ledger.lines) if axis.name == name for move in axis.moves]
     sums = [step(move.name, _move_rows(move)) for move in moves]
     return facts(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dragonscale.app.train.report import HELD
+from dragonscale.app.train.plans import HELD
 from dragonscale.plan.ledger import Ledger
 from dragonscale.web.amounts import amount
 

@@ -8,7 +8,7 @@ own.
 from typing import Any
 
 from dragonscale.app.charts.roles import memory_parts, time_parts
-from dragonscale.app.serve.bills import bills_of, deployment_of, held_bill
+from dragonscale.app.serve.config import bills_of, deployment_of, held_bill
 from dragonscale.app.serve.records import ConfigReport, MemoryUse, ServeReport
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger

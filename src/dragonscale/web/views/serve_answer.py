@@ -3,9 +3,9 @@ ask next."""
 
 from typing import Any
 
+from dragonscale.app.serve.advice import beyond, near_misses
 from dragonscale.app.serve.ask import next_command
 from dragonscale.app.serve.formats import known_engine
-from dragonscale.app.serve.margins import beyond, near_misses
 from dragonscale.app.serve.records import ConfigReport, ServeReport, ServeRequest
 from dragonscale.app.serve.sheet import bound_and_change, error_text, fleet_text
 from dragonscale.app.serve.tables import config_text, formats_text, plan_text

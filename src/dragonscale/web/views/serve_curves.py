@@ -3,7 +3,7 @@ its batch."""
 
 from typing import Any
 
-from dragonscale.app.serve.bills import deployment_of
+from dragonscale.app.serve.config import deployment_of
 from dragonscale.app.serve.curves import BatchCurves, batch_curves, meeting_batch, plan_curves
 from dragonscale.app.serve.records import ConfigReport, ServeReport
 from dragonscale.app.serve.tables import degrees_text

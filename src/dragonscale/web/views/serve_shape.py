@@ -6,8 +6,7 @@ from typing import Any
 
 from dragonscale.app.charts.moves import mesh_axes
 from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
-from dragonscale.app.serve.bills import bills_of, deployment_of
-from dragonscale.app.serve.config import first
+from dragonscale.app.serve.config import bills_of, deployment_of, first
 from dragonscale.app.serve.records import ConfigReport, ServeReport
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.kernels.dtypes import FORMATS

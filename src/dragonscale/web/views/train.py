@@ -9,7 +9,6 @@ from typing import Any
 from dragonscale.app.charts.roles import memory_parts, time_parts
 from dragonscale.app.train.records import Neighbour, PlanReport, SliceRow, TrainReport
 from dragonscale.physics.units import render
-from dragonscale.training.plan import Plan
 from dragonscale.training.simplicity import leaves_room
 from dragonscale.web.amounts import amount, count, elsewhere, share
 from dragonscale.web.page_request import PageRequest
@@ -53,13 +52,13 @@ def answer_panel(asked: PageRequest) -> dict[str, Any]:
     }
     if one is None:
         return common | {"feasible": False, "sentence": _no_plan(report), "problems": [], "figures": [], "plans": []}
-    plan = typed_plan(Plan(**one.plan))
+    plan = typed_plan(one.plan)
     return common | {
         "feasible": one.feasible,
         "sentence": _sentence(report, one, plan),
         "plan": plan,
-        "settings": one.plan,
-        "divides": Plan(**one.plan).replicas * one.plan["microbatch"],
+        "settings": vars(one.plan),
+        "divides": one.plan.replicas * one.plan.microbatch,
         "chips": one.chips,
         "stack": one.stack,
         "band": f"{one.band.rstrip('.')}.",
@@ -106,7 +105,7 @@ def _tight(one: PlanReport) -> str:
 def _other(other: PlanReport, first: PlanReport) -> dict[str, Any]:
     """A plan of the list: a click takes it."""
     slower = other.step_s / first.step_s - 1 if first.step_s else 0.0
-    plan = typed_plan(Plan(**other.plan))
+    plan = typed_plan(other.plan)
     why = {name: name if other is first else elsewhere({"plan": plan}, name) for name in ("step_s", "mfu", "hbm_bytes")}
     memory = amount(other.hbm_bytes, "bytes", why["hbm_bytes"])
     return {

@@ -3,7 +3,6 @@
 from typing import Any
 
 from dragonscale.app.train.records import TrainReport
-from dragonscale.training.plan import Plan
 from dragonscale.web.amounts import amount, elsewhere, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.train_plan import typed_plan
@@ -21,9 +20,9 @@ def against_panel(asked: PageRequest) -> dict[str, Any]:
         "best": None
         if best is None
         else {
-            "plan": typed_plan(Plan(**best.plan)),
-            "step": amount(best.step_s, "s", elsewhere({"plan": typed_plan(Plan(**best.plan))}, "step_s")),
-            "mfu": share(best.mfu, elsewhere({"plan": typed_plan(Plan(**best.plan))}, "mfu")),
+            "plan": typed_plan(best.plan),
+            "step": amount(best.step_s, "s", elsewhere({"plan": typed_plan(best.plan)}, "step_s")),
+            "mfu": share(best.mfu, elsewhere({"plan": typed_plan(best.plan)}, "mfu")),
         },
         "changes": [
             {

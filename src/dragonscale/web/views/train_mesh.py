@@ -23,7 +23,7 @@ def mesh_panel(asked: PageRequest) -> dict[str, Any]:
     if one is None:
         return {"slice": report.slice, "axes": [], "frames": [], "dots": [], "wiring": "", "chip": ""}
     _, job, _ = job_of(asked)
-    degrees = {name: one.plan[name] for name in ORDER if name in one.plan}
+    degrees = {name: getattr(one.plan, name) for name in ORDER if hasattr(one.plan, name)}
     found = mesh_of(report.ledger, degrees, report.slice)
     laid = axis_wiring({name: degree for name, degree in degrees.items() if degree > 1}, job.slice)
     for axis in found["axes"]:

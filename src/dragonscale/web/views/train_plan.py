@@ -5,7 +5,7 @@ from typing import Any
 
 from dragonscale.app.train.question import TrainAsked
 from dragonscale.app.train.records import PlanReport, TrainReport
-from dragonscale.app.train.several import chosen_slice
+from dragonscale.app.train.slices import chosen_slice
 from dragonscale.errors import Infeasible
 from dragonscale.physics.units import render
 from dragonscale.training.evaluation import Job
@@ -35,7 +35,7 @@ def job_of(asked: PageRequest, brief: bool | None = None) -> tuple[TrainAsked, J
     job = understood.job(chosen_slice(understood, report))
     if report.workload.sequences != job.batch:  # where the largest batch was asked for, it is in the answer
         job = replace(job, batch=report.workload.sequences)
-    return understood, job, Plan(**one.plan)
+    return understood, job, one.plan
 
 
 def typed_plan(plan: Plan) -> str:

@@ -8,7 +8,6 @@ import bisect
 from collections.abc import Iterable
 from typing import Any
 
-from dragonscale.app.train.report import plan_table
 from dragonscale.errors import Infeasible
 from dragonscale.physics.units import render
 from dragonscale.training.plan import CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, SCHEDULES, Plan
@@ -53,7 +52,7 @@ def sliders_panel(asked: PageRequest) -> dict[str, Any]:
         "chips": [
             {"value": many, "on": slices[many], "text": f"{slices[many]}, {many:,} chips"} for many in sorted(slices)
         ],
-        "plan": {"usual": plan_table(Plan()), "choices": CHOICES},
+        "plan": {"usual": vars(Plan()), "choices": CHOICES},
         "at": {"batch": work.sequences, "seq": work.seq, "chips": own},
     }
 

@@ -1,17 +1,20 @@
-"""The lines of serving: weights and KV bytes, the floor of a decode step, prefill, and where decode turns
-compute-bound.
+"""The lines of a training run: FLOPs, days and dollars, the state, the activations, the chips that hold them.
 
-Everything is split evenly over the chips and nothing is spent on communication, workspace or launch
-gaps: `dscale serve` puts these in.
+Bytes of state for a parameter are conventions, and each line says its own:
+
+- 10: bf16 weights and two fp32 moments of Adam, as the book counts.
+- 16: bf16 weights and gradients beside fp32 master weights and moments (Rajbhandari et al. 2020,
+  ZeRO, arXiv:1910.02054, section 3.1); also fp32 weights, gradients and moments, as FSDP keeps them.
+- 18: the same with fp32 gradients, as Megatron-LM accumulates them (Korthikanti et al. 2022,
+  arXiv:2205.05198, and its distributed optimizer).
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.app.estimate.paper import Paper
 from dragonscale.app.estimate.question import EstimateAsked
-from dragonscale.app.estimate.training import held_by, letters_of, peak_of, scores
+from dragonscale.app.estimate.records import Paper, Parts
 from dragonscale.course.closed_forms.decode_floor import (
     cache_over_flops,
     cache_over_weights,
@@ -20,22 +23,177 @@ from dragonscale.course.closed_forms.decode_floor import (
     plateau,
     throughput,
 )
-from dragonscale.course.closed_forms.rules_of_thumb import run_seconds, state_bytes
+from dragonscale.course.closed_forms.rules_of_thumb import run_cost, run_seconds, state_bytes
 from dragonscale.course.closed_forms.serving_fleet import largest_batch
+from dragonscale.models.activations import activation_bytes
 from dragonscale.models.cache import cache_bytes, cache_growth
 from dragonscale.models.count import parameters
-from dragonscale.models.flops import Workload, forward_flops
+from dragonscale.models.flops import Workload, forward_flops, training_flops
+from dragonscale.models.lora import adapted_parameters, adapter_parameters
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.slices import chips_to_hold
+from dragonscale.physics.kernels.dtypes import FORMATS, format_name
 from dragonscale.physics.kernels.routing import route
 from dragonscale.physics.numbers import Number
 from dragonscale.physics.rooflines import Rates
 from dragonscale.physics.rooflines.budget import model_flops
 from dragonscale.serving.economics import usd_per_million
+from dragonscale.training.budget import chinchilla_tokens
 
-FORMATS = ("bf16", "fp8", "int8", "int4", "mxfp4", "nvfp4")
+TRAINING_MEMORY = "training memory"
+MOMENTS = ("fp32", "fp32")
+STATES: dict[int, tuple[str, tuple[str, ...]]] = {
+    10: ("bf16", ()),
+    16: ("bf16", ("fp32", "bf16")),
+    18: ("bf16", ("fp32", "fp32")),
+}
+"""By bytes a parameter: the format of the weights, and of what there is beside two fp32 moments
+(master weights, gradients)."""
+SAID = (
+    "State for a parameter: 10 bytes are bf16 weights and fp32 moments of Adam; 16 add bf16 gradients and an fp32 "
+    "master copy (or are fp32 weights, gradients and moments); 18 have fp32 gradients beside the master copy."
+)
+STATE = 16
+"""The convention that chips are counted by."""
+KEPT = {"no recompute": "none", "selective recompute": "selective", "full recompute": "block"}
+
+
+def write_run(asked: EstimateAsked, paper: Paper) -> None:
+    """FLOPs of the run; with a chip its time and its price."""
+    paper.group = "training run"
+    total, active = letters_of(asked, paper)
+    paper.write("Chinchilla tokens", chinchilla_tokens(total), "count")
+    tokens = paper.let("tokens", asked.tokens)
+    dense = paper.write("training FLOPs (6ND)", model_flops(active, tokens), "FLOP")
+    attention = 0.0
+    if asked.model is not None:
+        seq = paper.let("T", asked.seq)
+        attention = paper.count(
+            "attention FLOPs",
+            asked.model.program().sections,
+            lambda every: scores(training_flops(every, Workload(1, seq, seq)), tokens / seq),
+            "FLOP",
+            "F",
+        )
+    if asked.chip is None:
+        return
+    flops, chips, peak = paper.let("FLOPs", dense + attention), chips_of(asked, paper), peak_of(asked, paper)
+    mfu = paper.let("mfu", asked.mfu)
+    if asked.piece is not None:
+        paper.write("run time", run_seconds(flops, chips, peak, mfu), "s")
+    alone = run_seconds(flops, 1, peak, mfu)
+    paper.write("chip-hours", alone / 3600, "count")
+    if asked.chip.price is not None:
+        price = paper.let("price", asked.chip.price)
+        paper.write("cost of the run", run_cost(1, alone, price), "USD")
+
+
+def write_state(asked: EstimateAsked, paper: Paper) -> None:
+    """What training must hold, and the fewest chips that do."""
+    paper.group = TRAINING_MEMORY
+    total, _ = letters_of(asked, paper)
+    held: dict[int, float] = {}
+    for each, (weights, more) in STATES.items():
+        size = state_bytes(total, weights, MOMENTS, *more)
+        held[each] = paper.write(f"state, {each} bytes a parameter", size, "bytes")
+    if asked.model is not None:
+        blocks = asked.model.program().sections[1:-1]
+        for name, policy in KEPT.items():
+            paper.count(
+                f"activations a token, {name}",
+                blocks,
+                lambda every, policy=policy: activation_bytes(every, Workload(1, 1, 1), policy),
+                "bytes",
+                policy,
+            )
+    if asked.chip is not None:
+        state = paper.let("state", held[STATE])
+        paper.write(
+            f"fewest chips for {STATE} bytes a parameter", chips_to_hold(held_by(asked.chip, paper), state), "count"
+        )
+
+
+def scores(flops: Parts, times: Number) -> Parts:
+    """The FLOPs of what mixes tokens alone."""
+    return {"scores": flops.get("scores", 0) * times}
+
+
+def letters_of(asked: EstimateAsked, paper: Paper) -> tuple[Any, Any]:
+    """P, the parameters, and those that a token uses, under a name of their own where they are fewer."""
+    total = paper.let("P", asked.total)
+    return total, total if asked.active == asked.total else paper.let("P_active", asked.active)
+
+
+def chips_of(asked: EstimateAsked, paper: Paper) -> Any:
+    """The chips of the slice."""
+    return 1 if asked.piece is None else paper.let("chips", asked.piece.chips)
+
+
+def peak_of(asked: EstimateAsked, paper: Paper) -> Any:
+    """C, the peak of the format that is multiplied."""
+    assert asked.chip is not None
+    return paper.let("C", asked.chip.peak(asked.question.dtype))
+
+
+def held_by(chip: Chip, paper: Paper) -> Any:
+    """The chip with a letter for its memory."""
+    capacity: Any = paper.let("HBM", chip.hbm.capacity)
+    return replace(chip, memory=chip.memory | {"hbm": replace(chip.hbm, capacity=capacity)})
+
+
+# The memory of fine-tuning: of all weights, with LoRA, and with LoRA over 4-bit weights (QLoRA).
+#
+# An estimate of memory only, and without activations: frozen weights, and 16 bytes for each
+# parameter that is trained. QLoRA (Dettmers et al. 2023, arXiv:2305.14314) stores the matmuls of the
+# blocks in 4 bits with their scales, which come to 4.127 bits in its NF4 with double quantization and
+# to 4.125 in the int4 of `kernels/formats.toml` (a 16-bit scale for 128 weights), which is counted;
+# embeddings, norms and the head stay in bf16.
+
+
+FINE_TUNING = "fine-tuning memory"
+BESIDE = "An estimate of memory alone, and without activations."
+
+
+def write_finetuning(asked: EstimateAsked, paper: Paper) -> None:
+    """Bytes held by each way of fine-tuning; with a chip, the fewest that hold them."""
+    assert asked.model is not None
+    assert asked.question.lora is not None
+    paper.group = FINE_TUNING
+    total, _ = letters_of(asked, paper)
+    blocks, rank = asked.model.program().sections[1:-1], paper.let("rank", asked.question.lora)
+    weights, more = STATES[STATE]
+    held = {"full": paper.write("full: 16 bytes a parameter", state_bytes(total, weights, MOMENTS, *more), "bytes")}
+    paper.count(
+        "LoRA parameters, attention only",
+        blocks,
+        lambda every: {"attention": adapter_parameters(every, rank).get("attention", 0)},
+        "count",
+        "lora",
+    )
+    many = paper.count(
+        "LoRA parameters, all matmuls", blocks, lambda every: adapter_parameters(every, rank), "count", "lora"
+    )
+    trained = state_bytes(paper.let("P_lora", many), weights, MOMENTS, *more)
+    held["LoRA"] = paper.write("LoRA: bf16 weights, adapters", state_bytes(total, "bf16", ()) + trained, "bytes")
+    narrow = paper.let("P_4bit", float(adapted_parameters(blocks)))
+    frozen = narrow * FORMATS[format_name("int4")].weight + state_bytes(total - narrow, "bf16", ())
+    held["QLoRA"] = paper.write("QLoRA: 4-bit weights, adapters", frozen + trained, "bytes")
+    if asked.chip is not None:
+        chip = held_by(asked.chip, paper)
+        for name, size in held.items():
+            paper.write(f"fewest chips, {name}", chips_to_hold(chip, paper.let(f"held_{name}", size)), "count")
+
+
+# The lines of serving: weights and KV bytes, the floor of a decode step, prefill, and where decode turns
+# compute-bound.
+#
+# Everything is split evenly over the chips and nothing is spent on communication, workspace or launch
+# gaps: `dscale serve` puts these in.
+
+
+WEIGHT_FORMATS = ("bf16", "fp8", "int8", "int4", "mxfp4", "nvfp4")
 """The formats of weights; block-scaled ones count their scales."""
 LARGE = 1e12
 """Sequences that reach every expert of any model."""
@@ -59,7 +217,7 @@ def write_weights(asked: EstimateAsked, paper: Paper) -> None:
                 "P_active",
             )
         total, _ = letters_of(asked, paper)
-    every = (*FORMATS, *(one for one in [asked.question.weights] if one not in FORMATS))
+    every = (*WEIGHT_FORMATS, *(one for one in [asked.question.weights] if one not in WEIGHT_FORMATS))
     for dtype in every:
         paper.write(f"weights in {dtype}", state_bytes(total, dtype, ()), "bytes")
     if asked.model is not None and asked.model.weight_dtypes:
