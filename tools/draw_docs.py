@@ -52,7 +52,7 @@ def _serving(model: str, on: str, tpot: str = "") -> tuple[Any, Any]:
 def _serve(kind: str, model: str, on: str, tpot: str = "") -> Chart:
     from dragonscale.app.serve.charts import draw
 
-    return draw(kind, *_serving(model, on, tpot))
+    return draw(_serving(model, on, tpot)[1], kind)
 
 
 @cache
@@ -78,7 +78,7 @@ def _simulation() -> tuple[Any, Any]:
 def _simulate(kind: str) -> Chart:
     from dragonscale.app.simulate.charts import draw
 
-    return draw(kind, *_simulation())
+    return draw(_simulation()[0], kind)
 
 
 def _roofline() -> Chart:

@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.app.compare.records import CompareReport, Side
+from dragonscale.app.compare.sheet import compare_sheet
 from dragonscale.app.compare.sides import DOLLARS, TOKENS, difference, keyed, seconds_of, serving_side, training_side
 from dragonscale.app.questions.compare import CompareQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
-from dragonscale.app.record import Record
+from dragonscale.app.record import Face, Record, bind
 from dragonscale.app.serve.answer import answer
 from dragonscale.app.serve.question import ServeQuestion
 from dragonscale.app.serve.question import read_question as read_serving
+from dragonscale.app.serve.records import ServeReport
 from dragonscale.app.train.ask import ask as ask_train
 from dragonscale.app.train.given_plan import said_by
+from dragonscale.app.train.records import TrainReport
 from dragonscale.errors import InputError, shorten
 from dragonscale.listener import Listener
 from dragonscale.models.catalogue import is_preset
@@ -55,9 +58,6 @@ class CompareAsked:
 
 def read_question(question: CompareQuestion) -> CompareAsked:
     """Check what was given; what cannot be compared is refused in one sentence."""
-    from dragonscale.app.serve.records import ServeReport
-    from dragonscale.app.train.records import TrainReport
-
     question = _with_model(question)
     given = [thing for thing in question.things if isinstance(thing, TrainReport | ServeReport)]
     if given:
@@ -99,7 +99,7 @@ def _of_answers(question: CompareQuestion, given: list[Any]) -> CompareAsked:
         raise InputError("Answers are compared with answers: ask for the others first, with ds.train or ds.serve.")
     if len({type(one) for one in given}) > 1:
         raise InputError("A training answer and a serving answer have no step in common; compare answers of one kind.")
-    serving = not hasattr(given[0], "plans")
+    serving = isinstance(given[0], ServeReport)
     every = len(given[0].configs if serving else given[0].plans)
     if len(given) == 1 and every < 2:
         raise InputError("One answer with one plan has nothing to be compared with; give another.")
@@ -303,3 +303,12 @@ def _winner(sides: list[Side], kind: str) -> str:
 def _value(side: Side, name: str) -> float:
     found = side.figure(name)
     return 0.0 if found is None or found.value is None else found.value
+
+
+def _draw(report: CompareReport, kind: str) -> Any:
+    from dragonscale.app.compare.charts import draw
+
+    return draw(report, kind)
+
+
+bind(CompareReport, Face(compare_sheet, _draw))

@@ -8,7 +8,7 @@ from dragonscale.sheets.charts import Chart, PartStack, memory_bars, time_bars
 from dragonscale.sheets.charts.amounts import amount
 
 
-def draw(kind: str, report: CompareReport) -> Chart:
+def draw(report: CompareReport, kind: str) -> Chart:
     """The chart that was asked for."""
     shown = [side for side in report.sides if side.terms]
     if not shown:

@@ -15,9 +15,9 @@ from dragonscale.app.compare.records import (
 )
 from dragonscale.app.serve.records import ConfigReport, ServeReport
 from dragonscale.app.train.records import PlanReport, TrainReport
-from dragonscale.app.train.sheet import plan_text
 from dragonscale.physics.units import render
 from dragonscale.serving.economics import usd_per_million
+from dragonscale.training.plan import short_plan
 
 STEP, TOKENS, DOLLARS = "step", "tokens/s/chip", "$/Mtok"
 """Names of the figures that sides are compared by."""
@@ -39,7 +39,7 @@ def training_side(report: TrainReport, place: int = 0) -> Side:
     return Side(
         "",
         "",
-        plan_text(one.plan),
+        short_plan(one.plan),
         report.slice,
         one.stack,
         one.chips,
@@ -51,7 +51,7 @@ def training_side(report: TrainReport, place: int = 0) -> Side:
         one.hbm_bytes,
         one.hbm_limit_bytes,
         one.bound_by,
-        dict(one.plan),
+        dict(vars(one.plan)),
         list(one.problems),
         report.measured.step_s if report.measured and not place else None,
         report.measured.text if report.measured and not place else "",
@@ -99,18 +99,7 @@ def serving_side(report: ServeReport, place: int = 0) -> Side:
 
 
 def _held(one: ConfigReport) -> list[HeldPart]:
-    use = one.memory
-    if use is None:
-        return []
-    rows = {
-        "weights": use.weights_bytes,
-        "KV cache": use.cache_bytes,
-        "workspace": use.working_bytes,
-        "reserve": use.reserve_bytes,
-        "free for KV cache": use.free_bytes,
-        "unused": use.left_alone_bytes,
-    }
-    return [HeldPart(name, size) for name, size in rows.items()]
+    return [HeldPart(name, size) for name, size in one.memory.parts().items()] if one.memory is not None else []
 
 
 def _degrees(one: ConfigReport) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from dragonscale.app.estimate.lines import (
 )
 from dragonscale.app.estimate.question import EstimateAsked, read_question
 from dragonscale.app.estimate.records import EstimateReport, Paper
+from dragonscale.app.estimate.sheet import estimate_sheet
 from dragonscale.app.questions.estimate import EstimateQuestion
+from dragonscale.app.record import Face, bind
 from dragonscale.listener import Listener
 
 
@@ -71,3 +73,6 @@ def _notes(asked: EstimateAsked, report: EstimateReport) -> list[str]:
             "Communication, workspace and launch gaps are left out: `dscale train` and `dscale serve` have them."
         )
     return notes
+
+
+bind(EstimateReport, Face(estimate_sheet))

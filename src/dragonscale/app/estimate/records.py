@@ -13,7 +13,7 @@ from dragonscale.models.program import Section
 from dragonscale.physics.formula import Formula, expression
 from dragonscale.physics.numbers import Number
 from dragonscale.plan.letters import Letters, lettered_section
-from dragonscale.sheets.sheet import Sheet
+from dragonscale.sheets.sheet import amount
 
 
 class EstimateLine(msgspec.Struct):
@@ -26,6 +26,18 @@ class EstimateLine(msgspec.Struct):
     numbers: str
     group: str = ""
     note: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The value with its unit, as a person would say it."""
+        if self.unit == "USD":
+            return f"${self.value / 1e6:,.2f}M" if self.value >= 1e6 else f"${self.value:,.2f}"
+        if self.unit == "FLOP" and self.value >= 1e18:
+            return f"{self.value:.3g} FLOP".replace("e+", "e")
+        if self.unit == "count/s":  # its name says tokens/s
+            return amount(self.value, "count")
+        whole = self.unit == "count" and self.value < 1e5 and self.value == int(self.value)
+        return f"{int(self.value):,}" if whole else amount(self.value, self.unit)
 
 
 class EstimateReport(Record):
@@ -63,14 +75,11 @@ class EstimateReport(Record):
         return next((one for one in self.lines if one.name == name), None)
 
     def headline(self) -> str:
-        from dragonscale.app.estimate.sheet import headline
-
-        return headline(self)
-
-    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002  its formulas are the answer
-        from dragonscale.app.estimate.sheet import estimate_sheet
-
-        return estimate_sheet(self)
+        parts = [f"{amount(self.parameters, 'count')} parameters"]
+        for name, words in (("run time", "{} for the run"), ("decode step", "{} a decode step")):
+            line = self.find(name)
+            parts += [words.format(line.shown)] if line else []
+        return f"{self.model}{f' on {self.on}' if self.on else ''}: {', '.join(parts)}"
 
 
 # The paper that an estimate is worked out on: letters, lines, and how a formula is written down.

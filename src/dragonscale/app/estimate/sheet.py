@@ -56,15 +56,7 @@ TUNED = (
 )
 
 
-def headline(report: EstimateReport) -> str:
-    parts = [f"{amount(report.parameters, 'count')} parameters"]
-    for name, words in (("run time", "{} for the run"), ("decode step", "{} a decode step")):
-        line = report.find(name)
-        parts += [words.format(shown(line))] if line else []
-    return f"{report.model}{f' on {report.on}' if report.on else ''}: {', '.join(parts)}"
-
-
-def estimate_sheet(report: EstimateReport) -> Sheet:
+def estimate_sheet(report: EstimateReport, _: bool) -> Sheet:
     """The whole answer."""
     asked = report.letters
     asides = [f"{amount(report.tokens, 'count')} tokens" if report.find("training FLOPs (6ND)") else ""]
@@ -105,22 +97,10 @@ def next_command(report: EstimateReport) -> list[Block]:
     return [NextStep(" ".join(words), "Next, how to serve it there:")]
 
 
-def shown(line: EstimateLine) -> str:
-    """The value with its unit, as a person would say it."""
-    if line.unit == "USD":
-        return f"${line.value / 1e6:,.2f}M" if line.value >= 1e6 else f"${line.value:,.2f}"
-    if line.unit == "FLOP" and line.value >= 1e18:
-        return f"{line.value:.3g} FLOP".replace("e+", "e")
-    if line.unit == "count/s":  # its name says tokens/s
-        return amount(line.value, "count")
-    whole = line.unit == "count" and line.value < 1e5 and line.value == int(line.value)
-    return f"{int(line.value):,}" if whole else amount(line.value, line.unit)
-
-
 def _summary(report: EstimateReport) -> Facts:
     def told(*wanted: tuple[str, str]) -> str:
         found = [(report.find(name), words) for name, words in wanted]
-        return ", ".join(words.format(shown(line)) for line, words in found if line is not None)
+        return ", ".join(words.format(line.shown) for line, words in found if line is not None)
 
     state, chips = "state, 16 bytes a parameter", "fewest chips for 16 bytes a parameter"
     return facts(
@@ -144,9 +124,9 @@ def _run_flops(report: EstimateReport) -> str:
     if dense is None:
         return ""
     if attention is None:
-        return f"{shown(dense)} (6ND)"
-    whole = shown(replace(dense, value=dense.value + attention.value))
-    own = shown(dense).removesuffix(" FLOP")
+        return f"{dense.shown} (6ND)"
+    whole = replace(dense, value=dense.value + attention.value).shown
+    own = dense.shown.removesuffix(" FLOP")
     return f"{whole} (6ND {own} and attention at {report.letters['T']:,.0f} tokens)"
 
 
@@ -157,7 +137,7 @@ def _table(group: str, lines: list[EstimateLine]) -> Grid:
         Column("formula = with numbers", wrap=True),
     ]
     foot = {TRAINING_MEMORY: SAID, FINE_TUNING: BESIDE}.get(group, "")
-    return table(columns, [(line.name, shown(line), _worked(line)) for line in lines], foot=foot)
+    return table(columns, [(line.name, line.shown, _worked(line)) for line in lines], foot=foot)
 
 
 def _worked(line: EstimateLine) -> str:

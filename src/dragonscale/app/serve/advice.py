@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.app.serve.config import first
+from dragonscale.app.serve.config import STEP_SCORES, WIRES, first
 from dragonscale.app.serve.formats import known_engine
 from dragonscale.app.serve.question import ServeAsked
 from dragonscale.app.serve.records import ConfigReport, LimitRow, ServeRequest
@@ -33,9 +33,15 @@ met."""
 
 def advice(
     asked: ServeAsked, config: Config, report: ConfigReport, configs: Sequence[Config], limits: Sequence[LimitRow]
-) -> str:
-    """What takes most of the best configuration's step, and what to change."""
+) -> tuple[str, str, str]:
+    """What takes most of the best configuration's step and what to change: in one, and each by itself."""
     critical = next((row.value for row in limits if row.name == "critical batch"), math.inf)
+    if asked.ask.output == 1:
+        longest, whole = report.prefill_terms[0], sum(row.expected_s for row in report.prefill_terms)
+        share = f"{longest.name} takes {longest.expected_s / whole:.0%}"
+        bound = f"Requests for one output token are all prefill, of which {share}"
+        change = "faster chips, narrower matmuls or cached prefixes (--cached) shorten it."
+        return f"{bound}: {change}", bound, change
     remedies = {
         "weight reads": _for_weights(asked, config, critical),
         "cache reads": _for_cache(config),
@@ -44,21 +50,11 @@ def advice(
         "latency": _for_latency(config),
         "host": "fewer chips or a larger batch, so that steps outlast the host's work for them",
     }
-    if asked.ask.output == 1:
-        longest = report.prefill_terms[0]
-        whole = sum(row.expected_s for row in report.prefill_terms)
-        return (
-            f"Requests for one output token are all prefill, of which {longest.name} takes "
-            f"{longest.expected_s / whole:.0%}: faster chips, narrower matmuls or cached prefixes (--cached) shorten "
-            "it."
-        )
-    over = (
-        f" ({render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')} at datasheet rates)"
-    )
-    words = {"latency": f"{LATENCY}{over}", "cache reads": "decode attention (KV reads)"}
+    against = f"{render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')}"
+    words = {"latency": f"{LATENCY} ({against} at datasheet rates)", "cache reads": STEP_SCORES}
     bound = words.get(config.bound_by, config.bound_by)
-    text = f"Decoding is bound by {bound}: {remedies[config.bound_by]}."
-    return f"{text} {_next_batch(asked, config, configs)}".rstrip()
+    change = f"{remedies[config.bound_by]}. {_next_batch(asked, config, configs)}".rstrip()
+    return f"Decoding is bound by {bound}: {change}", bound, change
 
 
 def _for_latency(config: Config) -> str:
@@ -103,15 +99,13 @@ def _for_compute(asked: ServeAsked, config: Config, critical: float) -> str:
 
 
 def _for_wires(config: Config, report: ConfigReport) -> str:
-    plan = config.plan
-    wires = [row for row in report.terms if "collectives" in row.name or "exchange" in row.name]
-    longest = max(wires, key=lambda row: row.expected_s, default=None)
-    if longest is not None and longest.name == "expert exchange":
+    plan, seconds = config.plan, {row.name: row.expected_s for row in report.terms}
+    axis = max(("tensor", "width", "context", "data"), key=lambda name: seconds.get(WIRES[name], 0.0))
+    if axis == "data":
         return (
             f"the exchange between data={plan.data} ranks takes most; fewer of them, or an engine with faster exchanges"
         )
-    axis = longest.name.split()[0] if longest is not None else "tensor"
-    return f"a degree below {axis}={getattr(plan, axis, plan.tensor)}, or a larger batch for each message"
+    return f"a degree below {axis}={getattr(plan, axis)}, or a larger batch for each message"
 
 
 def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) -> str:

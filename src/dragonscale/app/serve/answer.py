@@ -28,6 +28,7 @@ from dragonscale.app.serve.records import (
     ServeReport,
     ServeRequest,
     Speculation,
+    config_text,
 )
 from dragonscale.app.serve.remedies import (
     asked_refusal,
@@ -41,7 +42,6 @@ from dragonscale.app.serve.remedies import (
     refused_notes,
 )
 from dragonscale.app.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
-from dragonscale.app.serve.tables import config_text
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
@@ -104,7 +104,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
         *filter(None, [untimed_experts(costed[0].deployment)]),
         *margin_notes(report.workload, report.configs[0]),
     ]
-    report.advice = advice(asked, best, report.configs[0], configs, report.limits)
+    report.advised(*advice(asked, best, report.configs[0], configs, report.limits))
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report

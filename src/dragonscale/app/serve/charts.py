@@ -4,6 +4,7 @@ memory and mesh."""
 from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
 from dragonscale.app.charts.moves import SPLITS
 from dragonscale.app.charts.roles import memory_parts, time_parts, time_role
+from dragonscale.app.serve.config import WIRES
 from dragonscale.app.serve.records import ConfigReport, ServeReport, StepTerm
 from dragonscale.sheets.charts import (
     AxisMove,
@@ -20,31 +21,15 @@ from dragonscale.sheets.charts import (
 from dragonscale.sheets.charts.amounts import amount
 from dragonscale.sheets.charts.axes import log_axis
 
-KINDS = ("frontier", "decode", "prefill", "memory", "mesh")
-"""What can be drawn; all but the frontier are of the best configuration."""
-_WIRES = {
-    "tensor": "tensor collectives",
-    "width": "width collectives",
-    "context": "context collectives",
-    "data": "expert exchange",
-    "pipe": "pipeline hops",
-}
 _SHORT = {"pipe": "pp", "data": "dp", "expert": "ep", "context": "cp", "width": "width", "tensor": "tp"}
 
 
-def draw(kind: str, asked: object, report: ServeReport) -> Chart:  # noqa: ARG001  the record says it all
+def draw(report: ServeReport, kind: str) -> Chart:
     """The chart that was asked for."""
-    makers = {
-        "frontier": frontier_chart,
-        "decode": decode_chart,
-        "prefill": prefill_chart,
-        "memory": memory_chart,
-        "mesh": mesh_picture,
-    }
-    wanted = chosen_kind(kind, KINDS)
+    wanted = chosen_kind(kind, tuple(MAKERS))
     if not report.configs:
         raise nothing_to_draw("no configuration fits")
-    return makers[wanted](report)
+    return MAKERS[wanted](report)
 
 
 def _requests(report: ServeReport) -> str:
@@ -117,17 +102,8 @@ def memory_chart(report: ServeReport) -> Chart:
     for one in report.configs:
         if one.memory is None:
             continue
-        use = one.memory
-        rows = {
-            "weights": use.weights_bytes,
-            "KV cache": use.cache_bytes,
-            "workspace": use.working_bytes,
-            "reserve": use.reserve_bytes,
-            "free for KV cache": use.free_bytes,
-            "unused": use.left_alone_bytes,
-        }
         told = f"{amount(one.hbm_bytes, 'bytes')} of {amount(one.hbm_limit_bytes, 'bytes')}"
-        stacks.append(PartStack(_named(one), memory_parts(rows.items()), told))
+        stacks.append(PartStack(_named(one), memory_parts(one.memory.parts().items()), told))
     if not stacks:
         raise nothing_to_draw("no configuration says what fills its memory")
     limit = report.configs[0].hbm_limit_bytes
@@ -140,11 +116,20 @@ def mesh_picture(report: ServeReport) -> Chart:
     terms = {row.name: row for row in best.terms}
     axes: list[MeshAxis] = []
     for name in ("pipe", "data", "context", "width", "tensor"):
-        term = terms.get(_WIRES[name])
+        term = terms.get(WIRES[name])
         moves = (AxisMove(f"{term.name}, a decode step", term.bytes, term.expected_s),) if term and term.bytes else ()
         splits = (
             "requests; experts" if name == "data" and best.expert > 1 else {"data": "requests"}.get(name, SPLITS[name])
         )
-        axes.append(MeshAxis(name, getattr(best, name), time_role(_WIRES[name]), splits, moves))
+        axes.append(MeshAxis(name, getattr(best, name), time_role(WIRES[name]), splits, moves))
     subtitle = f"{report.model}: one replica, batch {best.batch:,}; what each chip sends in a decode step"
     return mesh_chart(axes, f"{_named(best)}", subtitle, best.copy_slice.partition(":")[0])
+
+
+MAKERS = {
+    "frontier": frontier_chart,
+    "decode": decode_chart,
+    "prefill": prefill_chart,
+    "memory": memory_chart,
+    "mesh": mesh_picture,
+}

@@ -184,18 +184,22 @@ def prefill_rows(chunks: list[tuple[float, IterationCost]]) -> list[StepTerm]:
     return sorted(rows.values(), key=lambda row: -row.expected_s)
 
 
-_WIRES = (
-    ({"expert", "tensor", "share"}, "tensor collectives"),
-    ({"width"}, "width collectives"),
-    ({"context"}, "context collectives"),
-    ({"data", "expert"}, "expert exchange"),
-    ({"pipe"}, "pipeline hops"),
-)
+WIRES = {
+    "tensor": "tensor collectives",
+    "width": "width collectives",
+    "context": "context collectives",
+    "data": "expert exchange",
+    "pipe": "pipeline hops",
+}
+"""What moves over each axis of a plan."""
+_PARTS = {"tensor": {"expert", "tensor", "share"}, "data": {"data", "expert"}}
+"""Axes of a mesh that are one axis of a plan."""
 
 
 def wire_name(axes: tuple[str, ...]) -> str:
     """What moves over some axes, in a plan's words."""
-    return next((name for known, name in _WIRES if set(axes) <= known), f"collectives over {', '.join(axes)}")
+    known = (name for axis, name in WIRES.items() if set(axes) <= _PARTS.get(axis, {axis}))
+    return next(known, f"collectives over {', '.join(axes)}")
 
 
 def term_rows(cost: IterationCost, scores: str) -> list[StepTerm]:

@@ -90,6 +90,14 @@ class ServeAsked:
         """Chips of the slice that was asked for."""
         return next((piece.chips for own, piece in self.targets if piece is not None and own.name == chip.name), None)
 
+    def written_slice(self, piece: str) -> str:
+        """A slice as a command reads it: with the path of its chip's file, where it has one."""
+        name, _, topology = piece.partition(":")
+        for part in self.question.on.split(",") if isinstance(self.question.on, str) else ():
+            if ".toml" in part and parse_target(part.strip())[0].name == name:
+                return f"{part.strip().partition('.toml')[0]}.toml:{topology}"
+        return piece
+
     @property
     def several(self) -> bool:
         """Whether chips are compared."""

@@ -164,8 +164,6 @@ def _cache_note(asked: ServeAsked, engine: str, plan: ServingPlan) -> list[str]:
 ACCEPTED = 0.7
 """Drafts of a trained head that are right, the ones before them right: about what EAGLE reports (arXiv 2401.15077)."""
 
-NOT_EVEN = "Not even speculative decoding would"
-
 
 def missed(asked: ServeAsked, config: Config) -> list[str]:
     """Why nothing meets the targets: what the nearest configuration lacks, and changes that would do, each computed."""
@@ -173,10 +171,11 @@ def missed(asked: ServeAsked, config: Config) -> list[str]:
     lines = [
         f"Nothing meets the targets. The nearest is {config.plan} on {config.piece}, batch {config.batch}: {lacking}."
     ]
-    found = [text for text in (*_changes(asked, config), _drafted(asked, config), _by_chip(asked)) if text]
-    if all(text.startswith(NOT_EVEN) for text in found):
-        found.append("No chip of the catalogue does, in any format: ask for less.")
-    return [*lines, *found]
+    changes, (drafted, enough), other = [*_changes(asked, config)], _drafted(asked, config), _by_chip(asked)
+    lines += [text for text in (*changes, drafted, other) if text]
+    if not (any(changes) or enough or other):
+        lines.append("No chip of the catalogue does, in any format: ask for less.")
+    return lines
 
 
 def left_out(asked: ServeAsked, configs: Sequence[Config], chosen: Sequence[Config]) -> list[str]:
@@ -249,26 +248,23 @@ def _told(would: str, one: Config | None, more: str = "") -> str:
     return "" if one is None else f"{would}: {one.piece} with {one.plan}, batch {one.batch:,}{more}."
 
 
-def _drafted(asked: ServeAsked, config: Config) -> str:
-    """What speculative decoding would do for a time per token that is missed."""
+def _drafted(asked: ServeAsked, config: Config) -> tuple[str, bool]:
+    """What speculative decoding would do for a time per token that is missed, and whether that is enough."""
     ask = asked.ask
     if ask.tpot is None or float(config.state.tpot) <= ask.tpot or asked.draft is not None or ask.output == 1:
-        return ""
+        return "", False
     found = search(replace(asked, draft=Draft(ACCEPTED, part=head_part(asked.model))))
     met = [one for one in found if one.meets]
     if not met:
         least = min(found, key=lambda one: excess(ask, one))
-        seconds = render(float(least.state.tpot), "s")
-        return (
-            f"{NOT_EVEN} (--accept {ACCEPTED}): TPOT {seconds} with {least.plan} on {least.piece}, batch "
-            f"{least.batch:,}."
-        )
+        return f"Not even speculative decoding would (--accept {ACCEPTED}): TPOT {_decoding(least)}.", False
     one = max(met, key=lambda one: one.tokens_per_chip)
-    return (
-        f"With speculative decoding (--accept {ACCEPTED}) it would: {render(float(one.state.tpot), 's')} with "
-        f"{one.plan} on "
-        f"{one.piece}, batch {one.batch:,}, drafts of {one.drafts} by {drafter(asked)}."
-    )
+    drafts = f"drafts of {one.drafts} by {drafter(asked)}"
+    return f"With speculative decoding (--accept {ACCEPTED}) it would: {_decoding(one)}, {drafts}.", True
+
+
+def _decoding(one: Config) -> str:
+    return f"{render(float(one.state.tpot), 's')} with {one.plan} on {one.piece}, batch {one.batch:,}"
 
 
 def drafter(asked: ServeAsked) -> str:

@@ -1,13 +1,10 @@
 """`dscale serve` laid out: what to run, how fast and at what cost, what bounds it and what to change; then where time
 goes, others."""
 
-import re
 from typing import Any
 
-from dragonscale.app.serve.records import ConfigReport, ServeReport
+from dragonscale.app.serve.records import ConfigReport, ServeReport, config_text
 from dragonscale.app.serve.tables import (
-    chip_of,
-    config_text,
     configs_foot,
     configs_table,
     disaggregation_blocks,
@@ -22,7 +19,6 @@ from dragonscale.sheets.sheet import (
     BarPart,
     Block,
     Facts,
-    NextStep,
     Prose,
     Sheet,
     StackedBar,
@@ -36,7 +32,6 @@ SEEN = 0.01
 """Terms of a smaller share of a step are left to `--explain`."""
 REST, LEFT = "the rest", 1e-3
 """What terms that small are together, where that is more than rounding."""
-_BOUND = re.compile(r"(?:Decoding is bound by )?(?P<bound>latency: [^)]*\)|[^:]*): (?P<change>.*)", re.DOTALL)
 
 
 def serve_sheet(report: ServeReport, detail: bool) -> Sheet:
@@ -60,15 +55,7 @@ def serve_sheet(report: ServeReport, detail: bool) -> Sheet:
     blocks += prefix_blocks(report.prefix) if report.prefix else []
     blocks += [limits_table(report.limits)] if detail and report.limits else []
     blocks += [Prose("\n".join(report.notes), "dim")] if report.notes and first.meets_slo else []
-    command = next_command(report)
-    return Sheet((*blocks, *([NextStep(command, _why_next(report))] if command else [])))
-
-
-def _why_next(report: ServeReport) -> str:
-    """What the next command adds: where there are targets, that it holds more than means against them."""
-    if not (report.workload.ttft_s or report.workload.tpot_s):
-        return "Next, under traffic:"
-    return "Next, under traffic (targets are means here; dscale simulate judges percentiles):"
+    return Sheet(tuple(blocks))
 
 
 def _trouble(sentences: list[str]) -> list[Block]:
@@ -106,17 +93,15 @@ def counted(number: int, what: str) -> str:
 def summary(report: ServeReport, first: ConfigReport) -> Facts:
     """What to run, in a dozen lines."""
     work = report.workload
-    bound, change = bound_and_change(report.advice)
+    bound, change = report.bound_and_change
     met, missed = ("good" if work.ttft_s or work.tpot_s else "key"), "bad"
     over = " ".join(first.violations)
+    copies = f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
+    ttft = _timed(first.ttft_s, first.ttft_low_s, first.ttft_high_s, work.ttft_s)
     return facts(
         ("serve as" if first.meets_slo else "nearest", f"{config_text(first)}, by {first.engine}", "key"),
-        ("replica", f"{first.plan} on {first.copy_slice}{_copies(first)}"),
-        (
-            "TTFT",
-            _timed(first.ttft_s, first.ttft_low_s, first.ttft_high_s, work.ttft_s),
-            missed if "TTFT" in over else met,
-        ),
+        ("replica", f"{first.plan} on {first.copy_slice}{copies}"),
+        ("TTFT", ttft, missed if "TTFT" in over else met),
         ("TPOT", tpot_text(report, first), missed if "TPOT" in over else met) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
         ("error", error_text(report, first)),
@@ -129,22 +114,6 @@ def summary(report: ServeReport, first: ConfigReport) -> Facts:
         ("at best", bounds_text(first) if work.output > 1 else ""),
         ("prefill", prefill_text(report, first)),
     )
-
-
-def bound_and_change(advice: str) -> tuple[str, str]:
-    """What bounds a configuration, and what to change, apart.
-
-    >>> bound_and_change("Decoding is bound by weight reads: a larger batch shares them. 64 is the largest.")
-    ('weight reads', 'a larger batch shares them. 64 is the largest.')
-    >>> bound_and_change("Decoding is bound by latency: launches (5ms a step): a larger batch.")[0]
-    'latency: launches (5ms a step)'
-    """
-    found = _BOUND.fullmatch(advice)
-    return (found["bound"], found["change"]) if found else ("", advice)
-
-
-def _copies(first: ConfigReport) -> str:
-    return f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
 
 
 def _timed(value: float, low: float | None, high: float | None, target: float | None) -> str:
@@ -179,7 +148,7 @@ def cost_text(report: ServeReport, first: ConfigReport) -> str:
     """What a million tokens cost."""
     if first.cost_usd_per_mtok is None:
         return ""
-    at = "".join(f", at {row.text}" for row in report.prices if row.chip == chip_of(first))
+    at = "".join(f", at {row.text}" for row in report.prices if row.chip == first.chip)
     return (
         f"${money(first.cost_usd_per_mtok)} per million output tokens with their prompts "
         f"(${money(first.cost_usd_per_mtok_input)} input, ${money(first.cost_usd_per_mtok_output)} output alone){at}"
@@ -266,12 +235,3 @@ def configurations(report: ServeReport) -> list[Block]:
         title = "in narrower formats than the checkpoint's (what they cost in quality is said below)"
         blocks.append(configs_table(report, apart, title))
     return blocks
-
-
-def next_command(report: ServeReport) -> str:
-    """What to ask next of the first configuration, where it is known what was asked."""
-    if report.asked is None:
-        return ""
-    from dragonscale.app.serve.ask import next_command as command_of
-
-    return command_of(report.asked, report)

@@ -3,41 +3,22 @@
 from collections.abc import Sequence
 from typing import Any
 
+from dragonscale.app.serve.records import (
+    ConfigReport,
+    Disaggregation,
+    LimitRow,
+    PrefixCache,
+    ServeReport,
+    Speculation,
+    StepTerm,
+    degrees_text,
+    formats_text,
+    plan_text,
+)
 from dragonscale.sheets.sheet import Block, Column, Grid, Prose, amount, facts, records, table
 
 MOST_POINTS = 8
 """Rows of the frontier that are shown."""
-SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
-
-
-def degrees_text(one: Any) -> str:
-    """The sharding of a configuration in a few letters, which `--plan` reads."""
-    degrees = [f"{short}{getattr(one, name)}" for name, short in SHORT.items() if getattr(one, name) > 1]
-    degrees += [f"by {one.spread}"] if one.spread != "copy" else []
-    return " ".join(degrees) or "tp1"
-
-
-def config_text(one: Any) -> str:
-    """A configuration in a few words: replicas, sharding, formats, batch."""
-    each = " each" if one.copies > 1 else ""
-    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{each}"
-
-
-def plan_text(one: Any) -> str:
-    """The sharding, with the replicas that the slice holds."""
-    return (f"{one.copies}x " if one.copies > 1 else "") + degrees_text(one)
-
-
-def formats_text(one: Any) -> str:
-    """Formats in one word where they agree: weights/matmuls, and the KV cache where it differs."""
-    weights, compute, cache = (one.dtypes[name] for name in ("weights", "compute", "kv"))
-    if compute.startswith(weights):  # fp8, fp8_block
-        return compute if cache == weights else f"{compute} kv {cache}"
-    return f"{weights}/{compute}" if cache == compute else f"{weights}/{compute} kv {cache}"
-
-
-def chip_of(one: Any) -> str:
-    return one.copy_slice.partition(":")[0]
 
 
 def money(value: float | None, digits: int = 2) -> str:
@@ -49,12 +30,12 @@ def tpot_text(seconds: float) -> str:
     return amount(seconds, "s") if seconds else "–"
 
 
-def configs_table(report: Any, configs: Sequence[Any], title: str, foot: str = "") -> Grid:
+def configs_table(report: ServeReport, configs: Sequence[ConfigReport], title: str, foot: str = "") -> Grid:
     """Configurations, one a line; with a rate, the chips and dollars of the fleet that serves it."""
-    several = len({chip_of(one) for one in configs}) > 1
+    several = len({one.chip for one in configs}) > 1
     fleet = configs[0].replicas is not None
 
-    def row(number: int, one: Any) -> list[Any]:
+    def row(number: int, one: ConfigReport) -> list[Any]:
         guess = "~" if several and "tpot" in one.estimated else ""
         last = (
             [f"{one.fleet_chips:,}", money(one.fleet_usd_per_h, 0)]
@@ -82,10 +63,10 @@ def configs_table(report: Any, configs: Sequence[Any], title: str, foot: str = "
     return table(columns[: len(rows[0])], rows, title, foot)
 
 
-def configs_foot(report: Any) -> str:
+def configs_foot(report: ServeReport) -> str:
     """What the table leaves open: other engines than the best's, numbers that rest on no run, whose
     prices were taken."""
-    configs, chips = report.configs, list(dict.fromkeys(chip_of(one) for one in report.configs))
+    configs, chips = report.configs, list(dict.fromkeys(one.chip for one in report.configs))
     own = [one.engine for one in configs if one.quantized == configs[0].quantized]
     rows = {
         name: [f"#{number}" for number, engine in enumerate(own, 1) if engine == name] for name in dict.fromkeys(own)
@@ -93,7 +74,7 @@ def configs_foot(report: Any) -> str:
     told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
     lines = [f"by {own[0]}; {told}"] if told else []
     if len(chips) > 1:
-        guessed = list(dict.fromkeys(chip_of(one) for one in configs if "tpot" in one.estimated))
+        guessed = list(dict.fromkeys(one.chip for one in configs if "tpot" in one.estimated))
         lines += [f"~ estimated, not fitted: no such run was measured on {', '.join(guessed)}"] if guessed else []
         kinds: dict[str, list[str]] = {}
         for row in report.prices:
@@ -104,7 +85,7 @@ def configs_foot(report: Any) -> str:
     return "\n".join(lines)
 
 
-def frontier_table(frontier: Sequence[Any]) -> Grid:
+def frontier_table(frontier: Sequence[ConfigReport]) -> Grid:
     """Speed of a user against throughput of a chip: some of the configurations that none beats in both."""
     step = max((len(frontier) - 1) / (MOST_POINTS - 1), 1)
     places = sorted({round(number * step) for number in range(min(MOST_POINTS, len(frontier)))})
@@ -134,7 +115,7 @@ def frontier_table(frontier: Sequence[Any]) -> Grid:
     return table(columns, rows, f"frontier: {len(frontier)} configurations that no other beats in both")
 
 
-def terms_table(rows: Sequence[Any], title: str) -> Grid:
+def terms_table(rows: Sequence[StepTerm], title: str) -> Grid:
     """Every term of an iteration: its bound, what is expected of it, its bytes and FLOPs."""
     columns = {
         "term": "name",
@@ -146,7 +127,7 @@ def terms_table(rows: Sequence[Any], title: str) -> Grid:
     return records(rows, columns, title, how={"FLOPs": {"keep": 2}, "bytes": {"keep": 3}, "term": {"wrap": True}})
 
 
-def limits_table(limits: Sequence[Any]) -> Grid:
+def limits_table(limits: Sequence[LimitRow]) -> Grid:
     """Limits, solved at datasheet rates."""
     columns = {
         "limit": "name",
@@ -161,7 +142,7 @@ def limits_table(limits: Sequence[Any]) -> Grid:
 # Other ways to serve, laid out: drafting, disaggregated prefill and decode, prefix caching.
 
 
-def speculation_blocks(found: Any) -> list[Block]:
+def speculation_blocks(found: Speculation) -> list[Block]:
     """Drafts against time per token."""
     if found.hurts_from_batch is None:
         until = f"Drafting helps at every batch that fits (up to {found.most_batch:,})."
@@ -182,7 +163,7 @@ def speculation_blocks(found: Any) -> list[Block]:
     return [records(found.rows, columns, title, until, how={"drafting": {"keep": 3}, "verifying": {"keep": 2}})]
 
 
-def disaggregation_blocks(found: Any, rate: float | None = None) -> list[Block]:
+def disaggregation_blocks(found: Disaggregation, rate: float | None = None) -> list[Block]:
     """Prefill and decode apart, for the asked rate where there is one, and whether that is worth it."""
     told = f", for {amount(rate, 'count')} requests/s" if rate else ""
     title = f"disaggregation: prefill and decode on replicas of their own{told}"
@@ -224,7 +205,7 @@ def disaggregation_blocks(found: Any, rate: float | None = None) -> list[Block]:
     return [table(columns, rows, title), details]
 
 
-def prefix_blocks(found: Any) -> list[Block]:
+def prefix_blocks(found: PrefixCache) -> list[Block]:
     """What a cached prefix saves, and where it could live."""
     times = (
         f"{amount(found.prefill_computed_s, 's')} computed, {amount(found.prefill_from_hbm_s, 's')} with the prefix in "

@@ -9,6 +9,7 @@ from dragonscale.app.given import unnamed
 from dragonscale.app.prices import price_rows
 from dragonscale.app.questions.flag import fields_of, written
 from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.record import Face, bind
 from dragonscale.app.simulate.capacity import FleetCapacity, find_capacity, missed_targets, percentile_of
 from dragonscale.app.simulate.question import SimulateAsked, read_question
 from dragonscale.app.simulate.records import (
@@ -21,6 +22,7 @@ from dragonscale.app.simulate.records import (
     SimulatedRates,
     SimulateReport,
 )
+from dragonscale.app.simulate.sheet import simulate_sheet
 from dragonscale.app.simulate.verdict import verdict
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.prices import unpriced
@@ -28,6 +30,7 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.frontier import Ask, judge
 from dragonscale.serving.space import Formats, Lot, stack
+from dragonscale.sheets.sheet import NextStep, Sheet
 from dragonscale.simulation import Pool, SimulationResult, Summary, save_trace, simulate
 from dragonscale.simulation.backlog import Backlog, load_of
 
@@ -52,19 +55,21 @@ def ask(question: SimulateQuestion, listener: Listener, watch: int = 0) -> Simul
     def searching(done: int, runs: int) -> None:
         listener.step(round((SEARCHING + (1 - SEARCHING) * done / max(runs, 1)) * 1000), 1000)
 
-    report, result = run_simulation(asked, running, searching)
-    return report.came_from(asked, listener.notes).came_of(result)
+    return run_simulation(asked, running, searching)[0].came_from(asked, listener.notes)
 
 
-def save_run(asked: SimulateAsked, path: str) -> None:
-    """Write the run as a timeline. The same seed gives the same run, so it is run again with its events kept."""
+def save_run(report: SimulateReport, path: str) -> str:
+    """Write the run as a timeline for ui.perfetto.dev: every iteration of every replica, every request. The same seed
+    gives the same run, so it is run again with its events kept."""
+    asked: SimulateAsked = report.asked
     result = simulate(asked.fleet, asked.traffic.source, replace(asked.options, events=EVENTS))
     save_trace(result.trace, path)
+    return "; open it at https://ui.perfetto.dev"
 
 
-def next_command(asked: SimulateAsked, report: SimulateReport) -> tuple[str, str]:
+def next_command(report: SimulateReport) -> tuple[str, str]:
     """What to ask next, and why: the fleet that would hold, or the largest rate of one that does."""
-    question = asked.original
+    question = report.asked.original if report.asked is not None else None
     if question is None or not report.requests.finished:
         return "", ""
     if unnamed(*(getattr(question, field.name) for field in fields_of(SimulateQuestion))):
@@ -123,7 +128,7 @@ def run_simulation(
     found = None
     if load is not None and _wanted(asked, result, load):
         found = find_capacity(asked, result, load, searching)
-    return _report(asked, result, load, found), result
+    return _report(asked, result, load, found).came_of(result), result
 
 
 def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bool:
@@ -314,3 +319,18 @@ def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None
     running = max(1, round(result.mean_running / max(asked.fleet.pool.replicas, 1)))
     found = judge(deployment.model, lot, deployment.engine, Ask(asked.traffic.prompt, asked.traffic.output), (running,))
     return Analytic(found[0].batch, float(found[0].state.tpot), float(found[0].state.ttft)) if found else None
+
+
+def _sheet(report: SimulateReport, detail: bool) -> Sheet:
+    command, why = next_command(report)
+    sheet = simulate_sheet(report, detail)
+    return Sheet((*sheet.blocks, NextStep(command, why))) if command else sheet
+
+
+def _draw(report: SimulateReport, kind: str) -> Any:
+    from dragonscale.app.simulate.charts import draw
+
+    return draw(report, kind)
+
+
+bind(SimulateReport, Face(_sheet, _draw, timeline=save_run))

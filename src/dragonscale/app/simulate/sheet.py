@@ -7,7 +7,7 @@ from typing import Any
 from dragonscale.app.simulate.records import CapacityReport, Latency, SimulateReport
 from dragonscale.app.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
-from dragonscale.sheets.sheet import Block, Column, Facts, Grid, NextStep, Prose, Sheet, Title, facts, records, table
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, facts, records, table
 
 _NAMES = {
     "ttft_s": "first token (TTFT)",
@@ -29,8 +29,7 @@ def simulate_sheet(report: SimulateReport, detail: bool) -> Sheet:
     blocks.append(fleet_table(report))
     blocks += [replicas_table(report)] if detail and report.replicas else []
     blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
-    command, why = next_command(report)
-    return Sheet((*blocks, *([NextStep(command, why)] if command else [])))
+    return Sheet(tuple(blocks))
 
 
 def _title(report: SimulateReport) -> Title:
@@ -239,12 +238,3 @@ def replicas_table(report: SimulateReport, most: int = 32) -> Grid:
     }
     left = len(report.replicas) - most
     return records(report.replicas[:most], columns, "replicas", f"and {left:,} more" if left > 0 else "")
-
-
-def next_command(report: SimulateReport) -> tuple[str, str]:
-    """What to ask next, and why, where it is known what was asked."""
-    if report.asked is None:
-        return "", ""
-    from dragonscale.app.simulate.ask import next_command as command_of
-
-    return command_of(report.asked, report)

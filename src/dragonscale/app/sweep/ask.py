@@ -32,9 +32,10 @@ from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.sweep import SweepQuestion
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.questions.verify import VerifyQuestion
+from dragonscale.app.record import Face, bind
 from dragonscale.app.sweep.charts import check_columns
 from dragonscale.app.sweep.records import COMMANDS, AnswerFile, Entry, SweepReport, open_answers
-from dragonscale.app.sweep.sheet import flat_rows, verify_score
+from dragonscale.app.sweep.sheet import flat_rows, save_table, sweep_sheet, verify_score
 from dragonscale.app.sweep.workers import cores, interruptible, on_ray, pooled
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.listener import Listener
@@ -209,3 +210,12 @@ def ask(question: SweepQuestion, listener: Listener) -> SweepReport:
         question.grid, question.out, question.jobs, question.ray, question.retry, question.cache, listener.step
     )
     return report.came_from(question, listener.notes)
+
+
+def _draw(report: SweepReport, kind: str) -> Any:
+    from dragonscale.app.sweep.charts import draw
+
+    return draw(report, kind)
+
+
+bind(SweepReport, Face(sweep_sheet, _draw, table=save_table))

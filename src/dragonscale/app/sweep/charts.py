@@ -30,8 +30,9 @@ LONG = 12
 """Values of a parameter up to which a heat map has room for its columns."""
 
 
-def draw(kind: str, asked: str, report: SweepReport) -> Chart:
-    """`asked` is the column to draw, or several words `value x y`; without them what varies is taken."""
+def draw(report: SweepReport, kind: str) -> Chart:
+    """What `--columns` names: the column to draw, or several words `value x y`; without them what varies."""
+    asked = report.asked.columns if report.asked is not None else ""
     return sweep_chart(report.lines, asked, chosen_kind(kind, KINDS), f"Sweep of {report.grid}")
 
 

@@ -5,7 +5,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -14,10 +14,6 @@ from dragonscale.errors import MISSED, InputError, shorten
 from dragonscale.evidence.verify.sweep_score import SweepScore
 from dragonscale.files import is_stream, open_stream
 from dragonscale.locks import lock
-from dragonscale.sheets.sheet import Sheet
-
-if TYPE_CHECKING:
-    from dragonscale.sheets.charts.chart import Chart
 
 INTERRUPTED = 130
 
@@ -84,23 +80,6 @@ class SweepReport(Record, frozen=True):  # pyright: ignore[reportGeneralTypeIssu
 
     def rows(self) -> list[dict[str, Any]]:
         return self.lines
-
-    def sheet(self, detail: bool = False) -> Sheet:
-        from dragonscale.app.sweep.sheet import sweep_sheet
-
-        return sweep_sheet(self, detail)
-
-    def draw(self, kind: str) -> "Chart":
-        from dragonscale.app.sweep.charts import draw
-
-        return draw(kind, self.asked.columns if self.asked is not None else "", self)
-
-    def save_table(self, path: str) -> str:
-        """Write the rows as .csv or .md; of a page with marks only what lies between them is replaced."""
-        from dragonscale.app.sweep.sheet import save_table
-
-        save_table(self, path)
-        return ""
 
 
 # The answers of a sweep as a file of JSON lines that grows: what is in it needs no answer again.

@@ -103,7 +103,7 @@ def check_table(path: str) -> None:
         raise InputError(f"--table is {shorten(path)}; the name of a table should end in .csv or .md.")
 
 
-def save_table(report: SweepReport, path: str) -> None:
+def save_table(report: SweepReport, path: str) -> str:
     """Write the rows as .csv or .md; of a page with the marks `BEGIN` and `END` only what lies between them is
     replaced."""
     check_table(path)
@@ -114,6 +114,7 @@ def save_table(report: SweepReport, path: str) -> None:
     except (OSError, UnicodeError) as error:
         raise InputError(f"The table cannot be written to {shorten(path)}: {error}.") from None
     write_file(path, text, "The table")
+    return ""
 
 
 def between_marks(page: str, text: str) -> str:

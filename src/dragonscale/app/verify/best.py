@@ -5,7 +5,6 @@ from typing import Any
 
 from dragonscale.app.given import check_named
 from dragonscale.app.questions.verify import VerifyQuestion
-from dragonscale.app.serve.ask import written_slice as written_replica
 from dragonscale.app.train.slices import written_slice
 from dragonscale.app.verify.question import VerifyAsked, read_question
 from dragonscale.errors import InputError
@@ -30,5 +29,5 @@ def serving_question(asked: Any, report: Any) -> VerifyAsked:
     check_named(asked.question.model, asked.question.on)
     best, work = report.configs[0], report.workload
     room, model = work.prompt + work.output, asked.question.model
-    where = written_replica(asked, best.copy_slice)
+    where = asked.written_slice(best.copy_slice)
     return read_question(VerifyQuestion(best.plan, model, where, str(best.batch), str(room), "decode"))
