@@ -202,11 +202,9 @@ def _shortage(asked: ServeAsked, chip: Chip, piece: Slice | None, formats: Forma
     if need <= usable:
         return f"No batch of {asked.batch or 1} can be split as {plan} on {where}."
     return (
-        f"{asked.model.name} does not fit on {where}: {plan} needs {need / 1e9:.1f} GB per chip for the weights "
-        f"and {sequences} of "
-        f"{length:,} tokens, {(need - usable) / 1e9:.1f} GB more than the {usable / 1e9:.1f} GB that "
-        f"{engine.name} uses "
-        f"of {room.hbm / 1e9:.0f} GB."
+        f"{asked.model.name} does not fit on {where}: {plan} needs {need / 1e9:.1f} GB per chip for the weights and "
+        f"{sequences} of {length:,} tokens, {(need - usable) / 1e9:.1f} GB more than the {usable / 1e9:.1f} GB that "
+        f"{engine.name} uses of {room.hbm / 1e9:.0f} GB."
     )
 
 
@@ -306,7 +304,6 @@ def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
     lower = " ".join(f"--{name.lower()} {render(target * value / high, 's')}" for name, value, high, target in near)
     held = "" if one.estimated else "; the band holds 4 of 5 published runs of this kind"
     return [
-        f"The target is met at the middle of the band and missed at its slow end ({ends}{held}); TTFT and TPOT "
-        "are means of requests, "
-        f"not percentiles. {lower} would leave room."
+        f"The target is met at the middle of the band and missed at its slow end ({ends}{held}); TTFT and TPOT are "
+        f"means of requests, not percentiles. {lower} would leave room."
     ]

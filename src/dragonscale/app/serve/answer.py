@@ -145,8 +145,7 @@ def _device_notes(chosen: Sequence[Config]) -> list[str]:
     firsts = {name: one for name, one in firsts.items() if one.engine.startswith("vllm")}
     return [
         f"On {name} tensor counts chips, and engines count devices, {one.piece.chip.devices} a chip: for "
-        f"tensor={one.plan.tensor} give "
-        f"vLLM --tensor-parallel-size {one.plan.tensor * one.piece.chip.devices}."
+        f"tensor={one.plan.tensor} give vLLM --tensor-parallel-size {one.plan.tensor * one.piece.chip.devices}."
         for name, one in firsts.items()
     ]
 

@@ -177,11 +177,9 @@ def memory_text(first: ConfigReport, length: int) -> str:
         return used
     pages = f"{use.pages:,} pages of {use.page_tokens}" if use.page_tokens > 1 else f"{use.tokens:,.0f} tokens"
     return (
-        f"{used}; {use.free_bytes / 1e9:.1f}GB free for KV cache, {use.left_alone_bytes / 1e9:.1f}GB unused by "
-        "the engine; "
-        f"largest batch {first.max_batch:,} ({pages}; {amount(use.sequence_bytes, 'bytes')} of KV cache for "
-        f"{length:,} tokens, "
-        f"{amount(use.token_bytes, 'bytes')} a token)"
+        f"{used}; {use.free_bytes / 1e9:.1f}GB free for KV cache, {use.left_alone_bytes / 1e9:.1f}GB unused by the "
+        f"engine; largest batch {first.max_batch:,} ({pages}; {amount(use.sequence_bytes, 'bytes')} of KV cache for "
+        f"{length:,} tokens, {amount(use.token_bytes, 'bytes')} a token)"
     )
 
 

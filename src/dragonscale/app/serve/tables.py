@@ -213,8 +213,7 @@ def prefix_blocks(found: PrefixCache) -> list[Block]:
     )
     room = (
         f"{max(1, int(found.prefixes_hbm)):,} in HBM, {found.prefixes_host:,.0f} in each 100GB of host memory per "
-        "chip; "
-        "all requests share one, which every data rank holds once"
+        "chip; all requests share one, which every data rank holds once"
     )
     size = f"{found.shared_tokens:,} tokens of each prompt, {amount(found.prefix_bytes, 'bytes')} on each chip"
     return [

@@ -128,8 +128,7 @@ def _as_recorded(pool: sim.Pool, room: int) -> tuple[sim.Pool, tuple[str, ...]]:
         return pool, ()
     note = (
         f"The trace was recorded with {room:,} tokens of KV cache in a replica, which are taken; the plan has "
-        f"{pool.kv_tokens:,} "
-        "(--memory-fraction takes those)."
+        f"{pool.kv_tokens:,} (--memory-fraction takes those)."
     )
     return replace(pool, kv_tokens=room), (note,)
 
@@ -179,15 +178,13 @@ def _refused(question: SimulateQuestion, deployment: Deployment, prefill: Deploy
     names = [server_of(one.engine.name) for one in pools]
     if prefill is not None and names[0] != names[1]:
         found.append(
-            f"prefill replicas run {names[1]} and decode replicas {names[0]}, and a cache passes between replicas "
-            "of one engine; "
-            f"take a chip for prefill that {names[0]} runs on"
+            f"prefill replicas run {names[1]} and decode replicas {names[0]}, and a cache passes between replicas of "
+            f"one engine; take a chip for prefill that {names[0]} runs on"
         )
     if prefill is not None and prefill.plan.kv != deployment.plan.kv:
         found.append(
             f"prefill replicas write a KV cache in {prefill.plan.kv} and decode replicas read one in "
-            f"{deployment.plan.kv}; "
-            f"give both kv={deployment.plan.kv}"
+            f"{deployment.plan.kv}; give both kv={deployment.plan.kv}"
         )
     found = [text for text in dict.fromkeys(found) if text]
     if found and not question.force:

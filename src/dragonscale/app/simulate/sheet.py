@@ -85,9 +85,8 @@ def _behind(report: SimulateReport) -> str:
     if rates.requests_per_s > NEARLY * rates.arrived_per_s:
         return ""
     return (
-        f" ({rates.requests_per_s:.3g}/s ended of {rates.arrived_per_s:.3g}/s that came while it was measured; "
-        "the others "
-        "were still running)"
+        f" ({rates.requests_per_s:.3g}/s ended of {rates.arrived_per_s:.3g}/s that came while it was measured; the "
+        "others were still running)"
     )
 
 

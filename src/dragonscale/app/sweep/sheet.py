@@ -217,10 +217,9 @@ def score_markdown(found: SweepScore) -> str:
     rows = spread_rows(found)
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in found.verdicts.items())
     said = (
-        f"Of {found.rows} programs {found.compiled} compiled: {verdicts}. The bytes of every set of mesh axes "
-        "agree, or the difference is explained, in "
-        f"{_share(found.wire_ok)} of them; {found.wrongly_accepted} plans that the planner accepts do not fit by "
-        "the compiler."
+        f"Of {found.rows} programs {found.compiled} compiled: {verdicts}. The bytes of every set of mesh axes agree, "
+        f"or the difference is explained, in {_share(found.wire_ok)} of them; {found.wrongly_accepted} plans that the "
+        "planner accepts do not fit by the compiler."
     )
     return f"{said}\n\n{_pipes(['', 'programs', 'median error', 'worst', 'where'], rows)}"
 

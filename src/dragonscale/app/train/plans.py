@@ -216,11 +216,9 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     """Why nothing is feasible, and by how much the nearest plan misses."""
     if not found.searched:
         return (
-            f"No plan is possible: no mesh of the {job.slice.chips} chips of {job.slice} divides {job.batch} "
-            "sequences of "
-            f"{job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change "
-            "--batch, --seq, "
-            f"--fix or the number of chips."
+            f"No plan is possible: no mesh of the {job.slice.chips} chips of {job.slice} divides {job.batch} sequences "
+            f"of {job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change "
+            "--batch, --seq, --fix or the number of chips."
         )
     counts = ", ".join(f"{number:,} {reason}" for reason, number in found.misses.items() if number)
     text = f"None of {found.searched:,} plans is feasible; beyond limits: {counts}."
