@@ -4,53 +4,79 @@
 What the config says is taken as if it had been given by flags; a flag that is given wins.
 """
 
+import re
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from dragonscale.app.export.plans import is_foreign
-from dragonscale.app.imported.ask import report_of
 from dragonscale.app.questions.flag import written
 from dragonscale.errors import InputError
-from dragonscale.exports.imported import Given, Imported
-from dragonscale.exports.reading import read_plan
-from dragonscale.serving.plan_file import SavedPlan
-from dragonscale.training.plan_file import TrainingFile
+from dragonscale.training.plan_file import TrainingFile, is_plan_path
+
+if TYPE_CHECKING:  # exports are a large room, which most plans do without
+    from dragonscale.exports.imported import Imported
+    from dragonscale.serving.plan_file import SavedPlan
+
+_OURS = re.compile(r"^\s*\[plan\]", re.MULTILINE)
 
 
-def foreign_plan(plan: Any, model: Any, on: Any) -> Imported | None:
+def foreign_plan(plan: Any, model: Any, on: Any) -> "Imported | None":
     """The plan that another software's words say; None where they are our own."""
     text = written(plan).strip()
-    if not text or not is_foreign(text):
+    if not text or not _may_be_foreign(text):
         return None
-    return read_plan(text, Given(written(model), written(on)))
+    from dragonscale.app.export.plans import is_foreign
+    from dragonscale.exports.imported import Given
+    from dragonscale.exports.reading import read_plan
+
+    return read_plan(text, Given(written(model), written(on))) if is_foreign(text) else None
 
 
-def told(found: Imported) -> list[str]:
+def _may_be_foreign(text: str) -> bool:
+    """Whether it is worth to ask exporters whose words these are: a command, or a file that is not plainly ours."""
+    words = text.split()
+    if "\n" in text or (len(words) > 2 and any(word.startswith("-") for word in words)):
+        return True
+    try:
+        path = Path(text).expanduser()
+        return path.exists() and not (is_plan_path(text) and _OURS.search(path.read_text(encoding="utf-8")))
+    except (OSError, RuntimeError, ValueError):  # what cannot be read is told where it is read in earnest
+        return is_plan_path(text)
+
+
+def told(found: "Imported") -> list[str]:
     """How a foreign plan was read, in notes."""
+    from dragonscale.app.imported.ask import report_of
+
     report = report_of(found)
     notes = [f"Read as a plan of {report.software} {report.version}: {report.plan_text}.", *found.notes]
     notes += [f"Not planned: {', '.join(found.unplanned)}."] if found.unplanned else []
-    drafts = found.file.speculation if isinstance(found.file, SavedPlan) else None
+    drafts = None if isinstance(found.file, TrainingFile) else found.file.speculation
     if drafts is not None and drafts.drafts and not drafts.acceptance:
         notes.append(f"It drafts {drafts.drafts} tokens, and not how many are accepted: --accept 0.7 counts them.")
-    return notes + (
-        [f"Unknown to {report.software} {report.version}: {', '.join(found.unknown)}."] if found.unknown else []
-    )
+    unknown = f"Unknown to {report.software} {report.version}: {', '.join(found.unknown)}."
+    return [*notes, unknown] if found.unknown else notes
 
 
-def as_training(question: Any, found: Imported) -> tuple[Any, TrainingFile]:
+def as_training(question: Any, found: "Imported") -> tuple[Any, TrainingFile]:
     """A `TrainQuestion` whose plan is another trainer's, with the settings written out."""
     if not isinstance(found.file, TrainingFile):
         raise InputError("That is a plan for serving, which `dscale serve --plan` judges.")
-    settings = {name: getattr(found.file.plan, name) for name in found.file.plan.__dataclass_fields__}
-    text = ",".join(
-        f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings.items()
-    )
+    settings = vars(found.file.plan).items()
+    text = ",".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings)
     return replace(question, plan=text), found.file
 
 
-def serving_file_of(found: Imported) -> SavedPlan:
+def serving_file_of(found: "Imported") -> "SavedPlan":
     """The serving plan of another engine's words."""
-    if not isinstance(found.file, SavedPlan):
+    if isinstance(found.file, TrainingFile):
         raise InputError("That is a plan for training, which `dscale train --plan` judges.")
     return found.file
+
+
+def script_plan(path: str, on: Any) -> "SavedPlan":
+    """The serving plan of a script or config of another engine that stands in the place of a model."""
+    from dragonscale.exports.imported import Given
+    from dragonscale.exports.reading import read_plan
+
+    return serving_file_of(read_plan(path, Given(slice=written(on))))

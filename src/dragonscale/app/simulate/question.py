@@ -7,15 +7,13 @@ from typing import Any
 
 from dragonscale import simulation as sim
 from dragonscale.app.asked_chips import asked_chips, profile_notes
-from dragonscale.app.foreign import foreign_plan, serving_file_of
+from dragonscale.app.foreign import foreign_plan, script_plan, serving_file_of
 from dragonscale.app.questions.flag import fields_of, written
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.serve.formats import planned_formats
 from dragonscale.app.simulate.fleet import AskedTraffic, read_failure, read_pool, read_traffic
 from dragonscale.errors import Infeasible, InputError, shorten, unknown
-from dragonscale.exports.imported import Given
-from dragonscale.exports.reading import read_plan
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware import Chip, Slice, parse_slice
@@ -244,7 +242,7 @@ def read_saved(question: SimulateQuestion) -> tuple[Any, SavedPlan]:
     if isinstance(name, str) and name.endswith(".toml") and not Path(name).is_file():
         raise InputError(f"There is no file {shorten(name)}; a plan file is what `dscale serve … --save FILE` writes.")
     if isinstance(name, str) and name.endswith(_SCRIPTS):
-        found = serving_file_of(read_plan(name, Given(slice=written(question.on))))
+        found = script_plan(name, question.on)
         return found.model, found
     if (foreign := foreign_plan(question.plan, name, question.on)) is not None:
         return name, serving_file_of(foreign)
