@@ -1,43 +1,14 @@
 """`dscale estimate` laid out: the few numbers to take away, then every line with its formula and the numbers put in."""
 
 import shlex
+import tomllib
+from importlib import resources
 
 from msgspec.structs import replace
 
 from dragonscale.app.estimate.lines import BESIDE, FINE_TUNING, SAID, TRAINING_MEMORY
 from dragonscale.app.estimate.records import EstimateLine, EstimateReport
 from dragonscale.sheets.sheet import Block, Column, Facts, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
-
-NAMES = {
-    "P": "parameters",
-    "P_active": "those that a token uses (an embedding of its own is looked up, not read)",
-    "tokens": "tokens of the run",
-    "T": "tokens of a sequence",
-    "C": "peak FLOP/s of a chip",
-    "W_hbm": "HBM bytes/s of a chip",
-    "HBM": "bytes of a chip",
-    "FLOPs": "6ND and attention",
-    "L": "layers",
-    "D": "model width",
-    "F": "MLP width",
-    "N": "query heads",
-    "K": "KV heads",
-    "H": "head dim",
-    "V": "vocabulary",
-    "E": "experts",
-    "k": "experts of a token",
-    "P_read": "those that a decode step reads (of an embedding of its own, only rows)",
-    "P_all": "those that a large batch reads",
-    "cache": "KV bytes of a sequence",
-    "kv": "KV bytes of a token",
-    "rank": "that of the adapters",
-    "P_lora": "those of the adapters, all matmuls",
-    "P_4bit": "those that QLoRA stores in 4 bits",
-    "held_full": "bytes of full fine-tuning",
-    "held_LoRA": "bytes of LoRA",
-    "held_QLoRA": "bytes of QLoRA",
-}
-
 
 STEP = "4Mi"
 """Tokens of a step where nobody has said how many, as `dscale explain train` takes them."""
@@ -147,5 +118,5 @@ def _worked(line: EstimateLine) -> str:
 
 
 def _legend(report: EstimateReport) -> str:
-    used = [name for name in NAMES if name in report.letters]
-    return "; ".join(f"{name} {NAMES[name]}" for name in used) + "."
+    names = tomllib.loads((resources.files("dragonscale.app.estimate") / "letters.toml").read_text(encoding="utf-8"))
+    return "; ".join(f"{name} {meaning}" for name, meaning in names.items() if name in report.letters) + "."

@@ -7,10 +7,10 @@ from dragonscale.app.serve.records import ConfigReport, ServeReport, config_text
 from dragonscale.app.serve.tables import (
     configs_foot,
     configs_table,
+    counted,
     disaggregation_blocks,
     frontier_table,
     limits_table,
-    money,
     prefix_blocks,
     speculation_blocks,
     terms_table,
@@ -69,23 +69,23 @@ def title_of(report: ServeReport) -> Title:
     """The question as it was read."""
     work = report.workload
     cached = f" ({work.cached:.0%} cached)" if work.cached else ""
-    several = sorted(set(work.engines.values()))
+    engines = sorted(set(work.engines.values()))
     engine = f"engine {work.engine}" + (f" (auto: {work.engine_why})" if work.engine_why else "")
-    if len(several) > 1:
-        engine = f"by the engine that people run on each chip ({', '.join(several)})"
-    asides = [f"prompts of {work.prompt:,} tokens{cached}, {counted(work.output, 'output token')}, {engine}"]
+    if len(engines) > 1:
+        engine = f"by the engine that people run on each chip ({', '.join(engines)})"
+    asides = [f"prompts of {work.prompt:,} tokens{cached}, {several(work.output, 'output token')}, {engine}"]
     asked = [
         f"{name} within {amount(value, 's')}" for name, value in (("TTFT", work.ttft_s), ("TPOT", work.tpot_s)) if value
     ]
     asked += [f"{amount(work.rate_per_s, 'count')} requests/s"] if work.rate_per_s else []
-    searched = counted(report.searched, "configuration") + " judged" if report.searched else ""
+    searched = several(report.searched, "configuration") + " judged" if report.searched else ""
     asides += ["; ".join(filter(None, (f"asked for: {', '.join(asked)}" if asked else "", searched)))]
     size = amount(work.parameters, "count")
     where = f" on {report.configs[0].slice}" if report.configs and len(report.frontier_by_chip) == 1 else ""
     return Title(f"Serving {report.model} ({size} parameters){where}", "\n".join(filter(None, asides)))
 
 
-def counted(number: int, what: str) -> str:
+def several(number: int, what: str) -> str:
     """A number of things, one of them without an s."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
@@ -149,10 +149,9 @@ def cost_text(report: ServeReport, first: ConfigReport) -> str:
     if first.cost_usd_per_mtok is None:
         return ""
     at = "".join(f", at {row.text}" for row in report.prices if row.chip == first.chip)
-    return (
-        f"${money(first.cost_usd_per_mtok)} per million output tokens with their prompts "
-        f"(${money(first.cost_usd_per_mtok_input)} input, ${money(first.cost_usd_per_mtok_output)} output alone){at}"
-    )
+    own = (first.cost_usd_per_mtok, first.cost_usd_per_mtok_input, first.cost_usd_per_mtok_output)
+    both, prompt, output = (counted(value, 2) for value in own)
+    return f"${both} per million output tokens with their prompts (${prompt} input, ${output} output alone){at}"
 
 
 def fleet_text(report: ServeReport, first: ConfigReport) -> str:
@@ -163,8 +162,8 @@ def fleet_text(report: ServeReport, first: ConfigReport) -> str:
     dollars = "" if first.fleet_usd_per_h is None else f", ${first.fleet_usd_per_h:,.0f}/h"
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
     return (
-        f"{counted(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
-        f"({counted(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / first.requests_per_s:.0%} "
+        f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
+        f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / first.requests_per_s:.0%} "
         f"of {amount(first.requests_per_s, 'count')}/s or less"
     )
 

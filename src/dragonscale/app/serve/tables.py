@@ -1,7 +1,7 @@
 """The tables of `dscale serve`: configurations, the frontier, terms, limits."""
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import count
 
 from dragonscale.app.serve.records import (
     ConfigReport,
@@ -15,52 +15,43 @@ from dragonscale.app.serve.records import (
     formats_text,
     plan_text,
 )
-from dragonscale.sheets.sheet import Block, Column, Grid, Prose, amount, facts, records, table
+from dragonscale.sheets.sheet import Block, Grid, Prose, amount, facts, records
 
 MOST_POINTS = 8
 """Rows of the frontier that are shown."""
 
 
-def money(value: float | None, digits: int = 2) -> str:
+def counted(value: float | None, digits: int = 0) -> str:
+    """A number as text, a dash where there is none."""
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
-def tpot_text(seconds: float) -> str:
-    """The time per output token; one token has none."""
-    return amount(seconds, "s") if seconds else "–"
+CONFIG = {"slice": "slice", "plan": plan_text, "formats": formats_text, "batch": (lambda one: f"{one.batch:,}", "")}
+"""What a configuration is, in columns of any table."""
+HOW = {"plan": {"wrap": True}, "formats": {"keep": 4}}
 
 
 def configs_table(report: ServeReport, configs: Sequence[ConfigReport], title: str, foot: str = "") -> Grid:
     """Configurations, one a line; with a rate, the chips and dollars of the fleet that serves it."""
-    several = len({one.chip for one in configs}) > 1
-    fleet = configs[0].replicas is not None
-
-    def row(number: int, one: ConfigReport) -> list[Any]:
-        guess = "~" if several and "tpot" in one.estimated else ""
-        last = (
-            [f"{one.fleet_chips:,}", money(one.fleet_usd_per_h, 0)]
-            if fleet
-            else [one.copies * one.chips, money(one.cost_usd_per_mtok)]
-        )
-        speeds = [amount(one.ttft_s, "s"), guess + tpot_text(one.tpot_s), f"{one.output_tokens_per_s_per_chip:,.0f}"]
-        met = [] if report.best is None or all(two.meets_slo for two in configs) else ["yes" if one.meets_slo else "no"]
-        return [number, one.slice, plan_text(one), formats_text(one), f"{one.batch:,}", *speeds, *last, *met]
-
-    rows = [row(number, one) for number, one in enumerate(configs, 1)]
-    columns = [
-        "#",
-        Column("slice"),
-        Column("plan", wrap=True),
-        Column("formats", keep=4),
-        Column("batch", right=True, keep=6),
-        Column("TTFT", right=True),
-        Column("TPOT", right=True),
-        Column("tok/s/chip", right=True),
-        Column("chips", right=True, keep=5 if fleet else 2),
-        Column("$/h" if fleet else "$/Mtok", right=True),
-        Column("meets SLO"),
-    ]
-    return table(columns[: len(rows[0])], rows, title, foot)
+    several, fleet = len({one.chip for one in configs}) > 1, configs[0].replicas is not None
+    numbers = count(1)
+    columns = {
+        "#": lambda _: next(numbers),
+        **CONFIG,
+        "TTFT": ("ttft_s", "s"),
+        # one token has no time per token
+        "TPOT": (lambda one: "~" * (several and "tpot" in one.estimated) + amount(one.tpot_s or None, "s"), ""),
+        "tok/s/chip": (lambda one: counted(one.output_tokens_per_s_per_chip), ""),
+        "chips": (lambda one: counted(one.fleet_chips) if fleet else one.copies * one.chips, ""),
+    }
+    if fleet:
+        columns["$/h"] = (lambda one: counted(one.fleet_usd_per_h), "")
+    else:
+        columns["$/Mtok"] = (lambda one: counted(one.cost_usd_per_mtok, 2), "")
+    if report.best is not None and not all(one.meets_slo for one in configs):
+        columns["meets SLO"] = lambda one: "yes" if one.meets_slo else "no"
+    how = HOW | {"batch": {"keep": 6}, "chips": {"keep": 5 if fleet else 2}}
+    return records(configs, columns, title, foot, how)
 
 
 def configs_foot(report: ServeReport) -> str:
@@ -91,28 +82,14 @@ def frontier_table(frontier: Sequence[ConfigReport]) -> Grid:
     places = sorted({round(number * step) for number in range(min(MOST_POINTS, len(frontier)))})
     shown = [frontier[min(place, len(frontier) - 1)] for place in places]
     most = max(one.output_tokens_per_s_per_chip for one in shown)
-    rows = [
-        [
-            f"{one.tokens_per_s_per_user:,.0f}",
-            f"{one.output_tokens_per_s_per_chip:,.0f}",
-            one.output_tokens_per_s_per_chip / most,
-            one.slice,
-            plan_text(one),
-            formats_text(one),
-            f"{one.batch:,}",
-        ]
-        for one in shown
-    ]
-    columns = [
-        Column("tok/s/user", right=True),
-        Column("tok/s/chip", right=True),
-        Column("", bar=True, keep=2),
-        Column("slice"),
-        Column("plan", wrap=True),
-        Column("formats", keep=4),
-        Column("batch", right=True),
-    ]
-    return table(columns, rows, f"frontier: {len(frontier)} configurations that no other beats in both")
+    columns = {
+        "tok/s/user": (lambda one: counted(one.tokens_per_s_per_user), ""),
+        "tok/s/chip": (lambda one: counted(one.output_tokens_per_s_per_chip), ""),
+        "": lambda one: one.output_tokens_per_s_per_chip / most,
+        **CONFIG,
+    }
+    title = f"frontier: {len(frontier)} configurations that no other beats in both"
+    return records(shown, columns, title, how=HOW | {"": {"bar": True, "keep": 2}})
 
 
 def terms_table(rows: Sequence[StepTerm], title: str) -> Grid:
@@ -169,29 +146,20 @@ def disaggregation_blocks(found: Disaggregation, rate: float | None = None) -> l
     title = f"disaggregation: prefill and decode on replicas of their own{told}"
     if not found.pools:
         return [Prose(f"{title}. {found.advice}")]
-    columns = [
-        Column("prefill", wrap=True),
-        Column("decode", wrap=True),
-        Column("batch", right=True, keep=5),
-        Column("TTFT", right=True),
-        Column("TPOT", right=True),
-        Column("tok/s/chip", right=True),
-        Column("chips", right=True, keep=4),
-        Column("$/h" if rate else "$/Mtok", right=True),
-    ]
-    rows = [
-        [
-            f"{pair.prefills} x {pair.prefill.copy_slice} {degrees_text(pair.prefill)}",
-            f"{pair.decodes} x {pair.decode.copy_slice} {degrees_text(pair.decode)}",
-            f"{pair.decode.batch:,}",
-            amount(pair.ttft_s, "s"),
-            amount(pair.tpot_s, "s"),
-            f"{pair.output_tokens_per_s_per_chip:,.0f}",
-            f"{pair.chips:,}",
-            money(pair.usd_per_h, 0) if rate else money(pair.cost_usd_per_mtok),
-        ]
-        for pair in found.pools
-    ]
+    columns = {
+        "prefill": lambda pair: f"{pair.prefills} x {pair.prefill.copy_slice} {degrees_text(pair.prefill)}",
+        "decode": lambda pair: f"{pair.decodes} x {pair.decode.copy_slice} {degrees_text(pair.decode)}",
+        "batch": (lambda pair: f"{pair.decode.batch:,}", ""),
+        "TTFT": ("ttft_s", "s"),
+        "TPOT": ("tpot_s", "s"),
+        "tok/s/chip": (lambda pair: counted(pair.output_tokens_per_s_per_chip), ""),
+        "chips": (lambda pair: f"{pair.chips:,}", ""),
+    }
+    if rate:
+        columns["$/h"] = (lambda pair: counted(pair.usd_per_h), "")
+    else:
+        columns["$/Mtok"] = (lambda pair: counted(pair.cost_usd_per_mtok, 2), "")
+    how = {"prefill": {"wrap": True}, "decode": {"wrap": True}, "batch": {"keep": 5}, "chips": {"keep": 4}}
     first = found.pools[0]
     sent = f"{amount(first.transfer_bytes, 'bytes')} a request in {amount(first.transfer_s, 's')}"
     links = f"{amount(first.transfer_bytes_per_s, 'bytes/s')} of {amount(first.port_bytes_per_s, 'bytes/s')}"
@@ -202,7 +170,7 @@ def disaggregation_blocks(found: Disaggregation, rate: float | None = None) -> l
         ("TTFT", f"{amount(first.ttft_s, 's')} on average, {amount(first.ttft_p95_s, 's')} at p95"),
         ("KV transfer", f"{sent}; {links} that the prefill replicas can send"),
     )
-    return [table(columns, rows, title), details]
+    return [records(found.pools, columns, title, how=how), details]
 
 
 def prefix_blocks(found: PrefixCache) -> list[Block]:

@@ -3,7 +3,9 @@
 import csv
 import io
 import textwrap
+import tomllib
 from collections.abc import Iterable, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,59 +16,15 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.evidence.verify.sweep_score import SweepScore, VerifyRow, flat, score
 from dragonscale.files import write_file
+from dragonscale.physics.units import render
 from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, table
 from dragonscale.training.plan import Plan
 
 BEGIN, END = "<!-- sweep: begin -->", "<!-- sweep: end -->"
-_TRAIN = ("feasible", "step_s", "mfu", "tokens_per_s_per_chip", "hbm_bytes", "bound_by", "days", "cost_usd", "chips")
-_SERVE = (
-    "slice",
-    "plan",
-    "batch",
-    "chips",
-    "meets_slo",
-    "ttft_s",
-    "tpot_s",
-    "output_tokens_per_s_per_chip",
-    "cost_usd_per_mtok",
-    "hbm_bytes",
-    "bound_by",
-)
-ANSWERED: dict[str, tuple[str, ...]] = {
-    "train": ("slice", "plan", *_TRAIN),
-    "serve": _SERVE,
-    "verify": VerifyRow.__struct_fields__,
-}
+COLUMNS = tomllib.loads((resources.files("dragonscale.app.sweep") / "columns.toml").read_text(encoding="utf-8"))
+SHORT, HEADS = COLUMNS["shown"], COLUMNS["heads"]
+ANSWERED: dict[str, Sequence[str]] = {**COLUMNS["answered"], "verify": VerifyRow.__struct_fields__}
 """The columns that each command's answers have, beside what was asked."""
-SHORT: dict[str, tuple[str, ...]] = {
-    "verify": (
-        "program",
-        "model",
-        "slice",
-        "plan",
-        "batch",
-        "seq",
-        "mode",
-        "arguments_error",
-        "peak_error",
-        "flops_error",
-        "wire",
-        "verdict",
-        "compile_s",
-    ),
-    "train": ("model", "slice", "batch", "seq", "plan", "feasible", "step_s", "mfu", "bound_by"),
-    "serve": (
-        "model",
-        "slice",
-        "plan",
-        "batch",
-        "ttft_s",
-        "tpot_s",
-        "output_tokens_per_s_per_chip",
-        "cost_usd_per_mtok",
-    ),
-}
-"""What is shown of each command's rows where there is not room for all."""
 
 
 def flat_rows(entries: Sequence[Entry], answers: dict[str, Answer]) -> list[dict[str, Any]]:
@@ -81,12 +39,13 @@ def _flat(answer: Answer) -> dict[str, Any]:
     if record is not None and answer.command == "verify":
         row |= msgspec.to_builtins(flat(msgspec.convert(record, VerifyReport)))
     elif record is not None and answer.command == "train":
-        best = next(iter(record["plans"]), None)
-        where = best and {"slice": record["slice"], "plan": str(Plan(**best["plan"]))}
-        row |= {**where, **{name: best[name] for name in _TRAIN}} if best and where else {"feasible": False}
+        best = next(
+            ({**one, "slice": record["slice"], "plan": str(Plan(**one["plan"]))} for one in record["plans"]), None
+        )
+        row |= {name: best[name] for name in ANSWERED["train"]} if best else {"feasible": False}
     elif record is not None:
         best = next(iter(record["configs"]), None)
-        row |= {name: best[name] for name in _SERVE} if best else {"meets_slo": False}
+        row |= {name: best[name] for name in ANSWERED["serve"]} if best else {"meets_slo": False}
     return {**row, "answer_s": answer.seconds, "failed": answer.failed}
 
 
@@ -151,8 +110,6 @@ def shown(name: str, value: Any) -> str:
     >>> shown("peak_error", 0.0412), shown("step_s", 1.25), shown("mfu", 0.41), shown("model", "llama3-8b")
     ('+4.12%', '1.25s', '41.0%', 'llama3-8b')
     """
-    from dragonscale.physics.units import render
-
     if value is None or value == "":
         return "–"
     if name.endswith("_error"):
@@ -166,23 +123,6 @@ def shown(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,.0f}" if isinstance(value, float) else str(value)
-
-
-HEADS = {
-    "arguments_error": "arguments",
-    "peak_error": "peak",
-    "flops_error": "FLOPs",
-    "wire": "bytes sent by mesh axes",
-    "step_s": "step",
-    "compile_s": "compiled in",
-    "mfu": "MFU",
-    "bound_by": "bound by",
-    "ttft_s": "TTFT",
-    "tpot_s": "TPOT",
-    "output_tokens_per_s_per_chip": "tokens/s/chip",
-    "feasible": "fits",
-    "cost_usd_per_mtok": "$ per Mtok",
-}
 
 
 def markdown(report: SweepReport) -> str:
@@ -244,20 +184,6 @@ def _pipes(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 MOST = 40
 """Rows of a command, and reasons; `--explain` shows all, and so does `--table`."""
-_LESS = (
-    "wire",
-    "compile_s",
-    "mode",
-    "arguments_error",
-    "feasible",
-    "bound_by",
-    "program",
-    "seq",
-    "ttft_s",
-    "batch",
-    "cost_usd_per_mtok",
-)
-"""Columns that give way where the width is short, the first of them first."""
 _NUMBERS = ("_error", "_s", "mfu", "_chip", "_mtok")
 
 
@@ -270,18 +196,11 @@ def sweep_sheet(report: SweepReport, detail: bool) -> Sheet:
         if rows:
             blocks.append(_rows(command, rows, most))
     if report.verify is not None:
-        columns = [
-            "error",
-            Column("programs", right=True),
-            Column("median", right=True),
-            Column("worst", right=True),
-            Column("where", wrap=True),
-        ]
+        numbers = (Column(name, right=True) for name in ("programs", "median", "worst"))
+        columns = ["error", *numbers, Column("where", wrap=True)]
         blocks.append(table(columns, spread_rows(report.verify), "errors over all verifications"))
-    failed = [
-        (len(which), textwrap.shorten(reason, 300, placeholder=" …"))
-        for reason, which in failures(report.lines).items()
-    ]
+    every = failures(report.lines).items()
+    failed = [(len(which), textwrap.shorten(reason, 300, placeholder=" …")) for reason, which in every]
     if failed:
         blocks.append(table([Column("failed", right=True), Column("because", wrap=True)], failed[:most]))
     return Sheet(tuple(blocks))
@@ -289,13 +208,13 @@ def sweep_sheet(report: SweepReport, detail: bool) -> Sheet:
 
 def _rows(command: str, rows: list[dict[str, Any]], most: int) -> Grid:
     """The rows of one command."""
-    names = SHORT[command]
+    names, less = SHORT[command], COLUMNS["less"]
     cells = [[shown(name, row.get(name)) for name in names] for row in rows[:most]]
     columns = [
         Column(
             HEADS.get(name, name),
             right=name.endswith(_NUMBERS),
-            keep=_LESS.index(name) - 2 if name in _LESS else 9,
+            keep=less.index(name) - 2 if name in less else 9,
             wrap=name in ("plan", "wire"),
         )
         for name in names

@@ -9,7 +9,6 @@ from dragonscale.app.train.records import PlanReport, TrainReport
 from dragonscale.sheets.sheet import (
     BarPart,
     Block,
-    Column,
     Facts,
     Grid,
     Prose,
@@ -21,7 +20,6 @@ from dragonscale.sheets.sheet import (
     facts,
     folded,
     records,
-    table,
 )
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.simplicity import FULL, leaves_room
@@ -310,26 +308,16 @@ def front_table(report: Any, most: int = 12) -> Grid:
 def scaling_table(rows: list[Any]) -> Grid:
     """The best plan of each slice, with bars of its tokens a second."""
     longest = max((row.tokens_per_s or 0.0) for row in rows) or 1.0
-    cells = [
-        (
-            row.slice,
-            "no fit" if row.step_s is None else amount(row.step_s, "s"),
-            "" if row.efficiency is None else f"{row.efficiency:.0%}",
-            "" if row.mfu is None else f"{row.mfu:.1%}",
-            row.bound_by or "",
-            (row.tokens_per_s or 0.0) / longest,
-        )
-        for row in rows
-    ]
-    columns = [
-        "slice",
-        Column("step", right=True),
-        Column("scaling", right=True),
-        Column("MFU", right=True, keep=4),
-        Column("bound by", keep=3),
-        Column("tokens/s", bar=True, keep=2),
-    ]
-    return table(columns, cells, "strong scaling: the same batch on fewer and more chips")
+    columns = {
+        "slice": "slice",
+        "step": (lambda row: "no fit" if row.step_s is None else row.step_s, "s"),
+        "scaling": _percent("efficiency", 0),
+        "MFU": _percent("mfu"),
+        "bound by": lambda row: row.bound_by or "",
+        "tokens/s": lambda row: (row.tokens_per_s or 0.0) / longest,
+    }
+    how = {"MFU": {"keep": 4}, "bound by": {"keep": 3}, "tokens/s": {"bar": True, "keep": 2}}
+    return records(rows, columns, "strong scaling: the same batch on fewer and more chips", how=how)
 
 
 def batches_table(rows: list[Any]) -> Grid:
