@@ -1,7 +1,5 @@
 """Answers of `train` and `serve` as sides of a comparison."""
 
-from typing import Any
-
 import msgspec
 
 from dragonscale.app.compare.records import (
@@ -19,6 +17,7 @@ from dragonscale.physics.units import render
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.training.plan import short_plan
 
+SETTINGS = ("tensor", "data", "expert", "context", "width", "pipe", "spread", "batch", "drafts", "chunk_tokens")
 STEP, TOKENS, DOLLARS = "step", "tokens/s/chip", "$/Mtok"
 """Names of the figures that sides are compared by."""
 
@@ -36,26 +35,27 @@ def training_side(report: TrainReport, place: int = 0) -> Side:
         Figure("days", one.days, "count"),
         Figure("cost", one.cost_usd, "USD"),
     ]
-    return Side(
-        "",
-        "",
-        short_plan(one.plan),
-        report.slice,
-        one.stack,
-        one.chips,
-        one.feasible,
-        work.batch_tokens,
-        [figure for figure in figures if figure.value is not None],
-        [SideTerm(row.name, row.exposed_s, max(row.expected_s - row.exposed_s, 0.0)) for row in one.terms],
-        [HeldPart(row.name, row.bytes) for row in one.memory],
-        one.hbm_bytes,
-        one.hbm_limit_bytes,
-        one.bound_by,
-        dict(vars(one.plan)),
-        list(one.problems),
-        report.measured.step_s if report.measured and not place else None,
-        report.measured.text if report.measured and not place else "",
-    )
+    terms = [SideTerm(row.name, row.exposed_s, max(row.expected_s - row.exposed_s, 0.0)) for row in one.terms]
+    memory = [HeldPart(row.name, row.bytes) for row in one.memory]
+    side = _side(one, (short_plan(one.plan), report.slice, one.stack), work.batch_tokens, figures, terms, memory)
+    side.feasible, side.settings, side.problems = one.feasible, dict(vars(one.plan)), list(one.problems)
+    if report.measured and not place:
+        side.measured_s, side.measured = report.measured.step_s, report.measured.text
+    return side
+
+
+def _side(
+    one: PlanReport | ConfigReport,
+    names: tuple[str, str, str],
+    tokens: float,
+    figures: list[Figure],
+    terms: list[SideTerm],
+    memory: list[HeldPart],
+) -> Side:
+    """A side that runs; `names` are its plan, slice and software."""
+    known = [figure for figure in figures if figure.value is not None]
+    filled = one.hbm_bytes, one.hbm_limit_bytes, one.bound_by
+    return Side("", "", *names, one.chips, True, tokens, known, terms, memory, *filled, {})
 
 
 def _dollars(report: TrainReport, one: PlanReport) -> float | None:
@@ -78,33 +78,13 @@ def serving_side(report: ServeReport, place: int = 0) -> Side:
         Figure(TOKENS, one.output_tokens_per_s_per_chip, "count", one.tokens_low, one.tokens_high),
         Figure(DOLLARS, one.cost_usd_per_mtok, "USD"),
     ]
-    return Side(
-        "",
-        "",
-        one.plan,
-        one.copy_slice,
-        one.engine or report.workload.engine,
-        one.chips,
-        True,
-        one.batch,
-        [figure for figure in figures if figure.value is not None],
-        [SideTerm(row.name, row.expected_s, 0.0) for row in one.terms],
-        _held(one),
-        one.hbm_bytes,
-        one.hbm_limit_bytes,
-        one.bound_by,
-        _degrees(one),
-        list(one.violations),
-    )
-
-
-def _held(one: ConfigReport) -> list[HeldPart]:
-    return [HeldPart(name, size) for name, size in one.memory.parts().items()] if one.memory is not None else []
-
-
-def _degrees(one: ConfigReport) -> dict[str, Any]:
-    names = ("tensor", "data", "expert", "context", "width", "pipe", "spread", "batch", "drafts", "chunk_tokens")
-    return {name: getattr(one, name) for name in names} | one.dtypes
+    terms = [SideTerm(row.name, row.expected_s, 0.0) for row in one.terms]
+    memory = [HeldPart(name, size) for name, size in one.memory.parts().items()] if one.memory is not None else []
+    names = one.plan, one.copy_slice, one.engine or report.workload.engine
+    side = _side(one, names, one.batch, figures, terms, memory)
+    side.settings = {name: getattr(one, name) for name in SETTINGS} | one.dtypes
+    side.problems = list(one.violations)
+    return side
 
 
 def _nothing(where: str, software: str, why: list[str]) -> Side:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dragonscale.app.prices import price_rows
+from dragonscale.app.record import shared
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import (
     CostedConfig,
@@ -152,25 +153,16 @@ def _device_notes(chosen: Sequence[Config]) -> list[str]:
 
 def _by_chip(asked: ServeAsked, configs: Sequence[Config]) -> dict[str, list[FrontierPoint]]:
     """The frontier of each chip."""
-    chips = sorted({one.piece.chip.name for one in configs})
-    return {
-        name: [_point(asked, one) for one in frontier([c for c in configs if c.piece.chip.name == name])]
-        for name in chips
-    }
+    chips: dict[str, list[Config]] = {}
+    for one in sorted(configs, key=lambda one: one.piece.chip.name):
+        chips.setdefault(one.piece.chip.name, []).append(one)
+    return {name: [_point(asked, one) for one in frontier(own)] for name, own in chips.items()}
 
 
 def _point(asked: ServeAsked, one: Config) -> FrontierPoint:
     tpot = float(one.state.tpot) if asked.ask.output > 1 else 0.0
-    return FrontierPoint(
-        str(one.piece),
-        str(one.plan),
-        one.batch,
-        tpot,
-        float(one.state.ttft),
-        1 / tpot if tpot else 0.0,
-        one.tokens_per_chip,
-        one.usd_per_mtok,
-    )
+    times = tpot, float(one.state.ttft), 1 / tpot if tpot else 0.0
+    return FrontierPoint(str(one.piece), str(one.plan), one.batch, *times, one.tokens_per_chip, one.usd_per_mtok)
 
 
 def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> ServeRequest:
@@ -178,18 +170,9 @@ def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> ServeRequest:
     ask, chip = asked.ask, chosen[0].piece.chip if chosen else asked.targets[0][0]
     names = {own.name: asked.engine_on(own).name for own, _ in asked.targets}
     names |= {one.piece.chip.name: one.engine for one in reversed(chosen)}
-    return ServeRequest(
-        ask.prompt,
-        ask.output,
-        ask.cached,
-        ask.ttft,
-        ask.tpot,
-        ask.rate,
-        parameter_count(asked),
-        asked.engine_words(names[chip.name]),
-        asked.why_engine(chip, names[chip.name]),
-        {name: asked.engine_words(engine) for name, engine in names.items()},
-    )
+    said = {name: asked.engine_words(engine) for name, engine in names.items()}
+    work = ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked)
+    return ServeRequest(*work, said[chip.name], asked.why_engine(chip, names[chip.name]), said)
 
 
 # A given serving plan against the best configuration of the same chips, engine and formats.
@@ -322,10 +305,9 @@ def _gain(pair: Pools, best: Config, ask: Ask) -> float:
 
 
 def _pool_report(asked: ServeAsked, pair: Pools) -> PoolReport:
-    same = ("prefills", "decodes", "chips", "transfer_s", "transfer_bytes", "port_bytes_per_s", "usd_per_h")
+    pools = {"prefill": config_report(asked, pair.prefill), "decode": config_report(asked, pair.decode)}
     return PoolReport(
-        prefill=config_report(asked, pair.prefill),
-        decode=config_report(asked, pair.decode),
+        **shared(PoolReport, pair) | pools,
         ttft_s=pair.ttft,
         tpot_s=pair.tpot,
         requests_per_s=pair.requests,
@@ -334,8 +316,6 @@ def _pool_report(asked: ServeAsked, pair: Pools) -> PoolReport:
         cost_usd_per_mtok=pair.usd_per_mtok,
         meets_slo=pair.meets,
         ttft_p95_s=pair.ttft_p95,
-        prefill_load=pair.prefill_load,
-        **{name: getattr(pair, name) for name in same},
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 
 from dragonscale.app.given import slice_of
+from dragonscale.app.record import shared
 from dragonscale.app.serve.question import ServeAsked
 from dragonscale.app.serve.records import ConfigReport, ExpectedError, MemoryUse, ServeReport, StepTerm
 from dragonscale.physics.units import render
@@ -22,7 +23,6 @@ from dragonscale.serving.launch import engine_on
 from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prompting import chunks_of
-from dragonscale.serving.space import DEGREES
 
 STEP_SCORES, PROMPT_SCORES = "decode attention (KV reads)", "attention (QK, softmax, PV)"
 """What attention itself is called: a decode step reads the cache, a prompt multiplies."""
@@ -87,41 +87,30 @@ def config_report(
     price = config.piece.chip.price
     tpot = float(state.tpot) if ask.output > 1 else 0.0
     report = ConfigReport(
+        **shared(ConfigReport, config, plan) | {"plan": str(plan), "engine": asked.engine_words(config.engine)},
         slice=where,
-        batch=config.batch,
-        prefill_s=config.prefill_s,
         decode_step_s=config.decode_s,
         ttft_s=float(state.ttft),
         tpot_s=tpot,
         output_tokens_per_s_per_chip=config.tokens_per_chip,
-        hbm_bytes=config.hbm_bytes,
-        kv_bytes_per_token=config.kv_bytes_per_token,
-        bound_by=config.bound_by,
         cost_usd_per_mtok=config.usd_per_mtok,
         meets_slo=config.meets,
-        plan=str(plan),
-        **{name: getattr(plan, name) for name in (*DEGREES, "spread")},
         dtypes=dtypes_of(config),
         copy_slice=str(config.piece),
         copies=copies,
-        chips=config.chips,
         max_batch=config.most,
-        lower_s=config.lower_s,
         latency_s=float(state.latency),
         requests_per_s=float(state.requests),
         tokens_per_s_per_user=1 / tpot if tpot else 0.0,
         hbm_limit_bytes=config.piece.chip.visible,
         cost_usd_per_mtok_input=None if split is None else float(split[0]),
         cost_usd_per_mtok_output=None if split is None else float(split[1]),
-        drafts=config.drafts,
         replicas=replicas,
         fleet_chips=chips,
         fleet_usd_per_h=None if chips is None or price is None else chips * float(price),
         prefill_chunks=config.chunks,
-        chunk_tokens=config.chunk_tokens,
         violations=violations(asked, config),
         quantized=is_quantized(plan.weights, asked.model),
-        engine=asked.engine_words(config.engine),
     )
     add_bands(report, kind_of(asked, config))
     if full:

@@ -1,5 +1,6 @@
 """The answer to `dscale simulate`, put together from what was asked."""
 
+import functools
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dragonscale.app.given import unnamed
 from dragonscale.app.prices import price_rows
 from dragonscale.app.questions.flag import fields_of, written
 from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.record import Face, bind
+from dragonscale.app.record import Face, bind, shared
 from dragonscale.app.simulate.capacity import FleetCapacity, find_capacity, missed_targets, percentile_of
 from dragonscale.app.simulate.question import SimulateAsked, read_question
 from dragonscale.app.simulate.records import (
@@ -143,55 +144,42 @@ def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bo
 def _report(
     asked: SimulateAsked, result: SimulationResult, load: Backlog | None, found: FleetCapacity | None
 ) -> SimulateReport:
-    chips, hourly = _chips(asked, result), _hourly(asked, result)
+    replicas, whole = _replicas(asked, result), result.seconds or 1
+    chips, hourly = fleet_chips(asked, *replicas), fleet_usd_per_h(asked, *replicas)
     missed = missed_targets(result, asked.targets, asked.percentile)
     bound, advice = verdict(asked, result, load, missed, found)
     kinds = [one.chip for one in (asked.deployment, asked.prefill) if one is not None]
+    at_percentile = functools.partial(percentile_of, result, percentile=asked.percentile)
     tokens = result.throughput.output_tokens_per_s
     each = tokens / chips if chips else 0.0
     cost = float(usd_per_million(tokens, 1, hourly)) if hourly is not None and tokens > 0 else None
+    own = {
+        "replicas": [ReplicaRow(**shared(ReplicaRow, one), busy_share=one.busy_s / whole) for one in result.replicas],
+        "latency": {name: _latency(summary) for name, summary in result.latency.items()},
+    }
     return SimulateReport(
+        **shared(SimulateReport, result) | own,
         model=asked.deployment.model.name,
         traffic=_described(asked.question),
         fleet=_pools(asked),
         seed=asked.options.seed,
         simulated_s=result.seconds,
         requests=result.outcome,
-        latency={name: _latency(summary) for name, summary in result.latency.items()},
         rates=SimulatedRates(**vars(result.throughput), output_tokens_per_s_per_chip=each, cost_usd_per_mtok=cost),
         slo=asked.targets,
         meets_slo=not missed if asked.targets else None,
         percentile=asked.percentile,
-        target_ratios={
-            name: percentile_of(result, name, asked.percentile) / limit for name, limit in asked.targets.items()
-        },
+        target_ratios={name: at_percentile(name) / limit for name, limit in asked.targets.items()},
         analytic=_analytic(asked, result),
-        load=load and LoadReport(load.arrived_per_s, load.served_per_s, load.growth_per_s, load.grows, load.waiting),
+        load=load and LoadReport(**shared(LoadReport, load)),
         capacity=found and _capacity(asked, found),
         chips=chips,
         usd_per_h=hourly,
-        replicas=[
-            ReplicaRow(one.index, one.pool, one.busy_s / (result.seconds or 1), one.mean_batch, one.output_tokens)
-            for one in result.replicas
-        ],
         bound_by=bound,
         advice=advice,
         notes=[sentence] if (sentence := unpriced(kinds)) else [],
         prices=price_rows(kinds),
-        **{name: getattr(result, name) for name in _SAME},
     )
-
-
-_SAME = (
-    "utilisation",
-    "kv_occupancy",
-    "mean_batch",
-    "mean_waiting",
-    "cache_hit_rate",
-    "host_hit_rate",
-    "tokens_per_verify_step",
-)
-"""What a report says as the simulator has it."""
 
 
 def _described(question: SimulateQuestion) -> dict[str, Any]:
@@ -206,18 +194,9 @@ def _described(question: SimulateQuestion) -> dict[str, Any]:
 
 def _pools(asked: SimulateAsked) -> list[PoolRow]:
     def row(name: str, deployment: Deployment, pool: Pool) -> PoolRow:
-        return PoolRow(
-            name,
-            str(deployment.piece),
-            str(deployment.plan),
-            deployment.engine.name,
-            pool.scheduler.kind,
-            pool.replicas,
-            pool.replicas * deployment.piece.chips,
-            pool.kv_tokens,
-            pool.router,
-            None if pool.autoscale is None else pool.autoscale.most,
-        )
+        where = str(deployment.piece), str(deployment.plan), deployment.engine.name, pool.scheduler.kind
+        chips, most = pool.replicas * deployment.piece.chips, pool.autoscale.most if pool.autoscale else None
+        return PoolRow(name, *where, pool.replicas, chips, pool.kv_tokens, pool.router, most)
 
     rows = [row("serve" if asked.prefill is None else "decode", asked.deployment, asked.fleet.pool)]
     if asked.prefill is not None and asked.fleet.prefill is not None:
@@ -235,14 +214,9 @@ def _replicas(asked: SimulateAsked, result: SimulationResult) -> tuple[float, in
     return float(pool.replicas), prefills
 
 
-def _chips(asked: SimulateAsked, result: SimulationResult) -> float:
-    """Chips in use."""
-    replicas, prefills = _replicas(asked, result)
+def fleet_chips(asked: SimulateAsked, replicas: float, prefills: int) -> float:
+    """Chips of so many replicas."""
     return replicas * asked.deployment.piece.chips + (prefills * asked.prefill.piece.chips if asked.prefill else 0)
-
-
-def _hourly(asked: SimulateAsked, result: SimulationResult) -> float | None:
-    return fleet_usd_per_h(asked, *_replicas(asked, result))
 
 
 def fleet_usd_per_h(asked: SimulateAsked, replicas: float, prefills: int) -> float | None:
@@ -264,47 +238,22 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> CapacityReport:
     rates = best.result.throughput if best is not None else None
     replicas, prefills = found.replicas, found.prefills
     hourly = None if replicas is None else fleet_usd_per_h(asked, replicas, prefills)
-    chips = replicas and replicas * asked.deployment.piece.chips + (
-        prefills * asked.prefill.piece.chips if asked.prefill else 0
-    )
+    chips = replicas and int(fleet_chips(asked, replicas, prefills))
     output, rate = asked.traffic.output, asked.traffic.rate or 0.0
     served = min(rate, found.rate or rate) if found.confirmed is None else rate
     cost = None if hourly is None or not served else float(usd_per_million(served * output, 1, hourly))
-    times = {
-        name: None if run is None else percentile_of(run.result, name, asked.percentile)
-        for name in ("ttft_s", "tpot_s")
-    }
-    return CapacityReport(
-        found.rate,
-        rates and rates.goodput_requests_per_s,
-        rates and rates.good_share,
-        found.limit,
-        asked.percentile,
-        replicas,
-        prefills,
-        chips,
-        hourly,
-        cost,
-        **times,
-        runs=found.runs,
-        requests_per_run=found.requests,
-    )
+    times = [run and percentile_of(run.result, name, asked.percentile) for name in ("ttft_s", "tpot_s")]
+    good = (rates.goodput_requests_per_s, rates.good_share) if rates is not None else (None, None)
+    fleet = replicas, prefills, chips, hourly, cost, *times
+    return CapacityReport(found.rate, *good, found.limit, asked.percentile, *fleet, found.runs, found.requests)
 
 
 def _latency(summary: Summary) -> Latency:
     def interval(estimate: Any) -> tuple[float | None, float | None]:
         return (estimate.low, estimate.high) if estimate.known else (None, None)
 
-    return Latency(
-        summary.mean.value,
-        summary.p50.value,
-        summary.p90.value,
-        summary.p95.value,
-        summary.p99.value,
-        summary.most,
-        *interval(summary.mean),
-        *interval(summary.p99),
-    )
+    values = [getattr(summary, name).value for name in ("mean", "p50", "p90", "p95", "p99")]
+    return Latency(*values, summary.most, *interval(summary.mean), *interval(summary.p99))
 
 
 def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None:
