@@ -26,12 +26,11 @@ def ask(question: EstimateQuestion, listener: Listener) -> EstimateReport:
 
 def answer(asked: EstimateAsked) -> EstimateReport:
     """Every line that can be worked out from what is known."""
-    paper = Paper()
+    paper = Paper(asked.model.program().sections if asked.model is not None else ())
     write_weights(asked, paper)
     if asked.training:
-        if (
-            asked.question.lora is None or asked.question.tokens.strip()
-        ):  # adapters are not trained on a whole run's tokens
+        # adapters are not trained on a whole run's tokens
+        if asked.question.lora is None or asked.question.tokens.strip():
             write_run(asked, paper)
         write_state(asked, paper)
     if asked.serving:
@@ -41,20 +40,9 @@ def answer(asked: EstimateAsked) -> EstimateReport:
     if asked.question.lora is not None:
         write_finetuning(asked, paper)
     where = str(asked.piece) if asked.piece is not None else asked.chip.name if asked.chip is not None else ""
-    report = EstimateReport(
-        asked.name,
-        where,
-        asked.total,
-        asked.active,
-        asked.tokens,
-        asked.seq,
-        asked.context,
-        asked.mfu,
-        paper.lines,
-        dict(paper.letters.values),
-        [],
-        asked.question.weights,
-    )
+    sizes = asked.total, asked.active, asked.tokens, asked.seq, asked.context, asked.mfu
+    letters, weights = dict(paper.letters.values), asked.question.weights
+    report = EstimateReport(asked.name, where, *sizes, paper.lines, letters, [], weights)
     report.notes = _notes(asked, report)
     return report
 

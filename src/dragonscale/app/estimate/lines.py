@@ -9,7 +9,8 @@ Bytes of state for a parameter are conventions, and each line says its own:
   arXiv:2205.05198, and its distributed optimizer).
 """
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -72,10 +73,9 @@ def write_run(asked: EstimateAsked, paper: Paper) -> None:
         seq = paper.let("T", asked.seq)
         attention = paper.count(
             "attention FLOPs",
-            asked.model.program().sections,
-            lambda every: scores(training_flops(every, Workload(1, seq, seq)), tokens / seq),
             "FLOP",
             "F",
+            lambda all_: scores(training_flops(all_, Workload(1, seq, seq)), tokens / seq),
         )
     if asked.chip is None:
         return
@@ -99,15 +99,9 @@ def write_state(asked: EstimateAsked, paper: Paper) -> None:
         size = state_bytes(total, weights, MOMENTS, *more)
         held[each] = paper.write(f"state, {each} bytes a parameter", size, "bytes")
     if asked.model is not None:
-        blocks = asked.model.program().sections[1:-1]
         for name, policy in KEPT.items():
-            paper.count(
-                f"activations a token, {name}",
-                blocks,
-                lambda every, policy=policy: activation_bytes(every, Workload(1, 1, 1), policy),
-                "bytes",
-                policy,
-            )
+            read = functools.partial(activation_bytes, work=Workload(1, 1, 1), policy=policy)
+            paper.count(f"activations a token, {name}", "bytes", policy, read, blocks=True)
     if asked.chip is not None:
         state = paper.let("state", held[STATE])
         paper.write(
@@ -165,16 +159,13 @@ def write_finetuning(asked: EstimateAsked, paper: Paper) -> None:
     blocks, rank = asked.model.program().sections[1:-1], paper.let("rank", asked.question.lora)
     weights, more = STATES[STATE]
     held = {"full": paper.write("full: 16 bytes a parameter", state_bytes(total, weights, MOMENTS, *more), "bytes")}
-    paper.count(
-        "LoRA parameters, attention only",
-        blocks,
-        lambda every: {"attention": adapter_parameters(every, rank).get("attention", 0)},
-        "count",
-        "lora",
-    )
-    many = paper.count(
-        "LoRA parameters, all matmuls", blocks, lambda every: adapter_parameters(every, rank), "count", "lora"
-    )
+    adapters = functools.partial(adapter_parameters, rank=rank)
+
+    def in_attention(every: Sequence[Section]) -> Parts:
+        return {"attention": adapters(every).get("attention", 0)}
+
+    paper.count("LoRA parameters, attention only", "count", "lora", in_attention, blocks=True)
+    many = paper.count("LoRA parameters, all matmuls", "count", "lora", adapters, blocks=True)
     trained = state_bytes(paper.let("P_lora", many), weights, MOMENTS, *more)
     held["LoRA"] = paper.write("LoRA: bf16 weights, adapters", state_bytes(total, "bf16", ()) + trained, "bytes")
     narrow = paper.let("P_4bit", float(adapted_parameters(blocks)))
@@ -206,16 +197,10 @@ def write_weights(asked: EstimateAsked, paper: Paper) -> None:
         total, _ = letters_of(asked, paper)
         paper.write("parameters", total, "count")
     else:
-        sections = asked.model.program().sections
-        paper.count("parameters", sections, parameters, "count", "P")
+        paper.count("parameters", "count", "P", parameters)
         if asked.active != asked.total:
-            paper.count(
-                "parameters that a token uses",
-                sections,
-                lambda every: parameters(every, active=True),
-                "count",
-                "P_active",
-            )
+            used = functools.partial(parameters, active=True)
+            paper.count("parameters that a token uses", "count", "P_active", used)
         total, _ = letters_of(asked, paper)
     every = (*WEIGHT_FORMATS, *(one for one in [asked.question.weights] if one not in WEIGHT_FORMATS))
     for dtype in every:
@@ -239,10 +224,10 @@ def write_cache(asked: EstimateAsked, paper: Paper) -> None:
     if asked.model is None:
         return
     paper.group = "KV cache"
-    sections, dtype = asked.model.program().sections, asked.question.kv_dtype
-    paper.count("KV bytes a token", sections, lambda every: {"token": cache_growth(every, dtype)}, "bytes", "kv")
+    dtype = asked.question.kv_dtype
+    paper.count("KV bytes a token", "bytes", "kv", lambda every: {"token": cache_growth(every, dtype)})
     context = paper.let("context", asked.context)
-    paper.count("KV bytes a sequence", sections, lambda every: cache_bytes(every, context, dtype), "bytes", "cache")
+    paper.count("KV bytes a sequence", "bytes", "cache", lambda every: cache_bytes(every, context, dtype))
 
 
 def write_serving(asked: EstimateAsked, paper: Paper) -> None:
@@ -315,9 +300,8 @@ def _write_step(asked: EstimateAsked, paper: Paper, where: str, size: float, mac
     batch, (_, active) = paper.let(f"batch{mark}", size), letters_of(asked, paper)
     read = active
     if asked.model is not None and asked.sparse:
-        sections = asked.model.program().sections
         name = f"{where}parameters that a step reads"
-        size = paper.count(name, sections, lambda every: loaded(every, batch), "count", f"read{mark}")
+        size = paper.count(name, "count", f"read{mark}", lambda every: loaded(every, batch))
         read = paper.let(f"P_read{mark}", size)
     elif asked.sparse:
         read = letters_of(asked, paper)[0]
@@ -338,12 +322,7 @@ def _write_prefill(asked: EstimateAsked, paper: Paper, active: Any, chips: Any) 
     prompt = paper.let("prompt", asked.prompt)
     flops = paper.write("prefill FLOPs", model_flops(active, prompt, training=False), "FLOP")
     if asked.model is not None:
-        flops += paper.count(
-            "prefill attention FLOPs",
-            asked.model.program().sections,
-            lambda every: scores(forward_flops(every, Workload(1, prompt, prompt)), 1),
-            "FLOP",
-            "F",
-        )
+        whole = Workload(1, prompt, prompt)
+        flops += paper.count("prefill attention FLOPs", "FLOP", "F", lambda all_: scores(forward_flops(all_, whole), 1))
     work, mfu = paper.let("F_prefill", flops), paper.let("mfu", asked.mfu)
     paper.write("prefill time", run_seconds(work, chips, peak_of(asked, paper), mfu), "s")

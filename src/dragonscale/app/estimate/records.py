@@ -98,6 +98,7 @@ LONGEST = 110
 class Paper:
     """The lines so far, and the letters in them."""
 
+    sections: Sequence[Section] = ()
     letters: Letters = field(default_factory=Letters)
     lines: list[EstimateLine] = field(default_factory=list)
     group: str = ""
@@ -114,12 +115,12 @@ class Paper:
         return line.value
 
     def count(
-        self, name: str, sections: Sequence[Section], read: Callable[[Sequence[Section]], Parts], unit: str, sign: str
+        self, name: str, unit: str, sign: str, read: Callable[[Sequence[Section]], Parts], blocks: bool = False
     ) -> float:
-        """Write down what is read off a program: in the letters of its sizes where that is short, else as a sum
-        of its parts, each of which gets the letter `sign` and its name."""
+        """Write down what is read off the model's program, or its blocks alone: in the letters of its sizes where that
+        is short, else as a sum of its parts, each of which gets the letter `sign` and its name."""
         spare = Letters(dict(self.letters.values))
-        parts = read([lettered(section, spare) for section in sections])
+        parts = read([lettered(section, spare) for section in (self.sections[1:-1] if blocks else self.sections)])
         formula = formula_of(sum(parts.values()))
         if len(formula) <= LONGEST:
             self.letters.values.update(spare.values)

@@ -9,12 +9,10 @@ from dragonscale.app.prices import price_rows
 from dragonscale.app.record import shared
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import (
-    CostedConfig,
     config_report,
     deployed,
     expected_error,
     first,
-    keep_costs,
     kind_of,
 )
 from dragonscale.app.serve.question import ServeAsked
@@ -85,9 +83,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     report.prices = price_rows(chips)
     report.workload = _request(asked, chosen)
     report.expected_error = expected_error(kind_of(asked, best))
-    costed: list[CostedConfig] = []
-    report.configs = [config_report(asked, one, full=True, costed=costed) for one in (*chosen, *apart)]
-    keep_costs(report, costed[0])
+    report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
     report.frontier = [config_report(asked, one) for one in frontier(configs)]
     report.frontier_by_chip = _by_chip(asked, configs)
     if brief:
@@ -102,7 +98,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
         *forced_notes(asked),
         *format_notes(asked, _told(asked, chosen, apart)),
         *_device_notes(chosen),
-        *filter(None, [untimed_experts(costed[0].deployment)]),
+        *filter(None, [untimed_experts(deployed(asked, best))]),
         *margin_notes(report.workload, report.configs[0]),
     ]
     report.advised(*advice(asked, best, report.configs[0], configs, report.limits))

@@ -1,7 +1,7 @@
 """One serving configuration as a record: its times, where they go, what fills its memory, what its tokens cost."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,10 +75,8 @@ def costed_config(asked: ServeAsked, deployment: Deployment, batch: int) -> Cost
     )
 
 
-def config_report(
-    asked: ServeAsked, config: Config, full: bool = False, costed: list[CostedConfig] | None = None
-) -> ConfigReport:
-    """A configuration; with `full` also its terms and memory, whose costs are added to `costed`."""
+def config_report(asked: ServeAsked, config: Config, full: bool = False) -> ConfigReport:
+    """A configuration; with `full` also its terms and memory, and beside its fields the costs these are read off."""
     plan, state, ask = config.plan, config.state, asked.ask
     where, copies = asked_slice(asked, config)
     split = config.split_cost(ask)
@@ -95,7 +93,7 @@ def config_report(
         output_tokens_per_s_per_chip=config.tokens_per_chip,
         cost_usd_per_mtok=config.usd_per_mtok,
         meets_slo=config.meets,
-        dtypes=dtypes_of(config),
+        dtypes={name: getattr(plan, name) or plan.compute for name in ("weights", "compute", "kv", "attention")},
         copy_slice=str(config.piece),
         copies=copies,
         max_batch=config.most,
@@ -114,26 +112,17 @@ def config_report(
     )
     add_bands(report, kind_of(asked, config))
     if full:
-        found = costed_config(asked, deployed(asked, config), config.batch)
-        _add_details(report, asked, config, found)
-        if costed is not None:
-            costed.append(found)
+        costed = costed_config(asked, deployed(asked, config), config.batch)
+        vars(report)["costed"] = costed
+        report.roofline_s = first(costed.step.roofline)
+        report.terms, report.prefill_terms = term_rows(costed.step, STEP_SCORES), prefill_rows(costed.chunks)
+        report.memory = memory_use(asked, config)
     return report
 
 
 def kind_of(asked: ServeAsked, config: Config) -> ServedKind:
     """The kind of a configuration, as far as errors go."""
     return ServedKind(config.piece.chip.name, config.engine, is_moe(asked.model))
-
-
-def dtypes_of(config: Config) -> dict[str, str]:
-    plan = config.plan
-    return {
-        "weights": plan.weights,
-        "compute": plan.compute,
-        "kv": plan.kv,
-        "attention": plan.attention or plan.compute,
-    }
 
 
 def violations(asked: ServeAsked, config: Config) -> list[str]:
@@ -146,13 +135,6 @@ def violations(asked: ServeAsked, config: Config) -> list[str]:
     ]
 
 
-def _add_details(report: ConfigReport, asked: ServeAsked, config: Config, costed: CostedConfig) -> None:
-    report.roofline_s = first(costed.step.roofline)
-    report.terms = term_rows(costed.step, STEP_SCORES)
-    report.prefill_terms = prefill_rows(costed.chunks)
-    report.memory = memory_use(asked, config)
-
-
 def prompt_chunks(asked: ServeAsked, deployment: Deployment) -> list[tuple[float, float, float]]:
     """The iterations of a prompt that runs by itself: how many alike, their tokens, and the tokens that are cached
     before."""
@@ -162,15 +144,24 @@ def prompt_chunks(asked: ServeAsked, deployment: Deployment) -> list[tuple[float
     return chunks + ([(count - 1, size, asked.ask.past + (count - 2) / 2 * size)] if count > 1 else [])
 
 
+def _summed(parts: Iterable[tuple[Any, ...]]) -> dict[str, StepTerm]:
+    """Terms by their names, of parts of them: a name, seconds at best and expected, bytes, FLOPs."""
+    rows: dict[str, StepTerm] = {}
+    for name, *numbers in parts:
+        known = rows.setdefault(name, StepTerm(name, 0.0, 0.0, 0.0, 0.0))
+        for field, number in zip(("roofline_s", "expected_s", "bytes", "flops"), numbers, strict=True):
+            setattr(known, field, getattr(known, field) + number)
+    return rows
+
+
 def prefill_rows(chunks: list[tuple[float, IterationCost]]) -> list[StepTerm]:
     """The terms of a whole prompt that runs by itself, all its chunks together, longest first."""
-    rows: dict[str, StepTerm] = {}
-    for times, cost in chunks:
-        for row in term_rows(cost, PROMPT_SCORES):
-            known = rows.setdefault(row.name, StepTerm(row.name, 0.0, 0.0, 0.0, 0.0))
-            for name in ("roofline_s", "expected_s", "bytes", "flops"):
-                setattr(known, name, getattr(known, name) + times * getattr(row, name))
-    return sorted(rows.values(), key=lambda row: -row.expected_s)
+    every = ((times, row) for times, cost in chunks for row in term_rows(cost, PROMPT_SCORES))
+    parts = (
+        (row.name, times * row.roofline_s, times * row.expected_s, times * row.bytes, times * row.flops)
+        for times, row in every
+    )
+    return sorted(_summed(parts).values(), key=lambda row: -row.expected_s)
 
 
 WIRES = {
@@ -193,25 +184,23 @@ def wire_name(axes: tuple[str, ...]) -> str:
 
 def term_rows(cost: IterationCost, scores: str) -> list[StepTerm]:
     """The terms of an iteration, longest first; expected seconds add up to the iteration."""
-    rows: dict[str, StepTerm] = {}
-
-    def add(name: str, bound: Any, seconds: Any, moved: Any = 0.0, flops: Any = 0.0) -> None:
-        row = rows.setdefault(name, StepTerm(name, 0.0, 0.0, 0.0, 0.0))
-        row.roofline_s += first(bound)
-        row.expected_s += first(seconds)
-        row.bytes += first(moved)
-        row.flops += first(flops)
-
-    for name, term in cost.terms.items():
-        named = {"scores": scores, "attention": "attention projections"}.get(name, name)
-        add(named, term.roofline, term.expected, term.moved, term.flops)
-    for axes, wire in cost.wires.items():
-        add(wire_name(axes), wire.lower, wire.exposed, wire.volume)
-    add("sampling and launch gaps", 0.0, cost.sampling)
-    add("host", 0.0, cost.host)
-    add("waiting for the host", 0.0, max(first(cost.floor) - first(cost.device), 0.0))
-    add("at its bound", 0.0, first(cost.expected) - sum(row.expected_s for row in rows.values()))
-    return sorted((row for row in rows.values() if row.expected_s > 1e-12), key=lambda row: -row.expected_s)
+    names = {"scores": scores, "attention": "attention projections"}
+    parts: list[tuple[Any, ...]] = [
+        (names.get(name, name), *map(first, (term.roofline, term.expected, term.moved, term.flops)))
+        for name, term in cost.terms.items()
+    ]
+    wires = cost.wires.items()
+    parts += [(wire_name(axes), *map(first, (one.lower, one.exposed, one.volume)), 0.0) for axes, one in wires]
+    waiting = max(first(cost.floor) - first(cost.device), 0.0)
+    waits = {
+        "sampling and launch gaps": first(cost.sampling),
+        "host": first(cost.host),
+        "waiting for the host": waiting,
+    }
+    rows = _summed([*parts, *((name, 0.0, seconds, 0.0, 0.0) for name, seconds in waits.items())])
+    rest = first(cost.expected) - sum(row.expected_s for row in rows.values())
+    every = [*rows.values(), StepTerm("at its bound", 0.0, rest, 0.0, 0.0)]
+    return sorted((row for row in every if row.expected_s > 1e-12), key=lambda row: -row.expected_s)
 
 
 def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
@@ -306,23 +295,15 @@ def deployment_of(asked: ServeAsked, one: ConfigReport) -> Deployment:
     return Deployment(asked.model, piece, parse_serving_plan(one.plan), engine)
 
 
-def keep_costs(report: ServeReport, costed: CostedConfig) -> None:
-    """Remember the iterations of a report's first configuration, which its bills are made of."""
-    vars(report)["costed"] = costed  # beside the fields, so that no encoder sees it
-
-
 def bills_of(report: ServeReport) -> dict[str, Ledger]:
     """The bills of a report's first configuration, `decode` (where more than one token is asked for) and `prefill`;
     made once."""
     known = vars(report)
     if "bills" not in known:
         asked, one = report.asked, report.configs[0]
-        costed: CostedConfig | None = known.get("costed")
-        costed = costed or costed_config(asked, deployment_of(asked, one), one.batch)
-        steps = (
-            {"decode": _named(costed.deployment, costed.step, "decode", STEP_SCORES)} if asked.ask.output > 1 else {}
-        )
-        known["bills"] = steps | {"prefill": _prompt(costed)}
+        costed: CostedConfig = vars(one).get("costed") or costed_config(asked, deployment_of(asked, one), one.batch)
+        step = _named(costed.deployment, costed.step, "decode", STEP_SCORES)
+        known["bills"] = ({"decode": step} if asked.ask.output > 1 else {}) | {"prefill": _prompt(costed)}
     return known["bills"]
 
 

@@ -74,7 +74,7 @@ class MemoryUse(msgspec.Struct):
         }
 
 
-class ConfigReport(msgspec.Struct):
+class ConfigReport(msgspec.Struct, dict=True):
     """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how
     many fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's
     prefill beside the others, in `prefill_chunks` of up to `chunk_tokens`. `lower_s` and `roofline_s` bound a decode
