@@ -195,18 +195,13 @@ def ask(question: CompareQuestion, listener: Listener) -> CompareReport:
 def _answers(asked: CompareAsked, listener: Listener) -> list[Any]:
     """The answer of each side; what nobody says of a plan that is written out is as the first file has it."""
     quiet, found = _OneSide(listener), []
-    one, said = (_serve, served_by) if asked.serving else (_train, trained_by)
     files = [side.plan for side in asked.candidates if is_plan_path(side.plan)]
-    job = said(files[0]) if files else {}
+    job = {} if not files else served_by(files[0]) if asked.serving else said_by(load_training_file(files[0]))
+    one = _serve if asked.serving else _train
     for number, side in enumerate(asked.candidates):
         found.append(one(asked.question, side, {} if is_plan_path(side.plan) else job, quiet))
         listener.step(number + 1, len(asked.candidates))
     return found
-
-
-def trained_by(path: str) -> dict[str, Any]:
-    """What a file says of the run of its plan, by the names of flags."""
-    return said_by(load_training_file(path))
 
 
 def served_by(path: str) -> dict[str, Any]:
@@ -217,18 +212,21 @@ def served_by(path: str) -> dict[str, Any]:
     return {name: value for name, value in words.items() if value}
 
 
+def _given(question: CompareQuestion, names: tuple[str, ...], one: Contender, software: str) -> dict[str, Any]:
+    """The flags of one side that say something."""
+    words = {name: getattr(question, name) for name in ("model", "batch", "price", "dtype", "profile", *names)}
+    words |= {"on": one.on, software: one.software, "plan": one.plan}
+    return {name: value for name, value in words.items() if value != ""}
+
+
 def _train(question: CompareQuestion, one: Contender, job: dict[str, Any], listener: Listener) -> Any:
-    words = {name: getattr(question, name) for name in ("model", "batch", "seq", "tokens", "price", "dtype", "profile")}
-    words |= {"on": one.on, "stack": one.software, "plan": one.plan, "measured": one.measured}
-    given = {name: value for name, value in words.items() if value != ""}
-    return ask_train(TrainQuestion(**(job | given), alone=bool(one.plan), top=1), listener)
+    given = _given(question, ("seq", "tokens"), one, "stack")
+    whole = job | given | {"measured": one.measured, "alone": bool(one.plan)}
+    return ask_train(TrainQuestion(**whole, top=1), listener)
 
 
 def _serve(question: CompareQuestion, one: Contender, job: dict[str, Any], listener: Listener) -> Any:
-    names = ("model", "prompt", "output", "ttft", "tpot", "batch", "price", "dtype", "profile")
-    words = {name: getattr(question, name) for name in names}
-    words |= {"on": one.on, "engine": one.software, "plan": one.plan}
-    given = {name: value for name, value in words.items() if value != ""}
+    given = _given(question, ("prompt", "output", "ttft", "tpot"), one, "engine")
     own = served_by(one.plan) if is_plan_path(one.plan) else job
     whole = job | given | {"model": given.get("model", own.get("model", ""))}
     if not whole["model"]:
@@ -248,15 +246,9 @@ def compared(answers: list[Any], serving: bool) -> CompareReport:
     else:
         sides = [made(one) for one in answers]
     sides, kind = keyed(sides), "serving" if serving else "training"
-    report = CompareReport(
-        kind,
-        " and ".join(dict.fromkeys(one.model for one in answers)),
-        _workload(first, serving),
-        sides,
-        [difference(sides[0], side, kind) for side in sides[1:]],
-        _winner(sides, kind),
-        [],
-    )
+    models, work = " and ".join(dict.fromkeys(one.model for one in answers)), _workload(first, serving)
+    differences = [difference(sides[0], side, kind) for side in sides[1:]]
+    report = CompareReport(kind, models, work, sides, differences, _winner(sides, kind), [])
     works = {_workload(one, serving) for one in answers}
     report.notes += ["The sides are asked about different work."] if len(works) > 1 else []
     if any(side.terms and not side.feasible for side in sides):

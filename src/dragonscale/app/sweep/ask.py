@@ -34,7 +34,7 @@ from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.questions.verify import VerifyQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.app.sweep.charts import check_columns
-from dragonscale.app.sweep.records import COMMANDS, AnswerFile, Entry, SweepReport, open_answers
+from dragonscale.app.sweep.records import COMMANDS, Entry, SweepReport, open_answers
 from dragonscale.app.sweep.sheet import flat_rows, save_table, sweep_sheet, verify_score
 from dragonscale.app.sweep.workers import cores, interruptible, on_ray, pooled
 from dragonscale.errors import InputError, shorten, unknown
@@ -128,9 +128,6 @@ def _read(command: str, name: str, value: Any, kind: Any) -> Any:
     return list(found) if isinstance(found, tuple) else found
 
 
-# The answer to `dscale sweep`: every entry of a grid answered, on this machine's cores or on a Ray cluster.
-
-
 MOST_JOBS = 1024
 
 
@@ -147,32 +144,14 @@ def sweep(
     answered until then."""
     if not 0 <= jobs <= MOST_JOBS:
         raise InputError(f"--jobs is {jobs}; write a number of processes from 1 to {MOST_JOBS}.")
-    entries = read_grid(grid)
-    with open_answers(out) if out else contextlib.nullcontext() as file:
-        return _answered(
-            grid if isinstance(grid, str) else "a grid", entries, file, jobs or cores(), ray, retry, cached, progress
-        )
-
-
-def _answered(
-    grid: str,
-    entries: list[Entry],
-    file: AnswerFile | None,
-    jobs: int,
-    ray: str,
-    retry: bool,
-    cached: bool,
-    progress: Callable[[int, int], None] | None,
-) -> SweepReport:
-    known = file.known if file is not None else {}
-    answers = {entry.key: known[entry.key] for entry in entries if entry.key in known}
-    done_ones = {key for key, answer in answers.items() if not (retry and answer.failed)}
-    open_ones = [entry for entry in entries if entry.key not in done_ones]
-    before, start, stopped = len(entries) - len(open_ones), time.monotonic(), False
-
-    done = 0
-    found = on_ray(open_ones, ray, cached) if ray and open_ones else pooled(open_ones, jobs, cached)
-    with interruptible() as interrupt:
+    entries, done, stopped, start = read_grid(grid), 0, False, time.monotonic()
+    with open_answers(out) if out else contextlib.nullcontext() as file, interruptible() as interrupt:
+        known = file.known if file is not None else {}
+        answers = {entry.key: known[entry.key] for entry in entries if entry.key in known}
+        done_ones = {key for key, answer in answers.items() if not (retry and answer.failed)}
+        open_ones = [entry for entry in entries if entry.key not in done_ones]
+        before = len(entries) - len(open_ones)
+        found = on_ray(open_ones, ray, cached) if ray and open_ones else pooled(open_ones, jobs or cores(), cached)
         try:
             with contextlib.closing(found):  # its processes end here, whatever happens
                 for answer in found:
@@ -184,21 +163,10 @@ def _answered(
                     interrupt.check()
         except KeyboardInterrupt:
             stopped = True
-    rows = flat_rows(entries, answers)
-    return SweepReport(
-        grid,
-        len(entries),
-        before,
-        done,
-        sum(bool(row["failed"]) for row in rows),
-        time.monotonic() - start,
-        rows,
-        verify_score(answers[entry.key] for entry in entries if entry.key in answers),
-        stopped,
-    )
-
-
-# The answer to `dscale sweep`, put together from what was asked.
+    rows, name = flat_rows(entries, answers), grid if isinstance(grid, str) else "a grid"
+    counts = len(entries), before, done, sum(bool(row["failed"]) for row in rows), time.monotonic() - start
+    score = verify_score(answers[entry.key] for entry in entries if entry.key in answers)
+    return SweepReport(name, *counts, rows, score, stopped)
 
 
 def ask(question: SweepQuestion, listener: Listener) -> SweepReport:

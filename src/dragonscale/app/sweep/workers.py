@@ -1,4 +1,5 @@
-"""One entry of a sweep answered: the same functions that the commands call, and a reason in place of every failure.
+"""Who answers the entries of a sweep: the same functions that the commands call, with a reason in place of every
+failure, in processes of this machine or on a Ray cluster.
 
 `python -m dragonscale.app.sweep.workers` answers entries as they come, a line of JSON each, until its input ends.
 """
@@ -64,19 +65,20 @@ def _serve(asks: dict[str, Any], _: bool) -> Any:
     return serve.answer(read_serving(ServeQuestion(**asks)))
 
 
+def answer_bytes(task: bytes) -> bytes:
+    """One task, as bytes both ways: nothing of ours has to be unpickled on the way."""
+    known = msgspec.json.decode(task, type=Task)
+    return msgspec.json.encode(answer_entry(known.entry, known.cached))
+
+
 def main() -> None:
     """Answer tasks from stdin on stdout; what libraries print goes to stderr."""
     own = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(own, "wb") as out:
         for line in sys.stdin.buffer:
-            task = msgspec.json.decode(line, type=Task)
-            out.write(msgspec.json.encode(answer_entry(task.entry, task.cached)) + b"\n")
+            out.write(answer_bytes(line) + b"\n")
             out.flush()
-
-
-if __name__ == "__main__":
-    main()
 
 
 # Ctrl-C that is never lost.
@@ -245,15 +247,13 @@ def on_ray(entries: Sequence[Entry], address: str, cached: bool = True) -> Gener
         ray.shutdown()
 
 
-def answer_bytes(task: bytes) -> bytes:
-    """One task, as bytes both ways: nothing of ours has to be unpickled on the way."""
-    known = msgspec.json.decode(task, type=Task)
-    return msgspec.json.encode(answer_entry(known.entry, known.cached))
-
-
 def _collected(ray: Any, reference: Any, entry: Entry) -> Answer:
     try:
         return msgspec.json.decode(ray.get(reference), type=Answer)
     except Exception as error:
         reason = f"Ray lost it: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         return Answer(entry.key, entry.command, entry.asks, 0.0, failed=reason)
+
+
+if __name__ == "__main__":
+    main()

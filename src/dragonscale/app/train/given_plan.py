@@ -69,18 +69,9 @@ def _told(given: Any) -> str:
 
 def said_by(saved: TrainingFile) -> dict[str, Any]:
     """What a file says, by the names of flags."""
-    values = {
-        "model": saved.model,
-        "on": saved.slice,
-        "batch": saved.batch and f"{saved.batch}seq",
-        "seq": saved.seq and str(saved.seq),
-        "tokens": saved.tokens,
-        "price": saved.price,
-        "stack": saved.stack,
-        "documents": saved.documents,
-        "skew": saved.skew,
-        "capacity": saved.capacity,
-    }
+    same = ("tokens", "price", "stack", "documents", "skew", "capacity")
+    sizes = {"batch": saved.batch and f"{saved.batch}seq", "seq": saved.seq and str(saved.seq)}
+    values = {"model": saved.model, "on": saved.slice, **sizes, **{name: getattr(saved, name) for name in same}}
     return {name: value for name, value in values.items() if value}
 
 
