@@ -1,13 +1,6 @@
 """The answer to `dscale estimate`, put together from what was asked."""
 
-from dragonscale.app.estimate.lines import (
-    write_cache,
-    write_finetuning,
-    write_run,
-    write_serving,
-    write_state,
-    write_weights,
-)
+from dragonscale.app.estimate import lines
 from dragonscale.app.estimate.question import EstimateAsked, read_question
 from dragonscale.app.estimate.records import EstimateReport, Paper
 from dragonscale.app.estimate.sheet import estimate_sheet
@@ -27,18 +20,18 @@ def ask(question: EstimateQuestion, listener: Listener) -> EstimateReport:
 def answer(asked: EstimateAsked) -> EstimateReport:
     """Every line that can be worked out from what is known."""
     paper = Paper(asked.model.program().sections if asked.model is not None else ())
-    write_weights(asked, paper)
+    lines.write_weights(asked, paper)
     if asked.training:
         # adapters are not trained on a whole run's tokens
         if asked.question.lora is None or asked.question.tokens.strip():
-            write_run(asked, paper)
-        write_state(asked, paper)
+            lines.write_run(asked, paper)
+        lines.write_state(asked, paper)
     if asked.serving:
-        write_cache(asked, paper)
+        lines.write_cache(asked, paper)
         if asked.chip is not None:
-            write_serving(asked, paper)
+            lines.write_serving(asked, paper)
     if asked.question.lora is not None:
-        write_finetuning(asked, paper)
+        lines.write_finetuning(asked, paper)
     where = str(asked.piece) if asked.piece is not None else asked.chip.name if asked.chip is not None else ""
     sizes = asked.total, asked.active, asked.tokens, asked.seq, asked.context, asked.mfu
     letters, weights = dict(paper.letters.values), asked.question.weights

@@ -16,14 +16,7 @@ from typing import Any
 
 from dragonscale.app.estimate.question import EstimateAsked
 from dragonscale.app.estimate.records import Paper, Parts
-from dragonscale.course.closed_forms.decode_floor import (
-    cache_over_flops,
-    cache_over_weights,
-    critical_batch,
-    decode_times,
-    plateau,
-    throughput,
-)
+from dragonscale.course.closed_forms import decode_floor
 from dragonscale.course.closed_forms.rules_of_thumb import run_cost, run_seconds, state_bytes
 from dragonscale.course.closed_forms.serving_fleet import largest_batch
 from dragonscale.models.activations import activation_bytes
@@ -244,7 +237,7 @@ def write_serving(asked: EstimateAsked, paper: Paper) -> None:
     active = letters_of(asked, paper)[1]
     sparse = paper.let("P_all", _all_loaded(asked)) / active if asked.sparse else 1
     formats = {"weights": asked.question.weights, "compute": asked.question.dtype}
-    paper.write("batch that is compute-bound", critical_batch(rates, sparsity=sparse, **formats), "count")
+    paper.write("batch that is compute-bound", decode_floor.critical_batch(rates, sparsity=sparse, **formats), "count")
     if cache:
         most = paper.write("largest batch", largest_batch(chips * chip.hbm.capacity, weights, cache), "count")
         if most > asked.batch:
@@ -260,10 +253,12 @@ def _write_plateau(asked: EstimateAsked, paper: Paper, cache: Any, rates: Rates)
     token = float(cache_growth(asked.model.program().sections, question.kv_dtype))
     if token:
         kv = paper.let("kv", token)
-        passing = cache_over_flops(kv, active, rates, question.dtype)
+        passing = decode_floor.cache_over_flops(kv, active, rates, question.dtype)
         paper.write("context where KV reads pass matmuls", passing, "count")
-        paper.write("cached tokens as large as weights", cache_over_weights(kv, total, question.weights), "count")
-    paper.write("max tokens/s a chip", plateau(cache, active, rates, question.dtype), "count/s")
+        paper.write(
+            "cached tokens as large as weights", decode_floor.cache_over_weights(kv, total, question.weights), "count"
+        )
+    paper.write("max tokens/s a chip", decode_floor.plateau(cache, active, rates, question.dtype), "count/s")
 
 
 def loaded(sections: Iterable[Section], batch: Number) -> dict[str, Number]:
@@ -306,13 +301,13 @@ def _write_step(asked: EstimateAsked, paper: Paper, where: str, size: float, mac
     elif asked.sparse:
         read = letters_of(asked, paper)[0]
     formats = {"weights": question.weights, "compute": question.dtype}
-    times = decode_times(batch, cache, read, chips, rates, active=active, **formats)
+    times = decode_floor.decode_times(batch, cache, read, chips, rates, active=active, **formats)
     if not where:
         paper.write("decode: weights", times.weights, "s")
         paper.write("decode: matmuls", times.math, "s")
         paper.write("decode: KV cache", times.cache, "s")
     step = paper.let(f"step{mark}", paper.write(f"{where}decode step", times.lower, "s"))
-    rate = paper.write(f"{where}output tokens/s", throughput(batch, step), "count/s")
+    rate = paper.write(f"{where}output tokens/s", decode_floor.throughput(batch, step), "count/s")
     if asked.chip is not None and asked.chip.price is not None:
         price, rated = paper.let("price", asked.chip.price), paper.let(f"rate{mark}", rate)
         paper.write(f"{where}cost of 1M output tokens", usd_per_million(rated, chips, price), "USD")

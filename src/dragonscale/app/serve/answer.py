@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dragonscale.app.prices import price_rows
 from dragonscale.app.record import shared
+from dragonscale.app.serve import remedies
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import (
     config_report,
@@ -28,17 +29,6 @@ from dragonscale.app.serve.records import (
     ServeRequest,
     Speculation,
     config_text,
-)
-from dragonscale.app.serve.remedies import (
-    asked_refusal,
-    chip_refusal,
-    drafter,
-    forced_notes,
-    format_notes,
-    left_out,
-    missed,
-    possible,
-    refused_notes,
 )
 from dragonscale.app.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
 from dragonscale.errors import InputError
@@ -62,20 +52,20 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     start = time.perf_counter()
     if asked.saved is not None:
         _check(asked, asked.saved.plan)
-    none = asked_refusal(asked)
-    asked, refused = (asked, [none]) if none else possible(asked)
-    nothing = bool(refused) and (bool(none) or all(chip_refusal(asked, chip) for chip, _ in asked.targets))
+    none = remedies.asked_refusal(asked)
+    asked, refused = (asked, [none]) if none else remedies.possible(asked)
+    nothing = bool(refused) and (bool(none) or all(remedies.chip_refusal(asked, chip) for chip, _ in asked.targets))
     configs = [] if nothing else search(asked, progress)
     seconds = time.perf_counter() - start
     chip = asked.targets[0][0]
     error = expected_error(ServedKind(chip.name, asked.engine_on(chip).name, is_moe(asked.model)))
     report = ServeReport(asked.model.name, _request(asked), [], [], len(configs), seconds, [], [], "", error)
     if nothing:
-        report.notes = refused_notes(asked, refused, all_=True)
+        report.notes = remedies.refused_notes(asked, refused, all_=True)
         return report
     if not configs:
         why, report.advice = unfit(asked, brief)
-        report.notes = [*why, *refused_notes(asked, refused, all_=False)]
+        report.notes = [*why, *remedies.refused_notes(asked, refused, all_=False)]
         return report
     chosen, apart = ranked_apart(asked, configs)
     best = chosen[0]
@@ -91,12 +81,12 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
         report.notes += margin_notes(report.workload, report.configs[0])
         return report
     _add_variants(asked, best, report)
-    report.notes = missed(asked, best) if not best.meets else left_out(asked, configs, chosen)
+    report.notes = remedies.missed(asked, best) if not best.meets else remedies.left_out(asked, configs, chosen)
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += [
-        *refused_notes(asked, refused, all_=False),
-        *forced_notes(asked),
-        *format_notes(asked, _told(asked, chosen, apart)),
+        *remedies.refused_notes(asked, refused, all_=False),
+        *remedies.forced_notes(asked),
+        *remedies.format_notes(asked, _told(asked, chosen, apart)),
         *_device_notes(chosen),
         *filter(None, [untimed_experts(deployed(asked, best))]),
         *margin_notes(report.workload, report.configs[0]),
@@ -262,7 +252,7 @@ def speculation_report(asked: ServeAsked, config: Config) -> Speculation | None:
     rows = [DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops]
     return Speculation(
         acceptance=list(draft.acceptance) if isinstance(draft.acceptance, tuple) else [draft.acceptance],
-        drafter=draft.model.name if draft.model is not None else drafter(asked),
+        drafter=draft.model.name if draft.model is not None else remedies.drafter(asked),
         batch=config.batch,
         rows=rows,
         best_drafts=min(loops, key=lambda one: one.tpot).drafts,

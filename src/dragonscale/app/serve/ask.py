@@ -16,17 +16,9 @@ from dragonscale.app.serve.sheet import serve_sheet
 from dragonscale.listener import Listener
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
+from dragonscale.serving import plan_file
 from dragonscale.serving.ledger import iteration_ledger
 from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.serving.plan_file import (
-    SavedDrafts,
-    SavedLaunch,
-    SavedPlan,
-    SavedPrefill,
-    SavedTargets,
-    SavedTraffic,
-    save_serving_plan,
-)
 from dragonscale.sheets.sheet import NextStep, Sheet
 
 
@@ -97,38 +89,38 @@ def save_iterations(report: ServeReport, path: str) -> str:
     return "; open it at https://ui.perfetto.dev"
 
 
-def recommended(asked: ServeAsked, report: ServeReport) -> SavedPlan:
+def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
     """What a report recommends, with everything it was worked out for."""
     apart = report.disaggregation
     pools = apart.pools[0] if apart is not None and apart.pays and apart.pools else None
     best = report.configs[0] if pools is None else pools.decode
     question, limits, rate = asked.question, asked.limits, asked.question.rate.strip()
     ramp = "" if rate else f"{best.latency_s:.4g}s"
-    prefill = SavedPrefill()
+    prefill = plan_file.SavedPrefill()
     if pools is not None:
         own = pools.prefill
-        prefill = SavedPrefill(asked.written_slice(own.copy_slice), own.plan, pools.prefills)
-    return SavedPlan(
+        prefill = plan_file.SavedPrefill(asked.written_slice(own.copy_slice), own.plan, pools.prefills)
+    return plan_file.SavedPlan(
         parse_serving_plan(best.plan),
         written(question.model),
         asked.written_slice(best.copy_slice),
         best.engine,
         best.batch,
         replicas=pools.decodes if pools is not None else best.copies if best.replicas is None else best.replicas,
-        traffic=SavedTraffic(asked.ask.prompt, asked.ask.output, asked.ask.cached, rate, ramp=ramp),
-        targets=SavedTargets(question.ttft.strip(), question.tpot.strip()),
-        launch=SavedLaunch(limits.max_seqs, limits.token_budget, limits.memory_fraction),
+        traffic=plan_file.SavedTraffic(asked.ask.prompt, asked.ask.output, asked.ask.cached, rate, ramp=ramp),
+        targets=plan_file.SavedTargets(question.ttft.strip(), question.tpot.strip()),
+        launch=plan_file.SavedLaunch(limits.max_seqs, limits.token_budget, limits.memory_fraction),
         speculation=_drafts(asked, best),
         prefill=prefill,
     )
 
 
-def _drafts(asked: ServeAsked, best: ConfigReport) -> SavedDrafts:
+def _drafts(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedDrafts:
     if asked.draft is None or not best.drafts:
-        return SavedDrafts()
+        return plan_file.SavedDrafts()
     chances = asked.draft.acceptance
     text = ",".join(f"{one:g}" for one in (chances if isinstance(chances, tuple) else (chances,)))
-    return SavedDrafts(best.drafts, text, written(asked.question.draft))
+    return plan_file.SavedDrafts(best.drafts, text, written(asked.question.draft))
 
 
 def _save(report: ServeReport, path: str) -> str:
@@ -137,7 +129,7 @@ def _save(report: ServeReport, path: str) -> str:
     report.first()
     question = report.asked.question
     check_named(question.model, question.on, question.draft)
-    save_serving_plan(recommended(report.asked, report), path)
+    plan_file.save_serving_plan(recommended(report.asked, report), path)
     return f"; `dscale simulate {path}` runs it under its traffic"
 
 

@@ -3,18 +3,8 @@ goes, others."""
 
 from typing import Any
 
+from dragonscale.app.serve import tables
 from dragonscale.app.serve.records import ConfigReport, ServeReport, config_text
-from dragonscale.app.serve.tables import (
-    configs_foot,
-    configs_table,
-    counted,
-    disaggregation_blocks,
-    frontier_table,
-    limits_table,
-    prefix_blocks,
-    speculation_blocks,
-    terms_table,
-)
 from dragonscale.sheets.sheet import (
     BarPart,
     Block,
@@ -46,14 +36,16 @@ def serve_sheet(report: ServeReport, detail: bool) -> Sheet:
         blocks.append(time_stack("decode", first.terms, detail))
     blocks.append(time_stack("prefill", first.prefill_terms, detail, "list" if work.output == 1 else "line"))
     if detail:
-        blocks += [terms_table(first.terms, "every term of a decode step, of one chip")] if work.output > 1 else []
-        blocks.append(terms_table(first.prefill_terms, "every term of a prompt that runs alone, of one chip"))
+        blocks += (
+            [tables.terms_table(first.terms, "every term of a decode step, of one chip")] if work.output > 1 else []
+        )
+        blocks.append(tables.terms_table(first.prefill_terms, "every term of a prompt that runs alone, of one chip"))
     blocks += configurations(report)
-    blocks += [frontier_table(report.frontier)] if len(report.frontier) > 1 and work.output > 1 else []
-    blocks += speculation_blocks(report.speculation) if report.speculation else []
-    blocks += disaggregation_blocks(report.disaggregation, work.rate_per_s) if report.disaggregation else []
-    blocks += prefix_blocks(report.prefix) if report.prefix else []
-    blocks += [limits_table(report.limits)] if detail and report.limits else []
+    blocks += [tables.frontier_table(report.frontier)] if len(report.frontier) > 1 and work.output > 1 else []
+    blocks += tables.speculation_blocks(report.speculation) if report.speculation else []
+    blocks += tables.disaggregation_blocks(report.disaggregation, work.rate_per_s) if report.disaggregation else []
+    blocks += tables.prefix_blocks(report.prefix) if report.prefix else []
+    blocks += [tables.limits_table(report.limits)] if detail and report.limits else []
     blocks += [Prose("\n".join(report.notes), "dim")] if report.notes and first.meets_slo else []
     return Sheet(tuple(blocks))
 
@@ -150,7 +142,7 @@ def cost_text(report: ServeReport, first: ConfigReport) -> str:
         return ""
     at = "".join(f", at {row.text}" for row in report.prices if row.chip == first.chip)
     own = (first.cost_usd_per_mtok, first.cost_usd_per_mtok_input, first.cost_usd_per_mtok_output)
-    both, prompt, output = (counted(value, 2) for value in own)
+    both, prompt, output = (tables.counted(value, 2) for value in own)
     return f"${both} per million output tokens with their prompts (${prompt} input, ${output} output alone){at}"
 
 
@@ -226,9 +218,11 @@ def configurations(report: ServeReport) -> list[Block]:
     own = [one for one in report.configs if one.quantized == report.configs[0].quantized]
     apart = report.configs[len(own) :]
     blocks: list[Block] = []
-    if len(own) > 1 or configs_foot(report):
-        blocks.append(configs_table(report, own, "configurations, the recommended one first", configs_foot(report)))
+    if len(own) > 1 or tables.configs_foot(report):
+        blocks.append(
+            tables.configs_table(report, own, "configurations, the recommended one first", tables.configs_foot(report))
+        )
     if apart:
         title = "in narrower formats than the checkpoint's (what they cost in quality is said below)"
-        blocks.append(configs_table(report, apart, title))
+        blocks.append(tables.configs_table(report, apart, title))
     return blocks

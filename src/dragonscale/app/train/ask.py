@@ -9,24 +9,12 @@ from dragonscale.app.prices import price_rows
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.record import Face, Record, bind
+from dragonscale.app.train import slices
 from dragonscale.app.train.comparisons import against_best, against_measured
 from dragonscale.app.train.plans import best_report, single_report
 from dragonscale.app.train.question import TrainAsked, read_question
 from dragonscale.app.train.records import TrainReport
 from dragonscale.app.train.sheet import train_sheet
-from dragonscale.app.train.slices import (
-    batch_rows,
-    cheapest_part,
-    chosen_slice,
-    codesign_report,
-    crossover_notes,
-    fewest_report,
-    first_verdict,
-    largest_report,
-    scaling_rows,
-    several_report,
-    written_slice,
-)
 from dragonscale.errors import shorten
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.prices import unpriced
@@ -95,22 +83,22 @@ def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = Fa
 def _answer(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     question = asked.question
     if question.largest:
-        return largest_report(asked, progress)
+        return slices.largest_report(asked, progress)
     if asked.piece is None:
-        return (several_report if asked.chip is None else fewest_report)(asked, progress)
+        return (slices.several_report if asked.chip is None else slices.fewest_report)(asked, progress)
     if asked.plan is not None:
         report = _given(asked, asked.plan, progress)
     elif question.rank == "cost":
-        report = cheapest_part(asked, progress)
+        report = slices.cheapest_part(asked, progress)
     else:
         report = best_report(asked, asked.job(), progress, near=True)
     if question.scaling and report.plans:
-        piece = chosen_slice(asked, report)
-        report.scaling = scaling_rows(asked, piece, progress)
-        report.batches = batch_rows(asked, piece, report.plans[0].plan)
-        report.notes += crossover_notes(asked, piece)
+        piece = slices.chosen_slice(asked, report)
+        report.scaling = slices.scaling_rows(asked, piece, progress)
+        report.batches = slices.batch_rows(asked, piece, report.plans[0].plan)
+        report.notes += slices.crossover_notes(asked, piece)
     if question.codesign and report.plans:
-        report.codesign = codesign_report(asked, chosen_slice(asked, report), progress)
+        report.codesign = slices.codesign_report(asked, slices.chosen_slice(asked, report), progress)
     return report
 
 
@@ -133,7 +121,7 @@ def next_command(asked: TrainAsked, report: TrainReport) -> str:
     best, work = report.plans[0], report.workload
     command = "verify" if best.verifiable and best.feasible else "explain train"
     model = shlex.quote(written(asked.question.model))
-    job = f"--on {written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
+    job = f"--on {slices.written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
     stack = f" --stack {asked.question.stack}" if asked.question.stack != "auto" else ""
     if not best.feasible and asked.plan is not None:
         return f"dscale train {model} {job}{stack}"
@@ -146,7 +134,7 @@ def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
     return TrainingFile(
         report.plans[0].plan,
         model=report.model if question.largest == "model" else written(question.model),
-        slice=written_slice(asked, report),
+        slice=slices.written_slice(asked, report),
         stack=report.plans[0].stack,
         tokens=question.tokens.strip(),
         price=question.price.strip(),
@@ -171,7 +159,7 @@ def _draw(report: TrainReport, kind: str) -> Any:
 
 def _ledger(report: TrainReport) -> Ledger:
     report.first("none has a ledger")
-    return first_verdict(report.asked, report).ledger
+    return slices.first_verdict(report.asked, report).ledger
 
 
 def _save(report: TrainReport, path: str) -> str:
@@ -185,9 +173,9 @@ def _save(report: TrainReport, path: str) -> str:
 def _save_step(report: TrainReport, path: str) -> str:
     """Write the step of the first plan as a timeline for ui.perfetto.dev."""
     plan = report.first(f"none is written to {shorten(path)}").plan
-    many = report.asked.job(chosen_slice(report.asked, report)).batch / (plan.replicas * plan.microbatch)
+    many = report.asked.job(slices.chosen_slice(report.asked, report)).batch / (plan.replicas * plan.microbatch)
     title = f"{report.model} on {report.slice}: {plan}"
-    save_timeline(step_timeline(first_verdict(report.asked, report).ledger, many, title), path)
+    save_timeline(step_timeline(slices.first_verdict(report.asked, report).ledger, many, title), path)
     return "; open it at https://ui.perfetto.dev"
 
 
