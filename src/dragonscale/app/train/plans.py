@@ -131,11 +131,12 @@ def search_report(
     chips = job.slice.chips
     stacks = [*(stack_row(job, one) for one in found.best[:1]), *(others or ())]
     plans = [plan_report(job, one.plan, tokens, brief=place > 0, others=others) for place, one in enumerate(found.best)]
-    report = TrainReport(job.model.name, str(job.slice), workload_of(job, words, tokens), found.searched, found.seconds)
-    report.plans, report.feasible, report.stacks = plans, found.feasible, stacks
-    report.infeasible = {reason: number for reason, number in found.misses.items() if number}
-    report.pareto = [FrontRow(one.plan, chips, one.seconds, one.hbm_bytes) for one in found.front]
-    return report
+    asked_for = job.model.name, str(job.slice), workload_of(job, words, tokens)
+    missed = {reason: number for reason, number in found.misses.items() if number}
+    front = [FrontRow(one.plan, chips, one.seconds, one.hbm_bytes) for one in found.front]
+    return TrainReport(
+        *asked_for, found.searched, found.seconds, plans, found.feasible, missed, front, [], stacks=stacks
+    )
 
 
 def best_report(

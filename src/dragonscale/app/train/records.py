@@ -258,13 +258,13 @@ class TrainReport(Record):
     model: str
     slice: str
     workload: TrainWorkload
-    searched: int = 0
-    search_s: float = 0.0
-    plans: list[PlanReport] = []
-    feasible: int = 0
-    infeasible: dict[str, int] = {}
-    pareto: list[FrontRow] = []
-    notes: list[str] = []
+    searched: int
+    search_s: float
+    plans: list[PlanReport]
+    feasible: int
+    infeasible: dict[str, int]
+    pareto: list[FrontRow]
+    notes: list[str]
     scaling: list[ScalingRow] = []
     batches: list[BatchRow] = []
     codesign: Codesign | None = None

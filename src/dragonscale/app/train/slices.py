@@ -103,7 +103,7 @@ def _of_fit(asked: TrainAsked, fit: Fit, sentence: str, progress: Progress | Non
 
 def _nothing(asked: TrainAsked, job: Job, sentence: str) -> TrainReport:
     work = workload_of(job, asked.space.words, asked.tokens)
-    return TrainReport(asked.model.name, written(asked.question.on), work, notes=[sentence])
+    return TrainReport(asked.model.name, written(asked.question.on), work, 0, 0.0, [], 0, {}, [], [sentence])
 
 
 def fewest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
@@ -151,7 +151,7 @@ def largest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
         sentence = f"The deepest {asked.model.name} that trains on {job.slice} has {held}."
     report = plan_report(fit.job, fit.best.plan, asked.tokens)
     work = workload_of(fit.job, asked.space.words, asked.tokens)
-    return TrainReport(fit.job.model.name, str(job.slice), work, plans=[report], feasible=1, notes=[sentence])
+    return TrainReport(fit.job.model.name, str(job.slice), work, 0, 0.0, [report], 1, {}, [], [sentence])
 
 
 # The same job on other hardware: the slices around its own, larger batches, and a chip with better numbers.
