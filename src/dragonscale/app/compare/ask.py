@@ -1,5 +1,5 @@
-"""What `dscale compare` was asked, read at the edge: every combination of plans, slices and software that is to be
-looked at."""
+"""`dscale compare` asked: every combination of plans, slices and software that is to be looked at, each asked as
+`train` or `serve` would be, then held against the first."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -131,16 +131,13 @@ def _read_plan(thing: Any) -> Contender:
 def _serves(question: CompareQuestion, plans: list[Contender]) -> bool:
     """Whether it is about serving: its lengths or engines are given, or a plan file is one of serving."""
     asked = any((question.prompt, question.output, question.engine, question.ttft, question.tpot))
-    saved = [_is_serving_file(one.plan) for one in plans if str(one.plan).endswith(".toml")]
+    files = [Path(one.plan) for one in plans if str(one.plan).endswith(".toml")]
+    saved = [not _SERVING.isdisjoint(read_table(path, "Plan file")) for path in files]
     if any((question.seq, question.tokens, question.stack)) and (asked or any(saved)):
         raise InputError("--seq, --tokens and --stack are of training, --prompt, --output and --engine of serving.")
     if len(set(saved)) > 1:
         raise InputError("One plan file is of training and another of serving; compare plans of one kind.")
     return asked or any(saved)
-
-
-def _is_serving_file(path: str) -> bool:
-    return bool(_SERVING & set(read_table(Path(path), "Plan file")))
 
 
 def _several(things: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Answers of `train` and `serve` as sides of a comparison."""
+"""Answers of `train` and `serve` as sides of a comparison, and one side against another."""
 
 import msgspec
 

@@ -1,4 +1,5 @@
-"""The lines of a training run: FLOPs, days and dollars, the state, the activations, the chips that hold them.
+"""The lines of an estimate: of a training run (FLOPs, days and dollars, the state, the activations, the chips that hold
+them), of fine-tuning and of serving.
 
 Bytes of state for a parameter are conventions, and each line says its own:
 
@@ -132,11 +133,10 @@ def held_by(chip: Chip, paper: Paper) -> Any:
 
 # The memory of fine-tuning: of all weights, with LoRA, and with LoRA over 4-bit weights (QLoRA).
 #
-# An estimate of memory only, and without activations: frozen weights, and 16 bytes for each
-# parameter that is trained. QLoRA (Dettmers et al. 2023, arXiv:2305.14314) stores the matmuls of the
-# blocks in 4 bits with their scales, which come to 4.127 bits in its NF4 with double quantization and
-# to 4.125 in the int4 of `kernels/formats.toml` (a 16-bit scale for 128 weights), which is counted;
-# embeddings, norms and the head stay in bf16.
+# An estimate of memory only, and without activations: frozen weights, and 16 bytes for each parameter that is trained.
+# QLoRA (Dettmers et al. 2023, arXiv:2305.14314) stores the matmuls of the blocks in 4 bits with their scales, which
+# come to 4.127 bits in its NF4 with double quantization and to 4.125 in the int4 of `kernels/formats.toml` (a 16-bit
+# scale for 128 weights), which is counted; embeddings, norms and the head stay in bf16.
 
 
 FINE_TUNING = "fine-tuning memory"
@@ -170,11 +170,10 @@ def write_finetuning(asked: EstimateAsked, paper: Paper) -> None:
             paper.write(f"fewest chips, {name}", chips_to_hold(chip, paper.let(f"held_{name}", size)), "count")
 
 
-# The lines of serving: weights and KV bytes, the floor of a decode step, prefill, and where decode turns
-# compute-bound.
+# The lines of serving: weights and KV bytes, the floor of a decode step, prefill, and where decode turns compute-bound.
 #
-# Everything is split evenly over the chips and nothing is spent on communication, workspace or launch
-# gaps: `dscale serve` puts these in.
+# Everything is split evenly over the chips and nothing is spent on communication, workspace or launch gaps: `dscale
+# serve` puts these in.
 
 
 WEIGHT_FORMATS = ("bf16", "fp8", "int8", "int4", "mxfp4", "nvfp4")

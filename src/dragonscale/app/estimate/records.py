@@ -1,4 +1,5 @@
-"""The records that `dscale estimate` answers with; `--json` prints them as they are."""
+"""The records that `dscale estimate` answers with (`--json` prints them as they are), and the paper that it is worked
+out on."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -84,8 +85,8 @@ class EstimateReport(Record):
 
 # The paper that an estimate is worked out on: letters, lines, and how a formula is written down.
 #
-# The functions that give the planner's numbers run here on letters (`dragonscale.physics.formula`): a line's
-# formula is what they did, and can never disagree with its value.
+# The functions that give the planner's numbers run here on letters (`dragonscale.physics.formula`): a line's formula is
+# what they did, and can never disagree with its value.
 
 
 Parts = Mapping[str, Number]

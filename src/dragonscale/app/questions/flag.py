@@ -250,7 +250,7 @@ def written(thing: Any) -> str:
             raise Infeasible("The answer that is given for a plan has none that fits; give a plan.")
         return written(thing.best)
     if hasattr(thing, "plan"):
-        return written(thing.plan)
+        return written(getattr(thing, "plan_settings", thing.plan))
     return getattr(thing, "name", None) or str(thing)
 
 

@@ -1,4 +1,4 @@
-"""What bounds a configuration and what to change; why nothing fits, and what would."""
+"""What bounds a configuration and what to change; why nothing fits, and what would; how surely targets are met."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -261,8 +261,8 @@ def _by_batch_fit(asked: ServeAsked) -> str:
 
 
 # How surely a configuration meets its targets: an expected TTFT or TPOT is the middle of a band, and the search takes
-# batches up to the very target, so that the band's slow end is often beyond it. And what was aimed at where no target was
-# given.
+# batches up to the very target, so that the band's slow end is often beyond it. And what was aimed at where no target
+# was given.
 
 
 def beyond(expected: float, high: float | None, target: float | None) -> bool:

@@ -1,4 +1,5 @@
-"""The answer to `dscale serve`: configurations, the frontier, and what bounds, costs and limits them."""
+"""The answer to `dscale serve`: configurations, the frontier, what limits them, what is better than a given plan, and
+other ways to serve: drafting, disaggregated prefill and decode, prefix caching."""
 
 import math
 import time

@@ -75,14 +75,11 @@ def decode_chart(report: ServeReport) -> charts.Chart:
 def prefill_chart(report: ServeReport) -> charts.Chart:
     """A prompt by itself, all its chunks together."""
     known = [one for one in report.configs if one.prefill_terms]
-    stacks = [_terms(one.prefill_terms, _named(one), _alone(one)) for one in known]
+    alone = (amount(sum(row.expected_s for row in one.prefill_terms), "s") for one in known)
+    stacks = [_terms(one.prefill_terms, _named(one), whole) for one, whole in zip(known, alone, strict=True)]
     return charts.time_bars(
         stacks, f"{report.model}: prefill of a prompt", _requests(report), "time of a prompt that runs alone"
     )
-
-
-def _alone(one: ConfigReport) -> str:
-    return amount(sum(row.expected_s for row in one.prefill_terms), "s")
 
 
 def memory_chart(report: ServeReport) -> charts.Chart:

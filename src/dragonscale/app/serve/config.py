@@ -1,4 +1,5 @@
-"""One serving configuration as a record: its times, where they go, what fills its memory, what its tokens cost."""
+"""One serving configuration as a record: its times and their bands, where they go, what fills its memory, what its
+tokens cost; and the ledgers behind its bars."""
 
 import functools
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,5 @@
-"""What was asked for and no engine runs: refused in a sentence that names a legal neighbour, unless it is forced."""
+"""What was asked for and no engine runs, refused in a sentence that names a legal neighbour unless it is forced; and
+why nothing meets the targets, and what would."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -56,12 +57,9 @@ def _engine_refusal(asked: ServeAsked, chip: Chip, engine: str, chips: int) -> s
         has = ", ".join(pair_word(*pair) for pair in pairs(engine, chip))
         return f"{engine} has no kernels for {wanted} on {chip.title}, only {has}; {_others(asked, chip, engine)}"
     if asked.pinned or asked.question.kv_dtype:
-        return next((text for text in (_format_refusal(asked, engine, chip, one) for one in formats) if text), "")
+        plans = (replace(ServingPlan(), **vars(one)) for one in formats)
+        return next(filter(None, (format_refusal(engine, chip, asked.model, plan) for plan in plans)), "")
     return ""
-
-
-def _format_refusal(asked: ServeAsked, engine: str, chip: Chip, formats: Formats) -> str:
-    return format_refusal(engine, chip, asked.model, replace(ServingPlan(), **vars(formats)))
 
 
 def _others(asked: ServeAsked, chip: Chip, engine: str) -> str:

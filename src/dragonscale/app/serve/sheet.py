@@ -1,6 +1,7 @@
 """`dscale serve` laid out: what to run, how fast and at what cost, what bounds it and what to change; then where time
 goes, others."""
 
+import math
 from typing import Any
 
 from dragonscale.app.serve import tables
@@ -86,15 +87,15 @@ def summary(report: ServeReport, first: ConfigReport) -> Facts:
     """What to run, in a dozen lines."""
     work = report.workload
     bound, change = report.bound_and_change
-    met, missed = ("good" if work.ttft_s or work.tpot_s else "key"), "bad"
-    over = " ".join(first.violations)
+    met = "good" if work.ttft_s or work.tpot_s else "key"
+    late, slow = first.ttft_s > (work.ttft_s or math.inf), first.tpot_s > (work.tpot_s or math.inf)
     copies = f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
     ttft = _timed(first.ttft_s, first.ttft_low_s, first.ttft_high_s, work.ttft_s)
     return facts(
         ("serve as" if first.meets_slo else "nearest", f"{config_text(first)}, by {first.engine}", "key"),
         ("replica", f"{first.plan} on {first.copy_slice}{copies}"),
-        ("TTFT", ttft, missed if "TTFT" in over else met),
-        ("TPOT", tpot_text(report, first), missed if "TPOT" in over else met) if work.output > 1 else None,
+        ("TTFT", ttft, "bad" if late else met),
+        ("TPOT", tpot_text(report, first), "bad" if slow else met) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
         ("error", error_text(report, first)),
         ("cost", cost_text(report, first)),

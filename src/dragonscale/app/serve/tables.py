@@ -1,4 +1,4 @@
-"""The tables of `dscale serve`: configurations, the frontier, terms, limits."""
+"""The tables of `dscale serve`: configurations, the frontier, terms, limits, and other ways to serve."""
 
 from collections.abc import Sequence
 from itertools import count

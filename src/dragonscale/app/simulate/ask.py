@@ -1,4 +1,5 @@
-"""The answer to `dscale simulate`, put together from what was asked."""
+"""`dscale simulate` asked and answered: the run's numbers, the planner's beside them, what would hold, and the next
+command."""
 
 import functools
 import shlex
@@ -112,8 +113,7 @@ def command_of(question: SimulateQuestion) -> str:
     return " ".join(words)
 
 
-# The answer to `dscale simulate`: the run's numbers, the planner's beside them, what would hold, and
-# what to change.
+# The answer to `dscale simulate`: the run's numbers, the planner's beside them, what would hold, and what to change.
 
 
 Progress = Callable[[int, int], None]

@@ -1,4 +1,4 @@
-"""The replicas of `dscale simulate`: drafts, prefixes on the host, and what comes, goes and dies."""
+"""The replicas of `dscale simulate` (drafts, prefixes on the host, what comes, goes and dies), and their traffic."""
 
 import itertools
 import math

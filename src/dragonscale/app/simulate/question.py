@@ -1,4 +1,5 @@
-"""The flags of `dscale simulate` understood: a fleet, its traffic, and how the run is measured."""
+"""The flags of `dscale simulate` understood: a fleet, its traffic, and how the run is measured; what a plan file says
+under them, and what they may say, each by itself and beside the others."""
 
 import math
 from dataclasses import dataclass, replace

@@ -44,9 +44,11 @@ def summary(report: SimulateReport) -> Facts:
         f"{rates.output_tokens_per_s:,.0f} output tokens/s ({rates.output_tokens_per_s_per_chip:,.0f} per chip), "
         f"{rates.input_tokens_per_s:,.0f} input tokens/s"
     )
+    # random arrivals are not quite as many as asked for
+    came = f" ({rates.arrived_per_s:.3g}/s came)" if report.load is not None else ""
     return facts(
         verdict_fact(report),
-        ("served", f"{rates.requests_per_s:.3g} requests/s{_came(report)}, {tokens}{_window(report)}"),
+        ("served", f"{rates.requests_per_s:.3g} requests/s{came}, {tokens}{_window(report)}"),
         ("goodput", goodput_text(report)),
         ("cost", cost_text(report)),
         ("bound by", report.bound_by),
@@ -88,11 +90,6 @@ def _behind(report: SimulateReport) -> str:
         f" ({rates.requests_per_s:.3g}/s ended of {rates.arrived_per_s:.3g}/s that came while it was measured; the "
         "others were still running)"
     )
-
-
-def _came(report: SimulateReport) -> str:
-    """What came while it was measured: random arrivals are not quite as many as asked for."""
-    return f" ({report.rates.arrived_per_s:.3g}/s came)" if report.load is not None else ""
 
 
 def _window(report: SimulateReport) -> str:

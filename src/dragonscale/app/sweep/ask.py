@@ -1,4 +1,6 @@
-"""A grid of questions, as a TOML file: tables of flags whose values may be lists; every combination of them is asked.
+"""A sweep: every entry of a grid answered, on this machine's cores or on a Ray cluster.
+
+A grid is a TOML file: tables of flags whose values may be lists; every combination of them is asked.
 
     [[verify]]
     program = "train"

@@ -1,4 +1,5 @@
-"""The records of `dscale sweep`: what is asked, what was answered, and the answer to the whole."""
+"""The records of `dscale sweep`: what is asked, what was answered, the answer to the whole, and the file that answers
+are kept in."""
 
 import contextlib
 import hashlib
@@ -84,9 +85,9 @@ class SweepReport(Record, frozen=True):  # pyright: ignore[reportGeneralTypeIssu
 
 # The answers of a sweep as a file of JSON lines that grows: what is in it needs no answer again.
 #
-# A line is written whole and at once, so that whatever stops a sweep leaves lines that can be read;
-# half a line, as a full disk may leave it, is cut off before the next is written. Of two lines for the
-# same entry the later one counts. A file belongs to one sweep at a time: it is locked while it is open.
+# A line is written whole and at once, so that whatever stops a sweep leaves lines that can be read; half a line, as a
+# full disk may leave it, is cut off before the next is written. Of two lines for the same entry the later one counts. A
+# file belongs to one sweep at a time: it is locked while it is open.
 
 
 @dataclass(frozen=True)

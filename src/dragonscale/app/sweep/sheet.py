@@ -1,4 +1,4 @@
-"""The answers of a sweep as flat rows, and those rows as files: CSV for programs, Markdown for people."""
+"""The answers of a sweep as flat rows; these laid out, and as files: CSV for programs, Markdown for people."""
 
 import csv
 import io

@@ -83,11 +83,10 @@ def main() -> None:
 
 # Ctrl-C that is never lost.
 #
-# Python turns a signal into a `KeyboardInterrupt` wherever the main thread happens to be, and one that
-# is raised inside a callback (a finalizer, a weak reference) is printed and forgotten. So the signal
-# is also kept in a flag, which a long loop asks after every step. While the loop cleans up, further
-# signals change nothing. SIGTERM, as schedulers send it, counts as Ctrl-C; a signal that the process
-# was started to ignore (a background job of a script) stays ignored.
+# Python turns a signal into a `KeyboardInterrupt` wherever the main thread happens to be, and one that is raised inside
+# a callback (a finalizer, a weak reference) is printed and forgotten. So the signal is also kept in a flag, which a
+# long loop asks after every step. While the loop cleans up, further signals change nothing. SIGTERM, as schedulers send
+# it, counts as Ctrl-C; a signal that the process was started to ignore (a background job of a script) stays ignored.
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -129,9 +128,9 @@ def interruptible() -> Iterator[Interrupt]:
 
 # Entries answered by several processes of this machine at once.
 #
-# Each process answers one entry after another. One that dies (the kernel may end it when memory runs out) costs its entry
-# an answer and is replaced. All of them, and the compilers they started, end with the sweep: each is the leader of a
-# group of its own, which Ctrl-C in the terminal does not reach and which is ended as a whole.
+# Each process answers one entry after another. One that dies (the kernel may end it when memory runs out) costs its
+# entry an answer and is replaced. All of them, and the compilers they started, end with the sweep: each is the leader
+# of a group of its own, which Ctrl-C in the terminal does not reach and which is ended as a whole.
 
 
 def cores() -> int:

@@ -25,6 +25,8 @@ from dragonscale.training.step_ledger import WIRES
 
 IDLE = (*COLLECTIVES, "wait", "host", "host transfer")
 """Kinds of lines that are no work on the chip itself, but waiting for wires, the host, other stages or stragglers."""
+WIRED = ("ici.", "dcn.", "levels.")
+"""Where the numbers of a chip's wires stand."""
 WORTH = 0.02
 """What helps by less is not advised: a prediction is not that sure of itself."""
 SHOWN = 3
@@ -106,7 +108,7 @@ def _tries(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
     if plan.remat != "none":
         yield "recompute nothing (remat=none)", job, replace(plan, remat="none")
     for knob in knobs(job.slice):
-        if knob.title.endswith("bandwidth") and "HBM" not in knob.title:
+        if all(path.startswith(WIRED) for path in knob.paths):
             yield f"twice the {knob.title}", on_chip(job, raised(job.slice.chip, knob, 2.0)), plan
 
 

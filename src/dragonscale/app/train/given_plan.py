@@ -44,7 +44,7 @@ def filled(question: Any) -> tuple[Any, list[str]]:
             given = getattr(question, name)
             if given in _UNSAID.get(name, ("",)):
                 words[name] = value
-            elif name not in ("tokens", "price") and (own := _told(given)) != str(value):
+            elif name not in ("tokens", "price") and (own := written(given)) != str(value):
                 flag = "the model" if name == "model" else f"--{name}"
                 notes.append(f"The plan file says {value} for {flag}; {own} is taken.")
         question = replace(question, **words)
@@ -60,11 +60,6 @@ def _with_count(question: Any, saved: TrainingFile) -> Any:
     if not saved.slice or not is_chip(on) or parse_slice(saved.slice).chip.name != load_chip(on).name:
         return question
     return replace(question, on=saved.slice)
-
-
-def _told(given: Any) -> str:
-    """A flag's value, of an object its name."""
-    return str(given) if isinstance(given, str | int | float) else written(given)
 
 
 def said_by(saved: TrainingFile) -> dict[str, Any]:

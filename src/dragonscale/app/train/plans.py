@@ -1,4 +1,5 @@
-"""The answer to `dscale train`: plans with their times, memory, what bounds them and what the run costs."""
+"""Plans of a training job as an answer has them: their times, memory, what bounds them and what the run costs; the
+best of a search, what is said of sizes that do not divide, and the same job with other stacks."""
 
 from dragonscale.app.train.advice import advice_text, bound_by, bound_text, helps, memory_advice
 from dragonscale.app.train.question import TrainAsked

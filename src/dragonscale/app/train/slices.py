@@ -1,4 +1,5 @@
-"""`--on h100:64,v5p:4x4x8` and `--on any`: the same job on several slices, a row for each, the best in full."""
+"""The same job on other hardware: several slices (`--on h100:64,v5p:4x4x8`, `--on any`), the fewest chips or the
+cheapest part of a slice, the largest batch or model, slices around its own, and a chip with better numbers."""
 
 from collections.abc import Iterator
 from dataclasses import replace
