@@ -136,3 +136,12 @@ def test_editors_see_what_can_be_loaded() -> None:
     seen = set(re.findall(r"^    from [\w.]+ import (\w+) as \1$", text, re.MULTILINE))
     assert seen == {*ds.__dir__()} - {"__version__"}
     assert re.fullmatch(r"\d+\.\d+.*", ds.__version__)
+
+
+def test_a_plan_that_was_found_is_given_whole() -> None:
+    found = ds.train("llama3-8b", **JOB, plan="fsdp8 z2 none", alone=True)
+    first = found.plans[0]
+    assert (first.plan.fsdp, first.plan["zero"], found.to_dict()["plans"][0]["plan"]["fsdp"]) == (8, 2, 8)
+    assert "tensor=1" in written(first)  # no setting is left to the stack of the next question
+    assert ds.train("llama3-8b", **JOB, plan=found, alone=True).plans[0].plan == first.plan
+    assert pickle.loads(pickle.dumps(found)).ledger.total("flops") == found.ledger.total("flops")
