@@ -22,14 +22,10 @@ def _name(side: Side) -> str:
 
 def _time(report: CompareReport, sides: list[Side]) -> Chart:
     step = "a decode step" if report.kind == "serving" else "a training step"
-    stacks = [
-        PartStack(
-            _name(side),
-            time_parts((term.name, term.exposed_s, term.hidden_s) for term in side.terms),
-            amount(seconds_of(side), "s"),
-        )
-        for side in sides
-    ]
+    stacks = []
+    for side in sides:
+        parts = time_parts((term.name, term.exposed_s, term.hidden_s) for term in side.terms)
+        stacks.append(PartStack(_name(side), parts, amount(seconds_of(side), "s")))
     return time_bars(stacks, f"{report.model}: {step}", report.workload)
 
 

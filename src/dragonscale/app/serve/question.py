@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from dragonscale.app.asked_chips import AskedTargets, asked_chips, asked_targets
 from dragonscale.app.foreign import foreign_plan, serving_file_of, told
 from dragonscale.app.questions.flag import written
@@ -288,11 +290,8 @@ def as_saved(question: ServeQuestion, saved: SavedPlan | None) -> ServeQuestion:
         "output": str(traffic.output or ""),
         "cached": traffic.cached,
         "rate": traffic.rate,
-        "ttft": saved.targets.ttft,
-        "tpot": saved.targets.tpot,
-        "max_seqs": saved.launch.max_seqs,
-        "token_budget": saved.launch.token_budget,
-        "memory_fraction": saved.launch.memory_fraction,
+        **msgspec.structs.asdict(saved.targets),
+        **msgspec.structs.asdict(saved.launch),
         "accept": drafts.acceptance,
         "drafts": drafts.drafts or None,
         "draft": drafts.draft,

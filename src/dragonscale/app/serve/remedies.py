@@ -202,16 +202,12 @@ def _met(asked: ServeAsked, **changed: Any) -> list[Config]:
 
 def _cheapest(met: Sequence[Config]) -> Config | None:
     """The cheapest, in the widest weights; of its batches the one that makes most."""
-    return min(
-        met,
-        key=lambda one: (
-            -bits(one.plan.weights),
-            one.chips * float(one.piece.chip.price or math.inf),
-            one.chips,
-            -one.tokens_per_chip,
-        ),
-        default=None,
-    )
+
+    def order(one: Config) -> tuple[float, ...]:
+        price = float(one.piece.chip.price or math.inf)
+        return -bits(one.plan.weights), one.chips * price, one.chips, -one.tokens_per_chip
+
+    return min(met, key=order, default=None)
 
 
 def _changes(asked: ServeAsked, config: Config) -> Iterator[str]:
@@ -278,8 +274,7 @@ def _by_chip(asked: ServeAsked) -> str:
     if asked.everywhere:
         return ""
     tried = {chip.name for chip, _ in asked.targets}
-    others = [
-        chip for chip in (load_chip(name) for name in chip_names()) if chip.name not in tried and chip.price is not None
-    ]
-    asked = possible(replace(asked, saved=None, targets=tuple((chip, None) for chip in others)))[0]
+    every = map(load_chip, chip_names())
+    others = tuple((chip, None) for chip in every if chip.name not in tried and chip.price is not None)
+    asked = possible(replace(asked, saved=None, targets=others))[0]
     return _told("The cheapest other chip that would", _cheapest([one for one in search(asked) if one.meets]))

@@ -107,17 +107,9 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     )
     chosen = _chosen(question.engine or saved.engine, deployment)
     places = (written(question.on or saved.slice), written(question.prefill_on))
-    read = (*map(slice_note, filter(None, places)), *traffic.notes)
-    prices = _prices(question, deployment.chip)[1]
-    notes = (
-        *deployment.model.notes,
-        *(text for text in read if text),
-        *recorded,
-        *chosen,
-        *prices,
-        *forced,
-        *profile_notes([deployment.chip]),
-    )
+    read = filter(None, (*map(slice_note, filter(None, places)), *traffic.notes))
+    paid = *_prices(question, deployment.chip)[1], *forced, *profile_notes([deployment.chip])
+    notes = *deployment.model.notes, *read, *recorded, *chosen, *paid
     return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes, original)
 
 
@@ -219,9 +211,8 @@ def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment |
     engine = deployment.engine
     if where.chip.name != deployment.chip.name:
         engine = engine_on(question.engine or AUTO, where.chip, deployment.model, chips=where.chips, plan=plan)
-    elif (
-        not question.engine and rules(engine.name).wide and not plan.is_wide
-    ):  # the same server, launched in its plain form
+    elif not question.engine and rules(engine.name).wide and not plan.is_wide:
+        # the same server, launched in its plain form
         engine = engine_on(server_of(engine.name), where.chip, deployment.model)
     found = deploy(deployment.model, where, plan, engine)
     _check_chips(found, written(question.prefill_on))

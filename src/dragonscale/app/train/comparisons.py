@@ -24,21 +24,18 @@ SEEN = 0.002
 def space_around(job: Job, plan: Plan, space: Space) -> Space:
     """The plans to compare a given one with: in its formats, and where there are too many of them, its own words and
     the usual ones."""
-    words = replace(
-        space.words, dtype=plan.dtype, optimizer=plan.optimizer, offload=plan.offload, sequence=plan.sequence
-    )
-    words = replace(words, etp=plan.etp, layout=plan.layout)
-    space = replace(space, words=words)
+    own = ("dtype", "optimizer", "offload", "sequence", "etp", "layout")
+    space = replace(space, words=replace(space.words, **{name: plan[name] for name in own}))
     if space_size(job, space) <= BOUNDED:
         return space
-    own = tuple(dict.fromkeys((plan.schedule, "1f1b", "interleaved")))
-    return replace(
-        space,
-        remat=tuple(dict.fromkeys((plan.remat, *(one for one in offered(job, space).remat if one != "matmuls")))),
-        zero=tuple(one for one in space.zero if one in (plan.zero, 1, 3)) or space.zero,
-        schedule=own,
-        context_by=tuple(dict.fromkeys((plan.context_by, "ring"))),
-    )
+    remat = plan.remat, *(one for one in offered(job, space).remat if one != "matmuls")
+    words = {
+        "remat": remat,
+        "schedule": (plan.schedule, "1f1b", "interleaved"),
+        "context_by": (plan.context_by, "ring"),
+    }
+    zero = tuple(one for one in space.zero if one in (plan.zero, 1, 3)) or space.zero
+    return replace(space, zero=zero, **{name: tuple(dict.fromkeys(some)) for name, some in words.items()})
 
 
 def against_best(asked: TrainAsked, job: Job, plan: Plan, report: TrainReport, progress: Progress | None) -> None:

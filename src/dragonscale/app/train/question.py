@@ -65,14 +65,8 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     question, told = filled(question)
     named = with_assumed(question.model, question.assume, question.family)
-    question = replace(
-        question,
-        stack=question.stack.strip().lower(),
-        model=named,
-        on=asked_chips(question.on, question.set, question.profile),
-        set="",
-        profile="",
-    )
+    on, stack = asked_chips(question.on, question.set, question.profile), question.stack.strip().lower()
+    question = replace(question, stack=stack, model=named, on=on, set="", profile="")
     model = load_model(question.model)
     where = asked_targets(question.on, question.price)
     chip, piece = where.targets[0] if len(where.targets) == 1 and not where.everywhere else (None, None)
