@@ -292,9 +292,9 @@ def _gain(pair: Pools, best: Config, ask: Ask) -> float:
 
 
 def _pool_report(asked: ServeAsked, pair: Pools) -> PoolReport:
-    pools = {"prefill": config_report(asked, pair.prefill), "decode": config_report(asked, pair.decode)}
+    prefill, decode = config_report(asked, pair.prefill), config_report(asked, pair.decode)
     return PoolReport(
-        **shared(PoolReport, pair) | pools,
+        **shared(PoolReport, pair, prefill=prefill, decode=decode),
         ttft_s=pair.ttft,
         tpot_s=pair.tpot,
         requests_per_s=pair.requests,

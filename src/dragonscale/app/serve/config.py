@@ -86,7 +86,7 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
     price = config.piece.chip.price
     tpot = float(state.tpot) if ask.output > 1 else 0.0
     report = ConfigReport(
-        **shared(ConfigReport, config, plan) | {"plan": str(plan), "engine": asked.engine_words(config.engine)},
+        **shared(ConfigReport, config, plan, plan=str(plan), engine=asked.engine_words(config.engine)),
         slice=where,
         decode_step_s=config.decode_s,
         ttft_s=float(state.ttft),

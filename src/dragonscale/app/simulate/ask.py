@@ -153,12 +153,10 @@ def _report(
     tokens = result.throughput.output_tokens_per_s
     each = tokens / chips if chips else 0.0
     cost = float(usd_per_million(tokens, 1, hourly)) if hourly is not None and tokens > 0 else None
-    own = {
-        "replicas": [ReplicaRow(**shared(ReplicaRow, one), busy_share=one.busy_s / whole) for one in result.replicas],
-        "latency": {name: _latency(summary) for name, summary in result.latency.items()},
-    }
+    rows = [ReplicaRow(**shared(ReplicaRow, one, busy_share=one.busy_s / whole)) for one in result.replicas]
+    latency = {name: _latency(summary) for name, summary in result.latency.items()}
     return SimulateReport(
-        **shared(SimulateReport, result) | own,
+        **shared(SimulateReport, result, replicas=rows, latency=latency),
         model=asked.deployment.model.name,
         traffic=_described(asked.question),
         fleet=_pools(asked),
@@ -242,9 +240,9 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> CapacityReport:
     output, rate = asked.traffic.output, asked.traffic.rate or 0.0
     served = min(rate, found.rate or rate) if found.confirmed is None else rate
     cost = None if hourly is None or not served else float(usd_per_million(served * output, 1, hourly))
-    times = [run and percentile_of(run.result, name, asked.percentile) for name in ("ttft_s", "tpot_s")]
+    ttft, tpot = (run and percentile_of(run.result, name, asked.percentile) for name in ("ttft_s", "tpot_s"))
     good = (rates.goodput_requests_per_s, rates.good_share) if rates is not None else (None, None)
-    fleet = replicas, prefills, chips, hourly, cost, *times
+    fleet = replicas, prefills, chips, hourly, cost, ttft, tpot
     return CapacityReport(found.rate, *good, found.limit, asked.percentile, *fleet, found.runs, found.requests)
 
 
@@ -252,8 +250,9 @@ def _latency(summary: Summary) -> Latency:
     def interval(estimate: Any) -> tuple[float | None, float | None]:
         return (estimate.low, estimate.high) if estimate.known else (None, None)
 
-    values = [getattr(summary, name).value for name in ("mean", "p50", "p90", "p95", "p99")]
-    return Latency(*values, summary.most, *interval(summary.mean), *interval(summary.p99))
+    p50, p90, p95, p99 = (one.value for one in (summary.p50, summary.p90, summary.p95, summary.p99))
+    most, ends = summary.most, (*interval(summary.mean), *interval(summary.p99))
+    return Latency(summary.mean.value, p50, p90, p95, p99, most, *ends)
 
 
 def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None:

@@ -161,8 +161,9 @@ def _memory(first: PlanReport) -> tuple[str, str, str]:
 
 def run_text(report: TrainReport, first: PlanReport) -> str:
     """The whole run: hours or days, dollars, energy."""
-    hours = first.days * 24
-    time = f"{hours:,.1f} hours" if hours < 48 else f"{first.days:,.1f} days"
+    days = first.days or 0.0
+    hours = days * 24
+    time = f"{hours:,.1f} hours" if hours < 48 else f"{days:,.1f} days"
     parts = [
         f"{first.steps:,} steps",
         f"{time} without failures and restarts",

@@ -66,8 +66,8 @@ def slice_row(one: Tried, tokens: float | None, others: list[StackRow]) -> Slice
     price = job.slice.chip.price
     budget = run_budget(tokens, job.tokens, best.seconds, job.slice.chips, price) if tokens else None
     own = stack_row(job, best)
-    run = (budget.days, budget.cost_usd) if budget else (None, None)
-    numbers = own.step_s, one.tokens_per_s, own.mfu, one.usd_per_mtok, *run
+    days, cost = (budget.days, budget.cost_usd) if budget else (None, None)
+    numbers = own.step_s, one.tokens_per_s, own.mfu, one.usd_per_mtok, days, cost
     priced = "no price known" if price is None else ""
     return SliceRow(name, job.slice.chips, own.plan, *numbers, priced, own.stack, others, own.tight)
 
