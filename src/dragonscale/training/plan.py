@@ -66,6 +66,11 @@ class Plan:
         return getattr(self, name)
 
     @property
+    def all_settings(self) -> dict[str, Any]:
+        """Every setting by its name, the usual ones too."""
+        return vars(self)
+
+    @property
     def chips(self) -> int:
         """Chips of the whole mesh."""
         return self.data * self.fsdp * self.tensor * self.context * self.expert * self.pipe

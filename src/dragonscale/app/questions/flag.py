@@ -250,7 +250,9 @@ def written(thing: Any) -> str:
             raise Infeasible("The answer that is given for a plan has none that fits; give a plan.")
         return written(thing.best)
     if hasattr(thing, "plan"):
-        return written(getattr(thing, "plan_settings", thing.plan))
+        return written(thing.plan)
+    if hasattr(thing, "all_settings"):  # a plan: none of its settings is left to the stack of another question
+        return written(thing.all_settings)
     return getattr(thing, "name", None) or str(thing)
 
 

@@ -99,11 +99,6 @@ class PlanReport(msgspec.Struct, dict=True):
         return f"{short_plan(self.plan)}, {ends}"
 
     @property
-    def plan_settings(self) -> dict[str, Any]:
-        """Every setting of the plan, as another question takes it: none of them is left to a stack."""
-        return vars(self.plan)
-
-    @property
     def job(self) -> Job | None:
         """What it was judged for, where that was in this process: beside the fields, so that no encoder sees it."""
         return vars(self).get("job")
