@@ -42,8 +42,8 @@ def _compare() -> Chart:
 
 @cache
 def _serving(model: str, on: str, tpot: str = "") -> tuple[Any, Any]:
+    from dragonscale.app.serve.answer import answer
     from dragonscale.app.serve.question import ServeQuestion, read_question
-    from dragonscale.app.serve.report import answer
 
     asked = read_question(ServeQuestion(model=model, on=on, prompt="2048", output="512", tpot=tpot))
     return asked, answer(asked)
@@ -52,14 +52,14 @@ def _serving(model: str, on: str, tpot: str = "") -> tuple[Any, Any]:
 def _serve(kind: str, model: str, on: str, tpot: str = "") -> Chart:
     from dragonscale.app.serve.charts import draw
 
-    return draw(kind, *_serving(model, on, tpot))
+    return draw(_serving(model, on, tpot)[1], kind)
 
 
 @cache
 def _simulation() -> tuple[Any, Any]:
     from dragonscale.app.questions.simulate import SimulateQuestion
-    from dragonscale.app.simulate.reading import read_question
-    from dragonscale.app.simulate.report import run_simulation
+    from dragonscale.app.simulate.ask import run_simulation
+    from dragonscale.app.simulate.question import read_question
 
     question = SimulateQuestion(
         "llama3-70b",
@@ -78,7 +78,7 @@ def _simulation() -> tuple[Any, Any]:
 def _simulate(kind: str) -> Chart:
     from dragonscale.app.simulate.charts import draw
 
-    return draw(kind, *_simulation())
+    return draw(_simulation()[0], kind)
 
 
 def _roofline() -> Chart:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from dragonscale.app.sweep.records import SweepReport
-from dragonscale.app.sweep.table import save_table
+from dragonscale.app.sweep.sheet import save_table
 from dragonscale.evidence.verify.compare import compare
 from dragonscale.evidence.verify.planned import plan_of
 from dragonscale.evidence.verify.request import Made, Request

@@ -1,6 +1,8 @@
 """Plan files handed from command to command: what one saves the others read, from any folder."""
 
 import json
+import subprocess
+import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -143,3 +145,26 @@ def test_a_file_without_tables_is_settings(tmp_path: Path) -> None:
     path.write_text('model = "gpt2"\ntp = 8\n')
     found = load_training_file(path)
     assert (found.model, found.plan.tensor, found.named) == ("gpt2", 8, {"tensor"})
+
+
+LOADED = """
+import sys
+from dragonscale.app.questions.train import TrainQuestion
+from dragonscale.app.train.ask import ask
+from dragonscale.listener import Listener
+ask(TrainQuestion(plan=sys.argv[1], model="llama3-8b", on="h100:8", batch="64seq", seq="4096", alone=True), Listener())
+rooms = {name.split(".")[1] for name in sys.modules if name.startswith("dragonscale.")}
+print(sorted(rooms & {"exports", "serving", "simulation", "evidence", "web"}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("plan", "rooms"), [("fsdp8", "[]"), ("own.toml", "[]"), ("bare.toml", "['exports', 'serving']")]
+)
+def test_a_plan_of_our_own_loads_no_exporter(plan: str, rooms: str, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("[plan]\nfsdp = 8\n")
+    (tmp_path / "bare.toml").write_text("fsdp = 8\n")  # whose settings may be another software's
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, plan], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=120
+    )
+    assert done.stdout.strip() == rooms

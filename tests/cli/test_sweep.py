@@ -13,14 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dragonscale.app.sweep import pool as sweep_pool
-from dragonscale.app.sweep import report as sweep_module
-from dragonscale.app.sweep.answer import answer_entry
-from dragonscale.app.sweep.file import open_answers, read_answers
-from dragonscale.app.sweep.grid import read_grid
-from dragonscale.app.sweep.records import Answer, Entry
-from dragonscale.app.sweep.report import sweep
-from dragonscale.app.sweep.table import BEGIN, END, save_table
+from dragonscale.app.sweep import ask as sweep_module
+from dragonscale.app.sweep import workers as sweep_pool
+from dragonscale.app.sweep.ask import read_grid, sweep
+from dragonscale.app.sweep.records import Answer, Entry, open_answers, read_answers
+from dragonscale.app.sweep.sheet import BEGIN, END, save_table
+from dragonscale.app.sweep.workers import answer_entry
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.faces.cli import main
 from tests.cli.verify_reports import AGREEING, DIFFERING, instead_of_compiling

@@ -3,12 +3,18 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from dragonscale.app.train.advice import advice_text
-from dragonscale.app.train.other_stacks import DIFFERS, slices_note
+from dragonscale.app.train.advice import advice_text, bound_by, worked_terms
+from dragonscale.app.train.plans import DIFFERS, plan_report, slices_note
 from dragonscale.app.train.records import SliceRow, StackRow
 from dragonscale.faces.cli import main
+from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.training.evaluation import make_job
+from dragonscale.training.plan import parse_plan
+from dragonscale.training.step_ledger import WIRES
 
 JOB = ["train", "llama3-8b", "--batch", "64seq", "--seq", "8192", "--fix", "mb1", "--remat", "none"]
 SHORTER = "more or faster chips make it shorter"
@@ -92,3 +98,15 @@ def test_a_job_that_only_the_other_stack_holds(capsys: pytest.CaptureFixture[str
     """torchtitan has no ZeRO-1, which is pinned here."""
     assert main([*JOB[:6], "--on", "h100:16", "--fix", "fsdp16,zero=1,mb1", "--remat", "none"]) == 3
     assert "With --stack megatron-core there is a plan: fsdp16 z1 none" in " ".join(capsys.readouterr().out.split())
+
+
+def test_work_and_waiting_are_told_apart_by_the_lines_of_the_ledger() -> None:
+    job = make_job(load_model("llama3-8b"), parse_slice("h100:64"), 64, 8192, "megatron-core")
+    one = plan_report(job, parse_plan("pp4 tp8 fsdp2 mb1 zero=1 block"), brief=True)
+    assert one.verdict is not None
+    work, names = worked_terms(one.verdict.ledger), {row.name for row in one.terms}
+    assert {"mlp matmuls", "attention (QK, softmax, PV)", "recompute", "optimizer"} <= work & names
+    assert not work & {*WIRES, "pipeline bubble", "uneven stages", "stragglers", "host", "bound at datasheet rates"}
+    assert {"tensor collectives", "pipeline bubble"} <= names - work
+    shorter = [msgspec.structs.replace(row, exposed_s=9e9 * (row.name == "pipeline bubble")) for row in one.terms]
+    assert (one.bound_by, bound_by(shorter, one.verdict.ledger)) == ("compute", "pipeline bubble")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.compare.differences import seconds_of
+from dragonscale.app.compare.sides import seconds_of
 from dragonscale.app.explain.formulas import Explanation
 from dragonscale.app.questions.flag import written
 from dragonscale.errors import Infeasible
@@ -137,3 +137,12 @@ def test_editors_see_what_can_be_loaded() -> None:
     seen |= set(re.findall(r"^    (\w+) = \w+\.\1\.function$", text, re.MULTILINE))
     assert seen == {*ds.__dir__()} - {"__version__"}
     assert re.fullmatch(r"\d+\.\d+.*", ds.__version__)
+
+
+def test_a_plan_that_was_found_is_given_whole() -> None:
+    found = ds.train("llama3-8b", **JOB, plan="fsdp8 z2 none", alone=True)
+    first = found.plans[0]
+    assert (first.plan.fsdp, first.plan["zero"], found.to_dict()["plans"][0]["plan"]["fsdp"]) == (8, 2, 8)
+    assert "tensor=1" in written(first)  # no setting is left to the stack of the next question
+    assert ds.train("llama3-8b", **JOB, plan=found, alone=True).plans[0].plan == first.plan
+    assert pickle.loads(pickle.dumps(found)).ledger.total("flops") == found.ledger.total("flops")

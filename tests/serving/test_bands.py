@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dragonscale.app.serve.errors import bands_for, expected_error
+from dragonscale.app.serve.config import bands_for, expected_error
 from dragonscale.evidence.bands import Residual, band_around, inside, kinds_of, left_out
 from dragonscale.physics.hardware.catalogue import chip_names
 from dragonscale.serving.bands import FAMILIES, GENERATIONS, LEAST, MEASURES, ServedKind, band_of, tables

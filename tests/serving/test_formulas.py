@@ -7,9 +7,9 @@ import numpy
 import pytest
 import sympy
 
+from dragonscale.app.serve.answer import answer
 from dragonscale.app.serve.ask import save_iterations
 from dragonscale.app.serve.question import ServeQuestion, read_question
-from dragonscale.app.serve.report import answer
 from dragonscale.physics.formula import expression
 from dragonscale.plan.letters import Letters
 from dragonscale.serving.capacity import capacity
@@ -115,7 +115,7 @@ def test_what_is_waited_for_adds_up_to_the_iteration(case: str, step: Iteration)
 def test_a_timeline_is_as_long_as_its_iterations(tmp_path: Path) -> None:
     asked = read_question(ServeQuestion("llama3-8b", "h100:2", plan="tensor=2", batch="64", engine="vllm"))
     report = answer(asked)
-    save_iterations(asked, report, str(tmp_path / "trace.json"))
+    save_iterations(report.came_from(asked, []), str(tmp_path / "trace.json"))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     length = {event["name"]: event["dur"] / 1e6 for event in events if event["name"] in ("prefill", "decode")}
     best = report.configs[0]

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from dragonscale.app.serve.question import ServeQuestion, read_question
-from dragonscale.app.serve.refusals import possible
+from dragonscale.app.serve.remedies import possible
 from dragonscale.app.serve.search import ranked_apart, search
 from dragonscale.models import load_model, model_names
 from dragonscale.models.transformer import Transformer

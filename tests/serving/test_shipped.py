@@ -2,9 +2,9 @@
 
 import pytest
 
-from dragonscale.app.serve.hand_over import recommended
+from dragonscale.app.serve.answer import answer
+from dragonscale.app.serve.ask import recommended
 from dragonscale.app.serve.question import ServeQuestion, read_question
-from dragonscale.app.serve.report import answer
 from dragonscale.app.serve.search import ranked, search
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from dragonscale.app.train import judged
+from dragonscale.app.train import comparisons
 from dragonscale.app.train.advice import memory_advice
-from dragonscale.app.train.report import plan_report
+from dragonscale.app.train.plans import plan_report
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
@@ -100,11 +100,11 @@ def test_a_given_plan_is_judged_with_a_note(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_bounded_comparison_does_not_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large space a comparison takes the plan's own words, which pins nothing."""
-    monkeypatch.setattr(judged, "BOUNDED", 1)
+    monkeypatch.setattr(comparisons, "BOUNDED", 1)
     here, plan = job("h100:64"), parse_plan("fsdp16 tp4 z3")
-    around = judged.space_around(here, plan, Space(fixed={"microbatch": 1}))
+    around = comparisons.space_around(here, plan, Space(fixed={"microbatch": 1}))
     assert not split_and_sharded(search(here, around, 20))
-    pinned = judged.space_around(here, plan, parse_space("zero=3"))
+    pinned = comparisons.space_around(here, plan, parse_space("zero=3"))
     assert pinned.zero == (3,)
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from dragonscale.app.questions.train import TrainQuestion
-from dragonscale.app.train.question import TrainAsked, read_question
+from dragonscale.app.train.ask import understood
+from dragonscale.app.train.question import TrainAsked
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.train.settings import read_order
@@ -16,7 +17,7 @@ from dragonscale.training.stack import stacks
 
 def asked(plan: str, stack: str = "megatron") -> TrainAsked:
     words = {"model": "llama3-70b", "on": "h100:512", "batch": "512seq", "seq": "8192"}
-    return read_question(TrainQuestion(**words, stack=stack, plan=plan, alone=True))
+    return understood(TrainQuestion(**words, stack=stack, plan=plan, alone=True))
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,17 @@ chip, that is taken, under the name `own`; `--profile built-in` leaves it.
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dragonscale.app.given import targets_of
 from dragonscale.errors import InputError, shorten
-from dragonscale.physics.hardware import Chip, load_chip, parse_target
+from dragonscale.physics.hardware import Chip, Slice, chip_names, load_chip, parse_target
+from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.changes import PROFILE, changed_chip, split_changes, with_changes
+from dragonscale.physics.hardware.prices import priced_targets
+from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.kernels.profile_file import OWN, named_profile, own_file, own_folder
 
 _UNFIT = re.compile(r"[,+=:*]")
@@ -55,6 +59,60 @@ def profile_notes(chips: Iterable[Chip]) -> list[str]:
                 f"datasheet of {kin}."
             )
     return list(dict.fromkeys(told))
+
+
+ANYWHERE = ("any", "all")
+"""Both words mean every chip of the catalogue."""
+
+
+def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
+    """Chips and slices as they were written, several with commas, and whether all chips of the catalogue were meant.
+
+    >>> targets, everywhere = read_targets("h100:64, v5p")
+    >>> [str(piece) for _, piece in targets.values()], everywhere
+    (['h100:64', 'None'], False)
+    """
+    if not isinstance(on, str):
+        return targets_of(on if isinstance(on, list | tuple) else [on]), False
+    parts = [part.strip() for part in on.split(",") if part.strip()]
+    if any(part.lower() in ANYWHERE for part in parts):
+        if len(parts) > 1:
+            raise InputError(f"--on is {shorten(on)}; 'any' is every chip of the catalogue and stands alone.")
+        return {name: (load_chip(name), None) for name in chip_names()}, True
+    for part in parts:
+        # what follows a + is a change of the chip (h100+hbm=2x); another chip there is meant as a second half of the
+        # slice
+        if any("=" not in one and is_chip(one.partition(":")[0].strip()) for one in part.split("+")[1:]):
+            each = ",".join(one.strip() for one in part.split("+"))
+            raise InputError(
+                f"--on is {shorten(part)}; a slice is of one kind of chip and mixed fleets are not planned: --on "
+                f"{each} compares them."
+            )
+    return {part: parse_target(part) for part in parts or [on]}, False
+
+
+@dataclass(frozen=True)
+class AskedTargets:
+    """The chips and slices of a question at their prices, by their names as they were written; whether all chips of the
+    catalogue were meant; how names were read, and notes on prices and profiles."""
+
+    named: dict[str, tuple[Chip, Slice | None]]
+    everywhere: bool
+    read: list[str]
+    notes: list[str]
+
+    @property
+    def targets(self) -> tuple[tuple[Chip, Slice | None], ...]:
+        return tuple(self.named.values())
+
+
+def asked_targets(on: Any, price: str) -> AskedTargets:
+    """What stands after `--on`, at what `--price` says."""
+    named, everywhere = read_targets(on)
+    priced, strange = priced_targets(price, named.values())
+    notes = [*strange, *profile_notes(chip for chip, _ in priced)]
+    read = [text for text in map(slice_note, named) if text]
+    return AskedTargets(dict(zip(named, priced, strict=True)), everywhere, read, notes)
 
 
 def _readable(word: str) -> None:

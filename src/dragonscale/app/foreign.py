@@ -1,136 +1,82 @@
-"""Plans as they are given: our own files, settings, or the words of other software (`dscale train --plan run.sh`,
-`dscale serve --plan "vllm serve …"`).
+"""Plans in the words of other software, where a command takes a plan: `dscale train --plan run.sh`, `dscale serve
+--plan "vllm serve …"`.
 
-What another software's config says is taken as if it had been given by flags; a flag that is given wins.
+What the config says is taken as if it had been given by flags; a flag that is given wins.
 """
 
-from dataclasses import dataclass, replace
+import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dragonscale.app.imported import report_of
-from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
-from dragonscale.errors import InputError, shorten
-from dragonscale.exports.imported import Given, Imported
-from dragonscale.exports.launchers.unwrap import unwrapped
-from dragonscale.exports.reading import read_plan, recognised
-from dragonscale.exports.source import Source, as_path
-from dragonscale.serving.plan_file import SERVING_ONLY, SavedPlan, load_serving_plan, read_serving_plan
-from dragonscale.tables import read_table
-from dragonscale.training.plan import given_settings, parse_plan
-from dragonscale.training.plan_file import TrainingFile, load_training_file
+from dragonscale.errors import InputError
+from dragonscale.training.plan_file import TrainingFile, is_plan_path
+
+if TYPE_CHECKING:  # exports are a large room, which most plans do without
+    from dragonscale.exports.imported import Imported
+    from dragonscale.serving.plan_file import SavedPlan
+
+_OURS = re.compile(r"^\s*\[plan\]", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class GivenPlan:
-    """A plan, what kind it is, and how it was read."""
-
-    kind: str
-    file: TrainingFile | SavedPlan
-    shown: str
-    notes: tuple[str, ...] = ()
-
-
-def is_foreign(text: str) -> bool:
-    """Whether a plan as it was given is in another software's words: a file that is not a plan of
-    ours, or a command."""
-    path = as_path(text)
-    if path is None:
-        words = text.split()
-        flagged = len(words) > 2 and any(word.startswith("-") for word in words)
-        return flagged or ("\n" in text.strip() and recognised(unwrapped(Source(text))) is not None)
-    return path.is_dir() or not _is_ours(path)
-
-
-def _is_ours(path: Path) -> bool:
-    """A TOML file with a plan's entries, and not another software's."""
-    if path.suffix.lower() != ".toml":
-        return False
-    return recognised(Source.at(path)) is None
-
-
-def given_plan(question: ExportQuestion, kind: str) -> GivenPlan:
-    """The plan that a question names; `kind` is what the target runs, empty where only a launcher is named."""
-    text = written(question.plan).strip()
-    if not text:
-        raise InputError("Say which plan to export: a file that train or serve --save wrote, or settings such as tp8.")
-    if is_foreign(text):
-        found = read_plan(text, Given(written(question.model), written(question.on)))
-        own = "training" if isinstance(found.file, TrainingFile) else "serving"
-        _check_kind(own, kind, text)
-        return GivenPlan(own, found.file, text, (f"Read as a plan of {found.target}.", *found.notes))
-    if as_path(text) is not None or text.endswith(".toml"):
-        own = kind_of(text)
-        _check_kind(own, kind, text)
-        file = load_training_file(text) if own == "training" else load_serving_plan(text)
-        return GivenPlan(own, file, text)
-    own = kind or ("serving" if question.engine or question.prompt else "training")
-    if own == "training":
-        return GivenPlan(own, TrainingFile(parse_plan(text), named=given_settings(text)), text)
-    return GivenPlan(own, read_serving_plan(text), text)
-
-
-def kind_of(path: str) -> str:
-    """What kind of plan a file of ours holds."""
-    table = read_table(Path(path.strip()), "Plan file")
-    settings = table.get("plan", table)
-    serves = not SERVING_ONLY.isdisjoint(table) or (
-        isinstance(settings, dict) and not {"kv", "weights", "spread"}.isdisjoint(settings)
-    )
-    return "serving" if serves and "run" not in table else "training"
-
-
-def _check_kind(own: str, kind: str, text: str) -> None:
-    if kind and kind != own:
-        raise InputError(f"{shorten(text)} is a {own} plan, and --to names software for {kind}.")
-
-
-def with_flags(file: TrainingFile, question: ExportQuestion) -> TrainingFile:
-    """A training plan's file with what the flags say."""
-    words = {
-        "model": written(question.model),
-        "slice": written(question.on),
-        "tokens": question.tokens.strip(),
-        "price": question.price.strip(),
-    }
-    return replace(file, **{name: value for name, value in words.items() if value})
-
-
-def foreign_plan(plan: Any, model: Any, on: Any) -> Imported | None:
+def foreign_plan(plan: Any, model: Any, on: Any) -> "Imported | None":
     """The plan that another software's words say; None where they are our own."""
     text = written(plan).strip()
-    if not text or not is_foreign(text):
+    if not text or not _may_be_foreign(text):
         return None
-    return read_plan(text, Given(written(model), written(on)))
+    from dragonscale.app.export.plans import is_foreign
+    from dragonscale.exports.imported import Given
+    from dragonscale.exports.reading import read_plan
+
+    return read_plan(text, Given(written(model), written(on))) if is_foreign(text) else None
 
 
-def told(found: Imported) -> list[str]:
+def _may_be_foreign(text: str) -> bool:
+    """Whether it is worth to ask exporters whose words these are: a command, or a file that is not plainly ours."""
+    words = text.split()
+    if "\n" in text or (len(words) > 2 and any(word.startswith("-") for word in words)):
+        return True
+    try:
+        path = Path(text).expanduser()
+        return path.exists() and not (is_plan_path(text) and _OURS.search(path.read_text(encoding="utf-8")))
+    except (OSError, RuntimeError, ValueError):  # what cannot be read is told where it is read in earnest
+        return is_plan_path(text)
+
+
+def told(found: "Imported") -> list[str]:
     """How a foreign plan was read, in notes."""
+    from dragonscale.app.imported import report_of
+
     report = report_of(found)
     notes = [f"Read as a plan of {report.software} {report.version}: {report.plan_text}.", *found.notes]
     notes += [f"Not planned: {', '.join(found.unplanned)}."] if found.unplanned else []
-    drafts = found.file.speculation if isinstance(found.file, SavedPlan) else None
+    drafts = None if isinstance(found.file, TrainingFile) else found.file.speculation
     if drafts is not None and drafts.drafts and not drafts.acceptance:
         notes.append(f"It drafts {drafts.drafts} tokens, and not how many are accepted: --accept 0.7 counts them.")
-    return notes + (
-        [f"Unknown to {report.software} {report.version}: {', '.join(found.unknown)}."] if found.unknown else []
-    )
+    unknown = f"Unknown to {report.software} {report.version}: {', '.join(found.unknown)}."
+    return [*notes, unknown] if found.unknown else notes
 
 
-def as_training(question: Any, found: Imported) -> tuple[Any, TrainingFile]:
+def as_training(question: Any, found: "Imported") -> tuple[Any, TrainingFile]:
     """A `TrainQuestion` whose plan is another trainer's, with the settings written out."""
     if not isinstance(found.file, TrainingFile):
         raise InputError("That is a plan for serving, which `dscale serve --plan` judges.")
-    settings = {name: getattr(found.file.plan, name) for name in found.file.plan.__dataclass_fields__}
-    text = ",".join(
-        f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings.items()
-    )
+    settings = vars(found.file.plan).items()
+    text = ",".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings)
     return replace(question, plan=text), found.file
 
 
-def serving_file_of(found: Imported) -> SavedPlan:
+def serving_file_of(found: "Imported") -> "SavedPlan":
     """The serving plan of another engine's words."""
-    if not isinstance(found.file, SavedPlan):
+    if isinstance(found.file, TrainingFile):
         raise InputError("That is a plan for training, which `dscale train --plan` judges.")
     return found.file
+
+
+def script_plan(path: str, on: Any) -> "SavedPlan":
+    """The serving plan of a script or config of another engine that stands in the place of a model."""
+    from dragonscale.exports.imported import Given
+    from dragonscale.exports.reading import read_plan
+
+    return serving_file_of(read_plan(path, Given(slice=written(on))))

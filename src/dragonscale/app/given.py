@@ -6,6 +6,7 @@
 16
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,8 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, parse_target
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.sharding.mesh import Mesh, make_mesh, natural_mesh, parse_mesh
-from dragonscale.physics.units import parse_count
+from dragonscale.physics.units import parse, parse_count
+from dragonscale.training.budget import chinchilla_tokens
 
 
 def target_of(on: Any, listener: Listener | None = None) -> tuple[Chip, Slice | None]:
@@ -74,6 +76,32 @@ def sizes_of(sizes: Any) -> dict[str, int]:
         if found[name.strip()] < 1:
             raise InputError(f"{at} dim {name.strip()} has size 0; a dim has at least one element.")
     return found
+
+
+def read_part(text: str, flag: str, wanted: str, least: float, most: float) -> float:
+    """`40%` or `0.4` as a part between two; `wanted` says what to write.
+
+    >>> read_part("1%", "--slack", "", 0.0, 0.5)
+    0.01
+    """
+    number = text.strip()
+    try:
+        part = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except ValueError:
+        part = math.nan
+    if not least <= part <= most:
+        raise InputError(f"{flag} is {shorten(text)}; {wanted}.")
+    return part
+
+
+def read_tokens(text: str, parameters: float, what: str = "--tokens") -> float:
+    """The tokens of a run: `15T`, or `chinchilla` for 20 a parameter."""
+    if text.strip().lower() == "chinchilla":
+        return chinchilla_tokens(parameters)
+    tokens = parse(text, "count", what)
+    if tokens < 1:
+        raise InputError(f"--tokens is {shorten(text)}; a run has at least one token.")
+    return tokens
 
 
 def targets_of(things: Sequence[Any]) -> dict[str, tuple[Chip, Slice | None]]:

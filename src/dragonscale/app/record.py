@@ -170,6 +170,13 @@ class Record(msgspec.Struct, dict=True):
         return Sheet((*sheet.blocks, Prose(" ".join(notes), "dim"))) if notes else sheet
 
 
+def shared(kind: type[msgspec.Struct], *sources: Any, **given: Any) -> dict[str, Any]:
+    """The fields of a record that domain objects have by the same names; of several objects the first counts, and
+    before all of them what is given."""
+    known = {name: one for one in reversed(sources) for name in kind.__struct_fields__ if hasattr(one, name)}
+    return {name: getattr(one, name) for name, one in known.items() if name not in given} | given
+
+
 def _made(kind: type[Record], values: dict[str, Any]) -> Record:
     """A record from its fields."""
     return kind(**values)

@@ -61,6 +61,15 @@ class Plan:
     optimizer: str = "adam"
     offload: str = "none"
 
+    def __getitem__(self, name: str) -> Any:
+        """A setting by its name, as `--json` prints it: `plan["tensor"]`."""
+        return getattr(self, name)
+
+    @property
+    def all_settings(self) -> dict[str, Any]:
+        """Every setting by its name, the usual ones too."""
+        return vars(self)
+
     @property
     def chips(self) -> int:
         """Chips of the whole mesh."""

@@ -34,6 +34,7 @@ class Tried:
     best: Candidate | None
     least: float | None
     note: str = ""
+    searched: bool = True
 
     @property
     def roomy(self) -> bool:
@@ -81,7 +82,8 @@ def compare(
         floor = floors[place]
         known = [one.usd_per_mtok for one in found if one.usd_per_mtok is not None]
         if rank == "cost" and piece is None and floor is not None and known and floor > LOST * min(known):
-            found.append(Tried(jobs[place], None, floor, f"even at its peak ${floor:.4f} for a million tokens"))
+            why = f"even at its peak ${floor:.4f} for a million tokens"
+            found.append(Tried(jobs[place], None, floor, why, searched=False))
             continue
         pieces = (
             [piece]

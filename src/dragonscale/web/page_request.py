@@ -106,15 +106,9 @@ def _brief(command: str, question: Any, listener: Listener) -> Any:
     """A plan judged without what would help."""
     if command == "serve":
         from dragonscale.app.serve.ask import ask
-
-        return ask(question, listener, brief=True)
-    from dragonscale.app.train.ask import answer
-    from dragonscale.app.train.question import read_question
-
-    asked = read_question(question)
-    for text in asked.notes:
-        listener.note(text)
-    return answer(asked, listener.step, brief=True).came_from(asked, listener.notes)
+    else:
+        from dragonscale.app.train.ask import ask
+    return ask(question, listener, brief=True)
 
 
 def _watched(question: Any, listener: Listener) -> Any:

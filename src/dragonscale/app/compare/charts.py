@@ -2,13 +2,13 @@
 
 from dragonscale.app.charts.kinds import nothing_to_draw
 from dragonscale.app.charts.roles import memory_parts, time_parts
-from dragonscale.app.compare.differences import seconds_of
 from dragonscale.app.compare.records import CompareReport, Side
+from dragonscale.app.compare.sides import seconds_of
 from dragonscale.sheets.charts import Chart, PartStack, memory_bars, time_bars
 from dragonscale.sheets.charts.amounts import amount
 
 
-def draw(kind: str, report: CompareReport) -> Chart:
+def draw(report: CompareReport, kind: str) -> Chart:
     """The chart that was asked for."""
     shown = [side for side in report.sides if side.terms]
     if not shown:
@@ -22,14 +22,10 @@ def _name(side: Side) -> str:
 
 def _time(report: CompareReport, sides: list[Side]) -> Chart:
     step = "a decode step" if report.kind == "serving" else "a training step"
-    stacks = [
-        PartStack(
-            _name(side),
-            time_parts((term.name, term.exposed_s, term.hidden_s) for term in side.terms),
-            amount(seconds_of(side), "s"),
-        )
-        for side in sides
-    ]
+    stacks = []
+    for side in sides:
+        parts = time_parts((term.name, term.exposed_s, term.hidden_s) for term in side.terms)
+        stacks.append(PartStack(_name(side), parts, amount(seconds_of(side), "s")))
     return time_bars(stacks, f"{report.model}: {step}", report.workload)
 
 

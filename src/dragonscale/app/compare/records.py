@@ -1,15 +1,11 @@
 """The records that `dscale compare` answers with; `--json` prints them as they are."""
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
 from dragonscale.app.record import Record
 from dragonscale.errors import INFEASIBLE
-from dragonscale.sheets.sheet import Sheet
-
-if TYPE_CHECKING:
-    from dragonscale.sheets.charts.chart import Chart
 
 
 class Figure(msgspec.Struct):
@@ -141,13 +137,3 @@ class CompareReport(Record):
             if len(self.differences) == 1
             else f"{self.model}: {self.winner} of " + ", ".join(f"{one.key} ({one.label})" for one in self.sides)
         )
-
-    def sheet(self, detail: bool = False) -> Sheet:
-        from dragonscale.app.compare.sheet import compare_sheet
-
-        return compare_sheet(self, detail)
-
-    def draw(self, kind: str) -> "Chart":
-        from dragonscale.app.compare.charts import draw
-
-        return draw(kind, self)

@@ -3,9 +3,8 @@ and the memory go."""
 
 from collections.abc import Callable
 
-from dragonscale.app.compare.differences import seconds_of
 from dragonscale.app.compare.records import CompareReport, Side
-from dragonscale.app.compare.sides import DOLLARS, STEP
+from dragonscale.app.compare.sides import DOLLARS, STEP, seconds_of
 from dragonscale.sheets.sheet import (
     BarPart,
     Block,

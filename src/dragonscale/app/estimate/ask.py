@@ -1,12 +1,11 @@
 """The answer to `dscale estimate`, put together from what was asked."""
 
-from dragonscale.app.estimate.finetune import write_finetuning
-from dragonscale.app.estimate.paper import Paper
+from dragonscale.app.estimate import lines
 from dragonscale.app.estimate.question import EstimateAsked, read_question
-from dragonscale.app.estimate.records import EstimateReport
-from dragonscale.app.estimate.serving import write_cache, write_serving, write_weights
-from dragonscale.app.estimate.training import write_run, write_state
+from dragonscale.app.estimate.records import EstimateReport, Paper
+from dragonscale.app.estimate.sheet import estimate_sheet
 from dragonscale.app.questions.estimate import EstimateQuestion
+from dragonscale.app.record import Face, bind
 from dragonscale.listener import Listener
 
 
@@ -20,35 +19,23 @@ def ask(question: EstimateQuestion, listener: Listener) -> EstimateReport:
 
 def answer(asked: EstimateAsked) -> EstimateReport:
     """Every line that can be worked out from what is known."""
-    paper = Paper()
-    write_weights(asked, paper)
+    paper = Paper(asked.model.program().sections if asked.model is not None else ())
+    lines.write_weights(asked, paper)
     if asked.training:
-        if (
-            asked.question.lora is None or asked.question.tokens.strip()
-        ):  # adapters are not trained on a whole run's tokens
-            write_run(asked, paper)
-        write_state(asked, paper)
+        # adapters are not trained on a whole run's tokens
+        if asked.question.lora is None or asked.question.tokens.strip():
+            lines.write_run(asked, paper)
+        lines.write_state(asked, paper)
     if asked.serving:
-        write_cache(asked, paper)
+        lines.write_cache(asked, paper)
         if asked.chip is not None:
-            write_serving(asked, paper)
+            lines.write_serving(asked, paper)
     if asked.question.lora is not None:
-        write_finetuning(asked, paper)
+        lines.write_finetuning(asked, paper)
     where = str(asked.piece) if asked.piece is not None else asked.chip.name if asked.chip is not None else ""
-    report = EstimateReport(
-        asked.name,
-        where,
-        asked.total,
-        asked.active,
-        asked.tokens,
-        asked.seq,
-        asked.context,
-        asked.mfu,
-        paper.lines,
-        dict(paper.letters.values),
-        [],
-        asked.question.weights,
-    )
+    sizes = asked.total, asked.active, asked.tokens, asked.seq, asked.context, asked.mfu
+    letters, weights = dict(paper.letters.values), asked.question.weights
+    report = EstimateReport(asked.name, where, *sizes, paper.lines, letters, [], weights)
     report.notes = _notes(asked, report)
     return report
 
@@ -67,3 +54,6 @@ def _notes(asked: EstimateAsked, report: EstimateReport) -> list[str]:
             "Communication, workspace and launch gaps are left out: `dscale train` and `dscale serve` have them."
         )
     return notes
+
+
+bind(EstimateReport, Face(estimate_sheet))

@@ -3,20 +3,21 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dragonscale.app.given import read_part, read_tokens, target_of
 from dragonscale.app.questions.estimate import EstimateQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.errors import InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
-from dragonscale.physics.hardware import Chip, Slice, dtype_bytes, parse_target
+from dragonscale.physics.hardware import Chip, Slice, dtype_bytes
 from dragonscale.physics.hardware.prices import priced_targets
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.serving.checkpoint import stored_in
-from dragonscale.training.budget import chinchilla_tokens
 
 CONTEXT, PROMPT = 8192, 2048
 MOST_RANK = 65536
+MFU = "write the part of the peak that is reached, such as 40% or 0.4"
 
 
 @dataclass(frozen=True)
@@ -67,17 +68,13 @@ def read_question(question: EstimateQuestion) -> EstimateAsked:
     _check_rank(question, model)
     run, decode = bool(question.tokens.strip()), any((question.batch, question.context, question.prompt))
     notes += [] if model else ["Without an architecture there is no attention term, KV cache or activation."]
+    sizes = name, model, total, active, chip, piece
     return EstimateAsked(
         question,
-        name,
-        model,
-        total,
-        active,
-        chip,
-        piece,
-        _tokens(question.tokens, total),
+        *sizes,
+        read_tokens(question.tokens.strip() or "chinchilla", total),
         seq,
-        _mfu(question.mfu),
+        read_part(question.mfu, "--mfu", MFU, 1e-9, 1.0),
         batch,
         context,
         prompt,
@@ -112,12 +109,8 @@ def _place(question: EstimateQuestion, notes: list[str]) -> tuple[Chip | None, S
         if question.price.strip():
             raise InputError("--price needs --on: a chip, such as h100, or a slice of them.")
         return None, None
-    if not isinstance(on, Chip | Slice):
-        notes += [slice_note(on)] if slice_note(on) else []
-        target = parse_target(on)
-    else:
-        target = (on, None) if isinstance(on, Chip) else (on.chip, on)
-    (priced,), strange = priced_targets(question.price, [target])
+    notes += [slice_note(on)] if isinstance(on, str) and slice_note(on) else []
+    (priced,), strange = priced_targets(question.price, [target_of(on)])
     notes += strange
     return priced
 
@@ -128,27 +121,6 @@ def _length(text: str, what: str, usual: int, notes: list[str]) -> int:
     length, note = parse_length(text, what)
     notes += [note] if note else []
     return length
-
-
-def _tokens(text: str, total: float) -> float:
-    if text.strip().lower() in ("", "chinchilla"):
-        return chinchilla_tokens(total)
-    tokens = parse(text, "count", "--tokens")
-    if tokens < 1:
-        raise InputError(f"--tokens is {shorten(text)}; a run has at least one token.")
-    return tokens
-
-
-def _mfu(text: str) -> float:
-    """A share of the peak, as 40% or 0.4."""
-    stripped = text.strip()
-    try:
-        share = float(stripped.removesuffix("%")) / (100 if stripped.endswith("%") else 1)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise InputError(f"--mfu is {shorten(text)}; write the part of the peak that is reached, such as 40% or 0.4.")
-    return share
 
 
 def _check_rank(question: EstimateQuestion, model: Transformer | None) -> None:

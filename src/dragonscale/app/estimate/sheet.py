@@ -1,44 +1,14 @@
 """`dscale estimate` laid out: the few numbers to take away, then every line with its formula and the numbers put in."""
 
 import shlex
+import tomllib
+from importlib import resources
 
 from msgspec.structs import replace
 
-from dragonscale.app.estimate.finetune import BESIDE, FINE_TUNING
+from dragonscale.app.estimate.lines import BESIDE, FINE_TUNING, SAID, TRAINING_MEMORY
 from dragonscale.app.estimate.records import EstimateLine, EstimateReport
-from dragonscale.app.estimate.training import SAID, TRAINING_MEMORY
 from dragonscale.sheets.sheet import Block, Column, Facts, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
-
-NAMES = {
-    "P": "parameters",
-    "P_active": "those that a token uses (an embedding of its own is looked up, not read)",
-    "tokens": "tokens of the run",
-    "T": "tokens of a sequence",
-    "C": "peak FLOP/s of a chip",
-    "W_hbm": "HBM bytes/s of a chip",
-    "HBM": "bytes of a chip",
-    "FLOPs": "6ND and attention",
-    "L": "layers",
-    "D": "model width",
-    "F": "MLP width",
-    "N": "query heads",
-    "K": "KV heads",
-    "H": "head dim",
-    "V": "vocabulary",
-    "E": "experts",
-    "k": "experts of a token",
-    "P_read": "those that a decode step reads (of an embedding of its own, only rows)",
-    "P_all": "those that a large batch reads",
-    "cache": "KV bytes of a sequence",
-    "kv": "KV bytes of a token",
-    "rank": "that of the adapters",
-    "P_lora": "those of the adapters, all matmuls",
-    "P_4bit": "those that QLoRA stores in 4 bits",
-    "held_full": "bytes of full fine-tuning",
-    "held_LoRA": "bytes of LoRA",
-    "held_QLoRA": "bytes of QLoRA",
-}
-
 
 STEP = "4Mi"
 """Tokens of a step where nobody has said how many, as `dscale explain train` takes them."""
@@ -57,15 +27,7 @@ TUNED = (
 )
 
 
-def headline(report: EstimateReport) -> str:
-    parts = [f"{amount(report.parameters, 'count')} parameters"]
-    for name, words in (("run time", "{} for the run"), ("decode step", "{} a decode step")):
-        line = report.find(name)
-        parts += [words.format(shown(line))] if line else []
-    return f"{report.model}{f' on {report.on}' if report.on else ''}: {', '.join(parts)}"
-
-
-def estimate_sheet(report: EstimateReport) -> Sheet:
+def estimate_sheet(report: EstimateReport, _: bool) -> Sheet:
     """The whole answer."""
     asked = report.letters
     asides = [f"{amount(report.tokens, 'count')} tokens" if report.find("training FLOPs (6ND)") else ""]
@@ -106,22 +68,10 @@ def next_command(report: EstimateReport) -> list[Block]:
     return [NextStep(" ".join(words), "Next, how to serve it there:")]
 
 
-def shown(line: EstimateLine) -> str:
-    """The value with its unit, as a person would say it."""
-    if line.unit == "USD":
-        return f"${line.value / 1e6:,.2f}M" if line.value >= 1e6 else f"${line.value:,.2f}"
-    if line.unit == "FLOP" and line.value >= 1e18:
-        return f"{line.value:.3g} FLOP".replace("e+", "e")
-    if line.unit == "count/s":  # its name says tokens/s
-        return amount(line.value, "count")
-    whole = line.unit == "count" and line.value < 1e5 and line.value == int(line.value)
-    return f"{int(line.value):,}" if whole else amount(line.value, line.unit)
-
-
 def _summary(report: EstimateReport) -> Facts:
     def told(*wanted: tuple[str, str]) -> str:
         found = [(report.find(name), words) for name, words in wanted]
-        return ", ".join(words.format(shown(line)) for line, words in found if line is not None)
+        return ", ".join(words.format(line.shown) for line, words in found if line is not None)
 
     state, chips = "state, 16 bytes a parameter", "fewest chips for 16 bytes a parameter"
     return facts(
@@ -145,9 +95,9 @@ def _run_flops(report: EstimateReport) -> str:
     if dense is None:
         return ""
     if attention is None:
-        return f"{shown(dense)} (6ND)"
-    whole = shown(replace(dense, value=dense.value + attention.value))
-    own = shown(dense).removesuffix(" FLOP")
+        return f"{dense.shown} (6ND)"
+    whole = replace(dense, value=dense.value + attention.value).shown
+    own = dense.shown.removesuffix(" FLOP")
     return f"{whole} (6ND {own} and attention at {report.letters['T']:,.0f} tokens)"
 
 
@@ -158,7 +108,7 @@ def _table(group: str, lines: list[EstimateLine]) -> Grid:
         Column("formula = with numbers", wrap=True),
     ]
     foot = {TRAINING_MEMORY: SAID, FINE_TUNING: BESIDE}.get(group, "")
-    return table(columns, [(line.name, shown(line), _worked(line)) for line in lines], foot=foot)
+    return table(columns, [(line.name, line.shown, _worked(line)) for line in lines], foot=foot)
 
 
 def _worked(line: EstimateLine) -> str:
@@ -168,5 +118,5 @@ def _worked(line: EstimateLine) -> str:
 
 
 def _legend(report: EstimateReport) -> str:
-    used = [name for name in NAMES if name in report.letters]
-    return "; ".join(f"{name} {NAMES[name]}" for name in used) + "."
+    names = tomllib.loads((resources.files("dragonscale.app.estimate") / "letters.toml").read_text(encoding="utf-8"))
+    return "; ".join(f"{name} {meaning}" for name, meaning in names.items() if name in report.letters) + "."

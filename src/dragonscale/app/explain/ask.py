@@ -57,8 +57,7 @@ def ask_model(question: ExplainModelQuestion, listener: Listener) -> Explanation
 
 
 def ask_train(question: ExplainTrainQuestion, listener: Listener) -> Explanation:
-    from dragonscale.app.explain.train import explain_train
-    from dragonscale.app.train.question import explained_job
+    from dragonscale.app.explain.train import explain_train, explained_job
 
     on, plan = asked_chips(question.on, question.set, question.profile), written(question.plan)
     job, split = explained_job(plan, question.model, on, question.batch, question.seq, question.stack, question.dtype)

@@ -14,10 +14,10 @@ from typing import Any
 
 from dragonscale.app.explain.formulas import QUANTITIES, Explanation, FormulaLine, Lettered, formula_line, told
 from dragonscale.app.serve.advice import unfit
+from dragonscale.app.serve.answer import solved_limits
 from dragonscale.app.serve.config import deployed, iterations
-from dragonscale.app.serve.limits import solved_limits
 from dragonscale.app.serve.question import ServeAsked
-from dragonscale.app.serve.refusals import asked_refusal, chip_refusal
+from dragonscale.app.serve.remedies import asked_refusal, chip_refusal
 from dragonscale.app.serve.search import ranked, search
 from dragonscale.errors import Infeasible, unknown
 from dragonscale.physics.rooflines import symbol

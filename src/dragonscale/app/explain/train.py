@@ -9,8 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.app.explain.formulas import QUANTITIES, Explanation, FormulaLine, Lettered, formula_text, letters_in
-from dragonscale.app.train.report import HELD
+from dragonscale.app.explain.formulas import (
+    QUANTITIES,
+    Explanation,
+    FormulaLine,
+    Lettered,
+    formula_text,
+    letters_in,
+)
+from dragonscale.app.questions.train import TrainQuestion
+from dragonscale.app.train.plans import HELD
+from dragonscale.app.train.question import read_question
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.formula import expression
 from dragonscale.physics.hardware import Slice, dtype_bytes
@@ -19,7 +28,9 @@ from dragonscale.plan.letters import Letters
 from dragonscale.training.crossings import Crossing, crossings
 from dragonscale.training.evaluation import Job, Verdict, judge_one
 from dragonscale.training.formulas import formula_verdict
-from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.legal import read_ranks
+from dragonscale.training.legality import family
+from dragonscale.training.plan import Plan, given_settings, parse_plan
 from dragonscale.training.stack import change
 from dragonscale.training.step_ledger import WIRES
 
@@ -240,3 +251,17 @@ def _formats(found: StepFormulas) -> list[str]:
     told = [f"{name} in {bytes_:g} bytes" for kind, (name, bytes_) in widths.items() if kind in moving]
     also = "; --wire takes another format for activations" if "activation" in moving else ""
     return [f"Matmuls in {plan.dtype}. Between chips travel {', '.join(told)}{also}."] if told else []
+
+
+def explained_job(plan: str, model: Any, on: Any, batch: str, seq: str, stack: str, dtype: str) -> tuple[Job, Plan]:
+    """The job and the plan of `dscale explain train`."""
+    asked = read_question(TrainQuestion(model=model, on=on, batch=batch, seq=seq, stack=stack, dtype=dtype))
+    if asked.piece is None:
+        needs = "Formulas are those of a plan on a slice"
+        raise InputError(f"{needs}; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64.")
+    split, chips = read_scheme(plan, asked.piece), asked.piece.chips
+    if split.chips != chips:
+        raise InputError(f"The plan {split} is for {split.chips} chips and {asked.piece} has {chips}; they must agree.")
+    job, given = asked.job(), frozenset[str]() if is_scheme(plan) else given_settings(plan)
+    split, _ = read_ranks(split, given, job.stack.name, family(job.slice.chip))
+    return job, split if "dtype" in given else replace(split, dtype=dtype)

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.app.export.plans import GivenPlan, given_plan
 from dragonscale.app.export.serving import judged_serving
 from dragonscale.app.export.training import Judged, judged_training
-from dragonscale.app.foreign import GivenPlan, given_plan
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.record import Face, Record, bind

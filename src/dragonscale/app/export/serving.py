@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.app.export.plans import GivenPlan
 from dragonscale.app.export.training import Judged, command
-from dragonscale.app.foreign import GivenPlan
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.serve import ServeQuestion
+from dragonscale.app.serve.answer import answer
 from dragonscale.app.serve.question import ServeAsked, read_question
 from dragonscale.app.serve.records import ConfigReport, ServeReport
-from dragonscale.app.serve.report import answer
 from dragonscale.errors import Infeasible
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.target import Target

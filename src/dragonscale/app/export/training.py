@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.app.foreign import GivenPlan, with_flags
+from dragonscale.app.export.plans import GivenPlan, with_flags
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.train.ask import ask as ask_train
+from dragonscale.app.train.plans import single_report
 from dragonscale.app.train.question import TrainAsked
 from dragonscale.app.train.records import PlanReport
-from dragonscale.app.train.report import single_report
 from dragonscale.errors import Infeasible
 from dragonscale.exports.runs import ServingRun, TrainingRun
 from dragonscale.exports.target import Target
@@ -148,7 +148,7 @@ def _neighbours(asked: TrainAsked, plan: Plan) -> Iterator[Plan]:
 def _best(question: TrainQuestion) -> Plan | None:
     """What is recommended there."""
     best = ask_train(replace(question, plan="", alone=False, top=1), Listener()).best
-    return None if best is None else Plan(**best.plan)
+    return None if best is None else best.plan
 
 
 def _runs(asked: TrainAsked, plan: Plan) -> bool:

@@ -370,4 +370,6 @@ def written(thing: Any) -> str:
         return written(thing.best)
     if hasattr(thing, "plan"):
         return written(thing.plan)
+    if hasattr(thing, "all_settings"):  # a plan: none of its settings is left to the stack of another question
+        return written(thing.all_settings)
     return getattr(thing, "name", None) or str(thing)

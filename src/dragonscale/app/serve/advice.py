@@ -1,15 +1,15 @@
-"""What bounds a configuration and what to change; why nothing fits, and what would."""
+"""What bounds a configuration and what to change; why nothing fits, and what would; how surely targets are met."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.app.serve.config import first
+from dragonscale.app.serve.config import STEP_SCORES, WIRES, first
 from dragonscale.app.serve.formats import known_engine
 from dragonscale.app.serve.question import ServeAsked
-from dragonscale.app.serve.records import ConfigReport, LimitRow
-from dragonscale.app.serve.refusals import quality_of
+from dragonscale.app.serve.records import ConfigReport, LimitRow, ServeRequest
+from dragonscale.app.serve.remedies import quality_of
 from dragonscale.app.serve.search import parameter_count, search
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import Chip, Slice
@@ -33,9 +33,15 @@ met."""
 
 def advice(
     asked: ServeAsked, config: Config, report: ConfigReport, configs: Sequence[Config], limits: Sequence[LimitRow]
-) -> str:
-    """What takes most of the best configuration's step, and what to change."""
+) -> tuple[str, str, str]:
+    """What takes most of the best configuration's step and what to change: in one, and each by itself."""
     critical = next((row.value for row in limits if row.name == "critical batch"), math.inf)
+    if asked.ask.output == 1:
+        longest, whole = report.prefill_terms[0], sum(row.expected_s for row in report.prefill_terms)
+        share = f"{longest.name} takes {longest.expected_s / whole:.0%}"
+        bound = f"Requests for one output token are all prefill, of which {share}"
+        change = "faster chips, narrower matmuls or cached prefixes (--cached) shorten it."
+        return f"{bound}: {change}", bound, change
     remedies = {
         "weight reads": _for_weights(asked, config, critical),
         "cache reads": _for_cache(config),
@@ -44,21 +50,11 @@ def advice(
         "latency": _for_latency(config),
         "host": "fewer chips or a larger batch, so that steps outlast the host's work for them",
     }
-    if asked.ask.output == 1:
-        longest = report.prefill_terms[0]
-        whole = sum(row.expected_s for row in report.prefill_terms)
-        return (
-            f"Requests for one output token are all prefill, of which {longest.name} takes "
-            f"{longest.expected_s / whole:.0%}: faster chips, narrower matmuls or cached prefixes (--cached) shorten "
-            "it."
-        )
-    over = (
-        f" ({render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')} at datasheet rates)"
-    )
-    words = {"latency": f"{LATENCY}{over}", "cache reads": "decode attention (KV reads)"}
+    against = f"{render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')}"
+    words = {"latency": f"{LATENCY} ({against} at datasheet rates)", "cache reads": STEP_SCORES}
     bound = words.get(config.bound_by, config.bound_by)
-    text = f"Decoding is bound by {bound}: {remedies[config.bound_by]}."
-    return f"{text} {_next_batch(asked, config, configs)}".rstrip()
+    change = f"{remedies[config.bound_by]}. {_next_batch(asked, config, configs)}".rstrip()
+    return f"Decoding is bound by {bound}: {change}", bound, change
 
 
 def _for_latency(config: Config) -> str:
@@ -103,15 +99,13 @@ def _for_compute(asked: ServeAsked, config: Config, critical: float) -> str:
 
 
 def _for_wires(config: Config, report: ConfigReport) -> str:
-    plan = config.plan
-    wires = [row for row in report.terms if "collectives" in row.name or "exchange" in row.name]
-    longest = max(wires, key=lambda row: row.expected_s, default=None)
-    if longest is not None and longest.name == "expert exchange":
+    plan, seconds = config.plan, {row.name: row.expected_s for row in report.terms}
+    axis = max(("tensor", "width", "context", "data"), key=lambda name: seconds.get(WIRES[name], 0.0))
+    if axis == "data":
         return (
             f"the exchange between data={plan.data} ranks takes most; fewer of them, or an engine with faster exchanges"
         )
-    axis = longest.name.split()[0] if longest is not None else "tensor"
-    return f"a degree below {axis}={getattr(plan, axis, plan.tensor)}, or a larger batch for each message"
+    return f"a degree below {axis}={getattr(plan, axis)}, or a larger batch for each message"
 
 
 def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) -> str:
@@ -208,11 +202,9 @@ def _shortage(asked: ServeAsked, chip: Chip, piece: Slice | None, formats: Forma
     if need <= usable:
         return f"No batch of {asked.batch or 1} can be split as {plan} on {where}."
     return (
-        f"{asked.model.name} does not fit on {where}: {plan} needs {need / 1e9:.1f} GB per chip for the weights "
-        f"and {sequences} of "
-        f"{length:,} tokens, {(need - usable) / 1e9:.1f} GB more than the {usable / 1e9:.1f} GB that "
-        f"{engine.name} uses "
-        f"of {room.hbm / 1e9:.0f} GB."
+        f"{asked.model.name} does not fit on {where}: {plan} needs {need / 1e9:.1f} GB per chip for the weights and "
+        f"{sequences} of {length:,} tokens, {(need - usable) / 1e9:.1f} GB more than the {usable / 1e9:.1f} GB that "
+        f"{engine.name} uses of {room.hbm / 1e9:.0f} GB."
     )
 
 
@@ -266,3 +258,52 @@ def _by_batch_fit(asked: ServeAsked) -> str:
     if not found:
         return ""
     return f"The largest batch that fits is {max(one.most for one in found)}."
+
+
+# How surely a configuration meets its targets: an expected TTFT or TPOT is the middle of a band, and the search takes
+# batches up to the very target, so that the band's slow end is often beyond it. And what was aimed at where no target
+# was given.
+
+
+def beyond(expected: float, high: float | None, target: float | None) -> bool:
+    """Whether a target is met in the middle of a band and missed at its slow end.
+
+    >>> (
+    ...     beyond(0.039, 0.046, 0.040),
+    ...     beyond(0.030, 0.035, 0.040),
+    ...     beyond(0.041, 0.046, 0.040),
+    ...     beyond(0.039, None, 0.040),
+    ... )
+    (True, False, False, False)
+    """
+    return target is not None and high is not None and expected <= target < high
+
+
+def near_misses(work: ServeRequest, one: ConfigReport) -> list[tuple[str, float, float, float]]:
+    """The targets that are met in the middle of a band alone: name, what is expected, the band's slow end and the
+    target."""
+    rows = [("TTFT", one.ttft_s, one.ttft_high_s, work.ttft_s)]
+    rows += [("TPOT", one.tpot_s, one.tpot_high_s, work.tpot_s)] if work.output > 1 else []
+    return [
+        (name, value, high or 0.0, target or 0.0) for name, value, high, target in rows if beyond(value, high, target)
+    ]
+
+
+def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
+    """Targets that are met in the middle of the band alone; that there was none to meet."""
+    if work.ttft_s is None and work.tpot_s is None:
+        most = "the lowest cost per token" if one.cost_usd_per_mtok is not None else "the most tokens per chip"
+        most = f"the cheapest fleet for {work.rate_per_s:,.3g} requests/s" if work.rate_per_s else most
+        return [
+            f"No target was given, so this is the point of {most}, however long users wait; --ttft and --tpot set one."
+        ]
+    near = near_misses(work, one)
+    if not near:
+        return []
+    ends = " and ".join(f"{name} of {render(high, 's')}" for name, _, high, _ in near)
+    lower = " ".join(f"--{name.lower()} {render(target * value / high, 's')}" for name, value, high, target in near)
+    held = "" if one.estimated else "; the band holds 4 of 5 published runs of this kind"
+    return [
+        f"The target is met at the middle of the band and missed at its slow end ({ends}{held}); TTFT and TPOT are "
+        f"means of requests, not percentiles. {lower} would leave room."
+    ]

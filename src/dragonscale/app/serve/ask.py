@@ -1,20 +1,25 @@
-"""The answer to `dscale serve`, put together from what was asked."""
+"""`dscale serve` asked: the question read and answered; and what can be made of the answer: the next command, a plan
+file that `dscale simulate` takes as it is, ledgers, timelines."""
 
 import shlex
+from typing import Any
 
-from dragonscale.app.given import unnamed
+from dragonscale.app.given import check_named, unnamed
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.serve.bills import deployment_of
-from dragonscale.app.serve.config import iterations
-from dragonscale.app.serve.hand_over import recommended
+from dragonscale.app.record import Face, Record, bind
+from dragonscale.app.serve.answer import answer
+from dragonscale.app.serve.config import deployment_of, iterations
 from dragonscale.app.serve.question import ServeAsked, read_question
 from dragonscale.app.serve.records import ConfigReport, ServeReport
-from dragonscale.app.serve.report import answer
+from dragonscale.app.serve.sheet import serve_sheet
 from dragonscale.listener import Listener
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
+from dragonscale.serving import plan_file
 from dragonscale.serving.ledger import iteration_ledger
+from dragonscale.serving.plan import parse_serving_plan
+from dragonscale.sheets.sheet import NextStep, Sheet
 
 
 def ask(question: ServeQuestion, listener: Listener, brief: bool = False) -> ServeReport:
@@ -65,23 +70,95 @@ def _as_asked(asked: ServeAsked) -> list[str]:
     return words
 
 
-def iteration_ledgers(asked: ServeAsked, report: ServeReport) -> dict[str, Ledger]:
+def iteration_ledgers(report: ServeReport) -> dict[str, Ledger]:
     """The ledgers of a prefill and of a decode step of the first configuration of a report, which keeps them beside its
     fields."""
-    kept = vars(report)
+    kept, best = vars(report), report.first()
     if "ledgers" not in kept:
-        kept["ledgers"] = _iteration_ledgers(asked, report.configs[0])
+        deployment = deployment_of(report.asked, best)
+        steps = iterations(report.asked, best.batch, deployment)
+        kept["ledgers"] = {name: iteration_ledger(deployment, steps[name]) for name in ("prefill", "decode")}
     return kept["ledgers"]
 
 
-def _iteration_ledgers(asked: ServeAsked, best: ConfigReport) -> dict[str, Ledger]:
-    deployment = deployment_of(asked, best)
-    steps = iterations(asked, best.batch, deployment)
-    return {name: iteration_ledger(deployment, steps[name]) for name in ("prefill", "decode")}
-
-
-def save_iterations(asked: ServeAsked, report: ServeReport, path: str) -> None:
-    """Write a prefill and a decode step of the first configuration of a report as a timeline."""
-    best, ledgers = report.configs[0], iteration_ledgers(asked, report)
+def save_iterations(report: ServeReport, path: str) -> str:
+    """Write a prefill and a decode step of the first configuration as a timeline for ui.perfetto.dev."""
+    best, ledgers = report.first(), iteration_ledgers(report)
     passes = [TimelinePass(name, tuple(ledger.lines)) for name, ledger in ledgers.items()]
     save_timeline(timeline(passes, f"{report.model} on {best.copy_slice}: {best.plan}, batch {best.batch}"), path)
+    return "; open it at https://ui.perfetto.dev"
+
+
+def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
+    """What a report recommends, with everything it was worked out for."""
+    apart = report.disaggregation
+    pools = apart.pools[0] if apart is not None and apart.pays and apart.pools else None
+    best = report.configs[0] if pools is None else pools.decode
+    question, limits, rate = asked.question, asked.limits, asked.question.rate.strip()
+    ramp = "" if rate else f"{best.latency_s:.4g}s"
+    prefill = plan_file.SavedPrefill()
+    if pools is not None:
+        own = pools.prefill
+        prefill = plan_file.SavedPrefill(asked.written_slice(own.copy_slice), own.plan, pools.prefills)
+    return plan_file.SavedPlan(
+        parse_serving_plan(best.plan),
+        written(question.model),
+        asked.written_slice(best.copy_slice),
+        best.engine,
+        best.batch,
+        replicas=pools.decodes if pools is not None else best.copies if best.replicas is None else best.replicas,
+        traffic=plan_file.SavedTraffic(asked.ask.prompt, asked.ask.output, asked.ask.cached, rate, ramp=ramp),
+        targets=plan_file.SavedTargets(question.ttft.strip(), question.tpot.strip()),
+        launch=plan_file.SavedLaunch(limits.max_seqs, limits.token_budget, limits.memory_fraction),
+        speculation=_drafts(asked, best),
+        prefill=prefill,
+    )
+
+
+def _drafts(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedDrafts:
+    if asked.draft is None or not best.drafts:
+        return plan_file.SavedDrafts()
+    chances = asked.draft.acceptance
+    text = ",".join(f"{one:g}" for one in (chances if isinstance(chances, tuple) else (chances,)))
+    return plan_file.SavedDrafts(best.drafts, text, written(asked.question.draft))
+
+
+def _save(report: ServeReport, path: str) -> str:
+    """Write what a report recommends as TOML, for `--plan`, `dscale simulate` and `dscale verify`: disaggregated
+    prefill and decode where that is worth it, the best configuration otherwise."""
+    report.first()
+    question = report.asked.question
+    check_named(question.model, question.on, question.draft)
+    plan_file.save_serving_plan(recommended(report.asked, report), path)
+    return f"; `dscale simulate {path}` runs it under its traffic"
+
+
+def _sheet(report: ServeReport, detail: bool) -> Sheet:
+    sheet, command = serve_sheet(report, detail), report.asked and next_command(report.asked, report)
+    if not command:
+        return sheet
+    # where there are targets, the next command holds more than means against them
+    means = " (targets are means here; dscale simulate judges percentiles)"
+    targets = means if report.workload.ttft_s or report.workload.tpot_s else ""
+    return Sheet((*sheet.blocks, NextStep(command, f"Next, under traffic{targets}:")))
+
+
+def _draw(report: ServeReport, kind: str) -> Any:
+    from dragonscale.app.serve.charts import draw
+
+    return draw(report, kind)
+
+
+def _ledger(report: ServeReport) -> Ledger:
+    return iteration_ledgers(report)["decode"]
+
+
+def _verify(report: ServeReport) -> Record:
+    from dragonscale.app.verify.ask import verified
+    from dragonscale.app.verify.best import serving_question
+
+    report.first()
+    return verified(serving_question(report.asked, report))
+
+
+bind(ServeReport, Face(_sheet, _draw, _save, timeline=save_iterations, verify=_verify, ledger=_ledger))

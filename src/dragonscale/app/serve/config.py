@@ -1,22 +1,29 @@
-"""One serving configuration as a record: its times, where they go, what fills its memory, what its tokens cost."""
+"""One serving configuration as a record: its times and their bands, where they go, what fills its memory, what its
+tokens cost; and the ledgers behind its bars."""
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
 
-from dragonscale.app.serve.errors import add_bands
+from dragonscale.app.given import slice_of
+from dragonscale.app.record import shared
 from dragonscale.app.serve.question import ServeAsked
-from dragonscale.app.serve.records import ConfigReport, MemoryUse, StepTerm
+from dragonscale.app.serve.records import ConfigReport, ExpectedError, MemoryUse, ServeReport, StepTerm
 from dragonscale.physics.units import render
-from dragonscale.serving.bands import ServedKind, is_moe
+from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at
+from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind, band_of, fitted_kernels, is_moe, kind_name
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, replicas_for
+from dragonscale.serving.held import cache_lines, weight_lines, workspace_lines
+from dragonscale.serving.launch import engine_on
 from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
+from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prompting import chunks_of
-from dragonscale.serving.space import DEGREES
 
 STEP_SCORES, PROMPT_SCORES = "decode attention (KV reads)", "attention (QK, softmax, PV)"
 """What attention itself is called: a decode step reads the cache, a prompt multiplies."""
@@ -69,10 +76,8 @@ def costed_config(asked: ServeAsked, deployment: Deployment, batch: int) -> Cost
     )
 
 
-def config_report(
-    asked: ServeAsked, config: Config, full: bool = False, costed: list[CostedConfig] | None = None
-) -> ConfigReport:
-    """A configuration; with `full` also its terms and memory, whose costs are added to `costed`."""
+def config_report(asked: ServeAsked, config: Config, full: bool = False) -> ConfigReport:
+    """A configuration; with `full` also its terms and memory, and beside its fields the costs these are read off."""
     plan, state, ask = config.plan, config.state, asked.ask
     where, copies = asked_slice(asked, config)
     split = config.split_cost(ask)
@@ -81,64 +86,44 @@ def config_report(
     price = config.piece.chip.price
     tpot = float(state.tpot) if ask.output > 1 else 0.0
     report = ConfigReport(
+        **shared(ConfigReport, config, plan, plan=str(plan), engine=asked.engine_words(config.engine)),
         slice=where,
-        batch=config.batch,
-        prefill_s=config.prefill_s,
         decode_step_s=config.decode_s,
         ttft_s=float(state.ttft),
         tpot_s=tpot,
         output_tokens_per_s_per_chip=config.tokens_per_chip,
-        hbm_bytes=config.hbm_bytes,
-        kv_bytes_per_token=config.kv_bytes_per_token,
-        bound_by=config.bound_by,
         cost_usd_per_mtok=config.usd_per_mtok,
         meets_slo=config.meets,
-        plan=str(plan),
-        **{name: getattr(plan, name) for name in (*DEGREES, "spread")},
-        dtypes=dtypes_of(config),
+        dtypes={name: getattr(plan, name) or plan.compute for name in ("weights", "compute", "kv", "attention")},
         copy_slice=str(config.piece),
         copies=copies,
-        chips=config.chips,
         max_batch=config.most,
-        lower_s=config.lower_s,
         latency_s=float(state.latency),
         requests_per_s=float(state.requests),
         tokens_per_s_per_user=1 / tpot if tpot else 0.0,
         hbm_limit_bytes=config.piece.chip.visible,
         cost_usd_per_mtok_input=None if split is None else float(split[0]),
         cost_usd_per_mtok_output=None if split is None else float(split[1]),
-        drafts=config.drafts,
         replicas=replicas,
         fleet_chips=chips,
         fleet_usd_per_h=None if chips is None or price is None else chips * float(price),
         prefill_chunks=config.chunks,
-        chunk_tokens=config.chunk_tokens,
         violations=violations(asked, config),
         quantized=is_quantized(plan.weights, asked.model),
-        engine=asked.engine_words(config.engine),
     )
     add_bands(report, kind_of(asked, config))
     if full:
-        found = costed_config(asked, deployed(asked, config), config.batch)
-        _add_details(report, asked, config, found)
-        if costed is not None:
-            costed.append(found)
+        costed = costed_config(asked, deployed(asked, config), config.batch)
+        vars(report)["costed"] = costed
+        report.roofline_s = first(costed.step.roofline)
+        report.terms, report.prefill_terms = term_rows(costed.step, STEP_SCORES), prefill_rows(costed.chunks)
+        report.memory = memory_use(asked, config)
     return report
 
 
 def kind_of(asked: ServeAsked, config: Config) -> ServedKind:
     """The kind of a configuration, as far as errors go."""
     return ServedKind(config.piece.chip.name, config.engine, is_moe(asked.model))
-
-
-def dtypes_of(config: Config) -> dict[str, str]:
-    plan = config.plan
-    return {
-        "weights": plan.weights,
-        "compute": plan.compute,
-        "kv": plan.kv,
-        "attention": plan.attention or plan.compute,
-    }
 
 
 def violations(asked: ServeAsked, config: Config) -> list[str]:
@@ -151,13 +136,6 @@ def violations(asked: ServeAsked, config: Config) -> list[str]:
     ]
 
 
-def _add_details(report: ConfigReport, asked: ServeAsked, config: Config, costed: CostedConfig) -> None:
-    report.roofline_s = first(costed.step.roofline)
-    report.terms = term_rows(costed.step, STEP_SCORES)
-    report.prefill_terms = prefill_rows(costed.chunks)
-    report.memory = memory_use(asked, config)
-
-
 def prompt_chunks(asked: ServeAsked, deployment: Deployment) -> list[tuple[float, float, float]]:
     """The iterations of a prompt that runs by itself: how many alike, their tokens, and the tokens that are cached
     before."""
@@ -167,52 +145,63 @@ def prompt_chunks(asked: ServeAsked, deployment: Deployment) -> list[tuple[float
     return chunks + ([(count - 1, size, asked.ask.past + (count - 2) / 2 * size)] if count > 1 else [])
 
 
+def _summed(parts: Iterable[tuple[Any, ...]]) -> dict[str, StepTerm]:
+    """Terms by their names, of parts of them: a name, seconds at best and expected, bytes, FLOPs."""
+    rows: dict[str, StepTerm] = {}
+    for name, *numbers in parts:
+        known = rows.setdefault(name, StepTerm(name, 0.0, 0.0, 0.0, 0.0))
+        for field, number in zip(("roofline_s", "expected_s", "bytes", "flops"), numbers, strict=True):
+            setattr(known, field, getattr(known, field) + number)
+    return rows
+
+
 def prefill_rows(chunks: list[tuple[float, IterationCost]]) -> list[StepTerm]:
     """The terms of a whole prompt that runs by itself, all its chunks together, longest first."""
-    rows: dict[str, StepTerm] = {}
-    for times, cost in chunks:
-        for row in term_rows(cost, PROMPT_SCORES):
-            known = rows.setdefault(row.name, StepTerm(row.name, 0.0, 0.0, 0.0, 0.0))
-            for name in ("roofline_s", "expected_s", "bytes", "flops"):
-                setattr(known, name, getattr(known, name) + times * getattr(row, name))
-    return sorted(rows.values(), key=lambda row: -row.expected_s)
+    every = ((times, row) for times, cost in chunks for row in term_rows(cost, PROMPT_SCORES))
+    parts = (
+        (row.name, times * row.roofline_s, times * row.expected_s, times * row.bytes, times * row.flops)
+        for times, row in every
+    )
+    return sorted(_summed(parts).values(), key=lambda row: -row.expected_s)
 
 
-_WIRES = (
-    ({"expert", "tensor", "share"}, "tensor collectives"),
-    ({"width"}, "width collectives"),
-    ({"context"}, "context collectives"),
-    ({"data", "expert"}, "expert exchange"),
-    ({"pipe"}, "pipeline hops"),
-)
+WIRES = {
+    "tensor": "tensor collectives",
+    "width": "width collectives",
+    "context": "context collectives",
+    "data": "expert exchange",
+    "pipe": "pipeline hops",
+}
+"""What moves over each axis of a plan."""
+_PARTS = {"tensor": {"expert", "tensor", "share"}, "data": {"data", "expert"}}
+"""Axes of a mesh that are one axis of a plan."""
 
 
 def wire_name(axes: tuple[str, ...]) -> str:
     """What moves over some axes, in a plan's words."""
-    return next((name for known, name in _WIRES if set(axes) <= known), f"collectives over {', '.join(axes)}")
+    known = (name for axis, name in WIRES.items() if set(axes) <= _PARTS.get(axis, {axis}))
+    return next(known, f"collectives over {', '.join(axes)}")
 
 
 def term_rows(cost: IterationCost, scores: str) -> list[StepTerm]:
     """The terms of an iteration, longest first; expected seconds add up to the iteration."""
-    rows: dict[str, StepTerm] = {}
-
-    def add(name: str, bound: Any, seconds: Any, moved: Any = 0.0, flops: Any = 0.0) -> None:
-        row = rows.setdefault(name, StepTerm(name, 0.0, 0.0, 0.0, 0.0))
-        row.roofline_s += first(bound)
-        row.expected_s += first(seconds)
-        row.bytes += first(moved)
-        row.flops += first(flops)
-
-    for name, term in cost.terms.items():
-        named = {"scores": scores, "attention": "attention projections"}.get(name, name)
-        add(named, term.roofline, term.expected, term.moved, term.flops)
-    for axes, wire in cost.wires.items():
-        add(wire_name(axes), wire.lower, wire.exposed, wire.volume)
-    add("sampling and launch gaps", 0.0, cost.sampling)
-    add("host", 0.0, cost.host)
-    add("waiting for the host", 0.0, max(first(cost.floor) - first(cost.device), 0.0))
-    add("at its bound", 0.0, first(cost.expected) - sum(row.expected_s for row in rows.values()))
-    return sorted((row for row in rows.values() if row.expected_s > 1e-12), key=lambda row: -row.expected_s)
+    names = {"scores": scores, "attention": "attention projections"}
+    parts: list[tuple[Any, ...]] = [
+        (names.get(name, name), *map(first, (term.roofline, term.expected, term.moved, term.flops)))
+        for name, term in cost.terms.items()
+    ]
+    wires = cost.wires.items()
+    parts += [(wire_name(axes), *map(first, (one.lower, one.exposed, one.volume)), 0.0) for axes, one in wires]
+    waiting = max(first(cost.floor) - first(cost.device), 0.0)
+    waits = {
+        "sampling and launch gaps": first(cost.sampling),
+        "host": first(cost.host),
+        "waiting for the host": waiting,
+    }
+    rows = _summed([*parts, *((name, 0.0, seconds, 0.0, 0.0) for name, seconds in waits.items())])
+    rest = first(cost.expected) - sum(row.expected_s for row in rows.values())
+    every = [*rows.values(), StepTerm("at its bound", 0.0, rest, 0.0, 0.0)]
+    return sorted((row for row in every if row.expected_s > 1e-12), key=lambda row: -row.expected_s)
 
 
 def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
@@ -237,3 +226,118 @@ def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
         sequence_bytes=sequence,
         token_bytes=sequence / length,
     )
+
+
+# How far expectations have been from measurements, for servers of one kind: the bands around an answer, and in a
+# sentence what they rest on (`dragonscale.serving.bands`).
+
+
+SHOWN = {"tpot": "TPOT", "ttft": "TTFT", "tokens": "tokens/s"}
+
+
+@functools.cache
+def bands_for(kind: ServedKind) -> dict[str, ServedBand]:
+    """The band of each number."""
+    return {measure: band_of(kind, measure) for measure in MEASURES}
+
+
+def expected_error(kind: ServedKind) -> ExpectedError:
+    """The median errors of a kind of server; null where nothing like it was measured.
+
+    >>> expected_error(ServedKind("mi355x", "sglang", True)).tpot
+    """
+    bands = bands_for(kind)
+    known = {measure: None if band.estimated else band.median for measure, band in bands.items()}
+    return ExpectedError(known["step"], known["tokens"], known["tpot"], known["ttft"], rests_on(kind))
+
+
+def rests_on(kind: ServedKind) -> str:
+    """What the bands of TPOT, TTFT and rates rest on."""
+    bands = {measure: bands_for(kind)[measure] for measure in SHOWN}
+    guessed = [SHOWN[measure] for measure, band in bands.items() if band.estimated]
+    parts: dict[tuple[int, str], list[str]] = {}
+    for measure, band in bands.items():
+        parts.setdefault((band.runs, kind_name(band.name)), []).append(SHOWN[measure])
+    found = "; ".join(f"{', '.join(names)}: {runs:,} {name}" for (runs, name), names in parts.items())
+    if not guessed:
+        return found
+    which = "" if len(guessed) == len(SHOWN) else f"{' and '.join(guessed)} "
+    why = f"no such run on {kind.chip} was measured"
+    why += "" if fitted_kernels(kind.chip) else ", the rates of its kernels are chosen"
+    return f"{which}estimated, not fitted: {why} ({found})"
+
+
+def add_bands(report: ConfigReport, kind: ServedKind) -> None:
+    """Put the bands of its kind around a configuration's numbers."""
+    bands = bands_for(kind)
+    report.tpot_low_s, report.tpot_high_s = bands["tpot"].around(report.tpot_s)
+    report.ttft_low_s, report.ttft_high_s = bands["ttft"].around(report.ttft_s)
+    report.tokens_low, report.tokens_high = bands["tokens"].around(report.output_tokens_per_s_per_chip)
+    report.estimated = [measure for measure in SHOWN if bands[measure].estimated]
+
+
+# The ledgers behind a configuration's bars: every kernel, move and wait of a decode step and of a prompt, and every
+# tensor held.
+#
+# Lines carry the names of the terms that `dscale serve` shows (`term_rows` of `config.py`), so that the lines of a term
+# add up to it. A prompt is the whole of one that runs alone, all its chunks together; `phase` then says which chunk a
+# line is of.
+
+
+_WAITS = {"sampling": "sampling and launch gaps"}
+_TENSOR = {"expert": "tensor", "share": "tensor"}
+"""Parts that a mesh cuts the tensor ways of a plan into; a plan knows them as one axis."""
+
+
+def deployment_of(asked: ServeAsked, one: ConfigReport) -> Deployment:
+    """One replica of a configuration of a report."""
+    piece = slice_of(one.copy_slice, (chip for chip, _ in asked.targets))
+    engine = engine_on(one.engine, piece.chip, asked.model, asked.limits)
+    return Deployment(asked.model, piece, parse_serving_plan(one.plan), engine)
+
+
+def bills_of(report: ServeReport) -> dict[str, Ledger]:
+    """The bills of a report's first configuration, `decode` (where more than one token is asked for) and `prefill`;
+    made once."""
+    known = vars(report)
+    if "bills" not in known:
+        asked, one = report.asked, report.configs[0]
+        costed: CostedConfig = vars(one).get("costed") or costed_config(asked, deployment_of(asked, one), one.batch)
+        step = _named(costed.deployment, costed.step, "decode", STEP_SCORES)
+        known["bills"] = ({"decode": step} if asked.ask.output > 1 else {}) | {"prefill": _prompt(costed)}
+    return known["bills"]
+
+
+def _prompt(costed: CostedConfig) -> Ledger:
+    """A prompt that runs alone, all its chunks together."""
+    lines: list[LedgerLine] = []
+    for place, (times, cost) in enumerate(costed.chunks):
+        phase = "prefill" if len(costed.chunks) == 1 else ("last chunk", "earlier chunks")[place]
+        book = _named(costed.deployment, cost, phase, PROMPT_SCORES)
+        lines += [replace(line, times=line.times * times) for line in book.lines]
+    return Ledger(lines)
+
+
+def _named(deployment: Deployment, cost: IterationCost, phase: str, scores: str) -> Ledger:
+    """An iteration's lines under the names of the report's terms; axes are those of more than one chip."""
+    names = {"scores": scores, "attention": "attention projections", **_WAITS}
+    sizes, found = deployment.axis_sizes, []
+    for line in at(cost.ledger(phase), 0).lines:
+        term = wire_name(line.axes) if line.moves else names.get(line.term, line.term)
+        axes = tuple(dict.fromkeys(_TENSOR.get(axis, axis) for axis in line.axes if sizes.get(axis, 1) > 1))
+        if float(line.total("expected_s")) > 0 and (axes or not line.moves):
+            found.append(replace(line, term=term, axes=axes, phase=phase))
+    return Ledger(found)
+
+
+def held_bill(asked: ServeAsked, one: ConfigReport, deployment: Deployment) -> Ledger:
+    """The tensors on a chip: weights, caches of all sequences at full length, workspace."""
+    return Ledger([], [replace(line, bytes=first(line.bytes)) for line in _held(asked, one, deployment)])
+
+
+def _held(asked: ServeAsked, one: ConfigReport, deployment: Deployment) -> Iterator[HeldLine]:
+    length = capacity(deployment).in_pages(float(asked.ask.prompt + asked.ask.output))
+    yield from weight_lines(deployment)
+    for line in cache_lines(deployment, length):
+        yield replace(line, bytes=line.bytes * one.batch)
+    yield from workspace_lines(deployment)

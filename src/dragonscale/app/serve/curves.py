@@ -91,14 +91,8 @@ def plan_curves(asked: ServeAsked, one: ConfigReport) -> PlanCurves:
     groups: dict[tuple[str, str, str], list[Config]] = {}
     for config in [*best, *given, *every]:
         groups.setdefault((str(config.piece), str(config.plan), config.engine), []).append(config)
-    chosen = sorted(groups, key=lambda key: (key[:2] != (one.copy_slice, one.plan), -_most(groups[key])))[:PLANS]
-    plans = tuple(tuple({own.batch: own for own in sorted(groups[key], key=_batch)}.values()) for key in chosen)
+    most = {key: max(own.tokens_per_chip for own in some) for key, some in groups.items()}
+    chosen = sorted(groups, key=lambda key: (key[:2] != (one.copy_slice, one.plan), -most[key]))[:PLANS]
+    ordered = (sorted(groups[key], key=lambda own: own.batch) for key in chosen)
+    plans = tuple(tuple({own.batch: own for own in some}.values()) for some in ordered)
     return PlanCurves(plans, tuple(best), len(groups) - len(chosen))
-
-
-def _batch(config: Config) -> int:
-    return config.batch
-
-
-def _most(configs: list[Config]) -> float:
-    return max(one.tokens_per_chip for one in configs)

@@ -4,21 +4,18 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dragonscale.app.asked_chips import asked_chips, profile_notes
+import msgspec
+
+from dragonscale.app.asked_chips import AskedTargets, asked_chips, asked_targets
 from dragonscale.app.foreign import foreign_plan, serving_file_of, told
-from dragonscale.app.given import targets_of
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.serve.formats import check_formats, formats_for, is_pinned, planned_formats
-from dragonscale.app.serve.words import as_saved
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.exports.imported import Imported
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.hardware import Chip, Slice, chip_names, load_chip, parse_target
-from dragonscale.physics.hardware.prices import priced_targets
-from dragonscale.physics.hardware.slices import slice_note
+from dragonscale.physics.hardware import Chip, Slice, parse_target
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.serving.auto import AUTO, NODE, PLAIN, auto_choice
 from dragonscale.serving.disaggregation import alone
@@ -27,7 +24,7 @@ from dragonscale.serving.formats import Formats, product_format
 from dragonscale.serving.frontier import Ask
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.plan import SPREADS, ServingPlan
-from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
+from dragonscale.serving.plan_file import SavedDrafts, SavedPlan, read_serving_plan
 from dragonscale.serving.speculation import MOST, Draft, head_part, read_acceptance
 
 MOST_CONFIGS = 1000
@@ -90,6 +87,14 @@ class ServeAsked:
         """Chips of the slice that was asked for."""
         return next((piece.chips for own, piece in self.targets if piece is not None and own.name == chip.name), None)
 
+    def written_slice(self, piece: str) -> str:
+        """A slice as a command reads it: with the path of its chip's file, where it has one."""
+        name, _, topology = piece.partition(":")
+        for part in self.question.on.split(",") if isinstance(self.question.on, str) else ():
+            if ".toml" in part and parse_target(part.strip())[0].name == name:
+                return f"{part.strip().partition('.toml')[0]}.toml:{topology}"
+        return piece
+
     @property
     def several(self) -> bool:
         """Whether chips are compared."""
@@ -122,7 +127,8 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         raise InputError("--better looks for something better than a plan; give the plan with --plan tp8.")
     foreign = foreign_plan(question.plan, question.model, question.on)
     question = replace(question, plan=written(question.plan))
-    saved = _given(question.plan, foreign)
+    saved = read_serving_plan(question.plan) if foreign is None and question.plan.strip() else None
+    saved = serving_file_of(foreign) if foreign is not None else saved
     if not written(question.model) and not (saved and saved.model):
         raise InputError("Say what to serve: a model such as llama3-70b, or a --plan that names it.")
     named = with_assumed(question.model or (saved.model if saved else ""), question.assume, question.family)
@@ -132,9 +138,8 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     named_on = question.on or (saved.slice if saved else "")
     on = asked_chips(named_on, question.set, question.profile)
     question = replace(question, on=question.on if on == named_on else on, set="", profile="")
-    where, everywhere = _targets(question, saved)
-    targets = tuple(where.values())
-    targets, strange = priced_targets(question.price, targets)
+    where = _targets(question, saved)
+    targets = where.targets
     if not 0 <= question.top <= MOST_CONFIGS:
         raise InputError(f"--top is {question.top}; ask for 1 to {MOST_CONFIGS} configurations.")
     if question.spread and question.spread not in SPREADS:
@@ -152,7 +157,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         launched = engine_on(engine, chip, model, limits, chips, ways).name
         saved = replace(saved, plan=_merged(saved, question, targets, model, launched))
     prompt, output = (parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output"))
-    read = [*dict.fromkeys(note for note in (prompt[1], output[1], *map(slice_note, where)) if note)]
+    read = [*dict.fromkeys(note for note in (prompt[1], output[1], *where.read) if note)]
     ask = Ask(
         prompt=prompt[0],
         output=output[0],
@@ -162,6 +167,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         cached=question.cached,
         rented=tuple((chip.name, piece.chips) for chip, piece in targets if piece is not None),
     )
+    how = *(told(foreign) if foreign else ()), *model.notes, *read, *_notes(question, saved, model)
     return ServeAsked(
         question,
         model,
@@ -172,45 +178,23 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         saved,
         _batch(question, saved),
         _draft(question, model),
-        everywhere,
+        where.everywhere,
         against_best=question.better or foreign is not None,
-        notes=(
-            *(told(foreign) if foreign else ()),
-            *model.notes,
-            *read,
-            *_notes(question, saved, model),
-            *shorter,
-            *strange,
-            *profile_notes(chip for chip, _ in targets),
-        ),
+        notes=(*how, *shorter, *where.notes),
     )
 
 
-def _given(plan: str, foreign: Imported | None) -> SavedPlan | None:
-    """The plan that is judged: another engine's words, our own file, or settings."""
-    if foreign is not None:
-        return serving_file_of(foreign)
-    return read_serving_plan(plan) if plan.strip() else None
-
-
-def _targets(question: ServeQuestion, saved: SavedPlan | None) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
-    """Chips and slices as they were written, and whether all chips of the catalogue were meant."""
-    if not isinstance(question.on, str):
-        things = question.on if isinstance(question.on, list | tuple) else [question.on]
-        if saved is not None and len(things) > 1:
-            raise InputError(f"--plan needs one chip or slice to run on; --on is {shorten(written(things))}.")
-        return targets_of(things), False
-    text = question.on.strip() or (saved.slice if saved else "")
-    if not text:
+def _targets(question: ServeQuestion, saved: SavedPlan | None) -> AskedTargets:
+    """The chips and slices of a question, or the slice of its plan file."""
+    on = question.on.strip() or (saved.slice if saved else "") if isinstance(question.on, str) else question.on
+    if not on:
         raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on all.")
-    if text.lower() in ("all", "any"):
-        if saved is not None:
-            raise InputError(f"--plan needs a chip or a slice to run on; --on is {text!r}, write e.g. h100:8.")
-        return {name: (load_chip(name), None) for name in chip_names()}, True
-    found = {part.strip(): parse_target(part.strip()) for part in text.split(",")}
-    if saved is not None and len(found) > 1:
-        raise InputError(f"--plan needs one chip or slice to run on; --on is {shorten(text)}.")
-    return found, False
+    found = asked_targets(on, question.price)
+    if saved is not None and found.everywhere:
+        raise InputError(f"--plan needs a chip or a slice to run on; --on is {on!r}, write e.g. h100:8.")
+    if saved is not None and len(found.named) > 1:
+        raise InputError(f"--plan needs one chip or slice to run on; --on is {shorten(written(on))}.")
+    return found
 
 
 def _merged(
@@ -287,3 +271,32 @@ def _notes(question: ServeQuestion, saved: SavedPlan | None, model: Transformer)
     if saved is None or not saved.model or saved.model in (written(question.model), model.name):
         return ()
     return (f"The plan was made for {saved.model}; it is judged for {model.name}.",)
+
+
+# What a plan file says of a question about serving, under what its flags say.
+
+
+def as_saved(question: ServeQuestion, saved: SavedPlan | None) -> ServeQuestion:
+    """The question with what its flags leave as it usually is taken from a plan file: lengths, rate, targets, drafts,
+    limits."""
+    if saved is None:
+        return question
+    traffic, drafts = saved.traffic, saved.speculation
+    if not drafts.acceptance:  # how many drafts are accepted is for whoever runs it to say; without it none are counted
+        drafts = SavedDrafts()
+    words = {
+        "prompt": str(traffic.prompt or ""),
+        "output": str(traffic.output or ""),
+        "cached": traffic.cached,
+        "rate": traffic.rate,
+        **msgspec.structs.asdict(saved.targets),
+        **msgspec.structs.asdict(saved.launch),
+        "accept": drafts.acceptance,
+        "drafts": drafts.drafts or None,
+        "draft": drafts.draft,
+    }
+    left = {name: value for name, value in words.items() if value and getattr(question, name) == getattr(USUAL, name)}
+    return replace(question, **left)
+
+
+USUAL = ServeQuestion("")

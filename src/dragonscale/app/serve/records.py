@@ -1,6 +1,6 @@
 """The records that `dscale serve` answers with; `--json` prints them as they are."""
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -8,11 +8,10 @@ from dragonscale.app.prices import PriceRow
 from dragonscale.app.record import Record
 from dragonscale.errors import INFEASIBLE, Infeasible
 from dragonscale.physics.units import render
-from dragonscale.sheets.sheet import Sheet
+from dragonscale.plan.ledger import Ledger
 
-if TYPE_CHECKING:
-    from dragonscale.plan.ledger import Ledger
-    from dragonscale.sheets.charts.chart import Chart
+SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
+"""The degrees of a plan as tables print them and `--plan` reads them."""
 
 
 class ServeRequest(msgspec.Struct):
@@ -63,8 +62,19 @@ class MemoryUse(msgspec.Struct):
     sequence_bytes: float = 0.0
     token_bytes: float = 0.0
 
+    def parts(self) -> dict[str, float]:
+        """Bytes of the whole chip by what they are for."""
+        return {
+            "weights": self.weights_bytes,
+            "KV cache": self.cache_bytes,
+            "workspace": self.working_bytes,
+            "reserve": self.reserve_bytes,
+            "free for KV cache": self.free_bytes,
+            "unused": self.left_alone_bytes,
+        }
 
-class ConfigReport(msgspec.Struct):
+
+class ConfigReport(msgspec.Struct, dict=True):
     """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how
     many fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's
     prefill beside the others, in `prefill_chunks` of up to `chunk_tokens`. `lower_s` and `roofline_s` bound a decode
@@ -131,10 +141,41 @@ class ConfigReport(msgspec.Struct):
     memory: MemoryUse | None = None
 
     def __repr__(self) -> str:
-        from dragonscale.app.serve.tables import config_text
+        return f"<ConfigReport: {self.slice}: {config_text(self)}, {self.times()}>"
 
-        ends = f"TTFT {render(self.ttft_s, 's')}, TPOT {render(self.tpot_s, 's')}"
-        return f"<ConfigReport: {self.slice}: {config_text(self)}, {ends}>"
+    def times(self) -> str:
+        """What a request waits."""
+        return f"TTFT {render(self.ttft_s, 's')}, TPOT {render(self.tpot_s, 's')}"
+
+    @property
+    def chip(self) -> str:
+        """The name of its chip."""
+        return self.copy_slice.partition(":")[0]
+
+
+def degrees_text(one: ConfigReport) -> str:
+    """The sharding of a configuration in a few letters, which `--plan` reads."""
+    degrees = [f"{short}{getattr(one, name)}" for name, short in SHORT.items() if getattr(one, name) > 1]
+    degrees += [f"by {one.spread}"] if one.spread != "copy" else []
+    return " ".join(degrees) or "tp1"
+
+
+def plan_text(one: ConfigReport) -> str:
+    """The sharding, with the replicas that the slice holds."""
+    return (f"{one.copies}x " if one.copies > 1 else "") + degrees_text(one)
+
+
+def formats_text(one: ConfigReport) -> str:
+    """Formats in one word where they agree: weights/matmuls, and the KV cache where it differs."""
+    weights, compute, cache = (one.dtypes[name] for name in ("weights", "compute", "kv"))
+    if compute.startswith(weights):  # fp8, fp8_block
+        return compute if cache == weights else f"{compute} kv {cache}"
+    return f"{weights}/{compute}" if cache == compute else f"{weights}/{compute} kv {cache}"
+
+
+def config_text(one: ConfigReport) -> str:
+    """A configuration in a few words: replicas, sharding, formats, batch."""
+    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{' each' if one.copies > 1 else ''}"
 
 
 class LimitRow(msgspec.Struct):
@@ -284,56 +325,34 @@ class ServeReport(Record):
         return INFEASIBLE if self.best is None else 0
 
     @property
-    def ledger(self) -> "Ledger":
+    def ledger(self) -> Ledger:
         """A line for each kernel, each move and each tensor held of a decode step of the first configuration."""
-        from dragonscale.app.serve.ask import iteration_ledgers
+        return self._can("ledger", "a ledger")(self)
 
-        return iteration_ledgers(self.asked, self._answered())["decode"]
+    def verify(self) -> Record:
+        """A decode step of the first configuration compiled by XLA, beside what was planned."""
+        return self._can("verify", "a configuration to compile")(self)
+
+    @property
+    def bound_and_change(self) -> tuple[str, str]:
+        """What bounds the first configuration and what to change, which `advice` says in one; beside the fields."""
+        return vars(self).get("bound_and_change", ("", self.advice))
+
+    def advised(self, text: str, bound: str, change: str) -> None:
+        """Take advice, whole and in its parts."""
+        self.advice = text
+        vars(self)["bound_and_change"] = bound, change
+
+    def first(self) -> ConfigReport:
+        """The first configuration; none is a sentence."""
+        if not self.configs:
+            raise Infeasible("No configuration fits, so none is written, compiled or has a ledger.")
+        return self.configs[0]
 
     def headline(self) -> str:
-        from dragonscale.app.serve.tables import config_text
-
         if not self.configs:
             return f"{self.model}: no configuration"
         first = self.configs[0]
-        ends = f"TTFT {render(first.ttft_s, 's')}, TPOT {render(first.tpot_s, 's')}"
-        ends += f", {first.output_tokens_per_s_per_chip:,.0f} tok/s/chip"
-        return f"{self.model} on {first.slice}: {config_text(first)}, {ends}" + (
-            "" if self.best else ", targets missed"
-        )
-
-    def sheet(self, detail: bool = False) -> Sheet:
-        from dragonscale.app.serve.sheet import serve_sheet
-
-        return serve_sheet(self, detail)
-
-    def draw(self, kind: str) -> "Chart":
-        from dragonscale.app.serve.charts import draw
-
-        return draw(kind, self.asked, self)
-
-    def save(self, path: str) -> str:
-        """Write the recommended configuration as TOML, for `--plan`, `dscale simulate` and `dscale verify`."""
-        from dragonscale.app.serve.hand_over import save_best
-
-        save_best(self.asked, self._answered(), path)
-        return f"; `dscale simulate {path}` runs it under its traffic"
-
-    def save_timeline(self, path: str) -> str:
-        """Write a prefill and a decode step of the first configuration as a timeline for ui.perfetto.dev."""
-        from dragonscale.app.serve.ask import save_iterations
-
-        save_iterations(self.asked, self._answered(), path)
-        return "; open it at https://ui.perfetto.dev"
-
-    def verify(self) -> Any:
-        """A decode step of the first configuration compiled by XLA, beside what was planned."""
-        from dragonscale.app.verify.ask import verified
-        from dragonscale.app.verify.best import serving_question
-
-        return verified(serving_question(self.asked, self._answered()))
-
-    def _answered(self) -> "ServeReport":
-        if not self.configs:
-            raise Infeasible("No configuration fits, so none is written, compiled or has a ledger.")
-        return self
+        ends = f"{first.times()}, {first.output_tokens_per_s_per_chip:,.0f} tok/s/chip"
+        missed = "" if self.best else ", targets missed"
+        return f"{self.model} on {first.slice}: {config_text(first)}, {ends}{missed}"

@@ -1,5 +1,5 @@
-"""Why nothing meets the targets, and what would: another batch, more chips, narrower formats, drafts, other chips; each
-computed."""
+"""What was asked for and no engine runs, refused in a sentence that names a legal neighbour unless it is forced; and
+why nothing meets the targets, and what would."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -7,19 +7,160 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.app.serve.config import violations
+from dragonscale.app.serve.formats import formats_for
 from dragonscale.app.serve.question import ServeAsked
-from dragonscale.app.serve.refusals import possible, quality_of
 from dragonscale.app.serve.search import excess, search
-from dragonscale.physics.hardware import chip_names, load_chip
+from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip, Slice, chip_names, load_chip
 from dragonscale.physics.units import render
-from dragonscale.serving.checkpoint import bits, is_quantized
+from dragonscale.serving.auto import NODE
+from dragonscale.serving.checkpoint import bits, is_quantized, stored_in, told
+from dragonscale.serving.formats import Formats
 from dragonscale.serving.frontier import Config
+from dragonscale.serving.legal import context_refusal, engine_refusal, format_refusal, refusal, wide_refusal
+from dragonscale.serving.legality import QUANTIZE, WIDE, current_engines, pair_word, pairs, quality, rules
+from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.speculation import Draft, head_part
+
+LLAMA_STUDY = "arXiv 2411.02355"
+"""Its models are the Llama 3.1 family (Kurtic and others, "Give me BF16 or give me death?")."""
+MOST_TOLD = 3
+"""Refusals of single chips that are told in full where many were asked for."""
+
+
+def asked_refusal(asked: ServeAsked) -> str:
+    """Why nothing that was asked for can be had anywhere; empty if something can, or is forced."""
+    if asked.question.force:
+        return ""
+    return context_refusal(asked.model, asked.ask.prompt + asked.ask.output)
+
+
+def chip_refusal(asked: ServeAsked, chip: Chip) -> str:
+    """Why what was asked for is not available on a chip, by none of the engines that are taken for it there."""
+    if asked.saved is not None:
+        return refusal(asked.engine_on(chip).name, chip, asked.model, asked.saved.plan)
+    largest = max(
+        (piece.chips for own, piece in asked.targets if piece is not None and own.name == chip.name), default=0
+    )
+    names = asked.engine_names(chip, (1, largest or NODE + 1))
+    found = [_engine_refusal(asked, chip, name, largest) for name in names]
+    return found[-1] if all(found) else ""
+
+
+def _engine_refusal(asked: ServeAsked, chip: Chip, engine: str, chips: int) -> str:
+    why = engine_refusal(engine, chip) or wide_refusal(engine, asked.model, chips)
+    if why:
+        return why
+    formats = asked.formats(chip, engine)
+    if not formats:
+        wanted = asked.question.quantize if asked.question.quantize not in ("", "any") else stored_in(asked.model)
+        has = ", ".join(pair_word(*pair) for pair in pairs(engine, chip))
+        return f"{engine} has no kernels for {wanted} on {chip.title}, only {has}; {_others(asked, chip, engine)}"
+    if asked.pinned or asked.question.kv_dtype:
+        plans = (replace(ServingPlan(), **vars(one)) for one in formats)
+        return next(filter(None, (format_refusal(engine, chip, asked.model, plan) for plan in plans)), "")
+    return ""
+
+
+def _others(asked: ServeAsked, chip: Chip, engine: str) -> str:
+    """Engines that do have the formats, or else formats that can be asked for there."""
+    able = [name for name in current_engines(chip) if name != engine]
+    able = [name for name in able if replace(asked, engine=name).formats(chip)]
+    if able:
+        return f"take --engine {' or '.join(able)}"
+    wide = [weights for weights, compute in pairs(engine, chip) if weights == compute and weights in WIDE]
+    asking = [f"--dtype {wide[0]}"] if wide and bits(stored_in(asked.model)) >= bits(wide[0]) else []
+    words = [replace(asked.question, quantize=word, dtype="", weights="", compute="") for word in QUANTIZE[:-1]]
+    asking += [
+        f"--quantize {one.quantize}"
+        for one in words
+        if bits(one.quantize) <= bits(stored_in(asked.model)) and formats_for(one, engine, chip, asked.model)
+    ]
+    return f"take {' or '.join(asking)}" if asking else "take another chip"
+
+
+def possible(asked: ServeAsked) -> tuple[ServeAsked, list[str]]:
+    """The question with the chips that can do what it asks, and why the others cannot."""
+    if asked.question.force:
+        return asked, []
+    why = {chip.name: chip_refusal(asked, chip) for chip, _ in asked.targets}
+    kept: tuple[tuple[Chip, Slice | None], ...] = tuple(one for one in asked.targets if not why[one[0].name])
+    refused = [text for text in dict.fromkeys(why.values()) if text]
+    if not kept or len(kept) == len(asked.targets):
+        return asked, refused
+    return replace(asked, targets=kept), refused
+
+
+def refused_notes(asked: ServeAsked, refused: list[str], all_: bool) -> list[str]:
+    """Refusals as notes: of everything that was asked for, or of some of the chips."""
+    if all_:
+        return [f"Not possible: {text}, or add --force." for text in refused[:MOST_TOLD]]
+    if asked.everywhere and len(refused) > MOST_TOLD:
+        names = [chip.name for chip, _ in asked.targets if chip_refusal(asked, chip)]
+        return [f"Left out, because no engine runs that there: {', '.join(names)}."]
+    return [f"Left out: {text}." for text in refused]
+
+
+def forced_notes(asked: ServeAsked) -> list[str]:
+    """What was forced that no engine runs."""
+    if not asked.question.force:
+        return []
+    plain = replace(asked, question=replace(asked.question, force=False))
+    found = [asked_refusal(plain), *(chip_refusal(plain, chip) for chip, _ in asked.targets)]
+    return [f"Forced: {text}." for text in dict.fromkeys(found) if text][:MOST_TOLD]
+
+
+def format_notes(asked: ServeAsked, configs: Sequence[Config]) -> list[str]:
+    """What was made of the checkpoint's formats, what narrower ones cost in quality, and that an engine is archived."""
+    made: dict[str, list[str]] = {}
+    notes: list[str] = []
+    for one in configs:
+        chip, plan = one.piece.chip, one.plan
+        row = rules(one.engine)
+        if row.archived:
+            notes.append(f"{row.archived}; {row.instead} is what runs today (--engine {row.instead}).")
+        if is_quantized(plan.weights, asked.model):
+            notes.append(_quality_note(asked, plan))
+        elif not asked.pinned:
+            made.setdefault(told(Formats(plan.weights, plan.compute), asked.model), []).append(chip.name)
+            notes += _cache_note(asked, row.name, plan)
+    notes += [f"On {', '.join(chips)} {asked.model.name} is {text}." for text, chips in made.items() if text]
+    return list(dict.fromkeys(notes))
+
+
+def quality_of(model: Transformer, dtype: str) -> str:
+    """What a narrower format costs in quality, and that it was measured on another family where it was."""
+    words = quality(dtype)
+    elsewhere = LLAMA_STUDY in words and not model.name.lower().startswith("llama")
+    return f"{words}; measured on Llama 3.1, not on {model.name}" if elsewhere else words
+
+
+def _quality_note(asked: ServeAsked, plan: ServingPlan) -> str:
+    alone = f" (weights only, multiplied in {plan.compute})" if plan.compute in WIDE else ""
+    return (
+        f"{plan.weights}{alone} is narrower than the checkpoint's {stored_in(asked.model)}: "
+        f"{quality_of(asked.model, plan.weights)}."
+    )
+
+
+def _cache_note(asked: ServeAsked, engine: str, plan: ServingPlan) -> list[str]:
+    """Whose choice a narrow cache is that nobody asked for."""
+    if bits(plan.kv) >= bits("bf16"):
+        return []
+    by = (
+        "as the checkpoint says"
+        if asked.model.quantization.kv
+        else f"which {engine} is run with for {plan.weights} weights"
+    )
+    return [f"The KV cache is in {plan.kv}, {by}; --kv-dtype bf16 keeps it wide."]
+
+
+# Why nothing meets the targets, and what would: another batch, more chips, narrower formats, drafts, other chips; each
+# computed.
+
 
 ACCEPTED = 0.7
 """Drafts of a trained head that are right, the ones before them right: about what EAGLE reports (arXiv 2401.15077)."""
-
-NOT_EVEN = "Not even speculative decoding would"
 
 
 def missed(asked: ServeAsked, config: Config) -> list[str]:
@@ -28,10 +169,11 @@ def missed(asked: ServeAsked, config: Config) -> list[str]:
     lines = [
         f"Nothing meets the targets. The nearest is {config.plan} on {config.piece}, batch {config.batch}: {lacking}."
     ]
-    found = [text for text in (*_changes(asked, config), _drafted(asked, config), _by_chip(asked)) if text]
-    if all(text.startswith(NOT_EVEN) for text in found):
-        found.append("No chip of the catalogue does, in any format: ask for less.")
-    return [*lines, *found]
+    changes, (drafted, enough), other = [*_changes(asked, config)], _drafted(asked, config), _by_chip(asked)
+    lines += [text for text in (*changes, drafted, other) if text]
+    if not (any(changes) or enough or other):
+        lines.append("No chip of the catalogue does, in any format: ask for less.")
+    return lines
 
 
 def left_out(asked: ServeAsked, configs: Sequence[Config], chosen: Sequence[Config]) -> list[str]:
@@ -60,16 +202,12 @@ def _met(asked: ServeAsked, **changed: Any) -> list[Config]:
 
 def _cheapest(met: Sequence[Config]) -> Config | None:
     """The cheapest, in the widest weights; of its batches the one that makes most."""
-    return min(
-        met,
-        key=lambda one: (
-            -bits(one.plan.weights),
-            one.chips * float(one.piece.chip.price or math.inf),
-            one.chips,
-            -one.tokens_per_chip,
-        ),
-        default=None,
-    )
+
+    def order(one: Config) -> tuple[float, ...]:
+        price = float(one.piece.chip.price or math.inf)
+        return -bits(one.plan.weights), one.chips * price, one.chips, -one.tokens_per_chip
+
+    return min(met, key=order, default=None)
 
 
 def _changes(asked: ServeAsked, config: Config) -> Iterator[str]:
@@ -104,26 +242,23 @@ def _told(would: str, one: Config | None, more: str = "") -> str:
     return "" if one is None else f"{would}: {one.piece} with {one.plan}, batch {one.batch:,}{more}."
 
 
-def _drafted(asked: ServeAsked, config: Config) -> str:
-    """What speculative decoding would do for a time per token that is missed."""
+def _drafted(asked: ServeAsked, config: Config) -> tuple[str, bool]:
+    """What speculative decoding would do for a time per token that is missed, and whether that is enough."""
     ask = asked.ask
     if ask.tpot is None or float(config.state.tpot) <= ask.tpot or asked.draft is not None or ask.output == 1:
-        return ""
+        return "", False
     found = search(replace(asked, draft=Draft(ACCEPTED, part=head_part(asked.model))))
     met = [one for one in found if one.meets]
     if not met:
         least = min(found, key=lambda one: excess(ask, one))
-        seconds = render(float(least.state.tpot), "s")
-        return (
-            f"{NOT_EVEN} (--accept {ACCEPTED}): TPOT {seconds} with {least.plan} on {least.piece}, batch "
-            f"{least.batch:,}."
-        )
+        return f"Not even speculative decoding would (--accept {ACCEPTED}): TPOT {_decoding(least)}.", False
     one = max(met, key=lambda one: one.tokens_per_chip)
-    return (
-        f"With speculative decoding (--accept {ACCEPTED}) it would: {render(float(one.state.tpot), 's')} with "
-        f"{one.plan} on "
-        f"{one.piece}, batch {one.batch:,}, drafts of {one.drafts} by {drafter(asked)}."
-    )
+    drafts = f"drafts of {one.drafts} by {drafter(asked)}"
+    return f"With speculative decoding (--accept {ACCEPTED}) it would: {_decoding(one)}, {drafts}.", True
+
+
+def _decoding(one: Config) -> str:
+    return f"{render(float(one.state.tpot), 's')} with {one.plan} on {one.piece}, batch {one.batch:,}"
 
 
 def drafter(asked: ServeAsked) -> str:
@@ -139,8 +274,7 @@ def _by_chip(asked: ServeAsked) -> str:
     if asked.everywhere:
         return ""
     tried = {chip.name for chip, _ in asked.targets}
-    others = [
-        chip for chip in (load_chip(name) for name in chip_names()) if chip.name not in tried and chip.price is not None
-    ]
-    asked = possible(replace(asked, saved=None, targets=tuple((chip, None) for chip in others)))[0]
+    every = map(load_chip, chip_names())
+    others = tuple((chip, None) for chip in every if chip.name not in tried and chip.price is not None)
+    asked = possible(replace(asked, saved=None, targets=others))[0]
     return _told("The cheapest other chip that would", _cheapest([one for one in search(asked) if one.meets]))

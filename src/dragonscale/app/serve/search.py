@@ -112,9 +112,8 @@ def check_plan(asked: ServeAsked, plan: ServingPlan) -> None:
         )
     if plan.data > 1 and not experts:
         raise InputError(
-            f"The plan has data={plan.data}, and {asked.model.name} has no experts to share between replicas of "
-            "its attention; "
-            "serve separate replicas instead."
+            f"The plan has data={plan.data}, and {asked.model.name} has no experts to share between replicas of its "
+            "attention; serve separate replicas instead."
         )
     heads = divisible(asked.model).heads
     if heads % plan.tensor:

@@ -1,26 +1,15 @@
 """`dscale serve` laid out: what to run, how fast and at what cost, what bounds it and what to change; then where time
 goes, others."""
 
-import re
+import math
 from typing import Any
 
-from dragonscale.app.serve.records import ConfigReport, ServeReport
-from dragonscale.app.serve.tables import (
-    chip_of,
-    config_text,
-    configs_foot,
-    configs_table,
-    frontier_table,
-    limits_table,
-    money,
-    terms_table,
-)
-from dragonscale.app.serve.variant_tables import disaggregation_blocks, prefix_blocks, speculation_blocks
+from dragonscale.app.serve import tables
+from dragonscale.app.serve.records import ConfigReport, ServeReport, config_text
 from dragonscale.sheets.sheet import (
     BarPart,
     Block,
     Facts,
-    NextStep,
     Prose,
     Sheet,
     StackedBar,
@@ -34,7 +23,6 @@ SEEN = 0.01
 """Terms of a smaller share of a step are left to `--explain`."""
 REST, LEFT = "the rest", 1e-3
 """What terms that small are together, where that is more than rounding."""
-_BOUND = re.compile(r"(?:Decoding is bound by )?(?P<bound>latency: [^)]*\)|[^:]*): (?P<change>.*)", re.DOTALL)
 
 
 def serve_sheet(report: ServeReport, detail: bool) -> Sheet:
@@ -49,24 +37,18 @@ def serve_sheet(report: ServeReport, detail: bool) -> Sheet:
         blocks.append(time_stack("decode", first.terms, detail))
     blocks.append(time_stack("prefill", first.prefill_terms, detail, "list" if work.output == 1 else "line"))
     if detail:
-        blocks += [terms_table(first.terms, "every term of a decode step, of one chip")] if work.output > 1 else []
-        blocks.append(terms_table(first.prefill_terms, "every term of a prompt that runs alone, of one chip"))
+        blocks += (
+            [tables.terms_table(first.terms, "every term of a decode step, of one chip")] if work.output > 1 else []
+        )
+        blocks.append(tables.terms_table(first.prefill_terms, "every term of a prompt that runs alone, of one chip"))
     blocks += configurations(report)
-    blocks += [frontier_table(report.frontier)] if len(report.frontier) > 1 and work.output > 1 else []
-    blocks += speculation_blocks(report.speculation) if report.speculation else []
-    blocks += disaggregation_blocks(report.disaggregation, work.rate_per_s) if report.disaggregation else []
-    blocks += prefix_blocks(report.prefix) if report.prefix else []
-    blocks += [limits_table(report.limits)] if detail and report.limits else []
+    blocks += [tables.frontier_table(report.frontier)] if len(report.frontier) > 1 and work.output > 1 else []
+    blocks += tables.speculation_blocks(report.speculation) if report.speculation else []
+    blocks += tables.disaggregation_blocks(report.disaggregation, work.rate_per_s) if report.disaggregation else []
+    blocks += tables.prefix_blocks(report.prefix) if report.prefix else []
+    blocks += [tables.limits_table(report.limits)] if detail and report.limits else []
     blocks += [Prose("\n".join(report.notes), "dim")] if report.notes and first.meets_slo else []
-    command = next_command(report)
-    return Sheet((*blocks, *([NextStep(command, _why_next(report))] if command else [])))
-
-
-def _why_next(report: ServeReport) -> str:
-    """What the next command adds: where there are targets, that it holds more than means against them."""
-    if not (report.workload.ttft_s or report.workload.tpot_s):
-        return "Next, under traffic:"
-    return "Next, under traffic (targets are means here; dscale simulate judges percentiles):"
+    return Sheet(tuple(blocks))
 
 
 def _trouble(sentences: list[str]) -> list[Block]:
@@ -80,23 +62,23 @@ def title_of(report: ServeReport) -> Title:
     """The question as it was read."""
     work = report.workload
     cached = f" ({work.cached:.0%} cached)" if work.cached else ""
-    several = sorted(set(work.engines.values()))
+    engines = sorted(set(work.engines.values()))
     engine = f"engine {work.engine}" + (f" (auto: {work.engine_why})" if work.engine_why else "")
-    if len(several) > 1:
-        engine = f"by the engine that people run on each chip ({', '.join(several)})"
-    asides = [f"prompts of {work.prompt:,} tokens{cached}, {counted(work.output, 'output token')}, {engine}"]
+    if len(engines) > 1:
+        engine = f"by the engine that people run on each chip ({', '.join(engines)})"
+    asides = [f"prompts of {work.prompt:,} tokens{cached}, {several(work.output, 'output token')}, {engine}"]
     asked = [
         f"{name} within {amount(value, 's')}" for name, value in (("TTFT", work.ttft_s), ("TPOT", work.tpot_s)) if value
     ]
     asked += [f"{amount(work.rate_per_s, 'count')} requests/s"] if work.rate_per_s else []
-    searched = counted(report.searched, "configuration") + " judged" if report.searched else ""
+    searched = several(report.searched, "configuration") + " judged" if report.searched else ""
     asides += ["; ".join(filter(None, (f"asked for: {', '.join(asked)}" if asked else "", searched)))]
     size = amount(work.parameters, "count")
     where = f" on {report.configs[0].slice}" if report.configs and len(report.frontier_by_chip) == 1 else ""
     return Title(f"Serving {report.model} ({size} parameters){where}", "\n".join(filter(None, asides)))
 
 
-def counted(number: int, what: str) -> str:
+def several(number: int, what: str) -> str:
     """A number of things, one of them without an s."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
@@ -104,18 +86,16 @@ def counted(number: int, what: str) -> str:
 def summary(report: ServeReport, first: ConfigReport) -> Facts:
     """What to run, in a dozen lines."""
     work = report.workload
-    bound, change = bound_and_change(report.advice)
-    met, missed = ("good" if work.ttft_s or work.tpot_s else "key"), "bad"
-    over = " ".join(first.violations)
+    bound, change = report.bound_and_change
+    met = "good" if work.ttft_s or work.tpot_s else "key"
+    late, slow = first.ttft_s > (work.ttft_s or math.inf), first.tpot_s > (work.tpot_s or math.inf)
+    copies = f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
+    ttft = _timed(first.ttft_s, first.ttft_low_s, first.ttft_high_s, work.ttft_s)
     return facts(
         ("serve as" if first.meets_slo else "nearest", f"{config_text(first)}, by {first.engine}", "key"),
-        ("replica", f"{first.plan} on {first.copy_slice}{_copies(first)}"),
-        (
-            "TTFT",
-            _timed(first.ttft_s, first.ttft_low_s, first.ttft_high_s, work.ttft_s),
-            missed if "TTFT" in over else met,
-        ),
-        ("TPOT", tpot_text(report, first), missed if "TPOT" in over else met) if work.output > 1 else None,
+        ("replica", f"{first.plan} on {first.copy_slice}{copies}"),
+        ("TTFT", ttft, "bad" if late else met),
+        ("TPOT", tpot_text(report, first), "bad" if slow else met) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
         ("error", error_text(report, first)),
         ("cost", cost_text(report, first)),
@@ -127,22 +107,6 @@ def summary(report: ServeReport, first: ConfigReport) -> Facts:
         ("at best", bounds_text(first) if work.output > 1 else ""),
         ("prefill", prefill_text(report, first)),
     )
-
-
-def bound_and_change(advice: str) -> tuple[str, str]:
-    """What bounds a configuration, and what to change, apart.
-
-    >>> bound_and_change("Decoding is bound by weight reads: a larger batch shares them. 64 is the largest.")
-    ('weight reads', 'a larger batch shares them. 64 is the largest.')
-    >>> bound_and_change("Decoding is bound by latency: launches (5ms a step): a larger batch.")[0]
-    'latency: launches (5ms a step)'
-    """
-    found = _BOUND.fullmatch(advice)
-    return (found["bound"], found["change"]) if found else ("", advice)
-
-
-def _copies(first: ConfigReport) -> str:
-    return f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
 
 
 def _timed(value: float, low: float | None, high: float | None, target: float | None) -> str:
@@ -177,11 +141,10 @@ def cost_text(report: ServeReport, first: ConfigReport) -> str:
     """What a million tokens cost."""
     if first.cost_usd_per_mtok is None:
         return ""
-    at = "".join(f", at {row.text}" for row in report.prices if row.chip == chip_of(first))
-    return (
-        f"${money(first.cost_usd_per_mtok)} per million output tokens with their prompts "
-        f"(${money(first.cost_usd_per_mtok_input)} input, ${money(first.cost_usd_per_mtok_output)} output alone){at}"
-    )
+    at = "".join(f", at {row.text}" for row in report.prices if row.chip == first.chip)
+    own = (first.cost_usd_per_mtok, first.cost_usd_per_mtok_input, first.cost_usd_per_mtok_output)
+    both, prompt, output = (tables.counted(value, 2) for value in own)
+    return f"${both} per million output tokens with their prompts (${prompt} input, ${output} output alone){at}"
 
 
 def fleet_text(report: ServeReport, first: ConfigReport) -> str:
@@ -192,8 +155,8 @@ def fleet_text(report: ServeReport, first: ConfigReport) -> str:
     dollars = "" if first.fleet_usd_per_h is None else f", ${first.fleet_usd_per_h:,.0f}/h"
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
     return (
-        f"{counted(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
-        f"({counted(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / first.requests_per_s:.0%} "
+        f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
+        f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / first.requests_per_s:.0%} "
         f"of {amount(first.requests_per_s, 'count')}/s or less"
     )
 
@@ -206,11 +169,9 @@ def memory_text(first: ConfigReport, length: int) -> str:
         return used
     pages = f"{use.pages:,} pages of {use.page_tokens}" if use.page_tokens > 1 else f"{use.tokens:,.0f} tokens"
     return (
-        f"{used}; {use.free_bytes / 1e9:.1f}GB free for KV cache, {use.left_alone_bytes / 1e9:.1f}GB unused by "
-        "the engine; "
-        f"largest batch {first.max_batch:,} ({pages}; {amount(use.sequence_bytes, 'bytes')} of KV cache for "
-        f"{length:,} tokens, "
-        f"{amount(use.token_bytes, 'bytes')} a token)"
+        f"{used}; {use.free_bytes / 1e9:.1f}GB free for KV cache, {use.left_alone_bytes / 1e9:.1f}GB unused by the "
+        f"engine; largest batch {first.max_batch:,} ({pages}; {amount(use.sequence_bytes, 'bytes')} of KV cache for "
+        f"{length:,} tokens, {amount(use.token_bytes, 'bytes')} a token)"
     )
 
 
@@ -258,18 +219,11 @@ def configurations(report: ServeReport) -> list[Block]:
     own = [one for one in report.configs if one.quantized == report.configs[0].quantized]
     apart = report.configs[len(own) :]
     blocks: list[Block] = []
-    if len(own) > 1 or configs_foot(report):
-        blocks.append(configs_table(report, own, "configurations, the recommended one first", configs_foot(report)))
+    if len(own) > 1 or tables.configs_foot(report):
+        blocks.append(
+            tables.configs_table(report, own, "configurations, the recommended one first", tables.configs_foot(report))
+        )
     if apart:
         title = "in narrower formats than the checkpoint's (what they cost in quality is said below)"
-        blocks.append(configs_table(report, apart, title))
+        blocks.append(tables.configs_table(report, apart, title))
     return blocks
-
-
-def next_command(report: ServeReport) -> str:
-    """What to ask next of the first configuration, where it is known what was asked."""
-    if report.asked is None:
-        return ""
-    from dragonscale.app.serve.ask import next_command as command_of
-
-    return command_of(report.asked, report)

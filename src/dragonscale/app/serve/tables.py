@@ -1,91 +1,63 @@
-"""The tables of `dscale serve`: configurations, the frontier, terms, limits."""
+"""The tables of `dscale serve`: configurations, the frontier, terms, limits, and other ways to serve."""
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import count
 
-from dragonscale.sheets.sheet import Column, Grid, amount, records, table
+from dragonscale.app.serve.records import (
+    ConfigReport,
+    Disaggregation,
+    LimitRow,
+    PrefixCache,
+    ServeReport,
+    Speculation,
+    StepTerm,
+    degrees_text,
+    formats_text,
+    plan_text,
+)
+from dragonscale.sheets.sheet import Block, Grid, Prose, amount, facts, records
 
 MOST_POINTS = 8
 """Rows of the frontier that are shown."""
-SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
 
 
-def degrees_text(one: Any) -> str:
-    """The sharding of a configuration in a few letters, which `--plan` reads."""
-    degrees = [f"{short}{getattr(one, name)}" for name, short in SHORT.items() if getattr(one, name) > 1]
-    degrees += [f"by {one.spread}"] if one.spread != "copy" else []
-    return " ".join(degrees) or "tp1"
-
-
-def config_text(one: Any) -> str:
-    """A configuration in a few words: replicas, sharding, formats, batch."""
-    each = " each" if one.copies > 1 else ""
-    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{each}"
-
-
-def plan_text(one: Any) -> str:
-    """The sharding, with the replicas that the slice holds."""
-    return (f"{one.copies}x " if one.copies > 1 else "") + degrees_text(one)
-
-
-def formats_text(one: Any) -> str:
-    """Formats in one word where they agree: weights/matmuls, and the KV cache where it differs."""
-    weights, compute, cache = (one.dtypes[name] for name in ("weights", "compute", "kv"))
-    if compute.startswith(weights):  # fp8, fp8_block
-        return compute if cache == weights else f"{compute} kv {cache}"
-    return f"{weights}/{compute}" if cache == compute else f"{weights}/{compute} kv {cache}"
-
-
-def chip_of(one: Any) -> str:
-    return one.copy_slice.partition(":")[0]
-
-
-def money(value: float | None, digits: int = 2) -> str:
+def counted(value: float | None, digits: int = 0) -> str:
+    """A number as text, a dash where there is none."""
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
-def tpot_text(seconds: float) -> str:
-    """The time per output token; one token has none."""
-    return amount(seconds, "s") if seconds else "–"
+CONFIG = {"slice": "slice", "plan": plan_text, "formats": formats_text, "batch": (lambda one: f"{one.batch:,}", "")}
+"""What a configuration is, in columns of any table."""
+HOW = {"plan": {"wrap": True}, "formats": {"keep": 4}}
 
 
-def configs_table(report: Any, configs: Sequence[Any], title: str, foot: str = "") -> Grid:
+def configs_table(report: ServeReport, configs: Sequence[ConfigReport], title: str, foot: str = "") -> Grid:
     """Configurations, one a line; with a rate, the chips and dollars of the fleet that serves it."""
-    several = len({chip_of(one) for one in configs}) > 1
-    fleet = configs[0].replicas is not None
-
-    def row(number: int, one: Any) -> list[Any]:
-        guess = "~" if several and "tpot" in one.estimated else ""
-        last = (
-            [f"{one.fleet_chips:,}", money(one.fleet_usd_per_h, 0)]
-            if fleet
-            else [one.copies * one.chips, money(one.cost_usd_per_mtok)]
-        )
-        speeds = [amount(one.ttft_s, "s"), guess + tpot_text(one.tpot_s), f"{one.output_tokens_per_s_per_chip:,.0f}"]
-        met = [] if report.best is None or all(two.meets_slo for two in configs) else ["yes" if one.meets_slo else "no"]
-        return [number, one.slice, plan_text(one), formats_text(one), f"{one.batch:,}", *speeds, *last, *met]
-
-    rows = [row(number, one) for number, one in enumerate(configs, 1)]
-    columns = [
-        "#",
-        Column("slice"),
-        Column("plan", wrap=True),
-        Column("formats", keep=4),
-        Column("batch", right=True, keep=6),
-        Column("TTFT", right=True),
-        Column("TPOT", right=True),
-        Column("tok/s/chip", right=True),
-        Column("chips", right=True, keep=5 if fleet else 2),
-        Column("$/h" if fleet else "$/Mtok", right=True),
-        Column("meets SLO"),
-    ]
-    return table(columns[: len(rows[0])], rows, title, foot)
+    several, fleet = len({one.chip for one in configs}) > 1, configs[0].replicas is not None
+    numbers = count(1)
+    columns = {
+        "#": lambda _: next(numbers),
+        **CONFIG,
+        "TTFT": ("ttft_s", "s"),
+        # one token has no time per token
+        "TPOT": (lambda one: "~" * (several and "tpot" in one.estimated) + amount(one.tpot_s or None, "s"), ""),
+        "tok/s/chip": (lambda one: counted(one.output_tokens_per_s_per_chip), ""),
+        "chips": (lambda one: counted(one.fleet_chips) if fleet else one.copies * one.chips, ""),
+    }
+    if fleet:
+        columns["$/h"] = (lambda one: counted(one.fleet_usd_per_h), "")
+    else:
+        columns["$/Mtok"] = (lambda one: counted(one.cost_usd_per_mtok, 2), "")
+    if report.best is not None and not all(one.meets_slo for one in configs):
+        columns["meets SLO"] = lambda one: "yes" if one.meets_slo else "no"
+    how = HOW | {"batch": {"keep": 6}, "chips": {"keep": 5 if fleet else 2}}
+    return records(configs, columns, title, foot, how)
 
 
-def configs_foot(report: Any) -> str:
+def configs_foot(report: ServeReport) -> str:
     """What the table leaves open: other engines than the best's, numbers that rest on no run, whose
     prices were taken."""
-    configs, chips = report.configs, list(dict.fromkeys(chip_of(one) for one in report.configs))
+    configs, chips = report.configs, list(dict.fromkeys(one.chip for one in report.configs))
     own = [one.engine for one in configs if one.quantized == configs[0].quantized]
     rows = {
         name: [f"#{number}" for number, engine in enumerate(own, 1) if engine == name] for name in dict.fromkeys(own)
@@ -93,7 +65,7 @@ def configs_foot(report: Any) -> str:
     told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
     lines = [f"by {own[0]}; {told}"] if told else []
     if len(chips) > 1:
-        guessed = list(dict.fromkeys(chip_of(one) for one in configs if "tpot" in one.estimated))
+        guessed = list(dict.fromkeys(one.chip for one in configs if "tpot" in one.estimated))
         lines += [f"~ estimated, not fitted: no such run was measured on {', '.join(guessed)}"] if guessed else []
         kinds: dict[str, list[str]] = {}
         for row in report.prices:
@@ -104,37 +76,23 @@ def configs_foot(report: Any) -> str:
     return "\n".join(lines)
 
 
-def frontier_table(frontier: Sequence[Any]) -> Grid:
+def frontier_table(frontier: Sequence[ConfigReport]) -> Grid:
     """Speed of a user against throughput of a chip: some of the configurations that none beats in both."""
     step = max((len(frontier) - 1) / (MOST_POINTS - 1), 1)
     places = sorted({round(number * step) for number in range(min(MOST_POINTS, len(frontier)))})
     shown = [frontier[min(place, len(frontier) - 1)] for place in places]
     most = max(one.output_tokens_per_s_per_chip for one in shown)
-    rows = [
-        [
-            f"{one.tokens_per_s_per_user:,.0f}",
-            f"{one.output_tokens_per_s_per_chip:,.0f}",
-            one.output_tokens_per_s_per_chip / most,
-            one.slice,
-            plan_text(one),
-            formats_text(one),
-            f"{one.batch:,}",
-        ]
-        for one in shown
-    ]
-    columns = [
-        Column("tok/s/user", right=True),
-        Column("tok/s/chip", right=True),
-        Column("", bar=True, keep=2),
-        Column("slice"),
-        Column("plan", wrap=True),
-        Column("formats", keep=4),
-        Column("batch", right=True),
-    ]
-    return table(columns, rows, f"frontier: {len(frontier)} configurations that no other beats in both")
+    columns = {
+        "tok/s/user": (lambda one: counted(one.tokens_per_s_per_user), ""),
+        "tok/s/chip": (lambda one: counted(one.output_tokens_per_s_per_chip), ""),
+        "": lambda one: one.output_tokens_per_s_per_chip / most,
+        **CONFIG,
+    }
+    title = f"frontier: {len(frontier)} configurations that no other beats in both"
+    return records(shown, columns, title, how=HOW | {"": {"bar": True, "keep": 2}})
 
 
-def terms_table(rows: Sequence[Any], title: str) -> Grid:
+def terms_table(rows: Sequence[StepTerm], title: str) -> Grid:
     """Every term of an iteration: its bound, what is expected of it, its bytes and FLOPs."""
     columns = {
         "term": "name",
@@ -146,7 +104,7 @@ def terms_table(rows: Sequence[Any], title: str) -> Grid:
     return records(rows, columns, title, how={"FLOPs": {"keep": 2}, "bytes": {"keep": 3}, "term": {"wrap": True}})
 
 
-def limits_table(limits: Sequence[Any]) -> Grid:
+def limits_table(limits: Sequence[LimitRow]) -> Grid:
     """Limits, solved at datasheet rates."""
     columns = {
         "limit": "name",
@@ -156,3 +114,76 @@ def limits_table(limits: Sequence[Any]) -> Grid:
     }
     how = {"formula": {"wrap": True}, "counts": {"wrap": True, "keep": 2}, "limit": {"wrap": True}}
     return records(limits, columns, "limits at datasheet rates", how=how)
+
+
+# Other ways to serve, laid out: drafting, disaggregated prefill and decode, prefix caching.
+
+
+def speculation_blocks(found: Speculation) -> list[Block]:
+    """Drafts against time per token."""
+    if found.hurts_from_batch is None:
+        until = f"Drafting helps at every batch that fits (up to {found.most_batch:,})."
+    elif found.hurts_from_batch == 1:
+        until = "Drafting is not worth it at any batch."
+    else:
+        until = f"From a batch of {found.hurts_from_batch:,} on drafting only hurts."
+    accepted = ", ".join(f"{chance:.0%}" for chance in found.acceptance)
+    title = f"speculation: drafts by {found.drafter}, {accepted} accepted, batch {found.batch:,}"
+    columns = {
+        "drafts": "drafts",
+        "drafting": ("drafting_s", "s"),
+        "verifying": ("verifying_s", "s"),
+        "tokens": (lambda row: f"{row.tokens:.2f}", ""),
+        "TPOT": ("per_token_s", "s"),
+        "faster": lambda row: f"{row.speedup:.2f}x" + (" best" if row.drafts == found.best_drafts else ""),
+    }
+    return [records(found.rows, columns, title, until, how={"drafting": {"keep": 3}, "verifying": {"keep": 2}})]
+
+
+def disaggregation_blocks(found: Disaggregation, rate: float | None = None) -> list[Block]:
+    """Prefill and decode apart, for the asked rate where there is one, and whether that is worth it."""
+    told = f", for {amount(rate, 'count')} requests/s" if rate else ""
+    title = f"disaggregation: prefill and decode on replicas of their own{told}"
+    if not found.pools:
+        return [Prose(f"{title}. {found.advice}")]
+    columns = {
+        "prefill": lambda pair: f"{pair.prefills} x {pair.prefill.copy_slice} {degrees_text(pair.prefill)}",
+        "decode": lambda pair: f"{pair.decodes} x {pair.decode.copy_slice} {degrees_text(pair.decode)}",
+        "batch": (lambda pair: f"{pair.decode.batch:,}", ""),
+        "TTFT": ("ttft_s", "s"),
+        "TPOT": ("tpot_s", "s"),
+        "tok/s/chip": (lambda pair: counted(pair.output_tokens_per_s_per_chip), ""),
+        "chips": (lambda pair: f"{pair.chips:,}", ""),
+    }
+    if rate:
+        columns["$/h"] = (lambda pair: counted(pair.usd_per_h), "")
+    else:
+        columns["$/Mtok"] = (lambda pair: counted(pair.cost_usd_per_mtok, 2), "")
+    how = {"prefill": {"wrap": True}, "decode": {"wrap": True}, "batch": {"keep": 5}, "chips": {"keep": 4}}
+    first = found.pools[0]
+    sent = f"{amount(first.transfer_bytes, 'bytes')} a request in {amount(first.transfer_s, 's')}"
+    links = f"{amount(first.transfer_bytes_per_s, 'bytes/s')} of {amount(first.port_bytes_per_s, 'bytes/s')}"
+    details = facts(
+        ("worth it?", found.advice, "key"),
+        ("prefill", f"{first.prefill.plan}, busy {first.prefill_load:.0%} at {first.requests_per_s:.3g} requests/s"),
+        ("decode", first.decode.plan),
+        ("TTFT", f"{amount(first.ttft_s, 's')} on average, {amount(first.ttft_p95_s, 's')} at p95"),
+        ("KV transfer", f"{sent}; {links} that the prefill replicas can send"),
+    )
+    return [records(found.pools, columns, title, how=how), details]
+
+
+def prefix_blocks(found: PrefixCache) -> list[Block]:
+    """What a cached prefix saves, and where it could live."""
+    times = (
+        f"{amount(found.prefill_computed_s, 's')} computed, {amount(found.prefill_from_hbm_s, 's')} with the prefix in "
+        f"HBM, {amount(found.prefill_from_host_s, 's')} loaded from the host"
+    )
+    room = (
+        f"{max(1, int(found.prefixes_hbm)):,} in HBM, {found.prefixes_host:,.0f} in each 100GB of host memory per "
+        "chip; all requests share one, which every data rank holds once"
+    )
+    size = f"{found.shared_tokens:,} tokens of each prompt, {amount(found.prefix_bytes, 'bytes')} on each chip"
+    return [
+        facts(("prefix cache", size), ("prefill", times), ("room for", room), ("saves", found.advice)),
+    ]

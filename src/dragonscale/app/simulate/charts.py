@@ -7,15 +7,15 @@ from dragonscale.sheets.charts.amounts import amount
 from dragonscale.sheets.charts.axes import Axis, log_axis, zero_axis
 from dragonscale.simulation import SimulationResult
 
-KINDS = ("latency", "occupancy")
 SHORTEST = 1e-4
 """Seconds below which nobody cares how short a wait was."""
 _LATENCIES = {"queue_s": "queueing", "ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end"}
 
 
-def draw(kind: str, report: SimulateReport, result: SimulationResult) -> Chart:
+def draw(report: SimulateReport, kind: str) -> Chart:
     """The chart that was asked for."""
-    return {"latency": latency_chart, "occupancy": occupancy_chart}[chosen_kind(kind, KINDS)](report, result)
+    makers = {"latency": latency_chart, "occupancy": occupancy_chart}
+    return makers[chosen_kind(kind, tuple(makers))](report, report.result)
 
 
 def _fleet(report: SimulateReport) -> str:

@@ -1,18 +1,21 @@
-"""The replicas of `dscale simulate`: drafts, prefixes on the host, and what comes, goes and dies."""
+"""The replicas of `dscale simulate` (drafts, prefixes on the host, what comes, goes and dies), and their traffic."""
 
+import itertools
 import math
 import re
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from dragonscale import simulation as sim
 from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate.traffic import read_parts
-from dragonscale.errors import InputError, shorten
+from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
-from dragonscale.physics.units import parse, parse_count
+from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.serving.deployment import Deployment, deploy
 from dragonscale.serving.speculation import head_part, read_acceptance
 from dragonscale.simulation.deployed import pool_for
+from dragonscale.simulation.distributions import Arrivals, Lengths
+from dragonscale.simulation.trace_files import recorded_room
 
 
 def _drafts(question: SimulateQuestion) -> tuple[int, tuple[float, ...]]:
@@ -87,3 +90,133 @@ def read_autoscale(text: str) -> sim.Autoscale:
     if "target" not in values:
         raise InputError(f"--autoscale is {shorten(text)}, without the requests per replica to aim at; add target=24.")
     return sim.Autoscale(least, most, values["target"], values.get("startup", 60.0), values.get("every", 10.0))
+
+
+# The traffic of `dscale simulate`: how requests come and what they are like.
+
+
+LENGTHS = {"fixed": 1, "uniform": 2, "varied": 2, "lognormal": 8}
+"""Kinds of lengths, and how many times the mean is the longest that step times are tabulated for. Requests whose
+outputs are all equally long, and came together, end together: clients fall into step and send their next prompts at
+once, and replicas empty at once. Of `varied` outputs they do not."""
+MOST_REQUESTS = 100_000_000
+
+
+@dataclass(frozen=True)
+class AskedTraffic:
+    """Traffic, the longest request that step times are tabulated for, and the means of its requests."""
+
+    source: sim.TrafficSource
+    longest: int
+    prompt: int
+    output: int
+    rate: float | None = None
+    notes: tuple[str, ...] = ()
+    room: int = 0
+    """Tokens of a replica's KV cache when a trace was recorded; 0 where nobody says."""
+
+
+def _lengths(question: SimulateQuestion, tokens: int, spread: int) -> Lengths:
+    """Lengths of so many tokens on average, up to `spread` more and fewer where they are uniform."""
+    if question.lengths not in LENGTHS:
+        raise unknown("kind of lengths called", question.lengths, LENGTHS)
+    if question.lengths in ("uniform", "varied") and spread:
+        return sim.Uniform(max(1, tokens - spread), tokens + spread)
+    return sim.Lognormal(tokens, question.cv, 32 * tokens) if question.lengths == "lognormal" else sim.Fixed(tokens)
+
+
+def read_traffic(question: SimulateQuestion, context: int | None = None) -> AskedTraffic:
+    """The traffic that is asked for. `varied` outputs vary by half of their mean, and by less where the longest would
+    not fit in the model's `context` with its prompt."""
+    (prompt, one), (output, other) = (
+        parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output")
+    )
+    notes = tuple(dict.fromkeys(text for text in (one, other) if text))
+    rate = parse(question.rate, "count/s", "the rate") if question.rate else None
+    requests = parse_count(question.requests, "--requests")
+    if not 0 <= requests <= MOST_REQUESTS:
+        raise InputError(f"--requests is {shorten(question.requests)}; a run has from 0 to {MOST_REQUESTS:,} requests.")
+    if question.trace:
+        if rate is not None or question.clients:
+            raise InputError("A trace says when requests come; leave --rate and --clients out, or use --speed.")
+        return _replayed(question, requests)
+    if question.ramp and not question.clients:
+        raise InputError("--ramp is the time over which --clients begin; with a rate leave it out.")
+    spreads = prompt // 2, output // 2
+    if question.lengths == "varied":
+        spreads = 0, min(output // 2, max(context - prompt - output, 0) if context else output)
+    sizes = _lengths(question, prompt, spreads[0]), _lengths(question, output, spreads[1])
+    longest = (prompt + output) * LENGTHS[question.lengths]
+    prefixes = read_prefixes(question.prefixes) if question.prefixes else None
+    if question.clients:
+        if rate is not None:
+            raise InputError("--clients send their next request when they have their output; leave --rate out.")
+        ramp = parse(question.ramp, "s", "--ramp") if question.ramp else 0.0
+        source = sim.ClosedLoop(question.clients, requests, *sizes, ramp_s=ramp, prefixes=prefixes)
+        return AskedTraffic(source, longest, prompt, output, notes=notes)
+    source = sim.OpenLoop(_arrivals(question, rate), requests, *sizes, prefixes)
+    return AskedTraffic(source, longest, prompt, output, None if question.arrivals == "at-once" else rate, notes)
+
+
+def _replayed(question: SimulateQuestion, requests: int) -> AskedTraffic:
+    """A trace, all of it unless fewer requests are asked for, with what its requests are like on average."""
+    replay = sim.read_trace(question.trace, question.speed)
+    if question.requests != SimulateQuestion.requests:
+        replay = replay.first(requests)
+    count, inputs, outputs, longest, last = 0, 0, 0, 1, 0.0
+    for request in itertools.islice(replay.read(), replay.requests):
+        count += 1
+        inputs, outputs = inputs + request.input_tokens, outputs + request.output_tokens
+        longest = max(longest, request.input_tokens + request.output_tokens)
+        last = request.arrival_s
+    if not count:
+        return AskedTraffic(replay, longest, 1, 1)
+    means = max(round(inputs / count), 1), max(round(outputs / count), 1)
+    return AskedTraffic(
+        replay, longest, *means, count / last * question.speed if last > 0 else None, room=recorded_room(question.trace)
+    )
+
+
+def _arrivals(question: SimulateQuestion, rate: float | None) -> Arrivals:
+    if question.arrivals == "at-once":
+        return sim.AtOnce()
+    if rate is None:
+        raise InputError("Say how requests come: --rate 20/s, --clients 64, --trace FILE or --arrivals at-once.")
+    if question.arrivals == "gamma":
+        return sim.Gamma(rate, question.burst)
+    if question.arrivals == "diurnal":
+        return sim.Diurnal(rate, question.swing, parse(question.period, "s", "--period"))
+    return sim.Poisson(rate)
+
+
+def read_parts(
+    flag: str, text: str, first: str, wanted: str, kinds: Mapping[str, Callable[[str], float]]
+) -> tuple[list[int], dict[str, float]]:
+    """`16x32,name=value`: the numbers of the first part, and the named values after it."""
+    head, *rest = (part.strip() for part in text.split(","))
+    match = re.fullmatch(first, head)
+    if match is None:
+        raise InputError(f"{flag} is {shorten(text)}; write {wanted}.")
+    values: dict[str, float] = {}
+    for part in rest:
+        name, _, value = part.partition("=")
+        if name not in kinds:
+            raise unknown(f"part of {flag} called", name, kinds)
+        try:
+            values[name] = kinds[name](value)
+        except InputError:
+            raise
+        except ValueError:
+            raise InputError(f"In {flag} {name} is {shorten(value)}; write a number.") from None
+    return [int(number) for number in match.groups()], values
+
+
+def read_prefixes(text: str) -> sim.Prefixes:
+    """`100x1024,share=0.8,skew=1`: a hundred prefixes of 1,024 tokens that begin 80% of the prompts.
+
+    >>> read_prefixes("100x1024,skew=1").groups
+    100
+    """
+    wanted = "GROUPSxTOKENS, such as 100x1024,share=0.8,skew=1"
+    sizes, values = read_parts("--prefixes", text, r"(\d{1,9})x(\d{1,9})", wanted, {"share": float, "skew": float})
+    return sim.Prefixes(*sizes, **values)

@@ -1,7 +1,7 @@
 """The records that `dscale simulate` answers with; `--json` prints them as they are."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 
@@ -9,11 +9,7 @@ from dragonscale.app.prices import PriceRow
 from dragonscale.app.record import Record
 from dragonscale.errors import MISSED
 from dragonscale.physics.units import render
-from dragonscale.sheets.sheet import Sheet
 from dragonscale.simulation.result import Outcome, SimulationResult, Throughput
-
-if TYPE_CHECKING:
-    from dragonscale.sheets.charts.chart import Chart
 
 
 class Latency(msgspec.Struct):
@@ -172,20 +168,3 @@ class SimulateReport(Record):
             ends = f"{', '.join(times)} at p{self.percentile}"
         met = {True: ", meets the targets", False: ", misses the targets", None: ""}[self.meets_slo]
         return f"{self.model} on {pools}: {ends}{met}"
-
-    def sheet(self, detail: bool = False) -> Sheet:
-        from dragonscale.app.simulate.sheet import simulate_sheet
-
-        return simulate_sheet(self, detail)
-
-    def draw(self, kind: str) -> "Chart":
-        from dragonscale.app.simulate.charts import draw
-
-        return draw(kind, self, self.result)
-
-    def save_timeline(self, path: str) -> str:
-        """Write the run as a timeline for ui.perfetto.dev: every iteration of every replica, every request."""
-        from dragonscale.app.simulate.ask import save_run
-
-        save_run(self.asked, path)
-        return "; open it at https://ui.perfetto.dev"

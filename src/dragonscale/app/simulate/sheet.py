@@ -7,7 +7,7 @@ from typing import Any
 from dragonscale.app.simulate.records import CapacityReport, Latency, SimulateReport
 from dragonscale.app.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
-from dragonscale.sheets.sheet import Block, Column, Facts, Grid, NextStep, Prose, Sheet, Title, facts, records, table
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, facts, records, table
 
 _NAMES = {
     "ttft_s": "first token (TTFT)",
@@ -29,8 +29,7 @@ def simulate_sheet(report: SimulateReport, detail: bool) -> Sheet:
     blocks.append(fleet_table(report))
     blocks += [replicas_table(report)] if detail and report.replicas else []
     blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
-    command, why = next_command(report)
-    return Sheet((*blocks, *([NextStep(command, why)] if command else [])))
+    return Sheet(tuple(blocks))
 
 
 def _title(report: SimulateReport) -> Title:
@@ -45,9 +44,11 @@ def summary(report: SimulateReport) -> Facts:
         f"{rates.output_tokens_per_s:,.0f} output tokens/s ({rates.output_tokens_per_s_per_chip:,.0f} per chip), "
         f"{rates.input_tokens_per_s:,.0f} input tokens/s"
     )
+    # random arrivals are not quite as many as asked for
+    came = f" ({rates.arrived_per_s:.3g}/s came)" if report.load is not None else ""
     return facts(
         verdict_fact(report),
-        ("served", f"{rates.requests_per_s:.3g} requests/s{_came(report)}, {tokens}{_window(report)}"),
+        ("served", f"{rates.requests_per_s:.3g} requests/s{came}, {tokens}{_window(report)}"),
         ("goodput", goodput_text(report)),
         ("cost", cost_text(report)),
         ("bound by", report.bound_by),
@@ -86,15 +87,9 @@ def _behind(report: SimulateReport) -> str:
     if rates.requests_per_s > NEARLY * rates.arrived_per_s:
         return ""
     return (
-        f" ({rates.requests_per_s:.3g}/s ended of {rates.arrived_per_s:.3g}/s that came while it was measured; "
-        "the others "
-        "were still running)"
+        f" ({rates.requests_per_s:.3g}/s ended of {rates.arrived_per_s:.3g}/s that came while it was measured; the "
+        "others were still running)"
     )
-
-
-def _came(report: SimulateReport) -> str:
-    """What came while it was measured: random arrivals are not quite as many as asked for."""
-    return f" ({report.rates.arrived_per_s:.3g}/s came)" if report.load is not None else ""
 
 
 def _window(report: SimulateReport) -> str:
@@ -239,12 +234,3 @@ def replicas_table(report: SimulateReport, most: int = 32) -> Grid:
     }
     left = len(report.replicas) - most
     return records(report.replicas[:most], columns, "replicas", f"and {left:,} more" if left > 0 else "")
-
-
-def next_command(report: SimulateReport) -> tuple[str, str]:
-    """What to ask next, and why, where it is known what was asked."""
-    if report.asked is None:
-        return "", ""
-    from dragonscale.app.simulate.ask import next_command as command_of
-
-    return command_of(report.asked, report)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dragonscale.app.simulate.capacity import FleetCapacity, percentile_of
-from dragonscale.app.simulate.reading import SimulateAsked
+from dragonscale.app.simulate.question import SimulateAsked
 from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.backlog import Backlog
@@ -45,9 +45,8 @@ def verdict(
     if result.kv_occupancy > FULL or outcome.preempted > 0.01 * outcome.arrived:
         return (
             "the KV cache",
-            f"The KV cache is full ({result.kv_occupancy:.0%} on average, {outcome.preempted} preemptions); a "
-            "narrower --plan "
-            f"kv=…, more chips per replica or more --replicas would make room. {more}".strip(),
+            f"The KV cache is full ({result.kv_occupancy:.0%} on average, {outcome.preempted} preemptions); a narrower "
+            f"--plan kv=…, more chips per replica or more --replicas would make room. {more}".strip(),
         )
     if result.utilisation > BUSY and result.mean_waiting > len(result.replicas):
         bound, text = _queueing(asked, result)
@@ -72,9 +71,8 @@ def _queueing(asked: SimulateAsked, result: SimulationResult) -> tuple[str, str]
     if share > SHORT:
         return (
             "prefill",
-            f"{queue} for their prefill: {share:.0%} of a replica's time are iterations with prompts; more "
-            "--replicas or a "
-            "prefill pool (--prefill-on) would shorten the queue.",
+            f"{queue} for their prefill: {share:.0%} of a replica's time are iterations with prompts; more --replicas "
+            "or a prefill pool (--prefill-on) would shorten the queue.",
         )
     return (
         "bursts",
@@ -119,9 +117,8 @@ def _booting(asked: SimulateAsked, result: SimulationResult) -> str:
     if rule is None or most <= asked.fleet.pool.replicas:
         return ""
     return (
-        f" Requests waited while replicas started: the fleet grew from {asked.fleet.pool.replicas} to {most}, and "
-        "one serves "
-        f"{render(rule.startup_s, 's')} after it is asked for; begin with more (--autoscale "
+        f" Requests waited while replicas started: the fleet grew from {asked.fleet.pool.replicas} to {most}, and one "
+        f"serves {render(rule.startup_s, 's')} after it is asked for; begin with more (--autoscale "
         f"{most}..{rule.most},…) or a shorter startup."
     )
 
@@ -137,8 +134,7 @@ def capacity_text(asked: SimulateAsked, found: FleetCapacity | None) -> str:
         value = render(percentile_of(found.trial.result, found.limit, asked.percentile), "s")
         return (
             f"By running: {what} misses its target at any rate, since requests that are alone take {value} at "
-            f"p{asked.percentile}; "
-            "more chips per replica, another plan or a looser target."
+            f"p{asked.percentile}; more chips per replica, another plan or a looser target."
         )
     slowed = ""
     if asked.question.trace and found.rate < _rate(asked):

@@ -6,32 +6,20 @@ from typing import Any
 
 from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
 from dragonscale.app.sweep.records import Entry, SweepReport
-from dragonscale.app.sweep.table import ANSWERED
+from dragonscale.app.sweep.sheet import ANSWERED, COLUMNS
 from dragonscale.errors import unknown
 from dragonscale.sheets.charts import Bar, Chart, LineSeries, bars, heat_map, line_chart
 from dragonscale.sheets.charts.axes import Axis, log_axis, zero_axis
 
 KINDS = ("auto", "lines", "heat", "bars")
 Row = dict[str, Any]
-VALUES = ("mfu", "output_tokens_per_s_per_chip", "step_s", "tpot_s", "peak_error")
-"""What is drawn where nobody says: the first of these that the rows have."""
-_WORDS = {
-    "step_s": "time of a step",
-    "mfu": "MFU",
-    "tpot_s": "time per output token",
-    "ttft_s": "time to the first token",
-    "output_tokens_per_s_per_chip": "output tokens/s per chip",
-    "tokens_per_s_per_chip": "tokens/s per chip",
-    "hbm_bytes": "memory of a chip",
-    "cost_usd": "cost",
-    "cost_usd_per_mtok": "dollars per million tokens",
-}
 LONG = 12
 """Values of a parameter up to which a heat map has room for its columns."""
 
 
-def draw(kind: str, asked: str, report: SweepReport) -> Chart:
-    """`asked` is the column to draw, or several words `value x y`; without them what varies is taken."""
+def draw(report: SweepReport, kind: str) -> Chart:
+    """What `--columns` names: the column to draw, or several words `value x y`; without them what varies."""
+    asked = report.asked.columns if report.asked is not None else ""
     return sweep_chart(report.lines, asked, chosen_kind(kind, KINDS), f"Sweep of {report.grid}")
 
 
@@ -79,7 +67,7 @@ def _value(rows: list[Row], given: list[str]) -> str:
         if given[0] not in columns:
             raise unknown("numeric column of the sweep called", given[0], columns)
         return given[0]
-    found = next((name for name in VALUES if name in columns), None)
+    found = next((name for name in COLUMNS["values"] if name in columns), None)
     if found is None:
         raise nothing_to_draw("no answer of this sweep has a number")
     return found
@@ -104,6 +92,10 @@ def _varying(rows: list[Row], value: str) -> list[str]:
     return sorted(names, key=lambda name: (name == "plan", name == "chips" and "slice" in names))
 
 
+def _word(name: str) -> str:
+    return COLUMNS["words"].get(name, name)
+
+
 def _dimension(name: str) -> str:
     if name in ("mfu", "efficiency") or name.endswith(("_error", "_share")):
         return "share"
@@ -120,7 +112,7 @@ def _heat(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
     for row in rows:
         cells.setdefault((str(row.get(x, "")), str(row.get(y, ""))), _number(row.get(value)))
     ordered = [(a, b, cells.get((a, b))) for b in _values(rows, y) for a in _values(rows, x)]
-    return heat_map(ordered, x, y, _WORDS.get(value, value), _dimension(value), title, _WORDS.get(value, value))
+    return heat_map(ordered, x, y, _word(value), _dimension(value), title, _word(value))
 
 
 def _bars(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
@@ -131,7 +123,7 @@ def _bars(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
             found.append(
                 Bar(str(row.get(axes[0], "")), size, group=f"{axes[1]} {row.get(axes[1], '')}" if len(axes) > 1 else "")
             )
-    return bars(found, title, _WORDS.get(value, value), _dimension(value))
+    return bars(found, title, _word(value), _dimension(value))
 
 
 def _lines(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
@@ -151,6 +143,6 @@ def _lines(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
         else Axis(axes[0], "number", min(across) - edge, max(across) + edge)
     )
     tall = min(up) > 0 and max(up) / min(up) > 20
-    name = _WORDS.get(value, value)
+    name = _word(value)
     y = log_axis(name, _dimension(value), up) if tall else zero_axis(name, _dimension(value), up)
     return line_chart(series, x, y, title)

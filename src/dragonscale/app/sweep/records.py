@@ -1,17 +1,20 @@
-"""The records of `dscale sweep`: what is asked, what was answered, and the answer to the whole."""
+"""The records of `dscale sweep`: what is asked, what was answered, the answer to the whole, and the file that answers
+are kept in."""
 
+import contextlib
 import hashlib
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from dragonscale.app.record import Record
-from dragonscale.errors import MISSED
+from dragonscale.errors import MISSED, InputError, shorten
 from dragonscale.evidence.verify.sweep_score import SweepScore
-from dragonscale.sheets.sheet import Sheet
-
-if TYPE_CHECKING:
-    from dragonscale.sheets.charts.chart import Chart
+from dragonscale.files import is_stream, open_stream
+from dragonscale.locks import lock
 
 INTERRUPTED = 130
 
@@ -79,19 +82,86 @@ class SweepReport(Record, frozen=True):  # pyright: ignore[reportGeneralTypeIssu
     def rows(self) -> list[dict[str, Any]]:
         return self.lines
 
-    def sheet(self, detail: bool = False) -> Sheet:
-        from dragonscale.app.sweep.sheet import sweep_sheet
 
-        return sweep_sheet(self, detail)
+# The answers of a sweep as a file of JSON lines that grows: what is in it needs no answer again.
+#
+# A line is written whole and at once, so that whatever stops a sweep leaves lines that can be read; half a line, as a
+# full disk may leave it, is cut off before the next is written. Of two lines for the same entry the later one counts. A
+# file belongs to one sweep at a time: it is locked while it is open.
 
-    def draw(self, kind: str) -> "Chart":
-        from dragonscale.app.sweep.charts import draw
 
-        return draw(kind, self.asked.columns if self.asked is not None else "", self)
+@dataclass(frozen=True)
+class AnswerFile:
+    """An open file of answers; `known` were in it when it was opened, by their keys."""
 
-    def save_table(self, path: str) -> str:
-        """Write the rows as .csv or .md; of a page with marks only what lies between them is replaced."""
-        from dragonscale.app.sweep.table import save_table
+    path: str
+    descriptor: int
+    known: dict[str, Answer]
 
-        save_table(self, path)
-        return ""
+    def append(self, answer: Answer) -> None:
+        """Write one answer, at once. On a full disk what is there stays, and the sweep ends."""
+        line = msgspec.json.encode(answer) + b"\n"
+        try:
+            while line:
+                line = line[os.write(self.descriptor, line) :]
+        except OSError as error:
+            raise InputError(
+                f"The results cannot be written to {shorten(self.path)}: {error.strerror}; what was "
+                "answered before stays there, and the same --out goes on from it."
+            ) from None
+
+
+@contextlib.contextmanager
+def open_answers(path: str) -> Iterator[AnswerFile]:
+    """A file to go on with; refused if another sweep writes to it, or if it holds something else."""
+    stream = is_stream(path)
+    try:
+        descriptor = open_stream(path) if stream else os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"The results cannot be written to {shorten(path)}: {reason}.") from None
+    try:
+        if stream:  # what went into a pipe or a device is not there to be read
+            yield AnswerFile(path, descriptor, {})
+            return
+        if not lock(descriptor):
+            raise InputError(f"Another sweep is writing to {shorten(path)}; wait for it, or give --out another file.")
+        known = read_answers(path)
+        _cut(descriptor)
+        yield AnswerFile(path, descriptor, known)
+    finally:
+        os.close(descriptor)
+
+
+def read_answers(path: str) -> dict[str, Answer]:
+    """The answers of a file by their keys; half a line at its end is no answer."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise InputError(f"The results {shorten(path)} cannot be read: {error.strerror}.") from None
+    found: dict[str, Answer] = {}
+    for number, line in enumerate(data.splitlines(keepends=True), 1):
+        if not line.endswith(b"\n"):
+            break  # the rest of a line that was never finished
+        try:
+            answer = msgspec.json.decode(line, type=Answer)
+        except msgspec.MsgspecError:
+            wrong = f"Line {number} of {shorten(path)} is no result of a sweep"
+            raise InputError(f"{wrong}; give --out another file.") from None
+        found[answer.key] = answer
+    return found
+
+
+def _cut(file: int) -> None:
+    """Go to the end of the last whole line, and cut off what follows it."""
+    end = os.lseek(file, 0, os.SEEK_END)
+    while end > 0:
+        start = max(0, end - 65536)
+        place = os.pread(file, end - start, start).rfind(b"\n")
+        if place >= 0:
+            end = start + place + 1
+            break
+        end = start
+    os.ftruncate(file, end)
+    os.lseek(file, end, os.SEEK_SET)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from dragonscale.app.train.records import Help, MemoryRow, StackRow, TermRow
+from dragonscale.plan.ledger import COLLECTIVES, Ledger
 from dragonscale.training.codesign import knobs, on_chip, raised
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one
 from dragonscale.training.legal import newly_illegal
@@ -22,32 +23,35 @@ from dragonscale.training.space import misfits
 from dragonscale.training.stack import change
 from dragonscale.training.step_ledger import WIRES
 
-COMPUTE = ("matmuls", "attention", "elementwise", "recompute", "optimizer", "copies")
-"""Words in the names of terms that are work on the chip itself."""
+IDLE = (*COLLECTIVES, "wait", "host", "host transfer")
+"""Kinds of lines that are no work on the chip itself, but waiting for wires, the host, other stages or stragglers."""
+WIRED = ("ici.", "dcn.", "levels.")
+"""Where the numbers of a chip's wires stand."""
 WORTH = 0.02
 """What helps by less is not advised: a prediction is not that sure of itself."""
 SHOWN = 3
 
 
-def is_compute(name: str) -> bool:
-    """Whether a term is work on the chip itself, and not waiting for wires, other stages or stragglers."""
-    return name not in WIRES and any(word in name for word in COMPUTE)
+def worked_terms(ledger: Ledger) -> set[str]:
+    """The terms that are work on the chip itself."""
+    return {line.term for line in ledger.lines if line.kind not in IDLE}
 
 
-def bound_by(terms: list[TermRow]) -> str:
+def bound_by(terms: list[TermRow], ledger: Ledger) -> str:
     """What takes most of the step: `compute`, or the name of the longest other term where that is more."""
-    compute = sum(row.exposed_s for row in terms if is_compute(row.name))
-    other = max((row for row in terms if not is_compute(row.name)), key=lambda row: row.exposed_s, default=None)
+    work = worked_terms(ledger)
+    compute = sum(row.exposed_s for row in terms if row.name in work)
+    other = max((row for row in terms if row.name not in work), key=lambda row: row.exposed_s, default=None)
     return other.name if other is not None and other.exposed_s > compute else "compute"
 
 
-def bound_text(job: Job, plan: Plan, terms: list[TermRow]) -> str:
+def bound_text(job: Job, plan: Plan, terms: list[TermRow], ledger: Ledger) -> str:
     """What bounds the step, and what takes most beside it: exposed, or by contention with what it overlaps."""
     total = sum(row.exposed_s for row in terms) or 1.0
-    bound = bound_by(terms)
-    taken = sum(row.exposed_s for row in terms if (is_compute(row.name) if bound == "compute" else row.name == bound))
+    work, bound = worked_terms(ledger), bound_by(terms, ledger)
+    taken = sum(row.exposed_s for row in terms if (row.name in work if bound == "compute" else row.name == bound))
     start = f"bound by {bound} ({taken / total:.0%} of the step)"
-    others = [row for row in terms if row.name != bound and (not is_compute(row.name) or row.name == "recompute")]
+    others = [row for row in terms if row.name != bound and (row.name not in work or row.name == "recompute")]
     lost = max(others, key=lambda row: row.exposed_s, default=None)
     if lost is None or lost.exposed_s < 0.01 * total:
         return start
@@ -95,32 +99,33 @@ def _possible(job: Job, plan: Plan, changed: Plan) -> bool:
 def _tries(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
     """Changes that are not in place yet, whatever they bring."""
     rounds = job.batch // (plan.replicas * plan.microbatch) or 1
-    twice = replace(job, batch=2 * job.batch)
+    twice, wider = replace(job, batch=2 * job.batch), replace(plan, microbatch=2 * plan.microbatch)
     yield f"twice the batch ({2 * job.tokens:,} tokens)", twice, plan
     if rounds == 1:
-        yield (
-            f"twice the batch in one pass (microbatch={2 * plan.microbatch})",
-            twice,
-            replace(plan, microbatch=2 * plan.microbatch),
-        )
+        yield f"twice the batch in one pass (microbatch={wider.microbatch})", twice, wider
     else:
-        yield f"microbatch={2 * plan.microbatch}", job, replace(plan, microbatch=2 * plan.microbatch)
+        yield f"microbatch={wider.microbatch}", job, wider
     if plan.remat != "none":
         yield "recompute nothing (remat=none)", job, replace(plan, remat="none")
     for knob in knobs(job.slice):
-        if knob.title.endswith("bandwidth") and "HBM" not in knob.title:
+        if all(path.startswith(WIRED) for path in knob.paths):
             yield f"twice the {knob.title}", on_chip(job, raised(job.slice.chip, knob, 2.0)), plan
 
 
 def advice_text(bound: str, found: list[Help], all_stacks: bool = False) -> str:
     """What bounds the step and what would help, in a sentence; `all_stacks` says that other stacks were tried too."""
-    if not found and all_stacks:
+    if found:
+        return f"{bound}. What would help, in tokens/s: {help_text(found)}"
+    if all_stacks:
         return f"{bound}; only more or faster chips make it shorter."
-    if not found:
-        return f"{bound}; none of the changes tried makes it shorter with this stack; more or faster chips do."
+    return f"{bound}; none of the changes tried makes it shorter with this stack; more or faster chips do."
+
+
+def help_text(found: list[Help]) -> str:
+    """What would help, each with what it brings."""
     each = (f"{one.change} {one.gain:+.0%}{f' (needs {one.needs})' if one.needs else ''}" for one in found)
     start = "nothing that fits the memory; " if all(one.needs for one in found) else ""
-    return f"{bound}. What would help, in tokens/s: {start}{'; '.join(each)}."
+    return f"{start}{'; '.join(each)}." if found else ""
 
 
 def memory_advice(job: Job, plan: Plan, memory: list[MemoryRow], verdict: Verdict) -> str:

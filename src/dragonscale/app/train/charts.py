@@ -8,8 +8,7 @@ from dragonscale.app.charts.moves import ORDER, mesh_axes
 from dragonscale.app.charts.roles import memory_parts, term_parts
 from dragonscale.app.train.question import TrainAsked
 from dragonscale.app.train.records import PlanReport, ScalingRow, TrainReport
-from dragonscale.app.train.scaling import scaling_rows
-from dragonscale.app.train.several import chosen_slice, first_verdict
+from dragonscale.app.train.slices import chosen_slice, first_verdict, scaling_rows
 from dragonscale.physics.units import render
 from dragonscale.sheets.charts import (
     Chart,
@@ -29,7 +28,7 @@ from dragonscale.sheets.charts import (
 from dragonscale.sheets.charts.amounts import amount
 from dragonscale.sheets.charts.axes import log_axis
 from dragonscale.sheets.charts.chart import together
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan import short_plan
 from dragonscale.training.scaling import SCHEMES, crossover, scheme_curve, slice_sizes
 
 LOW = 130.0
@@ -51,15 +50,13 @@ def _subtitle(report: TrainReport) -> str:
 
 
 def _stack(one: PlanReport) -> PartStack:
-    return PartStack(
-        short_plan(Plan(**one.plan)), term_parts(one.terms), f"{amount(one.step_s, 's')}, {one.mfu:.1%} MFU"
-    )
+    return PartStack(short_plan(one.plan), term_parts(one.terms), f"{amount(one.step_s, 's')}, {one.mfu:.1%} MFU")
 
 
 def _memory(one: PlanReport) -> PartStack:
     rows = [(part.name, part.bytes) for part in one.memory]
     limit = amount(one.hbm_limit_bytes, "bytes")
-    return PartStack(short_plan(Plan(**one.plan)), memory_parts(rows), f"{amount(one.hbm_bytes, 'bytes')} of {limit}")
+    return PartStack(short_plan(one.plan), memory_parts(rows), f"{amount(one.hbm_bytes, 'bytes')} of {limit}")
 
 
 def time_chart(asked: TrainAsked, report: TrainReport) -> Chart:
@@ -77,7 +74,7 @@ def memory_chart(asked: TrainAsked, report: TrainReport) -> Chart:
 
 def mesh_picture(asked: TrainAsked, report: TrainReport) -> Chart:
     """The mesh of the best plan with the collectives of each axis."""
-    title = f"{short_plan(Plan(**report.plans[0].plan))} on {report.slice}"
+    title = f"{short_plan(report.plans[0].plan)} on {report.slice}"
     subtitle = f"{asked.model.name}: what each chip sends in a step"
     return mesh_chart(_axes(asked, report), title, subtitle, chosen_slice(asked, report).chip.title)
 
@@ -136,7 +133,7 @@ def layer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
     """The matmuls of one layer under the best plan, as points under the chip's roof."""
     from dragonscale.training.evaluation import layer_points
 
-    job, plan = asked.job(chosen_slice(asked, report)), Plan(**report.plans[0].plan)
+    job, plan = asked.job(chosen_slice(asked, report)), report.plans[0].plan
     chip = job.slice.chip
     ops = [RoofPoint(*point) for point in layer_points(job, first_verdict(asked, report).ledger)]
     title = f"{asked.model.name}: forward matmuls of a layer on {chip.title}, {plan.dtype}"
@@ -152,7 +149,7 @@ def answer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
         memory_bars([memory], best.hbm_limit_bytes, "", axis=""),
         mesh_chart(_axes(asked, report), "", chip=chosen_slice(asked, report).chip.title, height=LOW),
     ]
-    heading = f"{asked.model.name} on {report.slice}: {short_plan(Plan(**best.plan))}"
+    heading = f"{asked.model.name} on {report.slice}: {short_plan(best.plan)}"
     return together(parts, heading, _subtitle(report), spacing=18)
 
 

@@ -1,31 +1,23 @@
 """What `dscale train` was asked, read at the edge."""
 
-import math
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from dragonscale.app.asked_chips import asked_chips, profile_notes
-from dragonscale.app.given import targets_of
+from dragonscale.app.asked_chips import asked_chips, asked_targets
+from dragonscale.app.given import read_part, read_tokens
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
-from dragonscale.app.train.saved import filled, read_given
+from dragonscale.app.train.given_plan import filled, read_given
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer, count_parameters
-from dragonscale.physics.hardware import Chip, Slice, chip_names, dtype_bytes, load_chip, parse_target
-from dragonscale.physics.hardware.catalogue import is_chip
-from dragonscale.physics.hardware.prices import priced_targets
-from dragonscale.physics.hardware.slices import slice_note
+from dragonscale.physics.hardware import Chip, Slice, dtype_bytes
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.training.auto import AUTO
-from dragonscale.training.budget import batch_warning, chinchilla_tokens
+from dragonscale.training.budget import batch_warning
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.expert_load import dropped_share
-from dragonscale.training.legal import read_ranks
-from dragonscale.training.legality import family, rules
-from dragonscale.training.offer import settled, settlements
 from dragonscale.training.plan import Plan, given_settings, read_field
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import Space, parse_space
@@ -34,6 +26,7 @@ from dragonscale.training.stack import change, load_stack
 MOST_PLANS = 1000
 RANKS = ("time", "cost")
 LARGEST = ("batch", "model")
+SLACKS = "write how much slower than the fastest a simpler plan may be, from 0 to 50%, such as 1%"
 
 
 @dataclass(frozen=True)
@@ -72,19 +65,11 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     question, told = filled(question)
     named = with_assumed(question.model, question.assume, question.family)
-    question = replace(
-        question,
-        stack=question.stack.strip().lower(),
-        model=named,
-        on=asked_chips(question.on, question.set, question.profile),
-        set="",
-        profile="",
-    )
+    on, stack = asked_chips(question.on, question.set, question.profile), question.stack.strip().lower()
+    question = replace(question, stack=stack, model=named, on=on, set="", profile="")
     model = load_model(question.model)
-    targets, everywhere = read_targets(question.on)
-    priced, strange = priced_targets(question.price, targets.values())
-    targets = dict(zip(targets, priced, strict=True))
-    chip, piece = next(iter(targets.values())) if len(targets) == 1 and not everywhere else (None, None)
+    where = asked_targets(question.on, question.price)
+    chip, piece = where.targets[0] if len(where.targets) == 1 and not where.everywhere else (None, None)
     sequence, length = parse_length(question.seq, "--seq")
     sequences, note = read_batch(question.batch, sequence)
     _check_words(question)
@@ -93,35 +78,15 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     if plan is not None and piece is None:
         raise InputError(f"--plan needs a slice to run on; --on is {shorten(question.on)}, write e.g. h100:64.")
     _check_plan(question, plan)
-    tokens = _tokens(question.tokens, model)
-    warning = batch_warning(count_parameters(model).total, tokens, sequences * sequence) if tokens is not None else ""
+    total = count_parameters(model).total
+    tokens = read_tokens(question.tokens, total, "the number of tokens") if question.tokens.strip() else None
+    warning = batch_warning(total, tokens, sequences * sequence) if tokens is not None else ""
     deadline, (packed, document) = _deadline(question, piece), _documents(question, sequence)
-    read = (*model.notes, *told, *changed, length, note, document)
-    said = (*read, *map(slice_note, targets), _beyond(model, sequence), warning)
-    notes = [
-        text
-        for text in (*said, _dropping(question, model), *strange, *profile_notes(one for one, _ in targets.values()))
-        if text
-    ]
-    asked = TrainAsked(
-        question,
-        model,
-        chip,
-        piece,
-        sequences,
-        sequence,
-        tokens,
-        plan,
-        space,
-        deadline,
-        notes,
-        packed,
-        targets,
-        everywhere,
-        _slack(question.slack),
-        _measured(question, plan),
-    )
-    return asked if plan is None else _settled(asked, plan)
+    read = *model.notes, *told, *changed, length, note, document, *where.read, _beyond(model, sequence), warning
+    notes = [text for text in (*read, _dropping(question, model), *where.notes) if text]
+    job = model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed
+    named, slack = (where.named, where.everywhere), read_part(question.slack, "--slack", SLACKS, 0.0, 0.5)
+    return TrainAsked(question, *job, *named, slack, _measured(question, plan))
 
 
 def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:
@@ -135,52 +100,6 @@ def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:
     searching += [f"--largest {question.largest}"] if question.largest else []
     if searching:
         raise InputError(f"--plan is judged as it is, and {searching[0]} is for a search; leave one of them out.")
-
-
-ANYWHERE = ("any", "all")
-"""Both words mean every chip of the catalogue."""
-
-
-def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
-    """Chips and slices as they were written, several with commas, and whether all chips of the catalogue were meant.
-
-    >>> targets, everywhere = read_targets("h100:64, v5p")
-    >>> [str(piece) for _, piece in targets.values()], everywhere
-    (['h100:64', 'None'], False)
-    """
-    if not isinstance(on, str):
-        return targets_of(on if isinstance(on, list | tuple) else [on]), False
-    text = on
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if any(part.lower() in ANYWHERE for part in parts):
-        if len(parts) > 1:
-            raise InputError(f"--on is {shorten(text)}; 'any' is every chip of the catalogue and stands alone.")
-        return {name: (load_chip(name), None) for name in chip_names()}, True
-    for part in parts:
-        # what follows a + is a change of the chip (h100+hbm=2x); another chip there is meant as a second half of the
-        # slice
-        if any("=" not in one and is_chip(one.partition(":")[0].strip()) for one in part.split("+")[1:]):
-            each = ",".join(one.strip() for one in part.split("+"))
-            raise InputError(
-                f"--on is {shorten(part)}; a slice is of one kind of chip and mixed fleets are not planned: --on "
-                f"{each} compares them."
-            )
-    return {part: parse_target(part) for part in parts or [text]}, False
-
-
-def _slack(text: str) -> float:
-    """`1%` or `0.01` as a part."""
-    number = text.strip().removesuffix("%")
-    try:
-        slack = float(number) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        slack = math.nan
-    if not 0 <= slack <= 0.5:
-        raise InputError(
-            f"--slack is {shorten(text)}; write how much slower than the fastest a simpler plan may be, from 0 to "
-            "50%, such as 1%."
-        )
-    return slack
 
 
 def _measured(question: TrainQuestion, plan: Plan | None) -> float | None:
@@ -216,31 +135,6 @@ def _documents(question: TrainQuestion, sequence: int) -> tuple[int | None, str]
             f"--documents is {shorten(question.documents)}, and {own}; leave it out or take another --stack."
         )
     return length if length < sequence else None, note
-
-
-def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
-    """The question with the words that its plan does not name as the stack has them."""
-    job, question = asked.job(), asked.question
-    given = given_settings(written(question.plan)) | ({"dtype"} if question.dtype else set())
-    notes, chips = [*asked.notes], job.slice.chips
-    world = family(job.slice.chip)
-    if not given & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0:
-        usual = rules(job.stack.name, world, plan.pipe > 1).data_zero
-        zero = usual if usual and "zero" not in given else plan.zero
-        plan = replace(plan, fsdp=chips // plan.chips, zero=zero)
-        notes.append(
-            f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp},fsdp=1: whole ones)."
-        )
-    plan, read = read_ranks(plan, given, job.stack.name, world)
-    notes += [read] if read else []
-    if plan.zero and plan.data > 1 and plan.fsdp * plan.expert * plan.context == 1:
-        notes.append(
-            f"zero={plan.zero} shards nothing over data={plan.data}: each replica holds all weights, gradients "
-            "and the optimizer; "
-            f"write fsdp={plan.data} to shard them."
-        )
-    taken = settled(job, plan, given)
-    return replace(asked, plan=taken, notes=[*notes, *settlements(plan, taken, job.stack.name)])
 
 
 def _dropping(question: TrainQuestion, model: Transformer) -> str:
@@ -330,17 +224,6 @@ def _space(question: TrainQuestion) -> Space:
     return space
 
 
-def _tokens(text: str, model: Transformer) -> float | None:
-    if not text.strip():
-        return None
-    if text.strip().lower() == "chinchilla":
-        return chinchilla_tokens(count_parameters(model).total)
-    tokens = parse(text, "count", "the number of tokens")
-    if tokens < 1:
-        raise InputError(f"--tokens is {shorten(text)}; a run has at least one token.")
-    return tokens
-
-
 def _deadline(question: TrainQuestion, piece: Slice | None) -> float | None:
     if not question.deadline.strip():
         return None
@@ -351,19 +234,3 @@ def _deadline(question: TrainQuestion, piece: Slice | None) -> float | None:
     if seconds <= 0:
         raise InputError(f"--deadline is {shorten(question.deadline)}; it is longer than nothing.")
     return seconds
-
-
-def explained_job(plan: str, model: Any, on: Any, batch: str, seq: str, stack: str, dtype: str) -> tuple[Job, Plan]:
-    """The job and the plan of `dscale explain train`."""
-    from dragonscale.app.explain.train import is_scheme, read_scheme
-
-    asked = read_question(TrainQuestion(model=model, on=on, batch=batch, seq=seq, stack=stack, dtype=dtype))
-    if asked.piece is None:
-        needs = "Formulas are those of a plan on a slice"
-        raise InputError(f"{needs}; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64.")
-    split, chips = read_scheme(plan, asked.piece), asked.piece.chips
-    if split.chips != chips:
-        raise InputError(f"The plan {split} is for {split.chips} chips and {asked.piece} has {chips}; they must agree.")
-    job, given = asked.job(), frozenset[str]() if is_scheme(plan) else given_settings(plan)
-    split, _ = read_ranks(split, given, job.stack.name, family(job.slice.chip))
-    return job, split if "dtype" in given else replace(split, dtype=dtype)

@@ -1,19 +1,16 @@
 """The records that `dscale train` answers with; `--json` prints them as they are."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 
 from dragonscale.app.prices import PriceRow
 from dragonscale.app.record import Record
-from dragonscale.errors import INFEASIBLE, Infeasible, shorten
+from dragonscale.errors import INFEASIBLE, Infeasible
 from dragonscale.physics.units import render
-from dragonscale.sheets.sheet import Sheet
-
-if TYPE_CHECKING:
-    from dragonscale.plan.ledger import Ledger
-    from dragonscale.sheets.charts.chart import Chart
-    from dragonscale.training.evaluation import Verdict
+from dragonscale.plan.ledger import Ledger
+from dragonscale.training.evaluation import Job, Verdict
+from dragonscale.training.plan import Plan, short_plan
 
 
 class TrainWorkload(msgspec.Struct):
@@ -49,7 +46,7 @@ class MemoryRow(msgspec.Struct):
 
 
 class PlanReport(msgspec.Struct, dict=True):
-    plan: dict[str, Any]
+    plan: Plan
     feasible: bool
     step_s: float
     lower_s: float
@@ -94,19 +91,31 @@ class PlanReport(msgspec.Struct, dict=True):
     helps: list["Help"] = []
 
     def __repr__(self) -> str:
-        from dragonscale.app.train.tables import plan_text
+        return f"<PlanReport: {self.told()}>"
 
+    def told(self) -> str:
+        """The plan, its step and its MFU."""
         ends = f"{render(self.step_s, 's')} a step, MFU {self.mfu:.1%}" if self.feasible else "infeasible"
-        return f"<PlanReport: {plan_text(self.plan)}, {ends}>"
+        return f"{short_plan(self.plan)}, {ends}"
 
     @property
-    def verdict(self) -> "Verdict | None":
-        """What it was read off, where it was judged in this process: beside the fields, so that no encoder sees it."""
+    def job(self) -> Job | None:
+        """What it was judged for, where that was in this process: beside the fields, so that no encoder sees it."""
+        return vars(self).get("job")
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What it was read off, where it was judged in this process."""
         return vars(self).get("verdict")
 
-    def read_off(self, verdict: "Verdict") -> Self:
+    @property
+    def bound(self) -> str:
+        """What bounds it, without what would help; `advice` where it was not judged in this process."""
+        return vars(self).get("bound", self.advice)
+
+    def read_off(self, job: Job, verdict: Verdict, bound: str) -> Self:
         """Remember what this was read off, so that ledger and charts need not judge again."""
-        vars(self)["verdict"] = verdict
+        vars(self).update(job=job, verdict=verdict, bound=bound)
         return self
 
 
@@ -194,7 +203,7 @@ class SliceRow(msgspec.Struct):
 class FrontRow(msgspec.Struct):
     """A plan that no other beats in time, memory and chips."""
 
-    plan: dict[str, Any]
+    plan: Plan
     chips: int
     step_s: float
     hbm_bytes: float
@@ -286,57 +295,19 @@ class TrainReport(Record):
         return 0 if self.plans and self.plans[0].feasible else INFEASIBLE
 
     @property
-    def ledger(self) -> "Ledger":
+    def ledger(self) -> Ledger:
         """A line for each kernel, each move and each tensor held of the first plan."""
-        from dragonscale.app.train.ask import first_ledger
+        return self._can("ledger", "a ledger")(self)
 
-        self._check_plans("none has a ledger")
-        return first_ledger(self.asked, self)
+    def verify(self) -> Record:
+        """The first plan compiled by XLA, beside what was planned."""
+        return self._can("verify", "a plan to compile")(self)
 
-    def headline(self) -> str:
-        where = f"{self.model} on {self.slice}"
-        if not self.plans:
-            return f"{where}: no plan"
-        from dragonscale.app.train.tables import plan_text
-
-        first = self.plans[0]
-        ends = f"{render(first.step_s, 's')} a step, MFU {first.mfu:.1%}" if first.feasible else "infeasible"
-        return f"{where}: {plan_text(first.plan)}, {ends}"
-
-    def sheet(self, detail: bool = False) -> Sheet:
-        from dragonscale.app.train.sheet import train_sheet
-
-        return train_sheet(self, detail)
-
-    def draw(self, kind: str) -> "Chart":
-        from dragonscale.app.train.charts import draw
-
-        return draw(kind, self.asked, self)
-
-    def save(self, path: str) -> str:
-        """Write the first plan as TOML, for `--plan`, `dscale verify` and `dscale run`."""
-        from dragonscale.app.train.ask import save_best
-
-        self._check_plans(f"none is written to {shorten(path)}")
-        save_best(self.asked, self, path)
-        return f"; `dscale verify {path}` compiles it" if self.plans[0].verifiable else ""
-
-    def save_timeline(self, path: str) -> str:
-        """Write the step of the first plan as a timeline for ui.perfetto.dev."""
-        from dragonscale.app.train.ask import save_step
-
-        self._check_plans(f"none is written to {shorten(path)}")
-        save_step(self.asked, self, path)
-        return "; open it at https://ui.perfetto.dev"
-
-    def _check_plans(self, so: str) -> None:
+    def first(self, so: str) -> PlanReport:
+        """The first plan; where there is none, a sentence ends with what follows from that."""
         if not self.plans:
             raise Infeasible(f"There is no plan, so {so}.")
+        return self.plans[0]
 
-    def verify(self) -> Any:
-        """The first plan compiled by XLA, beside what was planned."""
-        from dragonscale.app.verify.ask import verified
-        from dragonscale.app.verify.best import training_question
-
-        self._check_plans("none is compiled")
-        return verified(training_question(self.asked, self))
+    def headline(self) -> str:
+        return f"{self.model} on {self.slice}: {self.plans[0].told() if self.plans else 'no plan'}"

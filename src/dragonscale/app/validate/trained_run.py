@@ -10,10 +10,11 @@ from typing import Any
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.questions.validate import TrainingScoreQuestion
-from dragonscale.app.train.judged import against_measured, plan_line
-from dragonscale.app.train.question import TrainAsked, read_question
+from dragonscale.app.train.ask import understood
+from dragonscale.app.train.comparisons import against_measured
+from dragonscale.app.train.plans import plan_report
+from dragonscale.app.train.question import TrainAsked
 from dragonscale.app.train.records import Measured, PlanReport
-from dragonscale.app.train.report import plan_report
 from dragonscale.app.validate.records import MeasureRow, RunScore, measure, slice_for
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.logs.reading import read_training_log
@@ -23,13 +24,13 @@ from dragonscale.evidence.memory import peak_of
 from dragonscale.listener import Listener
 from dragonscale.physics.units import render
 from dragonscale.training.evaluation import Job, judge_one
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, short_plan
 
 
 def ask_trained(question: TrainingScoreQuestion, text: LogText, listener: Listener) -> RunScore:
     """Score a log."""
     log = read_training_log(text)
-    asked = read_question(_train_question(question, log, text))
+    asked = understood(_train_question(question, log, text))
     for note in asked.notes:
         listener.note(note)
     plan, job = asked.plan, asked.job()
@@ -83,7 +84,7 @@ def _score(asked: TrainAsked, job: Job, plan: Plan, log: TrainingLog, step: Sett
         log.software,
         job.model.name,
         str(job.slice),
-        plan_line(given),
+        short_plan(given.plan),
         f"the stack {given.stack}",
         f"{job.batch:,} sequences of {job.sequence:,} tokens a step",
         rows,

@@ -5,11 +5,9 @@ from typing import Any
 
 from dragonscale.app.given import check_named
 from dragonscale.app.questions.verify import VerifyQuestion
-from dragonscale.app.serve.hand_over import written_slice as written_replica
-from dragonscale.app.train.several import written_slice
+from dragonscale.app.train.slices import written_slice
 from dragonscale.app.verify.question import VerifyAsked, read_question
 from dragonscale.errors import InputError
-from dragonscale.training.plan import Plan
 
 
 def training_question(asked: Any, report: Any) -> VerifyAsked:
@@ -20,7 +18,7 @@ def training_question(asked: Any, report: Any) -> VerifyAsked:
         raise InputError("--verify compiles a model that exists; leave out --largest model.")
     check_named(asked.question.model, asked.question.on)
     best, work = report.plans[0], report.workload
-    plan, batch = str(Plan(**best.plan)), f"{work.sequences}seq"
+    plan, batch = str(best.plan), f"{work.sequences}seq"
     asks = plan, asked.question.model, written_slice(asked, report), batch, str(work.seq), "train"
     return read_question(VerifyQuestion(*asks, stack=best.stack))
 
@@ -31,5 +29,5 @@ def serving_question(asked: Any, report: Any) -> VerifyAsked:
     check_named(asked.question.model, asked.question.on)
     best, work = report.configs[0], report.workload
     room, model = work.prompt + work.output, asked.question.model
-    where = written_replica(asked, best.copy_slice)
+    where = asked.written_slice(best.copy_slice)
     return read_question(VerifyQuestion(best.plan, model, where, str(best.batch), str(room), "decode"))

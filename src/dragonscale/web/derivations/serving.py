@@ -9,8 +9,16 @@ from typing import Any, ClassVar
 
 from dragonscale.app.explain.formulas import FormulaLine
 from dragonscale.app.explain.serve import LetteredPhase, lettered_phase
-from dragonscale.app.serve.bills import bills_of, deployment_of, held_bill
-from dragonscale.app.serve.config import PROMPT_SCORES, STEP_SCORES, iterations, prompt_chunks, wire_name
+from dragonscale.app.serve.config import (
+    PROMPT_SCORES,
+    STEP_SCORES,
+    bills_of,
+    deployment_of,
+    held_bill,
+    iterations,
+    prompt_chunks,
+    wire_name,
+)
 from dragonscale.app.serve.records import ConfigReport, ServeReport
 from dragonscale.app.serve.sheet import error_text
 from dragonscale.errors import InputError, unknown

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from dragonscale.app.charts.moves import ORDER, mesh_axes
+from dragonscale.app.charts.moves import mesh_axes
 from dragonscale.app.explain.formulas import QUANTITIES, FormulaLine
 from dragonscale.app.explain.train import StepFormulas, crossing_sentence
+from dragonscale.app.train.plans import HELD
 from dragonscale.app.train.records import PlanReport, TrainReport
-from dragonscale.app.train.report import HELD
-from dragonscale.app.train.several import chosen_slice
+from dragonscale.app.train.slices import chosen_slice
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render
@@ -84,7 +84,7 @@ class TrainNumbers(Numbers):
 
     @property
     def plan(self) -> Plan:
-        return Plan(**self.one.plan)
+        return self.one.plan
 
     @functools.cached_property
     def ledger(self) -> Ledger:
@@ -333,7 +333,7 @@ class _Sent:
 
     @property
     def tables(self) -> list[Piece]:
-        degrees = {axis: self.of.one.plan[axis] for axis in ORDER if axis in self.of.one.plan}
+        degrees = vars(self.of.one.plan)
         axes = [axis for axis in mesh_axes(degrees, self.of.ledger.lines) if axis.name == self.name]
         sums = []
         for move in (move for axis in axes for move in axis.moves):

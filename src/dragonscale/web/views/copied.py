@@ -29,7 +29,7 @@ from dragonscale.app.questions.flag import Field, Items, Text, Thing
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.faces.cli.mcp.tools import PlannerTool, tools
 from dragonscale.tables import toml_value
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan import short_plan
 from dragonscale.web.page_request import PageRequest
 
 _GRIDS = ("train", "serve")
@@ -55,7 +55,7 @@ def plan_panel(asked: PageRequest) -> dict[str, Any]:
         from dragonscale.app.train.ask import recommended
         from dragonscale.training.plan_file import training_file_text as text_of
     else:
-        from dragonscale.app.serve.hand_over import recommended
+        from dragonscale.app.serve.ask import recommended
         from dragonscale.serving.plan_file import serving_plan_text as text_of
     if not (record.plans if of == "train" else record.configs):
         raise InputError("Nothing fits, so there is no plan to save.")
@@ -81,7 +81,7 @@ def verify_panel(asked: PageRequest) -> dict[str, Any]:
         best = record.plans[0]
         if not best.verifiable:
             raise InputError("Our own program does not run this plan yet, so the compiler cannot witness it.")
-        plan, on = short_plan(Plan(**best.plan)), record.slice
+        plan, on = short_plan(best.plan), record.slice
         words = {"batch": f"{work.sequences}seq", "seq": str(work.seq), "program": "train", "stack": best.stack}
     else:
         best = record.configs[0]

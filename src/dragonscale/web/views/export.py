@@ -11,7 +11,7 @@ from dragonscale.errors import InputError, unknown
 from dragonscale.exports.target import of_kind, software_for
 from dragonscale.listener import Listener
 from dragonscale.pasted import without_files
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan import short_plan
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.copied import command_line
 from dragonscale.web.words import question_of
@@ -68,7 +68,7 @@ def export_fields(asked: PageRequest) -> dict[str, Any]:
             raise InputError("There is no plan to export.")
         work, one = record.workload, record.plans[0]
         words |= {
-            "plan": short_plan(Plan(**one.plan)),
+            "plan": short_plan(one.plan),
             "on": record.slice,
             "batch": f"{work.sequences}seq",
             "seq": str(work.seq),

@@ -4,12 +4,11 @@ ask next."""
 from functools import partial
 from typing import Any
 
+from dragonscale.app.serve.advice import beyond, near_misses
 from dragonscale.app.serve.ask import next_command
 from dragonscale.app.serve.formats import known_engine
-from dragonscale.app.serve.margins import beyond, near_misses
-from dragonscale.app.serve.records import ConfigReport, ServeReport, ServeRequest
-from dragonscale.app.serve.sheet import bound_and_change, error_text, fleet_text
-from dragonscale.app.serve.tables import config_text, formats_text, plan_text
+from dragonscale.app.serve.records import ConfigReport, ServeReport, ServeRequest, config_text, formats_text, plan_text
+from dragonscale.app.serve.sheet import error_text, fleet_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
 from dragonscale.serving.legality import caches
@@ -31,7 +30,7 @@ def answer_panel(asked: PageRequest) -> Card:
         none: Card = {"feasible": False, "meets": False, "sentence": said, "notes": told[1:], "configs": []}
         return none | {"sizes": _sizes(report, None)}
     one = report.configs[0]
-    bound, change = bound_and_change(report.advice)
+    bound, change = report.bound_and_change
     beside = [text for text in report.notes_beside if text not in report.notes]
     return {
         "feasible": True,

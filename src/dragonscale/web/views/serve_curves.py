@@ -1,7 +1,7 @@
 """What else a serving question could be answered with: every configuration by latency and throughput, and one plan over
 its batch."""
 
-from dragonscale.app.serve.bills import deployment_of
+from dragonscale.app.serve.config import deployment_of
 from dragonscale.app.serve.curves import BatchCurves, batch_curves, meeting_batch, plan_curves
 from dragonscale.app.serve.records import ConfigReport, ServeReport
 from dragonscale.app.serve.tables import degrees_text

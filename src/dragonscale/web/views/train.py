@@ -9,15 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dragonscale.app.charts.moves import ORDER, mesh_axes
+from dragonscale.app.charts.moves import mesh_axes
 from dragonscale.app.charts.roles import memory_parts, term_parts
 from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
+from dragonscale.app.train.plans import HELD
 from dragonscale.app.train.records import Neighbour, PlanReport, SliceRow, TrainReport
-from dragonscale.app.train.report import HELD
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.evaluation import layer_points
-from dragonscale.training.plan import Plan
 from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.step_timeline import step_timeline
 from dragonscale.web.amounts import amount, count, elsewhere, share
@@ -57,7 +56,7 @@ def answer_panel(asked: PageRequest) -> Card:
     if one is None:
         no_plan = report.notes[0] if report.notes else f"{report.headline()}."
         return common | {"feasible": False, "sentence": no_plan, "problems": [], "figures": [], "plans": []}
-    plan = typed_plan(Plan(**one.plan))
+    plan = typed_plan(one.plan)
     helps = [
         {"change": one.change, "gain": share(one.gain, "helps") | {"text": f"{one.gain:+.0%}"}, "needs": one.needs}
         for one in one.helps
@@ -66,8 +65,8 @@ def answer_panel(asked: PageRequest) -> Card:
         **fields(one, "feasible chips stack bound_by advice problems"),
         "sentence": _sentence(report, one, plan),
         "plan": plan,
-        "settings": one.plan,
-        "divides": Plan(**one.plan).replicas * one.plan["microbatch"],
+        "settings": vars(one.plan),
+        "divides": one.plan.replicas * one.plan.microbatch,
         "band": f"{one.band.rstrip('.')}.",
         "region": region_of(one) if one.feasible else None,
         "helps": helps,
@@ -101,7 +100,7 @@ def _tight(one: PlanReport) -> str:
 def _other(other: PlanReport, first: PlanReport) -> Card:
     """A plan of the list: a click takes it."""
     slower = other.step_s / first.step_s - 1 if first.step_s else 0.0
-    plan = typed_plan(Plan(**other.plan))
+    plan = typed_plan(other.plan)
     why = str if other is first else partial(elsewhere, {"plan": plan})
     memory = amount(other.hbm_bytes, "bytes", why("hbm_bytes"))
     return {
@@ -219,7 +218,7 @@ def against_panel(asked: PageRequest) -> Card:
         return {"text": "", "changes": []}
     searched = {name: value for name, value in asked.fields.items() if name != "alone"}
     report: TrainReport = asked.ask("train", searched, brief=False)
-    best, plan = report.better, typed_plan(Plan(**report.better.plan)) if report.better else ""
+    best, plan = report.better, typed_plan(report.better.plan) if report.better else ""
     there, measured = partial(elsewhere, {"plan": plan}), report.measured
     return {
         "text": report.comparison or f"None of {report.searched:,} plans is feasible.",
@@ -251,7 +250,7 @@ def mesh_panel(asked: PageRequest) -> Card:
     if one is None:
         return {"slice": report.slice, "axes": [], "frames": [], "dots": [], "wiring": "", "chip": ""}
     piece = job_of(asked)[1].slice
-    degrees = {name: one.plan[name] for name in ORDER if name in one.plan}
+    degrees = {name: getattr(one.plan, name) for name in ORDER if hasattr(one.plan, name)}
     axes = mesh_axes(degrees, report.ledger.lines)
     if not one.feasible:  # nothing travels in a step that cannot be
         axes = [replace(axis, moves=()) for axis in axes]

@@ -15,9 +15,9 @@ from msgspec import structs
 
 from dragonscale.app.charts.roles import time_role
 from dragonscale.app.train.charts import scaling_lines, scheme_crossings
+from dragonscale.app.train.plans import plan_report
 from dragonscale.app.train.records import PlanReport, ScalingRow
-from dragonscale.app.train.report import plan_report
-from dragonscale.app.train.scaling import each_scaling_row
+from dragonscale.app.train.slices import each_scaling_row
 from dragonscale.physics.units import render
 from dragonscale.training.batch_curve import BatchCrossover, BatchCurve, batch_curve
 from dragonscale.training.evaluation import Job
@@ -116,7 +116,7 @@ class BatchPoint:
         return wires / compute if compute else 0.0
 
     def row(self) -> dict[str, Any]:
-        plan, region = Plan(**self.one.plan), region_of(self.one)
+        plan, region = self.one.plan, region_of(self.one)
         there = {"batch": f"{self.job.batch}seq", "plan": typed_plan(plan)}
         return {
             "sequences": self.job.batch,

@@ -8,8 +8,7 @@ from typing import Any
 
 from dragonscale.app.train.question import TrainAsked
 from dragonscale.app.train.records import PlanReport, TrainReport
-from dragonscale.app.train.report import plan_table
-from dragonscale.app.train.several import chosen_slice
+from dragonscale.app.train.slices import chosen_slice
 from dragonscale.errors import Infeasible
 from dragonscale.physics.units import render
 from dragonscale.training.evaluation import Job
@@ -55,7 +54,7 @@ def job_of(asked: PageRequest, brief: bool | None = None) -> tuple[TrainAsked, J
     job = understood.job(chosen_slice(understood, report))
     if report.workload.sequences != job.batch:  # where the largest batch was asked for, it is in the answer
         job = replace(job, batch=report.workload.sequences)
-    return understood, job, Plan(**one.plan)
+    return understood, job, one.plan
 
 
 def typed_plan(plan: Plan) -> str:
@@ -127,7 +126,7 @@ def sliders_panel(asked: PageRequest) -> dict[str, Any]:
         "chips": [
             {"value": many, "on": slices[many], "text": f"{slices[many]}, {many:,} chips"} for many in sorted(slices)
         ],
-        "plan": {"usual": plan_table(Plan()), "choices": CHOICES},
+        "plan": {"usual": vars(Plan()), "choices": CHOICES},
         "at": {"batch": work.sequences, "seq": work.seq, "chips": own},
     }
 

@@ -1,32 +1,34 @@
-"""The answer to `dscale train`: plans with their times, memory, what bounds them and what the run costs."""
-
-from typing import Any
+"""Plans of a training job as an answer has them: their times, memory, what bounds them and what the run costs; the
+best of a search, what is said of sizes that do not divide, and the same job with other stacks."""
 
 from dragonscale.app.train.advice import advice_text, bound_by, bound_text, helps, memory_advice
-from dragonscale.app.train.neighbours import add_neighbours
-from dragonscale.app.train.other_stacks import other_plans_note, other_stacks, stack_row
 from dragonscale.app.train.question import TrainAsked
 from dragonscale.app.train.records import (
     FrontRow,
     MemoryRow,
+    Neighbour,
     PlanReport,
+    SliceRow,
     StackRow,
     TermRow,
     TrainReport,
     TrainWorkload,
 )
 from dragonscale.models.transformer import count_parameters
+from dragonscale.physics.units import render
 from dragonscale.training.bands import job_band
 from dragonscale.training.budget import run_budget
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, on_other_stacks, problems
+from dragonscale.training.inverse import quick
 from dragonscale.training.keeper import unverifiable
 from dragonscale.training.legal import illegal, unrunnable
+from dragonscale.training.neighbours import Near, better_batch, nearest_possible
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, settlements
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.production import in_production
 from dragonscale.training.search import Candidate, Found, Progress, search
 from dragonscale.training.simplicity import CONTEXT_GAIN, FULL, SHORT, leaves_room, points
-from dragonscale.training.space import misfits
+from dragonscale.training.space import Space, misfits
 
 HELD = {
     "reducing": "gradients in flight",
@@ -42,34 +44,8 @@ def workload_of(job: Job, words: Plan, tokens: float | None) -> TrainWorkload:
     return TrainWorkload(*sizes, words.dtype, words.optimizer, job.stack.name, job.documents, job.auto)
 
 
-PLAN_KEYS = (
-    "data",
-    "fsdp",
-    "tensor",
-    "context",
-    "expert",
-    "pipe",
-    "microbatch",
-    "virtual",
-    "remat",
-    "zero",
-    "dtype",
-    "schedule",
-    "sequence",
-    "context_by",
-    "layout",
-    "etp",
-    "fold",
-    "optimizer",
-    "offload",
-)
 RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")
 """What is told of a run whose tokens are known."""
-
-
-def plan_table(plan: Plan) -> dict[str, Any]:
-    """A plan's settings by name."""
-    return {name: getattr(plan, name) for name in PLAN_KEYS}
 
 
 def plan_report(
@@ -98,9 +74,14 @@ def plan_report(
     useful = [] if full or brief else helps(job, plan, verdict, others or ())
     peak, own = chip.peak("bf16"), chip.peak(plan.dtype)
     half = "bf16" if chip.format("bf16") == "native" else "fp16"
-    told = "" if brief else advice_text(bound_text(job, plan, terms), useful, bool(others))
+    advice = bound = ""
+    if full and not brief:
+        advice = bound = memory_advice(job, plan, memory, verdict)
+    elif not brief:
+        bound = bound_text(job, plan, terms, verdict.ledger)
+        advice = advice_text(bound, useful, bool(others))
     return PlanReport(
-        plan=plan_table(plan),
+        plan=plan,
         feasible=not broken,
         step_s=step,
         lower_s=first(verdict.lower),
@@ -109,7 +90,7 @@ def plan_report(
         tokens_per_s_per_chip=job.tokens / step / job.slice.chips,
         hbm_bytes=first(verdict.hbm_bytes),
         hbm_limit_bytes=chip.visible,
-        bound_by=bound_by(terms),
+        bound_by=bound_by(terms, verdict.ledger),
         terms=terms,
         problems=broken,
         illegal=refused,
@@ -123,14 +104,14 @@ def plan_report(
         band=known,
         flops=float(verdict.flops),
         sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
-        advice=memory_advice(job, plan, memory, verdict) if full and not brief else told,
+        advice=advice,
         helps=useful,
         verifiable=not unverifiable(plan),
         mfu_peak=f"{half} peak ({peak / 1e12:,.4g} TFLOP/s)",
         peak_flops=peak,
         mfu_of_dtype=job.model_flops / (step * job.slice.chips * own) if own != peak else None,
         **{name: getattr(budget, name, None) for name in RUN_KEYS},
-    ).read_off(verdict)
+    ).read_off(job, verdict, bound if useful else advice)
 
 
 def term_rows(verdict: Verdict) -> list[TermRow]:
@@ -150,18 +131,11 @@ def search_report(
     chips = job.slice.chips
     stacks = [*(stack_row(job, one) for one in found.best[:1]), *(others or ())]
     plans = [plan_report(job, one.plan, tokens, brief=place > 0, others=others) for place, one in enumerate(found.best)]
+    asked_for = job.model.name, str(job.slice), workload_of(job, words, tokens)
+    missed = {reason: number for reason, number in found.misses.items() if number}
+    front = [FrontRow(one.plan, chips, one.seconds, one.hbm_bytes) for one in found.front]
     return TrainReport(
-        model=job.model.name,
-        slice=str(job.slice),
-        workload=workload_of(job, words, tokens),
-        searched=found.searched,
-        search_s=found.seconds,
-        plans=plans,
-        feasible=found.feasible,
-        infeasible={reason: number for reason, number in found.misses.items() if number},
-        pareto=[FrontRow(plan_table(one.plan), chips, one.seconds, one.hbm_bytes) for one in found.front],
-        notes=[],
-        stacks=stacks,
+        *asked_for, found.searched, found.seconds, plans, found.feasible, missed, front, [], stacks=stacks
     )
 
 
@@ -208,14 +182,12 @@ def _passed_over(job: Job, found: Found) -> list[str]:
     elif fastest.plan.context > best.plan.context and job.sequence <= SHORT:
         why = f"context at {job.sequence:,} tokens must gain more than {CONTEXT_GAIN:.0%} (--slack 0 takes it)"
     else:
-        simpler = _points(job, best.plan) < _points(job, fastest.plan)
-        why = f"the recommended one {'is simpler' if simpler else 'has more memory to spare'} (--slack 0 takes it)"
+        ours, theirs = (int(points(plan, vars(plan), job.sequence)) for plan in (best.plan, fastest.plan))
+        why = (
+            f"the recommended one {'is simpler' if ours < theirs else 'has more memory to spare'} (--slack 0 takes it)"
+        )
     gain = best.seconds / fastest.seconds - 1
     return [f"{short_plan(fastest.plan)} is {gain:.1%} faster and not recommended: {why}."]
-
-
-def _points(job: Job, plan: Plan) -> int:
-    return int(points(plan, vars(plan), job.sequence))
 
 
 def _tight(job: Job, found: Found) -> list[str]:
@@ -236,7 +208,7 @@ def single_report(
 ) -> TrainReport:
     """One given plan, feasible or not."""
     report, work = plan_report(job, plan, tokens, force, brief), workload_of(job, plan, tokens)
-    front = [FrontRow(plan_table(plan), plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
+    front = [FrontRow(plan, plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
     notes = [*(f"Forced: {text}." for text in report.illegal if force), *advice_against(job, plan)]
     return TrainReport(job.model.name, str(job.slice), work, 1, 0.0, [report], int(report.feasible), {}, front, notes)
 
@@ -245,11 +217,9 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     """Why nothing is feasible, and by how much the nearest plan misses."""
     if not found.searched:
         return (
-            f"No plan is possible: no mesh of the {job.slice.chips} chips of {job.slice} divides {job.batch} "
-            "sequences of "
-            f"{job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change "
-            "--batch, --seq, "
-            f"--fix or the number of chips."
+            f"No plan is possible: no mesh of the {job.slice.chips} chips of {job.slice} divides {job.batch} sequences "
+            f"of {job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change "
+            "--batch, --seq, --fix or the number of chips."
         )
     counts = ", ".join(f"{number:,} {reason}" for reason, number in found.misses.items() if number)
     text = f"None of {found.searched:,} plans is feasible; beyond limits: {counts}."
@@ -262,3 +232,89 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
         f"{over:.0%} more than the "
         f"{limit / 1e9:.0f} GB there are: use more chips, a narrower optimizer state, or chips with more memory."
     )
+
+
+# What is said of sizes that do not divide: the nearest batch or number of chips that works, or works much better.
+
+
+def add_neighbours(asked: TrainAsked, job: Job, report: TrainReport, nearest: Candidate | None) -> None:
+    """Add to a report the sizes near those asked for that would do better; `nearest` is the plan that misses the memory
+    by least."""
+    if not report.plans:
+        missing = max(1.0, nearest.hbm_bytes / job.slice.chip.visible) if nearest is not None else 1.0
+        found = nearest_possible(job, asked.space, missing)
+        report.notes += [_works(job, near) for near in found]
+    else:
+        best = report.plans[0]
+        near = better_batch(job, asked.space, best.mfu)
+        found = [near] if near is not None else []
+        report.notes += [
+            f"{job.batch:,} sequences do not divide well over {job.slice.chips:,} chips: with {one.job.batch:,} "
+            f"({one.job.tokens:,} tokens) a chip does {one.mfu / best.mfu - 1:.0%} more tokens a second."
+            for one in found
+        ]
+    report.neighbours = [
+        Neighbour(str(near.job.slice), near.job.batch, short_plan(near.best.plan), near.best.seconds, near.mfu)
+        for near in found
+    ]
+
+
+def _works(job: Job, near: Near) -> str:
+    with_plan = f"{short_plan(near.best.plan)}, MFU {near.mfu:.1%}"
+    if near.job.batch != job.batch:
+        tokens = f"--batch {near.job.batch}seq, {near.job.tokens:,} tokens"
+        return f"The nearest batch with a plan is {near.job.batch:,} sequences ({tokens}): {with_plan}."
+    return f"The nearest slice with a plan is {near.job.slice}: {with_plan}."
+
+
+# What the other stacks that people run there would give for the same job, where no stack was named.
+
+
+DIFFERS = 0.03
+"""Stacks this near to each other are told apart by no prediction."""
+
+
+def stack_row(job: Job, best: Candidate) -> StackRow:
+    """A stack with its recommended plan."""
+    mfu = job.model_flops / (best.seconds * job.slice.flops)
+    tight = not leaves_room(best.hbm_bytes, job.slice.chip.visible)
+    return StackRow(job.stack.name, short_plan(best.plan), best.seconds, mfu, tight)
+
+
+def other_stacks(job: Job, space: Space, slack: float) -> list[StackRow]:
+    """The recommended plan of each other stack that people run there, of a smaller space; none where the stack was
+    named."""
+    found = []
+    for there in on_other_stacks(job, space.words.dtype):
+        best = search(there, quick(space), 1, slack=slack).best
+        found += [stack_row(there, one) for one in best[:1]]
+    return found
+
+
+def other_plans_note(others: list[StackRow]) -> list[str]:
+    """What is said where the usual stack has no plan and another one has."""
+    return [
+        f"With --stack {one.stack} there is a plan: {one.plan}, {render(one.step_s, 's')} a step, MFU {one.mfu:.1%}"
+        f"{', which leaves little memory' if one.tight else ''}."
+        for one in others
+    ]
+
+
+def slices_note(rows: list[SliceRow]) -> list[str]:
+    """The slices that another stack would make cheaper or dearer by more than a few percent, in a line."""
+    found = []
+    for row in rows:
+        for one in (other for other in row.others if not other.tight):
+            change = one.step_s / row.step_s - 1 if row.step_s else 0.0
+            if abs(change) > DIFFERS:
+                found.append(f"{row.slice} with {one.stack} {_worth(row, 1 + change)} ({change:+.0%})")
+    return [f"With the other stack that people run there: {'; '.join(found)}."] if found else []
+
+
+def _worth(row: SliceRow, times: float) -> str:
+    """What a slice costs, or its step, so many times over."""
+    if row.cost_usd is not None:
+        return f"${row.cost_usd * times:,.0f}"
+    if row.usd_per_mtok is not None:
+        return f"${row.usd_per_mtok * times:.4f}/Mtok"
+    return render((row.step_s or 0.0) * times, "s")

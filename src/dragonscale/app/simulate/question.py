@@ -1,26 +1,26 @@
-"""The flags of `dscale simulate` understood: a fleet, its traffic, and how the run is measured."""
+"""The flags of `dscale simulate` understood: a fleet, its traffic, and how the run is measured; what a plan file says
+under them, and what they may say, each by itself and beside the others."""
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from dragonscale import simulation as sim
 from dragonscale.app.asked_chips import asked_chips, profile_notes
-from dragonscale.app.questions.flag import written
+from dragonscale.app.foreign import foreign_plan, script_plan, serving_file_of
+from dragonscale.app.questions.flag import fields_of, written
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.serve.formats import planned_formats
-from dragonscale.app.simulate.checks import check_flags
-from dragonscale.app.simulate.fleet import read_failure, read_pool
-from dragonscale.app.simulate.saved import filled, read_saved
-from dragonscale.app.simulate.traffic import AskedTraffic, read_traffic
-from dragonscale.errors import Infeasible, InputError
+from dragonscale.app.simulate.fleet import AskedTraffic, read_failure, read_pool, read_traffic
+from dragonscale.errors import Infeasible, InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware import Chip, Slice, parse_slice
 from dragonscale.physics.hardware.prices import read_prices, slice_at_price
 from dragonscale.physics.hardware.slices import slice_note
-from dragonscale.physics.units import parse
+from dragonscale.physics.units import parse, parse_length
 from dragonscale.serving.auto import AUTO, auto_choice
 from dragonscale.serving.deployment import Deployment, deploy, filling
 from dragonscale.serving.engine import spelt_engine, split_settings
@@ -28,7 +28,7 @@ from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legal import refusal
 from dragonscale.serving.legality import rules, server_of
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
+from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
 from dragonscale.simulation.deployed import pool_for
 
 RECORDS = "dragonscale"
@@ -107,17 +107,9 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     )
     chosen = _chosen(question.engine or saved.engine, deployment)
     places = (written(question.on or saved.slice), written(question.prefill_on))
-    read = (*map(slice_note, filter(None, places)), *traffic.notes)
-    prices = _prices(question, deployment.chip)[1]
-    notes = (
-        *deployment.model.notes,
-        *(text for text in read if text),
-        *recorded,
-        *chosen,
-        *prices,
-        *forced,
-        *profile_notes([deployment.chip]),
-    )
+    read = filter(None, (*map(slice_note, filter(None, places)), *traffic.notes))
+    paid = *_prices(question, deployment.chip)[1], *forced, *profile_notes([deployment.chip])
+    notes = *deployment.model.notes, *read, *recorded, *chosen, *paid
     return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes, original)
 
 
@@ -127,8 +119,7 @@ def _as_recorded(pool: sim.Pool, room: int) -> tuple[sim.Pool, tuple[str, ...]]:
         return pool, ()
     note = (
         f"The trace was recorded with {room:,} tokens of KV cache in a replica, which are taken; the plan has "
-        f"{pool.kv_tokens:,} "
-        "(--memory-fraction takes those)."
+        f"{pool.kv_tokens:,} (--memory-fraction takes those)."
     )
     return replace(pool, kv_tokens=room), (note,)
 
@@ -178,15 +169,13 @@ def _refused(question: SimulateQuestion, deployment: Deployment, prefill: Deploy
     names = [server_of(one.engine.name) for one in pools]
     if prefill is not None and names[0] != names[1]:
         found.append(
-            f"prefill replicas run {names[1]} and decode replicas {names[0]}, and a cache passes between replicas "
-            "of one engine; "
-            f"take a chip for prefill that {names[0]} runs on"
+            f"prefill replicas run {names[1]} and decode replicas {names[0]}, and a cache passes between replicas of "
+            f"one engine; take a chip for prefill that {names[0]} runs on"
         )
     if prefill is not None and prefill.plan.kv != deployment.plan.kv:
         found.append(
             f"prefill replicas write a KV cache in {prefill.plan.kv} and decode replicas read one in "
-            f"{deployment.plan.kv}; "
-            f"give both kv={deployment.plan.kv}"
+            f"{deployment.plan.kv}; give both kv={deployment.plan.kv}"
         )
     found = [text for text in dict.fromkeys(found) if text]
     if found and not question.force:
@@ -222,10 +211,146 @@ def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment |
     engine = deployment.engine
     if where.chip.name != deployment.chip.name:
         engine = engine_on(question.engine or AUTO, where.chip, deployment.model, chips=where.chips, plan=plan)
-    elif (
-        not question.engine and rules(engine.name).wide and not plan.is_wide
-    ):  # the same server, launched in its plain form
+    elif not question.engine and rules(engine.name).wide and not plan.is_wide:
+        # the same server, launched in its plain form
         engine = engine_on(server_of(engine.name), where.chip, deployment.model)
     found = deploy(deployment.model, where, plan, engine)
     _check_chips(found, written(question.prefill_on))
     return found
+
+
+# What a plan file says of a simulation, under what the flags say.
+
+
+_SCRIPTS = (".sh", ".sbatch", ".yaml", ".yml")
+"""Endings of other software's scripts and configs, which no model has."""
+PROMPT, OUTPUT = 2048, 256
+"""Tokens of a request where nothing says otherwise."""
+
+
+def read_saved(question: SimulateQuestion) -> tuple[Any, SavedPlan]:
+    """The model, and the plan of flags or of a file of `dscale serve --save`: given for the model, or as the plan."""
+    name = question.model
+    if isinstance(name, str) and name.endswith(".toml") and not Path(name).is_file():
+        raise InputError(f"There is no file {shorten(name)}; a plan file is what `dscale serve … --save FILE` writes.")
+    if isinstance(name, str) and name.endswith(_SCRIPTS):
+        found = script_plan(name, question.on)
+        return found.model, found
+    if (foreign := foreign_plan(question.plan, name, question.on)) is not None:
+        return name, serving_file_of(foreign)
+    if not isinstance(name, str) or not is_plan_file(name):
+        return name, read_serving_plan(question.plan) if question.plan else SavedPlan(ServingPlan(), whole=False)
+    if question.plan:
+        raise InputError(f"{shorten(name)} is a serving plan already; leave --plan out.")
+    saved = load_serving_plan(name)
+    if not saved.model:
+        raise InputError(f'The plan file {shorten(name)} names no model; add model = "llama3-70b".')
+    return saved.model, saved
+
+
+def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
+    """The question with what its flags leave open as the plan file has it, or as it usually is.
+
+    A replica takes no more sequences at once than the planned batch. Where the plan has no rate, as many clients as
+    keep its batches full send requests: the steady state that was planned.
+    """
+    traffic, drafts, pool, launch = saved.traffic, saved.speculation, saved.prefill, saved.launch
+    replicas = question.replicas if question.replicas is not None else saved.replicas or 1
+    most = -(-saved.batch // saved.plan.data) if saved.batch else launch.max_seqs
+    prompt = question.prompt or str(traffic.prompt or PROMPT)
+    coming = question.rate or question.clients is not None or question.trace or question.arrivals == "at-once"
+    words: dict[str, Any] = {
+        "replicas": replicas,
+        "prompt": prompt,
+        "output": question.output or str(traffic.output or OUTPUT),
+        "ttft": question.ttft or saved.targets.ttft,
+        "tpot": question.tpot or saved.targets.tpot,
+        "max_seqs": most if question.max_seqs is None else question.max_seqs,
+        "token_budget": launch.token_budget if question.token_budget is None else question.token_budget,
+        "memory_fraction": launch.memory_fraction if question.memory_fraction is None else question.memory_fraction,
+    }
+    if not coming:
+        clients = None if traffic.rate else saved.batch * replicas or None
+        words |= {"rate": traffic.rate, "clients": clients, "ramp": question.ramp or (traffic.ramp if clients else "")}
+    words["lengths"] = question.lengths or "varied"
+    if traffic.cached and not (question.prefixes or question.trace):
+        shared = round(parse_length(prompt, "--prompt")[0] * traffic.cached)
+        words["prefixes"] = f"1x{shared}" if shared else ""
+    if drafts.drafts and not (question.drafts or question.accept):
+        words |= {"drafts": drafts.drafts, "accept": drafts.acceptance, "draft": drafts.draft}
+    own = bool(pool.slice) and not question.prefill_on
+    words |= {"prefill_on": pool.slice, "prefill_plan": pool.plan} if own else {}
+    words["prefill_replicas"] = question.prefill_replicas or (pool.replicas if own else 0) or 1
+    return replace(question, **words)
+
+
+# What the flags of `dscale simulate` may say, each by itself and beside the others.
+#
+# A flag that would be ignored is refused: whoever wrote `--swing 0.8` thinks that the rate swings.
+
+
+ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
+PERCENTILES = (50, 90, 95, 99)
+LIMITS = {
+    "cv": (0.0, 100.0),
+    "burst": (0.01, 100.0),
+    "swing": (0.0, 1.0),
+    "speed": (1e-6, 1e6),
+    "warmup": (0.0, 0.9),
+    "memory_fraction": (0.01, 1.0),
+    "replicas": (0, 10_000),
+    "prefill_replicas": (1, 10_000),
+    "clients": (1, 1_000_000),
+    "drafts": (0, 32),
+    "queue_limit": (0, 100_000_000),
+    "seed": (0, 2**32),
+    "max_seqs": (1, 1_000_000),
+    "token_budget": (1, 10_000_000),
+}
+"""The least and the most of every number; a fleet of ten thousand replicas is simulated in minutes."""
+_WHAT_FOR = {
+    "burst": ("arrivals", "gamma"),
+    "swing": ("arrivals", "diurnal"),
+    "period": ("arrivals", "diurnal"),
+    "cv": ("lengths", "lognormal"),
+}
+_USUAL = {field.name: field.default for field in fields_of(SimulateQuestion)}
+
+
+def check_flags(question: SimulateQuestion, prefill: bool = False) -> None:
+    """Refuse what cannot be, and what would be ignored; `prefill` says that a plan file has a prefill pool."""
+    if question.arrivals not in ARRIVALS:
+        raise unknown("kind of arrivals called", question.arrivals, ARRIVALS)
+    if question.percentile not in PERCENTILES:
+        known = ", ".join(map(str, PERCENTILES))
+        raise InputError(f"--percentile is {question.percentile}; targets are for one of {known}.")
+    for name, (least, most) in LIMITS.items():
+        value = getattr(question, name)
+        if value is not None and not (math.isfinite(value) and least <= value <= most):
+            raise InputError(f"{_flag(name)} is {shorten(value)}; it is from {least:g} to {most:,}.")
+    period = parse(question.period, "s", "--period")
+    if not 1 <= period <= 1e9:
+        raise InputError(f"--period is {shorten(question.period)}; a rate swings over a second or longer, such as 24h.")
+    _check_unused(question, prefill)
+
+
+def _check_unused(question: SimulateQuestion, prefill: bool) -> None:
+    given = {name for name, usual in _USUAL.items() if getattr(question, name) != usual}
+    for name, (flag, word) in _WHAT_FOR.items():
+        if name in given and getattr(question, flag) != word:
+            raise InputError(f"{_flag(name)} is for {_flag(flag)} {word}; leave it out, or add that.")
+    if "speed" in given and not question.trace:
+        raise InputError("--speed is how fast a --trace is replayed; leave it out, or give a trace.")
+    if "prefill_replicas" in given and not question.prefill_on and not prefill:
+        raise InputError("--prefill-replicas needs --prefill-on, the slice of one prefill replica.")
+    if "arrivals" in given and question.clients is not None:
+        raise InputError("--clients send their next request when they have their output; leave --arrivals out.")
+    if question.arrivals == "at-once" and question.rate:
+        raise InputError("--arrivals at-once has all requests come at the start; leave --rate out.")
+    told = [name for name in ("prompt", "output", "lengths", "prefixes", "arrivals") if name in given]
+    if question.trace and told:
+        raise InputError(f"A trace says what its requests are like; leave {_flag(told[0])} out.")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -44,7 +44,7 @@ def filled(question: Any) -> tuple[Any, list[str]]:
             given = getattr(question, name)
             if given in _UNSAID.get(name, ("",)):
                 words[name] = value
-            elif name not in ("tokens", "price") and (own := _told(given)) != str(value):
+            elif name not in ("tokens", "price") and (own := written(given)) != str(value):
                 flag = "the model" if name == "model" else f"--{name}"
                 notes.append(f"The plan file says {value} for {flag}; {own} is taken.")
         question = replace(question, **words)
@@ -62,25 +62,11 @@ def _with_count(question: Any, saved: TrainingFile) -> Any:
     return replace(question, on=saved.slice)
 
 
-def _told(given: Any) -> str:
-    """A flag's value, of an object its name."""
-    return str(given) if isinstance(given, str | int | float) else written(given)
-
-
 def said_by(saved: TrainingFile) -> dict[str, Any]:
     """What a file says, by the names of flags."""
-    values = {
-        "model": saved.model,
-        "on": saved.slice,
-        "batch": saved.batch and f"{saved.batch}seq",
-        "seq": saved.seq and str(saved.seq),
-        "tokens": saved.tokens,
-        "price": saved.price,
-        "stack": saved.stack,
-        "documents": saved.documents,
-        "skew": saved.skew,
-        "capacity": saved.capacity,
-    }
+    same = ("tokens", "price", "stack", "documents", "skew", "capacity")
+    sizes = {"batch": saved.batch and f"{saved.batch}seq", "seq": saved.seq and str(saved.seq)}
+    values = {"model": saved.model, "on": saved.slice, **sizes, **{name: getattr(saved, name) for name in same}}
     return {name: value for name, value in values.items() if value}
 
 

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from dragonscale.app.train.other_stacks import stack_row
+from dragonscale.app.train.plans import plan_report, stack_row
 from dragonscale.app.train.question import TrainAsked
 from dragonscale.app.train.records import Measured, PlanReport, SettingChange, SuspectRow, TrainReport
-from dragonscale.app.train.report import plan_report
 from dragonscale.physics.units import render
 from dragonscale.training.changes import towards
 from dragonscale.training.evaluation import Job
@@ -25,21 +24,18 @@ SEEN = 0.002
 def space_around(job: Job, plan: Plan, space: Space) -> Space:
     """The plans to compare a given one with: in its formats, and where there are too many of them, its own words and
     the usual ones."""
-    words = replace(
-        space.words, dtype=plan.dtype, optimizer=plan.optimizer, offload=plan.offload, sequence=plan.sequence
-    )
-    words = replace(words, etp=plan.etp, layout=plan.layout)
-    space = replace(space, words=words)
+    own = ("dtype", "optimizer", "offload", "sequence", "etp", "layout")
+    space = replace(space, words=replace(space.words, **{name: plan[name] for name in own}))
     if space_size(job, space) <= BOUNDED:
         return space
-    own = tuple(dict.fromkeys((plan.schedule, "1f1b", "interleaved")))
-    return replace(
-        space,
-        remat=tuple(dict.fromkeys((plan.remat, *(one for one in offered(job, space).remat if one != "matmuls")))),
-        zero=tuple(one for one in space.zero if one in (plan.zero, 1, 3)) or space.zero,
-        schedule=own,
-        context_by=tuple(dict.fromkeys((plan.context_by, "ring"))),
-    )
+    remat = plan.remat, *(one for one in offered(job, space).remat if one != "matmuls")
+    words = {
+        "remat": remat,
+        "schedule": (plan.schedule, "1f1b", "interleaved"),
+        "context_by": (plan.context_by, "ring"),
+    }
+    zero = tuple(one for one in space.zero if one in (plan.zero, 1, 3)) or space.zero
+    return replace(space, zero=zero, **{name: tuple(dict.fromkeys(some)) for name, some in words.items()})
 
 
 def against_best(asked: TrainAsked, job: Job, plan: Plan, report: TrainReport, progress: Progress | None) -> None:
@@ -66,26 +62,21 @@ def comparison(given: PlanReport, best: PlanReport, changes: list[SettingChange]
         start = f"This plan cannot run; {best.mfu:.1%} MFU is there"
         fits = [one for one in changes if one.gain > -1]
         one = f" It runs with {fits[0].setting}={fits[0].new} ({render(fits[0].step_s, 's')})." if fits else ""
-        return f"{start}, with {plan_line(best)}.{one}"
+        return f"{start}, with {short_plan(best.plan)}.{one}"
     gain = given.step_s / best.step_s - 1
     if given.plan == best.plan:
         return f"{given.mfu:.1%} MFU: it is the best of {found.searched:,} plans."
     if gain <= 0.005:
         return (
-            f"{given.mfu:.1%} MFU, and nothing better among {found.searched:,} plans: {plan_line(best)} has "
+            f"{given.mfu:.1%} MFU, and nothing better among {found.searched:,} plans: {short_plan(best.plan)} has "
             f"{best.mfu:.1%}."
         )
-    text = f"{given.mfu:.1%} MFU; {best.mfu:.1%} is there ({gain:+.1%} tokens/s), with {plan_line(best)}"
+    text = f"{given.mfu:.1%} MFU; {best.mfu:.1%} is there ({gain:+.1%} tokens/s), with {short_plan(best.plan)}"
     first = next((one for one in changes if one.gain > 0.005), None)
     if first is None:
         return f"{text}; no single change brings any of it."
     part = "most of it" if first.gain > gain / 2 else "the largest part"
     return f"{text}; {part} by {first.setting}={first.new} alone ({first.gain:+.1%})."
-
-
-def plan_line(report: PlanReport) -> str:
-    """A plan in the short form."""
-    return short_plan(Plan(**report.plan))
 
 
 def against_measured(job: Job, plan: Plan, given: PlanReport, seconds: float) -> Measured:

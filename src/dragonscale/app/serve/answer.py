@@ -1,0 +1,356 @@
+"""The answer to `dscale serve`: configurations, the frontier, what limits them, what is better than a given plan, and
+other ways to serve: drafting, disaggregated prefill and decode, prefix caching."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dragonscale.app.prices import price_rows
+from dragonscale.app.record import shared
+from dragonscale.app.serve import remedies
+from dragonscale.app.serve.advice import advice, margin_notes, unfit
+from dragonscale.app.serve.config import (
+    config_report,
+    deployed,
+    expected_error,
+    first,
+    kind_of,
+)
+from dragonscale.app.serve.question import ServeAsked
+from dragonscale.app.serve.records import (
+    ConfigReport,
+    Disaggregation,
+    DraftRow,
+    FrontierPoint,
+    LimitRow,
+    PoolReport,
+    PrefixCache,
+    ServeReport,
+    ServeRequest,
+    Speculation,
+    config_text,
+)
+from dragonscale.app.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
+from dragonscale.errors import InputError
+from dragonscale.physics.hardware.prices import unpriced
+from dragonscale.physics.units import render
+from dragonscale.serving.bands import ServedKind, is_moe
+from dragonscale.serving.capacity import cache_per_chip
+from dragonscale.serving.crossovers import ServingLimit, find_limits
+from dragonscale.serving.disaggregation import Pools, best_pools
+from dragonscale.serving.frontier import Ask, Config, frontier, replicas_for
+from dragonscale.serving.legality import server_of
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.prefix import hit, rooms
+from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
+from dragonscale.serving.timed_shapes import untimed_experts
+
+
+def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = False) -> ServeReport:
+    """The report that answers a question. In brief without what is solved and tried around the best configuration:
+    limits, speculation, prefixes, remedies, advice, and what would be better than a given plan."""
+    start = time.perf_counter()
+    if asked.saved is not None:
+        _check(asked, asked.saved.plan)
+    none = remedies.asked_refusal(asked)
+    asked, refused = (asked, [none]) if none else remedies.possible(asked)
+    nothing = bool(refused) and (bool(none) or all(remedies.chip_refusal(asked, chip) for chip, _ in asked.targets))
+    configs = [] if nothing else search(asked, progress)
+    seconds = time.perf_counter() - start
+    chip = asked.targets[0][0]
+    error = expected_error(ServedKind(chip.name, asked.engine_on(chip).name, is_moe(asked.model)))
+    report = ServeReport(asked.model.name, _request(asked), [], [], len(configs), seconds, [], [], "", error)
+    if nothing:
+        report.notes = remedies.refused_notes(asked, refused, all_=True)
+        return report
+    if not configs:
+        why, report.advice = unfit(asked, brief)
+        report.notes = [*why, *remedies.refused_notes(asked, refused, all_=False)]
+        return report
+    chosen, apart = ranked_apart(asked, configs)
+    best = chosen[0]
+    chips = [chip for chip, _ in asked.targets]
+    report.prices = price_rows(chips)
+    report.workload = _request(asked, chosen)
+    report.expected_error = expected_error(kind_of(asked, best))
+    report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
+    report.frontier = [config_report(asked, one) for one in frontier(configs)]
+    report.frontier_by_chip = _by_chip(asked, configs)
+    if brief:
+        report.notes = [f"{text}." for text in report.configs[0].violations]
+        report.notes += margin_notes(report.workload, report.configs[0])
+        return report
+    _add_variants(asked, best, report)
+    report.notes = remedies.missed(asked, best) if not best.meets else remedies.left_out(asked, configs, chosen)
+    report.notes += [unpriced(chips)] if unpriced(chips) else []
+    report.notes += [
+        *remedies.refused_notes(asked, refused, all_=False),
+        *remedies.forced_notes(asked),
+        *remedies.format_notes(asked, _told(asked, chosen, apart)),
+        *_device_notes(chosen),
+        *filter(None, [untimed_experts(deployed(asked, best))]),
+        *margin_notes(report.workload, report.configs[0]),
+    ]
+    report.advised(*advice(asked, best, report.configs[0], configs, report.limits))
+    if asked.saved is not None and asked.against_best:
+        against_best(asked, report, progress)
+    return report
+
+
+def _add_variants(asked: ServeAsked, best: Config, report: ServeReport) -> None:
+    """Where the best configuration changes its nature, and what other ways to run it would bring."""
+    report.limits = limit_rows(asked, best)
+    report.speculation = speculation_report(asked, best)
+    report.prefix = prefix_report(asked, best)
+    if asked.question.disaggregate:
+        report.disaggregation = disaggregation_report(asked, best)
+
+
+def _check(asked: ServeAsked, plan: ServingPlan) -> None:
+    """Refuse a plan that cannot be; what is forced is one that could run and that no engine runs."""
+    try:
+        check_plan(asked, plan)
+    except InputError as error:
+        if not asked.question.force:
+            raise
+        raise InputError(
+            f"{error} --force judges what no engine runs; this cannot even be judged: its parts are not whole."
+        ) from None
+
+
+def _told(asked: ServeAsked, chosen: Sequence[Config], apart: Sequence[Config]) -> list[Config]:
+    """The configurations whose formats are told: the best on each chip, and the best in each narrower format."""
+    firsts = {one.plan.weights: one for one in reversed(apart)}
+    chips = {one.piece.chip.name: one for one in reversed(chosen)}
+    return [*(reversed(chips.values()) if asked.several else chosen[:1]), *reversed(firsts.values())]
+
+
+def _device_notes(chosen: Sequence[Config]) -> list[str]:
+    """How many devices an engine counts where a chip is several of them."""
+    firsts = {one.piece.chip.name: one for one in reversed(chosen) if one.piece.chip.devices > 1}
+    # other engines have flags of their own, or (the generic one) none
+    firsts = {name: one for name, one in firsts.items() if one.engine.startswith("vllm")}
+    return [
+        f"On {name} tensor counts chips, and engines count devices, {one.piece.chip.devices} a chip: for "
+        f"tensor={one.plan.tensor} give vLLM --tensor-parallel-size {one.plan.tensor * one.piece.chip.devices}."
+        for name, one in firsts.items()
+    ]
+
+
+def _by_chip(asked: ServeAsked, configs: Sequence[Config]) -> dict[str, list[FrontierPoint]]:
+    """The frontier of each chip."""
+    chips: dict[str, list[Config]] = {}
+    for one in sorted(configs, key=lambda one: one.piece.chip.name):
+        chips.setdefault(one.piece.chip.name, []).append(one)
+    return {name: [_point(asked, one) for one in frontier(own)] for name, own in chips.items()}
+
+
+def _point(asked: ServeAsked, one: Config) -> FrontierPoint:
+    tpot = float(one.state.tpot) if asked.ask.output > 1 else 0.0
+    times = tpot, float(one.state.ttft), 1 / tpot if tpot else 0.0
+    return FrontierPoint(str(one.piece), str(one.plan), one.batch, *times, one.tokens_per_chip, one.usd_per_mtok)
+
+
+def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> ServeRequest:
+    """What was asked, with the engine of the best configuration, here and on each chip."""
+    ask, chip = asked.ask, chosen[0].piece.chip if chosen else asked.targets[0][0]
+    names = {own.name: asked.engine_on(own).name for own, _ in asked.targets}
+    names |= {one.piece.chip.name: one.engine for one in reversed(chosen)}
+    said = {name: asked.engine_words(engine) for name, engine in names.items()}
+    work = ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked)
+    return ServeRequest(*work, said[chip.name], asked.why_engine(chip, names[chip.name]), said)
+
+
+# A given serving plan against the best configuration of the same chips, engine and formats.
+#
+# Better means more output tokens a second of each chip while requests wait no longer: under the targets where there are
+# some, under the plan's own TTFT or TPOT where one is not said. With targets that the plan misses, meeting them is
+# better.
+
+
+WORTH = 1.02
+"""A gain of less is within what simpler plans are allowed to lose."""
+
+
+def against_best(asked: ServeAsked, report: ServeReport, progress: Progress | None) -> None:
+    """Add to the report of a given plan what would be better, or that nothing is."""
+    given = report.configs[0]
+    ask = asked.ask
+    # a target that is not said is what users have now; a little room, so that rounding refuses no neighbour
+    targets = {
+        "ttft": given.ttft_s * 1.005 if ask.ttft is None else ask.ttft,
+        "tpot": given.tpot_s * 1.005 or None if ask.tpot is None else ask.tpot,  # one token has none
+    }
+    plan = asked.saved.plan if asked.saved is not None else None
+    assert plan is not None
+    words = {"weights": plan.weights, "compute": plan.compute, "kv_dtype": plan.kv, "attention": plan.attention}
+    free = replace(
+        asked,
+        ask=replace(ask, **targets),
+        saved=None,
+        batch=None,
+        question=replace(asked.question, plan="", batch="", **words),
+    )
+    configs = search(free, progress)
+    chosen = ranked_apart(free, configs)[0] if configs else []
+    if not chosen:
+        return
+    best = config_report(free, chosen[0], full=False)
+    report.better = best
+    report.comparison = comparison(given, best, len(configs))
+
+
+def comparison(given: ConfigReport, best: ConfigReport, searched: int) -> str:
+    """How far a plan is from the best, in a sentence or two."""
+    own = given.output_tokens_per_s_per_chip
+    gain = best.output_tokens_per_s_per_chip / own if own > 0 else math.inf
+    line = f"{config_text(best)} on {best.copy_slice}"
+    times = f"TTFT {render(best.ttft_s, 's')} and TPOT {render(best.tpot_s, 's')}"
+    if not given.meets_slo and best.meets_slo:
+        return f"It misses its targets; {line} meets them, with {times} and {_more(gain)} tokens/s a chip."
+    if not best.meets_slo or gain < WORTH:
+        return f"Nothing better among {searched:,} configurations of these chips, this engine and these formats."
+    return f"{line} gives {_more(gain)} output tokens/s a chip with requests waiting no longer: {times}."
+
+
+def _more(gain: float) -> str:
+    """A gain in per cent; a plan that gives no tokens at all has none to compare with."""
+    return f"{gain - 1:+.0%}" if math.isfinite(gain) else "the first"
+
+
+# The limits of a configuration, solved from the ledger of its own iterations.
+
+
+def solved_limits(asked: ServeAsked, config: Config) -> list[ServingLimit]:
+    """Critical batch, degrees, contexts and the largest batch of a configuration, as formulas and numbers."""
+    ask = asked.ask
+    tokens = min(ask.new, asked.engine_on(config.piece.chip, config.engine).scheduling.max_tokens)
+    return find_limits(deployed(asked, config), config.batch, ask.prompt + ask.output // 2, tokens)
+
+
+def limit_rows(asked: ServeAsked, config: Config) -> list[LimitRow]:
+    """The same as rows."""
+    return [LimitRow(one.name, one.counts, one.text, one.value) for one in solved_limits(asked, config)]
+
+
+# Other ways to serve the same requests, beside the best configuration: drafting, disaggregated prefill and decode,
+# prefix caching.
+
+
+HOST_BYTES = 100e9
+MOST_POOLS = 3
+
+
+def speculation_report(asked: ServeAsked, config: Config) -> Speculation | None:
+    """Drafting in one configuration, by the number of drafts."""
+    draft = asked.draft
+    if draft is None:
+        return None
+    deployment, keys = deployed(asked, config), asked.ask.prompt + asked.ask.output / 2
+    most = max(MOST, *draft.counts)
+    loops = speculate(deployment, draft, config.batch, keys, tuple(range(most + 1)))
+    rows = [DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops]
+    return Speculation(
+        acceptance=list(draft.acceptance) if isinstance(draft.acceptance, tuple) else [draft.acceptance],
+        drafter=draft.model.name if draft.model is not None else remedies.drafter(asked),
+        batch=config.batch,
+        rows=rows,
+        best_drafts=min(loops, key=lambda one: one.tpot).drafts,
+        most_batch=config.most,
+        hurts_from_batch=break_even(deployment, draft, keys, [one for one in BATCHES if one <= config.most]),
+    )
+
+
+def disaggregation_report(asked: ServeAsked, best: Config | None) -> Disaggregation:
+    """The best pools beside the best configuration that does both."""
+    found = _pools(search(replace(asked, apart=True)), asked)
+    gain = _gain(found[0], best, asked.ask) if found and best is not None and best.meets else None
+    pays = bool(found) and found[0].meets and (gain is None or gain > 1)
+    return Disaggregation([_pool_report(asked, one) for one in found], gain, pays, _pool_advice(found, gain, pays))
+
+
+def _pools(configs: Sequence[Config], asked: ServeAsked) -> list[Pools]:
+    """The best pairs of pools under one engine that have their KV cache in the same format: a cache is sent as it was
+    written."""
+    same: dict[tuple[str, str], list[Config]] = {}
+    for one in configs:
+        same.setdefault((one.plan.kv, server_of(one.engine)), []).append(one)
+    found = [pair for own in same.values() for pair in best_pools(own, asked.ask)]
+    return sorted(found, key=Pools.order)[:MOST_POOLS]
+
+
+def _gain(pair: Pools, best: Config, ask: Ask) -> float:
+    """Tokens for a dollar over those of a configuration that does both; for a chip where prices are not known. With a
+    rate, those of the fleets that it takes."""
+    if ask.rate is not None:
+        chips, price = replicas_for(best, ask) * best.chips, best.piece.chip.price
+        return chips / pair.chips if pair.usd_per_h is None or price is None else chips * price / pair.usd_per_h
+    if pair.usd_per_mtok is not None and best.usd_per_mtok is not None:
+        return best.usd_per_mtok / pair.usd_per_mtok
+    return pair.tokens_per_chip / best.tokens_per_chip
+
+
+def _pool_report(asked: ServeAsked, pair: Pools) -> PoolReport:
+    prefill, decode = config_report(asked, pair.prefill), config_report(asked, pair.decode)
+    return PoolReport(
+        **shared(PoolReport, pair, prefill=prefill, decode=decode),
+        ttft_s=pair.ttft,
+        tpot_s=pair.tpot,
+        requests_per_s=pair.requests,
+        output_tokens_per_s_per_chip=pair.tokens_per_chip,
+        transfer_bytes_per_s=pair.requests * pair.transfer_bytes,
+        cost_usd_per_mtok=pair.usd_per_mtok,
+        meets_slo=pair.meets,
+        ttft_p95_s=pair.ttft_p95,
+    )
+
+
+def _pool_advice(found: Sequence[Pools], gain: float | None, pays: bool) -> str:
+    if not found:
+        return "Nothing fits that could be disaggregated."
+    best = found[0]
+    if not best.meets:
+        return "Disaggregated prefill and decode miss the targets too."
+    used = best.requests * best.transfer_bytes / best.port_bytes_per_s
+    wires = f"KV caches take {used:.0%} of the prefill replicas' links"
+    if gain is None:
+        return f"Worth it: disaggregated, the targets are met, and together they are not; {wires}."
+    verdict = "Worth it" if pays else "Not worth it"
+    return f"{verdict}: {gain:.2f}x the tokens per dollar of the best configuration that does both; {wires}."
+
+
+def prefix_report(asked: ServeAsked, config: Config) -> PrefixCache | None:
+    """What the cached part of prompts saves, and where it could live."""
+    past = asked.ask.past
+    if past < 1:
+        return None
+    deployment = deployed(asked, config)
+    found = hit(deployment, asked.ask.prompt, past)
+    where = rooms(deployment, past, config.batch, asked.ask.prompt + asked.ask.output, HOST_BYTES)
+    size = first(cache_per_chip(deployment, float(past)))
+    return PrefixCache(
+        shared_tokens=past,
+        prefill_computed_s=found.computed,
+        prefill_from_hbm_s=found.from_hbm,
+        prefill_from_host_s=found.from_host,
+        saved=found.saved,
+        prefix_bytes=size,
+        prefixes_hbm=where.hbm,
+        prefixes_host=where.host,
+        host_pays=found.host_pays,
+        advice=_prefix_advice(found.saved, where.hbm, found.host_pays, found.from_host, found.computed),
+    )
+
+
+def _prefix_advice(saved: float, fits: float, host_pays: bool, loaded: float, computed: float) -> str:
+    text = f"A hit saves {saved:.0%} of the prefill"
+    if fits >= 2:
+        text += f"; {int(fits):,} such prefixes fit in HBM beside this batch, the one that it shares among them"
+    else:
+        text += "; the batch shares one, and no other fits in HBM beside it (a smaller batch makes room)"
+    verb = "still beats" if host_pays else "takes longer than"
+    return (
+        f"{text}, and loading one from the host ({render(loaded, 's')} in all) {verb} computing it "
+        f"({render(computed, 's')})."
+    )

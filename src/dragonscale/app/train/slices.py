@@ -1,0 +1,249 @@
+"""The same job on other hardware: several slices (`--on h100:64,v5p:4x4x8`, `--on any`), the fewest chips or the
+cheapest part of a slice, the largest batch or model, slices around its own, and a chip with better numbers."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dragonscale.app.given import slice_of
+from dragonscale.app.questions.flag import written
+from dragonscale.app.train.advice import worked_terms
+from dragonscale.app.train.plans import best_report, other_stacks, plan_report, slices_note, stack_row, workload_of
+from dragonscale.app.train.question import TrainAsked
+from dragonscale.app.train.records import (
+    BatchRow,
+    ChangeRow,
+    Codesign,
+    PlanReport,
+    ScalingRow,
+    SliceRow,
+    StackRow,
+    TrainReport,
+)
+from dragonscale.errors import InputError, shorten
+from dragonscale.models.transformer import count_parameters
+from dragonscale.physics.hardware import Slice
+from dragonscale.physics.units import render
+from dragonscale.training.budget import run_budget
+from dragonscale.training.codesign import knobs, loss_shrinks, sensitivity, smallest_change
+from dragonscale.training.evaluation import Job, Verdict, judge_one
+from dragonscale.training.inverse import Fit, fewest_chips, fits, largest_batch, largest_model, quick
+from dragonscale.training.plan import Plan
+from dragonscale.training.scaling import SCHEMES, Point, around, crossover, parts_of, scheme_curve, slice_sizes
+from dragonscale.training.search import Progress, search, shared
+from dragonscale.training.space import Space
+from dragonscale.training.targets import Tried, compare
+
+
+def several_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
+    """The recommended plan on every slice, best first by `--rank` (the cheapest, where every chip was meant)."""
+    rank = "cost" if asked.everywhere else asked.question.rank
+    space = quick(asked.space)
+    limits = {"deadline": asked.deadline, "tokens": asked.tokens}
+    tried = compare(asked.job, asked.targets.values(), space, rank, asked.slack, **limits, progress=progress)
+    rows = [slice_row(one, asked.tokens, _others(one, space, asked.slack)) for one in tried]
+    best = tried[0]
+    if best.best is None:
+        goal = "can do this run" if asked.deadline is None else f"meets the deadline of {asked.question.deadline}"
+        report = _nothing(asked, best.job, f"No slice of those tried {goal}.")
+        report.slices = rows
+        return report
+    report = best_report(replace(asked, space=space), best.job, others=rows[0].others if best.job.auto else None)
+    report.slices = rows
+    report.notes += slices_note(rows)
+    return report
+
+
+def _others(one: Tried, space: Space, slack: float) -> list[StackRow]:
+    return [] if one.best is None else other_stacks(one.job, space, slack)
+
+
+def slice_row(one: Tried, tokens: float | None, others: list[StackRow]) -> SliceRow:
+    """A slice in numbers."""
+    job, best, name = one.job, one.best, str(one.job.slice)
+    if best is None:
+        where = name if one.searched else job.slice.chip.name
+        return SliceRow(where, job.slice.chips, *[None] * 7, note=one.note)
+    price = job.slice.chip.price
+    budget = run_budget(tokens, job.tokens, best.seconds, job.slice.chips, price) if tokens else None
+    own = stack_row(job, best)
+    days, cost = (budget.days, budget.cost_usd) if budget else (None, None)
+    numbers = own.step_s, one.tokens_per_s, own.mfu, one.usd_per_mtok, days, cost
+    priced = "no price known" if price is None else ""
+    return SliceRow(name, job.slice.chips, own.plan, *numbers, priced, own.stack, others, own.tight)
+
+
+def chosen_slice(asked: TrainAsked, report: TrainReport) -> Slice:
+    """The slice that a report is about, whatever file its chip came from."""
+    if asked.piece is not None and str(asked.piece) == report.slice:
+        return asked.piece
+    return slice_of(report.slice, (chip for chip, _ in asked.targets.values()))
+
+
+def first_verdict(asked: TrainAsked, report: TrainReport) -> Verdict:
+    """What the first plan of a report was read off; judged again where the report comes from elsewhere."""
+    best = report.plans[0]
+    return best.verdict or judge_one(asked.job(chosen_slice(asked, report)), best.plan)
+
+
+def written_slice(asked: TrainAsked, report: TrainReport) -> str:
+    """The slice as a command reads it: with the path of its chip's file, where it has one."""
+    name, _, topology = report.slice.rpartition(":")
+    paths = [text for text, (chip, _) in asked.targets.items() if chip.name == name and ".toml" in text]
+    return f"{paths[0].partition('.toml')[0]}.toml:{topology}" if paths else report.slice
+
+
+# The planner asked backwards: the fewest chips, the cheapest part of a slice, the largest batch or model.
+
+
+def _of_fit(asked: TrainAsked, fit: Fit, sentence: str, progress: Progress | None) -> TrainReport:
+    """A full report on the slice that was found."""
+    report = best_report(asked, fit.job, progress)
+    report.notes.append(sentence)
+    return report
+
+
+def _nothing(asked: TrainAsked, job: Job, sentence: str) -> TrainReport:
+    work = workload_of(job, asked.space.words, asked.tokens)
+    return TrainReport(asked.model.name, written(asked.question.on), work, 0, 0.0, [], 0, {}, [], [sentence])
+
+
+def fewest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
+    """`--on h100`: the smallest slice that holds the job, or meets the deadline."""
+    chip = asked.chip
+    assert chip is not None
+    job = asked.job(slice_sizes(chip, 10**6)[0])
+    fit = fewest_chips(job, chip, asked.space, asked.deadline, asked.tokens, progress)
+    goal = "hold the job" if asked.deadline is None else f"meet the deadline of {asked.question.deadline}"
+    if fit is None:
+        return _nothing(asked, job, f"No slice of {chip.title} that was tried can {goal}.")
+    return _of_fit(asked, fit, f"{fit.job.slice} is the smallest slice of {chip.title} that can {goal}.", progress)
+
+
+def cheapest_part(asked: TrainAsked, progress: Progress | None) -> TrainReport:
+    """`--rank cost`: the slice or a part of it, whichever costs least for each token."""
+    job = asked.job()
+    pieces = [*parts_of(job.slice), job.slice]
+    every = [fit for fit in fits(job, pieces, asked.space, None, progress) if fit.roomy]
+    if not every:
+        return best_report(asked, job, progress)
+    best = min(every, key=lambda fit: fit.best.seconds * fit.job.slice.chips)
+    spent = best.best.seconds * best.job.slice.chips / 3600 / (best.job.tokens / 1e6)
+    price = job.slice.chip.price
+    worth = f"${spent * price:.4f}" if price is not None else f"{spent:.5f} chip-hours"
+    sentence = f"Of {job.slice} and its parts, {best.job.slice} costs least: {worth} for a million tokens."
+    return _of_fit(asked, best, sentence, progress)
+
+
+def largest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
+    """`--largest batch` or `--largest model`."""
+    if asked.piece is None:
+        raise InputError(f"--largest needs a slice to fit; --on is {shorten(asked.question.on)}, write e.g. h100:64.")
+    job, batches = asked.job(), asked.question.largest == "batch"
+    fit = (largest_batch if batches else largest_model)(job, asked.space, progress)
+    if fit is None:
+        return best_report(asked, job, progress)
+    if batches:
+        held = f"{fit.job.batch:,} sequences ({fit.job.tokens:,} tokens)"
+        sentence = (
+            f"At most {held} go through {job.slice} in one pass with room in memory; larger batches take several."
+        )
+    else:
+        held = f"{fit.job.model.n_layers} layers and {count_parameters(fit.job.model).total / 1e9:,.0f}B parameters"
+        sentence = f"The deepest {asked.model.name} that trains on {job.slice} has {held}."
+    report = plan_report(fit.job, fit.best.plan, asked.tokens)
+    work = workload_of(fit.job, asked.space.words, asked.tokens)
+    return TrainReport(fit.job.model.name, str(job.slice), work, 0, 0.0, [report], 1, {}, [], [sentence])
+
+
+# The same job on other hardware: the slices around its own, larger batches, and a chip with better numbers.
+
+
+REMOVED = 0.02
+"""A term is out of the way when it shows with at most this share of the step."""
+
+
+def scaling_rows(asked: TrainAsked, piece: Slice, progress: Progress | None) -> list[ScalingRow]:
+    """The best plan on a slice and on those around it, with the same batch."""
+    return list(each_scaling_row(asked, piece, progress))
+
+
+def each_scaling_row(asked: TrainAsked, piece: Slice, progress: Progress | None) -> Iterator[ScalingRow]:
+    """The same, one after the other."""
+    base: float | None = None
+    parts = around(piece)
+    for done, part in enumerate(parts):
+        job = asked.job(part)
+        found = search(job, asked.space, 1, shared(progress, done, len(parts)), asked.slack).best
+        if not found:
+            yield ScalingRow(str(part), part.chips, *[None] * 6)
+            continue
+        plan, report = found[0].plan, plan_report(job, found[0].plan, brief=True)
+        speed = job.tokens / report.step_s
+        base = base or speed / part.chips
+        times = report.step_s, speed, speed / part.chips / base, report.mfu
+        yield ScalingRow(str(part), part.chips, str(plan), *times, report.bound_by)
+
+
+def batch_rows(asked: TrainAsked, piece: Slice, plan: Plan, factors: tuple[int, ...] = (1, 2, 4, 8)) -> list[BatchRow]:
+    """The same plan with the batch and its multiples."""
+    rows = []
+    for factor in factors:
+        job = replace(asked.job(piece), batch=asked.sequences * factor)
+        report = plan_report(job, plan)
+        rows.append(BatchRow(job.tokens, report.step_s, report.tokens_per_s_per_chip, report.mfu, report.bound_by))
+    return rows
+
+
+def crossovers(asked: TrainAsked, piece: Slice) -> Iterator[tuple[str, list[Point], float | None]]:
+    """Each scheme alone over the chips of a slice, and from how many on its wires take longer than its compute at
+    datasheet rates; None where they do nowhere."""
+    job, pieces = asked.job(piece), slice_sizes(piece.chip, max(piece.chips * 4, 64))
+    for scheme in SCHEMES:
+        if points := scheme_curve(job, scheme, pieces):
+            yield scheme, points, crossover(points)
+
+
+def crossover_notes(asked: TrainAsked, piece: Slice) -> list[str]:
+    """Where each scheme alone stops scaling."""
+    found = []
+    for scheme, points, chips in crossovers(asked, piece):
+        if chips is None:
+            found.append(f"{scheme} alone stays bound by compute up to {points[-1].chips:,} chips.")
+            continue
+        at = max((one for one in points if one.chips <= chips * 2), key=lambda one: one.chips)
+        tokens = f"{asked.job(piece).tokens / chips:,.0f} tokens a chip"
+        found.append(f"{scheme} alone is bound by {at.busiest} from about {chips:,.0f} chips ({tokens}).")
+    return found
+
+
+def codesign_report(asked: TrainAsked, piece: Slice, progress: Progress | None) -> Codesign:
+    """Each hardware number a tenth better, and the smallest change that removes what is lost most."""
+    job = asked.job(piece)
+    plan = asked.plan or search(job, asked.space, 1, progress, asked.slack).best[0].plan
+    report = plan_report(job, plan)
+    # a better chip's fastest plan against today's fastest: that plan, recommended or not, is no merit of the chip
+    fastest = next(iter(search(job, asked.space, 1, progress, slack=0.0).best), None)
+    base, before = (plan, report.step_s) if fastest is None else (fastest.plan, fastest.seconds)
+    rows = []
+    for change in sensitivity(job, asked.space, base, before, progress):
+        faster = before / change.seconds - 1
+        why = "nothing" if faster < 5e-4 else "same plan" if change.plan == base else str(change.plan)
+        what, paths = f"10% more {change.knob.title}", ",".join(change.knob.paths)
+        rows.append(ChangeRow(what, paths, change.factor, change.seconds, faster, why))
+    return Codesign(rows, _removal(job, plan, report))
+
+
+def _removal(job: Job, plan: Plan, report: PlanReport) -> str:
+    """The cheapest change that takes the largest loss out of the way."""
+    assert report.verdict is not None
+    aside = {*worked_terms(report.verdict.ledger), "stragglers", "uneven stages"}
+    lost = next((row for row in report.terms if row.name not in aside), None)
+    if lost is None or lost.exposed_s <= REMOVED * report.step_s:
+        return "Nothing but compute takes more than 2% of the step; only more FLOP/s help."
+    gone = f"{lost.name} under 2% of the step"
+    change = smallest_change(job, plan, loss_shrinks(lost.name, REMOVED))
+    if change is None:
+        names = ", ".join(knob.title for knob in knobs(job.slice))
+        return f"No single number of the chip ({names}), raised up to eight times, brings {gone}."
+    before, after = render(report.step_s, "s"), render(change.seconds, "s")
+    return f"{change.factor:g} times the {change.knob.title} brings {gone}: {before} becomes {after}."
