@@ -14,7 +14,7 @@ from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.evidence.xla.collectives import read_collectives  # noqa: E402
 from dragonscale.evidence.xla.compiled import read_compiled  # noqa: E402
 from dragonscale.runtime import attention  # noqa: E402
-from dragonscale.runtime.attention import Reach, attend_causally  # noqa: E402
+from dragonscale.runtime.attention import Reach, Scoring, attend_causally  # noqa: E402
 from dragonscale.runtime.ring_attention import balanced_order, ring_attend, ring_attention  # noqa: E402
 
 B, T, N, K, H = 2, 32, 4, 2, 8
@@ -51,7 +51,7 @@ def test_values_and_gradients_are_those_of_plain_attention(
 
     def ring(query: jax.Array, key: jax.Array, value: jax.Array, sinks: jax.Array | None) -> jax.Array:
         local = jax.shard_map(
-            lambda q, k, v, p, s: ring_attend(q, k, v, p, reach, SCALE, cap, s),
+            lambda q, k, v, p, s: ring_attend(q, k, v, p, Scoring(reach, SCALE, cap, s)),
             mesh=mesh,
             in_specs=(split, split, split, PartitionSpec(None, "context"), own),
             out_specs=split,
@@ -62,7 +62,7 @@ def test_values_and_gradients_are_those_of_plain_attention(
 
     def plain(query: jax.Array, key: jax.Array, value: jax.Array, sinks: jax.Array | None) -> jax.Array:
         places = jnp.broadcast_to(jnp.arange(T), (B, T))
-        return attend_causally(query, key, value, places, places, reach, SCALE, cap, sinks)
+        return attend_causally(query, key, value, places, places, Scoring(reach, SCALE, cap, sinks))
 
     def both(function: Any) -> Any:
         def summed(*arguments: Any) -> Any:
@@ -97,7 +97,7 @@ def test_keys_and_values_are_passed_on_and_never_gathered(eight: list[Any]) -> N
     assert found["permute"] <= 2 * 3 * 3 + 2 * 4  # the same again, and the gradients' way home
 
     def plain(query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array) -> jax.Array:
-        found = attend_causally(query, key, value, positions, positions, Reach(), SCALE)
+        found = attend_causally(query, key, value, positions, positions, Scoring(Reach(), SCALE))
         return jax.lax.with_sharding_constraint(found, split)
 
     assert counted(plain, query, key, value, positions)["all_gather"] >= 2

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from dragonscale.models.program import Op
-from dragonscale.runtime.attention import Reach, attend_causally, matching_heads
+from dragonscale.runtime.attention import Reach, Scoring, attend_causally, matching_heads
 from dragonscale.runtime.numerics import Rope
 from dragonscale.runtime.one_pass import SectionPass
 from dragonscale.runtime.ring_attention import ring_attend
@@ -43,8 +43,8 @@ def attend(op: Op, run: SectionPass) -> None:
         query, key, value = _absorbed_inputs(run)
         scale = numerics.attention_scale or (dims["p"] + dims["r"]) ** -0.5
         assert run.stored is not None
-        reach = Reach(run.section.span, run.section.chunk)
-        return run.put(op, run.stored.attend(query, key, value, reach, scale, numerics.attention_cap, None))
+        how = Scoring(Reach(run.section.span, run.section.chunk), scale, numerics.attention_cap)
+        return run.put(op, run.stored.attend(query, key, value, how))
     query, key, value = (run.operand(array, op) for array in op.inputs)
     first = dims["p"] if "r" in dims and "p" in dims else 0
     held = run.held(op.inputs[0])
@@ -55,15 +55,14 @@ def attend(op: Op, run: SectionPass) -> None:
         whole = (dims["n"] // key.shape[2], query.shape[2], run.place.index(split))
         key, value = matching_heads(key, *whole), matching_heads(value, *whole)
     scale = numerics.attention_scale or query.shape[-1] ** -0.5
-    reach = Reach(run.section.span, run.section.chunk)
     sinks = run.weight(op.weights[0], op) if op.weights else None
-    shared = (reach, scale, numerics.attention_cap, sinks)
+    how = Scoring(Reach(run.section.span, run.section.chunk), scale, numerics.attention_cap, sinks)
     if run.stored is not None:
-        made = run.stored.attend(query, key, value, *shared)
+        made = run.stored.attend(query, key, value, how)
     elif key.shape[1] < run.positions.shape[1]:
-        made = ring_attend(query, key, value, _of_batch(at, query), *shared)
+        made = ring_attend(query, key, value, _of_batch(at, query), how)
     else:
-        made = attend_causally(query, key, value, _of_batch(at, query), _of_batch(run.positions, query), *shared)
+        made = attend_causally(query, key, value, _of_batch(at, query), _of_batch(run.positions, query), how)
     return run.put(op, made)
 
 

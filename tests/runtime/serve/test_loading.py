@@ -17,7 +17,7 @@ from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.listener import Listener  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
 from dragonscale.runtime.checkpoint import (  # noqa: E402
-    as_numbers,  # noqa: E402
+    as_numbers,
     load_weights,
     save_folder,
     save_weights,

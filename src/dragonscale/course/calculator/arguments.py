@@ -8,28 +8,13 @@ import types
 from collections.abc import Mapping
 from typing import Any, Union, get_args, get_origin
 
-from dragonscale.course.calculator.form_units import UNITS_OF_FORMS
 from dragonscale.course.calculator.measure import Measure, aligned
 from dragonscale.course.calculator.shown import exponents_of
+from dragonscale.course.calculator.tables import TABLES, UNITS_OF_FORMS
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware.chip import Chip
 from dragonscale.physics.hardware.slices import Slice
-
-_CALLED = {
-    "Transformer": "a model",
-    "Chip": "a chip",
-    "Rates": "a chip",
-    "Slice": "a slice such as v5e:4x4",
-    "Mesh": "a slice such as v5e:4x4",
-    "Switches": "a slice of GPUs such as h100:64",
-    "Scheme": "a scheme",
-    "FatTree": "what fat_tree(…) gives",
-    "str": "a word",
-    "bool": "true or false",
-    "Options": "what only Python has a word for",
-    "TreeSwitch": "what only Python has a word for",
-}
 
 
 def check_kind(function: str, parameter: inspect.Parameter, called: str, taken: Any, given: Any) -> None:
@@ -78,7 +63,7 @@ def _wanted(kind: Any) -> str:
         count = len(args) if origin is tuple and Ellipsis not in args else 0
         what = "words" if str in args else "numbers"
         return f"{count or 'several'} {what} such as ({', '.join('12345'[: count or 2])})"
-    return _CALLED.get(getattr(kind, "__name__", ""), "a number")
+    return TABLES.kinds.get(getattr(kind, "__name__", ""), "a number")
 
 
 CALLED = {"rates": "chip", "piece": "slice", "group": "slice", "mesh": "slice"}

@@ -10,14 +10,14 @@ from typing import Any
 from dragonscale.course.calculator import questions_of_one_line
 from dragonscale.course.calculator.arguments import CALLED, taken_as
 from dragonscale.course.calculator.arithmetic import ARITHMETIC
-from dragonscale.course.calculator.form_units import UNITS_OF_FORMS as UNITS
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.names import model_fact
+from dragonscale.course.calculator.tables import UNITS_OF_FORMS as UNITS
 from dragonscale.course.closed_forms import __all__ as FORMS
 from dragonscale.errors import InputError, nearest, shorten, unknown
 from dragonscale.models.transformer import Transformer
 
-ONE_LINE: dict[str, str] = dict(questions_of_one_line.UNITS)
+ONE_LINE = UNITS.one_line
 CLOSED = tuple(name for name in FORMS if name not in UNITS.library_only)
 NAMES = (*ARITHMETIC, *ONE_LINE, *CLOSED)
 

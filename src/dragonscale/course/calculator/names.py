@@ -1,11 +1,13 @@
 """What a name stands for: a fact of a chip, a total of a slice, a size of a model, each with its source."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from dragonscale.course.calculator.measure import Measure
+from dragonscale.course.calculator.tables import TABLES
 from dragonscale.errors import InputError, nearest
 from dragonscale.models.catalogue import preset_model
 from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
@@ -15,23 +17,6 @@ from dragonscale.physics.hardware.chip import DTYPE_BYTES, Chip, Torus
 from dragonscale.physics.hardware.parts import alus, cores, matrix_units
 from dragonscale.physics.hardware.slices import AXIS_NAMES, Slice, parse_slice
 
-CHIP_WORDS = {
-    "hbm": "memory.hbm.capacity",
-    "hbm_visible": "memory.hbm.visible",
-    "ici_link": "ici.link",
-    "ici_hop": "ici.hop_latency",
-    "dcn": "dcn.egress",
-    "dcn_latency": "dcn.latency",
-    "nvlink": "levels.node.bandwidth",
-    "nvlink_latency": "levels.node.latency",
-    "node_network": "levels.leaf.bandwidth",
-    "leaf_bandwidth": "levels.leaf.bandwidth",
-    "spine_bandwidth": "levels.spine.bandwidth",
-    "vpu": "vector.fp32",
-    "host_chips": "host.chips",
-    "host_memory": "host.memory",
-}
-"""Short words for facts that have longer paths; every path of `dscale chips NAME` is a word too."""
 TORUS = ("ici_axis", "ici", "pod_chips")
 """Words for what only a chip of a torus has."""
 _BOTH_WAYS = "both ways of one axis: 2 links"
@@ -113,7 +98,7 @@ def chip_words(chip: Chip) -> dict[str, str]:
                 found.setdefault(rest.removesuffix(".capacity"), path)
         else:
             found.setdefault(path.replace(".", "_"), path)
-    return found | {word: path for word, path in CHIP_WORDS.items() if path in chip.facts}
+    return found | {word: path for word, path in TABLES.chip_facts.items() if path in chip.facts}
 
 
 def _chip_fact(name: str, chip: Chip, tail: str) -> Meaning:
@@ -129,7 +114,7 @@ def _chip_fact(name: str, chip: Chip, tail: str) -> Meaning:
     network = chip.network
     if isinstance(network, Torus) and tail in TORUS:
         if tail == "pod_chips":
-            return Meaning(Measure(float(_product(network.pod))), f"a pod of {'x'.join(map(str, network.pod))}")
+            return Meaning(Measure(float(math.prod(network.pod))), f"a pod of {'x'.join(map(str, network.pod))}")
         link = chip.facts["ici.link"]
         ways = 2 if tail == "ici_axis" else 2 * network.axes
         told = _BOTH_WAYS if tail == "ici_axis" else f"all {ways} links of a chip, one way"
@@ -202,13 +187,6 @@ def model_sizes(model: Transformer) -> dict[str, float]:
     found |= {letter: dims[dim] for letter, dim in letters.items() if dim in dims}
     found |= {"G": found["N"] / found["K"]} if found.get("K") else {}
     return found | ({"context": model.context} if model.context else {})
-
-
-def _product(sizes: tuple[int, ...]) -> int:
-    made = 1
-    for size in sizes:
-        made *= size
-    return made
 
 
 def _no_fact(name: str, tail: str, known: list[str], where: str) -> InputError:

@@ -2,13 +2,15 @@
 made up."""
 
 import itertools
+from fractions import Fraction
 from typing import Any
 
 from dragonscale.course.calculator.formulas import exact
 from dragonscale.course.calculator.pieces import SignPieces, State, merged
 
 HIGHEST = 16
-_STEPS = 600
+_NEARER = Fraction(1, 10**18)
+"""Of a root, what its bounds may lie apart: a float has 16 digits."""
 
 
 def exact_pieces(difference: Any, letter: Any) -> SignPieces | None:
@@ -47,8 +49,6 @@ def _between(ordered: list[Any]) -> list[Any]:
 
 def _roots(poly: Any) -> list[Any]:
     """Roots above zero as fractions that are nearer than any float can say, each once."""
-    import sympy
-
     if poly.degree() < 1:
         return []
     plain = poly.sqf_part()
@@ -56,12 +56,7 @@ def _roots(poly: Any) -> list[Any]:
     for (low, high), _ in plain.intervals(inf=0):
         if high <= 0:
             continue
-        upper = _sign(plain, high) or -_sign(plain, low)
-        for _ in range(_STEPS if low < high else 0):
-            if high - low <= low * sympy.Rational(1, 10**18):
-                break
-            middle = (low + high) / 2
-            sign = _sign(plain, middle)
-            low, high = (middle, middle) if not sign else (low, middle) if sign == upper else (middle, high)
+        while high - low > low * _NEARER:
+            low, high = plain.refine_root(low, high, steps=4)
         found.append(high)
     return found

@@ -2,49 +2,11 @@
 
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.shown import exponents_of
+from dragonscale.course.calculator.tables import TABLES
 from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.physics.units import UNITS
 
-_LONG_TIMES = {
-    "second": 1.0,
-    "seconds": 1.0,
-    "minute": 60.0,
-    "minutes": 60.0,
-    "hour": 3600.0,
-    "hours": 3600.0,
-    "week": 604800.0,
-    "weeks": 604800.0,
-    "month": 2629746.0,
-    "months": 2629746.0,
-    "year": 31556952.0,
-    "years": 31556952.0,
-    "ps": 1e-12,
-}
-COUNTED = (
-    "token",
-    "param",
-    "parameter",
-    "chip",
-    "core",
-    "host",
-    "node",
-    "head",
-    "layer",
-    "sequence",
-    "seq",
-    "request",
-    "step",
-    "gpu",
-    "GPU",
-    "tpu",
-    "TPU",
-    "element",
-    "weight",
-    "expert",
-)
-"""What is counted without a unit of its own; the plural too."""
 _DIMENSIONS = ("bytes", "FLOP", "s", "Hz", "USD", "W")
-_ENERGY = {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "GJ": 1e9, "Wh": 3600.0, "kWh": 3.6e6, "MWh": 3.6e9, "GWh": 3.6e12}
 PREFIXES = {prefix: scale for prefix, scale in UNITS["count"].items() if prefix}
 """Prefixes of a bare count: the `B` of 70B is a billion."""
 LONE = ("s", "h", "d", "W", "J")
@@ -52,11 +14,11 @@ LONE = ("s", "h", "d", "W", "J")
 
 
 def _table() -> dict[str, Measure]:
-    found = {word: Measure(1.0) for one in COUNTED for word in (one, f"{one}s")}
-    found |= {word: Measure(scale, exponents_of("J")) for word, scale in _ENERGY.items()}
+    found = {word: Measure(1.0) for one in TABLES.counted for word in (one, f"{one}s")}
+    found |= {word: Measure(scale, exponents_of("J")) for word, scale in TABLES.joules.items()}
     for dimension in _DIMENSIONS:
         found |= {word: Measure(scale, exponents_of(dimension)) for word, scale in UNITS[dimension].items()}
-    found |= {word: Measure(scale, exponents_of("s")) for word, scale in _LONG_TIMES.items()}
+    found |= {word: Measure(scale, exponents_of("s")) for word, scale in TABLES.seconds.items()}
     for dimension in ("bytes/s", "FLOP/s"):  # 400Gbps, 197TFLOPS
         rates = {word: scale for word, scale in UNITS[dimension].items() if "/" not in word}
         found |= {word: Measure(scale, exponents_of(dimension)) for word, scale in rates.items()}

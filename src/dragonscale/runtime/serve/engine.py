@@ -288,13 +288,6 @@ class ServingEngine:
             for sequence in list(self.live.values()):
                 self.finish(sequence, "error", self.dead)
 
-    def check(self) -> None:
-        """Asserts that nothing is lost or held twice: for tests, after each step."""
-        ranks = range(self.limits.ranks)
-        self.scheduler.check()
-        there = [s for rank in ranks for s in (*self.scheduler.running[rank].values(), *self.scheduler.waiting[rank])]
-        assert sorted(s.request.id for s in there) == sorted(self.live), "a request is nowhere or in two places"
-
     def stats(self) -> dict[str, Any]:
         """Numbers for metrics and reports: gauges of now, counters since the start, seconds by step shape."""
         scheduler, free = self.scheduler, sum(pool.available for pool in self.scheduler.pools)
