@@ -24,6 +24,7 @@ from jax.sharding import Mesh, PartitionSpec
 from dragonscale.errors import InputError
 from dragonscale.runtime import attention
 from dragonscale.runtime.attention import UNSEEN, Reach, Scoring, grouped, masked_scores
+from dragonscale.runtime.rings import shift
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,7 @@ class AttentionRing:
 
     def passed(self, parts: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """Each part at the next chip."""
-        size = jax.lax.axis_size(self.axis)
-        ring = [(chip, (chip + 1) % size) for chip in range(size)]
-        return tuple(jax.lax.ppermute(part, self.axis, ring) for part in parts)
+        return tuple(shift(part, self.axis, 1) for part in parts)
 
     def scores(self, query: jax.Array, key: jax.Array, at: jax.Array, of: jax.Array) -> jax.Array:
         """[b, k, g, t, s] of grouped queries [b, t, k, g, h] and keys [b, s, k, h]."""

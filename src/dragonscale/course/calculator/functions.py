@@ -4,28 +4,25 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from importlib import import_module
 from typing import Any
 
+from dragonscale.course import closed_forms
 from dragonscale.course.calculator import questions_of_one_line
 from dragonscale.course.calculator.arguments import CALLED, taken_as
 from dragonscale.course.calculator.arithmetic import ARITHMETIC
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.names import model_fact
 from dragonscale.course.calculator.tables import UNITS_OF_FORMS as UNITS
-from dragonscale.course.closed_forms import __all__ as FORMS
 from dragonscale.errors import InputError, nearest, shorten, unknown
 from dragonscale.models.transformer import Transformer
 
 ONE_LINE = UNITS.one_line
-CLOSED = tuple(name for name in FORMS if name not in UNITS.library_only)
+CLOSED = tuple(name for name in closed_forms.__all__ if name not in UNITS.library_only)
 NAMES = (*ARITHMETIC, *ONE_LINE, *CLOSED)
 
 
 def function_of(name: str) -> Callable[..., Any]:
     """The function behind a name that is no arithmetic."""
-    from dragonscale.course import closed_forms
-
     return getattr(questions_of_one_line if name in ONE_LINE else closed_forms, name)
 
 
@@ -86,7 +83,7 @@ def regime(name: str, given: list[Any], named: dict[str, Any]) -> str:
         return ""
     function = function_of(name)
     bound = _bound(name, inspect.signature(function), given, named)
-    return getattr(import_module(function.__module__), UNITS.regimes[name])(*bound.args, **bound.kwargs)
+    return function.__globals__[UNITS.regimes[name]](*bound.args, **bound.kwargs)
 
 
 def _bound(name: str, signature: inspect.Signature, given: list[Any], named: dict[str, Any]) -> inspect.BoundArguments:

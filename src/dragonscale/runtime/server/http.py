@@ -30,8 +30,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.server.openapi import ENDPOINTS
-from dragonscale.runtime.server.protocol import ApiError
+from dragonscale.runtime.server.protocol import ENDPOINTS, ApiError
 from dragonscale.runtime.server.routes import HttpSettings, OpenAIService
 from dragonscale.runtime.server.text import ModelText
 

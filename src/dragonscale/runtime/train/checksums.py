@@ -19,7 +19,6 @@ from dragonscale.files import write_file
 SUMS = "checksums.json"
 MARKS = (SUMS, "_CHECKPOINT_METADATA", "commit_success.txt")
 """Not summed: ourselves, and what Orbax writes when a checkpoint gets its name. The state is in none."""
-_PIECE = 1 << 20
 _THREADS = 4
 
 
@@ -51,14 +50,11 @@ def _names(folder: Path) -> Iterable[str]:
 
 def _sum(path: Path) -> str:
     """What a file holds, in short; nothing where it cannot be read."""
-    digest = hashlib.sha256()
     try:
         with open(path, "rb", buffering=0) as file:
-            while piece := file.read(_PIECE):
-                digest.update(piece)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return ""
-    return digest.hexdigest()
 
 
 def _map(work: Callable[[str], str], names: list[str]) -> list[str]:

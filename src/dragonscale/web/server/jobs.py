@@ -166,18 +166,10 @@ class JobDesk:
             self._pump()
 
     async def _hear(self, job: PageJob, folder: str) -> None:
-        pipe = asyncio.subprocess.PIPE
-        job.process = process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "dragonscale.web.server.job",
-            stdin=pipe,
-            stdout=pipe,
-            cwd=folder,
-            env=job_environment(self.settings, folder),
-            start_new_session=True,
-            limit=LONGEST,
-        )
+        command, pipe = (sys.executable, "-m", "dragonscale.web.server.job"), asyncio.subprocess.PIPE
+        how: Any = {"cwd": folder, "env": job_environment(self.settings, folder), "start_new_session": True}
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=LONGEST, **how)
+        job.process = process
         assert process.stdin is not None
         assert process.stdout is not None
         if job.state == "over":  # cancelled while it was started

@@ -17,11 +17,10 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.web.server import processes
 from dragonscale.web.server.lanes import QUICK, SLOW
-from dragonscale.web.server.processes import config_folder, environment, hub_folders, private_folder
 from dragonscale.web.server.settings import PageSettings
 from dragonscale.web.server.turns import Crowded, FairQueue, Turn
-from dragonscale.web.server.wire import ASKED, DROPPED, ENDED, MESSAGE, READY, WorkerStart
 from dragonscale.workers import WAITS, Worker
 
 TRIES = 3
@@ -70,25 +69,25 @@ class PageWorker(Worker):
     def surroundings(self) -> dict[str, Any]:
         os.makedirs(self.folder, exist_ok=True)
         # a session of its own: Ctrl-C in a terminal is the server's to hear, which then ends it
-        variables = environment(self.pool.settings, self.folder)
+        variables = processes.environment(self.pool.settings, self.folder)
         return {"cwd": self.folder, "env": variables, "start_new_session": True}
 
     def order(self) -> bytes:
         settings = self.pool.settings
-        hub = [str(folder) for folder in hub_folders()] if settings.loopback else []
-        own = [str(config_folder() / "dragonscale" / "profiles")] if settings.loopback else []
-        readable, writable = own + hub, hub if settings.hub else []
-        start = WorkerStart(self.folder, readable, writable, settings.hub, settings.warm, settings.memory_bytes)
+        hub = [str(folder) for folder in processes.hub_folders()] if settings.loopback else []
+        own = [str(processes.config_folder() / "dragonscale" / "profiles")] if settings.loopback else []
+        files = own + hub, hub if settings.hub else []
+        start = processes.WorkerStart(self.folder, *files, settings.hub, settings.warm, settings.memory_bytes)
         return msgspec.json.encode(start)
 
     def heard(self, body: bytes) -> None:
         kind, payload = body[:1], body[1:]
-        if kind == MESSAGE:
+        if kind == processes.MESSAGE:
             self.pool.heard(self, payload)
-        elif kind == ENDED:
+        elif kind == processes.ENDED:
             self.keys = msgspec.json.decode(payload, type=frozenset[str])
             self.pool.ended(self)
-        elif kind == READY and self.state == "starting":
+        elif kind == processes.READY and self.state == "starting":
             self.state, self.was_ready = "ready", True
             self.pool.became_ready()
 
@@ -110,11 +109,11 @@ class PageWorker(Worker):
         """Send it a question."""
         self.turn, self.used_at = turn, time.monotonic()
         self.slow = turn.lane == SLOW and not (turn.remembered and turn.key in self.keys)
-        self.send(ASKED + turn.body)
+        self.send(processes.ASKED + turn.body)
 
     def drop(self) -> None:
         """Nobody waits for its answer any more."""
-        self.send(DROPPED)
+        self.send(processes.DROPPED)
 
     def free(self) -> Turn | None:
         """It has no question any more; which one it had."""
@@ -149,7 +148,7 @@ class WorkerPool:
 
     def __init__(self, settings: PageSettings) -> None:
         self.settings = settings
-        self.folder = private_folder()
+        self.folder = processes.private_folder()
         self.queue = FairQueue(settings)
         self.workers = [PageWorker(self, index) for index in range(settings.workers)]
         self.tabs: OrderedDict[tuple[str, str], PageWorker] = OrderedDict()

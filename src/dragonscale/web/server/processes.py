@@ -1,4 +1,9 @@
-"""What surrounds the processes of the page's server: their variables, and folders of their own."""
+"""What surrounds the processes of the page's server: their variables, folders of their own, and what they say.
+
+Over the socket of `dragonscale.workers` go a letter and JSON. A worker is sent what it is started with (`WorkerStart`),
+then questions and that nobody waits for the present one; it sends that it is ready, each message of an answer, and at
+its end the names of the records that it remembers.
+"""
 
 import contextlib
 import os
@@ -7,7 +12,25 @@ import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
+
 from dragonscale.web.server.settings import PageSettings
+
+ASKED, DROPPED = b"a", b"d"
+READY, MESSAGE, ENDED = b"r", b"m", b"e"
+
+
+class WorkerStart(msgspec.Struct):
+    """What a worker is started with: the folder it stands in, files it may read and write besides, whether it may use
+    the network, whether it answers a question or two before it counts as ready, and how large it may grow."""
+
+    folder: str
+    readable: list[str]
+    writable: list[str]
+    network: bool
+    warm: bool
+    memory_bytes: int
+
 
 PREFIX = "dragonscale-"
 
@@ -16,16 +39,8 @@ def environment(settings: PageSettings, folder: str) -> dict[str, str]:
     """The variables of a worker: few, with a private folder for whatever looks for a place."""
     kept = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "SYSTEMROOT", "LD_LIBRARY_PATH", "TZ")
     if settings.hub:
-        kept += (
-            "HTTPS_PROXY",
-            "https_proxy",
-            "HTTP_PROXY",
-            "http_proxy",
-            "NO_PROXY",
-            "no_proxy",
-            "HF_ENDPOINT",
-            "HF_TOKEN",
-        )
+        proxies = ("https_proxy", "http_proxy", "no_proxy")
+        kept += (*proxies, *map(str.upper, proxies), "HF_ENDPOINT", "HF_TOKEN")
     found = {name: os.environ[name] for name in kept if name in os.environ}
     if "PYTHONPATH" in found:  # the worker stands elsewhere
         found["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, found["PYTHONPATH"].split(os.pathsep)))

@@ -20,7 +20,7 @@ import msgspec
 from dragonscale.web.answers import Unwanted, answer
 from dragonscale.web.page_request import KEPT
 from dragonscale.web.server.locked import lock
-from dragonscale.web.server.wire import DROPPED, ENDED, MESSAGE, READY, WorkerStart
+from dragonscale.web.server.processes import DROPPED, ENDED, MESSAGE, READY, WorkerStart
 from dragonscale.web.views import panels_of, view_names
 
 SOON = 0.3
