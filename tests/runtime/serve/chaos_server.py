@@ -18,8 +18,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dragonscale.runtime.server.wire import WorkerOrder
-from dragonscale.runtime.server.worker import Tell, main
+from dragonscale.runtime.server.wire import Tell, WorkerOrder
+from dragonscale.runtime.server.worker import main
 from tests.runtime.serve.invariants import check_engine
 
 VOCABULARY = 128

@@ -40,12 +40,11 @@ def arithmetic(name: str, given: list[Any]) -> Measure:
             raise InputError(f"{name}({number:g}) is not a number.")
         if name == "exp" and abs(number) > 700:
             raise InputError(f"exp({number:g}) is too large a number.")
-        return Measure(float({"log2": math.log2, "ln": math.log, "log10": math.log10, "exp": math.exp}[name](number)))
+        return Measure(float(getattr(math, "log" if name == "ln" else name)(number)))
     import sympy
 
-    if name == "exp":
-        return Measure(checked(sympy.exp(number)))
-    return Measure(checked(sympy.log(number) if name == "ln" else sympy.log(number, 2 if name == "log2" else 10)))
+    bases = {"ln": (), "log2": (2,), "log10": (10,)}
+    return Measure(checked(sympy.exp(number) if name == "exp" else sympy.log(number, *bases[name])))
 
 
 def _extreme(name: str, values: list[Measure]) -> Measure:
@@ -73,8 +72,4 @@ def _whole(name: str, number: Any, digits: int) -> Any:
     near = round(number)
     if name != "round" and abs(number - near) <= 1e-9 * max(1.0, abs(number)):
         return float(near)
-    return (
-        float({"ceil": math.ceil, "floor": math.floor}[name](number))
-        if name != "round"
-        else float(round(number, digits))
-    )
+    return float(round(number, digits) if name == "round" else getattr(math, name)(number))

@@ -1,12 +1,10 @@
-"""A tree worked out: names looked up, functions called, units kept. What was looked up is remembered
-with its source.
+"""A tree worked out: names looked up, functions called, units kept. What was looked up is remembered with its source.
 
-How long one calculation may take: whatever is written, it ends soon.
+Whatever is written, it ends soon (`WorkLimit`).
 """
 
 import operator
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,13 +55,7 @@ class WorkLimit:
 MOST_LETTERS = 12
 MOST_VALUES = 256
 """Values in a list, with those of the lists in it."""
-OPERATORS: dict[str, Callable[[Measure, Measure], Measure]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "^": operator.pow,
-}
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "^": operator.pow}
 _CONSTANTS = {"pi": 3.141592653589793}
 _NO_NUMBERS = ("inf", "infinity", "nan")
 """What other programs write for a number that is none: letters are sizes, so these are no letters."""

@@ -1,7 +1,6 @@
 """What a name stands for: a fact of a chip, a total of a slice, a size of a model, each with its source."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -19,6 +18,7 @@ from dragonscale.physics.hardware.slices import AXIS_NAMES, Slice, parse_slice
 
 TORUS = ("ici_axis", "ici", "pod_chips")
 """Words for what only a chip of a torus has."""
+_COUNTED = {"cores": cores, "alus": alus, "matrix_units": matrix_units, "mxus": matrix_units}
 _BOTH_WAYS = "both ways of one axis: 2 links"
 MAIN = ("bf16", "hbm_bandwidth")
 """Rates that functions of a chip reckon with."""
@@ -119,19 +119,13 @@ def _chip_fact(name: str, chip: Chip, tail: str) -> Meaning:
         ways = 2 if tail == "ici_axis" else 2 * network.axes
         told = _BOTH_WAYS if tail == "ici_axis" else f"all {ways} links of a chip, one way"
         return Meaning(Measure.of(ways * network.link, "bytes/s"), f"{link.source}, {told}")
-    counted: dict[str, Callable[[Chip], int]] = {
-        "cores": cores,
-        "alus": alus,
-        "matrix_units": matrix_units,
-        "mxus": matrix_units,
-    }
-    if tail in counted:
-        return Meaning(Measure(float(counted[tail](chip))), "counted from its parts")
+    if tail in _COUNTED:
+        return Meaning(Measure(float(_COUNTED[tail](chip))), "counted from its parts")
     if tail in ("intensity", "critical_intensity"):
         return Meaning(Measure(chip.intensity("bf16"), (0, -1, 1, 0, 0)), "bf16 / hbm_bandwidth")
     if tail in DTYPE_BYTES:
         return Meaning(Measure.of(chip.peak(tail), "FLOP/s"), f"no {tail} of its own; multiplied as something wider")
-    known = [*words, *counted, *(TORUS if isinstance(network, Torus) else ()), "intensity"]
+    known = [*words, *_COUNTED, *(TORUS if isinstance(network, Torus) else ()), "intensity"]
     raise _no_fact(name, tail, known, f"dscale chips {name}")
 
 
@@ -146,15 +140,13 @@ def _of_cores(chip: Chip, path: str) -> str:
 
 def _slice_fact(name: str, piece: Slice, tail: str) -> Meaning:
     counts = {"chips": piece.chips, "hosts": piece.hosts, "vms": piece.vms, "pods": piece.pods}
-    counts |= dict(zip(AXIS_NAMES, piece.shape, strict=False))
+    counts |= dict(zip(AXIS_NAMES, piece.shape, strict=False)) | {"cores": piece.cores}
     if tail in counts:
         return Meaning(Measure(float(counts[tail])), f"of {piece}")
-    if tail == "cores":
-        return Meaning(Measure(float(piece.cores)), f"of {piece}")
     words = chip_words(piece.chip)
     totals = [word for word in TOTALS if word in words or word in piece.chip.matrix]
     if tail not in totals:
-        raise _no_fact(name, tail, [*counts, "cores", *totals], f"dscale chips {name}")
+        raise _no_fact(name, tail, [*counts, *totals], f"dscale chips {name}")
     one = _chip_fact(piece.chip.name, piece.chip, tail)
     return Meaning(one.value * Measure(float(piece.chips)), f"{piece.chips:,} chips, {one.source}")
 
@@ -194,5 +186,5 @@ def _no_fact(name: str, tail: str, known: list[str], where: str) -> InputError:
     short = [word for word in known if "." not in word]
     guess = f"; did you mean {close}?" if close else "."
     first = [word for word in short if word in (*DTYPE_BYTES, "hbm", "chips", "params")] or short
-    listed = ", ".join(dict.fromkeys([*first[:4]] if isinstance(first, list) else first))
+    listed = ", ".join(dict.fromkeys(first[:4]))
     return InputError(f"{name} has no {tail}{guess} It has {listed}, … (`{where}`).")

@@ -14,19 +14,15 @@ LONE = ("s", "h", "d", "W", "J")
 
 
 def _table() -> dict[str, Measure]:
-    found = {word: Measure(1.0) for one in TABLES.counted for word in (one, f"{one}s")}
-    found |= {word: Measure(scale, exponents_of("J")) for word, scale in TABLES.joules.items()}
-    for dimension in _DIMENSIONS:
-        found |= {word: Measure(scale, exponents_of(dimension)) for word, scale in UNITS[dimension].items()}
-    found |= {word: Measure(scale, exponents_of("s")) for word, scale in TABLES.seconds.items()}
-    for dimension in ("bytes/s", "FLOP/s"):  # 400Gbps, 197TFLOPS
-        rates = {word: scale for word, scale in UNITS[dimension].items() if "/" not in word}
-        found |= {word: Measure(scale, exponents_of(dimension)) for word, scale in rates.items()}
-    bits = {
-        word.removesuffix("/s"): scale for word, scale in UNITS["bytes/s"].items() if word.endswith(("b/s", "bit/s"))
-    }
-    found |= {word: Measure(scale, exponents_of("bytes")) for word, scale in bits.items()}
-    return {word: one for word, one in found.items() if word != "B"} | {"%": Measure(0.01)}
+    counted = {word: 1.0 for one in TABLES.counted for word in (one, f"{one}s")}
+    rated = [(kind, word, scale) for kind in ("bytes/s", "FLOP/s") for word, scale in UNITS[kind].items()]
+    rows = [(kind, word, scale) for kind in _DIMENSIONS for word, scale in UNITS[kind].items()]
+    rows += [("s", *row) for row in TABLES.seconds.items()]
+    rows += [row for row in rated if "/" not in row[1]]  # 400Gbps, 197TFLOPS
+    rows += [("bytes", word.removesuffix("/s"), scale) for _, word, scale in rated if word.endswith(("b/s", "bit/s"))]
+    rows = [*(("", *row) for row in counted.items()), *(("J", *row) for row in TABLES.joules.items()), *rows]
+    found = {word: Measure(scale, exponents_of(kind)) for kind, word, scale in rows if word != "B"}
+    return found | {"%": Measure(0.01)}
 
 
 WORDS = _table()

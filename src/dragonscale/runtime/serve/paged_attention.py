@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dragonscale.runtime.attention import Scoring, attend, attend_causally
+from dragonscale.runtime.attention import Scoring, attend
 from dragonscale.runtime.quantized import quantized, widened_values
 from dragonscale.runtime.serve.steps import StepArrays, StepShape
 
@@ -74,29 +74,6 @@ class StepRows(StepArrays):
     shape: StepShape = field(metadata={"static": True})
     page: int = field(metadata={"static": True})
     platform: str = field(default="cpu", metadata={"static": True})
-
-
-def attend_paged(
-    query: jax.Array, key: jax.Array, value: jax.Array, cache: PagedKeys, rows: StepRows, how: Scoring
-) -> jax.Array:
-    """[N, n, g] of queries [N, n, h] at the rows' positions, against a cache in which this step's tokens are written;
-    `key` [N, k, h] and `value` [N, k, g] are this step's own, as the cache keeps them."""
-    if rows.platform in ("gpu", "cuda"):
-        from dragonscale.runtime.serve.gpu_attention import attend_rows  # it needs Pallas, which others need not load
-
-        return attend_rows(query, key, value, cache, rows, how)
-    shape = rows.shape
-    first = shape.decodes * shape.queries
-    made: list[jax.Array] = []
-    if shape.decodes:
-        made.append(attend_decodes(query[:first], cache, rows, how, value.shape[-1]))
-    if shape.fresh:
-        at = jnp.arange(shape.tokens)[None]  # a fresh prompt is in order from position 0, its padding comes last
-        own = (query[None, first:], key[None, first:], value[None, first:])
-        made.append(attend_causally(*own, at, at, how)[0])
-    elif shape.tokens:
-        made.append(attend_chunks(query[first:], cache, rows, how, value.shape[-1]))
-    return made[0] if len(made) == 1 else jnp.concatenate(made)
 
 
 def attend_decodes(query: jax.Array, cache: PagedKeys, rows: StepRows, how: Scoring, size: int) -> jax.Array:

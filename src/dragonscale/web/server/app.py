@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 
+from dragonscale.prompt_http import WRONG_PATH
 from dragonscale.web.kept import key_of
 from dragonscale.web.server.files import PageFiles, accepts_gzip
 from dragonscale.web.server.gate import PageGate, Refusal, tab_of, too_fast
@@ -168,8 +169,7 @@ def _too_large(most: int) -> Refusal:
 async def _told(_request: Request, error: Exception) -> Response:
     """Whatever was refused, in a sentence; so are a path or a method that are not there."""
     if isinstance(error, HTTPException):
-        known = {404: "There is no such path here.", 405: "This path does not take this method."}
-        error = Refusal(error.status_code, known.get(error.status_code, error.detail), headers=error.headers)
+        error = Refusal(error.status_code, WRONG_PATH.get(error.status_code, error.detail), headers=error.headers)
     if not isinstance(error, Refusal):
         error = Refusal(500, "The server failed at this request, which is a fault of its own.", "fault")
     return error.answer

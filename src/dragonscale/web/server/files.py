@@ -16,6 +16,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from dragonscale.prompt_http import WRONG_PATH
 from dragonscale.web.server.gate import Refusal
 
 PAGE = Path(__file__).parents[1] / "page"
@@ -92,10 +93,10 @@ class PageFiles:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["method"] not in ("GET", "HEAD"):
-            raise Refusal(405, "This path does not take this method.", headers={"allow": "GET, HEAD"})
+            raise Refusal(405, WRONG_PATH[405], headers={"allow": "GET, HEAD"})
         one = self.file(scope["path"])
         if one is None:
-            raise Refusal(404, "There is no such path here.")
+            raise Refusal(404, WRONG_PATH[404])
         headers = dict(scope["headers"])
         packed = bool(one.packed) and accepts_gzip(headers)
         more = {"content-encoding": "gzip"} if packed else {}

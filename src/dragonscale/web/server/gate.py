@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 from starlette.responses import Response
 
-from dragonscale.web.server.settings import LOOPBACK_NAMES, PageSettings
+from dragonscale.web.server.settings import LOOPBACK_NAMES, PageSettings, read_address
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -146,9 +146,7 @@ class PageGate:
             return False
         if name in settings.names or name == settings.host.lower():
             return True
-        if settings.loopback:
-            return name in LOOPBACK_NAMES
-        return name in LOOPBACK_NAMES or _is_address(name)
+        return name in LOOPBACK_NAMES or (not settings.loopback and read_address(name) is not None)
 
     def _check_origin(self, headers: dict[bytes, bytes], host: str, changes: bool) -> None:
         site = headers.get(b"sec-fetch-site", b"").decode("latin-1")
@@ -196,20 +194,9 @@ def address_key(given: str) -> str:
     >>> address_key("10.0.0.7"), address_key("2001:db8::1"), address_key("::ffff:10.0.0.7")
     ('10.0.0.7', '2001:db8::/64', '10.0.0.7')
     """
-    try:
-        found = ipaddress.ip_address(given)
-    except ValueError:
+    address = read_address(given)
+    if address is None:
         return given[:64]
-    if found.version == 4:
-        return str(found)
-    if found.ipv4_mapped:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network(f"{found}/64", strict=False)) if not found.is_loopback else str(found)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    if address.version == 6 and not address.ipv4_mapped and not address.is_loopback:
+        return str(ipaddress.ip_network(f"{address}/64", strict=False))
+    return str((address.version == 6 and address.ipv4_mapped) or address)

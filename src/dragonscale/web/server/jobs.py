@@ -122,20 +122,14 @@ class JobDesk:
         if not isinstance(fields, dict) or not texts:
             raise Refusal(400, "A job has `fields` and `dropped`, objects.", "input")
         limits = self.settings
-        return {
-            "kind": kind,
-            "fields": fields,
-            "dropped": dropped,
-            "timeout": f"{limits.job_s:g}s",
-            "memory": limits.job_memory,
-            "loopback": limits.loopback,
-        }
+        bounds = {"timeout": f"{limits.job_s:g}s", "memory": limits.job_memory, "loopback": limits.loopback}
+        return {"kind": kind, "fields": fields, "dropped": dropped, **bounds}
 
-    def cancel(self, job: PageJob) -> None:
+    def cancel(self, job: PageJob, kind: str = "cancelled", sentence: str = "The job was cancelled.") -> None:
         """End a job, wherever it is."""
         if job in self.waiting:
             self.waiting.remove(job)
-        job.end(error_line("cancelled", "The job was cancelled."))
+        job.end(error_line(kind, sentence))
         job.kill()
 
     def _pump(self) -> None:
@@ -199,10 +193,7 @@ class JobDesk:
     async def close(self) -> None:
         """End every job."""
         for job in self.jobs.values():
-            if job in self.waiting:
-                self.waiting.remove(job)
-            job.end(error_line("limit", STOPPING))
-            job.kill()
+            self.cancel(job, "limit", STOPPING)
         await asyncio.gather(*self.running.values(), return_exceptions=True)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from dragonscale.errors import InputError
+from dragonscale.prompt_http import QUIET
 from dragonscale.web.server.app import make_app
 from dragonscale.web.server.connections import protocol_of
 from dragonscale.web.server.jobs import JobDesk
@@ -58,16 +59,13 @@ async def serve_page(
     config = uvicorn.Config(
         app,
         http=protocol_of(settings),
-        ws="none",
         loop="asyncio",
-        lifespan="off",
         log_level="critical",
-        access_log=False,
-        server_header=False,
         timeout_keep_alive=int(settings.idle_s),
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=32 << 10,
         proxy_headers=False,
+        **QUIET,
     )
     server = PageServer(config)
     with _signals(stop):

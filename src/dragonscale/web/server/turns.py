@@ -16,7 +16,7 @@ runs now.
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from dragonscale.errors import InputError
@@ -120,8 +120,7 @@ class FairQueue:
 
     def next(self, eligible: Callable[[Turn], bool]) -> Turn | None:
         """The turn to begin now, of those that a free worker may take."""
-        for name in sorted(self._asking(), key=self._order):
-            address = self.addresses[name]
+        for address in sorted((one for one in self.addresses.values() if one.waiting), key=_order_of):
             for tab in sorted((one for one in address.tabs.values() if len(one)), key=_order_of):
                 for lane in tab.lanes.values():
                     if lane and eligible(lane[0]):
@@ -174,12 +173,6 @@ class FairQueue:
         """Every turn that waits."""
         tabs = (tab for one in self.addresses.values() for tab in one.tabs.values())
         return [turn for tab in tabs for lane in tab.lanes.values() for turn in lane]
-
-    def _asking(self) -> Iterator[str]:
-        return (name for name, one in self.addresses.items() if one.waiting)
-
-    def _order(self, name: str) -> tuple[int, int]:
-        return _order_of(self.addresses[name])
 
     def _begin(self, address: _Address, tab: _Tab, turn: Turn) -> Turn:
         address.served = tab.served = next(self._served)
