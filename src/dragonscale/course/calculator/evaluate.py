@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.course.calculator import functions
-from dragonscale.course.calculator.arithmetic import ARITHMETIC, arithmetic
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.names import fact_of, load_name, unread
 from dragonscale.course.calculator.reading import (
@@ -227,10 +226,10 @@ def _member(node: MemberNode, scope: Scope) -> Any:
 
 def _called(node: CallNode, scope: Scope) -> Any:
     functions.check_name(node.function)
-    if node.function in ARITHMETIC:
+    if node.function in functions.ARITHMETIC:
         if node.named:
             raise InputError(f"{node.function} takes numbers by their place, not by a name.")
-        return arithmetic(node.function, [evaluate(one, scope) for one in node.given])
+        return functions.arithmetic(node.function, [evaluate(one, scope) for one in node.given])
     given = [_given(one, scope, functions.wants_word(node.function, place)) for place, one in enumerate(node.given)]
     named = {name: _given(one, scope, functions.wants_word(node.function, name)) for name, one in node.named}
     value = functions.call(node.function, given, named)

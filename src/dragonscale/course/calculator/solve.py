@@ -1,6 +1,6 @@
 """An equation solved for its unknown: by numbers where one letter is open, as a formula where several are.
 
-With one letter a ratio of polynomials is solved exactly (`polynomial`), and anything else by trying (`search`). An
+With one letter a ratio of polynomials is solved exactly (`pieces`), and anything else by trying (`search`). An
 inequality holds on some of the pieces between the roots. With several letters SymPy solves for one of them
 (`formulas`).
 """
@@ -13,8 +13,7 @@ from typing import Any
 from dragonscale.course.calculator.evaluate import Scope, evaluate, not_a_number
 from dragonscale.course.calculator.formulas import exact, solved, without_factors
 from dragonscale.course.calculator.measure import Measure, UnlikeUnits, aligned
-from dragonscale.course.calculator.pieces import SignPieces, spans, told
-from dragonscale.course.calculator.polynomial import exact_pieces
+from dragonscale.course.calculator.pieces import SignPieces, exact_pieces, spans, told
 from dragonscale.course.calculator.reading import Node
 from dragonscale.course.calculator.search import searched
 from dragonscale.course.calculator.shown import exponents_of
