@@ -71,7 +71,7 @@ class Worker(ABC):
     def __init__(self, index: int, module: str) -> None:
         self.index, self.module = index, module
         self.state, self.restarts, self.wait = "starting", 0, WAITS[0]
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[Any] | None = None
         self.writer: asyncio.StreamWriter | None = None
 
     @abstractmethod

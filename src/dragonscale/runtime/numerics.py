@@ -22,7 +22,7 @@ _SPELLINGS: dict[Activation, tuple[str, ...]] = {
     "relu": ("relu",),
     "relu2": ("relu2", "relu_squared"),
 }
-_ACTIVATIONS = {spelling: act for act, spellings in _SPELLINGS.items() for spelling in spellings}
+_ACTIVATIONS: dict[str, Activation] = {spelling: act for act, spellings in _SPELLINGS.items() for spelling in spellings}
 _ROPE = {"factor": "factor", "low": "low_freq_factor", "high": "high_freq_factor"}
 _ROPE |= {name: name for name in ("beta_fast", "beta_slow")}
 """Numbers of rotary embeddings, and what configs call them."""

@@ -251,7 +251,7 @@ def sampling_of(request: GenerationFields, logprobs: int | None, recommended: Ma
     """How a request wants its tokens chosen; what it does not say is as the model's makers recommend, or OpenAI's
     default."""
     said = {own: getattr(request, name) for name, own in _SAMPLED.items() if getattr(request, name) is not None}
-    given = {own: recommended[name] for name, own in _SAMPLED.items() if name in recommended} | said
+    given: dict[str, Any] = {own: recommended[name] for name, own in _SAMPLED.items() if name in recommended} | said
     given["top_k"] = max(0, int(given.get("top_k", 0)))
     return Sampling(**given, logprobs=logprobs, grammar=grammar_of(request))
 
