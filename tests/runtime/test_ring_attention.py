@@ -34,6 +34,24 @@ def inputs() -> list[jax.Array]:
     return [jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_plain_attention_is_the_softmax_of_what_is_seen(kind: str) -> None:
+    reach, cap, sunk = KINDS[kind]
+    query, key, value, _ = (numpy.asarray(each, numpy.float64) for each in inputs())
+    sinks = numpy.linspace(-1.0, 1.0, N)
+    at, of = numpy.arange(T)[:, None], numpy.arange(T)[None]
+    seen = (of <= at) & (of > at - (reach.window or T)) & (of // (reach.chunk or T) == at // (reach.chunk or T))
+    shared = numpy.arange(N) // (N // K)  # the key head of each query head
+    scores = numpy.einsum("btnh,bsnh->bnts", query, key[:, :, shared]) * SCALE
+    weights = numpy.exp(cap * numpy.tanh(scores / cap) if cap else scores) * seen
+    total = weights.sum(-1, keepdims=True) + (numpy.exp(sinks)[None, :, None, None] if sunk else 0.0)
+    wanted = numpy.einsum("bnts,bsnv->btnv", weights / total, value[:, :, shared])
+    places = jnp.broadcast_to(jnp.arange(T), (B, T))
+    how = Scoring(reach, SCALE, cap, jnp.asarray(sinks) if sunk else None)
+    found = attend_causally(*inputs()[:3], places, places, how)
+    numpy.testing.assert_allclose(found, wanted, atol=2e-6)
+
+
 @pytest.mark.parametrize(
     "kind",
     ["causal", *(pytest.param(k, marks=pytest.mark.slow) for k in ("cap and sinks", "blocks", "window", "chunk"))],
