@@ -86,7 +86,7 @@ def evaluate(node: reading.Node, scope: Scope) -> Any:
         case reading.TextNode():
             return node.text
         case reading.Negation():
-            return -_measure(node.of, scope)
+            return -measure_of(node.of, scope)
         case reading.Operator():
             return _operated(node, scope)
         case reading.ListNode():
@@ -113,10 +113,10 @@ def _operated(node: reading.Operator, scope: Scope) -> Measure:
     while isinstance(start, reading.Operator):
         chain.append(start)
         start = start.first
-    value = _measure(start, scope)
+    value = measure_of(start, scope)
     for one in reversed(chain):
         _note_division(one, value, scope)
-        value = OPERATORS[one.sign](value, _measure(one.second, scope))
+        value = OPERATORS[one.sign](value, measure_of(one.second, scope))
     return value
 
 
@@ -129,7 +129,7 @@ def _note_division(node: reading.Operator, above: Measure, scope: Scope) -> None
         scope.notes[f"…/{below.text} divides by {below.text}; a fraction of a unit is written (1/2)*1 GB."] = None
 
 
-def _measure(node: reading.Node, scope: Scope) -> Measure:
+def measure_of(node: reading.Node, scope: Scope) -> Measure:
     """The value of a part of a calculation, which must be a number."""
     value = evaluate(node, scope)
     if isinstance(value, Measure):
