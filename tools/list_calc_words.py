@@ -14,9 +14,9 @@ from typing import Any
 from dragonscale.course import closed_forms
 from dragonscale.course.calculator import functions
 from dragonscale.course.calculator.arguments import CALLED, taken_unit
-from dragonscale.course.calculator.form_units import UNITS_OF_FORMS
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.names import TOTALS, chip_words, fact_of, load_name, model_sizes
+from dragonscale.course.calculator.tables import UNITS_OF_FORMS
 from dragonscale.course.closed_forms import ELSEWHERE, NAMES
 from dragonscale.models import Transformer
 from dragonscale.models.transformer import count_parameters

@@ -21,11 +21,11 @@ import jax
 import jax.numpy as jnp
 import numpy
 
-from dragonscale.runtime.attention import Reach
+from dragonscale.runtime.attention import Reach, Scoring
 from dragonscale.runtime.quantized import quantized
 from dragonscale.runtime.serve.gpu_attention import Tile, decode_rows, prompt_rows
 from dragonscale.runtime.serve.gpu_matmul import MatmulTile, few_tokens, skinny_matmul
-from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows, attend_chunks, attend_decodes
+from dragonscale.runtime.serve.paged_attention import PagedKeys, StepRows, attend_chunks, attend_decodes
 from dragonscale.runtime.serve.steps import StepShape
 
 SMALL = "--small" in sys.argv

@@ -13,8 +13,10 @@ import subprocess
 import sys
 import traceback
 from abc import ABC, abstractmethod
-from typing import Any
+from collections import deque
+from typing import Any, Generic, TypeVar
 
+Item = TypeVar("Item")
 LENGTH = struct.Struct("!i")
 BUFFER = 4 << 20
 """Bytes that a socket holds on its way: a worker goes on while its server is busy with something else for a moment."""
@@ -31,13 +33,45 @@ def framed(body: bytes) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
+class Unread(Generic[Item]):
+    """What came of a worker for one reader, who waits where there is nothing; `over` says that nothing more comes."""
+
+    def __init__(self) -> None:
+        self.unread: deque[Item] = deque()
+        self.over = False
+        self._reader: asyncio.Future[None] | None = None
+
+    def put(self, item: Item) -> None:
+        """One more."""
+        self.unread.append(item)
+        self.wake()
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self.over = True
+        self.wake()
+
+    def wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    async def next(self) -> Item | None:
+        """The next, or None at the end."""
+        while not self.unread:
+            if self.over:
+                return None
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        return self.unread.popleft()
+
+
 class Worker(ABC):
     """One worker. Its state is starting, ready, dead or stopped; a server may have others of its own."""
 
     def __init__(self, index: int, module: str) -> None:
         self.index, self.module = index, module
         self.state, self.restarts, self.wait = "starting", 0, WAITS[0]
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[Any] | None = None
         self.writer: asyncio.StreamWriter | None = None
 
     @abstractmethod

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from dragonscale.runtime.attention import UNSEEN, Reach, grouped, masked_scores
+from dragonscale.runtime.attention import UNSEEN, Reach, Scoring, grouped, masked_scores
 
 
 def attend_split_cache(
@@ -27,7 +27,7 @@ def attend_split_cache(
     """
     b, t, n, _ = query.shape
     own = grouped(query, key)
-    scores = masked_scores(own, key, positions, keys, reach, scale, cap)
+    scores = masked_scores(own, key, positions, keys, Scoring(reach, scale, cap))
     most = jax.lax.pmax(scores.max(-1), axes)
     sink = None if sinks is None else sinks.astype(jnp.float32).reshape(own.shape[2:4])[None, :, :, None]
     most = most if sink is None else jnp.maximum(most, sink)

@@ -13,8 +13,8 @@ from dragonscale.runtime.device_memory import is_full  # noqa: E402
 from dragonscale.runtime.experts import grouped_matmul  # noqa: E402
 from dragonscale.runtime.server.building import no_room_to_compile  # noqa: E402
 from dragonscale.runtime.server.wire import WorkerOrder  # noqa: E402
+from dragonscale.runtime.train.loop import memory_errors, no_room  # noqa: E402
 from dragonscale.runtime.train.planned import planned  # noqa: E402
-from dragonscale.runtime.train.room import memory_errors, no_room  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings, settle_capacity  # noqa: E402
 from dragonscale.training.plan import parse_plan  # noqa: E402
 from dragonscale.training.stack import load_stack  # noqa: E402

@@ -14,7 +14,7 @@ from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.evidence.xla.collectives import read_collectives  # noqa: E402
 from dragonscale.evidence.xla.compiled import read_compiled  # noqa: E402
 from dragonscale.runtime import attention  # noqa: E402
-from dragonscale.runtime.attention import Reach, attend_causally  # noqa: E402
+from dragonscale.runtime.attention import Reach, Scoring, attend_causally  # noqa: E402
 from dragonscale.runtime.ring_attention import balanced_order, ring_attend, ring_attention  # noqa: E402
 
 B, T, N, K, H = 2, 32, 4, 2, 8
@@ -34,6 +34,24 @@ def inputs() -> list[jax.Array]:
     return [jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_plain_attention_is_the_softmax_of_what_is_seen(kind: str) -> None:
+    reach, cap, sunk = KINDS[kind]
+    query, key, value, _ = (numpy.asarray(each, numpy.float64) for each in inputs())
+    sinks = numpy.linspace(-1.0, 1.0, N)
+    at, of = numpy.arange(T)[:, None], numpy.arange(T)[None]
+    seen = (of <= at) & (of > at - (reach.window or T)) & (of // (reach.chunk or T) == at // (reach.chunk or T))
+    shared = numpy.arange(N) // (N // K)  # the key head of each query head
+    scores = numpy.einsum("btnh,bsnh->bnts", query, key[:, :, shared]) * SCALE
+    weights = numpy.exp(cap * numpy.tanh(scores / cap) if cap else scores) * seen
+    total = weights.sum(-1, keepdims=True) + (numpy.exp(sinks)[None, :, None, None] if sunk else 0.0)
+    wanted = numpy.einsum("bnts,bsnv->btnv", weights / total, value[:, :, shared])
+    places = jnp.broadcast_to(jnp.arange(T), (B, T))
+    how = Scoring(reach, SCALE, cap, jnp.asarray(sinks) if sunk else None)
+    found = attend_causally(*inputs()[:3], places, places, how)
+    numpy.testing.assert_allclose(found, wanted, atol=2e-6)
+
+
 @pytest.mark.parametrize(
     "kind",
     ["causal", *(pytest.param(k, marks=pytest.mark.slow) for k in ("cap and sinks", "blocks", "window", "chunk"))],
@@ -51,7 +69,7 @@ def test_values_and_gradients_are_those_of_plain_attention(
 
     def ring(query: jax.Array, key: jax.Array, value: jax.Array, sinks: jax.Array | None) -> jax.Array:
         local = jax.shard_map(
-            lambda q, k, v, p, s: ring_attend(q, k, v, p, reach, SCALE, cap, s),
+            lambda q, k, v, p, s: ring_attend(q, k, v, p, Scoring(reach, SCALE, cap, s)),
             mesh=mesh,
             in_specs=(split, split, split, PartitionSpec(None, "context"), own),
             out_specs=split,
@@ -62,7 +80,7 @@ def test_values_and_gradients_are_those_of_plain_attention(
 
     def plain(query: jax.Array, key: jax.Array, value: jax.Array, sinks: jax.Array | None) -> jax.Array:
         places = jnp.broadcast_to(jnp.arange(T), (B, T))
-        return attend_causally(query, key, value, places, places, reach, SCALE, cap, sinks)
+        return attend_causally(query, key, value, places, places, Scoring(reach, SCALE, cap, sinks))
 
     def both(function: Any) -> Any:
         def summed(*arguments: Any) -> Any:
@@ -97,7 +115,7 @@ def test_keys_and_values_are_passed_on_and_never_gathered(eight: list[Any]) -> N
     assert found["permute"] <= 2 * 3 * 3 + 2 * 4  # the same again, and the gradients' way home
 
     def plain(query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array) -> jax.Array:
-        found = attend_causally(query, key, value, positions, positions, Reach(), SCALE)
+        found = attend_causally(query, key, value, positions, positions, Scoring(Reach(), SCALE))
         return jax.lax.with_sharding_constraint(found, split)
 
     assert counted(plain, query, key, value, positions)["all_gather"] >= 2

@@ -9,7 +9,7 @@ import jax.numpy as jnp  # noqa: E402
 from jax.sharding import AxisType, NamedSharding, PartitionSpec  # noqa: E402
 
 from dragonscale.evidence.xla.compiled import read_compiled  # noqa: E402
-from dragonscale.runtime.attention import Reach, attend_cached  # noqa: E402
+from dragonscale.runtime.attention import Reach, Scoring, attend_cached  # noqa: E402
 from tests.runtime.split_cache import attend_split_cache  # noqa: E402
 
 B, S, N, K, H, V = 3, 32, 4, 2, 8, 12
@@ -52,7 +52,7 @@ def test_the_parts_join_to_the_whole(kind: str, tokens: int, eight: list[Any]) -
     _, function = split(eight, reach, cap, sinks)
     keys = jnp.broadcast_to(jnp.arange(S), (B, S))
     got = function(query, key, value, positions, keys, sinks)
-    assert jnp.abs(got - attend_cached(query, key, value, positions, reach, SCALE, cap, sinks)).max() < 1e-5
+    assert jnp.abs(got - attend_cached(query, key, value, positions, Scoring(reach, SCALE, cap, sinks))).max() < 1e-5
 
 
 def test_the_order_of_a_cache_does_not_matter(eight: list[Any]) -> None:
@@ -61,7 +61,7 @@ def test_the_order_of_a_cache_does_not_matter(eight: list[Any]) -> None:
     order = jax.random.permutation(jax.random.key(0), S)
     keys = jnp.broadcast_to(order, (B, S))
     got = function(query, key[:, order], value[:, order], positions, keys, None)
-    assert jnp.abs(got - attend_cached(query, key, value, positions, Reach(), SCALE)).max() < 1e-5
+    assert jnp.abs(got - attend_cached(query, key, value, positions, Scoring(Reach(), SCALE))).max() < 1e-5
 
 
 def test_only_the_result_travels(eight: list[Any]) -> None:

@@ -16,8 +16,7 @@ from dragonscale.web.answers import answer
 from dragonscale.web.kept import key_of
 from dragonscale.web.page_request import KEPT
 from dragonscale.web.server.lanes import QUICK, SLOW
-from dragonscale.web.server.pool import WorkerPool
-from dragonscale.web.server.processes import PageWorker
+from dragonscale.web.server.pool import PageWorker, WorkerPool
 from dragonscale.web.server.settings import PageSettings
 from dragonscale.web.server.turns import Crowded, FairQueue, Turn
 

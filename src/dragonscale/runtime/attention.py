@@ -23,12 +23,27 @@ class Reach:
     def mask(self, queries: jax.Array, keys: jax.Array) -> jax.Array:
         """[b, t, s] from positions [b, t] and [b, s]; keys at negative positions are never seen."""
         at, of = queries[:, :, None], keys[:, None, :]
-        seen = (of <= at) & (of >= 0)
+        return self.sees(at, of) & (of >= 0)
+
+    def sees(self, at: jax.Array, of: jax.Array) -> jax.Array:
+        """Whether queries `at` some positions see keys `of` others, all of them real."""
+        seen = of <= at
         if self.window is not None:
             seen &= of > at - self.window
         if self.chunk is not None:
             seen &= of // self.chunk == at // self.chunk
         return seen
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How a layer scores keys: which a query sees, the scale, a soft cap (0: none), and a sink's logit for each query
+    head."""
+
+    reach: Reach
+    scale: float
+    cap: float = 0.0
+    sinks: jax.Array | None = None
 
 
 UNSEEN = -1e30
@@ -40,33 +55,23 @@ def grouped(query: jax.Array, key: jax.Array) -> jax.Array:
     return query.reshape(*query.shape[:2], key.shape[2], -1, query.shape[-1])
 
 
-def masked_scores(
-    query: jax.Array, key: jax.Array, queries: jax.Array, keys: jax.Array, reach: Reach, scale: float, cap: float
-) -> jax.Array:
+def masked_scores(query: jax.Array, key: jax.Array, queries: jax.Array, keys: jax.Array, how: Scoring) -> jax.Array:
     """[b, k, g, t, s] in fp32, of grouped queries and keys at some positions, with a soft cap where there is one."""
-    scores = jnp.einsum("btkgh,bskh->bkgts", query, key, preferred_element_type=jnp.float32) * scale
-    scores = cap * jnp.tanh(scores / cap) if cap else scores
-    return jnp.where(reach.mask(queries, keys)[:, None, None], scores, UNSEEN)
+    scores = jnp.einsum("btkgh,bskh->bkgts", query, key, preferred_element_type=jnp.float32) * how.scale
+    scores = how.cap * jnp.tanh(scores / how.cap) if how.cap else scores
+    return jnp.where(how.reach.mask(queries, keys)[:, None, None], scores, UNSEEN)
 
 
 def attend(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    queries: jax.Array,
-    keys: jax.Array,
-    reach: Reach,
-    scale: float,
-    cap: float = 0.0,
-    sinks: jax.Array | None = None,
+    query: jax.Array, key: jax.Array, value: jax.Array, queries: jax.Array, keys: jax.Array, how: Scoring
 ) -> jax.Array:
     """softmax(Q·K)·V for queries and keys at some positions; query heads share key heads in equal groups."""
     b, t, *_ = query.shape
     own = grouped(query, key)
-    own_sinks = None if sinks is None else sinks.reshape(own.shape[2:4])
+    own_sinks = None if how.sinks is None else how.sinks.reshape(own.shape[2:4])
 
     def block(part: jax.Array, at: jax.Array) -> jax.Array:
-        scores = masked_scores(part, key, at, keys, reach, scale, cap)
+        scores = masked_scores(part, key, at, keys, how)
         if own_sinks is not None:
             sink = jnp.broadcast_to(own_sinks[None, :, :, None, None].astype(jnp.float32), (*scores.shape[:-1], 1))
             weights = jax.nn.softmax(jnp.concatenate([scores, sink], -1), -1)[..., :-1]
@@ -84,12 +89,14 @@ def attend(
     return result.reshape(b, t, query.shape[2], value.shape[-1])
 
 
-def flash_possible(query: jax.Array, value: jax.Array, reach: Reach, cap: float, sinks: object) -> bool:
+def flash_possible(query: jax.Array, value: jax.Array, how: Scoring) -> bool:
     """Whether cuDNN's kernel can do it: a GPU, half precision, equal head sizes up to 128, nothing unusual."""
     return (
         jax.default_backend() == "gpu"
         and query.dtype in (jnp.bfloat16, jnp.float16)
-        and takes_flash(query.shape[-1], value.shape[-1], bool(cap), sinks is not None, reach.chunk is not None)
+        and takes_flash(
+            query.shape[-1], value.shape[-1], bool(how.cap), how.sinks is not None, how.reach.chunk is not None
+        )
     )
 
 
@@ -104,39 +111,22 @@ def matching_heads(heads: jax.Array, shared_by: int, mine: int, block: jax.Array
 
 
 def attend_causally(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    queries: jax.Array,
-    keys: jax.Array,
-    reach: Reach,
-    scale: float,
-    cap: float = 0.0,
-    sinks: jax.Array | None = None,
+    query: jax.Array, key: jax.Array, value: jax.Array, queries: jax.Array, keys: jax.Array, how: Scoring
 ) -> jax.Array:
     """Whole sequences against themselves, as in training and prefill; or a part of the queries against all keys."""
-    if query.shape[1] == key.shape[1] and flash_possible(query, value, reach, cap, sinks):
-        window = None if reach.window is None else (reach.window - 1, 0)
+    if query.shape[1] == key.shape[1] and flash_possible(query, value, how):
+        window = None if how.reach.window is None else (how.reach.window - 1, 0)
         return jax.nn.dot_product_attention(
-            query, key, value, scale=scale, is_causal=True, local_window_size=window, implementation="cudnn"
+            query, key, value, scale=how.scale, is_causal=True, local_window_size=window, implementation="cudnn"
         )
-    return attend(query, key, value, queries, keys, reach, scale, cap, sinks)
+    return attend(query, key, value, queries, keys, how)
 
 
-def attend_cached(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    positions: jax.Array,
-    reach: Reach,
-    scale: float,
-    cap: float = 0.0,
-    sinks: jax.Array | None = None,
-) -> jax.Array:
+def attend_cached(query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, how: Scoring) -> jax.Array:
     """The newest tokens of sequences against everything they have cached; `positions` [b, t] are theirs."""
-    if positions.shape[1] == 1 and reach.window is None and flash_possible(query, value, reach, cap, sinks):
+    if positions.shape[1] == 1 and how.reach.window is None and flash_possible(query, value, how):
         return jax.nn.dot_product_attention(
-            query, key, value, scale=scale, key_value_seq_lengths=positions[:, 0] + 1, implementation="cudnn"
+            query, key, value, scale=how.scale, key_value_seq_lengths=positions[:, 0] + 1, implementation="cudnn"
         )
     places = jnp.broadcast_to(jnp.arange(key.shape[1]), key.shape[:2])
-    return attend(query, key, value, positions, places, reach, scale, cap, sinks)
+    return attend(query, key, value, positions, places, how)

@@ -22,11 +22,13 @@ import math
 import re
 from collections.abc import Mapping
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import ml_dtypes
+import msgspec
 import numpy
 
 from dragonscale.errors import InputError, shorten
@@ -69,84 +71,19 @@ def _mxfp4(blocks: numpy.ndarray, scales: numpy.ndarray) -> numpy.ndarray:
     return numbers.reshape(*blocks.shape[:-2], -1).astype(ml_dtypes.bfloat16)
 
 
-Sources = dict[str, dict[str, str]]
-"""For each weight, the names that a tensor may have after the layer's prefix, each with the tensor's layout."""
+class WeightNames(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`checkpoint.toml`: for each weight of layers, of experts and of the ends, the names that a tensor may have after
+    the prefix, each with the tensor's layout; and how names begin that a family writes, where there are several."""
 
-ATTENTION: Sources = {
-    "Wq": {"self_attn.q_proj.weight": "nh d"},
-    "Wk": {"self_attn.k_proj.weight": "kh d"},
-    "Wv": {"self_attn.v_proj.weight": "kg d"},
-    "w_q": {"self_attn.q_proj.bias": "nh"},
-    "w_k": {"self_attn.k_proj.bias": "kh"},
-    "w_v": {"self_attn.v_proj.bias": "kg"},
-    "w_o": {"self_attn.o_proj.bias": "d"},
-    "Wo": {"self_attn.o_proj.weight": "d ng"},
-    "Wqa": {"self_attn.q_a_proj.weight": "q d"},
-    "Wqb": {"self_attn.q_b_proj.weight": "nh q"},
-    "Wkva": {"self_attn.kv_a_proj_with_mqa.weight": "(c+r) d"},
-    "Wkr": {"self_attn.kv_a_proj_with_mqa.weight": "(c+r) d"},
-    "Wkb": {"self_attn.kv_b_proj.weight": "n(p+g) c"},
-    "Wvb": {"self_attn.kv_b_proj.weight": "n(p+g) c"},
-    "w_sinks": {"self_attn.sinks": "n"},
-}
-FEED: Sources = {
-    "Wu": {"mlp.up_proj.weight": "f d"},
-    "Wg": {"mlp.gate_proj.weight": "f d"},
-    "Wd": {"mlp.down_proj.weight": "d f"},
-    "W_router": {"mlp.gate.weight": "e d", "block_sparse_moe.gate.weight": "e d", "mlp.router.weight": "e d"},
-    "w_router": {"mlp.router.bias": "e"},
-    "w_score": {"mlp.gate.e_score_correction_bias": "e"},
-    "Wsu": {"mlp.shared_experts.up_proj.weight": "z d", "mlp.shared_expert.up_proj.weight": "z d"},
-    "Wsg": {"mlp.shared_experts.gate_proj.weight": "z d", "mlp.shared_expert.gate_proj.weight": "z d"},
-    "Wsd": {"mlp.shared_experts.down_proj.weight": "d z", "mlp.shared_expert.down_proj.weight": "d z"},
-    "W_sgate": {"mlp.shared_expert_gate.weight": "d"},
-}
-EXPERTS: Sources = {
-    "Wu": {
-        "mlp.experts.{}.up_proj.weight": "f d",
-        "block_sparse_moe.experts.{}.w3.weight": "f d",
-        "mlp.experts.gate_up_proj": "e d f<1>",
-        "mlp.experts.gate_up_proj_blocks": "e f<1> d",
-    },
-    "Wg": {
-        "mlp.experts.{}.gate_proj.weight": "f d",
-        "block_sparse_moe.experts.{}.w1.weight": "f d",
-        "mlp.experts.gate_up_proj": "e d f<0>",
-        "mlp.experts.gate_up_proj_blocks": "e f<0> d",
-    },
-    "Wd": {
-        "mlp.experts.{}.down_proj.weight": "d f",
-        "block_sparse_moe.experts.{}.w2.weight": "d f",
-        "mlp.experts.down_proj": "e f d",
-        "mlp.experts.down_proj_blocks": "e d f",
-    },
-    "w_u": {"mlp.experts.gate_up_proj_bias": "e f<1>"},
-    "w_g": {"mlp.experts.gate_up_proj_bias": "e f<0>"},
-    "w_d": {"mlp.experts.down_proj_bias": "e d"},
-}
-NORMS: Sources = {
-    "w_mixer": {"input_layernorm.weight": "d"},
-    "w_ffn": {"pre_feedforward_layernorm.weight": "d", "post_attention_layernorm.weight": "d"},
-    "w_mixer_after": {"post_attention_layernorm.weight": "d"},
-    "w_ffn_after": {"post_feedforward_layernorm.weight": "d"},
-    "w_qnorm": {"self_attn.q_norm.weight": "h"},
-    "w_qnorm of latents": {"self_attn.q_a_layernorm.weight": "q"},
-    "w_knorm": {"self_attn.k_norm.weight": "h"},
-    "w_kvnorm": {"self_attn.kv_a_layernorm.weight": "c"},
-}
-ENDS: Sources = {
-    "W_embed": {"embed_tokens.weight": "v d"},
-    "w_final": {"norm.weight": "d"},
-    "W_head": {"lm_head.weight": "v d"},
-}
+    layers: dict[str, dict[str, str]]
+    experts: dict[str, dict[str, str]]
+    ends: dict[str, dict[str, str]]
+    written: dict[str, tuple[str, ...]]
+
+
+NAMES = msgspec.toml.decode((resources.files("dragonscale.runtime") / "checkpoint.toml").read_bytes(), type=WeightNames)
 PREFIXES = ("model.", "", "language_model.model.", "model.language_model.")
 """Before the names of a language model's tensors; the longer ones where it is part of a model that also sees."""
-WRITTEN = {
-    "mixtral": ("block_sparse_moe.",),
-    "gpt_oss": ("mlp.router.", "mlp.experts.gate", "mlp.experts.down"),
-    "qwen2_moe": ("mlp.shared_expert.",),
-}
-"""Where a weight has several names, those that begin so are the family's; of other families it is the first."""
 
 
 @cache
@@ -219,12 +156,12 @@ def _place(program: Program, section: Section, weight: Weight, layer: int, start
     """The tensors that may hold a weight, and what is before their names."""
     name = weight.array.name
     if not weight.stacked:
-        return ENDS.get(name, {}), start.replace("model.", "", 1) if name == "W_head" else start
+        return NAMES.ends.get(name, {}), start.replace("model.", "", 1) if name == "W_head" else start
     number = [at for at, one in enumerate(program.order) if one == section.name][layer]
     if any(dim.select for dim in weight.array.dims):
-        return EXPERTS.get(name, {}), f"{start}layers.{number}."
+        return NAMES.experts.get(name, {}), f"{start}layers.{number}."
     name = "w_qnorm of latents" if name == "w_qnorm" and "q" in section.dims else name
-    return {**ATTENTION, **FEED, **NORMS}.get(name, {}), f"{start}layers.{number}."
+    return NAMES.layers.get(name, {}), f"{start}layers.{number}."
 
 
 def _viewed(
@@ -266,7 +203,7 @@ def _spelt(sources: Mapping[str, str], family: str, sandwiched: bool) -> str:
     it, unless that has a norm of its own."""
     if len(sources) > 1 and "post_attention_layernorm.weight" in sources:
         return "pre_feedforward_layernorm.weight" if sandwiched else "post_attention_layernorm.weight"
-    starts = WRITTEN.get(family, ())
+    starts = NAMES.written.get(family, ())
     return (
         next((one for one in sources if one.startswith(starts)), next(iter(sources), ""))
         if starts

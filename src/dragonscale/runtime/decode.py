@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from dragonscale.models.latent import absorbed
 from dragonscale.models.program import Program, Section
 from dragonscale.physics.notation import Array
-from dragonscale.runtime.attention import Reach, attend_cached
+from dragonscale.runtime.attention import Scoring, attend_cached
 from dragonscale.runtime.forward import embed, head, layer_weights, over_layers, stretches
 from dragonscale.runtime.lines import PassSetting, SectionPass, Tensors, run_section
 from dragonscale.runtime.parameters import Tree
@@ -66,17 +66,8 @@ class RowCache:
         rows = jnp.arange(stored.shape[0])[:, None]
         return stored.at[rows, self.positions].set(value.astype(stored.dtype))
 
-    def attend(
-        self,
-        query: jax.Array,
-        key: jax.Array,
-        value: jax.Array,
-        reach: Reach,
-        scale: float,
-        cap: float,
-        sinks: jax.Array | None,
-    ) -> jax.Array:
-        return attend_cached(query, key, value, self.positions, reach, scale, cap, sinks)
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array, how: Scoring) -> jax.Array:
+        return attend_cached(query, key, value, self.positions, how)
 
 
 def _layers(

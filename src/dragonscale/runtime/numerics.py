@@ -15,18 +15,17 @@ from dragonscale.models.load import model_fields
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 
-_ACTIVATIONS: dict[str, Activation] = {
-    "silu": "silu",
-    "swish": "silu",
-    "swiglu": "silu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "relu": "relu",
-    "relu2": "relu2",
-    "relu_squared": "relu2",
+_SPELLINGS: dict[Activation, tuple[str, ...]] = {
+    "silu": ("silu", "swish", "swiglu"),
+    "gelu": ("gelu",),
+    "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),
+    "relu": ("relu",),
+    "relu2": ("relu2", "relu_squared"),
 }
+_ACTIVATIONS: dict[str, Activation] = {spelling: act for act, spellings in _SPELLINGS.items() for spelling in spellings}
+_ROPE = {"factor": "factor", "low": "low_freq_factor", "high": "high_freq_factor"}
+_ROPE |= {name: name for name in ("beta_fast", "beta_slow")}
+"""Numbers of rotary embeddings, and what configs call them."""
 
 
 @dataclass(frozen=True)
@@ -142,15 +141,11 @@ def _rope(config: Mapping[str, Any]) -> Rope:
         theta=theta,
         part=float(_first((config, scaling), "partial_rotary_factor", "rotary_pct") or 1.0),
         kind=kind,
-        factor=float(scaling.get("factor") or 1.0),
-        low=float(scaling.get("low_freq_factor") or 1.0),
-        high=float(scaling.get("high_freq_factor") or 4.0),
         original=int(scaling.get("original_max_position_embeddings") or config.get("max_position_embeddings") or 8192),
         interleaved=bool(config.get("rope_interleave", latent)) or config.get("model_type") == "gptj",
         magnitude=_magnitude(scaling) if kind == "yarn" else 1.0,
-        beta_fast=float(scaling.get("beta_fast") or 32.0),
-        beta_slow=float(scaling.get("beta_slow") or 1.0),
         whole_turns=bool(scaling.get("truncate", True)),
+        **{own: float(scaling[name]) for own, name in _ROPE.items() if scaling.get(name)},
     )
 
 

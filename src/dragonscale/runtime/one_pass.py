@@ -14,7 +14,7 @@ import jax
 from dragonscale.models.program import Op, Section
 from dragonscale.physics.notation import Array
 from dragonscale.runtime import experts
-from dragonscale.runtime.attention import Reach
+from dragonscale.runtime.attention import Scoring
 from dragonscale.runtime.expert_exchange import ReturnPath
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.place import WHOLE, Place
@@ -47,16 +47,7 @@ class LayerCache(Protocol):
 
     def write(self, name: str, value: jax.Array) -> jax.Array: ...
 
-    def attend(
-        self,
-        query: jax.Array,
-        key: jax.Array,
-        value: jax.Array,
-        reach: Reach,
-        scale: float,
-        cap: float,
-        sinks: jax.Array | None,
-    ) -> jax.Array: ...
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array, how: Scoring) -> jax.Array: ...
 
 
 @dataclass

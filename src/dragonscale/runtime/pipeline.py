@@ -11,6 +11,10 @@ the last forward one). To JAX it is an ordinary function with a derivative of it
 optimizers after it are written as ever.
 
 Weights come as [virtual, pipe, layers of a chunk, …], which `into_chunks` makes from layers stacked in order.
+
+A row of the table (`table_of`) says for one chip and tick: what to do, with which chunk and microbatch, where its
+input and gradient lie, and where to put what arrives from the neighbours. Places are given out as a compiler gives out
+registers: a slot is free again after the last use of what was in it.
 """
 
 from collections.abc import Callable
@@ -23,8 +27,92 @@ import numpy
 from jax.sharding import Mesh
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.pipeline_table import BACKWARD, COLUMNS, Table, table_of
-from dragonscale.training.pipeline_order import check, timeline
+from dragonscale.runtime.rings import shift
+from dragonscale.training.pipeline_order import Piece, Timeline, check, stage_of, timeline
+
+IDLE, FORWARD, BACKWARD, LAST = range(4)
+"""What a chip does in a tick; `LAST` is the backward task of the final stage, which also computes the loss."""
+COLUMNS = ("kind", "chunk", "microbatch", "first", "input", "gradient", "put_input", "put_gradient", "final")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A timeline as numbers [ticks, ranks, columns], and how many slots inputs and gradients need (one more is for
+    waste)."""
+
+    rows: numpy.ndarray
+    inputs: int
+    gradients: int
+
+
+def table_of(ticks: Timeline, pipe: int, virtual: int) -> Table:
+    """Where each task finds what it needs, and where what arrives is put."""
+    final = pipe * virtual - 1
+    rows = numpy.zeros((len(ticks), pipe, len(COLUMNS)), numpy.int32)
+    uses = {
+        (rank, piece.backward, stage_of(piece, rank, pipe), piece.microbatch): time
+        for time, tick in enumerate(ticks)
+        for rank, piece in enumerate(tick)
+        if piece is not None
+    }
+    inputs, gradients = _Slots(pipe), _Slots(pipe)
+    for time, tick in enumerate(ticks):
+        arriving = ticks[time - 1] if time else [None] * pipe
+        for rank, piece in enumerate(tick):
+            row = dict.fromkeys(COLUMNS, 0) | {"put_input": -1, "put_gradient": -1}
+            before, after = arriving[rank - 1], arriving[(rank + 1) % pipe]
+            if before is not None and not before.backward:
+                stage = stage_of(before, (rank - 1) % pipe, pipe) + 1
+                if stage <= final:
+                    what = (stage, before.microbatch)
+                    until = uses.get((rank, True, *what), uses[rank, False, *what])
+                    row["put_input"] = inputs.put(rank, what, time, until)
+            if after is not None and after.backward:
+                stage = stage_of(after, (rank + 1) % pipe, pipe) - 1
+                if stage >= 0:
+                    until = uses[rank, True, stage, after.microbatch]
+                    row["put_gradient"] = gradients.put(rank, (stage, after.microbatch), time, until)
+            if piece is not None:
+                row |= _described(piece, stage_of(piece, rank, pipe), final, rank, inputs, gradients)
+            rows[time, rank] = [row[name] for name in COLUMNS]
+    for name, slots in (("put_input", inputs), ("put_gradient", gradients)):
+        column = rows[:, :, COLUMNS.index(name)]
+        column[column < 0] = slots.count
+    return Table(rows, inputs.count, gradients.count)
+
+
+class _Slots:
+    """Places of each rank, given to the next value as soon as the last use of the one before is past."""
+
+    def __init__(self, ranks: int) -> None:
+        self.free_from: list[list[int]] = [[] for _ in range(ranks)]
+        self.place: dict[tuple[int, tuple[int, int]], int] = {}
+
+    @property
+    def count(self) -> int:
+        return max(len(rank) for rank in self.free_from)
+
+    def put(self, rank: int, what: tuple[int, int], time: int, until: int) -> int:
+        places = self.free_from[rank]
+        slot = next((slot for slot, free in enumerate(places) if free <= time), len(places))
+        places[slot : slot + 1] = [until + 1]
+        self.place[rank, what] = slot
+        return slot
+
+
+def _described(piece: Piece, stage: int, final: int, rank: int, inputs: _Slots, gradients: _Slots) -> dict[str, int]:
+    kind = FORWARD if not piece.backward else LAST if stage == final else BACKWARD
+    what = rank, (stage, piece.microbatch)
+    return {
+        "kind": kind,
+        "chunk": piece.chunk,
+        "microbatch": piece.microbatch,
+        "first": int(stage == 0),
+        "final": int(stage == final),
+        "input": inputs.place[what] if stage else 0,
+        "gradient": gradients.place[what] if kind == BACKWARD else 0,
+    }
+
 
 Stage = Callable[[Any, jax.Array], jax.Array]
 """A chunk of layers: (its weights, stacked; activations) to activations of the same shape."""
@@ -98,8 +186,8 @@ def _walked(chip: "_Chip", targets: Any, table: Table) -> tuple[jax.Array, Any, 
     """One chip's walk: its loss, and its gradients for its chunks, for the weights of `last` and for
     the microbatches."""
     x, count = chip.x, chip.x.shape[0]
-    own = jax.lax.axis_index(chip.pipeline.axis)
-    rows = jax.lax.dynamic_index_in_dim(jnp.asarray(table.rows), own, 1, keepdims=False)
+    axis = chip.pipeline.axis
+    rows = jax.lax.dynamic_index_in_dim(jnp.asarray(table.rows), jax.lax.axis_index(axis), 1, keepdims=False)
 
     def tick(carry: Any, numbers: jax.Array) -> tuple[Any, None]:
         arrived, gradient, inputs, gradients, to_x, sums = carry
@@ -112,7 +200,7 @@ def _walked(chip: "_Chip", targets: Any, table: Table) -> tuple[jax.Array, Any, 
         made, back, sums = jax.lax.switch(row["kind"], branches, row, given, gradients[row["gradient"]], target, sums)
         home = jnp.where((row["kind"] >= BACKWARD) & (row["first"] == 1), row["microbatch"], count)
         to_x = to_x.at[home].set(back)
-        return (chip.shift(made, 1), chip.shift(back, -1), inputs, gradients, to_x, sums), None
+        return (shift(made, axis, 1), shift(back, axis, -1), inputs, gradients, to_x, sums), None
 
     def room(slots: int) -> jax.Array:
         return jnp.zeros((slots + 1, *x.shape[1:]), x.dtype)
@@ -136,10 +224,6 @@ class _Chip:
     weights: Any
     head: Any
     x: jax.Array
-
-    def shift(self, value: jax.Array, by: int) -> jax.Array:
-        size = self.pipeline.size
-        return jax.lax.ppermute(value, self.pipeline.axis, [(rank, (rank + by) % size) for rank in range(size)])
 
     def chunk(self, row: dict[str, jax.Array]) -> Any:
         return jax.tree.map(lambda leaf: leaf[row["chunk"]], self.weights)

@@ -13,7 +13,7 @@ alike. Parts of which no query sees any key are skipped.
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -23,50 +23,39 @@ from jax.sharding import Mesh, PartitionSpec
 
 from dragonscale.errors import InputError
 from dragonscale.runtime import attention
-from dragonscale.runtime.attention import UNSEEN, Reach, grouped, masked_scores
+from dragonscale.runtime.attention import UNSEEN, Reach, Scoring, grouped, masked_scores
+from dragonscale.runtime.rings import shift
 
 
 @dataclass(frozen=True)
 class AttentionRing:
-    """What the steps of a ring share: the mesh axis, what queries see, the scale of scores and their soft cap."""
+    """What the steps of a ring share: the mesh axis, and how keys are scored (a sink is the first step's own)."""
 
     axis: str
-    reach: Reach
-    scale: float
-    cap: float = 0.0
+    how: Scoring
 
     def passed(self, parts: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """Each part at the next chip."""
-        size = jax.lax.axis_size(self.axis)
-        ring = [(chip, (chip + 1) % size) for chip in range(size)]
-        return tuple(jax.lax.ppermute(part, self.axis, ring) for part in parts)
+        return tuple(shift(part, self.axis, 1) for part in parts)
 
     def scores(self, query: jax.Array, key: jax.Array, at: jax.Array, of: jax.Array) -> jax.Array:
         """[b, k, g, t, s] of grouped queries [b, t, k, g, h] and keys [b, s, k, h]."""
-        return masked_scores(query, key, at, of, self.reach, self.scale, self.cap)
+        return masked_scores(query, key, at, of, self.how)
 
     def seen(self, at: jax.Array, of: jax.Array) -> jax.Array:
         """Whether any query sees any key of a part."""
-        return self.reach.mask(at, of).any()
+        return self.how.reach.mask(at, of).any()
 
 
 def ring_attend(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    positions: jax.Array,
-    reach: Reach,
-    scale: float,
-    cap: float = 0.0,
-    sinks: jax.Array | None = None,
-    axis: str = "context",
+    query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, how: Scoring, axis: str = "context"
 ) -> jax.Array:
     """One chip's part of causal attention, inside `jax.shard_map`: as `attention.attend_causally`, with every array's
     sequence split over `axis`."""
     own = grouped(query, key)
     heads = own.shape[2:4]
-    sunk = jnp.full(heads, UNSEEN) if sinks is None else sinks.reshape(heads).astype(jnp.float32)
-    result: jax.Array = _ring(AttentionRing(axis, reach, scale, cap), own, key, value, positions, sunk)
+    sunk = jnp.full(heads, UNSEEN) if how.sinks is None else how.sinks.reshape(heads).astype(jnp.float32)
+    result: jax.Array = _ring(AttentionRing(axis, replace(how, sinks=None)), own, key, value, positions, sunk)
     return result.reshape(*query.shape[:3], value.shape[-1]).astype(value.dtype)
 
 
@@ -224,7 +213,7 @@ def ring_attention(
     array, places = PartitionSpec(batch or None, axis, heads), PartitionSpec(batch or None, axis)
 
     def local(query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array) -> jax.Array:
-        return ring_attend(query, key, value, positions, reach, scale, cap, axis=axis)
+        return ring_attend(query, key, value, positions, Scoring(reach, scale, cap), axis)
 
     return jax.shard_map(local, mesh=mesh, in_specs=(array, array, array, places), out_specs=array, check_vma=False)
 

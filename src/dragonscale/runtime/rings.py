@@ -81,7 +81,8 @@ Use = Callable[[RingShard, Any], Any]
 """What to do with a shard, given the result of what was done with the one before."""
 
 
-def _shift(value: jax.Array, axis: str, by: int) -> jax.Array:
+def shift(value: jax.Array, axis: str, by: int) -> jax.Array:
+    """A value at the chip that is so many places on round an axis."""
     size = jax.lax.axis_size(axis)
     return jax.lax.ppermute(value, axis, [(chip, (chip + by) % size) for chip in range(size)])
 
@@ -113,8 +114,8 @@ def run(axis: str, dim: int, *rings: Ring) -> list[Any]:
 
 def _sent_together(values: dict[int, jax.Array], axis: str, dim: int, way: int) -> dict[int, jax.Array]:
     if len(values) < 2:
-        return {number: _shift(value, axis, way) for number, value in values.items()}
-    message = _shift(jnp.concatenate(list(values.values()), dim), axis, way)
+        return {number: shift(value, axis, way) for number, value in values.items()}
+    message = shift(jnp.concatenate(list(values.values()), dim), axis, way)
     parts: dict[int, jax.Array] = {}
     at = 0
     for number, value in values.items():

@@ -18,8 +18,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dragonscale.runtime.server.wire import WorkerOrder
-from dragonscale.runtime.server.worker import Tell, main
+from dragonscale.runtime.server.wire import Tell, WorkerOrder
+from dragonscale.runtime.server.worker import main
+from tests.runtime.serve.invariants import check_engine
 
 VOCABULARY = 128
 CONFIG = {
@@ -53,7 +54,7 @@ def checked(order: WorkerOrder, tell: Tell) -> tuple[Any, dict[str, Any]]:
 
     def step() -> Any:
         emitted = plain()
-        engine.check()
+        check_engine(engine)
         return emitted
 
     engine.step = step

@@ -8,8 +8,8 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.runtime.serve.engine import ServingEngine
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, shapes_for
-from dragonscale.runtime.server.wire import WorkerOrder
-from dragonscale.runtime.server.worker import Tell, main
+from dragonscale.runtime.server.wire import Tell, WorkerOrder
+from dragonscale.runtime.server.worker import main
 from tests.runtime.serve.fake_device import FakeRunner, FakeSampler
 
 STEP = 0.01

@@ -13,6 +13,7 @@ from dragonscale.runtime.serve.requests import GenerateRequest, HandedOver, Samp
 from dragonscale.runtime.server.building import build_engine  # noqa: E402
 from dragonscale.runtime.server.text import plain_text  # noqa: E402
 from dragonscale.runtime.server.wire import WorkerOrder  # noqa: E402
+from tests.runtime.serve.invariants import check_engine  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 HOW: list[dict[str, Any]] = [
@@ -66,7 +67,7 @@ def test_nothing_compiles_under_load(tmp_path: Path, drafts: dict[str, Any]) -> 
         said = []
         while not engine.idle:
             said += engine.step()
-            engine.check()
+            check_engine(engine)
         assert not [one.why for one in said if one.finish not in ("", "length", "stop", "cancelled")]
         engine.add(GenerateRequest(id="lost", prompt=[5] * 20, length=5))
         jax.tree.map(lambda array: array.delete(), engine.runner.cache)

@@ -10,6 +10,7 @@ from dragonscale.runtime.serve.engine import EngineDead, ServingEngine
 from dragonscale.runtime.serve.requests import GenerateRequest, Sampling
 from dragonscale.runtime.serve.steps import EngineLimits, shapes_for
 from tests.runtime.serve.fake_device import VOCAB, FakeRunner, FakeSampler, alone, salt
+from tests.runtime.serve.invariants import check_engine
 
 
 def engine(role: str = "both", prefixes: bool = True, kinds: int = 1000, **limits: int) -> ServingEngine:
@@ -48,7 +49,7 @@ def serve(
             tokens, finish = told[said.id]
             assert not finish, "something was said after the end"
             told[said.id] = (tokens + said.tokens, said.finish)
-        made.check()
+        check_engine(made)
     assert made.stats()["pages_used"] == 0
     return told
 
@@ -110,8 +111,8 @@ def test_requests_handed_from_a_prefill_engine_to_a_decode_engine_end_as_alone()
         for said in decode.step():
             told[said.id] += said.tokens
             finish[said.id] = said.finish
-        prefill.check()
-        decode.check()
+        check_engine(prefill)
+        check_engine(decode)
     assert told == {r.id: alone(r) for r in asked}
     assert set(finish.values()) == {"stop", "length"}
     assert prefill.stats()["pages_used"] == decode.stats()["pages_used"] == 0
@@ -146,7 +147,7 @@ def test_a_request_that_cannot_enter_leaves_those_beside_it_whole():
     said = made.step()  # the second step would end its prompt
     made.add(GenerateRequest(id="torn", prompt=[2] * 5, length=9))
     said += [one for _ in range(30) for one in made.step()]
-    made.check()
+    check_engine(made)
     assert [token for one in said if one.id == "fine" for token in one.tokens] == alone(fine)
     assert [one.finish for one in said if one.id == "torn"] == ["error"]
     assert made.idle
@@ -161,7 +162,7 @@ def test_what_cannot_be_read_is_an_error_of_its_request_alone():
     for _ in range(30):
         for one in made.step():
             told[one.id].append(one)
-        made.check()
+        check_engine(made)
     assert [(one.finish, "could not be read" in one.why) for one in told["unread"]] == [("error", True)]
     assert [token for one in told["fine"] for token in one.tokens] == alone(fine)
     assert made.idle
@@ -185,7 +186,7 @@ def test_an_engine_whose_device_is_gone_says_so(capsys):
     said = []
     while not made.idle:
         said += made.step()
-        made.check()
+        check_engine(made)
     assert sum(one.finish == "error" for one in said) == 30
     assert all("the server's log says why" in one.why for one in said if one.finish)
     assert "device lost" in capsys.readouterr().err  # what a driver says is for the log, not for clients
@@ -222,7 +223,7 @@ def test_a_known_id_and_a_deadline():
     now[0] = 5.0
     assert [(one.id, one.finish) for one in made.step() if one.finish] == [("a", "deadline")]
     made.step()
-    made.check()
+    check_engine(made)
     assert made.idle
 
 

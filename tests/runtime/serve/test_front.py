@@ -22,6 +22,7 @@ from dragonscale.runtime.server.wire import WorkerOrder
 from dragonscale.runtime.server.worker import WorkerLoop
 from tests.runtime.serve.fake_device import alone
 from tests.runtime.serve.fake_worker import build
+from tests.runtime.serve.invariants import check_engine
 
 ORDER = WorkerOrder(model="fake", length=256, sequences=4, tokens=64, pages=200, page=4)
 HERE = {"PYTHONPATH": os.pathsep.join(filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))))}
@@ -236,7 +237,7 @@ def test_pages_that_cannot_be_written_are_an_error_of_their_request_alone(tmp_pa
     loop._heard(wire.Submit(asked("fine"), into=str(tmp_path / "2")))
     said = {one.id: one.finish for _ in range(4) for one in map(loop._handed_over, engine.step())}
     assert said == {"full": "error", "fine": "handover"}
-    engine.check()
+    check_engine(engine)
     assert engine.stats()["pages_used"] == 0
 
 

@@ -7,18 +7,17 @@ import jax.numpy as jnp
 import numpy
 import pytest
 
-from dragonscale.runtime.attention import Reach
+from dragonscale.runtime.attention import Reach, Scoring
 from dragonscale.runtime.quantized import quantized
 from dragonscale.runtime.serve.gpu_attention import Tile, attend_rows, decode_rows, prompt_rows
 from dragonscale.runtime.serve.gpu_matmul import MatmulTile, few_tokens, skinny_matmul
 from dragonscale.runtime.serve.paged_attention import (
     PagedKeys,
-    Scoring,
     StepRows,
     attend_chunks,
     attend_decodes,
-    attend_paged,
 )
+from dragonscale.runtime.serve.step_program import attend_paged
 from dragonscale.runtime.serve.steps import StepShape
 
 PAGE, WIDTH = 4, 10

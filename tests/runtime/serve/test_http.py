@@ -13,6 +13,7 @@ import pytest
 from dragonscale.runtime.serve.requests import Emitted, GenerateRequest, Sampling, TokenLogprob
 from dragonscale.runtime.server.answers import ChoiceAnswer
 from dragonscale.runtime.server.metrics import ServerMetrics
+from dragonscale.runtime.server.protocol import CompletionRequest, read, sampling_of
 from dragonscale.runtime.server.text import TextStream, plain_text
 from tests.runtime.serve.echo_front import EchoFront, served, settings
 
@@ -158,6 +159,16 @@ def test_a_request_of_vllm_bench_serve(url):
         else:
             usage = event["usage"]
     assert (text, usage["completion_tokens"], usage["prompt_tokens"]) == ("ababab", 6, 2)
+
+
+def test_what_a_request_says_of_sampling_comes_before_what_the_makers_recommend():
+    given = {"temperature": 0.5, "top_k": -1, "min_p": 0.1, "seed": 7, "logit_bias": {"3": 2.0}}
+    given |= {"presence_penalty": 1.0, "frequency_penalty": -1.0, "repetition_penalty": 1.5}
+    asked = read(json.dumps({"prompt": "a"} | given).encode(), CompletionRequest)
+    penalties = {"presence": 1.0, "frequency": -1.0, "repetition": 1.5}
+    wanted = Sampling(temperature=0.5, top_k=0, top_p=0.9, min_p=0.1, seed=7, bias={3: 2.0}, logprobs=2, **penalties)
+    assert sampling_of(asked, 2, {"temperature": 0.1, "top_p": 0.9}) == wanted
+    assert sampling_of(read(b'{"prompt": "a"}', CompletionRequest), None, {}) == Sampling()
 
 
 def test_log_probabilities_end_where_the_stop_string_does():

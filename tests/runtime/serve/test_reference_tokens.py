@@ -21,6 +21,7 @@ from dragonscale.runtime.serve.runner import ModelRunner  # noqa: E402
 from dragonscale.runtime.serve.sampling import Sampler  # noqa: E402
 from dragonscale.runtime.serve.steps import EngineLimits, shapes_for  # noqa: E402
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan  # noqa: E402
+from tests.runtime.serve.invariants import check_engine  # noqa: E402
 
 REFERENCES = Path(__file__).parent.parent / "references"
 LIMITS = EngineLimits(pages=24, page=4, sequences=2, tokens=8, length=32)
@@ -56,7 +57,7 @@ def test_served_tokens_are_those_of_transformers(family: str, plan: str, eight: 
         for said in made.step():
             told.setdefault(said.id, []).extend(said.tokens)
             scores += [one.logprob for one in said.logprobs][: 1 if len(scores) == 0 else 0]
-        made.check()
+        check_engine(made)
     assert told == dict.fromkeys("abc", expected["greedy"])
     last = np.array(expected["logits"][-1])
     assert scores[0] == pytest.approx(float((last - np.logaddexp.reduce(last)).max()), abs=1e-3)

@@ -21,6 +21,7 @@ from dragonscale.runtime.serve.sampling import Sampler  # noqa: E402
 from dragonscale.runtime.serve.speculation import DraftModel  # noqa: E402
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape  # noqa: E402
 from dragonscale.serving.plan import parse_serving_plan  # noqa: E402
+from tests.runtime.serve.invariants import check_engine  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 slow = pytest.mark.slow
@@ -103,7 +104,7 @@ def run(engine: ServingEngine, requests: list[GenerateRequest], spoil: int = -1)
         for one in engine.step():
             said[one.id] += one.tokens
             assert bool(one.why) == (spoil >= 0 and one.finish == "error")
-        engine.check()
+        check_engine(engine)
         if engine.idle:
             break
     assert engine.stats()["pages_used"] == 0
@@ -136,7 +137,7 @@ def test_log_probabilities_of_prompt_and_output_are_the_forward_pass(tight: tupl
         for one in engine.step():
             rows[one.id][0].extend(one.prompt_logprobs)
             rows[one.id][1].extend(one.logprobs)
-        engine.check()
+        check_engine(engine)
     said = [[*prompt, *(one.token for one in rows[str(i)][1])] for i, prompt in enumerate(model.prompts)]
     logs = numpy.asarray(jax.nn.log_softmax(model.logits(said), -1))
     for row, (prompt, tokens) in enumerate(zip(model.prompts, said, strict=True)):
@@ -179,8 +180,8 @@ def test_a_prefill_engine_hands_over_to_a_decode_engine(name: str) -> None:
             decode.add(requests[one.id], one.handed)
         for one in decode.step():
             said[one.id] += one.tokens
-        prefill.check()
-        decode.check()
+        check_engine(prefill)
+        check_engine(decode)
     assert list(said.values()) == model.greedy()
 
 

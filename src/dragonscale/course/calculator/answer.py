@@ -10,7 +10,7 @@ from dragonscale.course.calculator.formulas import exact, rounded
 from dragonscale.course.calculator.functions import told_parts
 from dragonscale.course.calculator.measure import Measure, aligned
 from dragonscale.course.calculator.reading import ListNode, Statement, WordNode, names_in, read_statements
-from dragonscale.course.calculator.solve import solve
+from dragonscale.course.calculator.solve import Equation, solve
 from dragonscale.course.calculator.unit_words import read_unit
 from dragonscale.errors import InputError
 from dragonscale.models.catalogue import is_preset
@@ -84,7 +84,7 @@ def _worked(text: str, source: str, unknown: str, changes: str) -> Worked:
 
 def _answered(one: Statement, scope: Scope, unknown: str) -> list[AnswerLine]:
     if one.other is not None:
-        found = _compared(one, scope) or solve(one.node, one.other, one.sign, unknown, scope)
+        found = _compared(one, scope) or solve(Equation(one.node, one.other, one.sign, scope), unknown)
         if isinstance(found, AnswerLine):
             return [found]
         if found.said:

@@ -8,28 +8,16 @@ import types
 from collections.abc import Mapping
 from typing import Any, Union, get_args, get_origin
 
-from dragonscale.course.calculator.form_units import UNITS_OF_FORMS
+from dragonscale.course import closed_forms
 from dragonscale.course.calculator.measure import Measure, aligned
 from dragonscale.course.calculator.shown import exponents_of
+from dragonscale.course.calculator.tables import TABLES, UNITS_OF_FORMS
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware.chip import Chip
 from dragonscale.physics.hardware.slices import Slice
-
-_CALLED = {
-    "Transformer": "a model",
-    "Chip": "a chip",
-    "Rates": "a chip",
-    "Slice": "a slice such as v5e:4x4",
-    "Mesh": "a slice such as v5e:4x4",
-    "Switches": "a slice of GPUs such as h100:64",
-    "Scheme": "a scheme",
-    "FatTree": "what fat_tree(…) gives",
-    "str": "a word",
-    "bool": "true or false",
-    "Options": "what only Python has a word for",
-    "TreeSwitch": "what only Python has a word for",
-}
+from dragonscale.physics.rooflines import rates_of
+from dragonscale.physics.sharding.mesh import natural_mesh
 
 
 def check_kind(function: str, parameter: inspect.Parameter, called: str, taken: Any, given: Any) -> None:
@@ -78,7 +66,7 @@ def _wanted(kind: Any) -> str:
         count = len(args) if origin is tuple and Ellipsis not in args else 0
         what = "words" if str in args else "numbers"
         return f"{count or 'several'} {what} such as ({', '.join('12345'[: count or 2])})"
-    return _CALLED.get(getattr(kind, "__name__", ""), "a number")
+    return TABLES.kinds.get(getattr(kind, "__name__", ""), "a number")
 
 
 CALLED = {"rates": "chip", "piece": "slice", "group": "slice", "mesh": "slice"}
@@ -117,7 +105,7 @@ def _converted(function: str, parameter: inspect.Parameter, value: Any) -> Any:
             )
         return float(counts.total if parameter.name == "params" else counts.active)
     if isinstance(value, str):
-        return _scheme(value) if "Scheme" in kind else value
+        return closed_forms.read_scheme(value) if "Scheme" in kind else value
     if isinstance(value, tuple):
         if not any(word in kind for word in _SEVERAL):
             raise InputError(
@@ -135,14 +123,14 @@ def _number(function: str, parameter: inspect.Parameter, value: Measure, whole: 
     unit = taken_unit(function, parameter.name)
     found = value.settled()
     if any(found.exponents):
-        wanted = Measure(0.0, exponents_of(unit))
         try:
-            aligned(found, Measure(1.0, wanted.exponents), "=")
+            aligned(found, Measure(1.0, exponents_of(unit)), "=")
         except InputError:
             told = f"takes {unit} for" if unit else "takes a bare number for"
             raise InputError(f"{function} {told} {parameter.name}, and {value} is in {found.unit}.") from None
     number = found.number * 3600 if unit == "USD/h" and any(found.exponents) else found.number
-    if _negative(number):  # sizes, counts, rates, times and prices: no function takes less than nothing of one
+    # sizes, counts, rates, times and prices: no function takes less than nothing of one
+    if number < 0 if isinstance(number, int | float) else number.is_negative:
         raise InputError(f"{function} takes no negative {parameter.name}, and is given {value}.")
     if isinstance(number, int | float) and number == int(number) and abs(number) < 2**53:
         most = MOST_OF.get(f"{function}.{parameter.name}", MOST)
@@ -154,16 +142,8 @@ def _number(function: str, parameter: inspect.Parameter, value: Measure, whole: 
     return number
 
 
-def _negative(number: Any) -> bool:
-    """Whether a number, or a formula whatever its letters are, is below zero."""
-    return number < 0 if isinstance(number, int | float) else bool(number.is_negative)
-
-
 def _place(kind: str, value: Slice | Chip, function: str, parameter: str) -> Any:
     """A chip or a slice as what the function wants of it."""
-    from dragonscale.physics.rooflines import rates_of
-    from dragonscale.physics.sharding.mesh import natural_mesh
-
     chip = value.chip if isinstance(value, Slice) else value
     if "Rates" in kind:
         return rates_of(chip)
@@ -181,9 +161,3 @@ def _place(kind: str, value: Slice | Chip, function: str, parameter: str) -> Any
         mesh = natural_mesh(value)
         return mesh.group(tuple(mesh.axes))
     return value
-
-
-def _scheme(text: str) -> Any:
-    from dragonscale.course.closed_forms import read_scheme
-
-    return read_scheme(text)

@@ -1,31 +1,16 @@
-"""A tree worked out: names looked up, functions called, units kept. What was looked up is remembered
-with its source.
+"""A tree worked out: names looked up, functions called, units kept. What was looked up is remembered with its source.
 
-How long one calculation may take: whatever is written, it ends soon.
+Whatever is written, it ends soon (`WorkLimit`).
 """
 
 import operator
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dragonscale.course.calculator import functions
-from dragonscale.course.calculator.arithmetic import ARITHMETIC, arithmetic
+from dragonscale.course.calculator import functions, reading
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.names import fact_of, load_name, unread
-from dragonscale.course.calculator.reading import (
-    CallNode,
-    FigureNode,
-    ListNode,
-    MemberNode,
-    NameNode,
-    Negation,
-    Node,
-    Operator,
-    TextNode,
-    WordNode,
-)
 from dragonscale.course.calculator.unit_words import WORDS
 from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.models.catalogue import model_names
@@ -57,13 +42,7 @@ class WorkLimit:
 MOST_LETTERS = 12
 MOST_VALUES = 256
 """Values in a list, with those of the lists in it."""
-OPERATORS: dict[str, Callable[[Measure, Measure], Measure]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "^": operator.pow,
-}
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "^": operator.pow}
 _CONSTANTS = {"pi": 3.141592653589793}
 _NO_NUMBERS = ("inf", "infinity", "nan")
 """What other programs write for a number that is none: letters are sizes, so these are no letters."""
@@ -74,7 +53,7 @@ _WORDS = {"True": True, "true": True, "False": False, "false": False}
 class Scope:
     """What letters stand for, whose numbers chips have, and what was looked up on the way."""
 
-    assigned: dict[str, Node] = field(default_factory=dict)
+    assigned: dict[str, reading.Node] = field(default_factory=dict)
     source: str = ""
     changes: str = ""
     """What-if changes to every chip that is named."""
@@ -94,30 +73,30 @@ class Scope:
         return replace(self, letters=letters, values={}, free={}, open=set())
 
 
-def evaluate(node: Node, scope: Scope) -> Any:
+def evaluate(node: reading.Node, scope: Scope) -> Any:
     """The value of a tree: a `Measure`, or what a name or a function gives."""
     scope.clock.check()
     match node:
-        case FigureNode():
+        case reading.FigureNode():
             return node.measure
-        case NameNode():
+        case reading.NameNode():
             return _named(node, scope)
-        case WordNode():
+        case reading.WordNode():
             return _word(node.text, scope)
-        case TextNode():
+        case reading.TextNode():
             return node.text
-        case Negation():
-            return -_measure(node.of, scope)
-        case Operator():
+        case reading.Negation():
+            return -measure_of(node.of, scope)
+        case reading.Operator():
             return _operated(node, scope)
-        case ListNode():
+        case reading.ListNode():
             values = [evaluate(one, scope) for one in node.items]
             if sum(map(_leaves, values)) > MOST_VALUES:
                 raise InputError(f"The list has more than {MOST_VALUES} values.")
             return dict(zip(node.names, values, strict=True)) if node.names else tuple(values)
-        case MemberNode():
+        case reading.MemberNode():
             return _member(node, scope)
-        case CallNode():
+        case reading.CallNode():
             return _called(node, scope)
 
 
@@ -127,30 +106,30 @@ def _leaves(value: Any) -> int:
     return sum(map(_leaves, several)) if several else 1
 
 
-def _operated(node: Operator, scope: Scope) -> Measure:
+def _operated(node: reading.Operator, scope: Scope) -> Measure:
     """A sum or product from its left end on: a long one is no deep one."""
-    chain: list[Operator] = []
-    start: Node = node
-    while isinstance(start, Operator):
+    chain: list[reading.Operator] = []
+    start: reading.Node = node
+    while isinstance(start, reading.Operator):
         chain.append(start)
         start = start.first
-    value = _measure(start, scope)
+    value = measure_of(start, scope)
     for one in reversed(chain):
         _note_division(one, value, scope)
-        value = OPERATORS[one.sign](value, _measure(one.second, scope))
+        value = OPERATORS[one.sign](value, measure_of(one.second, scope))
     return value
 
 
-def _note_division(node: Operator, above: Measure, scope: Scope) -> None:
+def _note_division(node: reading.Operator, above: Measure, scope: Scope) -> None:
     """Say how `1/2 GB` is read: a bare number is divided by the bytes, which its answer does not show."""
     below = node.second
-    if node.sign != "/" or not isinstance(below, FigureNode) or any(above.exponents):
+    if node.sign != "/" or not isinstance(below, reading.FigureNode) or any(above.exponents):
         return
     if below.measure.unit in ("bytes", "FLOP"):
         scope.notes[f"…/{below.text} divides by {below.text}; a fraction of a unit is written (1/2)*1 GB."] = None
 
 
-def _measure(node: Node, scope: Scope) -> Measure:
+def measure_of(node: reading.Node, scope: Scope) -> Measure:
     """The value of a part of a calculation, which must be a number."""
     value = evaluate(node, scope)
     if isinstance(value, Measure):
@@ -175,7 +154,7 @@ def not_a_number(value: Any) -> str:
     return f"This has several parts; take one of them: {', '.join(names[:8]) or 'none is a number'}."
 
 
-def _named(node: NameNode, scope: Scope) -> Any:
+def _named(node: reading.NameNode, scope: Scope) -> Any:
     thing = load_name(node.name, scope.source, scope.changes)
     if scope.source:
         scope.notes |= dict.fromkeys(unread(thing, node.tail, scope.source, node.name))
@@ -224,8 +203,8 @@ def _letter(text: str, scope: Scope) -> Any:
     return sympy.Symbol(text, positive=True)
 
 
-def _member(node: MemberNode, scope: Scope) -> Any:
-    if isinstance(node.of, WordNode) and node.of.text not in (*scope.assigned, *scope.letters):
+def _member(node: reading.MemberNode, scope: Scope) -> Any:
+    if isinstance(node.of, reading.WordNode) and node.of.text not in (*scope.assigned, *scope.letters):
         name = node.of.text
         close = nearest(name, [*chip_names(), *model_names()], 0.5)
         guess = f"; did you mean {close}?" if close else "; see `dscale chips` and `dscale models`."
@@ -233,12 +212,12 @@ def _member(node: MemberNode, scope: Scope) -> Any:
     return functions.member(evaluate(node.of, scope), node.field)
 
 
-def _called(node: CallNode, scope: Scope) -> Any:
+def _called(node: reading.CallNode, scope: Scope) -> Any:
     functions.check_name(node.function)
-    if node.function in ARITHMETIC:
+    if node.function in functions.ARITHMETIC:
         if node.named:
             raise InputError(f"{node.function} takes numbers by their place, not by a name.")
-        return arithmetic(node.function, [evaluate(one, scope) for one in node.given])
+        return functions.arithmetic(node.function, [evaluate(one, scope) for one in node.given])
     given = [_given(one, scope, functions.wants_word(node.function, place)) for place, one in enumerate(node.given)]
     named = {name: _given(one, scope, functions.wants_word(node.function, name)) for name, one in node.named}
     value = functions.call(node.function, given, named)
@@ -249,9 +228,9 @@ def _called(node: CallNode, scope: Scope) -> Any:
     return value
 
 
-def _given(node: Node, scope: Scope, word: bool) -> Any:
+def _given(node: reading.Node, scope: Scope, word: bool) -> Any:
     """What a function is given: a word that stands for nothing else is a word (`fsdp`, `gpipe`, `XY`)."""
-    if isinstance(node, WordNode) and (word or len(node.text) > 1):
+    if isinstance(node, reading.WordNode) and (word or len(node.text) > 1):
         known = (*scope.assigned, *scope.letters, *_CONSTANTS, *_WORDS)
         if word or (node.text not in known and node.text not in WORDS):
             return node.text

@@ -71,14 +71,10 @@ def without_factors(above: Any) -> Any:
     import sympy
 
     letters = sorted(above.free_symbols, key=str)
-    if not letters:
-        return above
     try:
-        terms = sympy.Poly(above, *letters).monoms()
+        return sympy.Poly(above, *letters).terms_gcd()[1].as_expr() if letters else above
     except sympy.PolynomialError:
         return above
-    common = sympy.prod(letter ** min(term[place] for term in terms) for place, letter in enumerate(letters))
-    return sympy.expand(above / common)
 
 
 MOST_PLAIN = 1000

@@ -1,11 +1,12 @@
 """What a name stands for: a fact of a chip, a total of a slice, a size of a model, each with its source."""
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from dragonscale.course.calculator.measure import Measure
+from dragonscale.course.calculator.tables import TABLES
 from dragonscale.errors import InputError, nearest
 from dragonscale.models.catalogue import preset_model
 from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
@@ -15,25 +16,9 @@ from dragonscale.physics.hardware.chip import DTYPE_BYTES, Chip, Torus
 from dragonscale.physics.hardware.parts import alus, cores, matrix_units
 from dragonscale.physics.hardware.slices import AXIS_NAMES, Slice, parse_slice
 
-CHIP_WORDS = {
-    "hbm": "memory.hbm.capacity",
-    "hbm_visible": "memory.hbm.visible",
-    "ici_link": "ici.link",
-    "ici_hop": "ici.hop_latency",
-    "dcn": "dcn.egress",
-    "dcn_latency": "dcn.latency",
-    "nvlink": "levels.node.bandwidth",
-    "nvlink_latency": "levels.node.latency",
-    "node_network": "levels.leaf.bandwidth",
-    "leaf_bandwidth": "levels.leaf.bandwidth",
-    "spine_bandwidth": "levels.spine.bandwidth",
-    "vpu": "vector.fp32",
-    "host_chips": "host.chips",
-    "host_memory": "host.memory",
-}
-"""Short words for facts that have longer paths; every path of `dscale chips NAME` is a word too."""
 TORUS = ("ici_axis", "ici", "pod_chips")
 """Words for what only a chip of a torus has."""
+_COUNTED = {"cores": cores, "alus": alus, "matrix_units": matrix_units, "mxus": matrix_units}
 _BOTH_WAYS = "both ways of one axis: 2 links"
 MAIN = ("bf16", "hbm_bandwidth")
 """Rates that functions of a chip reckon with."""
@@ -113,7 +98,7 @@ def chip_words(chip: Chip) -> dict[str, str]:
                 found.setdefault(rest.removesuffix(".capacity"), path)
         else:
             found.setdefault(path.replace(".", "_"), path)
-    return found | {word: path for word, path in CHIP_WORDS.items() if path in chip.facts}
+    return found | {word: path for word, path in TABLES.chip_facts.items() if path in chip.facts}
 
 
 def _chip_fact(name: str, chip: Chip, tail: str) -> Meaning:
@@ -129,24 +114,18 @@ def _chip_fact(name: str, chip: Chip, tail: str) -> Meaning:
     network = chip.network
     if isinstance(network, Torus) and tail in TORUS:
         if tail == "pod_chips":
-            return Meaning(Measure(float(_product(network.pod))), f"a pod of {'x'.join(map(str, network.pod))}")
+            return Meaning(Measure(float(math.prod(network.pod))), f"a pod of {'x'.join(map(str, network.pod))}")
         link = chip.facts["ici.link"]
         ways = 2 if tail == "ici_axis" else 2 * network.axes
         told = _BOTH_WAYS if tail == "ici_axis" else f"all {ways} links of a chip, one way"
         return Meaning(Measure.of(ways * network.link, "bytes/s"), f"{link.source}, {told}")
-    counted: dict[str, Callable[[Chip], int]] = {
-        "cores": cores,
-        "alus": alus,
-        "matrix_units": matrix_units,
-        "mxus": matrix_units,
-    }
-    if tail in counted:
-        return Meaning(Measure(float(counted[tail](chip))), "counted from its parts")
+    if tail in _COUNTED:
+        return Meaning(Measure(float(_COUNTED[tail](chip))), "counted from its parts")
     if tail in ("intensity", "critical_intensity"):
         return Meaning(Measure(chip.intensity("bf16"), (0, -1, 1, 0, 0)), "bf16 / hbm_bandwidth")
     if tail in DTYPE_BYTES:
         return Meaning(Measure.of(chip.peak(tail), "FLOP/s"), f"no {tail} of its own; multiplied as something wider")
-    known = [*words, *counted, *(TORUS if isinstance(network, Torus) else ()), "intensity"]
+    known = [*words, *_COUNTED, *(TORUS if isinstance(network, Torus) else ()), "intensity"]
     raise _no_fact(name, tail, known, f"dscale chips {name}")
 
 
@@ -161,15 +140,13 @@ def _of_cores(chip: Chip, path: str) -> str:
 
 def _slice_fact(name: str, piece: Slice, tail: str) -> Meaning:
     counts = {"chips": piece.chips, "hosts": piece.hosts, "vms": piece.vms, "pods": piece.pods}
-    counts |= dict(zip(AXIS_NAMES, piece.shape, strict=False))
+    counts |= dict(zip(AXIS_NAMES, piece.shape, strict=False)) | {"cores": piece.cores}
     if tail in counts:
         return Meaning(Measure(float(counts[tail])), f"of {piece}")
-    if tail == "cores":
-        return Meaning(Measure(float(piece.cores)), f"of {piece}")
     words = chip_words(piece.chip)
     totals = [word for word in TOTALS if word in words or word in piece.chip.matrix]
     if tail not in totals:
-        raise _no_fact(name, tail, [*counts, "cores", *totals], f"dscale chips {name}")
+        raise _no_fact(name, tail, [*counts, *totals], f"dscale chips {name}")
     one = _chip_fact(piece.chip.name, piece.chip, tail)
     return Meaning(one.value * Measure(float(piece.chips)), f"{piece.chips:,} chips, {one.source}")
 
@@ -204,17 +181,10 @@ def model_sizes(model: Transformer) -> dict[str, float]:
     return found | ({"context": model.context} if model.context else {})
 
 
-def _product(sizes: tuple[int, ...]) -> int:
-    made = 1
-    for size in sizes:
-        made *= size
-    return made
-
-
 def _no_fact(name: str, tail: str, known: list[str], where: str) -> InputError:
     close = nearest(tail, known, 0.55)
     short = [word for word in known if "." not in word]
     guess = f"; did you mean {close}?" if close else "."
     first = [word for word in short if word in (*DTYPE_BYTES, "hbm", "chips", "params")] or short
-    listed = ", ".join(dict.fromkeys([*first[:4]] if isinstance(first, list) else first))
+    listed = ", ".join(dict.fromkeys(first[:4]))
     return InputError(f"{name} has no {tail}{guess} It has {listed}, … (`{where}`).")

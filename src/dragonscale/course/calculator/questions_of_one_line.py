@@ -8,32 +8,11 @@ from dragonscale.models.letters import simple
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.collectives import Options, collective_time
 from dragonscale.physics.hardware.chip import Chip, dtype_bytes
-from dragonscale.physics.hardware.slices import Slice, chips_to_hold
+from dragonscale.physics.hardware.slices import Slice
+from dragonscale.physics.hardware.slices import chips_to_hold as chips_to_hold
 from dragonscale.physics.numbers import Number
 from dragonscale.physics.rooflines.counts import model_flops
 from dragonscale.physics.sharding.mesh import natural_mesh
-
-UNITS = {
-    "model": "",
-    "params": "",
-    "active_params": "",
-    "flops": "FLOP",
-    "train_flops": "FLOP",
-    "prefill_flops": "FLOP",
-    "kv_bytes": "bytes",
-    "weight_bytes": "bytes",
-    "bytes": "bytes",
-    "peak": "FLOP/s",
-    "intensity": "FLOP/byte",
-    "chips_to_hold": "",
-    "all_gather": "s",
-    "reduce_scatter": "s",
-    "all_reduce": "s",
-    "all_to_all": "s",
-    "permute": "s",
-}
-"""The functions of this module and the unit of what each gives."""
-__all__ = ["UNITS", "chips_to_hold"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def model(

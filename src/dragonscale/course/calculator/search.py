@@ -86,12 +86,15 @@ def _more(tries: list[Try], at: Difference) -> Iterator[Try]:
 
 def _edge(at: Difference, low: float, high: float, empty_below: bool) -> float:
     """The last size that has a value, next to those that have none."""
-    while low < (middle := math.sqrt(low * high)) < high:
-        if (at(middle) is None) == empty_below:
-            low = middle
-        else:
-            high = middle
+    low, high = _halved(low, high, lambda middle: (at(middle) is None) == empty_below)
     return high if empty_below else low
+
+
+def _halved(low: float, high: float, is_low: Callable[[float], bool]) -> tuple[float, float]:
+    """The two floats side by side between which something changes."""
+    while low < (middle := math.sqrt(low * high)) < high:
+        low, high = (middle, high) if is_low(middle) else (low, middle)
+    return low, high
 
 
 def _lowest(at: Difference, low: float, high: float) -> float:
@@ -118,12 +121,8 @@ def _lowest(at: Difference, low: float, high: float) -> float:
 
 def _closed_in(at: Difference, first: Try, second: Try) -> tuple[float, State]:
     """The place between two tries where the state changes, and the state there."""
-    low, high, below = first[0], second[0], _state(first[1])
-    while low < (middle := math.sqrt(low * high)) < high:
-        if _state(at(middle)) == below:
-            low = middle
-        else:
-            high = middle
+    below = _state(first[1])
+    low, high = _halved(first[0], second[0], lambda middle: _state(at(middle)) == below)
     values = at(low), at(high)
     ends = [abs(value[0]) for _, value in (first, second) if value is not None]
     if None not in values and ends and all(value and abs(value[0]) <= _GONE * max(ends) for value in values):

@@ -4,28 +4,10 @@ import math
 from fractions import Fraction
 from typing import Any
 
+from dragonscale.course.calculator.tables import TABLES
 from dragonscale.physics.units import render
 
 BASES = ("s", "bytes", "FLOP", "USD", "W")
-_KNOWN: dict[str, tuple[int, ...]] = {
-    "": (0, 0, 0, 0, 0),
-    "count": (0, 0, 0, 0, 0),
-    "s": (1, 0, 0, 0, 0),
-    "bytes": (0, 1, 0, 0, 0),
-    "bytes/s": (-1, 1, 0, 0, 0),
-    "FLOP": (0, 0, 1, 0, 0),
-    "FLOP/s": (-1, 0, 1, 0, 0),
-    "USD": (0, 0, 0, 1, 0),
-    "USD/h": (-1, 0, 0, 1, 0),
-    "W": (0, 0, 0, 0, 1),
-    "/s": (-1, 0, 0, 0, 0),
-    "count/s": (-1, 0, 0, 0, 0),
-    "Hz": (-1, 0, 0, 0, 0),
-    "FLOP/byte": (0, -1, 1, 0, 0),
-    "J": (1, 0, 0, 0, 1),
-    "FLOP/USD": (0, 0, 1, -1, 0),
-    "FLOP/J": (-1, 0, 1, 0, -1),
-}
 _RENDERED = ("s", "bytes", "bytes/s", "FLOP", "FLOP/s", "USD", "USD/h", "W")
 _LARGEST = 1e21
 """From here on a power of ten says more than a prefix."""
@@ -36,7 +18,7 @@ _FAST = 1e8
 
 def exponents_of(unit: str) -> tuple[int, ...]:
     """The exponents of a base unit such as `bytes/s`."""
-    return _KNOWN[unit]
+    return TABLES.dimensions[unit]
 
 
 def unit_name(exponents: tuple[Fraction | int, ...]) -> str:
@@ -45,7 +27,7 @@ def unit_name(exponents: tuple[Fraction | int, ...]) -> str:
     >>> unit_name((0, -1, 1, 0, 0)), unit_name((2, 0, 0, 1, 0))
     ('FLOP/byte', 's^2*USD')
     """
-    for name, known in _KNOWN.items():
+    for name, known in TABLES.dimensions.items():
         if known == exponents and name != "count":
             return name
     over = "*".join(_raised(base, e) for base, e in zip(BASES, exponents, strict=True) if e > 0)

@@ -1,6 +1,6 @@
 """An equation solved for its unknown: by numbers where one letter is open, as a formula where several are.
 
-With one letter a ratio of polynomials is solved exactly (`polynomial`), and anything else by trying (`search`). An
+With one letter a ratio of polynomials is solved exactly (`pieces`), and anything else by trying (`search`). An
 inequality holds on some of the pieces between the roots. With several letters SymPy solves for one of them
 (`formulas`).
 """
@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.course.calculator.evaluate import Scope, evaluate, not_a_number
+from dragonscale.course.calculator.evaluate import Scope, evaluate, measure_of
 from dragonscale.course.calculator.formulas import exact, solved, without_factors
 from dragonscale.course.calculator.measure import Measure, UnlikeUnits, aligned
-from dragonscale.course.calculator.pieces import SignPieces, spans, told
-from dragonscale.course.calculator.polynomial import exact_pieces
+from dragonscale.course.calculator.pieces import SignPieces, exact_pieces, spans, told
 from dragonscale.course.calculator.reading import Node
 from dragonscale.course.calculator.search import searched
 from dragonscale.course.calculator.shown import exponents_of
@@ -40,50 +39,63 @@ class Solution:
     said: str = ""
 
 
-def solve(first: Node, second: Node, sign: str, unknown: str, scope: Scope) -> Solution:
+@dataclass(frozen=True)
+class Equation:
+    """Two sides, the sign between them, and what their letters stand for."""
+
+    first: Node
+    second: Node
+    sign: str
+    scope: Scope
+
+    def sides(self, tried: dict[str, Measure] | None = None) -> tuple[Measure, Measure]:
+        """Both in one unit, with letters as they are tried."""
+        scope = self.scope if tried is None else self.scope.trying(tried)
+        return aligned(measure_of(self.first, scope), measure_of(self.second, scope), "=")
+
+
+def solve(equation: Equation, unknown: str) -> Solution:
     """The value of one letter for which both sides are equal; the other letters, if any, stay in it."""
-    letters = open_letters(first, second, scope)
+    letters = open_letters(equation)
     if not letters:
         raise InputError("Both sides are numbers, and no letter is left to solve for.")
     if unknown and unknown not in letters:
         raise InputError(f"{unknown} is not open in the equation; open is {', '.join(letters)}.")
     if len(letters) == 1:
-        return _by_numbers(first, second, sign, letters[0], scope)
-    wanted = [unknown] if unknown else _left(first, second, letters, scope)
+        return _by_numbers(equation, letters[0])
+    wanted = [unknown] if unknown else _left(equation, letters)
     wrong: InputError | None = None
     for letter in wanted:
         try:
-            return _by_formula(first, second, sign, letter, scope)
+            return _by_formula(equation, letter)
         except InputError as error:
             wrong = wrong or error
     for letter in wanted:
-        found = _whatever_the_others(first, second, sign, letter, letters, scope)
+        found = _whatever_the_others(equation, letter, letters)
         if found is not None:
             return found
     assert wrong is not None
     raise wrong
 
 
-def _left(first: Node, second: Node, letters: list[str], scope: Scope) -> list[str]:
+def _left(equation: Equation, letters: list[str]) -> list[str]:
     """The letters that do not cancel."""
     import sympy
 
-    one, two = aligned(_number(first, scope), _number(second, scope), "=")
+    one, two = equation.sides()
     above, _ = sympy.fraction(sympy.together(exact(one.number) - exact(two.number)))
     kept = {str(letter) for letter in without_factors(sympy.expand(above)).free_symbols}
     return [letter for letter in letters if letter in kept] or letters
 
 
-def _whatever_the_others(
-    first: Node, second: Node, sign: str, unknown: str, letters: list[str], scope: Scope
-) -> Solution | None:
+def _whatever_the_others(equation: Equation, unknown: str, letters: list[str]) -> Solution | None:
     """The value of a letter by numbers, if it is the same for small, middling and large values of the others: then they
     cancel."""
     found: list[Solution] = []
     for scale in (1.0, 7.3e4, 1.1e-4):
         others = {letter: Measure(scale * (3 + place)) for place, letter in enumerate(letters) if letter != unknown}
         try:
-            found.append(_by_numbers(first, second, sign, unknown, scope, others))
+            found.append(_by_numbers(equation, unknown, others))
         except InputError:
             return None
     sizes = [[float(value.number) for value in each.values] for each in found]
@@ -96,10 +108,10 @@ def _whatever_the_others(
     return found[0] if alike else None
 
 
-def open_letters(first: Node, second: Node, scope: Scope) -> list[str]:
+def open_letters(equation: Equation) -> list[str]:
     """The letters that nothing is said of; what cannot be added is found later."""
-    found = replace(scope.trying({}), looked={})
-    for side in (first, second):
+    found = replace(equation.scope.trying({}), looked={})
+    for side in (equation.first, equation.second):
         try:
             evaluate(side, found)
         except InputError:
@@ -108,25 +120,22 @@ def open_letters(first: Node, second: Node, scope: Scope) -> list[str]:
     return list(found.free)
 
 
-def _by_formula(first: Node, second: Node, sign: str, unknown: str, scope: Scope) -> Solution:
-    one, two = aligned(_number(first, scope), _number(second, scope), "=")
-    values, side = solved(one.number, two.number, sign, unknown)
+def _by_formula(equation: Equation, unknown: str) -> Solution:
+    one, two = equation.sides()
+    values, side = solved(one.number, two.number, equation.sign, unknown)
     return Solution(unknown, tuple(Measure(value) for value in values), side)
 
 
-def _by_numbers(
-    first: Node, second: Node, sign: str, unknown: str, scope: Scope, others: dict[str, Measure] | None = None
-) -> Solution:
+def _by_numbers(equation: Equation, unknown: str, others: dict[str, Measure] | None = None) -> Solution:
     others = others or {}
-    exponents = _dimension(first, second, unknown, scope, others)
+    exponents = _dimension(equation, unknown, others)
 
     def sides(value: Any) -> tuple[Any, Any]:
-        tried = scope.trying({unknown: Measure(value, exponents)} | others)
-        one, two = aligned(_number(first, tried), _number(second, tried), sign)
+        one, two = equation.sides({unknown: Measure(value, exponents)} | others)
         return one.number, two.number
 
     def at(value: float) -> tuple[float, float] | None:
-        scope.clock.check()
+        equation.scope.clock.check()
         try:
             one, two = (float(side) for side in sides(value))
         except (InputError, ArithmeticError):
@@ -138,7 +147,7 @@ def _by_numbers(
         pieces = None  # SymPy has cancelled something that has no value there
     proved = pieces is not None
     pieces = searched(at) if pieces is None else pieces
-    found = _read(pieces, sign, unknown, exponents, proved)
+    found = _read(pieces, equation.sign, unknown, exponents, proved)
     if len(found.values) == 1:
         at(found.values[0].number)  # what is told of the functions in it is then their value there
     return found
@@ -180,14 +189,13 @@ def _read(pieces: SignPieces, sign: str, unknown: str, exponents: tuple[Any, ...
     return Solution(unknown, (), sign, " or ".join(words) + (" or …" if len(found) > MOST_FOUND else ""))
 
 
-def _dimension(first: Node, second: Node, unknown: str, scope: Scope, others: dict[str, Measure]) -> tuple[Any, ...]:
+def _dimension(equation: Equation, unknown: str, others: dict[str, Measure]) -> tuple[Any, ...]:
     """The dimension of the unknown with which both sides are alike."""
     wrong: InputError | None = None
     for unit in _TRIED:
         for size in _PROBES:
-            tried = scope.trying({unknown: Measure(size, exponents_of(unit))} | others)
             try:
-                one, two = aligned(_number(first, tried), _number(second, tried), "=")
+                one, two = equation.sides({unknown: Measure(size, exponents_of(unit))} | others)
             except InputError as error:
                 wrong = wrong or error
                 if isinstance(error, UnlikeUnits):
@@ -196,10 +204,3 @@ def _dimension(first: Node, second: Node, unknown: str, scope: Scope, others: di
             if one.exponents == two.exponents:
                 return exponents_of(unit)
     raise wrong or InputError(f"No unit of {unknown} makes both sides alike.")
-
-
-def _number(node: Node, scope: Scope) -> Measure:
-    value = evaluate(node, scope)
-    if not isinstance(value, Measure):
-        raise InputError(not_a_number(value))
-    return value

@@ -2,49 +2,11 @@
 
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.shown import exponents_of
+from dragonscale.course.calculator.tables import TABLES
 from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.physics.units import UNITS
 
-_LONG_TIMES = {
-    "second": 1.0,
-    "seconds": 1.0,
-    "minute": 60.0,
-    "minutes": 60.0,
-    "hour": 3600.0,
-    "hours": 3600.0,
-    "week": 604800.0,
-    "weeks": 604800.0,
-    "month": 2629746.0,
-    "months": 2629746.0,
-    "year": 31556952.0,
-    "years": 31556952.0,
-    "ps": 1e-12,
-}
-COUNTED = (
-    "token",
-    "param",
-    "parameter",
-    "chip",
-    "core",
-    "host",
-    "node",
-    "head",
-    "layer",
-    "sequence",
-    "seq",
-    "request",
-    "step",
-    "gpu",
-    "GPU",
-    "tpu",
-    "TPU",
-    "element",
-    "weight",
-    "expert",
-)
-"""What is counted without a unit of its own; the plural too."""
 _DIMENSIONS = ("bytes", "FLOP", "s", "Hz", "USD", "W")
-_ENERGY = {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "GJ": 1e9, "Wh": 3600.0, "kWh": 3.6e6, "MWh": 3.6e9, "GWh": 3.6e12}
 PREFIXES = {prefix: scale for prefix, scale in UNITS["count"].items() if prefix}
 """Prefixes of a bare count: the `B` of 70B is a billion."""
 LONE = ("s", "h", "d", "W", "J")
@@ -52,19 +14,15 @@ LONE = ("s", "h", "d", "W", "J")
 
 
 def _table() -> dict[str, Measure]:
-    found = {word: Measure(1.0) for one in COUNTED for word in (one, f"{one}s")}
-    found |= {word: Measure(scale, exponents_of("J")) for word, scale in _ENERGY.items()}
-    for dimension in _DIMENSIONS:
-        found |= {word: Measure(scale, exponents_of(dimension)) for word, scale in UNITS[dimension].items()}
-    found |= {word: Measure(scale, exponents_of("s")) for word, scale in _LONG_TIMES.items()}
-    for dimension in ("bytes/s", "FLOP/s"):  # 400Gbps, 197TFLOPS
-        rates = {word: scale for word, scale in UNITS[dimension].items() if "/" not in word}
-        found |= {word: Measure(scale, exponents_of(dimension)) for word, scale in rates.items()}
-    bits = {
-        word.removesuffix("/s"): scale for word, scale in UNITS["bytes/s"].items() if word.endswith(("b/s", "bit/s"))
-    }
-    found |= {word: Measure(scale, exponents_of("bytes")) for word, scale in bits.items()}
-    return {word: one for word, one in found.items() if word != "B"} | {"%": Measure(0.01)}
+    counted = {word: 1.0 for one in TABLES.counted for word in (one, f"{one}s")}
+    rated = [(kind, word, scale) for kind in ("bytes/s", "FLOP/s") for word, scale in UNITS[kind].items()]
+    rows = [(kind, word, scale) for kind in _DIMENSIONS for word, scale in UNITS[kind].items()]
+    rows += [("s", *row) for row in TABLES.seconds.items()]
+    rows += [row for row in rated if "/" not in row[1]]  # 400Gbps, 197TFLOPS
+    rows += [("bytes", word.removesuffix("/s"), scale) for _, word, scale in rated if word.endswith(("b/s", "bit/s"))]
+    rows = [*(("", *row) for row in counted.items()), *(("J", *row) for row in TABLES.joules.items()), *rows]
+    found = {word: Measure(scale, exponents_of(kind)) for kind, word, scale in rows if word != "B"}
+    return found | {"%": Measure(0.01)}
 
 
 WORDS = _table()

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 
 from dragonscale.course.calculator.measure import Measure, checked
+from dragonscale.course.calculator.tables import TABLES
 from dragonscale.course.calculator.unit_words import LONE, PREFIXES, WORDS, find_unit
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.catalogue import is_preset
@@ -17,19 +18,6 @@ LONGEST = 4000
 MOST_WORDS = 600
 _BYTES_FROM = 1e5
 """Nobody counts so many billions: 163840B is meant as bytes."""
-_SAME = {
-    "·": "*",
-    "×": "*",
-    "⋅": "*",
-    "−": "-",
-    "÷": "/",
-    "≥": ">=",
-    "≤": "<=",
-    "²": "^2",
-    "³": "^3",
-    "**": "^",
-    "==": "=",
-}
 _SIGN = re.compile(r"\*\*|==|>=|<=|[-+*/^()\[\],=<>;.·×⋅−÷≥≤²³]")
 _NUMBER = re.compile(r"(?:[0-9][0-9_]*(?:\.[0-9]+|\.(?![A-Za-z]))?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _GROUPED = re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -91,7 +79,7 @@ def _next(text: str, place: int, assigned: frozenset[str], grouping: bool) -> tu
     if (quoted := _QUOTED.match(text, place)) is not None:
         return Lexeme("text", quoted[1] or quoted[2] or ""), quoted.end()
     if (sign := _SIGN.match(text, place)) is not None:
-        return Lexeme("sign", _SAME.get(sign[0], sign[0])), sign.end()
+        return Lexeme("sign", TABLES.signs.get(sign[0], sign[0])), sign.end()
     word = _WORD.match(text, place)
     if word is None:
         raise InputError(

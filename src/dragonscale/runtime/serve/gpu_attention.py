@@ -23,9 +23,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
-from dragonscale.runtime.attention import UNSEEN, Reach, attend_causally, flash_possible
+from dragonscale.runtime.attention import UNSEEN, Scoring, attend_causally, flash_possible
 from dragonscale.runtime.serve.gpu_matmul import bytes_of, dot, words
-from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows
+from dragonscale.runtime.serve.paged_attention import PagedKeys, StepRows
 
 LOG2E = math.log2(math.e)
 PROGRAMS, PARTS = 512, 16
@@ -56,9 +56,9 @@ def attend_rows(
     """What `attend_paged` computes, on a GPU; of a fresh prompt cuDNN's flash attention where it can. Decoding rows and
     prompts write their own tokens of one array."""
     shape, size, count = rows.shape, value.shape[-1], rows.shape.decodes
-    if shape.fresh and not count and flash_possible(query, value, how.reach, how.cap, how.sinks):
+    if shape.fresh and not count and flash_possible(query, value, how):
         at = jnp.arange(shape.tokens)[None]
-        return attend_causally(query[None], key[None], value[None], at, at, how.reach, how.scale)[0]
+        return attend_causally(query[None], key[None], value[None], at, at, how)[0]
     tables, lengths, page, made = rows.tables, rows.lengths, rows.page, None
     if count:
         made = decode_rows(
@@ -265,7 +265,7 @@ def _kernel(
             scores *= gpu.load(cache.key_scale.at[slot, kv], mask=there, other=0)[None].astype(jnp.float32)
         if how.cap:  # tanh(x) = 1 - 2 / (1 + e^2x)
             scores = how.cap - 2 * how.cap / (1 + jnp.exp2(scores * (2 * LOG2E * how.scale / how.cap)))
-        scores = jnp.where(_seen(how.reach, at[:, None], keys[None]), scores, UNSEEN)
+        scores = jnp.where(how.reach.sees(at[:, None], keys[None]), scores, UNSEEN)
         new = jnp.maximum(most, scores.max(1))
         # Where nothing was seen yet all weights are one; the first key that is seen makes nothing of them, as does
         # `_combined`.
@@ -322,15 +322,6 @@ def _lanes(begin: int, end: int) -> tuple[jax.Array, jax.Array | None]:
 
 def _both(one: jax.Array, other: jax.Array | None) -> jax.Array:
     return one if other is None else one & other
-
-
-def _seen(reach: Reach, at: jax.Array, keys: jax.Array) -> jax.Array:
-    seen = keys <= at
-    if reach.window is not None:
-        seen &= keys > at - reach.window
-    if reach.chunk is not None:
-        seen &= keys // reach.chunk == at // reach.chunk
-    return seen
 
 
 def _combined(

@@ -16,9 +16,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dragonscale.runtime.attention import Reach, attend, attend_causally
+from dragonscale.runtime.attention import Scoring, attend
 from dragonscale.runtime.quantized import quantized, widened_values
-from dragonscale.runtime.serve.steps import StepShape
+from dragonscale.runtime.serve.steps import StepArrays, StepShape
 
 GATHERED = 1 << 16
 """Keys of decoding rows that are gathered at once, at most (of one row, if it has more)."""
@@ -67,57 +67,13 @@ class PagedKeys:
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class StepRows:
-    """A step's arrays as they are on a rank's chips: those of `StepBatch` without the dim of ranks. `platform` is where
-    it runs."""
+@dataclass(kw_only=True)
+class StepRows(StepArrays):
+    """A step's arrays as they are on a rank's chips, without the dim of ranks. `platform` is where it runs."""
 
-    tokens: jax.Array
-    from_last: jax.Array
-    positions: jax.Array
-    writes: jax.Array
-    tables: jax.Array
-    lengths: jax.Array
-    slots: jax.Array
-    starts: jax.Array
-    reads: jax.Array
     shape: StepShape = field(metadata={"static": True})
     page: int = field(metadata={"static": True})
     platform: str = field(default="cpu", metadata={"static": True})
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """How a layer scores keys: which a query sees, the scale, a soft cap (0: none), and a sink's logit for each query
-    head."""
-
-    reach: Reach
-    scale: float
-    cap: float = 0.0
-    sinks: jax.Array | None = None
-
-
-def attend_paged(
-    query: jax.Array, key: jax.Array, value: jax.Array, cache: PagedKeys, rows: StepRows, how: Scoring
-) -> jax.Array:
-    """[N, n, g] of queries [N, n, h] at the rows' positions, against a cache in which this step's tokens are written;
-    `key` [N, k, h] and `value` [N, k, g] are this step's own, as the cache keeps them."""
-    if rows.platform in ("gpu", "cuda"):
-        from dragonscale.runtime.serve.gpu_attention import attend_rows  # it needs Pallas, which others need not load
-
-        return attend_rows(query, key, value, cache, rows, how)
-    shape = rows.shape
-    first = shape.decodes * shape.queries
-    made: list[jax.Array] = []
-    if shape.decodes:
-        made.append(attend_decodes(query[:first], cache, rows, how, value.shape[-1]))
-    if shape.fresh:
-        at = jnp.arange(shape.tokens)[None]  # a fresh prompt is in order from position 0, its padding comes last
-        own = (query[None, first:], key[None, first:], value[None, first:])
-        made.append(attend_causally(*own, at, at, how.reach, how.scale, how.cap, how.sinks)[0])
-    elif shape.tokens:
-        made.append(attend_chunks(query[first:], cache, rows, how, value.shape[-1]))
-    return made[0] if len(made) == 1 else jnp.concatenate(made)
 
 
 def attend_decodes(query: jax.Array, cache: PagedKeys, rows: StepRows, how: Scoring, size: int) -> jax.Array:
@@ -131,7 +87,7 @@ def attend_decodes(query: jax.Array, cache: PagedKeys, rows: StepRows, how: Scor
         own, places, table = part
         key, value = _gathered(cache, table, rows.page, size, query.dtype)
         of = jnp.broadcast_to(jnp.arange(key.shape[1]), key.shape[:2])
-        return attend(own, key, value, places, of, how.reach, how.scale, how.cap, how.sinks)
+        return attend(own, key, value, places, of, how)
 
     together = max(1, GATHERED // (tables.shape[1] * rows.page))
     if shape.decodes <= together:
@@ -156,7 +112,7 @@ def attend_chunks(query: jax.Array, cache: PagedKeys, rows: StepRows, how: Scori
         at = rows.lengths[shape.decodes + place] - count + steps
         key, value = _gathered(cache, rows.tables[shape.decodes + place][None], rows.page, size, query.dtype)
         of = jnp.arange(key.shape[1])[None]
-        found = attend(own[None], key, value, at[None], of, how.reach, how.scale, how.cap, how.sinks)[0]
+        found = attend(own[None], key, value, at[None], of, how)[0]
         before = jax.lax.dynamic_slice_in_dim(made, begin, t)
         kept = jnp.where((steps < count)[:, None, None], found, before)
         return jax.lax.dynamic_update_slice_in_dim(made, kept, begin, 0)

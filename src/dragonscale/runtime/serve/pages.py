@@ -10,7 +10,7 @@ go last (`release` goes from the end), and the queue of unused pages in the orde
 in front: LRU eviction needs no search. Every operation takes time in proportion to the pages it is about.
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 import numpy
@@ -123,25 +123,3 @@ class PagePool:
         """Forgets all prefixes that nobody reads."""
         while self.unused:
             self.evict()
-
-    def check(self, holders: Iterable[Sequence[int]]) -> None:
-        """Asserts that every page is in one place and that what sequences hold is what the pool thinks they hold."""
-        held = Counter(page for pages in holders for page in pages)
-        counts = dict.fromkeys(self.private, 1) | {page: node.refs for page, node in self.cached.items() if node.refs}
-        nodes = [self.root, *self.cached.values()]
-        below = {id(child): (node, key) for node in nodes for key, child in node.children.items()}
-        unread = {page for page, node in self.cached.items() if not node.refs}
-        assert sorted([*self.free, *self.private, *self.cached]) == list(range(1, self.pages)), (
-            "a page is in no place or in two"
-        )
-        assert held == counts, f"pages are held {dict(held)} times and counted {counts}"
-        assert set(self.unused) == unread, "the queue of unused pages is not those that nobody reads"
-        assert len(below) == sum(len(node.children) for node in nodes) == len(self.cached), (
-            "a page hangs nowhere or in two places"
-        )
-        for page, node in self.cached.items():
-            assert below[id(node)] == (node.parent, node.tokens), f"page {page} is not below its parent"
-            assert node.page == page, f"page {page} says that it is page {node.page}"
-            assert node.parent is self.root or node.parent.refs >= node.refs, (
-                f"page {page} is read by more than the one above it"
-            )

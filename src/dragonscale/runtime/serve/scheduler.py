@@ -206,27 +206,3 @@ class BatchScheduler:
             done = self.pools[s.rank].share(s.tokens, s.pages, s.shared, s.computed // self.limits.page)
             self.packer.tables[s.rank, s.slot, s.shared : done] = s.pages[s.shared : done]
             s.shared = done
-
-    def check(self) -> None:
-        """Asserts the invariants of all ranks."""
-        for rank, running in enumerate(self.running):
-            self.pools[rank].check(s.pages for s in running.values())
-            assert sorted([*self.slots[rank], *running]) == list(range(self.limits.sequences)), (
-                "a slot is lost or given twice"
-            )
-            tables = numpy.zeros_like(self.packer.tables[rank])
-            for slot, s in running.items():
-                tables[slot, : len(s.pages)] = s.pages
-                assert (s.slot, s.rank, s.ended) == (slot, rank, False), f"slot {slot} is not its sequence's"
-                assert s.computed <= len(s.pages) * self.limits.page, f"slot {slot} writes beyond its pages"
-                assert s.computed < s.target or s.computed == s.known + s.flying - 1, f"slot {slot} lost a token"
-            assert (tables == self.packer.tables[rank]).all(), "tables of slots are not the pages of their sequences"
-            positions = [running[slot].computed if slot in running else 0 for slot in range(self.limits.sequences + 1)]
-            assert self.packer.positions[rank].tolist() == positions, (
-                "positions of slots are not those of their sequences"
-            )
-            orders = [s.order for s in (*running.values(), *self.waiting[rank])]
-            assert orders == sorted(orders), "a younger sequence went before an older one"
-            assert not any(s.slot >= 0 or s.pages or s.ended for s in self.waiting[rank]), (
-                "a waiting sequence holds something"
-            )

@@ -6,7 +6,7 @@ what is special is the cache, whose `attend` writes the step's keys into their p
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,17 +15,15 @@ import jax.numpy as jnp
 import numpy
 
 from dragonscale.models.program import Program, Section
-from dragonscale.runtime.attention import Reach
+from dragonscale.runtime.attention import Scoring, attend_causally
 from dragonscale.runtime.decode import cached
 from dragonscale.runtime.forward import embed, head_and_hidden
 from dragonscale.runtime.lines import PassSetting, SectionPass, run_section
 from dragonscale.runtime.packed_weights import served
 from dragonscale.runtime.place import Place
-from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows, attend_paged
-from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
+from dragonscale.runtime.serve.paged_attention import PagedKeys, StepRows, attend_chunks, attend_decodes
+from dragonscale.runtime.serve.steps import ARRAYS, EngineLimits, StepBatch, StepShape, empty_batch
 
-ARRAYS = tuple(field.name for field in fields(StepRows) if not field.metadata.get("static"))
-"""The arrays of a batch that the model wants."""
 FEWEST = 8
 """Rows through the head of a step with prompts: of a single one XLA's GPU compiler makes a product in fp32, of a
 widened copy of the whole table."""
@@ -42,21 +40,35 @@ class PagedLayer:
     def write(self, name: str, value: jax.Array) -> jax.Array:  # noqa: ARG002 (the protocol's)
         return value
 
-    def attend(
-        self,
-        query: jax.Array,
-        key: jax.Array,
-        value: jax.Array,
-        reach: Reach,
-        scale: float,
-        cap: float,
-        sinks: jax.Array | None,
-    ) -> jax.Array:
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array, how: Scoring) -> jax.Array:
         key, value = key[0], value[0]
         with jax.named_scope("cache"):
             self.paged = self.paged.written(self.rows.writes, key, value)
         kept = self.paged.as_kept(key, value) if self.rows.shape.fresh else (key, value)
-        return attend_paged(query[0], *kept, self.paged, self.rows, Scoring(reach, scale, cap, sinks))[None]
+        return attend_paged(query[0], *kept, self.paged, self.rows, how)[None]
+
+
+def attend_paged(
+    query: jax.Array, key: jax.Array, value: jax.Array, cache: PagedKeys, rows: StepRows, how: Scoring
+) -> jax.Array:
+    """[N, n, g] of queries [N, n, h] at the rows' positions, against a cache in which this step's tokens are written;
+    `key` [N, k, h] and `value` [N, k, g] are this step's own, as the cache keeps them."""
+    if rows.platform in ("gpu", "cuda"):
+        from dragonscale.runtime.serve.gpu_attention import attend_rows  # it needs Pallas, which others need not load
+
+        return attend_rows(query, key, value, cache, rows, how)
+    shape = rows.shape
+    first = shape.decodes * shape.queries
+    made: list[jax.Array] = []
+    if shape.decodes:
+        made.append(attend_decodes(query[:first], cache, rows, how, value.shape[-1]))
+    if shape.fresh:
+        at = jnp.arange(shape.tokens)[None]  # a fresh prompt is in order from position 0, its padding comes last
+        own = (query[None, first:], key[None, first:], value[None, first:])
+        made.append(attend_causally(*own, at, at, how)[0])
+    elif shape.tokens:
+        made.append(attend_chunks(query[first:], cache, rows, how, value.shape[-1]))
+    return made[0] if len(made) == 1 else jnp.concatenate(made)
 
 
 def _sizes(shape: StepShape, limits: EngineLimits) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -9,7 +9,8 @@ Padding: rows beyond the real ones have length 0 and slot `slots`; tokens beyond
 written to page 0, which belongs to nobody.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy
 
@@ -40,28 +41,38 @@ class StepShape:
         return self.decodes * self.queries + self.prompts
 
 
-@dataclass
-class StepBatch:
-    """The arrays of a step, in numpy, with ranks R in front; N, D, Q, P as in its shape, W pages in a table.
+@dataclass(kw_only=True)
+class StepArrays:
+    """The arrays of a step that the model wants, on the host with ranks R in front; N, D, Q, P as in its shape, W pages
+    in a table.
 
     tokens [R, N], positions [R, N]: of a decoding row whose `from_last` [R, D] is set, the first token is the one that
     its slot sampled last, which may still be on the device. `writes` [R, N] is where a token's keys go: page · page
     size + place in the page. `tables` [R, D+P, W] are pages of rows, `lengths` [R, D+P] their tokens with those of this
     step, `slots` [R, D+P] their places in the sampler's state. `starts` [R, P+1] is where each prompt's chunk begins
     among the N tokens (the last: where the last one ends). `reads` [R, D·Q+P] are the tokens of N whose logits are
-    wanted. `drafted` [R, D] are how many of a decoding row's tokens after the first are drafts; the rest of its Q is
-    padding."""
+    wanted."""
+
+    tokens: Any
+    from_last: Any
+    positions: Any
+    writes: Any
+    tables: Any
+    lengths: Any
+    slots: Any
+    starts: Any
+    reads: Any
+
+
+ARRAYS = tuple(field.name for field in fields(StepArrays))
+
+
+@dataclass(kw_only=True)
+class StepBatch(StepArrays):
+    """A step in numpy. `drafted` [R, D] are how many of a decoding row's tokens after the first are drafts; the rest of
+    its Q is padding."""
 
     shape: StepShape
-    tokens: numpy.ndarray
-    from_last: numpy.ndarray
-    positions: numpy.ndarray
-    writes: numpy.ndarray
-    tables: numpy.ndarray
-    lengths: numpy.ndarray
-    slots: numpy.ndarray
-    starts: numpy.ndarray
-    reads: numpy.ndarray
     drafted: numpy.ndarray
 
 
@@ -71,23 +82,19 @@ def empty_batch(shape: StepShape, ranks: int, width: int, slots: int) -> StepBat
     def zeros(*size: int) -> numpy.ndarray:
         return numpy.zeros((ranks, *size), numpy.int32)
 
-    n, rows = shape.packed, shape.rows
-    starts = zeros(shape.prompts + 1)
-    starts[:] = shape.decodes * shape.queries
+    n, rows, decoded = shape.packed, shape.rows, shape.decodes * shape.queries
     reads = zeros(shape.read)
-    reads[:, : shape.decodes * shape.queries] = numpy.arange(shape.decodes * shape.queries)
+    reads[:, :decoded] = numpy.arange(decoded)
     return StepBatch(
-        shape,
-        zeros(n),
-        numpy.zeros((ranks, shape.decodes), bool),
-        zeros(n),
-        zeros(n),
-        zeros(rows, width),
-        zeros(rows),
-        numpy.full((ranks, rows), slots, numpy.int32),
-        starts,
-        reads,
-        zeros(shape.decodes),
+        shape=shape,
+        **{name: zeros(n) for name in ("tokens", "positions", "writes")},
+        from_last=zeros(shape.decodes).astype(bool),
+        tables=zeros(rows, width),
+        lengths=zeros(rows),
+        slots=zeros(rows) + numpy.int32(slots),
+        starts=zeros(shape.prompts + 1) + numpy.int32(decoded),
+        reads=reads,
+        drafted=zeros(shape.decodes),
     )
 
 

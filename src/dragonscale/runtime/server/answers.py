@@ -75,11 +75,11 @@ class ChoiceAnswer:
         if emitted.tokens:
             now = time.perf_counter()
             if self.first:
-                metrics.between.observe((now - self.last) / len(emitted.tokens))
+                metrics.times["between"].observe((now - self.last) / len(emitted.tokens))
             else:
                 self.first, self.waited = now, emitted.waited
-                metrics.first_token.observe(now - self.began)
-                metrics.queued.observe(emitted.waited)
+                metrics.times["first_token"].observe(now - self.began)
+                metrics.times["queued"].observe(emitted.waited)
             self.last, self.tokens = now, self._stream.used
         self.finish = "stop" if self._stream.stopped else emitted.finish
 
@@ -185,13 +185,13 @@ class Generation:
             "output_tokens": sum(one.tokens for one in self.choices),
             "finish": ",".join(sorted({one.finish or unfinished for one in self.choices})),
         }
-        metrics.prompt_tokens.inc(told["prompt_tokens"])
-        metrics.output_tokens.inc(told["output_tokens"])
-        metrics.whole.observe(seconds)
+        for name, total in metrics.totals.items():
+            total.inc(told[name])
+        metrics.times["whole"].observe(seconds)
         for one in self.choices:
             metrics.ended(one.finish or unfinished)
         for span in spans:
-            metrics.per_token.observe(span)
+            metrics.times["per_token"].observe(span)
         if begun := [one for one in self.choices if one.first]:
             told["ttft_s"] = min(one.first - one.began for one in begun)
             told["queue_s"] = max(one.waited for one in begun)

@@ -20,8 +20,7 @@ from dragonscale.runtime.serve.sampling import Sampler
 from dragonscale.runtime.serve.speculation import DraftModel
 from dragonscale.runtime.serve.steps import EngineLimits, shapes_for
 from dragonscale.runtime.server.loading import LoadedModel, open_model
-from dragonscale.runtime.server.wire import WorkerOrder
-from dragonscale.runtime.server.worker import Tell
+from dragonscale.runtime.server.wire import Tell, WorkerOrder
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
 NGRAM, FORMATS = "ngram", ("weights", "kv", "compute", "wire")

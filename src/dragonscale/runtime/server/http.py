@@ -18,7 +18,6 @@ import traceback
 import uuid
 from typing import Any
 
-import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,11 +26,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.server.openapi import ENDPOINTS
-from dragonscale.runtime.server.protocol import ApiError
+from dragonscale.prompt_http import QUIET, WRONG_PATH, PromptProtocol
+from dragonscale.runtime.server.protocol import ENDPOINTS, ApiError
 from dragonscale.runtime.server.routes import HttpSettings, OpenAIService
 from dragonscale.runtime.server.text import ModelText
 
@@ -103,8 +101,7 @@ def error_answer(error: ApiError) -> Response:
 async def _told(_: Request, error: Exception) -> Response:
     """Any error as the client hears it."""
     if isinstance(error, HTTPException):
-        known = {404: "There is no such path here.", 405: "This path does not take this method."}
-        answer = error_answer(ApiError(error.status_code, known.get(error.status_code, error.detail)))
+        answer = error_answer(ApiError(error.status_code, WRONG_PATH.get(error.status_code, error.detail)))
         answer.headers.update(error.headers or {})
         return answer
     if isinstance(error, InputError):
@@ -125,34 +122,6 @@ def build_app(front: Any, text: ModelText, settings: HttpSettings) -> Starlette:
     app.state.service = service
     app.router.redirect_slashes = False
     return app
-
-
-class PromptProtocol(H11Protocol):
-    """HTTP whose client has to send the headers of every request in time; uvicorn itself waits for ever once they have
-    begun."""
-
-    late: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._expect()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.conn.their_state is h11.IDLE:
-            self._expect()
-        elif self.late is not None:
-            self.late.cancel()
-            self.late = None
-
-    def _expect(self) -> None:
-        """Headers are awaited from now on, if they were not before."""
-        if self.late is None:
-            self.late = self.loop.call_later(self.config.timeout_keep_alive, self._give_up)
-
-    def _give_up(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.abort()
 
 
 class DrainingServer(uvicorn.Server):
@@ -191,14 +160,11 @@ async def serve_http(app: Starlette, listener: socket.socket | None = None) -> N
     config = uvicorn.Config(
         app,
         http=PromptProtocol,
-        ws="none",
-        lifespan="off",
         log_level="warning",
-        access_log=False,
-        server_header=False,
         timeout_keep_alive=int(settings.idle_s),
         timeout_graceful_shutdown=5,
         h11_max_incomplete_event_size=64 << 10,
+        **QUIET,
     )
     app.state.server = DrainingServer(config, service)
     await app.state.server.serve(sockets=[listener])

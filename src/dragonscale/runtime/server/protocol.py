@@ -5,12 +5,15 @@ field, broken JSON or broken UTF-8 never reaches the engine, and the OpenAPI sch
 Fields that nobody knows are ignored: OpenAI's own clients send new ones all the time. What is known and not offered
 (`suffix`, a forced tool) is refused. `null` stands for a field that was not given. Every refusal is one sentence, in
 OpenAI's envelope.
+
+The server's paths are a table, and their description as OpenAPI is made of it and of the records that are read. Of
+answers it says which keys they have; OpenAI's own description has the rest.
 """
 
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -239,24 +242,75 @@ def grammar_of(request: GenerationFields) -> tuple[str, str] | None:
     )
 
 
+_SAMPLED = {name: name for name in ("temperature", "top_k", "top_p", "min_p", "seed")}
+_SAMPLED |= {f"{own}_penalty": own for own in ("presence", "frequency", "repetition")} | {"logit_bias": "bias"}
+"""Fields of a request that say how tokens are chosen, and what they are called in `Sampling`."""
+
+
 def sampling_of(request: GenerationFields, logprobs: int | None, recommended: Mapping[str, float]) -> Sampling:
     """How a request wants its tokens chosen; what it does not say is as the model's makers recommend, or OpenAI's
     default."""
+    said = {own: getattr(request, name) for name, own in _SAMPLED.items() if getattr(request, name) is not None}
+    given: dict[str, Any] = {own: recommended[name] for name, own in _SAMPLED.items() if name in recommended} | said
+    given["top_k"] = max(0, int(given.get("top_k", 0)))
+    return Sampling(**given, logprobs=logprobs, grammar=grammar_of(request))
 
-    def said(name: str, default: float) -> float:
-        given = getattr(request, name)
-        return recommended.get(name, default) if given is None else given
 
-    return Sampling(
-        temperature=said("temperature", 1.0),
-        top_k=max(0, int(said("top_k", 0))),
-        top_p=said("top_p", 1.0),
-        min_p=said("min_p", 0.0),
-        presence=request.presence_penalty or 0.0,
-        frequency=request.frequency_penalty or 0.0,
-        repetition=said("repetition_penalty", 1.0),
-        seed=request.seed,
-        logprobs=logprobs,
-        bias=request.logit_bias or {},
-        grammar=grammar_of(request),
-    )
+class Endpoint(NamedTuple):
+    """A path: the method of `OpenAIService` that handles it, the record that it takes, the keys that its answer has."""
+
+    method: str
+    path: str
+    handler: str
+    takes: type[msgspec.Struct] | None
+    gives: str
+    says: str
+
+
+_ANSWER = "id object created model choices usage"
+ENDPOINTS = (
+    Endpoint("POST", "/v1/chat/completions", "chat", ChatRequest, _ANSWER, "The next message of a conversation"),
+    Endpoint("POST", "/v1/completions", "completions", CompletionRequest, _ANSWER, "The text that follows a prompt"),
+    Endpoint("POST", "/v1/embeddings", "embeddings", EmbeddingRequest, "object data model usage", "Texts as vectors"),
+    Endpoint("GET", "/v1/models", "models", None, "object data", "The model that is served"),
+    Endpoint("GET", "/v1/models/{model:path}", "model", None, "id object created owned_by", "About a model"),
+    Endpoint("POST", "/tokenize", "tokenize", TokenizeRequest, "count max_model_len tokens", "A text's tokens"),
+    Endpoint("POST", "/detokenize", "detokenize", DetokenizeRequest, "prompt", "The text of tokens"),
+    Endpoint("GET", "/health", "health", None, "status", "Whether the server lives"),
+    Endpoint("GET", "/ready", "ready", None, "status", "Whether it takes requests"),
+    Endpoint("GET", "/metrics", "numbers", None, "", "Numbers for Prometheus"),
+    Endpoint("GET", "/version", "about", None, "version", "The version of Dragonscale"),
+    Endpoint("GET", "/openapi.json", "schema", None, "openapi paths", "This description"),
+)
+
+
+def openapi(model: str, version: str) -> dict[str, Any]:
+    """The description of a server of this model."""
+    kinds = [one.takes for one in ENDPOINTS if one.takes]
+    refs, parts = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    for part in parts.values():
+        part.get("properties", {}).get("model", {}).update(enum=[model, None])
+    failed = _has("error") | {"properties": {"error": _has("message type param code")}}
+    paths: dict[str, Any] = {}
+    for one in ENDPOINTS:
+        content = _json(_has(one.gives)) if one.gives else {"text/plain": {}}
+        content |= {"text/event-stream": {}} if one.gives == _ANSWER else {}
+        answers = {"200": {"description": one.says, "content": content}}
+        answers["default"] = {"description": "What is wrong, in one sentence", "content": _json(failed)}
+        about: dict[str, Any] = {"summary": one.says, "responses": answers}
+        if one.takes:
+            about["requestBody"] = {"required": True, "content": _json(refs[kinds.index(one.takes)])}
+        if "{" in one.path:
+            name = {"type": "string", "minLength": 1}
+            about["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": name}]
+        paths.setdefault(one.path.replace(":path", ""), {})[one.method.lower()] = about
+    info = {"title": "Dragonscale", "version": version}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": parts}}
+
+
+def _has(keys: str) -> dict[str, Any]:
+    return {"type": "object", "required": keys.split()}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}

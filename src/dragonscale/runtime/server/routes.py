@@ -28,8 +28,7 @@ from dragonscale.runtime.server import protocol
 from dragonscale.runtime.server.answers import AnswerStream, ChoiceAnswer, Generation
 from dragonscale.runtime.server.logs import LogWriter
 from dragonscale.runtime.server.metrics import ServerMetrics
-from dragonscale.runtime.server.openapi import openapi
-from dragonscale.runtime.server.protocol import ApiError, GenerationFields, prompts_of, read, sampling_of
+from dragonscale.runtime.server.protocol import ApiError, GenerationFields, openapi, prompts_of, read, sampling_of
 from dragonscale.runtime.server.text import ModelText, TextStream
 
 

@@ -4,6 +4,8 @@ The front says first what a worker is to run (`WorkerOrder`), then requests and 
 that it is ready, and after each step one message with all that is new.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from dragonscale.runtime.serve.requests import Emitted, GenerateRequest
@@ -92,5 +94,7 @@ class WorkerFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 ToWorker = Submit | Drop
+Tell = Callable[[str, int, int], None]
+"""What a worker says of its start: what it does, how much of that is done, and of how much."""
 FromWorker = Starting | WorkerReady | StepOutput | WorkerFailed
 encode = msgspec.msgpack.Encoder().encode

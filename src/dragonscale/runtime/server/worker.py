@@ -24,8 +24,7 @@ from dragonscale.runtime.serve.requests import Emitted, HandedOver
 from dragonscale.runtime.server import wire
 from dragonscale.runtime.server.handover import read_arrays, write_arrays
 
-Tell = Callable[[str, int, int], None]
-Build = Callable[[wire.WorkerOrder, Tell], tuple[Any, dict[str, Any]]]
+Build = Callable[[wire.WorkerOrder, wire.Tell], tuple[Any, dict[str, Any]]]
 TELL = 0.2
 """Seconds between two looks at the engine's own numbers."""
 

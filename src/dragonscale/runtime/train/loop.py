@@ -2,17 +2,18 @@
 
 While the devices compute a step, the host prepares the next one's tokens. Then it looks at the loss: if it is no
 number, the run ends with the last checkpoint untouched. A termination signal is raised as a flag that goes through the
-step with the data, so that all hosts agree after which step they save and leave.
-
-Being told to end: a signal is noted, and obeyed after the step.
+step with the data, so that all hosts agree after which step they save and leave. A plan that does not fit the devices
+is told in gigabytes: what it takes, what there is, what to change.
 """
 
 import hashlib
 import math
+import signal
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -23,23 +24,46 @@ from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.runtime.checkpoint import load_weights
+from dragonscale.runtime.device_memory import asked_words, is_full
 from dragonscale.runtime.meshes import mesh_of
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.safetensors import SafeTensors
 from dragonscale.runtime.train.clock import Clock, TrainResult
 from dragonscale.runtime.train.metrics import Metrics
+from dragonscale.runtime.train.planned import judged_here
 from dragonscale.runtime.train.profiling import WARM, StepProfiler
-from dragonscale.runtime.train.room import memory_errors
 from dragonscale.runtime.train.settings import Order, learning_rate, settle_capacity
 from dragonscale.runtime.train.step import State, Trainer, make_trainer
 from dragonscale.runtime.train.tokens import Tokens, open_tokens
 
 if TYPE_CHECKING:
     from dragonscale.runtime.train.checkpoints import Checkpoints
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
+
+
+@contextmanager
+def memory_errors(order: Order, model: Transformer, device: Any) -> Iterator[None]:
+    """Memory that runs out, in a sentence."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not is_full(error):
+            raise
+        limit = (device.memory_stats() or {}).get("bytes_limit", 0)
+        raise Infeasible(no_room(order, model, str(error), device.device_kind, limit)) from None
+
+
+def no_room(order: Order, model: Transformer, text: str, kind: str, limit: float) -> str:
+    """Of a plan whose step gave the error `text` on devices of a kind that let a program have `limit` bytes."""
+    verdict = judged_here(order, model, kind)
+    takes = "" if verdict is None else f"; it takes {verdict.hbm_bytes / 1e9:.1f} GB by the planner"
+    has = f"the {limit / 1e9:.1f} GB" if limit else "the memory"
+    ways = ["a smaller microbatch"] if order.plan.microbatch > 1 else []
+    ways += ["remat=block"] if order.plan.remat != "block" else []
+    ways += ["more devices"]
+    return (
+        f"The plan {order.plan} does not fit {has} that a program has on {kind}{takes}{asked_words(text)}; "
+        f"take {', '.join(ways[:-1])}{' or ' if len(ways) > 1 else ''}{ways[-1]}."
+    )
 
 
 class Stop:

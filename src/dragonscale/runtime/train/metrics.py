@@ -4,6 +4,7 @@ When a run resumes from step N, lines after N were of steps that are done again:
 was cut when the process died.
 """
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any, TextIO
@@ -48,10 +49,8 @@ class Metrics:
     def close(self) -> None:
         """Close the file."""
         if self.file is not None:
-            try:
+            with contextlib.suppress(OSError):
                 self.file.close()
-            except OSError:
-                self.file = None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -5,18 +5,18 @@ hands their lines on as they come.
 """
 
 import asyncio
-import contextlib
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 
+from dragonscale.prompt_http import WRONG_PATH
 from dragonscale.web.kept import key_of
 from dragonscale.web.server.files import PageFiles, accepts_gzip
 from dragonscale.web.server.gate import PageGate, Refusal, tab_of, too_fast
@@ -28,17 +28,7 @@ from dragonscale.web.server.turns import Crowded, Turn
 
 READ = 8
 """Times the largest body that are read and thrown away, so that whoever sends too much is told so."""
-LINES = b"application/x-ndjson"
-
-
-class RawRoute:
-    """A route that is given the request as it is: answers are streams, and bodies are read within bounds."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self.answer(scope, receive, send)
+LINES = "application/x-ndjson"
 
 
 class PageApp:
@@ -51,71 +41,61 @@ class PageApp:
     def routes(self) -> list[BaseRoute]:
         """Every path; what is none of the first is a file of the page, or nothing."""
         return [
-            Route("/api/ask", RawRoute(self._ask), methods=["POST"]),
-            Route("/api/jobs", RawRoute(self._begin_job), methods=["POST"]),
-            Route("/api/jobs/{id}", RawRoute(self._job), methods=["GET", "DELETE"]),
-            Route("/health", RawRoute(self._health), methods=["GET"]),
+            Route("/api/ask", self._ask, methods=["POST"]),
+            Route("/api/jobs", self._begin_job, methods=["POST"]),
+            Route("/api/jobs/{id}", self._job, methods=["GET", "DELETE"]),
+            Route("/health", self._health, methods=["GET"]),
             Mount("/", self.files),
         ]
 
-    async def _health(self, _scope: Any, _receive: Any, send: Any) -> None:
-        await send_json(send, 200, {"status": "ok", **self.pool.stats(), "jobs": self.jobs.stats()})
+    async def _health(self, _: Request) -> Response:
+        return json_answer({"status": "ok", **self.pool.stats(), "jobs": self.jobs.stats()})
 
-    async def _ask(self, scope: Any, receive: Any, send: Any) -> None:
-        headers = dict(scope["headers"])
-        body, request = await self._body(scope, headers, receive)
-        lane, key = lane_of(request), _key(request)
-        turn = Turn(body, scope["state"]["address"], tab_of(headers), lane, key)
+    async def _ask(self, request: Request) -> Response:
+        body, asked = await self._body(request)
+        turn = Turn(body, request.state.address, tab_of(dict(request.scope["headers"])), lane_of(asked), _key(asked))
         try:
             self.pool.submit(turn)
         except Crowded as error:
             raise _busy(error) from None
-        try:
-            await send_lines(lines_of(turn), headers, receive, send)
-        finally:
-            self.pool.leave(turn)
+        return LineStream(lines_of(turn), request, after=lambda: self.pool.leave(turn))
 
-    async def _begin_job(self, scope: Any, receive: Any, send: Any) -> None:
-        _, request = await self._body(scope, dict(scope["headers"]), receive)
+    async def _begin_job(self, request: Request) -> Response:
+        _, asked = await self._body(request)
         try:
-            id = self.jobs.begin(request, scope["state"]["address"])
+            return json_answer({"id": self.jobs.begin(asked, request.state.address)}, 202)
         except Crowded as error:
             raise _busy(error) from None
-        await send_json(send, 202, {"id": id})
 
-    async def _job(self, scope: Any, receive: Any, send: Any) -> None:
-        id = scope["path_params"]["id"]
-        job = self.jobs.jobs.get(id)
+    async def _job(self, request: Request) -> Response:
+        job = self.jobs.jobs.get(request.path_params["id"])
         if job is None:
             raise Refusal(404, "There is no such job here, or its result is no longer kept.")
-        if scope["method"] == "DELETE":
+        if request.method == "DELETE":
             self.jobs.cancel(job)
-            await send_json(send, 200, {"id": id, "state": "cancelled"})
-        else:
-            await send_lines(job.lines(), dict(scope["headers"]), receive, send)
+            return json_answer({"id": job.id, "state": "cancelled"})
+        return LineStream(job.lines(), request)
 
-    async def _body(self, scope: Any, headers: dict[bytes, bytes], receive: Any) -> tuple[bytes, dict[str, Any]]:
+    async def _body(self, request: Request) -> tuple[bytes, dict[str, Any]]:
         """The body of a request, read within its time and size, and the object in it."""
-        if headers.get(b"content-type", b"").split(b";")[0].strip().lower() != b"application/json":
+        if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
             raise Refusal(415, "The body of a request is JSON, with the header `content-type: application/json`.")
-        most, said = self.settings.body_bytes, headers.get(b"content-length", b"0")
+        most, said = self.settings.body_bytes, request.headers.get("content-length", "0")
         if not said.isdigit() or int(said) > READ * most:
             raise _too_large(most)
-        body, more, size = bytearray(), True, 0
+        body, size = bytearray(), 0
         try:
             async with asyncio.timeout(self.settings.body_s):
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise Refusal(400, "The client has gone.")
-                    part, more = message.get("body", b""), message.get("more_body", False)
+                async for part in request.stream():
                     size += len(part)
                     body += part if size <= most else b""
                     if size > READ * most:
                         raise _too_large(most)
+        except ClientDisconnect:
+            raise Refusal(400, "The client has gone.") from None
         except TimeoutError:
             raise Refusal(408, f"The body was not sent within {self.settings.body_s:g} s.") from None
-        if not scope["state"]["large"].take(scope["state"]["address"], float(size)):
+        if not request.state.large.take(request.state.address, float(size)):
             raise too_fast()
         if size > most:  # read to its end, because a client hears nothing before it has sent all
             raise _too_large(most)
@@ -147,52 +127,39 @@ async def lines_of(turn: Turn) -> AsyncIterator[bytes]:
         yield line
 
 
-async def send_lines(lines: AsyncIterator[bytes], headers: dict[bytes, bytes], receive: Any, send: Any) -> None:
-    """Stream lines, compressed where that is taken, until they end or the client is gone."""
-    packed = accepts_gzip(headers)
-    more = [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")] if packed else []
-    fixed = [(b"content-type", LINES), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"), *more]
-    gone = asyncio.ensure_future(_disconnected(receive))
-    sending = asyncio.ensure_future(_stream(lines, fixed, zlib.compressobj(1, wbits=31) if packed else None, send))
-    try:
-        await asyncio.wait((gone, sending), return_when=asyncio.FIRST_COMPLETED)
-        if sending.done():
-            sending.result()
-    finally:
-        for task in (gone, sending):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+class LineStream(StreamingResponse):
+    """Lines as they come, compressed where that is taken, until they end or the client is gone; then `after`."""
+
+    def __init__(self, lines: AsyncIterator[bytes], request: Request, after: Callable[[], None] = lambda: None) -> None:
+        packed = accepts_gzip(dict(request.scope["headers"]))
+        more = {"content-encoding": "gzip", "vary": "accept-encoding"} if packed else {}
+        fixed = {"cache-control": "no-store", "x-accel-buffering": "no", **more}
+        super().__init__(_packed(lines) if packed else lines, headers=fixed, media_type=LINES)
+        self.after = after
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.after()
 
 
-async def _stream(lines: AsyncIterator[bytes], headers: list[tuple[bytes, bytes]], packer: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
+async def _packed(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    packer = zlib.compressobj(1, wbits=31)
     async for line in lines:
         # flushed after every line: a stream that waits for a full block would hold progress back
-        data = packer.compress(line) + packer.flush(zlib.Z_SYNC_FLUSH) if packer else line
-        await send({"type": "http.response.body", "body": data, "more_body": True})
-    await send({"type": "http.response.body", "body": packer.flush() if packer else b""})
+        yield packer.compress(line) + packer.flush(zlib.Z_SYNC_FLUSH)
+    yield packer.flush()
 
 
-async def _disconnected(receive: Any) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def send_json(send: Any, status: int, value: Any) -> None:
+def json_answer(value: Any, status: int = 200) -> Response:
     """A small answer."""
-    body = msgspec.json.encode(value) + b"\n"
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"cache-control", b"no-store"),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    fixed = {"cache-control": "no-store"}
+    return Response(msgspec.json.encode(value) + b"\n", status, fixed, "application/json")
 
 
 def _busy(error: Crowded) -> Refusal:
-    return Refusal(429, str(error), "busy", ((b"retry-after", b"%d" % error.retry_after),))
+    return Refusal(429, str(error), "busy", {"retry-after": str(error.retry_after)})
 
 
 def _too_large(most: int) -> Refusal:
@@ -202,14 +169,10 @@ def _too_large(most: int) -> Refusal:
 async def _told(_request: Request, error: Exception) -> Response:
     """Whatever was refused, in a sentence; so are a path or a method that are not there."""
     if isinstance(error, HTTPException):
-        known = {404: "There is no such path here.", 405: "This path does not take this method."}
-        allow = tuple((name.lower().encode(), value.encode()) for name, value in (error.headers or {}).items())
-        error = Refusal(error.status_code, known.get(error.status_code, error.detail), headers=allow)
+        error = Refusal(error.status_code, WRONG_PATH.get(error.status_code, error.detail), headers=error.headers)
     if not isinstance(error, Refusal):
         error = Refusal(500, "The server failed at this request, which is a fault of its own.", "fault")
-    answer = Response(error.body, error.status)
-    answer.raw_headers = error.all_headers()
-    return answer
+    return error.answer
 
 
 def make_app(settings: PageSettings, pool: WorkerPool, jobs: JobDesk, log: Any = None) -> PageGate:

@@ -1,6 +1,6 @@
 """Connections: how many there may be, and what becomes of those that send or read too slowly.
 
-uvicorn waits for ever for headers that have begun, and for a reader that does not read. Here both have a time. Where
+uvicorn waits for ever for a reader that does not read. Here that has a time, as headers have (`prompt_http`). Where
 there are too many connections, the one that has been without a request for longest is closed for a new one, of the
 address that has the most: whoever holds thousands open takes them from itself.
 """
@@ -10,9 +10,7 @@ import socket
 import time
 from typing import Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
+from dragonscale.prompt_http import PromptProtocol
 from dragonscale.web.server.gate import address_key
 from dragonscale.web.server.settings import PageSettings
 
@@ -53,14 +51,17 @@ class OpenConnections:
         return True
 
 
-class PageProtocol(H11Protocol):
-    """HTTP/1.1 with a time for headers and for readers."""
+class PageProtocol(PromptProtocol):
+    """HTTP/1.1 with a time for readers too, and a place among all connections."""
 
     room: OpenConnections
     address = ""
     idle_since = 0.0
-    _late: asyncio.TimerHandle | None = None
     _full: asyncio.TimerHandle | None = None
+
+    @property
+    def headers_s(self) -> float:
+        return self.room.settings.headers_s
 
     @property
     def busy(self) -> bool:
@@ -74,25 +75,14 @@ class PageProtocol(H11Protocol):
         # acknowledgement
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.address, self.idle_since = address_key(self.client[0] if self.client else ""), time.monotonic()
-        if self.room.enter(self):
-            self._expect()
-        else:
+        if not self.room.enter(self):
             self.give_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.room.leave(self)
-        for timer in (self._late, self._full):
-            if timer is not None:
-                timer.cancel()
+        if self._full is not None:
+            self._full.cancel()
         super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.conn.their_state is h11.IDLE:
-            self._expect()
-        elif self._late is not None:
-            self._late.cancel()
-            self._late = None
 
     def on_response_complete(self) -> None:
         self.idle_since = time.monotonic()
@@ -107,16 +97,6 @@ class PageProtocol(H11Protocol):
         if self._full is not None:
             self._full.cancel()
             self._full = None
-
-    def _expect(self) -> None:
-        """Headers are awaited from now on, if they were not before."""
-        if self._late is None:
-            self._late = self.loop.call_later(self.room.settings.headers_s, self.give_up)
-
-    def give_up(self) -> None:
-        """Close it without a word."""
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.abort()
 
 
 def protocol_of(settings: PageSettings) -> type[PageProtocol]:

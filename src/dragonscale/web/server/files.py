@@ -14,6 +14,9 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
+from starlette.responses import Response
+
+from dragonscale.prompt_http import WRONG_PATH
 from dragonscale.web.server.gate import Refusal
 
 PAGE = Path(__file__).parents[1] / "page"
@@ -44,9 +47,8 @@ class PageFile:
     body: bytes
     packed: bytes
     """Compressed; empty where that is not shorter."""
-    tag: bytes
-    kind: bytes
-    changed: bytes
+    kind: str
+    headers: dict[str, str]
     version: tuple[int, int]
 
 
@@ -89,29 +91,19 @@ class PageFiles:
             return None
         return known
 
-    async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["method"] not in ("GET", "HEAD"):
-            raise Refusal(405, "This path does not take this method.", headers=((b"allow", b"GET, HEAD"),))
+            raise Refusal(405, WRONG_PATH[405], headers={"allow": "GET, HEAD"})
         one = self.file(scope["path"])
         if one is None:
-            raise Refusal(404, "There is no such path here.")
+            raise Refusal(404, WRONG_PATH[404])
         headers = dict(scope["headers"])
-        fixed = [
-            (b"etag", one.tag),
-            (b"cache-control", b"no-cache"),
-            (b"vary", b"accept-encoding"),
-            (b"last-modified", one.changed),
-        ]
-        if one.tag in headers.get(b"if-none-match", b""):
-            await send({"type": "http.response.start", "status": 304, "headers": fixed})
-            await send({"type": "http.response.body", "body": b""})
-            return
         packed = bool(one.packed) and accepts_gzip(headers)
-        body = one.packed if packed else one.body
-        more = [(b"content-type", one.kind), (b"content-length", b"%d" % len(body))]
-        more += [(b"content-encoding", b"gzip")] if packed else []
-        await send({"type": "http.response.start", "status": 200, "headers": fixed + more})
-        await send({"type": "http.response.body", "body": body})
+        more = {"content-encoding": "gzip"} if packed else {}
+        answer = Response(one.packed if packed else one.body, headers=one.headers | more, media_type=one.kind)
+        if one.headers["etag"].encode() in headers.get(b"if-none-match", b""):
+            answer = Response(status_code=304, headers=one.headers)
+        await answer(scope, receive, send)
 
 
 def accepts_gzip(headers: dict[bytes, bytes]) -> bool:
@@ -130,9 +122,9 @@ def accepts_gzip(headers: dict[bytes, bytes]) -> bool:
 def _read(path: Path, now: os.stat_result) -> PageFile:
     body = path.read_bytes()
     packed = gzip.compress(body, 9, mtime=0) if len(body) >= _SMALLEST else b""
-    tag = b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
+    tag = hashlib.sha256(body).hexdigest()[:32]
     kind = _TYPES.get(path.suffix.lower()) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    changed = formatdate(now.st_mtime, usegmt=True).encode()
-    return PageFile(
-        body, packed if len(packed) < len(body) else b"", tag, kind.encode(), changed, (now.st_mtime_ns, now.st_size)
-    )
+    headers = {"etag": f'"{tag}"', "cache-control": "no-cache", "vary": "accept-encoding"}
+    headers["last-modified"] = formatdate(now.st_mtime, usegmt=True)
+    shorter = packed if len(packed) < len(body) else b""
+    return PageFile(body, shorter, kind, headers, (now.st_mtime_ns, now.st_size))

@@ -10,12 +10,14 @@ import re
 import time
 import traceback
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from starlette.responses import Response
 
-from dragonscale.web.server.settings import LOOPBACK_NAMES, PageSettings
+from dragonscale.web.server.settings import LOOPBACK_NAMES, PageSettings, read_address
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -67,23 +69,19 @@ class Refusal(Exception):
     """A request that is not answered: its status, a sentence, and headers."""
 
     def __init__(
-        self, status: int, sentence: str, kind: str = "refused", headers: tuple[tuple[bytes, bytes], ...] = ()
+        self, status: int, sentence: str, kind: str = "refused", headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(sentence)
         self.status, self.sentence, self.kind = status, sentence, kind
         # what is left of a body is not read
-        self.headers = (*headers, (b"connection", b"close")) if status in (408, 413, 429, 431) else headers
+        unread = {"connection": "close"} if status in (408, 413, 429, 431) else {}
+        self.headers = {"cache-control": "no-store", **(headers or {}), **unread}
 
     @property
-    def body(self) -> bytes:
+    def answer(self) -> Response:
         """The sentence as the page reads it."""
-        return msgspec.json.encode({"error": {"kind": self.kind, "text": self.sentence}}) + b"\n"
-
-    def all_headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers of the answer, its own among them."""
-        length = b"%d" % len(self.body)
-        fixed = ((b"content-type", b"application/json"), (b"content-length", length), (b"cache-control", b"no-store"))
-        return [*fixed, *self.headers]
+        body = msgspec.json.encode({"error": {"kind": self.kind, "text": self.sentence}}) + b"\n"
+        return Response(body, self.status, self.headers, "application/json")
 
 
 class PageGate:
@@ -114,7 +112,7 @@ class PageGate:
             await self.app(scope, receive, say)
         except Refusal as refusal:
             if not status:
-                await refuse(refusal, say)
+                await refusal.answer(scope, receive, say)
         except Exception:  # a fault of ours: the client was told by the app
             traceback.print_exc()
         finally:
@@ -148,9 +146,7 @@ class PageGate:
             return False
         if name in settings.names or name == settings.host.lower():
             return True
-        if settings.loopback:
-            return name in LOOPBACK_NAMES
-        return name in LOOPBACK_NAMES or _is_address(name)
+        return name in LOOPBACK_NAMES or (not settings.loopback and read_address(name) is not None)
 
     def _check_origin(self, headers: dict[bytes, bytes], host: str, changes: bool) -> None:
         site = headers.get(b"sec-fetch-site", b"").decode("latin-1")
@@ -172,15 +168,8 @@ class PageGate:
 
 def too_fast() -> Refusal:
     """Too many requests in a row."""
-    return Refusal(
-        429, "You ask faster than this server answers; ask again in a second.", "busy", ((b"retry-after", b"1"),)
-    )
-
-
-async def refuse(refusal: Refusal, send: Any) -> None:
-    """Answer with a sentence."""
-    await send({"type": "http.response.start", "status": refusal.status, "headers": refusal.all_headers()})
-    await send({"type": "http.response.body", "body": refusal.body})
+    said = "You ask faster than this server answers; ask again in a second."
+    return Refusal(429, said, "busy", {"retry-after": "1"})
 
 
 def tab_of(headers: dict[bytes, bytes]) -> str:
@@ -205,20 +194,9 @@ def address_key(given: str) -> str:
     >>> address_key("10.0.0.7"), address_key("2001:db8::1"), address_key("::ffff:10.0.0.7")
     ('10.0.0.7', '2001:db8::/64', '10.0.0.7')
     """
-    try:
-        found = ipaddress.ip_address(given)
-    except ValueError:
+    address = read_address(given)
+    if address is None:
         return given[:64]
-    if found.version == 4:
-        return str(found)
-    if found.ipv4_mapped:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network(f"{found}/64", strict=False)) if not found.is_loopback else str(found)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    if address.version == 6 and not address.ipv4_mapped and not address.is_loopback:
+        return str(ipaddress.ip_network(f"{address}/64", strict=False))
+    return str((address.version == 6 and address.ipv4_mapped) or address)

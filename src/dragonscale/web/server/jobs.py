@@ -122,20 +122,14 @@ class JobDesk:
         if not isinstance(fields, dict) or not texts:
             raise Refusal(400, "A job has `fields` and `dropped`, objects.", "input")
         limits = self.settings
-        return {
-            "kind": kind,
-            "fields": fields,
-            "dropped": dropped,
-            "timeout": f"{limits.job_s:g}s",
-            "memory": limits.job_memory,
-            "loopback": limits.loopback,
-        }
+        bounds = {"timeout": f"{limits.job_s:g}s", "memory": limits.job_memory, "loopback": limits.loopback}
+        return {"kind": kind, "fields": fields, "dropped": dropped, **bounds}
 
-    def cancel(self, job: PageJob) -> None:
+    def cancel(self, job: PageJob, kind: str = "cancelled", sentence: str = "The job was cancelled.") -> None:
         """End a job, wherever it is."""
         if job in self.waiting:
             self.waiting.remove(job)
-        job.end(error_line("cancelled", "The job was cancelled."))
+        job.end(error_line(kind, sentence))
         job.kill()
 
     def _pump(self) -> None:
@@ -166,18 +160,10 @@ class JobDesk:
             self._pump()
 
     async def _hear(self, job: PageJob, folder: str) -> None:
-        pipe = asyncio.subprocess.PIPE
-        job.process = process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "dragonscale.web.server.job",
-            stdin=pipe,
-            stdout=pipe,
-            cwd=folder,
-            env=job_environment(self.settings, folder),
-            start_new_session=True,
-            limit=LONGEST,
-        )
+        command, pipe = (sys.executable, "-m", "dragonscale.web.server.job"), asyncio.subprocess.PIPE
+        how: Any = {"cwd": folder, "env": job_environment(self.settings, folder), "start_new_session": True}
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=LONGEST, **how)
+        job.process = process
         assert process.stdin is not None
         assert process.stdout is not None
         if job.state == "over":  # cancelled while it was started
@@ -207,10 +193,7 @@ class JobDesk:
     async def close(self) -> None:
         """End every job."""
         for job in self.jobs.values():
-            if job in self.waiting:
-                self.waiting.remove(job)
-            job.end(error_line("limit", STOPPING))
-            job.kill()
+            self.cancel(job, "limit", STOPPING)
         await asyncio.gather(*self.running.values(), return_exceptions=True)
 
 

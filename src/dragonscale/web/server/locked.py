@@ -17,54 +17,26 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 PACKAGE = str(Path(__file__).resolve().parents[2])
-_PROGRAMS = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.startfile", "pty.")
-_NETWORK = ("socket.", "urllib.", "http.client.", "ftplib.", "smtplib.", "imaplib.", "poplib.", "telnetlib.")
-_CHANGES = (
-    "os.remove",
-    "os.rename",
-    "os.mkdir",
-    "os.rmdir",
-    "os.chmod",
-    "os.chown",
-    "os.lchown",
-    "os.link",
-    "os.symlink",
-    "os.truncate",
-    "os.utime",
-    "os.setxattr",
-    "os.removexattr",
-    "os.mkfifo",
-    "os.mknod",
-    "os.chflags",
-    "shutil.",
-    "tempfile.",
-)
-_LOOKS = ("os.listdir", "os.scandir", "os.walk", "os.fwalk", "glob.", "pathlib.Path.", "os.getxattr", "os.listxattr")
-_NEVER = (
-    "os.chdir",
-    "os.fchdir",
-    "os.chroot",
-    "os.kill",
-    "os.killpg",
-    "sqlite3.",
-    "ctypes.dlopen",
-    "syslog.",
-    "winreg.",
-    "sys.setprofile",
-    "sys.settrace",
-)
-_DEVICES = frozenset({os.devnull, "/dev/urandom", "/dev/random"})
-_SYSTEM = (
-    "/etc/localtime",
-    "/usr/share/zoneinfo",
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/proc/self/",
-    "/sys/devices/system/cpu",
-)
-"""What libraries read of the machine; nothing a visitor could want."""
-_CERTIFICATES = ("/etc/ssl", "/usr/share/ca-certificates", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf")
+
+
+class LockRules(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`locked.toml`; what each table holds is said there."""
+
+    programs: tuple[str, ...]
+    network: tuple[str, ...]
+    never: tuple[str, ...]
+    changes: tuple[str, ...]
+    looks: tuple[str, ...]
+    devices: tuple[str, ...]
+    system: tuple[str, ...]
+    certificates: tuple[str, ...]
+
+
+RULES = msgspec.toml.decode(Path(__file__).with_name("locked.toml").read_bytes(), type=LockRules)
+_DEVICES = frozenset({os.devnull, *RULES.devices})
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -86,25 +58,25 @@ class WorkerLock:
         self, folder: str, readable: Iterable[str] = (), writable: Iterable[str] = (), network: bool = False
     ) -> None:
         self.writable = _roots((folder, *writable))
-        extra = _CERTIFICATES if network else ()
-        self.readable = (*self.writable, *python_folders(), *_roots(readable), *_SYSTEM, *extra)
+        extra = RULES.certificates if network else ()
+        self.readable = (*self.writable, *python_folders(), *_roots(readable), *RULES.system, *extra)
         self.network = network
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             self._open(*arguments)
-        elif event.startswith(_PROGRAMS):
+        elif event.startswith(RULES.programs):
             raise _refused("no programs are started for the page")
-        elif event.startswith(_NETWORK):
+        elif event.startswith(RULES.network):
             if not self.network:
                 raise _refused("the network is not used for the page")
-        elif event.startswith(_CHANGES):
+        elif event.startswith(RULES.changes):
             for path in arguments[:2]:
                 if isinstance(path, str | bytes | os.PathLike):
                     self._must(path, self.writable)
-        elif event.startswith(_LOOKS):
+        elif event.startswith(RULES.looks):
             self._must(arguments[0] if arguments else ".", self.readable)
-        elif event.startswith(_NEVER) and not (event == "ctypes.dlopen" and self._own_library(arguments)):
+        elif event.startswith(RULES.never) and not (event == "ctypes.dlopen" and self._own_library(arguments)):
             raise _refused("this is not done for the page")
 
     def _open(self, path: Any, mode: Any, flags: Any) -> None:

@@ -8,17 +8,24 @@ begin at once.
 
 import asyncio
 import contextlib
+import os
 import shutil
 import time
 from collections import OrderedDict
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from dragonscale.web.server import processes
 from dragonscale.web.server.lanes import QUICK, SLOW
-from dragonscale.web.server.processes import PageWorker, private_folder
 from dragonscale.web.server.settings import PageSettings
 from dragonscale.web.server.turns import Crowded, FairQueue, Turn
+from dragonscale.workers import WAITS, Worker
 
+TRIES = 3
+"""Deaths before it was ever ready, after which a worker is given up."""
+PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 TICK = 0.25
 """Seconds between two looks at what runs."""
 JUST = 0.25
@@ -41,12 +48,107 @@ def error_line(kind: str, sentence: str) -> bytes:
     return msgspec.json.encode({"error": {"kind": kind, "text": sentence}}) + b"\n"
 
 
+class PageWorker(Worker):
+    """One worker of the page. It is also `killed` where another is to be started at once."""
+
+    def __init__(self, pool: "WorkerPool", index: int) -> None:
+        super().__init__(index, "dragonscale.web.server.worker")
+        self.pool, self.slow = pool, False
+        self.folder = os.path.join(pool.folder, str(index))
+        self.turn: Turn | None = None
+        self.used_at = 0.0
+        self.keys: frozenset[str] = frozenset()
+        """The records that it remembers, as it said itself."""
+        self.deaths, self.was_ready = 0, False
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it died again and again without having been ready once."""
+        return self.deaths >= TRIES and not self.was_ready
+
+    def surroundings(self) -> dict[str, Any]:
+        os.makedirs(self.folder, exist_ok=True)
+        # a session of its own: Ctrl-C in a terminal is the server's to hear, which then ends it
+        variables = processes.environment(self.pool.settings, self.folder)
+        return {"cwd": self.folder, "env": variables, "start_new_session": True}
+
+    def order(self) -> bytes:
+        settings = self.pool.settings
+        hub = [str(folder) for folder in processes.hub_folders()] if settings.loopback else []
+        own = [str(processes.config_folder() / "dragonscale" / "profiles")] if settings.loopback else []
+        files = own + hub, hub if settings.hub else []
+        start = processes.WorkerStart(self.folder, *files, settings.hub, settings.warm, settings.memory_bytes)
+        return msgspec.json.encode(start)
+
+    def heard(self, body: bytes) -> None:
+        kind, payload = body[:1], body[1:]
+        if kind == processes.MESSAGE:
+            self.pool.heard(self, payload)
+        elif kind == processes.ENDED:
+            self.keys = msgspec.json.decode(payload, type=frozenset[str])
+            self.pool.ended(self)
+        elif kind == processes.READY and self.state == "starting":
+            self.state, self.was_ready = "ready", True
+            self.pool.became_ready()
+
+    def died(self) -> float | None:
+        was_ready = self.state in ("ready", "killed")
+        self.state = "stopped" if self.state == "stopped" else "dead"
+        self.keys = frozenset()
+        self.pool.died(self)
+        if was_ready:
+            self.deaths, self.wait = 0, WAITS[0]
+            return 0.0
+        self.deaths += 1
+        if self.hopeless:
+            self.pool.changed.set()
+            return None
+        return self.longer()
+
+    def begin(self, turn: Turn) -> None:
+        """Send it a question."""
+        self.turn, self.used_at = turn, time.monotonic()
+        self.slow = turn.lane == SLOW and not (turn.remembered and turn.key in self.keys)
+        self.send(processes.ASKED + turn.body)
+
+    def drop(self) -> None:
+        """Nobody waits for its answer any more."""
+        self.send(processes.DROPPED)
+
+    def free(self) -> Turn | None:
+        """It has no question any more; which one it had."""
+        turn, self.turn, self.slow = self.turn, None, False
+        return turn
+
+    def resident(self) -> int:
+        """Bytes of memory that it has now, where the system tells."""
+        try:
+            pid = self.process.pid if self.process else 0
+            return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_SIZE
+        except (OSError, ValueError, IndexError):
+            return 0
+
+    def kill(self) -> None:
+        """End it now; another one is started."""
+        if self.state == "ready":
+            self.state = "killed"
+        if self.process is not None:
+            self.process.kill()
+
+    def stop(self) -> None:
+        """End it for good."""
+        self.state = "stopped"
+        with contextlib.suppress(OSError):
+            if self.process is not None:
+                self.process.kill()
+
+
 class WorkerPool:
     """Workers and the queue before them."""
 
     def __init__(self, settings: PageSettings) -> None:
         self.settings = settings
-        self.folder = private_folder()
+        self.folder = processes.private_folder()
         self.queue = FairQueue(settings)
         self.workers = [PageWorker(self, index) for index in range(settings.workers)]
         self.tabs: OrderedDict[tuple[str, str], PageWorker] = OrderedDict()

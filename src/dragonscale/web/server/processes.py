@@ -1,141 +1,46 @@
-"""A worker as the pool sees it: its process, the socket to it, the question that it has; started again
-where it dies."""
+"""What surrounds the processes of the page's server: their variables, folders of their own, and what they say.
+
+Over the socket of `dragonscale.workers` go a letter and JSON. A worker is sent what it is started with (`WorkerStart`),
+then questions and that nobody waits for the present one; it sends that it is ready, each message of an answer, and at
+its end the names of the records that it remembers.
+"""
 
 import contextlib
 import os
 import shutil
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dragonscale.web.server.lanes import SLOW
 from dragonscale.web.server.settings import PageSettings
-from dragonscale.web.server.turns import Turn
-from dragonscale.web.server.wire import ASKED, DROPPED, ENDED, MESSAGE, READY, WorkerStart
-from dragonscale.workers import WAITS, Worker
 
-if TYPE_CHECKING:
-    from dragonscale.web.server.pool import WorkerPool
+ASKED, DROPPED = b"a", b"d"
+READY, MESSAGE, ENDED = b"r", b"m", b"e"
 
-TRIES = 3
-"""Deaths before it was ever ready, after which a worker is given up."""
+
+class WorkerStart(msgspec.Struct):
+    """What a worker is started with: the folder it stands in, files it may read and write besides, whether it may use
+    the network, whether it answers a question or two before it counts as ready, and how large it may grow."""
+
+    folder: str
+    readable: list[str]
+    writable: list[str]
+    network: bool
+    warm: bool
+    memory_bytes: int
+
+
 PREFIX = "dragonscale-"
-PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
-
-class PageWorker(Worker):
-    """One worker of the page. It is also `killed` where another is to be started at once."""
-
-    def __init__(self, pool: "WorkerPool", index: int) -> None:
-        super().__init__(index, "dragonscale.web.server.worker")
-        self.pool, self.slow = pool, False
-        self.folder = os.path.join(pool.folder, str(index))
-        self.turn: Turn | None = None
-        self.used_at = 0.0
-        self.keys: frozenset[str] = frozenset()
-        """The records that it remembers, as it said itself."""
-        self.deaths, self.was_ready = 0, False
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether it died again and again without having been ready once."""
-        return self.deaths >= TRIES and not self.was_ready
-
-    def surroundings(self) -> dict[str, Any]:
-        os.makedirs(self.folder, exist_ok=True)
-        # a session of its own: Ctrl-C in a terminal is the server's to hear, which then ends it
-        variables = environment(self.pool.settings, self.folder)
-        return {"cwd": self.folder, "env": variables, "start_new_session": True}
-
-    def order(self) -> bytes:
-        settings = self.pool.settings
-        hub = [str(folder) for folder in hub_folders()] if settings.loopback else []
-        own = [str(config_folder() / "dragonscale" / "profiles")] if settings.loopback else []
-        readable, writable = own + hub, hub if settings.hub else []
-        start = WorkerStart(self.folder, readable, writable, settings.hub, settings.warm, settings.memory_bytes)
-        return msgspec.json.encode(start)
-
-    def heard(self, body: bytes) -> None:
-        kind, payload = body[:1], body[1:]
-        if kind == MESSAGE:
-            self.pool.heard(self, payload)
-        elif kind == ENDED:
-            self.keys = msgspec.json.decode(payload, type=frozenset[str])
-            self.pool.ended(self)
-        elif kind == READY and self.state == "starting":
-            self.state, self.was_ready = "ready", True
-            self.pool.became_ready()
-
-    def died(self) -> float | None:
-        was_ready = self.state in ("ready", "killed")
-        self.state = "stopped" if self.state == "stopped" else "dead"
-        self.keys = frozenset()
-        self.pool.died(self)
-        if was_ready:
-            self.deaths, self.wait = 0, WAITS[0]
-            return 0.0
-        self.deaths += 1
-        if self.hopeless:
-            self.pool.changed.set()
-            return None
-        return self.longer()
-
-    def begin(self, turn: Turn) -> None:
-        """Send it a question."""
-        self.turn, self.used_at = turn, time.monotonic()
-        self.slow = turn.lane == SLOW and not (turn.remembered and turn.key in self.keys)
-        self.send(ASKED + turn.body)
-
-    def drop(self) -> None:
-        """Nobody waits for its answer any more."""
-        self.send(DROPPED)
-
-    def free(self) -> Turn | None:
-        """It has no question any more; which one it had."""
-        turn, self.turn, self.slow = self.turn, None, False
-        return turn
-
-    def resident(self) -> int:
-        """Bytes of memory that it has now, where the system tells."""
-        try:
-            pid = self.process.pid if self.process else 0
-            return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_SIZE
-        except (OSError, ValueError, IndexError):
-            return 0
-
-    def kill(self) -> None:
-        """End it now; another one is started."""
-        if self.state == "ready":
-            self.state = "killed"
-        if self.process is not None:
-            self.process.kill()
-
-    def stop(self) -> None:
-        """End it for good."""
-        self.state = "stopped"
-        with contextlib.suppress(OSError):
-            if self.process is not None:
-                self.process.kill()
 
 
 def environment(settings: PageSettings, folder: str) -> dict[str, str]:
     """The variables of a worker: few, with a private folder for whatever looks for a place."""
     kept = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "SYSTEMROOT", "LD_LIBRARY_PATH", "TZ")
     if settings.hub:
-        kept += (
-            "HTTPS_PROXY",
-            "https_proxy",
-            "HTTP_PROXY",
-            "http_proxy",
-            "NO_PROXY",
-            "no_proxy",
-            "HF_ENDPOINT",
-            "HF_TOKEN",
-        )
+        proxies = ("https_proxy", "http_proxy", "no_proxy")
+        kept += (*proxies, *map(str.upper, proxies), "HF_ENDPOINT", "HF_TOKEN")
     found = {name: os.environ[name] for name in kept if name in os.environ}
     if "PYTHONPATH" in found:  # the worker stands elsewhere
         found["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, found["PYTHONPATH"].split(os.pathsep)))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from dragonscale.errors import InputError
+from dragonscale.prompt_http import QUIET
 from dragonscale.web.server.app import make_app
 from dragonscale.web.server.connections import protocol_of
 from dragonscale.web.server.jobs import JobDesk
@@ -32,20 +33,17 @@ class PageServer(uvicorn.Server):
 def listen(settings: PageSettings) -> socket.socket:
     """The socket; one sentence where the address cannot be had."""
     try:
-        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][
-            0
-        ]
-        return socket.create_server((settings.host, settings.port), family=family, backlog=1024)
+        where = settings.host, settings.port
+        family, *_ = socket.getaddrinfo(*where, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(where, family=family, backlog=1024)
     except OverflowError:
         raise InputError(f"--port is {settings.port}; it takes 0 to 65535.") from None
     except OSError as error:
-        where = f"{settings.host}:{settings.port}"
         if isinstance(error, socket.gaierror):
             raise InputError(f"--host is {settings.host!r}, which is no address of this machine.") from None
         why = "is in use" if "in use" in str(error) else f"cannot be had ({error.strerror or error})"
-        raise InputError(
-            f"The address {where} {why}; choose another with --port, or --port 0 for any that is free."
-        ) from None
+        said = f"The address {settings.host}:{settings.port} {why}; choose another with --port"
+        raise InputError(f"{said}, or --port 0 for any that is free.") from None
 
 
 async def serve_page(
@@ -61,16 +59,13 @@ async def serve_page(
     config = uvicorn.Config(
         app,
         http=protocol_of(settings),
-        ws="none",
         loop="asyncio",
-        lifespan="off",
         log_level="critical",
-        access_log=False,
-        server_header=False,
         timeout_keep_alive=int(settings.idle_s),
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=32 << 10,
         proxy_headers=False,
+        **QUIET,
     )
     server = PageServer(config)
     with _signals(stop):

@@ -92,12 +92,16 @@ def is_loopback(host: str) -> bool:
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
     """
-    if host in LOOPBACK_NAMES:
-        return True
+    address = read_address(host)
+    return host in LOOPBACK_NAMES or (address is not None and address.is_loopback)
+
+
+def read_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The number of an address; None of a name."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(text)
     except ValueError:
-        return False
+        return None
 
 
 def default_workers() -> int:

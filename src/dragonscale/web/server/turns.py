@@ -13,16 +13,16 @@ runs now.
 ['flood 1', 'honest', 'flood 2', 'flood 3']
 """
 
-import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.web.server.lanes import QUICK, SLOW
 from dragonscale.web.server.settings import PageSettings
+from dragonscale.workers import Unread
 
 SWEPT = 10.0
 """Seconds between two sweeps of addresses."""
@@ -36,45 +36,29 @@ class Crowded(InputError):
         self.retry_after = retry_after
 
 
-class Turn:
+class Turn(Unread[bytes]):
     """A question on its way: who asked it, and the lines of its answer that its reader has not taken yet."""
 
     def __init__(self, body: bytes, address: str, tab: str, lane: str, key: str = "") -> None:
+        super().__init__()
         self.body, self.address, self.tab, self.lane, self.key = body, address, tab, lane, key
         self.remembered = False
         """Whether a worker that has the record could answer it at once."""
         self.came = self.begun = time.monotonic()
-        self.unread: deque[bytes] = deque()
         self.bytes = 0
-        self.over = self.again = False
+        self.again = False
         self.left_at: float | None = None
         self.worker: Any = None
-        self._reader: asyncio.Future[None] | None = None
 
     def hear(self, line: bytes) -> None:
         """A line of the answer."""
-        self.unread.append(line)
         self.bytes += len(line)
-        self._wake()
-
-    def end(self) -> None:
-        """Nothing more comes."""
-        self.over = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+        self.put(line)
 
     async def next_line(self) -> bytes | None:
         """The next line, or None at the end."""
-        while not self.unread:
-            if self.over:
-                return None
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
-        line = self.unread.popleft()
-        self.bytes -= len(line)
+        line = await self.next()
+        self.bytes -= len(line or b"")
         return line
 
 
@@ -136,8 +120,7 @@ class FairQueue:
 
     def next(self, eligible: Callable[[Turn], bool]) -> Turn | None:
         """The turn to begin now, of those that a free worker may take."""
-        for name in sorted(self._asking(), key=self._order):
-            address = self.addresses[name]
+        for address in sorted((one for one in self.addresses.values() if one.waiting), key=_order_of):
             for tab in sorted((one for one in address.tabs.values() if len(one)), key=_order_of):
                 for lane in tab.lanes.values():
                     if lane and eligible(lane[0]):
@@ -190,12 +173,6 @@ class FairQueue:
         """Every turn that waits."""
         tabs = (tab for one in self.addresses.values() for tab in one.tabs.values())
         return [turn for tab in tabs for lane in tab.lanes.values() for turn in lane]
-
-    def _asking(self) -> Iterator[str]:
-        return (name for name, one in self.addresses.items() if one.waiting)
-
-    def _order(self, name: str) -> tuple[int, int]:
-        return _order_of(self.addresses[name])
 
     def _begin(self, address: _Address, tab: _Tab, turn: Turn) -> Turn:
         address.served = tab.served = next(self._served)

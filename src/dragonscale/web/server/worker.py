@@ -1,9 +1,9 @@
 """A worker: a process that answers one question after another, started by the pool (`python -m …worker FD`).
 
-What is said on the socket stands in `wire.py`. A thread reads, so that a question that nobody waits for is heard of
-while the planner works: its next message then raises `Unwanted`, and where none comes soon, a signal does, between two
-of its steps. So a search that is given up costs no process. Where the other end closes, the process is of no use and
-ends at once.
+What is said on the socket stands in `processes.py`. A thread reads, so that a question that nobody waits for is heard
+of while the planner works: its next message then raises `Unwanted`, and where none comes soon, a signal does, between
+two of its steps. So a search that is given up costs no process. Where the other end closes, the process is of no use
+and ends at once.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import msgspec
 from dragonscale.web.answers import Unwanted, answer
 from dragonscale.web.page_request import KEPT
 from dragonscale.web.server.locked import lock
-from dragonscale.web.server.wire import DROPPED, ENDED, MESSAGE, READY, WorkerStart
+from dragonscale.web.server.processes import DROPPED, ENDED, MESSAGE, READY, WorkerStart
 from dragonscale.web.view_names import view_names
 from dragonscale.web.views.registry import panels_of
 
