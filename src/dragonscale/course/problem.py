@@ -31,10 +31,10 @@ class Trap:
 class Posed:
     """A problem with its numbers put in.
 
-    `answer` is in base units of its `dimension` (`dragonscale.physics.units`), or one of `options`. A relative error within
-    `tolerance` is right, unless it is within it of a trap; an answer that is `whole` (chips, hops, a batch rounded
-    down) must be met exactly. `check` is a command that gives the answer; where it does not print an option's own
-    words, `shown` is the pattern of what it prints instead.
+    `answer` is in base units of its `dimension` (`dragonscale.physics.units`), or one of `options`. A relative error
+    within `tolerance` is right, unless it is within it of a trap; an answer that is `whole` (chips, hops, a batch
+    rounded down) must be met exactly. `check` is a command that gives the answer; where it does not print an option's
+    own words, `shown` is the pattern of what it prints instead.
     """
 
     ask: str

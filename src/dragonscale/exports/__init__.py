@@ -1,8 +1,8 @@
 """Plans in the words of the software that runs them, and back.
 
 A plan is a point in one small space (`training.plan.Plan`, `serving.plan.ServingPlan`). Every trainer and every engine
-has its own names for that space. A **target** is one of them: it says a run in that software's words (`write`) and reads
-its words into a run (`read`), so what is exported can be imported again, and what people run today can be judged.
+has its own names for that space. A **target** is one of them: it says a run in that software's words (`write`) and
+reads its words into a run (`read`), so what is exported can be imported again, and what people run today can be judged.
 `targets.toml` lists the targets, `software.py` has what writes and reads them:
 
 - `trainers/` and `engines/`: a folder or a module for each software. `write` makes its config files and the command of

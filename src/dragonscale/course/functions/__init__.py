@@ -44,7 +44,7 @@ def _modules() -> Iterator[ModuleType]:
     from dragonscale.course.functions import chips
 
     yield chips
-    from dragonscale import closed_forms
+    from dragonscale.course import closed_forms
 
     yield closed_forms
     from dragonscale.course.functions import models

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dragonscale.app.charts.moves import mesh_axes
+from dragonscale.app.charts.moves import ORDER, mesh_axes
 from dragonscale.app.charts.roles import memory_parts, term_parts
 from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.app.train.plans import HELD
