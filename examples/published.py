@@ -7,7 +7,7 @@ from dragonscale.app.train.records import PlanReport
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import make_job
-from dragonscale.training.plan import parse_plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import search
 from dragonscale.training.space import Space, parse_space
 

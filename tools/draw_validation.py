@@ -18,7 +18,7 @@ from pathlib import Path
 from dragonscale.evidence import collectives, inference, kernels, memory, serving, training
 from dragonscale.evidence.score import Scored
 from dragonscale.sheets.charts import Chart, predicted_against_measured
-from dragonscale.sheets.charts.save import encoded
+from dragonscale.sheets.charts.chart import encoded
 
 ROOT = Path(__file__).parents[1]
 MEASURED, KERNELS = ROOT / "docs" / "data" / "measured", ROOT / "tests" / "kernels"

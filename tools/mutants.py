@@ -55,8 +55,8 @@ class Mutant:
 
     @property
     def file(self) -> Path:
-        """Where the module lies, below the sources."""
-        return Path(*self.module.split(".")).with_suffix(".py")
+        """Where the module, or the data file that is named by its path, lies below the sources."""
+        return Path(self.module) if "/" in self.module else Path(*self.module.split(".")).with_suffix(".py")
 
     @property
     def folders(self) -> tuple[str, ...]:

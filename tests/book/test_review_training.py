@@ -14,7 +14,8 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.crossings import crossings
 from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.formulas import formula_verdict
-from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.plan import Plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.stack import change
 from tests.book.test_review import Capsys, answered
 

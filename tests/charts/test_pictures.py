@@ -32,9 +32,8 @@ from dragonscale.sheets.charts import (
     together,
 )
 from dragonscale.sheets.charts.axes import log_axis, pane, zero_axis
-from dragonscale.sheets.charts.chart import MIME
+from dragonscale.sheets.charts.chart import FORMATS, MIME, encoded, page
 from dragonscale.sheets.charts.placing import overlap, place_labels
-from dragonscale.sheets.charts.save import FORMATS, encoded, page
 from dragonscale.sheets.charts.stacks import stack_order
 from dragonscale.sheets.charts.theme import THEMES, unlike
 

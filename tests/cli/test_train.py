@@ -10,7 +10,8 @@ import pytest
 
 from dragonscale.app.train.sheet import split_text
 from dragonscale.faces.cli import main
-from dragonscale.training.plan import Plan, parse_plan, short_plan
+from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan_file import parse_plan
 
 ASKED = ["train", "llama3-8b", "--on", "h100:16", "--batch", "1Mi", "--seq", "8192"]
 QUICK = ["--remat", "block", "--fix", "zero=3,schedule=1f1b"]

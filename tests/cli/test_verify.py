@@ -22,7 +22,7 @@ from dragonscale.evidence.verify.records import VerifyLine, VerifyReport
 from dragonscale.evidence.verify.request import Request
 from dragonscale.faces.cli import main
 from dragonscale.sheets import terminal
-from dragonscale.training.plan import parse_plan
+from dragonscale.training.plan_file import parse_plan
 from tests.cli.verify_reports import AGREEING, DIFFERING, FAILED, FULL, instead_of_compiling
 
 REPORTS = {"agreeing": AGREEING, "differing": DIFFERING, "full": FULL, "failed": FAILED}

@@ -9,7 +9,7 @@ from dragonscale.evidence.verify.records import explanations
 from dragonscale.evidence.verify.request import Request
 from dragonscale.evidence.verify.stack_differences import stack_differences
 from dragonscale.training.evaluation import judge_one
-from dragonscale.training.plan import parse_plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.stack import load_stack, stacks
 
 REQUEST = Request("train", "qwen3-30b-a3b", "h100:64", "fsdp=4,expert=8,tensor=2,remat=block", 64, 4096)

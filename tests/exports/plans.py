@@ -170,8 +170,7 @@ TRAFFIC = {"prompt": 1024, "output": 256}
 def plan_files(target: Target, folder: Path) -> list[Path]:
     """The plan files that a target may be given, written into a folder."""
     from dragonscale.serving.plan_file import TABLES, read_serving_plan, save_serving_plan
-    from dragonscale.training.plan import parse_plan
-    from dragonscale.training.plan_file import TrainingFile, save_training_file
+    from dragonscale.training.plan_file import TrainingFile, parse_plan, save_training_file
 
     found: list[Path] = []
     if target.kind == "training":

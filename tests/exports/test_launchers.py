@@ -284,7 +284,7 @@ spec:
         containers:
         - image: vllm/vllm-openai:v0.8.5
           env: [{name: TP, value: "8"}]
-          command: [sh, -c, "ray start; vllm serve m -tp $TP --pipeline-parallel-size $(LWS_GROUP_SIZE)"]
+          command: [sh, -c, "ray start; vllm serve m --tensor-parallel-size $TP --pipeline-parallel-size $(LWS_GROUP_SIZE)"]
           resources: {limits: {nvidia.com/gpu: "8"}}
     workerTemplate: {spec: {containers: [{command: [ray, start], resources: {limits: {nvidia.com/gpu: "8"}}}]}}
 """

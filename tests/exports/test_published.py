@@ -10,7 +10,7 @@ from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.target import of_kind
 from dragonscale.serving.plan_file import SavedPlan
-from dragonscale.training.plan import given_settings, parse_plan
+from dragonscale.training.plan_file import given_settings, parse_plan
 
 PUBLISHED = Path(__file__).with_name("published")
 

@@ -11,7 +11,7 @@ import pytest
 from dragonscale.models import simple
 from dragonscale.plan.ledger import LedgerLine
 from dragonscale.training.evaluation import Job, Verdict
-from dragonscale.training.plan import parse_plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.stack import change
 from tests.training.plans import job_of, judged
 

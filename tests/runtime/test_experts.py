@@ -16,7 +16,7 @@ from dragonscale.runtime.server.wire import WorkerOrder  # noqa: E402
 from dragonscale.runtime.train.loop import memory_errors, no_room  # noqa: E402
 from dragonscale.runtime.train.planned import planned  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings, settle_capacity  # noqa: E402
-from dragonscale.training.plan import parse_plan  # noqa: E402
+from dragonscale.training.plan_file import parse_plan  # noqa: E402
 from dragonscale.training.stack import load_stack  # noqa: E402
 
 SIZES = [[3, 0, 9, 1, 7], [0, 0, 20, 0, 0], [4, 4, 4, 4, 4], [2, 1, 0, 0, 5]]

@@ -30,7 +30,8 @@ from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.runtime.train.step import make_trainer  # noqa: E402
 from dragonscale.training.evaluation import first, judge_one, make_job  # noqa: E402
 from dragonscale.training.memory import section_bytes  # noqa: E402
-from dragonscale.training.plan import AXES, parse_plan  # noqa: E402
+from dragonscale.training.plan import AXES  # noqa: E402
+from dragonscale.training.plan_file import parse_plan  # noqa: E402
 from dragonscale.training.stack import load_stack  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 

@@ -13,7 +13,8 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.legal import illegal
 from dragonscale.training.offer import advice_against
-from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.plan import Plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import Found, search, space_size, whole_size
 from dragonscale.training.space import Space, parse_space
 

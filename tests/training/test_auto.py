@@ -13,7 +13,7 @@ from dragonscale.training.auto import auto_choices, auto_stack, usual_choices
 from dragonscale.training.evaluation import make_job, moved
 from dragonscale.training.legal import trains_in
 from dragonscale.training.legality import family, rules
-from dragonscale.training.plan import parse_plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.production import in_production
 from dragonscale.training.search import search
 from dragonscale.training.space import Space

@@ -10,8 +10,8 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.train.settings import read_order
 from dragonscale.training.evaluation import Verdict, first, judge_one, make_job
 from dragonscale.training.legal import read_ranks
-from dragonscale.training.plan import Plan, given_settings, parse_plan, short_plan
-from dragonscale.training.plan_file import TrainingFile, save_training_file
+from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan_file import TrainingFile, given_settings, parse_plan, save_training_file
 from dragonscale.training.stack import stacks
 
 

@@ -12,7 +12,7 @@ from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.expert_load import chip_load, dropped_share
-from dragonscale.training.plan import parse_plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import search
 from dragonscale.training.space import misfits, parse_space
 from dragonscale.training.stack import change

@@ -7,7 +7,8 @@ import pytest
 
 from dragonscale.models import simple
 from dragonscale.training.evaluation import as_numbers, first, judge, judge_one
-from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.plan import Plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.stack import change
 from tests.training.plans import DENSE, SPARSE, held, job_of, judged, seconds, sent, term
 

@@ -9,20 +9,11 @@ import pytest
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.training.evaluation import Job, make_job
-from dragonscale.training.legal import illegal, native, unrunnable
-from dragonscale.training.legality import FAMILIES, WORDS, family, rules
+from dragonscale.training.legal import illegal, unrunnable
+from dragonscale.training.legality import FAMILIES, WORDS, family, native, rules
 from dragonscale.training.offer import offered, refusals, settled
-from dragonscale.training.plan import (
-    AXES,
-    CONTEXTS,
-    OFFLOADS,
-    OPTIMIZERS,
-    POLICIES,
-    SCHEDULES,
-    Plan,
-    given_settings,
-    parse_plan,
-)
+from dragonscale.training.plan import AXES, CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, SCHEDULES, Plan
+from dragonscale.training.plan_file import given_settings, parse_plan
 from dragonscale.training.search import search
 from dragonscale.training.space import Space, misfits, parse_space
 from dragonscale.training.stack import stacks

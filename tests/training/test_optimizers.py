@@ -5,7 +5,7 @@ import pytest
 from dragonscale.training.evaluation import judge_one
 from dragonscale.training.muon import ITERATIONS
 from dragonscale.training.optimizers import matrices
-from dragonscale.training.plan import parse_plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import search
 from dragonscale.training.space import parse_space
 from tests.training.plans import DENSE, SPARSE, held, job_of, judged, seconds

@@ -9,7 +9,7 @@ from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.training.evaluation import Job, first, judge_one, make_job
 from dragonscale.training.inverse import fewest_chips, largest_batch
 from dragonscale.training.neighbours import nearest_possible
-from dragonscale.training.plan import parse_plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import search
 from dragonscale.training.simplicity import FULL
 from dragonscale.training.space import Space

@@ -11,7 +11,8 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import Job, first, judge_one, make_job
 from dragonscale.training.keeper import Candidate, unverifiable
 from dragonscale.training.legal import unrunnable
-from dragonscale.training.plan import Plan, parse_plan, short_plan
+from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import Found, listed, search, shape_of, twins
 from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, leaves_room, order, points
 from dragonscale.training.space import Space

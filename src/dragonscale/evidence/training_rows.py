@@ -25,7 +25,8 @@ from dragonscale.evidence.described import (
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
 from dragonscale.physics.hardware import Chip, Torus
 from dragonscale.training.evaluation import Job, make_job
-from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.plan import Plan
+from dragonscale.training.plan_file import parse_plan
 
 RECOMPUTE, NETWORK = "recompute", "network between nodes"
 """Marks of what a source may leave open: the planner chooses the policy; the chip's reference

@@ -20,8 +20,7 @@ import msgspec
 
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Slice
-from dragonscale.training.legal import native
-from dragonscale.training.legality import family
+from dragonscale.training.legality import family, native
 
 AUTO = "auto"
 

@@ -8,7 +8,7 @@ sides go on as the straight lines that they are, and nothing is expected.
 >>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
 >>> from dragonscale.training.evaluation import make_job
->>> from dragonscale.training.plan import parse_plan
+>>> from dragonscale.training.plan_file import parse_plan
 >>> job = make_job(load_model("llama3-70b"), parse_slice("v5p:8x16x16"), 2048, 4096)
 >>> curve = batch_curve(job, parse_plan("fsdp=2048,remat=none"))
 >>> [(one.term, round(one.sequences * 4096 / 2048), one.hides) for one in curve.crossovers()]

@@ -8,7 +8,7 @@ stays laid as it is.
 >>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
 >>> from dragonscale.training.evaluation import make_job
->>> from dragonscale.training.plan import parse_plan
+>>> from dragonscale.training.plan_file import parse_plan
 >>> job = make_job(load_model("llama3-70b"), parse_slice("v5p:8x16x16"), 2048, 4096)
 >>> verdict, letters = formula_verdict(job, parse_plan("fsdp=2048,remat=none"))
 >>> found = {one.variable: one for one in crossings(verdict, letters, ["batch", "fsdp"], parse_plan("fsdp=2048"))}

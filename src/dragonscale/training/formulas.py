@@ -2,7 +2,7 @@
 
 >>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
->>> from dragonscale.training.plan import parse_plan
+>>> from dragonscale.training.plan_file import parse_plan
 >>> job = make_job(load_model("llama3-8b"), parse_slice("v5p:4x4x4"), 64, 8192)
 >>> verdict, letters = formula_verdict(job, parse_plan("fsdp=16,tensor=4"))
 >>> line = next(one for one in verdict.ledger.lines if one.what == "U+G" and one.phase == "forward")

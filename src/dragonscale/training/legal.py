@@ -8,7 +8,7 @@ Here `data` are whole replicas and `fsdp` shards; elsewhere people write the dat
 ZeRO that shards over it. So `dp16 z1` is `fsdp=16` with `zero=1`; without a stage it is what the stack's recipes run,
 or whole replicas. A plan that names both axes means what it says, which is how plans are printed and saved.
 
->>> from dragonscale.training.plan import given_settings, parse_plan
+>>> from dragonscale.training.plan_file import given_settings, parse_plan
 >>> def read(text, stack):
 ...     return str(read_ranks(parse_plan(text), given_settings(text), stack, "nvidia")[0])
 >>> read("tp8 dp16 z1", "torchtitan"), read("tp8 dp16", "megatron-core"), read("tp8 dp16", "maxtext")
@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragonscale.models.recompute_modules import is_modules
 from dragonscale.physics.hardware import Chip
-from dragonscale.physics.hardware.chip import DTYPE_BYTES
-from dragonscale.training.legality import FAMILIES, WORDS, Legality, family, rules
+from dragonscale.training.legality import FAMILIES, WORDS, Legality, family, native, rules
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.stages import layout_for
 
@@ -32,11 +31,6 @@ from dataclasses import replace
 
 _FORMATS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4", "mxfp4", "fp4", "int8", "int4")
 """What matrices are multiplied in while training, the usual one first."""
-
-
-def native(chip: Chip, dtype: str) -> bool:
-    """Whether a chip multiplies matrices of a dtype as they are."""
-    return dtype in DTYPE_BYTES and (chip.format(dtype) == "native" or (dtype == "fp32" and bool(chip.matrix)))
 
 
 def trains_in(chip: Chip, row: Legality) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import msgspec
 
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware.chip import DTYPE_BYTES
 from dragonscale.plan.measured_on import is_file
 from dragonscale.training.stack import load_stack, stacks
 
@@ -128,3 +129,8 @@ def rules(stack: str, chips: str, piped: bool = False) -> Legality:
         row = _over(row, row.get(condition, {}))
     kept = {name: value for name, value in row.items() if name not in (*CONDITIONS, "like")}
     return msgspec.convert(kept, Legality)
+
+
+def native(chip: Chip, dtype: str) -> bool:
+    """Whether a chip multiplies matrices of a dtype as they are."""
+    return dtype in DTYPE_BYTES and (chip.format(dtype) == "native" or (dtype == "fp32" and bool(chip.matrix)))

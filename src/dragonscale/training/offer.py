@@ -8,7 +8,7 @@ Plans that a stack runs and its makers advise against on some chips: judged wher
 >>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
 >>> from dragonscale.training.evaluation import make_job
->>> from dragonscale.training.plan import parse_plan
+>>> from dragonscale.training.plan_file import parse_plan
 >>> def notes(on, plan):
 ...     job = make_job(load_model("llama3-70b"), parse_slice(on), 128, 8192, "megatron-core")
 ...     return len(advice_against(job, parse_plan(plan)))
@@ -26,8 +26,8 @@ from dragonscale.models.activations import saved_tensors
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.training.evaluation import Job
-from dragonscale.training.legal import entry, illegal_words, native, nearest, refused, takes, trains_in, undivided_by
-from dragonscale.training.legality import AdvisedAgainst, Legality, family, rules
+from dragonscale.training.legal import entry, illegal_words, nearest, refused, takes, trains_in, undivided_by
+from dragonscale.training.legality import AdvisedAgainst, Legality, family, native, rules
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.space import Kind, Space
 

@@ -199,16 +199,12 @@ def settings_of(text: str) -> list[str]:
     return [part for part in re.split(r"[,\s]+", re.sub(r"\s*([=|])\s*", r"\1", text.strip())) if part]
 
 
-def parse_plan(text: str) -> Plan:
-    """Read `data=2,fsdp=16,tensor=4,…`, the short form that tables print, or the TOML file of that name.
+def plan_of_words(text: str) -> Plan:
+    """Read `data=2,fsdp=16,tensor=4,…`, or the short form that tables print.
 
-    >>> print(parse_plan("fsdp2 tp8 pp4 v2 z1 interleaved block"))
+    >>> print(plan_of_words("fsdp2 tp8 pp4 v2 z1 interleaved block"))
     fsdp=2,tensor=8,pipe=4,virtual=2,remat=block,zero=1,schedule=interleaved
     """
-    if text.strip().endswith(".toml"):
-        from dragonscale.training.plan_file import load_training_file
-
-        return load_training_file(text).plan
     plan = Plan()
     seen: set[str] = set()
     for part in settings_of(text):
@@ -222,16 +218,12 @@ def parse_plan(text: str) -> Plan:
     return plan
 
 
-def given_settings(text: str) -> frozenset[str]:
-    """The settings that a plan names, as `parse_plan` reads it.
+def settings_in_words(text: str) -> frozenset[str]:
+    """The settings that words of a plan name.
 
-    >>> sorted(given_settings("tp8 pp4 block"))
+    >>> sorted(settings_in_words("tp8 pp4 block"))
     ['pipe', 'remat', 'tensor']
     """
-    if text.strip().endswith(".toml"):
-        from dragonscale.training.plan_file import load_training_file
-
-        return load_training_file(text).named
     return frozenset(read_setting(part, text)[0] for part in settings_of(text))
 
 

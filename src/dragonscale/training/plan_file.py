@@ -28,7 +28,7 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.files import write_file
 from dragonscale.references import found, kept
 from dragonscale.tables import read_table, toml_value
-from dragonscale.training.plan import Plan, read_field, read_setting
+from dragonscale.training.plan import Plan, plan_of_words, read_field, read_setting, settings_in_words
 
 WORDS = ("model", "slice", "stack", "tokens", "price", "documents")
 NUMBERS = {"skew": (1.0, 1000.0), "capacity": (0.0, 1000.0)}
@@ -170,3 +170,21 @@ def training_file_text(saved: TrainingFile) -> str:
     lines += ["", "[plan]", *(f"{name} = {toml_value(value)}" for name, value in plan.items())]
     lines += ["", "[run]", *(f"{name} = {toml_value(value)}" for name, value in run.items() if value)]
     return "\n".join(lines) + "\n"
+
+
+def parse_plan(text: str) -> Plan:
+    """Read a plan as people give it: words (`fsdp=16,tensor=4`, `fsdp16 tp4`), or the name of a TOML file.
+
+    >>> print(parse_plan("fsdp2 tp8 pp4"))
+    fsdp=2,tensor=8,pipe=4
+    """
+    return load_training_file(text).plan if text.strip().endswith(".toml") else plan_of_words(text)
+
+
+def given_settings(text: str) -> frozenset[str]:
+    """The settings that a plan names, as `parse_plan` reads it.
+
+    >>> sorted(given_settings("tp8 pp4 block"))
+    ['pipe', 'remat', 'tensor']
+    """
+    return load_training_file(text).named if text.strip().endswith(".toml") else settings_in_words(text)

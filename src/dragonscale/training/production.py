@@ -3,7 +3,7 @@
 >>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
 >>> from dragonscale.training.evaluation import make_job
->>> from dragonscale.training.plan import parse_plan
+>>> from dragonscale.training.plan_file import parse_plan
 >>> def found(on, plan):
 ...     job = make_job(load_model("llama3-70b"), parse_slice(on), 2048, 8192, "megatron-core")
 ...     run = in_production(job, parse_plan(plan))

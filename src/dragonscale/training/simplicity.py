@@ -50,7 +50,7 @@ def points(words: Plan, numbers: dict[str, Any], sequence: int) -> Any:
     """Points of plans that share their words: two for each mesh axis that splits something (one for replicas beside
     `fsdp`), and for what is rare beyond that. Fewer is simpler.
 
-    >>> from dragonscale.training.plan import parse_plan
+    >>> from dragonscale.training.plan_file import parse_plan
     >>> def of(text):
     ...     plan = parse_plan(text)
     ...     return int(points(plan, vars(plan), 8192))

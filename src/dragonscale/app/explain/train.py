@@ -30,7 +30,8 @@ from dragonscale.training.evaluation import Job, Verdict, judge_one
 from dragonscale.training.formulas import formula_verdict
 from dragonscale.training.legal import read_ranks
 from dragonscale.training.legality import family
-from dragonscale.training.plan import Plan, given_settings, parse_plan
+from dragonscale.training.plan import Plan
+from dragonscale.training.plan_file import given_settings, parse_plan
 from dragonscale.training.stack import change
 from dragonscale.training.step_ledger import WIRES
 

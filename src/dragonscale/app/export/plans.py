@@ -12,8 +12,7 @@ from dragonscale.exports.reading import read_plan, recognised
 from dragonscale.exports.source import Source, as_path
 from dragonscale.serving.plan_file import SERVING_ONLY, SavedPlan, load_serving_plan, read_serving_plan
 from dragonscale.tables import read_table
-from dragonscale.training.plan import given_settings, parse_plan
-from dragonscale.training.plan_file import TrainingFile, load_training_file
+from dragonscale.training.plan_file import TrainingFile, given_settings, load_training_file, parse_plan
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def op_facts(analysis: Analysis, op: int) -> dict[str, Any]:
 
 def predicted(planned: ExpectedStep) -> list[dict[str, Any]]:
     """The plan's timeline of a step, as `--timeline` of `train` and `serve` writes it, in a process of its own."""
-    from dragonscale.training.plan import parse_plan
+    from dragonscale.training.plan_file import parse_plan
 
     request = planned.request
     title = f"predicted: {request.model} on {request.slice}, {request.plan} ({planned.software})"

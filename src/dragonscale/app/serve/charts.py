@@ -30,7 +30,7 @@ _WIRES = {
 _SHORT = {"pipe": "pp", "data": "dp", "expert": "ep", "context": "cp", "width": "width", "tensor": "tp"}
 
 
-def draw(kind: str, asked: object, report: ServeReport) -> Chart:  # noqa: ARG001  the record says it all
+def draw(report: ServeReport, kind: str) -> Chart:
     """The chart that was asked for."""
     wanted = chosen_kind(kind, tuple(KINDS))
     if not report.configs:

@@ -3,7 +3,7 @@
 >>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
 >>> from dragonscale.training.evaluation import make_job
->>> from dragonscale.training.plan import parse_plan
+>>> from dragonscale.training.plan_file import parse_plan
 >>> job = make_job(load_model("llama3-8b"), parse_slice("h100:64"), 64, 8192)
 >>> helps(job, parse_plan("fsdp=64,remat=block"))[0].change
 'recompute nothing (remat=none)'

@@ -24,8 +24,8 @@ from dragonscale.sheets.sheet import NextStep, Sheet
 from dragonscale.training.legal import read_ranks
 from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import settled, settlements
-from dragonscale.training.plan import Plan, given_settings, short_plan
-from dragonscale.training.plan_file import TrainingFile, save_training_file
+from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan_file import TrainingFile, given_settings, save_training_file
 from dragonscale.training.search import Progress
 from dragonscale.training.step_timeline import step_timeline
 

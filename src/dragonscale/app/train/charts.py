@@ -81,7 +81,8 @@ def mesh_picture(asked: TrainAsked, report: TrainReport) -> Chart:
 
 def _axes(asked: TrainAsked, report: TrainReport) -> list[MeshAxis]:
     plan = report.plans[0].plan
-    return mesh_axes({name: plan[name] for name in ORDER if name in plan}, first_verdict(asked, report).ledger.lines)
+    degrees = {name: getattr(plan, name) for name in ORDER if hasattr(plan, name)}
+    return mesh_axes(degrees, first_verdict(asked, report).ledger.lines)
 
 
 def scaling_chart(asked: TrainAsked, report: TrainReport) -> Chart:

@@ -13,8 +13,8 @@ from dragonscale.app.questions.flag import written
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
-from dragonscale.training.plan import Plan, given_settings, parse_plan, read_field
-from dragonscale.training.plan_file import TrainingFile, is_plan_path, load_training_file
+from dragonscale.training.plan import Plan, read_field
+from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
 from dragonscale.training.space import CHOICES, Space
 
 _UNSAID: dict[str, tuple[Any, ...]] = {"stack": ("auto", ""), "skew": (1.0,), "capacity": (0.0,)}

@@ -18,7 +18,8 @@ from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.expert_load import dropped_share
-from dragonscale.training.plan import Plan, given_settings, read_field
+from dragonscale.training.plan import Plan, read_field
+from dragonscale.training.plan_file import given_settings
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import Space, parse_space
 from dragonscale.training.stack import change, load_stack

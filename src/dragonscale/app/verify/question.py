@@ -33,8 +33,9 @@ from dragonscale.serving.plan_file import ENTRIES as SERVING_ENTRIES
 from dragonscale.tables import read_table
 from dragonscale.training.auto import AUTO, auto_stack
 from dragonscale.training.legal import own_ranks
-from dragonscale.training.plan import Plan, given_settings, parse_plan, settings_of
+from dragonscale.training.plan import Plan, settings_of
 from dragonscale.training.plan_file import ENTRIES as TRAINING_ENTRIES
+from dragonscale.training.plan_file import given_settings, parse_plan
 from dragonscale.training.stack import load_stack
 
 PROGRAMS = ("train", "prefill", "decode")

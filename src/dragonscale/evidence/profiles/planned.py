@@ -12,7 +12,7 @@ from dragonscale.serving.iteration import decode, prefill
 from dragonscale.serving.ledger import iteration_ledger
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.training.evaluation import Job, judge_one
-from dragonscale.training.plan import parse_plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.stack import load_stack
 
 

@@ -17,7 +17,8 @@ from dragonscale.runtime.serving_step import serving_mesh, serving_step
 from dragonscale.runtime.train.settings import Order, RunSettings, check
 from dragonscale.runtime.train.step import make_trainer
 from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.training.plan import AXES, parse_plan
+from dragonscale.training.plan import AXES
+from dragonscale.training.plan_file import parse_plan
 
 
 def mesh_sizes(request: Request) -> dict[str, int]:

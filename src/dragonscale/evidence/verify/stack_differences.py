@@ -15,7 +15,7 @@ from dragonscale.evidence.verify.records import StackDifference, explanations
 from dragonscale.evidence.verify.request import Request
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.evaluation import judge_one
-from dragonscale.training.plan import parse_plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.stack import Stack, load_stack
 
 SMALLEST = 1e-6

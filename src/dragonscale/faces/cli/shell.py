@@ -50,7 +50,7 @@ def _check(output: Output, command: Command[Any, Any]) -> None:
     if output.chart and not output.plot:
         raise InputError(f"--chart {output.chart} says what --plot draws; add --plot {output.chart}.svg.")
     if output.plot:
-        from dragonscale.sheets.charts.save import check_chart
+        from dragonscale.sheets.charts.chart import check_chart
 
         check_chart(output.plot)
     if output.html and not output.html.lower().endswith((".html", ".htm")):

@@ -28,8 +28,8 @@ from typing import Any
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.units import parse_count, parse_length
 from dragonscale.training.legal import own_ranks
-from dragonscale.training.plan import Plan, given_settings, parse_plan
-from dragonscale.training.plan_file import TrainingFile, is_plan_path, load_training_file
+from dragonscale.training.plan import Plan
+from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
 from dragonscale.training.stack import load_stack
 
 DTYPES = ("bf16", "fp32")

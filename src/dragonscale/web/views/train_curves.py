@@ -21,7 +21,8 @@ from dragonscale.app.train.slices import each_scaling_row
 from dragonscale.physics.units import render
 from dragonscale.training.batch_curve import BatchCrossover, BatchCurve, batch_curve
 from dragonscale.training.evaluation import Job
-from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.plan import Plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import search, shared
 from dragonscale.web.amounts import amount, elsewhere, share
 from dragonscale.web.page_request import PageRequest

@@ -7,7 +7,7 @@ and v3); those of v4 and v5p are one ("megacore"). A plan counts chips, so on TP
 Slices are given to the slowest axes of a plan, as its own mesh does (`sharding.mesh`).
 
 >>> from dragonscale.physics.hardware import parse_slice
->>> from dragonscale.training.plan import parse_plan
+>>> from dragonscale.training.plan_file import parse_plan
 >>> piece = parse_slice("v5p:8x8x8*2")
 >>> mesh_keys(parse_plan("data=2,fsdp=128,tensor=4"), piece)["dcn_data_parallelism"]
 2

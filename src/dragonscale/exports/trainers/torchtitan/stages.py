@@ -16,7 +16,8 @@ from typing import Any
 
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.values import whole
-from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.plan import Plan
+from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.stages import FOLDED, chunk_sizes
 
 TERMS = load_terms("torchtitan")
