@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -20,6 +21,8 @@ VOLATILE = {"search_s", "seconds", "wall_s", "elapsed_s"}
 def without_clock(value):
     if isinstance(value, dict):
         return {key: without_clock(item) for key, item in value.items() if key not in VOLATILE}
+    if isinstance(value, str):
+        return re.sub(r", searched in [\d.]+ ?\w+\.$", ".", value)
     return [without_clock(item) for item in value] if isinstance(value, list) else value
 
 
@@ -50,7 +53,9 @@ def answer_page(request):
 
 
 def files_here():
-    return {str(path): path.read_text("utf-8", "replace") for path in sorted(Path().rglob("*")) if path.is_file()}
+    """What was written, as data where it is JSON."""
+    texts = {str(path): path.read_text("utf-8", "replace") for path in sorted(Path().rglob("*")) if path.is_file()}
+    return {name: json.loads(text) if name.endswith(".json") else text for name, text in texts.items()}
 
 
 def answer_case(case):

@@ -13,14 +13,14 @@ from typing import Any
 
 
 def differences(old: Any, new: Any, tolerance: float, path: str = "") -> Iterator[str]:
-    """Paths whose values differ; numbers by more than `tolerance` of themselves."""
+    """Paths whose values differ; numbers by more than `tolerance` of themselves, 0 looks at the order of keys too."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in {**old, **new}:
             if key not in new or key not in old:
                 yield f"{path}.{key}: {'gone' if key in old else 'new'}"
             else:
                 yield from differences(old[key], new[key], tolerance, f"{path}.{key}")
-        if list(old) != list(new) and set(old) == set(new):
+        if not tolerance and list(old) != list(new) and set(old) == set(new):  # JSON has no order; `--exact` looks
             yield f"{path}: another order of keys"
     elif isinstance(old, list) and isinstance(new, list):
         if len(old) != len(new):
