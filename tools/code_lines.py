@@ -10,6 +10,7 @@ import io
 import sys
 import tokenize
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "dragonscale"
@@ -42,6 +43,7 @@ def code_lines(text: str) -> int:
     return len(lines - docstring_lines(ast.parse(text)))
 
 
+@cache
 def by_room(folder: Path = PACKAGE, depth: int = 1) -> dict[str, tuple[int, int]]:
     """Lines of code and files of each room at that depth; modules at the top count under `(top)`."""
     sizes: dict[str, list[int]] = defaultdict(list)

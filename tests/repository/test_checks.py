@@ -16,7 +16,7 @@ BIN = Path(sys.executable).parent
     [
         ["ruff", "check", "."],
         ["ruff", "format", "--check", "."],
-        pytest.param(["basedpyright"], marks=pytest.mark.slow),  # a tenth of the suite's time; `make lint` runs it too
+        ["basedpyright"],
         ["lint-imports"],
     ],
     ids=["lint", "format", "types", "layers"],

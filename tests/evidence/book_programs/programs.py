@@ -18,7 +18,7 @@ from dragonscale.models.program import is_weight
 from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.notation import Array, Einsum, parse_array, parse_einsum
 from dragonscale.physics.sharding.partition_spec import to_partition_spec
-from dragonscale.runtime.attention import Reach
+from dragonscale.runtime.attention import Reach, Scoring
 from dragonscale.runtime.expert_exchange import Sending, back, send
 from dragonscale.runtime.experts import ExpertRows, multiply
 from dragonscale.runtime.lines import PassSetting, SectionPass, run_section
@@ -150,7 +150,7 @@ def _ring(case: Case, mesh: Mesh) -> Program:
     at = jax.ShapeDtypeStruct((each["B"], each["S"]), jnp.int32)
 
     def local(query: Any, key: Any, value: Any, at: Any) -> Any:
-        return ring_attend(query, key, value, at, Reach(), each["H"] ** -0.5, axis="X")
+        return ring_attend(query, key, value, at, Scoring(Reach(), each["H"] ** -0.5), axis="X")
 
     def trained(query: Any, key: Any, value: Any, at: Any, slope: Any) -> Any:
         made, pull = jax.vjp(lambda q, k, v: local(q, k, v, at), query, key, value)

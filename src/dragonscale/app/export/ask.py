@@ -156,6 +156,7 @@ def _report(
         list(run.expected),
         rows,
         list(made.notes),
+        written=[],
         **judged.numbers,
     )
 

@@ -136,7 +136,7 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
     )
     try:
         await front.start()
-        ready = next(one.facts for one in front.workers if one.order.role != "prefill")
+        ready = next(one.facts for one in front.workers if one.runs.role != "prefill")
         assert ready is not None
         record.facts |= _recorded(order, ready)
         started = ServedSoFar(order, front, ready, planned_serving(order, ready.device_kind), time.monotonic() - begun)

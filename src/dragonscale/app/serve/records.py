@@ -9,6 +9,7 @@ from dragonscale.app.record import Record
 from dragonscale.errors import INFEASIBLE, Infeasible
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
+from dragonscale.serving.plan import ServingPlan
 
 SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
 """The degrees of a plan as tables print them and `--plan` reads them."""
@@ -153,7 +154,7 @@ class ConfigReport(msgspec.Struct, dict=True):
         return self.copy_slice.partition(":")[0]
 
 
-def degrees_text(one: ConfigReport) -> str:
+def degrees_text(one: ConfigReport | ServingPlan) -> str:
     """The sharding of a configuration in a few letters, which `--plan` reads."""
     degrees = [f"{short}{getattr(one, name)}" for name, short in SHORT.items() if getattr(one, name) > 1]
     degrees += [f"by {one.spread}"] if one.spread != "copy" else []

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase
-from dragonscale.runtime.attention import Reach, attend_cached, attend_causally
+from dragonscale.runtime.attention import Reach, Scoring, attend_cached, attend_causally
 from dragonscale.runtime.experts import ExpertChoice, combine, dispatch, multiply
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn", "int8": "int8"}
@@ -125,7 +125,7 @@ def _attention(case: BenchCase) -> JaxProgram:
 
     def forward(q: Any, k: Any, v: Any) -> Any:
         places = jnp.broadcast_to(jnp.arange(tokens), (batch, tokens))
-        return attend_causally(q, k, v, places, places, Reach(), size**-0.5)
+        return attend_causally(q, k, v, places, places, Scoring(Reach(), size**-0.5))
 
     def both(q: Any, k: Any, v: Any, given: Any) -> Any:
         out, back = jax.vjp(forward, q, k, v)
@@ -141,7 +141,7 @@ def _decode(case: BenchCase) -> JaxProgram:
     dtype = _DTYPES[case.dtype]
 
     def compute(q: Any, k: Any, v: Any) -> Any:
-        return attend_cached(q, k, v, jnp.full((batch, 1), keys - 1), Reach(), size**-0.5)
+        return attend_cached(q, k, v, jnp.full((batch, 1), keys - 1), Scoring(Reach(), size**-0.5))
 
     return JaxProgram(
         (((batch, 1, heads, size), dtype), *[((batch, keys, kv_heads, size), dtype)] * 2),
