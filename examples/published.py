@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dragonscale.app.train.plans import plan_report
-from dragonscale.app.train.records import PlanReport
+from dragonscale.app.train.train_records import PlanReport
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import make_job

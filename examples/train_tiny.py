@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy
 
-from dragonscale.app.run.train import TrainRun
+from dragonscale.app.run.run_train import TrainRun
 from dragonscale.models import load_model
 from dragonscale.runtime.decode import decode, empty_cache, prefill
 from dragonscale.runtime.lines import PassSetting

@@ -20,15 +20,15 @@ MODEL, SLICE, BATCH, SEQUENCE = "llama3-70b", "h100:512", "4Mi", "8192"
 
 @cache
 def _training() -> tuple[Any, Any]:
-    from dragonscale.app.train.ask import answer
-    from dragonscale.app.train.question import TrainQuestion, read_question
+    from dragonscale.app.train.ask_train import answer
+    from dragonscale.app.train.train_question import TrainQuestion, read_question
 
     asked = read_question(TrainQuestion(MODEL, SLICE, BATCH, SEQUENCE))
     return asked, answer(asked)
 
 
 def _train(kind: str) -> Chart:
-    from dragonscale.app.train.charts import draw
+    from dragonscale.app.train.train_charts import draw
 
     return draw(kind, *_training())
 
@@ -43,14 +43,14 @@ def _compare() -> Chart:
 @cache
 def _serving(model: str, on: str, tpot: str = "") -> tuple[Any, Any]:
     from dragonscale.app.serve.answer import answer
-    from dragonscale.app.serve.question import ServeQuestion, read_question
+    from dragonscale.app.serve.serve_question import ServeQuestion, read_question
 
     asked = read_question(ServeQuestion(model=model, on=on, prompt="2048", output="512", tpot=tpot))
     return asked, answer(asked)
 
 
 def _serve(kind: str, model: str, on: str, tpot: str = "") -> Chart:
-    from dragonscale.app.serve.charts import draw
+    from dragonscale.app.serve.serve_charts import draw
 
     return draw(_serving(model, on, tpot)[1], kind)
 
@@ -58,8 +58,8 @@ def _serve(kind: str, model: str, on: str, tpot: str = "") -> Chart:
 @cache
 def _simulation() -> tuple[Any, Any]:
     from dragonscale.app.questions.simulate import SimulateQuestion
-    from dragonscale.app.simulate.ask import run_simulation
-    from dragonscale.app.simulate.question import read_question
+    from dragonscale.app.simulate.ask_simulate import run_simulation
+    from dragonscale.app.simulate.simulate_question import read_question
 
     question = SimulateQuestion(
         "llama3-70b",
@@ -76,7 +76,7 @@ def _simulation() -> tuple[Any, Any]:
 
 
 def _simulate(kind: str) -> Chart:
-    from dragonscale.app.simulate.charts import draw
+    from dragonscale.app.simulate.simulate_charts import draw
 
     return draw(_simulation()[0], kind)
 
@@ -111,14 +111,14 @@ def _shard(kind: str) -> Chart:
 
 
 def _chips() -> Chart:
-    from dragonscale.app.charts.chips import draw
+    from dragonscale.app.charts.chip_charts import draw
     from dragonscale.app.chips_report import chips_report
 
     return draw("roofs", None, chips_report())
 
 
 def _model() -> Chart:
-    from dragonscale.app.charts.models import draw
+    from dragonscale.app.charts.model_charts import draw
     from dragonscale.app.models_report import model_report
     from dragonscale.models import load_model
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from dragonscale.app.sweep.records import SweepReport
-from dragonscale.app.sweep.sheet import save_table
-from dragonscale.evidence.verify.compare import compare
+from dragonscale.app.sweep.sweep_records import SweepReport
+from dragonscale.app.sweep.sweep_sheet import save_table
+from dragonscale.evidence.verify.comparing import compare
 from dragonscale.evidence.verify.planned import plan_of
 from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.evidence.verify.sweep_score import flat, score

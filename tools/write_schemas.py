@@ -7,25 +7,25 @@ from typing import Any
 import msgspec
 
 from dragonscale.app.calc import CalcReport
-from dragonscale.app.calibrate.records import CalibrationReport
+from dragonscale.app.calibrate.calibrate_records import CalibrationReport
 from dragonscale.app.chips_report import ChipReport
 from dragonscale.app.collective_report import CollectiveReport
-from dragonscale.app.compare.records import CompareReport
-from dragonscale.app.estimate.records import EstimateReport
+from dragonscale.app.compare.compare_records import CompareReport
+from dragonscale.app.estimate.estimate_records import EstimateReport
 from dragonscale.app.explain.formulas import Explanation
 from dragonscale.app.hlo.arrays import LayoutFacts
 from dragonscale.app.hlo.op import HloOp
 from dragonscale.app.hlo.program import HloModuleReport
 from dragonscale.app.learn import CourseReport, LessonReport, ProblemReport
 from dragonscale.app.models_report import ModelReport
-from dragonscale.app.profile.records import ProfileReport
+from dragonscale.app.profile.profile_records import ProfileReport
 from dragonscale.app.roofline_report import RooflineReport
-from dragonscale.app.serve.records import ServeReport
+from dragonscale.app.serve.serve_records import ServeReport
 from dragonscale.app.shard_report import ShardReport
-from dragonscale.app.simulate.records import SimulateReport
-from dragonscale.app.sweep.records import SweepReport
-from dragonscale.app.train.records import TrainReport
-from dragonscale.app.validate.records import RunScore
+from dragonscale.app.simulate.simulate_records import SimulateReport
+from dragonscale.app.sweep.sweep_records import SweepReport
+from dragonscale.app.train.train_records import TrainReport
+from dragonscale.app.validate.validate_records import RunScore
 from dragonscale.evidence.verify.records import VerifyReport as VerifyReport
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"

@@ -23,7 +23,7 @@ from dragonscale.physics.rooflines import array_bytes, solve_equal, symbol
 from dragonscale.physics.sharding.algebra import strategies
 from dragonscale.physics.sharding.layout import check_layout, replicated_over
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.physics.sharding.step import Step
+from dragonscale.physics.sharding.reshard_step import Step
 from tests.book.casebook import solves
 from tests.book.solve_inference_rooflines import v5e
 from tests.sharding.wording import BOOK_NAMES

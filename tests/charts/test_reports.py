@@ -6,15 +6,17 @@ from typing import Any
 import pytest
 
 from dragonscale.app import collective_report as collectives
-from dragonscale.app.charts import chips, collective, models, roofline, shard, validate
+from dragonscale.app.charts import chip_charts as chips
+from dragonscale.app.charts import collective, roofline, shard, validate
+from dragonscale.app.charts import model_charts as models
 from dragonscale.app.chips_report import chips_report
 from dragonscale.app.explain import shown as explained
 from dragonscale.app.explain.physics import explain_roofline
 from dragonscale.app.models_report import model_report
 from dragonscale.app.roofline_report import roofline_report
 from dragonscale.app.shard_report import shard_report
-from dragonscale.app.sweep.charts import sweep_chart
-from dragonscale.app.verify.sheet import verify_chart
+from dragonscale.app.sweep.sweep_charts import sweep_chart
+from dragonscale.app.verify.verify_sheet import verify_chart
 from dragonscale.errors import InputError
 from dragonscale.evidence.score import Scored, report_of
 from dragonscale.evidence.verify.records import AxisLine, VerifyLine, VerifyReport

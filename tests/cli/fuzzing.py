@@ -33,12 +33,12 @@ SLOW = ("verify", "scaling", "codesign", "search", "capacity", "cpu")
 """Flags that ask for minutes of work, or for a compiler."""
 STOPS = {
     "dragonscale.evidence.verify.quiet": "verify_quietly",
-    "dragonscale.app.run.train": "_prepare",
-    "dragonscale.app.run.serve": "_serve",
-    "dragonscale.app.calibrate.ask": "bench_with",
-    "dragonscale.app.sweep.ask": "sweep",
+    "dragonscale.app.run.run_train": "_prepare",
+    "dragonscale.app.run.run_serve": "_serve",
+    "dragonscale.app.calibrate.ask_calibrate": "bench_with",
+    "dragonscale.app.sweep.ask_sweep": "sweep",
     "dragonscale.faces.cli.mcp.server": "serve",
-    "dragonscale.web.server.serving": "listen",
+    "dragonscale.web.server.page_serving": "listen",
 }
 """What runs compilers, devices, other processes or servers: reached, a command line is well formed."""
 MAY_BE_NEGATIVE = re.compile(

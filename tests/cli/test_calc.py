@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import dragonscale as ds
 from dragonscale.course.calculator import functions
 from dragonscale.course.calculator.arguments import taken_as, taken_unit
+from dragonscale.course.calculator.lexemes import LONGEST
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.tables import UNITS_OF_FORMS
-from dragonscale.course.calculator.words import LONGEST
 from dragonscale.errors import InputError
 from dragonscale.faces.cli import main
 from tools.list_calc_words import PAGE, page

@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dragonscale.app.sweep import ask as sweep_module
+from dragonscale.app.sweep import ask_sweep as sweep_module
 from dragonscale.app.sweep import workers as sweep_pool
-from dragonscale.app.sweep.ask import read_grid, sweep
-from dragonscale.app.sweep.records import Answer, Entry, open_answers, read_answers
-from dragonscale.app.sweep.sheet import BEGIN, END, save_table
+from dragonscale.app.sweep.ask_sweep import read_grid, sweep
+from dragonscale.app.sweep.sweep_records import Answer, Entry, open_answers, read_answers
+from dragonscale.app.sweep.sweep_sheet import BEGIN, END, save_table
 from dragonscale.app.sweep.workers import answer_entry
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.faces.cli import main
@@ -355,7 +355,7 @@ def test_rays_of_a_cluster(tmp_path: Path) -> None:
 
 def test_the_committed_grid_can_be_asked() -> None:
     from dragonscale.app.questions.verify import VerifyQuestion
-    from dragonscale.app.verify.question import read_question
+    from dragonscale.app.verify.verify_question import read_question
 
     entries = read_grid(str(Path(__file__).parents[2] / "docs" / "data" / "verify_sweep.toml"))
     requests = [read_question(VerifyQuestion(**entry.asks)).request for entry in entries if entry.command == "verify"]

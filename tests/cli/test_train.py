@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app.train.sheet import split_text
+from dragonscale.app.train.train_sheet import split_text
 from dragonscale.faces.cli import main
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import parse_plan

@@ -8,7 +8,7 @@ import pytest
 
 from dragonscale.app.train.advice import advice_text, bound_by, worked_terms
 from dragonscale.app.train.plans import DIFFERS, plan_report, slices_note
-from dragonscale.app.train.records import SliceRow, StackRow
+from dragonscale.app.train.train_records import SliceRow, StackRow
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice

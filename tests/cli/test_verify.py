@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from dragonscale.app.questions.verify import VerifyQuestion
-from dragonscale.app.verify.ask import Verification
+from dragonscale.app.verify.ask_verify import Verification
 from dragonscale.app.verify.fit import with_fitting_plan
 from dragonscale.app.verify.html import page
-from dragonscale.app.verify.question import read_question
+from dragonscale.app.verify.verify_question import read_question
+from dragonscale.app.verify.verify_words import closing
 from dragonscale.app.verify.view import axis_rows, totals
-from dragonscale.app.verify.words import closing
 from dragonscale.evidence.verify.records import VerifyLine, VerifyReport
 from dragonscale.evidence.verify.request import Request
 from dragonscale.faces.cli import main

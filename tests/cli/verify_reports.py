@@ -128,7 +128,7 @@ def instead_of_compiling(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Requ
         asked.append(request)
         return answer(request)
 
-    module = types.ModuleType("dragonscale.evidence.verify.compare")
+    module = types.ModuleType("dragonscale.evidence.verify.comparing")
     module.verify = verify  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return asked

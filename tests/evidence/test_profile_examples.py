@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.profile.ask import completed
+from dragonscale.app.profile.ask_profile import completed
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.expected import expected_attention
 from dragonscale.evidence.profiles.planned import expected_step

@@ -15,7 +15,7 @@ pytest.importorskip("optax")
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify import compiling
-from dragonscale.evidence.verify.compare import compare, verify
+from dragonscale.evidence.verify.comparing import compare, verify
 from dragonscale.evidence.verify.planned import plan_of
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.evidence.verify.request import Made, Request

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app.sweep.sheet import BEGIN, END, SHORT, shown
+from dragonscale.app.sweep.sweep_sheet import BEGIN, END, SHORT, shown
 from dragonscale.evidence.verify.sweep_score import SweepScore, VerifyRow, score
 
 DOCS = Path(__file__).parents[2] / "docs"

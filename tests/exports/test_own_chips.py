@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.app.export.ask import launched
+from dragonscale.app.export.ask_export import launched
 from dragonscale.errors import Infeasible
 from dragonscale.exports.launchers.own_chips import own_chips
 from dragonscale.exports.target import target_named

@@ -10,9 +10,9 @@ import dragonscale as ds
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.serve.answer import answer as answer_serve
-from dragonscale.app.serve.question import read_question as read_serve
-from dragonscale.app.train.ask import answer as answer_train
-from dragonscale.app.train.ask import understood as read_train
+from dragonscale.app.serve.serve_question import read_question as read_serve
+from dragonscale.app.train.ask_train import answer as answer_train
+from dragonscale.app.train.ask_train import understood as read_train
 from dragonscale.training.evaluation import as_numbers, judge, judge_one
 from dragonscale.training.plan_file import parse_plan
 

@@ -8,8 +8,8 @@ import pytest
 import sympy
 
 from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.ask import save_iterations
-from dragonscale.app.serve.question import ServeQuestion, read_question
+from dragonscale.app.serve.ask_serve import save_iterations
+from dragonscale.app.serve.serve_question import ServeQuestion, read_question
 from dragonscale.physics.formula import expression
 from dragonscale.plan.letters import Letters
 from dragonscale.serving.capacity import capacity

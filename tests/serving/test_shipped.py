@@ -3,9 +3,9 @@
 import pytest
 
 from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.ask import recommended
-from dragonscale.app.serve.question import ServeQuestion, read_question
+from dragonscale.app.serve.ask_serve import recommended
 from dragonscale.app.serve.search import ranked, search
+from dragonscale.app.serve.serve_question import ServeQuestion, read_question
 
 
 def best_of(question: ServeQuestion):

@@ -20,7 +20,7 @@ from jax.sharding import Mesh as JaxMesh
 from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding import Mesh, Step, Strategy, backward, block_of, derive
 from dragonscale.physics.sharding.partition_spec import to_partition_spec
-from dragonscale.physics.sharding.step import Layout, layout_of
+from dragonscale.physics.sharding.reshard_step import Layout, layout_of
 from tests.sharding.xla.einsum_worker import Case, formula_of, shape_of
 from tests.sharding.xla.moves import walks
 

@@ -23,7 +23,7 @@ import pytest
 
 from dragonscale.physics.notation import Array, Einsum
 from dragonscale.physics.sharding.partition_spec import from_partition_spec, to_partition_spec
-from dragonscale.physics.sharding.step import layout_of
+from dragonscale.physics.sharding.reshard_step import layout_of
 from tests.sharding.random_cases import draw_cases
 from tests.sharding.readings import natural_output
 from tests.sharding.xla.einsum_worker import Case, formula_of, shape_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dragonscale.physics.collectives import wire_bytes
 from dragonscale.physics.notation import Array, Dim, parse_array
 from dragonscale.physics.sharding import Mesh, Step, block_of, local_bytes, reshard
-from dragonscale.physics.sharding.step import layout_of, moved_axes
+from dragonscale.physics.sharding.reshard_step import layout_of, moved_axes
 from tests.sharding.xla.moves import moves, walks
 
 SIZES = {"I": 512, "J": 512, "K": 512}

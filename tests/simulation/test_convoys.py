@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate.ask import run_simulation
-from dragonscale.app.simulate.question import read_question
+from dragonscale.app.simulate.ask_simulate import run_simulation
+from dragonscale.app.simulate.simulate_question import read_question
 from dragonscale.simulation import (
     Fixed,
     Fleet,

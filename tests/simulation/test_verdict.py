@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate.ask import run_simulation
+from dragonscale.app.simulate.ask_simulate import run_simulation
 from dragonscale.app.simulate.capacity import faster, missed_targets
-from dragonscale.app.simulate.question import read_question
-from dragonscale.app.simulate.records import SimulateReport
-from dragonscale.app.simulate.sheet import summary
+from dragonscale.app.simulate.simulate_question import read_question
+from dragonscale.app.simulate.simulate_records import SimulateReport
+from dragonscale.app.simulate.simulate_sheet import summary
 from dragonscale.simulation import (
     Fixed,
     Fleet,

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from dragonscale.web.server.serving import listen, serve_page
+from dragonscale.web.server.page_serving import listen, serve_page
 from dragonscale.web.server.settings import PageSettings
 
 JSON = {"content-type": "application/json"}

@@ -10,7 +10,7 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.app.questions.flag import Items, Real, Several, Switch, Whole
-from dragonscale.app.sweep.ask import product_of
+from dragonscale.app.sweep.ask_sweep import product_of
 from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.faces.cli.table import COMMANDS

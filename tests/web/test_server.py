@@ -19,7 +19,7 @@ pytest.importorskip("uvicorn", reason="`dscale web` needs the extra `web`.")
 from dragonscale.errors import InputError
 from dragonscale.web.answers import answer
 from dragonscale.web.server.files import PAGE, PageFiles
-from dragonscale.web.server.serving import listen
+from dragonscale.web.server.page_serving import listen
 from dragonscale.web.server.settings import PageSettings
 from tests.web.server_under_test import JSON, Served, server_under_test
 

@@ -16,15 +16,15 @@ MODEL, SLICE, BATCH, SEQUENCE = "llama3-70b", "v5p:16x16x32", "4Mi", "4096"
 
 @cache
 def _answer() -> tuple[Any, Any]:
-    from dragonscale.app.train.ask import answer
-    from dragonscale.app.train.question import TrainQuestion, read_question
+    from dragonscale.app.train.ask_train import answer
+    from dragonscale.app.train.train_question import TrainQuestion, read_question
 
     asked = read_question(TrainQuestion(MODEL, SLICE, BATCH, SEQUENCE))
     return asked, answer(asked)
 
 
 def _train(kind: str) -> Chart:
-    from dragonscale.app.train.charts import draw
+    from dragonscale.app.train.train_charts import draw
 
     return draw(kind, *_answer())
 

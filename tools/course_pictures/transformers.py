@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dragonscale.app.charts.models import draw
+from dragonscale.app.charts.model_charts import draw
 from dragonscale.app.models_report import model_report
 from dragonscale.models import load_model
 from dragonscale.models.activations import activation_bytes

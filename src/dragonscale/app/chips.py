@@ -4,7 +4,7 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.app.charts.chips import draw
+from dragonscale.app.charts.chip_charts import draw
 from dragonscale.app.chips_report import (
     ChipReport,
     ChipsReport,

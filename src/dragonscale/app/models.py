@@ -2,7 +2,7 @@
 
 import shlex
 
-from dragonscale.app.charts.models import draw
+from dragonscale.app.charts.model_charts import draw
 from dragonscale.app.given import unnamed
 from dragonscale.app.models_report import ModelReport, ModelsReport, model_report, models_report
 from dragonscale.app.questions.facts import ModelsQuestion

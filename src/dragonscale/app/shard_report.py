@@ -28,7 +28,7 @@ from dragonscale.physics.sharding.chain import PlannedEinsum, collectives, passe
 from dragonscale.physics.sharding.layout import Sizes, block_of, local_bytes, local_shape, replicated_over, total_bytes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.partition_spec import partition_spec_text
-from dragonscale.physics.sharding.step import Step
+from dragonscale.physics.sharding.reshard_step import Step
 from dragonscale.physics.units import render
 
 Value = float | str

@@ -9,7 +9,7 @@ tools of agents and the functions of the library.
 
         Returns a `TrainReport`: …
         \"""
-        from dragonscale.app.train.ask import ask
+        from dragonscale.app.train.ask_train import ask
 
         return ask
 

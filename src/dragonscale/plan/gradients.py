@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dragonscale.models.program import Op, Section
 from dragonscale.physics.notation import Array
-from dragonscale.physics.sharding.step import Step
+from dragonscale.physics.sharding.reshard_step import Step
 from dragonscale.plan.reader import Kernel, Move, Reading, Walk, read_forward
 from dragonscale.plan.rules import TRAINING, Rules
 

@@ -26,7 +26,7 @@ from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding.layout import MatmulDims, matmul_dims
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.reshard import reshard
-from dragonscale.physics.sharding.step import Step
+from dragonscale.physics.sharding.reshard_step import Step
 from dragonscale.plan.rules import SERVING, TRAINING, Rules
 
 AXES = tuple(dict.fromkeys((*TRAINING, *SERVING)))

@@ -3,7 +3,7 @@
 import jax
 
 from dragonscale.models.program import Op, Section
-from dragonscale.physics.sharding.step import layout_of
+from dragonscale.physics.sharding.reshard_step import layout_of
 from dragonscale.runtime import experts
 from dragonscale.runtime.one_pass import Routed, SectionPass
 from dragonscale.runtime.placed_experts import among_all, from_experts, narrowed, own_experts, to_experts, widened

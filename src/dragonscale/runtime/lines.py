@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from dragonscale.errors import InputError
 from dragonscale.models.program import Op
 from dragonscale.physics.notation import Array
-from dragonscale.physics.sharding.step import layout_of
+from dragonscale.physics.sharding.reshard_step import layout_of
 from dragonscale.runtime import experts
 from dragonscale.runtime.attention_lines import attend, cache
 from dragonscale.runtime.expert_lines import combine, dispatch, expert_matmul, route

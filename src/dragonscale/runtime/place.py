@@ -23,7 +23,7 @@ from dragonscale.models.program import Op, Program, is_weight
 from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.reshard import reshard
-from dragonscale.physics.sharding.step import Layout, Step, layout_of
+from dragonscale.physics.sharding.reshard_step import Layout, Step, layout_of
 from dragonscale.plan.rules import Axes, Rules, training_rules
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)

@@ -26,7 +26,7 @@ from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.kernels import memory_seconds
 from dragonscale.physics.numbers import Number, is_array, maximum, minimum, where
 from dragonscale.physics.sharding.layout import local_size
-from dragonscale.physics.sharding.step import Step
+from dragonscale.physics.sharding.reshard_step import Step
 from dragonscale.plan.reader import Kernel, Move, Reading, read_forward
 from dragonscale.serving.balance import expert_slots, hot_load
 from dragonscale.serving.bench import KernelBench

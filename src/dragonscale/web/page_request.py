@@ -105,15 +105,15 @@ def _answered(command: str, question: Any, listener: Listener, brief: bool) -> A
 def _brief(command: str, question: Any, listener: Listener) -> Any:
     """A plan judged without what would help."""
     if command == "serve":
-        from dragonscale.app.serve.ask import ask
+        from dragonscale.app.serve.ask_serve import ask
     else:
-        from dragonscale.app.train.ask import ask
+        from dragonscale.app.train.ask_train import ask
     return ask(question, listener, brief=True)
 
 
 def _watched(question: Any, listener: Listener) -> Any:
     """A simulation that keeps what its replicas do over time, as the page draws them; it looks for what would hold,
     which takes many runs, only where that is asked."""
-    from dragonscale.app.simulate.ask import ask
+    from dragonscale.app.simulate.ask_simulate import ask
 
     return ask(replace(question, capacity=bool(question.capacity)), listener, WATCHED)

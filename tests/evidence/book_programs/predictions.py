@@ -23,7 +23,7 @@ from dragonscale.physics.sharding.algebra import derive, strategies
 from dragonscale.physics.sharding.layout import Sizes, local_bytes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.reshard import reshard
-from dragonscale.physics.sharding.step import Step
+from dragonscale.physics.sharding.reshard_step import Step
 from dragonscale.plan.gradients import read_training
 from dragonscale.plan.ledger import LedgerLine
 from dragonscale.runtime.place import Place, steps

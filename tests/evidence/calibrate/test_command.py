@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.app.calibrate import ask
+from dragonscale.app.calibrate import ask_calibrate as ask
 from dragonscale.app.questions.calibrate import CalibrateQuestion
 from dragonscale.errors import InputError
 from dragonscale.evidence.calibrate.records import Machine

@@ -14,7 +14,7 @@ import pytest
 import dragonscale as ds
 from dragonscale.app.profile import shown
 from dragonscale.app.profile.page import beside, page
-from dragonscale.app.profile.records import ProfileReport
+from dragonscale.app.profile.profile_records import ProfileReport
 from dragonscale.app.profile.shown import shown_step
 from dragonscale.evidence.profiles.analysis import analyse
 from dragonscale.evidence.profiles.attribution import attributed

@@ -22,9 +22,9 @@ from dragonscale.app.questions.validate import ServingScoreQuestion
 from dragonscale.app.run.serve_order import read_order
 from dragonscale.app.run.serve_planned import planned_page_bytes, planned_serving, uneven_heads
 from dragonscale.app.run.serve_traffic import TrafficRecord
-from dragonscale.app.simulate.ask import ask as ask_simulate
-from dragonscale.app.simulate.question import read_question
-from dragonscale.app.validate.ask import ask_serving
+from dragonscale.app.simulate.ask_simulate import ask as ask_simulate
+from dragonscale.app.simulate.simulate_question import read_question
+from dragonscale.app.validate.ask_validate import ask_serving
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.models.huggingface import load_config

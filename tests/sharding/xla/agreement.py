@@ -23,7 +23,7 @@ from dragonscale.evidence.xla.device_groups import axis_parts, moved_axes, spann
 from dragonscale.physics.notation import Array, Einsum
 from dragonscale.physics.sharding.algebra import Strategy, derive, strategies
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.physics.sharding.step import Step, layout_of
+from dragonscale.physics.sharding.reshard_step import Step, layout_of
 from tests.sharding.xla.einsum_worker import Case, check_cases
 from tests.sharding.xla.recognise import Seen, recognise
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding.layout import replicated_over
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.physics.sharding.step import Layout, Step, layout_of, moved_axes
+from dragonscale.physics.sharding.reshard_step import Layout, Step, layout_of, moved_axes
 
 
 def moves(array: Array, mesh: Mesh, kinds: frozenset[str] | None = None) -> Iterator[Step]:

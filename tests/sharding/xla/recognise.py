@@ -24,7 +24,7 @@ from dragonscale.physics.notation import Array, Dim, Einsum
 from dragonscale.physics.sharding.algebra import Strategy
 from dragonscale.physics.sharding.layout import Sizes, block_of, local_bytes, replicated_over
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.physics.sharding.step import Layout, Step, layout_of
+from dragonscale.physics.sharding.reshard_step import Layout, Step, layout_of
 
 Places = tuple[tuple[int, ...], ...]
 """For each mesh axis, the coordinate of every chip; for a permute, of the chip that each chip receives from."""

@@ -5,7 +5,7 @@ import datetime
 from collections.abc import Iterable
 from pathlib import Path
 
-from dragonscale.app.calibrate.records import CalibrationReport, LeftOutSteps, SettledConstant, TimedStep
+from dragonscale.app.calibrate.calibrate_records import CalibrationReport, LeftOutSteps, SettledConstant, TimedStep
 from dragonscale.app.questions.calibrate import CalibrateQuestion
 from dragonscale.errors import InputError, unknown
 from dragonscale.evidence.calibrate.stack_cases import (

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from dragonscale.app.compare.records import (
+from dragonscale.app.compare.compare_records import (
     Difference,
     Figure,
     HeldPart,
@@ -11,8 +11,8 @@ from dragonscale.app.compare.records import (
     SideTerm,
     TermDifference,
 )
-from dragonscale.app.serve.records import ConfigReport, ServeReport
-from dragonscale.app.train.records import PlanReport, TrainReport
+from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
+from dragonscale.app.train.train_records import PlanReport, TrainReport
 from dragonscale.physics.units import render
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.training.plan import short_plan

@@ -16,9 +16,9 @@ from dragonscale.app.explain.formulas import QUANTITIES, Explanation, FormulaLin
 from dragonscale.app.serve.advice import unfit
 from dragonscale.app.serve.answer import solved_limits
 from dragonscale.app.serve.config import deployed, iterations
-from dragonscale.app.serve.question import ServeAsked
 from dragonscale.app.serve.remedies import asked_refusal, chip_refusal
 from dragonscale.app.serve.search import ranked, search
+from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.errors import Infeasible, unknown
 from dragonscale.physics.rooflines import symbol
 from dragonscale.physics.units import render

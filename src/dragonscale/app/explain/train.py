@@ -19,7 +19,7 @@ from dragonscale.app.explain.formulas import (
 )
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.train.plans import HELD
-from dragonscale.app.train.question import read_question
+from dragonscale.app.train.train_question import read_question
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.formula import expression
 from dragonscale.physics.hardware import Slice, dtype_bytes

@@ -13,8 +13,8 @@ from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.question import ServeAsked, read_question
-from dragonscale.app.serve.records import ConfigReport, ServeReport
+from dragonscale.app.serve.serve_question import ServeAsked, read_question
+from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.errors import Infeasible
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.target import Target

@@ -9,10 +9,10 @@ from dragonscale.app.export.plans import GivenPlan, with_flags
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
-from dragonscale.app.train.ask import ask as ask_train
+from dragonscale.app.train.ask_train import ask as ask_train
 from dragonscale.app.train.plans import single_report
-from dragonscale.app.train.question import TrainAsked
-from dragonscale.app.train.records import PlanReport
+from dragonscale.app.train.train_question import TrainAsked
+from dragonscale.app.train.train_records import PlanReport
 from dragonscale.errors import Infeasible
 from dragonscale.exports.runs import ServingRun, TrainingRun
 from dragonscale.exports.target import Target

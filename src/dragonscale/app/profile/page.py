@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from dragonscale.app.profile.records import ProfileReport
+from dragonscale.app.profile.profile_records import ProfileReport
 from dragonscale.app.profile.shown import ShownSlice, ShownStep, shown_step
 from dragonscale.app.profile.trace import op_facts
 from dragonscale.app.verify.html import STYLE

@@ -9,7 +9,7 @@ import gzip
 import json
 from typing import Any
 
-from dragonscale.app.profile.records import ProfileReport
+from dragonscale.app.profile.profile_records import ProfileReport
 from dragonscale.app.profile.shown import ShownSlice, ShownStep, shown_step
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.analysis import Analysis

@@ -7,10 +7,10 @@ from typing import Any
 
 from dragonscale.app.serve.config import STEP_SCORES, WIRES, first
 from dragonscale.app.serve.formats import known_engine
-from dragonscale.app.serve.question import ServeAsked
-from dragonscale.app.serve.records import ConfigReport, LimitRow, ServeRequest
 from dragonscale.app.serve.remedies import quality_of
 from dragonscale.app.serve.search import parameter_count, search
+from dragonscale.app.serve.serve_question import ServeAsked
+from dragonscale.app.serve.serve_records import ConfigReport, LimitRow, ServeRequest
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.physics.hardware.chip import dtype_bytes

@@ -17,8 +17,9 @@ from dragonscale.app.serve.config import (
     first,
     kind_of,
 )
-from dragonscale.app.serve.question import ServeAsked
-from dragonscale.app.serve.records import (
+from dragonscale.app.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
+from dragonscale.app.serve.serve_question import ServeAsked
+from dragonscale.app.serve.serve_records import (
     ConfigReport,
     Disaggregation,
     DraftRow,
@@ -31,7 +32,6 @@ from dragonscale.app.serve.records import (
     Speculation,
     config_text,
 )
-from dragonscale.app.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render

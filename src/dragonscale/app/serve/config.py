@@ -10,8 +10,8 @@ import numpy
 
 from dragonscale.app.given import slice_of
 from dragonscale.app.record import shared
-from dragonscale.app.serve.question import ServeAsked
-from dragonscale.app.serve.records import ConfigReport, ExpectedError, MemoryUse, ServeReport, StepTerm
+from dragonscale.app.serve.serve_question import ServeAsked
+from dragonscale.app.serve.serve_records import ConfigReport, ExpectedError, MemoryUse, ServeReport, StepTerm
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at
 from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind, band_of, fitted_kernels, is_moe, kind_name

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy
 
-from dragonscale.app.serve.question import ServeAsked
-from dragonscale.app.serve.records import ConfigReport
 from dragonscale.app.serve.search import search
+from dragonscale.app.serve.serve_question import ServeAsked
+from dragonscale.app.serve.serve_records import ConfigReport
 from dragonscale.serving.crossovers import resources
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.formats import Formats

@@ -8,8 +8,8 @@ from typing import Any
 
 from dragonscale.app.serve.config import violations
 from dragonscale.app.serve.formats import formats_for
-from dragonscale.app.serve.question import ServeAsked
 from dragonscale.app.serve.search import excess, search
+from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, chip_names, load_chip
 from dragonscale.physics.units import render

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy
 
-from dragonscale.app.serve.question import ServeAsked
+from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.errors import InputError
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Chip, Slice

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import count
 
-from dragonscale.app.serve.records import (
+from dragonscale.app.serve.serve_records import (
     ConfigReport,
     Disaggregation,
     LimitRow,

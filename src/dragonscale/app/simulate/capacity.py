@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dragonscale.app.simulate.question import SimulateAsked
+from dragonscale.app.simulate.simulate_question import SimulateAsked
 from dragonscale.simulation import Fleet, OpenLoop, Replay, SimulationOptions, SimulationResult, TrafficSource, simulate
 from dragonscale.simulation.backlog import Backlog, load_of, saturated_per_s
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dragonscale.app.simulate.capacity import FleetCapacity, percentile_of
-from dragonscale.app.simulate.question import SimulateAsked
+from dragonscale.app.simulate.simulate_question import SimulateAsked
 from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.backlog import Backlog

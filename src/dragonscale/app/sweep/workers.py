@@ -23,10 +23,10 @@ from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.questions.verify import VerifyQuestion
 from dragonscale.app.serve import answer as serve
-from dragonscale.app.serve.question import read_question as read_serving
-from dragonscale.app.sweep.records import Answer, Entry
-from dragonscale.app.train import ask as train
-from dragonscale.app.verify.question import read_question as read_verifying
+from dragonscale.app.serve.serve_question import read_question as read_serving
+from dragonscale.app.sweep.sweep_records import Answer, Entry
+from dragonscale.app.train import ask_train as train
+from dragonscale.app.verify.verify_question import read_question as read_verifying
 from dragonscale.errors import InputError
 
 

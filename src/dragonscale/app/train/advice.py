@@ -12,7 +12,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from dragonscale.app.train.records import Help, MemoryRow, StackRow, TermRow
+from dragonscale.app.train.train_records import Help, MemoryRow, StackRow, TermRow
 from dragonscale.plan.ledger import COLLECTIVES, Ledger
 from dragonscale.training.codesign import knobs, on_chip, raised
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from dragonscale.app.train.plans import plan_report, stack_row
-from dragonscale.app.train.question import TrainAsked
-from dragonscale.app.train.records import Measured, PlanReport, SettingChange, SuspectRow, TrainReport
+from dragonscale.app.train.train_question import TrainAsked
+from dragonscale.app.train.train_records import Measured, PlanReport, SettingChange, SuspectRow, TrainReport
 from dragonscale.physics.units import render
 from dragonscale.training.changes import towards
 from dragonscale.training.evaluation import Job

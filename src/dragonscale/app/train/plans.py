@@ -2,8 +2,8 @@
 best of a search, what is said of sizes that do not divide, and the same job with other stacks."""
 
 from dragonscale.app.train.advice import advice_text, bound_by, bound_text, helps, memory_advice
-from dragonscale.app.train.question import TrainAsked
-from dragonscale.app.train.records import (
+from dragonscale.app.train.train_question import TrainAsked
+from dragonscale.app.train.train_records import (
     FrontRow,
     MemoryRow,
     Neighbour,

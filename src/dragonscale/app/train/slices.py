@@ -8,8 +8,8 @@ from dragonscale.app.given import slice_of
 from dragonscale.app.questions.flag import written
 from dragonscale.app.train.advice import worked_terms
 from dragonscale.app.train.plans import best_report, other_stacks, plan_report, slices_note, stack_row, workload_of
-from dragonscale.app.train.question import TrainAsked
-from dragonscale.app.train.records import (
+from dragonscale.app.train.train_question import TrainAsked
+from dragonscale.app.train.train_records import (
     BatchRow,
     ChangeRow,
     Codesign,

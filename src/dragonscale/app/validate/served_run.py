@@ -12,10 +12,10 @@ from dragonscale.app.foreign import foreign_plan, serving_file_of, told
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.questions.validate import ServingScoreQuestion
-from dragonscale.app.simulate.ask import run_simulation
-from dragonscale.app.simulate.question import SimulateAsked, read_question
-from dragonscale.app.simulate.records import Latency, SimulateReport
-from dragonscale.app.validate.records import MeasureRow, RunScore, measure, slice_for
+from dragonscale.app.simulate.ask_simulate import run_simulation
+from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
+from dragonscale.app.simulate.simulate_records import Latency, SimulateReport
+from dragonscale.app.validate.validate_records import MeasureRow, RunScore, measure, slice_for
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.logs.load_test import LoadTest, MeasuredTimes
 from dragonscale.evidence.logs.reading import read_load_test

@@ -10,12 +10,12 @@ from typing import Any
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.questions.validate import TrainingScoreQuestion
-from dragonscale.app.train.ask import understood
+from dragonscale.app.train.ask_train import understood
 from dragonscale.app.train.comparisons import against_measured
 from dragonscale.app.train.plans import plan_report
-from dragonscale.app.train.question import TrainAsked
-from dragonscale.app.train.records import Measured, PlanReport
-from dragonscale.app.validate.records import MeasureRow, RunScore, measure, slice_for
+from dragonscale.app.train.train_question import TrainAsked
+from dragonscale.app.train.train_records import Measured, PlanReport
+from dragonscale.app.validate.validate_records import MeasureRow, RunScore, measure, slice_for
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.logs.reading import read_training_log
 from dragonscale.evidence.logs.text import LogText

@@ -6,7 +6,7 @@ from typing import Any
 from dragonscale.app.given import check_named
 from dragonscale.app.questions.verify import VerifyQuestion
 from dragonscale.app.train.slices import written_slice
-from dragonscale.app.verify.question import VerifyAsked, read_question
+from dragonscale.app.verify.verify_question import VerifyAsked, read_question
 from dragonscale.errors import InputError
 
 

@@ -6,7 +6,7 @@ weighs memory, with the compiler's excess over that on top.
 
 import msgspec
 
-from dragonscale.app.verify.words import sentence
+from dragonscale.app.verify.verify_words import sentence
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.models import load_model

@@ -6,7 +6,8 @@ The numbers are the rows of `view`, the sentences those of `words`; only the sha
 from html import escape
 from importlib import resources
 
-from dragonscale.app.verify import view, words
+from dragonscale.app.verify import verify_words as words
+from dragonscale.app.verify import view
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.files import write_file
 

@@ -6,7 +6,7 @@ Numbers become text here and nowhere else, so no two faces can disagree about on
 
 from dataclasses import dataclass, replace
 
-from dragonscale.app.verify.words import over
+from dragonscale.app.verify.verify_words import over
 from dragonscale.evidence.verify.records import OverlapLine, Unmatched, VerifyLine, VerifyReport
 from dragonscale.physics.units import render
 

@@ -5,8 +5,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dragonscale.course.calculator.algebra import exact, rounded
 from dragonscale.course.calculator.evaluate import Scope, WorkLimit, evaluate, not_a_number
-from dragonscale.course.calculator.formulas import exact, rounded
 from dragonscale.course.calculator.functions import told_parts
 from dragonscale.course.calculator.measure import Measure, aligned
 from dragonscale.course.calculator.reading import ListNode, Statement, WordNode, names_in, read_statements

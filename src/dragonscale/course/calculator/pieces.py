@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from dragonscale.course.calculator.formulas import exact
+from dragonscale.course.calculator.algebra import exact
 
 State = int | None
 """The sign of the first side less the second (-1, 0, 1), or None where one of them has no value."""

@@ -9,9 +9,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from dragonscale.course.calculator.lexemes import LONGEST, MOST_WORDS, Lexeme, split_words
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.unit_words import WORDS
-from dragonscale.course.calculator.words import LONGEST, MOST_WORDS, Lexeme, split_words
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dragonscale.course.calculator.algebra import exact, solved, without_factors
 from dragonscale.course.calculator.evaluate import Scope, evaluate, measure_of
-from dragonscale.course.calculator.formulas import exact, solved, without_factors
 from dragonscale.course.calculator.measure import Measure, UnlikeUnits, aligned
 from dragonscale.course.calculator.pieces import SignPieces, exact_pieces, spans, told
 from dragonscale.course.calculator.reading import Node

@@ -30,7 +30,7 @@ from dragonscale.physics.sharding.algebra import strategies
 from dragonscale.physics.sharding.layout import Sizes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.reshard import reshard
-from dragonscale.physics.sharding.step import Step
+from dragonscale.physics.sharding.reshard_step import Step
 from dragonscale.serving.plan import SPREADS
 
 _ATTENTION = {

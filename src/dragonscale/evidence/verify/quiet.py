@@ -21,7 +21,7 @@ def verify_quietly(
     """Compile a request apart and lay what came out beside its plan."""
     check_installed(request)
     with quiet_stderr():
-        from dragonscale.evidence.verify.compare import verify
+        from dragonscale.evidence.verify.comparing import verify
     return verify(request, timeout, memory, cached, stack)
 
 

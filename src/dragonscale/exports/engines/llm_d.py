@@ -17,7 +17,7 @@ from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.launchers.containers import Contained, assigned, containers, marks
 from dragonscale.exports.launchers.kubernetes import group_place, script
-from dragonscale.exports.launchers.parts import job_name, run_of, with_port
+from dragonscale.exports.launchers.launch_parts import job_name, run_of, with_port
 from dragonscale.exports.launchers.pods import group_spec, manifest, pod
 from dragonscale.exports.launchers.pools import pools_read
 from dragonscale.exports.runs import ServingRun

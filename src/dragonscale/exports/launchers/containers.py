@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dragonscale.exports.launchers.chips import RESOURCES
+from dragonscale.exports.launchers.cluster_chips import RESOURCES
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.exports.header import comments, header
-from dragonscale.exports.launchers import parts
+from dragonscale.exports.launchers import launch_parts as parts
 from dragonscale.exports.launchers.pods import CONFIG, NODEPOOL, config_map, group_spec, manifest, pod, probes, service
 from dragonscale.exports.launchers.shell import SERVED
 from dragonscale.exports.runs import Run, ServingRun

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.launchers.chips import GKE_GPUS, GKE_TPUS, resource_of
-from dragonscale.exports.launchers.parts import image_of, run_of
+from dragonscale.exports.launchers.cluster_chips import GKE_GPUS, GKE_TPUS, resource_of
+from dragonscale.exports.launchers.launch_parts import image_of, run_of
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target
 from dragonscale.exports.written import LaunchProgram

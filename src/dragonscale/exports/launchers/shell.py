@@ -6,7 +6,7 @@ with its own chips and its own port.
 """
 
 from dragonscale.exports.header import header
-from dragonscale.exports.launchers import parts
+from dragonscale.exports.launchers import launch_parts as parts
 from dragonscale.exports.launchers.own_chips import own_chips
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target

@@ -10,8 +10,8 @@ from typing import Any
 from dragonscale.errors import Infeasible
 from dragonscale.exports.flags import shell_lines
 from dragonscale.exports.header import comments, header
-from dragonscale.exports.launchers import parts
-from dragonscale.exports.launchers.chips import SKY
+from dragonscale.exports.launchers import launch_parts as parts
+from dragonscale.exports.launchers.cluster_chips import SKY
 from dragonscale.exports.launchers.kubernetes import reachable
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dragonscale.exports.header import header
-from dragonscale.exports.launchers import parts
+from dragonscale.exports.launchers import launch_parts as parts
 from dragonscale.exports.launchers.own_chips import own_part
 from dragonscale.exports.launchers.shell import SERVED
 from dragonscale.exports.runs import Run, TrainingRun

@@ -20,7 +20,7 @@ from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.exports.header import read_kept
-from dragonscale.exports.launchers.chips import chip_called
+from dragonscale.exports.launchers.cluster_chips import chip_called
 from dragonscale.exports.launchers.containers import Contained, assigned, containers, files_of, is_own, pods_of
 from dragonscale.exports.shell import batch_flags
 from dragonscale.exports.source import Source

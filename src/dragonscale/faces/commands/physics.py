@@ -73,7 +73,7 @@ def estimate():
     >>> import dragonscale as ds
     >>> ds.estimate("llama3-8b", on="h100:8", batch=64, context=8192).to_frame()  # doctest: +SKIP
     """
-    from dragonscale.app.estimate.ask import ask
+    from dragonscale.app.estimate.ask_estimate import ask
 
     return ask
 
@@ -152,7 +152,7 @@ def explain_train():
     dscale explain train fsdp --model llama3-70b --on v5p:8x16x16 --batch 4Mi --seq 2048
     dscale explain train "tp8 pp4 dp16" --model llama3-70b --on h100:512 --line "mlp matmuls" --solve batch
     """
-    from dragonscale.app.explain.ask import ask_train
+    from dragonscale.app.explain.ask_explain import ask_train
 
     return ask_train
 
@@ -163,7 +163,7 @@ def explain_serve():
 
     dscale explain serve llama3-8b --on h100 --prompt 2048 --output 512 --solve context
     """
-    from dragonscale.app.explain.ask import ask_serve
+    from dragonscale.app.explain.ask_explain import ask_serve
 
     return ask_serve
 
@@ -174,7 +174,7 @@ def explain_roofline():
 
     dscale explain roofline "bf16[B,D] @ bf16[D,F]" --on v5e
     """
-    from dragonscale.app.explain.ask import ask_roofline
+    from dragonscale.app.explain.ask_explain import ask_roofline
 
     return ask_roofline
 
@@ -185,7 +185,7 @@ def explain_collective():
 
     dscale explain collective all_to_all 64MB --axis XY --on v5e:16x16
     """
-    from dragonscale.app.explain.ask import ask_collective
+    from dragonscale.app.explain.ask_explain import ask_collective
 
     return ask_collective
 
@@ -196,7 +196,7 @@ def explain_shard():
 
     dscale explain shard "In[B, D_Y] · W[D, F_Y] -> Out[B, F_Y]" --on v5e --mesh Y=4
     """
-    from dragonscale.app.explain.ask import ask_shard
+    from dragonscale.app.explain.ask_explain import ask_shard
 
     return ask_shard
 
@@ -207,7 +207,7 @@ def explain_model():
 
     dscale explain model llama3-8b --seq 8192
     """
-    from dragonscale.app.explain.ask import ask_model
+    from dragonscale.app.explain.ask_explain import ask_model
 
     return ask_model
 
@@ -224,6 +224,6 @@ def hlo():
     A shape, an instruction or a program in XLA's HLO: layouts and tiles, FLOPs and bytes of each op, collectives by
     group, loops, shapes back to global, and on a chip the time of each op at best.
     """
-    from dragonscale.app.hlo.ask import ask
+    from dragonscale.app.hlo.ask_hlo import ask
 
     return ask

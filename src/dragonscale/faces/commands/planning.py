@@ -64,7 +64,7 @@ def train():
     >>> import dragonscale as ds
     >>> ds.train("llama3-8b", on="h100:8", batch="64seq", seq=8192).plot("memory")  # doctest: +SKIP
     """
-    from dragonscale.app.train.ask import ask
+    from dragonscale.app.train.ask_train import ask
 
     return ask
 
@@ -90,7 +90,7 @@ def serve():
     >>> import dragonscale as ds
     >>> ds.serve("llama3-70b", on="h100:8", tpot="30ms").plot("frontier")  # doctest: +SKIP
     """
-    from dragonscale.app.serve.ask import ask
+    from dragonscale.app.serve.ask_serve import ask
 
     return ask
 
@@ -109,7 +109,7 @@ def simulate():
     >>> import dragonscale as ds
     >>> ds.simulate("llama3-8b", on="h100:1", rate="4/s", requests=200).plot("occupancy")  # doctest: +SKIP
     """
-    from dragonscale.app.simulate.ask import ask
+    from dragonscale.app.simulate.ask_simulate import ask
 
     return ask
 
@@ -135,7 +135,7 @@ def sweep():
     The grid is a TOML file, or the same tables as a dict of lists. Returns a `SweepReport`; `.to_frame()` has a
     row for each entry.
     """
-    from dragonscale.app.sweep.ask import ask
+    from dragonscale.app.sweep.ask_sweep import ask
 
     return ask
 
@@ -148,6 +148,6 @@ def compare():
     dscale compare --model llama3-8b --on h100:64,v5p:4x4x4 --batch 4M --seq 8192
     dscale compare --model llama3-70b --on h100:8 --prompt 2048 --output 512 --engine vllm,sglang
     """
-    from dragonscale.app.compare.ask import ask
+    from dragonscale.app.compare.ask_compare import ask
 
     return ask

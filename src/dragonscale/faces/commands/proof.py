@@ -53,7 +53,7 @@ def verify():
     Needs the compiler (`pip install 'dragonscale[gpu-compiler]'` or `[tpu]`), but no accelerator. Returns a
     `Verification`: `.verdict`, `.peak`, `.flops`, `.axes`; `.to_frame()` has a row for each number compared.
     """
-    from dragonscale.app.verify.ask import ask
+    from dragonscale.app.verify.ask_verify import ask
 
     return ask
 
@@ -72,7 +72,7 @@ def profile():
     Returns a `ProfileReport`: `.step_s`, `.parts`, `.groups`, `.ops`, `.communication`, `.gaps`, `.savings`;
     `.to_frame()` has a row for each group of ops. Seconds, FLOPs and bytes are those of one step on one device.
     """
-    from dragonscale.app.profile.ask import ask
+    from dragonscale.app.profile.ask_profile import ask
 
     return ask
 
@@ -91,7 +91,7 @@ def calibrate():
     Returns a `CalibrationReport`: `.tables` with their errors on kernels and shapes left out, `.profile` (the file, for
     `profile=` of `ds.train`, `ds.serve` …); with `check`, `.checked_tables` and an `.exit_code`.
     """
-    from dragonscale.app.calibrate.ask import ask
+    from dragonscale.app.calibrate.ask_calibrate import ask
 
     return ask
 
@@ -104,7 +104,7 @@ def validate_training():
     dscale validate training measured.csv --plot scatter.svg
     dscale validate training megatron.log --plan plan.toml
     """
-    from dragonscale.app.validate.ask import ask_training
+    from dragonscale.app.validate.ask_validate import ask_training
 
     return ask_training
 
@@ -116,7 +116,7 @@ def validate_inference():
     dscale validate inference measured.csv --out scores.csv
     dscale validate inference measured.csv --plot scatter.svg
     """
-    from dragonscale.app.validate.ask import ask_inference
+    from dragonscale.app.validate.ask_validate import ask_inference
 
     return ask_inference
 
@@ -129,7 +129,7 @@ def validate_serving():
     dscale validate serving measured.csv --plot scatter.svg
     dscale validate serving result.json --plan "vllm serve meta-llama/Meta-Llama-3-70B -tp 8" --on h100
     """
-    from dragonscale.app.validate.ask import ask_serving
+    from dragonscale.app.validate.ask_validate import ask_serving
 
     return ask_serving
 
@@ -141,7 +141,7 @@ def validate_collectives():
     dscale validate collectives measured.csv --out scores.csv
     dscale validate collectives measured.csv --plot scatter.svg
     """
-    from dragonscale.app.validate.ask import ask_collectives
+    from dragonscale.app.validate.ask_validate import ask_collectives
 
     return ask_collectives
 
@@ -153,7 +153,7 @@ def validate_kernels():
     dscale validate kernels measured.csv --out scores.csv
     dscale validate kernels measured.csv --plot scatter.svg
     """
-    from dragonscale.app.validate.ask import ask_kernels
+    from dragonscale.app.validate.ask_validate import ask_kernels
 
     return ask_kernels
 
@@ -165,7 +165,7 @@ def validate_memory():
     dscale validate memory measured.csv --out scores.csv
     dscale validate memory measured.csv --plot scatter.svg
     """
-    from dragonscale.app.validate.ask import ask_memory
+    from dragonscale.app.validate.ask_validate import ask_memory
 
     return ask_memory
 
@@ -178,7 +178,7 @@ def validate():
     `.plot()` draws predicted against measured. Of the log of one run, with its `plan`, a `RunScore`: `.measures` has
     every number with its expectation and band.
     """
-    from dragonscale.app.validate.ask import ask
+    from dragonscale.app.validate.ask_validate import ask
 
     return ask
 
@@ -191,7 +191,7 @@ def run_train():
     dscale run train fsdp=8 --model llama3.2-1b --data corpus.bin --steps 20 --batch 8 --seq 512 --cpu 8
     dscale run train plan.toml --data 'corpus/*.bin' --steps 20 --profile 3 --html profile.html
     """
-    from dragonscale.app.run.train import ask_train
+    from dragonscale.app.run.run_train import ask_train
 
     return ask_train
 
@@ -204,7 +204,7 @@ def run_serve():
     dscale run serve tp1 --model llama3-8b --random --on h200:1 --length 2048 --record served.jsonl
     dscale run serve ./Qwen3-0.6B --cpu 1 --port 8080 --draft ngram
     """
-    from dragonscale.app.run.serve import ask_serve
+    from dragonscale.app.run.run_serve import ask_serve
 
     return ask_serve
 
@@ -220,7 +220,7 @@ def export():
     Returns an `ExportReport`: `.files` by name, `.differences` what the software cannot say, `.save(folder)` writes
     them.
     """
-    from dragonscale.app.export.ask import ask
+    from dragonscale.app.export.ask_export import ask
 
     return ask
 

@@ -13,8 +13,8 @@
 
 from typing import Any
 
-from dragonscale.app.compare.ask import ask
-from dragonscale.app.compare.records import CompareReport
+from dragonscale.app.compare.ask_compare import ask
+from dragonscale.app.compare.compare_records import CompareReport
 from dragonscale.app.questions.compare import CompareQuestion
 from dragonscale.app.questions.flag import fields_of
 from dragonscale.faces.command import check_call

@@ -20,8 +20,10 @@ from dragonscale.models.huggingface import (
     mllama,
     moe,
     statespace,
-    step,
     zamba,
+)
+from dragonscale.models.huggingface import (
+    step3 as step,
 )
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.parts import Reader, attention, d_model, decoder, full_heads, latent_attention

@@ -25,7 +25,7 @@ from dragonscale.errors import InputError
 from dragonscale.physics.collectives import wire_bytes
 from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.physics.sharding.step import Layout, Step, layout_of, moved_axes
+from dragonscale.physics.sharding.reshard_step import Layout, Step, layout_of, moved_axes
 
 
 @dataclass

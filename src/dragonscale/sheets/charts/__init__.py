@@ -18,7 +18,7 @@ Reports build the rows (`draw(kind, asked, report)` beside each of them) and cho
 from dragonscale.sheets.charts.bars import Bar, bars
 from dragonscale.sheets.charts.chart import Chart, check_chart, save_chart, together
 from dragonscale.sheets.charts.heat import heat_map
-from dragonscale.sheets.charts.lines import LineSeries, Mark, RuleLine, line_chart
+from dragonscale.sheets.charts.line_charts import LineSeries, Mark, RuleLine, line_chart
 from dragonscale.sheets.charts.mesh import AxisMove, MeshAxis, mesh_chart
 from dragonscale.sheets.charts.roofs import Roof, RoofPoint, roofline_chart
 from dragonscale.sheets.charts.scatter import predicted_against_measured

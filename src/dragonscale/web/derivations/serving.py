@@ -19,8 +19,8 @@ from dragonscale.app.serve.config import (
     prompt_chunks,
     wire_name,
 )
-from dragonscale.app.serve.records import ConfigReport, ServeReport
-from dragonscale.app.serve.sheet import error_text
+from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
+from dragonscale.app.serve.serve_sheet import error_text
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render

@@ -11,8 +11,8 @@ from dragonscale.app.charts.moves import mesh_axes
 from dragonscale.app.explain.formulas import QUANTITIES, FormulaLine
 from dragonscale.app.explain.train import StepFormulas, crossing_sentence
 from dragonscale.app.train.plans import HELD
-from dragonscale.app.train.records import PlanReport, TrainReport
 from dragonscale.app.train.slices import chosen_slice
+from dragonscale.app.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render

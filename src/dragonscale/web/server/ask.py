@@ -15,7 +15,7 @@ def ask(question: WebQuestion, listener: Listener) -> None:
     """Serve the page."""
     if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
         raise InputError("`dscale web` needs Starlette and uvicorn: pip install 'dragonscale[web]'.")
-    from dragonscale.web.server.serving import listen, serve_page
+    from dragonscale.web.server.page_serving import listen, serve_page
     from dragonscale.web.server.settings import PageSettings, default_workers
 
     if question.workers is not None and not 1 <= question.workers <= 256:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.plan.ledger import Ledger
-from dragonscale.sheets.charts.lines import LineSeries
+from dragonscale.sheets.charts.line_charts import LineSeries
 from dragonscale.sheets.charts.mesh import AxisMove, MeshAxis, mesh_frames
 from dragonscale.sheets.charts.stacks import StackPart
 from dragonscale.web.amounts import Amount, amount, quantity

@@ -3,7 +3,7 @@ chip."""
 
 from typing import Any
 
-from dragonscale.app.charts.chips import MOST
+from dragonscale.app.charts.chip_charts import MOST
 from dragonscale.app.chips_report import ChipFact, ChipReport, SliceReport, chip_report
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.web.amounts import Amount, amount, quantities

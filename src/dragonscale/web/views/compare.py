@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.app.charts.roles import memory_parts, time_parts
-from dragonscale.app.compare.ask import compared
-from dragonscale.app.compare.records import CompareReport, Figure, Side
+from dragonscale.app.compare.ask_compare import compared
+from dragonscale.app.compare.compare_records import CompareReport, Figure, Side
 from dragonscale.app.compare.sides import DOLLARS, SAME, STEP, TOKENS, seconds_of
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice

@@ -52,10 +52,10 @@ def plan_panel(asked: PageRequest) -> dict[str, Any]:
         raise InputError(f"An answer of {of} has no plan to save; train and serve have.")
     record = asked.ask(of, asked.fields)
     if of == "train":
-        from dragonscale.app.train.ask import recommended
+        from dragonscale.app.train.ask_train import recommended
         from dragonscale.training.plan_file import training_file_text as text_of
     else:
-        from dragonscale.app.serve.ask import recommended
+        from dragonscale.app.serve.ask_serve import recommended
         from dragonscale.serving.plan_file import serving_plan_text as text_of
     if not (record.plans if of == "train" else record.configs):
         raise InputError("Nothing fits, so there is no plan to save.")

@@ -11,7 +11,7 @@ from dragonscale.app.charts.moves import mesh_axes, serving_splits
 from dragonscale.app.charts.roles import memory_parts, served_memory, time_parts
 from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.app.serve.config import bills_of, deployment_of, first, held_bill
-from dragonscale.app.serve.records import ConfigReport, MemoryUse, ServeReport
+from dragonscale.app.serve.serve_records import ConfigReport, MemoryUse, ServeReport
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.units import render

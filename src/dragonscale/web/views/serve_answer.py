@@ -5,10 +5,17 @@ from functools import partial
 from typing import Any
 
 from dragonscale.app.serve.advice import beyond, near_misses
-from dragonscale.app.serve.ask import next_command
+from dragonscale.app.serve.ask_serve import next_command
 from dragonscale.app.serve.formats import known_engine
-from dragonscale.app.serve.records import ConfigReport, ServeReport, ServeRequest, config_text, formats_text, plan_text
-from dragonscale.app.serve.sheet import error_text, fleet_text
+from dragonscale.app.serve.serve_records import (
+    ConfigReport,
+    ServeReport,
+    ServeRequest,
+    config_text,
+    formats_text,
+    plan_text,
+)
+from dragonscale.app.serve.serve_sheet import error_text, fleet_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
 from dragonscale.serving.legality import caches

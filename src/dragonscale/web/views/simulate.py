@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy
 
-from dragonscale.app.simulate.ask import next_command
-from dragonscale.app.simulate.records import Latency, SimulateReport
-from dragonscale.app.simulate.sheet import capacity_text, requests_text, verdict_fact
+from dragonscale.app.simulate.ask_simulate import next_command
+from dragonscale.app.simulate.simulate_records import Latency, SimulateReport
+from dragonscale.app.simulate.simulate_sheet import capacity_text, requests_text, verdict_fact
 from dragonscale.app.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult

@@ -13,7 +13,7 @@ from dragonscale.app.charts.moves import ORDER, mesh_axes
 from dragonscale.app.charts.roles import memory_parts, term_parts
 from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.app.train.plans import HELD
-from dragonscale.app.train.records import Neighbour, PlanReport, SliceRow, TrainReport
+from dragonscale.app.train.train_records import Neighbour, PlanReport, SliceRow, TrainReport
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.evaluation import layer_points

@@ -15,7 +15,7 @@ from dragonscale.exports.engines.vllm.flags import both_roles
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.header import header
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.launchers.parts import job_name, run_of, uses_words, with_files
+from dragonscale.exports.launchers.launch_parts import job_name, run_of, uses_words, with_files
 from dragonscale.exports.launchers.pods import CONFIG, config_map, manifest, pod, verbatim
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.target import target_named

@@ -14,7 +14,7 @@ from dragonscale.errors import shorten
 from dragonscale.exports.engines.limits import beyond_context, drafted_note, engine_import, pool_read
 from dragonscale.exports.engines.schemes import formats_read, plain_name
 from dragonscale.exports.engines.vllm.flags import ATTENTION_LAYERS, decode_budget, mixed_budget, online_words
-from dragonscale.exports.engines.vllm.words import (
+from dragonscale.exports.engines.vllm.vllm_words import (
     is_config,
     is_tpu,
     read_words,

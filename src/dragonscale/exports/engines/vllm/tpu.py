@@ -16,7 +16,7 @@ from dragonscale.exports.engines.limits import engine_import, of_chips, pool_rea
 from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
 from dragonscale.exports.engines.vllm.flags import EngineFlags, drafts, format_flags, has_heads, limit_flags, only_wide
 from dragonscale.exports.engines.vllm.read_vllm import cache, cast, drafts_read, limits_read, model_read
-from dragonscale.exports.engines.vllm.words import is_tpu, read_words, serve_commands, whole
+from dragonscale.exports.engines.vllm.vllm_words import is_tpu, read_words, serve_commands, whole
 from dragonscale.exports.flags import ReadFlags, flag_words, shell_lines
 from dragonscale.exports.header import header
 from dragonscale.exports.imported import Given, Imported, slice_given

@@ -15,7 +15,7 @@ from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
 from dragonscale.exports.trainers.megatron.read_megatron import read_run
-from dragonscale.exports.trainers.megatron_bridge.names import CONFIGS, flags_of
+from dragonscale.exports.trainers.megatron_bridge.bridge_names import CONFIGS, flags_of
 from dragonscale.exports.trainers.megatron_bridge.recipe import COMMON, library_model, recipe_fields
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.exports.source import Source
-from dragonscale.exports.trainers.megatron_bridge.names import PRECISION, Code
+from dragonscale.exports.trainers.megatron_bridge.bridge_names import PRECISION, Code
 from dragonscale.models.catalogue import is_preset
 
 _PROVIDERS = {"MLAModelProvider": {"--multi-latent-attention": True}, "GPTModelProvider": {}}

@@ -27,7 +27,7 @@ from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
 from dragonscale.exports.trainers.megatron.settle import MegatronRun, settings, settle
 from dragonscale.exports.trainers.megatron.write_megatron import TERMS as FLAGS
 from dragonscale.exports.trainers.megatron.write_megatron import environment, notes, plan_flags
-from dragonscale.exports.trainers.megatron_bridge.names import CONFIGS, PRECISION, Code, fields_of
+from dragonscale.exports.trainers.megatron_bridge.bridge_names import CONFIGS, PRECISION, Code, fields_of
 from dragonscale.exports.words import config_file
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 

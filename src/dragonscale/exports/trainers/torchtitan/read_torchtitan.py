@@ -15,7 +15,7 @@ from dragonscale.exports.model_names import model_of_sizes
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.torchtitan import models as titan_models
+from dragonscale.exports.trainers.torchtitan import titan_models as titan_models
 from dragonscale.exports.trainers.torchtitan.said import TitanSaid, of_command, of_table
 from dragonscale.exports.trainers.torchtitan.stages import SCHEDULES, layout_read
 from dragonscale.exports.values import whole

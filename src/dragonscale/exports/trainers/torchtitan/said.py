@@ -12,7 +12,7 @@ from dragonscale.exports.keys import load_keys
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.torchtitan import models as titan_models
+from dragonscale.exports.trainers.torchtitan import titan_models as titan_models
 from dragonscale.exports.trainers.torchtitan.config import read_config
 from dragonscale.exports.values import truth, whole
 

@@ -24,7 +24,7 @@ from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import TrainingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.torchtitan import config as titan_config
-from dragonscale.exports.trainers.torchtitan import models as titan_models
+from dragonscale.exports.trainers.torchtitan import titan_models as titan_models
 from dragonscale.exports.trainers.torchtitan.stages import stage_flags
 from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.models.transformer import count_parameters

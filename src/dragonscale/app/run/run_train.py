@@ -1,0 +1,284 @@
+"""`dscale run train`: the plan as a real program on the devices there are, what it reached beside what was planned, and
+what the difference means.
+
+Steps that were recorded are read as `dscale profile` reads them, with the run's own plan beside them where the devices
+are chips that we know: on the slice that was named, or on as many such chips as ran. On a CPU the planned seconds would
+be of another machine, and are left out.
+"""
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from dragonscale.app.asked_chips import asked_chips
+from dragonscale.app.given import check_named
+from dragonscale.app.profile.ask_profile import ask
+from dragonscale.app.profile.profile_records import ProfileReport
+from dragonscale.app.questions.flag import written
+from dragonscale.app.questions.profile import ProfileQuestion
+from dragonscale.app.questions.run import RunTrainQuestion
+from dragonscale.app.record import Face, Record, bind
+from dragonscale.errors import InputError
+from dragonscale.listener import Listener
+from dragonscale.models.assumed import with_assumed
+from dragonscale.physics.units import render
+from dragonscale.sheets.sheet import Column, Prose, Sheet, Title, amount, table
+
+
+class TrainRun(Record):
+    """What came of a run. Times are medians over the steps after the first, which also compiles; `planned` is the
+    planner's step on the slice that was named, none without one."""
+
+    model: str
+    plan: str
+    devices: int
+    device_kind: str
+    parameters: int
+    first_step: int
+    last_step: int
+    steps: int
+    stopped: str
+    loss: float | None
+    compile_s: float | None
+    step_s: float | None
+    tokens_per_s: float | None
+    flops_per_s_per_device: float | None
+    mfu: float | None
+    state_bytes_per_device: int
+    capacity: float | None
+    """Room of an expert over its even share of tokens (0: none are dropped); null of a model without experts."""
+    planned: Any
+    profile: ProfileReport | None = None
+    """Where the time of the recorded steps went, with `--profile`."""
+
+    @classmethod
+    def of(cls, result: Any, profile: ProfileReport | None = None) -> "TrainRun":
+        """The answer from the loop's own `TrainResult`."""
+        return cls(**{field.name: getattr(result, field.name) for field in fields(result)}, profile=profile)
+
+    def headline(self) -> str:
+        step = "" if self.step_s is None else f", {render(self.step_s, 's')} a step"
+        return f"{self.model}: steps {self.first_step:,} to {self.last_step:,}{step}"
+
+    def save_page(self, path: str) -> str | None:
+        return self._recorded().save_page(path)
+
+    def save_timeline(self, path: str) -> str | None:
+        return self._recorded().save_timeline(path)
+
+    def _recorded(self) -> ProfileReport:
+        if self.profile is None:
+            raise InputError("A run has a page and a timeline where it records steps; give --profile 3.")
+        return self.profile
+
+
+MOST = 1000
+
+
+def profile_folder(question: RunTrainQuestion, order: Any) -> str:
+    """Where the profile goes: as told, beside the checkpoints, or here; empty where none is asked for."""
+    if question.profile is None:
+        if question.profile_to:
+            raise InputError(
+                "--profile-to says where a profile goes; say how many steps to record too, such as --profile 3."
+            )
+        return ""
+    if not 1 <= question.profile <= MOST:
+        raise InputError(f"--profile is {question.profile}; record 1 to {MOST} steps.")
+    return question.profile_to or str(Path(order.run.checkpoints or ".") / "profile")
+
+
+def read_profile(order: Any, result: Any, profiler: Any, listener: Listener) -> ProfileReport | None:
+    """What the recorded steps say; None where the run ended before there were any."""
+    from dragonscale.runtime.train.planned import chip_of
+
+    if profiler.recorded is None:
+        listener.note("The run ended before a step was recorded.")
+        return None
+    first, last = profiler.recorded
+    listener.note(
+        f"Steps {first} to {last} are recorded in {profiler.folder}: `dscale profile {profiler.folder}` reads "
+        "them again."
+    )
+    chip = chip_of(result.device_kind)
+    if chip is None:
+        return ask(ProfileQuestion(profiler.folder), listener)
+    run, slice_ = order.run, order.slice or f"{chip.name}:{result.devices}"
+    question = ProfileQuestion(
+        profiler.folder,
+        plan=str(order.plan),
+        model=order.model,
+        on=slice_,
+        batch=f"{run.batch}seq",
+        seq=str(run.seq),
+        program="train",
+        stack="dragonscale",
+    )
+    return ask(question, listener)
+
+
+NEEDED = ("jax", "optax")
+KEEPS = "orbax.checkpoint"
+EXTRA = "run a plan", "jax"
+NO_SETTINGS = "plan model data on kernels cpu assume family log profile profile_to"
+"""Flags that are not settings of the run itself."""
+
+
+def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None:
+    """Train, and tell each few steps how it goes; None in a process of the run that is not the one to talk."""
+    check_installed(NEEDED, *EXTRA)
+    from dragonscale.runtime.train.settings import read_order
+
+    given = {name: value for name, value in vars(question).items() if name not in NO_SETTINGS.split()}
+    given["data"] = [path for path in question.data.split(",") if path]
+    changes = {name: value for name, value in given.items() if value not in (None, "", [])}
+    check_named(question.model, question.on)
+    model = written(with_assumed(question.model, question.assume, question.family))
+    order = read_order(written(question.plan), model, written(question.on), changes)
+    if question.kernels and not order.slice:
+        raise InputError(
+            "--kernels is of the chips that the planned step is of; name them with --on, such as --on h200:8."
+        )
+    if order.slice:
+        order = replace(order, slice=asked_chips(order.slice, "", question.kernels))
+    if order.run.checkpoints:
+        check_installed((KEEPS,), *EXTRA)
+    folder = profile_folder(question, order)
+    first = _prepare(question.cpu)
+    from dragonscale.runtime.train.loop import train
+    from dragonscale.runtime.train.planned import lacks_rate
+    from dragonscale.runtime.train.profiling import StepProfiler
+
+    if first and (lacking := lacks_rate(order)):
+        listener.note(lacking)
+    profiler = StepProfiler(folder, question.profile) if question.profile else None
+
+    def watch(line: dict[str, Any]) -> None:
+        listener.step(line["step"], order.run.steps)
+        often = question.log and line["step"] % question.log == 0
+        if first and (often or (question.log and line["step"] == order.run.steps)):
+            listener.log(_line(line))
+
+    with _own_stdout():
+        result = train(order, watch, profiler)
+    if not first:
+        return None
+    read = read_profile(order, result, profiler, listener) if profiler is not None else None
+    return TrainRun.of(result, read).came_from(replace(question, on=order.slice), listener.notes)
+
+
+def check_installed(needed: tuple[str, ...], purpose: str, extra: str) -> None:
+    """JAX and what trains or serves with it are extras; without one, say so before anything is read."""
+    for name in needed:
+        try:
+            there = importlib.util.find_spec(name) is not None
+        except ModuleNotFoundError:
+            there = False
+        if not there:
+            raise InputError(f"To {purpose} {name} must be installed: pip install 'dragonscale[{extra}]'.")
+
+
+def _prepare(cpu: int) -> bool:
+    """JAX with its devices and, where a scheduler says so, the other processes; whether this process is the one to
+    talk."""
+    if cpu and not 1 <= cpu <= 4096:
+        raise InputError(f"--cpu is {cpu}; write a number of virtual devices from 1 to 4096.")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the runtime's own remarks on start-up
+    # Of a GPU's memory JAX takes three quarters unless it is told; plans fill up to 92%.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")
+    import jax
+
+    from dragonscale.runtime.train.hosts import found_host, join
+
+    if cpu:
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", cpu)
+    host = found_host(os.environ)
+    join(host)
+    return host is None or host.index == 0
+
+
+@contextlib.contextmanager
+def _own_stdout() -> Iterator[None]:
+    """What libraries print while processes meet goes to stderr: stdout is for the answer."""
+    from dragonscale.runtime.train.hosts import found_host
+
+    if found_host(os.environ) is None:
+        yield
+        return
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(own, 1)
+        os.close(own)
+
+
+def _line(line: dict[str, Any]) -> str:
+    mfu = "" if line["mfu"] is None else f"  MFU {line['mfu']:.1%}"
+    planned = "" if line["planned_step_s"] is None else f"  (planned {1e3 * line['planned_step_s']:.3g} ms)"
+    return f"step {line['step']:>6,}  loss {line['loss']:.4f}  {1e3 * line['step_s']:.1f} ms{planned}{mfu}"
+
+
+def run_sheet(result: TrainRun, detail: bool) -> Sheet:
+    """The run and the plan side by side, and where the time of recorded steps went."""
+    planned = result.planned
+    rows = [
+        ("steps", f"{result.first_step:,} to {result.last_step:,} of {result.steps:,}", None),
+        ("loss", None if result.loss is None else f"{result.loss:.4f}", None),
+        ("step", amount(result.step_s, "s"), amount(planned.step_s, "s") if planned else None),
+        ("tokens/s", None if result.tokens_per_s is None else f"{result.tokens_per_s:,.0f}", None),
+        ("MFU", _share(result.mfu), _share(planned.mfu) if planned else None),
+        (
+            "state on a device",
+            amount(result.state_bytes_per_device, "bytes"),
+            amount(planned.state_bytes, "bytes") if planned else None,
+        ),
+    ]
+    head = f"{result.model}: {result.parameters:,} parameters"
+    aside = f"plan {result.plan}, on {result.devices} x {result.device_kind}"
+    columns = [
+        "",
+        Column("run", right=True),
+        Column(f"planned on {planned.slice}" if planned else "planned", right=True),
+    ]
+    recorded = () if result.profile is None else result.profile.sheet(detail).blocks
+    return Sheet((Title(head, aside), Prose("\n".join(_remarks(result))), table(columns, rows), *recorded))
+
+
+def _share(value: float | None) -> str | None:
+    return None if value is None else f"{100 * value:.3g}%"
+
+
+def _remarks(result: TrainRun) -> list[str]:
+    said: list[str] = []
+    planned = result.planned
+    if planned is not None:
+        said += [f"The planner would not take this plan on {planned.slice}: {one}." for one in planned.problems]
+        said += planned.remarks
+    if planned is None:
+        named = getattr(result.asked, "on", "")  # then a note says why nothing is planned
+        said += [] if named else ["Name a slice (--on h100:8) to see the planned step beside the run."]
+    elif result.mfu is None:
+        kind = result.device_kind
+        said.append(f"These devices ({kind}) are not the chips of the plan: the step times cannot be compared.")
+    elif result.step_s is not None:
+        said.append(f"A step took {result.step_s / planned.step_s:.2f} times what was planned.")
+    if result.capacity:
+        said.append(
+            f"Each expert had room for {result.capacity:g} of its even share of tokens; the tokens beyond it were "
+            "dropped (--capacity)."
+        )
+    if result.stopped != "finished":
+        said.append(f"Stopped by {result.stopped} after step {result.last_step}; run it again to go on.")
+    return said
+
+
+bind(TrainRun, Face(run_sheet))

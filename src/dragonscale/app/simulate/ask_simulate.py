@@ -1,0 +1,284 @@
+"""`dscale simulate` asked and answered: the run's numbers, the planner's beside them, what would hold, and the next
+command."""
+
+import functools
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.app.given import unnamed
+from dragonscale.app.prices import price_rows
+from dragonscale.app.questions.flag import fields_of, written
+from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.record import Face, bind, shared
+from dragonscale.app.simulate.capacity import FleetCapacity, find_capacity, missed_targets, percentile_of
+from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
+from dragonscale.app.simulate.simulate_records import (
+    Analytic,
+    CapacityReport,
+    Latency,
+    LoadReport,
+    PoolRow,
+    ReplicaRow,
+    SimulatedRates,
+    SimulateReport,
+)
+from dragonscale.app.simulate.simulate_sheet import simulate_sheet
+from dragonscale.app.simulate.verdict import verdict
+from dragonscale.listener import Listener
+from dragonscale.physics.hardware.prices import unpriced
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.economics import usd_per_million
+from dragonscale.serving.frontier import Ask, judge
+from dragonscale.serving.space import Formats, Lot, stack
+from dragonscale.sheets.sheet import NextStep, Sheet
+from dragonscale.simulation import Pool, SimulationResult, Summary, save_trace, simulate
+from dragonscale.simulation.backlog import Backlog, load_of
+
+EVENTS = 200_000
+"""Events of a timeline at most: some tens of megabytes, which the viewer opens."""
+SEARCHING = 0.5
+"""The part of the progress that the run itself is; looking for what would hold is the rest."""
+
+
+def ask(question: SimulateQuestion, listener: Listener, watch: int = 0) -> SimulateReport:
+    """Read a question, tell how it was read, and answer it; the run keeps what the first `watch`
+    replicas do over time."""
+    asked = read_question(question)
+    asked = replace(asked, options=replace(asked.options, watch=watch))
+    for text in asked.notes:
+        listener.note(text)
+    total = max(asked.traffic.source.requests, 1)
+
+    def running(done: int) -> None:
+        listener.step(done, round(total / SEARCHING))
+
+    def searching(done: int, runs: int) -> None:
+        listener.step(round((SEARCHING + (1 - SEARCHING) * done / max(runs, 1)) * 1000), 1000)
+
+    return run_simulation(asked, running, searching)[0].came_from(asked, listener.notes)
+
+
+def save_run(report: SimulateReport, path: str) -> str:
+    """Write the run as a timeline for ui.perfetto.dev: every iteration of every replica, every request. The same seed
+    gives the same run, so it is run again with its events kept."""
+    asked: SimulateAsked = report.asked
+    result = simulate(asked.fleet, asked.traffic.source, replace(asked.options, events=EVENTS))
+    save_trace(result.trace, path)
+    return "; open it at https://ui.perfetto.dev"
+
+
+def next_command(report: SimulateReport) -> tuple[str, str]:
+    """What to ask next, and why: the fleet that would hold, or the largest rate of one that does."""
+    question = report.asked.original if report.asked is not None else None
+    if question is None or not report.requests.finished:
+        return "", ""
+    if unnamed(*(getattr(question, field.name) for field in fields_of(SimulateQuestion))):
+        return "", ""
+    found = report.capacity
+    holds = report.meets_slo is not False and not (report.load is not None and report.load.grows)
+    if holds:
+        if report.load is None:
+            return "", ""
+        if found is not None:
+            fewer = found.replicas is not None and found.replicas < report.fleet[0].replicas
+            return (_with_replicas(question, found), "Next, the smaller fleet:") if fewer else ("", "")
+        return command_of(replace(question, capacity=True)), "Next, the largest rate that it holds:"
+    if found is None or found.replicas is None or question.autoscale or question.trace:
+        return "", ""
+    return _with_replicas(question, found), "Next, the fleet that would hold:"
+
+
+def _with_replicas(question: SimulateQuestion, found: CapacityReport) -> str:
+    more: dict[str, Any] = {"replicas": found.replicas, "capacity": None}
+    more |= {"prefill_replicas": found.prefill_replicas} if found.prefill_replicas else {}
+    return command_of(replace(question, **more))
+
+
+def command_of(question: SimulateQuestion) -> str:
+    """The command that asks a question.
+
+    >>> command_of(SimulateQuestion("llama3-8b", on="h100:1", rate="4/s", capacity=True))
+    'dscale simulate llama3-8b --on h100:1 --rate 4/s --capacity'
+    """
+    words = ["dscale simulate"]
+    for field in fields_of(SimulateQuestion):
+        value = getattr(question, field.name)
+        if field.place:
+            words.append(shlex.quote(written(value)))
+        elif value != field.default:
+            words.append(field.flag if value is not False else f"--no-{field.flag[2:]}")
+            words += [] if field.switch else [shlex.quote(written(value))]
+    return " ".join(words)
+
+
+# The answer to `dscale simulate`: the run's numbers, the planner's beside them, what would hold, and what to change.
+
+
+Progress = Callable[[int, int], None]
+
+
+def run_simulation(
+    asked: SimulateAsked, progress: Callable[[int], None] | None = None, searching: Progress | None = None
+) -> tuple[SimulateReport, SimulationResult]:
+    """Simulate, find what would hold where this does not (or where that was asked), and report."""
+    result = simulate(asked.fleet, asked.traffic.source, asked.options, progress)
+    scaled = asked.fleet.pool.autoscale is not None
+    load = None if asked.traffic.rate is None else load_of(result, scaled)
+    found = None
+    if load is not None and _wanted(asked, result, load):
+        found = find_capacity(asked, result, load, searching)
+    return _report(asked, result, load, found).came_of(result), result
+
+
+def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bool:
+    """Whether to look for what would hold."""
+    if asked.question.capacity is not None:
+        return asked.question.capacity
+    if not result.outcome.finished:
+        return False
+    return load.grows or bool(missed_targets(result, asked.targets, asked.percentile))
+
+
+def _report(
+    asked: SimulateAsked, result: SimulationResult, load: Backlog | None, found: FleetCapacity | None
+) -> SimulateReport:
+    replicas, whole = _replicas(asked, result), result.seconds or 1
+    chips, hourly = fleet_chips(asked, *replicas), fleet_usd_per_h(asked, *replicas)
+    missed = missed_targets(result, asked.targets, asked.percentile)
+    bound, advice = verdict(asked, result, load, missed, found)
+    kinds = [one.chip for one in (asked.deployment, asked.prefill) if one is not None]
+    at_percentile = functools.partial(percentile_of, result, percentile=asked.percentile)
+    tokens = result.throughput.output_tokens_per_s
+    each = tokens / chips if chips else 0.0
+    cost = float(usd_per_million(tokens, 1, hourly)) if hourly is not None and tokens > 0 else None
+    rows = [ReplicaRow(**shared(ReplicaRow, one, busy_share=one.busy_s / whole)) for one in result.replicas]
+    latency = {name: _latency(summary) for name, summary in result.latency.items()}
+    return SimulateReport(
+        **shared(SimulateReport, result, replicas=rows, latency=latency),
+        model=asked.deployment.model.name,
+        traffic=_described(asked.question),
+        fleet=_pools(asked),
+        seed=asked.options.seed,
+        simulated_s=result.seconds,
+        requests=result.outcome,
+        rates=SimulatedRates(**vars(result.throughput), output_tokens_per_s_per_chip=each, cost_usd_per_mtok=cost),
+        slo=asked.targets,
+        meets_slo=not missed if asked.targets else None,
+        percentile=asked.percentile,
+        target_ratios={name: at_percentile(name) / limit for name, limit in asked.targets.items()},
+        analytic=_analytic(asked, result),
+        load=load and LoadReport(**shared(LoadReport, load)),
+        capacity=found and _capacity(asked, found),
+        chips=chips,
+        usd_per_h=hourly,
+        bound_by=bound,
+        advice=advice,
+        notes=[sentence] if (sentence := unpriced(kinds)) else [],
+        prices=price_rows(kinds),
+    )
+
+
+def _described(question: SimulateQuestion) -> dict[str, Any]:
+    """The traffic in the words of the flags that describe it."""
+    names = ["requests"]
+    if question.trace:
+        return {"trace": question.trace[:], "speed": question.speed}
+    names += ["clients"] if question.clients else ["arrivals", *(["rate"] if question.rate else [])]
+    names += ["prompt", "output", "lengths", *(["prefixes"] if question.prefixes else [])]
+    return {name: getattr(question, name) for name in names}
+
+
+def _pools(asked: SimulateAsked) -> list[PoolRow]:
+    def row(name: str, deployment: Deployment, pool: Pool) -> PoolRow:
+        where = str(deployment.piece), str(deployment.plan), deployment.engine.name, pool.scheduler.kind
+        chips, most = pool.replicas * deployment.piece.chips, pool.autoscale.most if pool.autoscale else None
+        return PoolRow(name, *where, pool.replicas, chips, pool.kv_tokens, pool.router, most)
+
+    rows = [row("serve" if asked.prefill is None else "decode", asked.deployment, asked.fleet.pool)]
+    if asked.prefill is not None and asked.fleet.prefill is not None:
+        rows.append(row("prefill", asked.prefill, asked.fleet.prefill))
+    return rows
+
+
+def _replicas(asked: SimulateAsked, result: SimulationResult) -> tuple[float, int]:
+    """Replicas of both pools; on average where the fleet grows and shrinks."""
+    pool, prefill = asked.fleet.pool, asked.fleet.prefill
+    points = result.series.get("replicas", [])
+    prefills = prefill.replicas if prefill is not None else 0
+    if pool.autoscale is not None and points:
+        return sum(value for _, value in points) / len(points) - prefills, prefills
+    return float(pool.replicas), prefills
+
+
+def fleet_chips(asked: SimulateAsked, replicas: float, prefills: int) -> float:
+    """Chips of so many replicas."""
+    return replicas * asked.deployment.piece.chips + (prefills * asked.prefill.piece.chips if asked.prefill else 0)
+
+
+def fleet_usd_per_h(asked: SimulateAsked, replicas: float, prefills: int) -> float | None:
+    """Dollars for an hour of so many replicas; None where a price is not known."""
+    total = 0.0
+    for deployment, count in ((asked.deployment, replicas), (asked.prefill, prefills)):
+        if deployment is None or not count:
+            continue
+        if deployment.chip.price is None:
+            return None
+        total += count * deployment.piece.chips * deployment.chip.price
+    return total
+
+
+def _capacity(asked: SimulateAsked, found: FleetCapacity) -> CapacityReport:
+    """What was found by running, in numbers."""
+    best = found.trial if found.rate is not None else None
+    run = found.confirmed or best
+    rates = best.result.throughput if best is not None else None
+    replicas, prefills = found.replicas, found.prefills
+    hourly = None if replicas is None else fleet_usd_per_h(asked, replicas, prefills)
+    chips = replicas and int(fleet_chips(asked, replicas, prefills))
+    output, rate = asked.traffic.output, asked.traffic.rate or 0.0
+    served = min(rate, found.rate or rate) if found.confirmed is None else rate
+    cost = None if hourly is None or not served else float(usd_per_million(served * output, 1, hourly))
+    ttft, tpot = (run and percentile_of(run.result, name, asked.percentile) for name in ("ttft_s", "tpot_s"))
+    good = (rates.goodput_requests_per_s, rates.good_share) if rates is not None else (None, None)
+    fleet = replicas, prefills, chips, hourly, cost, ttft, tpot
+    return CapacityReport(found.rate, *good, found.limit, asked.percentile, *fleet, found.runs, found.requests)
+
+
+def _latency(summary: Summary) -> Latency:
+    def interval(estimate: Any) -> tuple[float | None, float | None]:
+        return (estimate.low, estimate.high) if estimate.known else (None, None)
+
+    p50, p90, p95, p99 = (one.value for one in (summary.p50, summary.p90, summary.p95, summary.p99))
+    most, ends = summary.most, (*interval(summary.mean), *interval(summary.p99))
+    return Latency(summary.mean.value, p50, p90, p95, p99, most, *ends)
+
+
+def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None:
+    """The planner's steady state at the mean batch; only of requests that are all alike, for which there is one."""
+    question = asked.question
+    alike = question.lengths in ("fixed", "varied") and not (question.trace or question.prefixes or question.autoscale)
+    if asked.prefill is not None or asked.fleet.pool.scheduler.draft or not alike or not result.outcome.finished:
+        return None
+    deployment = asked.deployment
+    formats = Formats(deployment.plan.weights, deployment.plan.compute, deployment.plan.kv, deployment.plan.attention)
+    lot = Lot((deployment.piece,), stack([deployment.plan], formats, deployment.plan.spread))
+    running = max(1, round(result.mean_running / max(asked.fleet.pool.replicas, 1)))
+    found = judge(deployment.model, lot, deployment.engine, Ask(asked.traffic.prompt, asked.traffic.output), (running,))
+    return Analytic(found[0].batch, float(found[0].state.tpot), float(found[0].state.ttft)) if found else None
+
+
+def _sheet(report: SimulateReport, detail: bool) -> Sheet:
+    command, why = next_command(report)
+    sheet = simulate_sheet(report, detail)
+    return Sheet((*sheet.blocks, NextStep(command, why))) if command else sheet
+
+
+def _draw(report: SimulateReport, kind: str) -> Any:
+    from dragonscale.app.simulate.simulate_charts import draw
+
+    return draw(report, kind)
+
+
+bind(SimulateReport, Face(_sheet, _draw, timeline=save_run))

@@ -1,0 +1,236 @@
+"""A simulated run laid out: whether it holds, what bounds it and what to change; percentiles, the fleet, what became of
+requests."""
+
+import math
+from typing import Any
+
+from dragonscale.app.simulate.simulate_records import CapacityReport, Latency, SimulateReport
+from dragonscale.app.simulate.verdict import TRAFFIC
+from dragonscale.physics.units import render
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, facts, records, table
+
+_NAMES = {
+    "ttft_s": "first token (TTFT)",
+    "tpot_s": "per output token (TPOT)",
+    "itl_s": "between tokens (ITL)",
+    "queue_s": "until scheduled",
+    "e2e_s": "whole request",
+}
+NEARLY = 0.98
+"""The part of what comes that ends meanwhile in a run that is long enough."""
+_SHORT = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
+
+
+def simulate_sheet(report: SimulateReport, detail: bool) -> Sheet:
+    """The whole answer: the verdict first."""
+    blocks: list[Block] = [_title(report), summary(report)]
+    if report.requests.finished:
+        blocks.append(percentiles(report))
+    blocks.append(fleet_table(report))
+    blocks += [replicas_table(report)] if detail and report.replicas else []
+    blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
+    return Sheet(tuple(blocks))
+
+
+def _title(report: SimulateReport) -> Title:
+    traffic = ", ".join(f"{name} {value}" for name, value in report.traffic.items())
+    return Title(f"{report.model} under traffic", f"traffic: {traffic}; seed {report.seed}")
+
+
+def summary(report: SimulateReport) -> Facts:
+    """Whether it holds, and what to do about it."""
+    rates, found = report.rates, report.capacity
+    tokens = (
+        f"{rates.output_tokens_per_s:,.0f} output tokens/s ({rates.output_tokens_per_s_per_chip:,.0f} per chip), "
+        f"{rates.input_tokens_per_s:,.0f} input tokens/s"
+    )
+    # random arrivals are not quite as many as asked for
+    came = f" ({rates.arrived_per_s:.3g}/s came)" if report.load is not None else ""
+    return facts(
+        verdict_fact(report),
+        ("served", f"{rates.requests_per_s:.3g} requests/s{came}, {tokens}{_window(report)}"),
+        ("goodput", goodput_text(report)),
+        ("cost", cost_text(report)),
+        ("bound by", report.bound_by),
+        ("to change", report.advice if report.bound_by != TRAFFIC else ""),
+        ("holds", capacity_text(report, found) if found is not None and found.requests_per_s is not None else ""),
+        ("requests", requests_text(report)),
+        ("replicas", busy_text(report)),
+        ("prefix cache", prefix_text(report)),
+        ("speculation", f"{report.tokens_per_verify_step:.2f} tokens a step" if report.tokens_per_verify_step else ""),
+        ("planner", planner_text(report)),
+    )
+
+
+def verdict_fact(report: SimulateReport) -> tuple[str, str, str]:
+    """Whether the fleet holds, against its targets."""
+    grows = report.load is not None and report.load.grows
+    queue = "the queue grows" if grows else ""
+    if report.meets_slo is None:
+        if not report.requests.finished:
+            return "verdict", "no request finished", "warn"
+        steady = f"keeps up: the queue does not grow{_behind(report)}" if report.load else "done; no targets were given"
+        return ("verdict", "overloaded: the queue grows", "bad") if grows else ("verdict", steady, "good")
+    each = ", ".join(
+        f"{_SHORT[name]} {render(getattr(report.latency[name], f'p{report.percentile}'), 's')} of {render(limit, 's')}"
+        for name, limit in report.slo.items()
+    )
+    text = f"{each} at p{report.percentile}"
+    if report.meets_slo and not grows:
+        return "verdict", f"holds: {text}", "good"
+    return "verdict", f"does not hold: {'; '.join(filter(None, (text, queue)))}", "bad"
+
+
+def _behind(report: SimulateReport) -> str:
+    """That fewer ended than came though nobody queues: batches grew, or the run was short."""
+    rates = report.rates
+    if rates.requests_per_s > NEARLY * rates.arrived_per_s:
+        return ""
+    return (
+        f" ({rates.requests_per_s:.3g}/s ended of {rates.arrived_per_s:.3g}/s that came while it was measured; the "
+        "others were still running)"
+    )
+
+
+def _window(report: SimulateReport) -> str:
+    """Which part of the run its rates are of: not the start, nor where nothing comes any more."""
+    seconds = report.rates.seconds
+    return f", over the {render(seconds, 's')} measured" if 0 < seconds < report.simulated_s else ""
+
+
+def goodput_text(report: SimulateReport) -> str:
+    """What met the targets, and each target against p95 and p99."""
+    if not report.slo:
+        return ""
+    parts = []
+    for name, limit in report.slo.items():
+        shares = ", ".join(f"p{part} {getattr(report.latency[name], f'p{part}') / limit:.2f}x" for part in (95, 99))
+        parts.append(f"{_SHORT[name]} {shares}")
+    both = "both targets" if len(report.slo) > 1 else "the target"
+    rates = report.rates
+    met = f"{rates.goodput_requests_per_s:.3g} requests/s: {rates.good_share:.1%} of requests meet {both}"
+    return f"{met}; of the target: {'; '.join(parts)}"
+
+
+def cost_text(report: SimulateReport) -> str:
+    """The fleet's dollars, by the hour and by the token."""
+    if report.rates.cost_usd_per_mtok is None:
+        return ""
+    at = "; ".join(f"{row.chip} at {row.text}" for row in report.prices)
+    chips = f"{report.chips:,.4g} chip{'s' * (report.chips != 1)}"
+    hourly = f"{chips}, ${report.usd_per_h:,.2f}/h, " if report.usd_per_h else ""
+    return f"{hourly}${report.rates.cost_usd_per_mtok:.2f} per million output tokens ({at})"
+
+
+def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
+    """What was found by running."""
+    goal = f"targets met at p{found.percentile}" if report.slo else "no growing queue"
+    text = f"{found.requests_per_s:.3g} requests/s at most{_speed(report, found)} ({goal})"
+    text += f", goodput {found.goodput_requests_per_s:.3g}/s" if report.slo else ""
+    if found.replicas is not None and found.chips is not None:
+        apart = f" and {found.prefill_replicas} for prefill" if found.prefill_replicas else ""
+        money = f", ${found.usd_per_h:,.2f}/h" if found.usd_per_h is not None else ""
+        money += f", ${found.usd_per_mtok:.2f} per million output tokens" if found.usd_per_mtok is not None else ""
+        takes = "the asked rate takes" if report.bound_by == TRAFFIC else "the change is to"
+        count = f"{found.replicas} replica{'s' * (found.replicas != 1)}"
+        text += f"; {takes} {count}{apart}, {found.chips:,} chip{'s' * (found.chips != 1)}{money}"
+    return f"{text} ({found.runs} runs of {found.requests_per_run:,} requests)"
+
+
+def _speed(report: SimulateReport, found: CapacityReport) -> str:
+    """The speed at which a trace has that rate."""
+    asked = report.asked
+    if asked is None or report.bound_by != TRAFFIC or not asked.question.trace or not asked.traffic.rate:
+        return ""
+    return f" (--speed {asked.question.speed * found.requests_per_s / asked.traffic.rate:.3g})"
+
+
+def requests_text(report: SimulateReport) -> str:
+    """What became of every request."""
+    found = report.requests
+    parts = [f"{found.arrived:,} in {render(report.simulated_s, 's')}: {found.finished:,} finished"]
+    parts += [f"{count:,} refused ({reason})" for reason, count in found.refused.items()]
+    parts += [f"{found.unfinished:,} unfinished"] if found.unfinished else []
+    parts += [f"{found.retried:,} retried"] if found.retried else []
+    parts += [f"{found.preempted:,} preemptions"] if found.preempted else []
+    return ", ".join(parts)
+
+
+def busy_text(report: SimulateReport) -> str:
+    return (
+        f"busy {report.utilisation:.0%}, batch {report.mean_batch:.1f}, KV cache {report.kv_occupancy:.0%} full, "
+        f"{report.mean_waiting:,.1f} queueing"
+    )
+
+
+def prefix_text(report: SimulateReport) -> str:
+    if not (report.cache_hit_rate or report.host_hit_rate):
+        return ""
+    return f"{report.cache_hit_rate:.0%} of prompt tokens found, {report.host_hit_rate:.0%} of them all on the host"
+
+
+def planner_text(report: SimulateReport) -> str:
+    """What `dscale serve` says of the batch that the run had."""
+    one = report.analytic
+    if one is None:
+        return ""
+    return f"at a batch of {one.batch}: TPOT {render(one.tpot_s, 's')}, TTFT {render(one.ttft_s, 's')}"
+
+
+def percentiles(report: SimulateReport) -> Grid:
+    """Latencies, each with its target."""
+    rows = []
+    for name, title in _NAMES.items():
+        if name in report.latency:
+            target = render(report.slo[name], "s") if name in report.slo else ""
+            rows.append([title, *_times(report.latency[name]), target])
+    heads = ("mean", "±", "p50", "p90", "p95", "p99")
+    columns = ["latency", *(Column(head, right=True, keep={"±": 2, "p90": 3}.get(head, 9)) for head in heads)]
+    columns.append(Column("target", right=True, keep=9 if report.slo else 1))
+    kept = len(columns) if report.slo else len(columns) - 1
+    return table(columns[:kept], [row[:kept] for row in rows], "percentiles", _front(report))
+
+
+def _front(report: SimulateReport) -> str:
+    """What of the time before a request is scheduled is no queue."""
+    front = 0.0 if report.asked is None else report.asked.fleet.overhead_s
+    if not front:
+        return ""
+    return (
+        f"Until scheduled: {render(front, 's')} of HTTP server and tokenizer for every request; the rest is queueing."
+    )
+
+
+def _times(one: Latency) -> list[str]:
+    part = (one.mean_high - one.mean) / one.mean if one.mean_high is not None and one.mean else math.inf
+    spread = f"{part:.1%}" if part <= 1 else ""  # a run too short for an interval says nothing by one
+    return [render(one.mean, "s"), spread, *(render(value, "s") for value in (one.p50, one.p90, one.p95, one.p99))]
+
+
+def fleet_table(report: SimulateReport) -> Grid:
+    """The replicas, alike in each row."""
+    columns: dict[str, Any] = {
+        "pool": "name",
+        "replicas": lambda row: f"{row.replicas}" + ("" if row.most_replicas is None else f" to {row.most_replicas}"),
+        "slice": "slice",
+        "plan": "plan",
+        "engine": "engine",
+        "scheduler": "scheduler",
+        "KV cache": (lambda row: f"{row.kv_tokens:,} tokens", ""),
+        "router": lambda row: row.router.replace("_", " "),
+    }
+    how = {"plan": {"wrap": True}, "scheduler": {"keep": 2}, "router": {"keep": 3}, "KV cache": {"keep": 4}}
+    return records(report.fleet, columns, "fleet", how=how)
+
+
+def replicas_table(report: SimulateReport, most: int = 32) -> Grid:
+    """What each replica did, at most so many of them."""
+    columns = {
+        "replica": "index",
+        "pool": "pool",
+        "busy": (lambda row: f"{row.busy_share:.0%}", ""),
+        "batch": (lambda row: f"{row.mean_batch:.1f}", ""),
+        "output tokens": "output_tokens",
+    }
+    left = len(report.replicas) - most
+    return records(report.replicas[:most], columns, "replicas", f"and {left:,} more" if left > 0 else "")

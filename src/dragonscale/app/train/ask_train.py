@@ -1,0 +1,190 @@
+"""`dscale train` asked: the question read, decided and answered; and what can be made of the answer."""
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.app.given import check_named, unnamed
+from dragonscale.app.prices import price_rows
+from dragonscale.app.questions.flag import written
+from dragonscale.app.questions.train import TrainQuestion
+from dragonscale.app.record import Face, Record, bind
+from dragonscale.app.train import slices
+from dragonscale.app.train.comparisons import against_best, against_measured
+from dragonscale.app.train.plans import best_report, single_report
+from dragonscale.app.train.train_question import TrainAsked, read_question
+from dragonscale.app.train.train_records import TrainReport
+from dragonscale.app.train.train_sheet import train_sheet
+from dragonscale.errors import shorten
+from dragonscale.listener import Listener
+from dragonscale.physics.hardware.prices import unpriced
+from dragonscale.plan.ledger import Ledger
+from dragonscale.plan.timeline import save_timeline
+from dragonscale.sheets.sheet import NextStep, Sheet
+from dragonscale.training.legal import read_ranks
+from dragonscale.training.legality import family, rules
+from dragonscale.training.offer import settled, settlements
+from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan_file import TrainingFile, given_settings, save_training_file
+from dragonscale.training.search import Progress
+from dragonscale.training.step_timeline import step_timeline
+
+
+def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> TrainReport:
+    """Read a question, tell how it was read, and answer it; briefly, a given plan by itself."""
+    asked = understood(question)
+    for text in asked.notes:
+        listener.note(text)
+    return answer(asked, listener.step, brief).came_from(asked, listener.notes)
+
+
+def understood(question: TrainQuestion) -> TrainAsked:
+    """The question read, with its plan as the stack runs it: the rest of the chips as replicas, and words that it does
+    not name as the stack has them."""
+    asked = read_question(question)
+    plan, question = asked.plan, asked.question
+    if plan is None:
+        return asked
+    job, notes = asked.job(), [*asked.notes]
+    given = given_settings(written(question.plan)) | ({"dtype"} if question.dtype else set())
+    chips, world = job.slice.chips, family(job.slice.chip)
+    if not given & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0:
+        usual = rules(job.stack.name, world, plan.pipe > 1).data_zero
+        zero = usual if usual and "zero" not in given else plan.zero
+        plan = replace(plan, fsdp=chips // plan.chips, zero=zero)
+        notes.append(
+            f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp},fsdp=1: whole ones)."
+        )
+    plan, read = read_ranks(plan, given, job.stack.name, world)
+    notes += [read] if read else []
+    if plan.zero and plan.data > 1 and plan.fsdp * plan.expert * plan.context == 1:
+        notes.append(
+            f"zero={plan.zero} shards nothing over data={plan.data}: each replica holds all weights, gradients and the "
+            f"optimizer; write fsdp={plan.data} to shard them."
+        )
+    taken = settled(job, plan, given)
+    return replace(asked, plan=taken, notes=[*notes, *settlements(plan, taken, job.stack.name)])
+
+
+def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = False) -> TrainReport:
+    """The report that answers a question, with the prices that it reckons with. In brief a given plan is judged by
+    itself: no advice, no search for a better one."""
+    if brief and asked.plan is not None and asked.piece is not None:
+        report = single_report(asked.job(), asked.plan, asked.tokens, asked.question.force, brief=True)
+    else:
+        report = _answer(asked, progress)
+    chips = [chip for chip, _ in asked.targets.values()]
+    report.prices = price_rows(chips)
+    ranked = len(chips) > 1 or asked.question.rank == "cost"
+    report.notes += [unpriced(chips)] if (asked.tokens or ranked) and unpriced(chips) else []
+    return report
+
+
+def _answer(asked: TrainAsked, progress: Progress | None) -> TrainReport:
+    question = asked.question
+    if question.largest:
+        return slices.largest_report(asked, progress)
+    if asked.piece is None:
+        return (slices.several_report if asked.chip is None else slices.fewest_report)(asked, progress)
+    if asked.plan is not None:
+        report = _given(asked, asked.plan, progress)
+    elif question.rank == "cost":
+        report = slices.cheapest_part(asked, progress)
+    else:
+        report = best_report(asked, asked.job(), progress, near=True)
+    if question.scaling and report.plans:
+        piece = slices.chosen_slice(asked, report)
+        report.scaling = slices.scaling_rows(asked, piece, progress)
+        report.batches = slices.batch_rows(asked, piece, report.plans[0].plan)
+        report.notes += slices.crossover_notes(asked, piece)
+    if question.codesign and report.plans:
+        report.codesign = slices.codesign_report(asked, slices.chosen_slice(asked, report), progress)
+    return report
+
+
+def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainReport:
+    """A given plan, against the best and against what was measured of it."""
+    job = asked.job()
+    report = single_report(job, plan, asked.tokens, asked.question.force)
+    if not asked.question.alone:
+        against_best(asked, job, plan, report, progress)
+    if asked.measured is not None:
+        report.measured = against_measured(job, plan, report.plans[0], asked.measured)
+    return report
+
+
+def next_command(asked: TrainAsked, report: TrainReport) -> str:
+    """What to ask next of the first plan: XLA's witness where there is one, its formulas otherwise; a search after a
+    plan that fails."""
+    if not report.plans or asked.question.largest or unnamed(asked.question.model, asked.question.on):
+        return ""
+    best, work = report.plans[0], report.workload
+    command = "verify" if best.verifiable and best.feasible else "explain train"
+    model = shlex.quote(written(asked.question.model))
+    job = f"--on {slices.written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
+    stack = f" --stack {asked.question.stack}" if asked.question.stack != "auto" else ""
+    if not best.feasible and asked.plan is not None:
+        return f"dscale train {model} {job}{stack}"
+    return f'dscale {command} "{short_plan(best.plan)}" --model {model} {job}{stack}'
+
+
+def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
+    """The best plan of a report, with everything it was worked out for."""
+    question, work = asked.question, report.workload
+    return TrainingFile(
+        report.plans[0].plan,
+        model=report.model if question.largest == "model" else written(question.model),
+        slice=slices.written_slice(asked, report),
+        stack=report.plans[0].stack,
+        tokens=question.tokens.strip(),
+        price=question.price.strip(),
+        documents=question.documents.strip(),
+        batch=work.sequences,
+        seq=work.seq,
+        skew=question.skew,
+        capacity=question.capacity,
+    )
+
+
+def _sheet(report: TrainReport, detail: bool) -> Sheet:
+    sheet, command = train_sheet(report, detail), report.asked and next_command(report.asked, report)
+    return Sheet((*sheet.blocks, NextStep(command, "Next:"))) if command else sheet
+
+
+def _draw(report: TrainReport, kind: str) -> Any:
+    from dragonscale.app.train.train_charts import draw
+
+    return draw(kind, report.asked, report)
+
+
+def _ledger(report: TrainReport) -> Ledger:
+    report.first("none has a ledger")
+    return slices.first_verdict(report.asked, report).ledger
+
+
+def _save(report: TrainReport, path: str) -> str:
+    """Write the first plan as TOML, for `--plan`, `dscale verify` and `dscale run`."""
+    best, asked = report.first(f"none is written to {shorten(path)}"), report.asked
+    check_named(asked.question.model, asked.question.on)
+    save_training_file(recommended(asked, report), path)
+    return f"; `dscale verify {path}` compiles it" if best.verifiable else ""
+
+
+def _save_step(report: TrainReport, path: str) -> str:
+    """Write the step of the first plan as a timeline for ui.perfetto.dev."""
+    plan = report.first(f"none is written to {shorten(path)}").plan
+    many = report.asked.job(slices.chosen_slice(report.asked, report)).batch / (plan.replicas * plan.microbatch)
+    title = f"{report.model} on {report.slice}: {plan}"
+    save_timeline(step_timeline(slices.first_verdict(report.asked, report).ledger, many, title), path)
+    return "; open it at https://ui.perfetto.dev"
+
+
+def _verify(report: TrainReport) -> Record:
+    from dragonscale.app.verify.ask_verify import verified
+    from dragonscale.app.verify.best import training_question
+
+    report.first("none is compiled")
+    return verified(training_question(report.asked, report))
+
+
+bind(TrainReport, Face(_sheet, _draw, _save, timeline=_save_step, verify=_verify, ledger=_ledger))

@@ -1,0 +1,110 @@
+"""`dscale verify` laid out and drawn: the verdict and what to do, planned and compiled side by side, what only one of
+them has."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dragonscale.app.charts.kinds import nothing_to_draw
+from dragonscale.app.verify import verify_words as words
+from dragonscale.app.verify import view
+from dragonscale.evidence.verify.records import VerifyLine, VerifyReport
+from dragonscale.sheets.charts import Bar, Chart, bars
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, facts, table
+
+MOST = 12
+"""Lines of a list; `--explain` shows all."""
+_TONES = {words.AGREES: "good", words.EXPLAINED: "good"}
+
+
+def verify_sheet(report: VerifyReport, detail: bool) -> Sheet:
+    """The whole answer."""
+    request, lists = report.request, view.lists(report)
+    peak = lists.pop("the planned peak, by part")
+    stack = view.stack_items(report)
+    if not detail:
+        stack = [replace(one, about=one.about[:4]) for one in stack]
+    heading = f"{report.stack} differs from the program compiled here"
+    blocks: list[Block | None] = [
+        Title(words.title(request), f"{words.work(request)}\n{words.effort(report)}"),
+        _verdict(report),
+        _comparison(report),
+        _reasons(report),
+        _items("the planned peak, by part", peak, True) if detail else None,
+        *(_items(name, items, detail) for name, items in list(lists.items())[:-1]),
+        _overlap(report, detail),
+        *(_items(name, items, detail) for name, items in list(lists.items())[-1:]),
+        _items(heading, stack, detail),
+        Prose("\n".join(view.remarks(report))),
+    ]
+    return Sheet(tuple(one for one in blocks if one is not None and one != Prose("")))
+
+
+def _verdict(report: VerifyReport) -> Facts:
+    """What came of it, in a line or two."""
+    found = words.outcome(report)
+    trouble = words.sentence(report.trouble) if report.trouble else ""
+    closing = words.closing(report)
+    return facts(("verdict", found, _TONES.get(found, "bad")), ("trouble", trouble), ("so", closing))
+
+
+def _comparison(report: VerifyReport) -> Grid | None:
+    """One table: totals of a chip, then bytes by mesh axes with the kinds of collectives beneath."""
+    rows: list[tuple[str, ...]] = []
+    for before, found in (("", view.totals(report)), ("sent over ", view.axis_rows(report))):
+        for row in found:
+            rows.append((before + row.name, row.planned, row.compiled, row.ratio, row.verdict))
+            rows += [("  " + part.name, part.planned, part.compiled, part.ratio, "") for part in row.below]
+    columns = [
+        "on each chip",
+        Column("planned", right=True),
+        Column("compiled", right=True),
+        Column("ratio", right=True),
+        "verdict",
+    ]
+    return table(columns, rows) if rows else None
+
+
+def _reasons(report: VerifyReport) -> Facts | None:
+    """Why numbers differ, where that is known."""
+    rows = [*view.totals(report), *view.axis_rows(report)]
+    said = [(row.name, words.sentence(row.why)) for row in rows if row.why]
+    return facts(*said) if said else None
+
+
+def _items(heading: str, items: Sequence[view.Item], detail: bool) -> Grid | None:
+    """A list: how much and what, with what is known about each beneath it."""
+    if not items:
+        return None
+    shown = items if detail else items[:MOST]
+    rows: list[tuple[str, str]] = []
+    for one in shown:
+        rows += [(one.amount, one.name), *(("", about) for about in one.about)]
+    foot = f"and {len(items) - len(shown)} more (--explain shows all)" if len(items) > len(shown) else ""
+    return table([Column("", right=True), Column("", wrap=True)], rows, heading, foot)
+
+
+def _overlap(report: VerifyReport, detail: bool) -> Grid | None:
+    rows = [(*texts, "" if agrees else "differs") for *texts, agrees in view.overlap_rows(report.overlap)]
+    columns = ["hidden or exposed", Column("what", keep=4), Column("sent", right=True), "planned", "compiled", ""]
+    return table(columns, rows if detail else rows[:MOST]) if rows else None
+
+
+def verify_chart(report: VerifyReport, kind: str) -> Chart:
+    """Memory, FLOPs and bytes sent as pairs of bars; quantities differ in their units, so each pair is drawn against
+    its own plan."""
+    del kind  # there is one
+    known = [("arguments", report.arguments), ("peak memory", report.peak), ("matmul FLOPs", report.flops)]
+    known += [(f"sent over {words.over(one.axes)}", one.line) for one in report.axes]
+    rows = [bar for name, line in known if line is not None and line.planned for bar in _pair(name, line)]
+    if not rows:
+        raise nothing_to_draw("nothing was compiled")
+    ask = report.request
+    return bars(rows, f"{ask.model} on {ask.slice}: planned and compiled", f"{ask.plan}; each of its plan", "share")
+
+
+def _pair(name: str, line: VerifyLine) -> list[Bar]:
+    said = f"{view.quantity(line.compiled, line.unit)}, {view.ratio_text(line.planned, line.compiled)}"
+    return [
+        Bar(name, 1.0, remark=view.quantity(line.planned, line.unit), group="planned"),
+        Bar(name, line.compiled / line.planned, remark=said, group="compiled"),
+    ]
