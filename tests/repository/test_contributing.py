@@ -15,8 +15,8 @@ COMMITS = commits(PAGE.read_text(encoding="utf-8"))
 IDS = [commit.title for commit in COMMITS]
 
 
-def test_the_five_ways_are_there() -> None:
-    assert IDS == ["Add a chip", "Add a model", "Add a stack", "Add an engine", "Add an exporter"]
+def test_the_six_ways_are_there() -> None:
+    assert IDS == ["Add a chip", "Add a model", "Add a stack", "Add an engine", "Add an exporter", "Add a command"]
     for commit in COMMITS:
         assert commit.files
         assert commit.commands

@@ -4,7 +4,7 @@ Mesh axes, slowest first: `pipe` splits the layers, `data` copies the model, `fs
 `expert` splits the batch and the experts, `context` splits the sequence, `tensor` splits heads and hidden dims (and the
 sequence between blocks). Their product is the number of chips.
 
->>> plan = parse_plan("fsdp=16,tensor=4,microbatch=2,remat=block")
+>>> plan = plan_of_words("fsdp=16,tensor=4,microbatch=2,remat=block")
 >>> plan.chips, plan.remat, plan.zero
 (64, 'block', 3)
 >>> print(plan)
@@ -242,7 +242,7 @@ _SHOWN = {
 def short_plan(plan: Plan) -> str:
     """A plan in one short line, as tables print it and `parse_plan` reads it; what is usual is left out.
 
-    >>> short_plan(parse_plan("fsdp=16,tensor=8,pipe=4,virtual=2,zero=1,remat=block"))
+    >>> short_plan(plan_of_words("fsdp=16,tensor=8,pipe=4,virtual=2,zero=1,remat=block"))
     'pp4 fsdp16 tp8 v2 z1 block'
     """
     words = [
