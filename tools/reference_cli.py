@@ -3,7 +3,7 @@
 from typing import Any
 
 from dragonscale.app.questions.flag import GROUPS, Field, Several
-from dragonscale.app.questions.output import ALWAYS
+from dragonscale.app.questions.shared import ALWAYS
 from dragonscale.faces.cli.help import ENDING
 from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.faces.command import FACTS, PHYSICS, PLANNING, PROOF, Command

@@ -7,7 +7,7 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.app.learn import answer_text
-from dragonscale.app.questions.learn import LearnQuestion
+from dragonscale.app.questions.facts import LearnQuestion
 from dragonscale.course.chapters import all_problems
 from dragonscale.course.progress import read_progress
 from dragonscale.course.variants import variant

@@ -15,7 +15,7 @@ from tests.training.plans import job_of, judged
 )
 def test_a_timeline_lasts_as_long_as_its_step(plan: str) -> None:
     from dragonscale.training.plan_file import parse_plan
-    from dragonscale.training.step_timeline import step_timeline
+    from dragonscale.training.step_ledger import step_timeline
 
     job, split = job_of(), parse_plan(plan)
     verdict = judged(plan, job)

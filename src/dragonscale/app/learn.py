@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import msgspec
 
-from dragonscale.app.questions.learn import LearnQuestion
+from dragonscale.app.questions.facts import LearnQuestion
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.course.chapters import CHAPTERS, Chapter, all_problems, find_chapter, problems_of
 from dragonscale.course.judging import LETTERS, WANTED, Judgement, judge

@@ -23,7 +23,7 @@ import msgspec
 from dragonscale.app.record import Record
 from dragonscale.models import load_model, model_names
 from dragonscale.models.activations import REMAT, activation_bytes
-from dragonscale.models.cache import cache_bytes
+from dragonscale.models.count import cache_bytes
 from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
 from dragonscale.physics.hardware import dtype_bytes

@@ -21,8 +21,7 @@ from dragonscale.models.attention import Attention
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.latent import LatentAttention
 from dragonscale.models.layer import Component, Layer
-from dragonscale.models.mtp import mtp_sections
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.transformer import Transformer, mtp_sections
 from dragonscale.physics.hardware import Chip, Slice, Torus, load_chip
 from dragonscale.physics.hardware.slices import possible_shapes
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from dragonscale.app.questions.flag import Field, Switch, fields_of
-from dragonscale.app.questions.output import ALWAYS, Output
+from dragonscale.app.questions.shared import ALWAYS, Output
 from dragonscale.errors import nearest
 from dragonscale.listener import Listener
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dragonscale.models.activations import REMAT, activation_bytes, saved_tensors
     from dragonscale.models.attention import Attention
-    from dragonscale.models.cache import cache_bytes
     from dragonscale.models.catalogue import model_names
-    from dragonscale.models.count import parameters
+    from dragonscale.models.count import cache_bytes, parameters
     from dragonscale.models.ffn import Mlp, Moe
     from dragonscale.models.flops import Workload, forward_flops, training_flops
     from dragonscale.models.huggingface.load import load_config
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "activations": ("REMAT", "activation_bytes", "saved_tensors"),
     "attention": ("Attention",),
-    "cache": ("cache_bytes",),
     "catalogue": ("model_names",),
-    "count": ("parameters",),
+    "count": ("cache_bytes", "parameters"),
     "ffn": ("Mlp", "Moe"),
     "flops": ("Workload", "forward_flops", "training_flops"),
     "huggingface.load": ("load_config",),

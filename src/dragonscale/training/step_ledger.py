@@ -4,6 +4,8 @@ besides.
 The chip is one of the rank with the most layers; what other stages have more of is a line of waiting. What of a move
 shows is decided for each bucket of a pass (`dragonscale.training.passes`), and shared out over the bucket's lines by
 their seconds. So the exposed seconds of all lines add up to the step.
+
+A training step as a timeline: microbatches forward and backward, then what happens once a step.
 """
 
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from dragonscale.models.attention import ATTENTION_BLOCK
 from dragonscale.physics.numbers import Number, maximum, where
 from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.ledger import Ledger, LedgerLine
+from dragonscale.plan.timeline import TimelinePass, timeline
 from dragonscale.training.lines import PassLine, attention_sizes
 from dragonscale.training.muon import muon_lines
 from dragonscale.training.passes import LayerPass, bucket, is_kept, rerun_share
@@ -280,3 +283,40 @@ MATMULS = ("matmul", "grouped matmul", "attention")
 def matmul_flops(lines: list[LedgerLine]) -> Number:
     """Matmul FLOPs of a chip in a step, recompute, head and attention included."""
     return sum((line.total("flops") for line in lines if line.kind in MATMULS), 0.0)
+
+
+SHOWN = 8
+"""Microbatches that are drawn one by one; the rest of them are one slice."""
+_BEFORE, _AFTER = (
+    ("pipeline bubble",),
+    ("gradient reduction", "optimizer", "stragglers", "uneven stages", "bound at datasheet rates"),
+)
+
+
+def step_timeline(ledger: Ledger, microbatches: float, title: str) -> dict[str, Any]:
+    """The trace of one step of a chip in the fullest pipeline stage."""
+    lines = ledger.lines
+    often = [line for line in lines if line.term not in (*_BEFORE, *_AFTER)]
+    forward = [line for line in often if line.phase == "forward"]
+    backward = [line for line in often if line.phase != "forward"]
+    order = list(dict.fromkeys(line.section for line in backward))[::-1]
+    backward.sort(key=lambda line: order.index(line.section))
+    passes = [TimelinePass("pipeline bubble", _of(lines, _BEFORE))]
+    drawn = int(min(microbatches, SHOWN if microbatches > SHOWN + 1 else microbatches))
+    for number in range(drawn):
+        passes += _both(forward, backward, f"microbatch {number + 1}", 1 / microbatches)
+    if microbatches > drawn:
+        passes += _both(forward, backward, f"microbatches {drawn + 1} to {microbatches:.0f}", 1 - drawn / microbatches)
+    passes += [TimelinePass(term, _of(lines, (term,))) for term in _AFTER]
+    return timeline(passes, title)
+
+
+def _of(lines: list[LedgerLine], terms: tuple[str, ...]) -> tuple[LedgerLine, ...]:
+    return tuple(replace(line, section=line.term) for line in lines if line.term in terms)
+
+
+def _both(forward: list[LedgerLine], backward: list[LedgerLine], name: str, share: float) -> list[TimelinePass]:
+    return [
+        TimelinePass(f"{name}: forward", tuple(forward), share),
+        TimelinePass(f"{name}: backward", tuple(backward), share),
+    ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dragonscale.app.calibrate import ask_calibrate as ask
-from dragonscale.app.questions.calibrate import CalibrateQuestion
+from dragonscale.app.questions.verify import CalibrateQuestion
 from dragonscale.errors import InputError
 from dragonscale.evidence.calibrate.records import Machine
 from dragonscale.faces.cli import main

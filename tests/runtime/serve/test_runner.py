@@ -8,7 +8,7 @@ import pytest
 jax = pytest.importorskip("jax")
 
 from dragonscale.errors import InputError  # noqa: E402
-from dragonscale.models.cache import cache_bytes  # noqa: E402
+from dragonscale.models.count import cache_bytes  # noqa: E402
 from dragonscale.runtime.serve.steps import StepShape  # noqa: E402
 from tests.runtime.serve.packing import PackedRun  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402

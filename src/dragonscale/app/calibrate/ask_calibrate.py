@@ -7,8 +7,8 @@ from typing import Any
 from dragonscale.app.calibrate.calibrate_records import CalibrationReport, MeasuredCollective
 from dragonscale.app.calibrate.calibrate_sheet import calibration_sheet
 from dragonscale.app.calibrate.stack import check_stack, chosen_cases, fill_stack, named
-from dragonscale.app.questions.calibrate import CalibrateQuestion
 from dragonscale.app.questions.flag import written
+from dragonscale.app.questions.verify import CalibrateQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError, unknown
 from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase, all_cases, calibrated, small_cases

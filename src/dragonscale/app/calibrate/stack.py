@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dragonscale.app.calibrate.calibrate_records import CalibrationReport, LeftOutSteps, SettledConstant, TimedStep
-from dragonscale.app.questions.calibrate import CalibrateQuestion
+from dragonscale.app.questions.verify import CalibrateQuestion
 from dragonscale.errors import InputError, unknown
 from dragonscale.evidence.calibrate.stack_cases import (
     Case,

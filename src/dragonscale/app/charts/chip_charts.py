@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
+from dragonscale.app.charts.roles import chosen_kind, nothing_to_draw
 from dragonscale.app.chips_report import ChipReport, ChipsReport
 from dragonscale.sheets.charts import Bar, Chart, Roof, bars, roofline_chart
 from dragonscale.sheets.charts.amounts import amount

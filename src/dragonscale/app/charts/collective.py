@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
+from dragonscale.app.charts.roles import chosen_kind, nothing_to_draw
 from dragonscale.app.collective_report import CollectiveReport
 from dragonscale.sheets.charts import Chart, LineSeries, Mark, RuleLine, line_chart
 from dragonscale.sheets.charts.amounts import amount

@@ -1,6 +1,6 @@
 """Charts of `dscale models`: parameters and FLOPs by part, or presets beside each other."""
 
-from dragonscale.app.charts.kinds import chosen_kind
+from dragonscale.app.charts.roles import chosen_kind
 from dragonscale.app.models_report import CHARTS, ModelReport, ModelRow, ModelsReport
 from dragonscale.sheets.charts import Bar, Chart, bars
 from dragonscale.sheets.charts.amounts import amount

@@ -6,13 +6,16 @@ Compute comes first, then what HBM takes, then the network by mesh axis, then wa
 
 >>> time_role("mlp matmuls"), time_role("vision matmuls"), time_role("gradient reduction"), time_role("something new")
 ('compute', 'compute:3', 'data', 'overhead')
+
+Which chart was asked for, and what is said where there is nothing to draw.
 """
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dragonscale.errors import InputError, unknown
 from dragonscale.sheets.charts.stacks import StackPart
 
 _TABLE: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("roles.toml").read_text(encoding="utf-8"))
@@ -64,3 +67,19 @@ def _place(part: StackPart, order: list[str]) -> float:
         return order.index(part.name)
     alike = [place for place, name in enumerate(order) if TIME.get(name, MEMORY.get(name)) == part.role]
     return alike[-1] + 0.5 if alike else len(order)
+
+
+def chosen_kind(kind: str, kinds: Sequence[str]) -> str:
+    """A kind of chart by its name; the first without one.
+
+    >>> chosen_kind("", ("time", "memory"))
+    'time'
+    """
+    if kind and kind not in kinds:
+        raise unknown("chart", kind, kinds)
+    return kind or kinds[0]
+
+
+def nothing_to_draw(why: str) -> InputError:
+    """The error where an answer has nothing that a picture could show."""
+    return InputError(f"There is nothing to draw: {why}.")

@@ -1,6 +1,6 @@
 """The chart of `dscale roofline`: the operation, or its samples over an open dim, under the chip's roof."""
 
-from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
+from dragonscale.app.charts.roles import chosen_kind, nothing_to_draw
 from dragonscale.app.roofline_report import RooflineReport, chart_points
 from dragonscale.physics.hardware import Chip
 from dragonscale.sheets.charts import Chart, Roof, RoofPoint, roofline_chart

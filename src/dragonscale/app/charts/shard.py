@@ -1,7 +1,7 @@
 """Charts of `dscale shard`: what each way of computing an einsum asks of compute, HBM and network; the
 mesh it runs on."""
 
-from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
+from dragonscale.app.charts.roles import chosen_kind, nothing_to_draw
 from dragonscale.app.shard_report import MoveRow, ShardReport, StrategyRow
 from dragonscale.sheets.charts import AxisMove, Bar, Chart, MeshAxis, bars, mesh_chart
 from dragonscale.sheets.charts.theme import SERIES

@@ -2,7 +2,7 @@
 
 import statistics
 
-from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
+from dragonscale.app.charts.roles import chosen_kind, nothing_to_draw
 from dragonscale.evidence.score import ScoreReport
 from dragonscale.sheets.charts import Chart, predicted_against_measured
 

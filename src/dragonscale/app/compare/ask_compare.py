@@ -10,9 +10,8 @@ from typing import Any
 from dragonscale.app.compare.compare_records import CompareReport, Side
 from dragonscale.app.compare.compare_sheet import compare_sheet
 from dragonscale.app.compare.sides import DOLLARS, TOKENS, difference, keyed, seconds_of, serving_side, training_side
-from dragonscale.app.questions.compare import CompareQuestion
 from dragonscale.app.questions.flag import written
-from dragonscale.app.questions.train import TrainQuestion
+from dragonscale.app.questions.train import CompareQuestion, TrainQuestion
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.app.serve.answer import answer
 from dragonscale.app.serve.serve_question import ServeQuestion

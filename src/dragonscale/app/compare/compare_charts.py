@@ -1,7 +1,6 @@
 """Charts of a comparison: stacked bars of time and of memory, one for each side."""
 
-from dragonscale.app.charts.kinds import nothing_to_draw
-from dragonscale.app.charts.roles import memory_parts, time_parts
+from dragonscale.app.charts.roles import memory_parts, nothing_to_draw, time_parts
 from dragonscale.app.compare.compare_records import CompareReport, Side
 from dragonscale.app.compare.sides import seconds_of
 from dragonscale.sheets.charts import Chart, PartStack, memory_bars, time_bars

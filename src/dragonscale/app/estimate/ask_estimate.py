@@ -4,7 +4,7 @@ from dragonscale.app.estimate import estimate_lines as lines
 from dragonscale.app.estimate.estimate_question import EstimateAsked, read_question
 from dragonscale.app.estimate.estimate_records import EstimateReport, Paper
 from dragonscale.app.estimate.estimate_sheet import estimate_sheet
-from dragonscale.app.questions.estimate import EstimateQuestion
+from dragonscale.app.questions.operations import EstimateQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.listener import Listener
 

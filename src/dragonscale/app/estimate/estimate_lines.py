@@ -21,8 +21,7 @@ from dragonscale.course.closed_forms import decode_floor
 from dragonscale.course.closed_forms.rules_of_thumb import run_cost, run_seconds, state_bytes
 from dragonscale.course.closed_forms.serving_fleet import largest_batch
 from dragonscale.models.activations import activation_bytes
-from dragonscale.models.cache import cache_bytes, cache_growth
-from dragonscale.models.count import parameters
+from dragonscale.models.count import cache_bytes, cache_growth, parameters
 from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.lora import adapted_parameters, adapter_parameters
 from dragonscale.models.program import Section

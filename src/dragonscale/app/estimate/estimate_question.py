@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.app.given import read_part, read_tokens, target_of
-from dragonscale.app.questions.estimate import EstimateQuestion
 from dragonscale.app.questions.flag import written
+from dragonscale.app.questions.operations import EstimateQuestion
 from dragonscale.errors import InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters

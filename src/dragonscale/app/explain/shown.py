@@ -1,7 +1,7 @@
 """`dscale explain …` laid out (each quantity with its formula and the numbers put in, then what was solved) and drawn
 (the times behind an answer as bars)."""
 
-from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
+from dragonscale.app.charts.roles import chosen_kind, nothing_to_draw
 from dragonscale.app.explain.formulas import Explanation, FormulaLine
 from dragonscale.sheets.charts import Bar, Chart, bars
 from dragonscale.sheets.sheet import Block, Prose, Sheet, Title

@@ -10,7 +10,7 @@ from dragonscale.app.hlo.op import HloOp, op_answer
 from dragonscale.app.hlo.program import HloModuleReport, program_answer
 from dragonscale.app.hlo.program_sheet import program_sheet
 from dragonscale.app.hlo.topics import TOPICS, HloTopic, topic
-from dragonscale.app.questions.hlo import HloQuestion
+from dragonscale.app.questions.operations import HloQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError, nearest, shorten, unknown
 from dragonscale.evidence.xla.dumps import HloDump, read_dump_file, read_dump_folder, read_dumps

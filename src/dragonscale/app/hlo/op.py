@@ -8,13 +8,12 @@ import msgspec
 from dragonscale.app.hlo.arrays import ArrayFacts, array_facts
 from dragonscale.app.record import Record
 from dragonscale.evidence.xla.device_groups import GroupShape, group_shape
-from dragonscale.evidence.xla.hlo_text import Instruction, Module, operand_types, read_instruction
+from dragonscale.evidence.xla.hlo_text import Instruction, Module, operand_types, read_instruction, source_line
 from dragonscale.evidence.xla.layouts import read_arrays
 from dragonscale.evidence.xla.matmul_sizes import MatmulSizes
 from dragonscale.evidence.xla.op_bounds import op_bound
 from dragonscale.evidence.xla.op_work import OpWork, work_of_text
 from dragonscale.evidence.xla.shardings import sharding_of
-from dragonscale.evidence.xla.source_lines import source_line
 from dragonscale.physics.hardware import Chip
 
 

@@ -7,7 +7,7 @@ from dragonscale.app.profile.profile_question import ProfileAsked, read_question
 from dragonscale.app.profile.profile_records import ProfileReport
 from dragonscale.app.profile.profile_sheet import profile_sheet
 from dragonscale.app.profile.trace import save_trace
-from dragonscale.app.questions.profile import ProfileQuestion
+from dragonscale.app.questions.verify import ProfileQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.analysis import Analysis, analyse, busy_devices, one_step, with_reading

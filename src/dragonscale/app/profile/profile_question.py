@@ -11,8 +11,7 @@ from msgspec import structs
 
 from dragonscale.app.asked_chips import asked_chips, profile_notes
 from dragonscale.app.questions.flag import written
-from dragonscale.app.questions.profile import ProfileQuestion
-from dragonscale.app.questions.verify import VerifyQuestion
+from dragonscale.app.questions.verify import ProfileQuestion, VerifyQuestion
 from dragonscale.app.verify.verify_question import read_question as read_plan
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS

@@ -1,7 +1,12 @@
-"""What `dscale roofline`, `shard` and `collective` and their functions can be asked: operations on chips."""
+"""What `dscale roofline`, `shard` and `collective` and their functions can be asked: operations on chips.
+
+What `dscale hlo` and `ds.hlo` can be asked.
+
+What `dscale estimate` and `ds.estimate` can be asked.
+"""
 
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import SHOW, WHERE, Question, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import SHOW, SOFTWARE, WHERE, Question, Real, Several, Switch, Text, Thing, Whole
 
 EXPRESSION = Text(value="EXPR", place=True)
 """An einsum 'bf16[B,8192] @ bf16[8192,28672]', attention 'attention(B=8, T=4096, N=64, K=8, H=128, causal)', an
@@ -87,3 +92,51 @@ class CollectiveQuestion(Question):
     """The chip that sends, such as 0,0."""
     to_chip: Text = Text("", "PLACE", dash="--to")
     """The chip that receives, such as 3,3."""
+
+
+class HloQuestion(Question):
+    """A shape, an instruction or a program in XLA's HLO, or how to read it."""
+
+    text: Text = Text(value="TEXT|FILE", place=True, offers="files")
+    """A file of HLO text (--xla_dump_to, compiled.as_text()) or a folder of dumps; one instruction '%f =
+    bf16[8,4]{1,0} fusion(…), …'; a shape 'bf16[4,8]{1,0:T(2,4)(2,1)}'; a note: pipeline, grammar, memories, tiles,
+    fusions, scatter; or `example`, a program to try."""
+    on: Thing = shared.ON.but(default="", value="CHIP")
+    """A chip (v5e, h100, mychip.toml): the time that each op takes at best there."""
+    set: Several = shared.SET
+    module: Text = Text("", "NAME")
+    """Which module of a file or folder with several, by its name."""
+    top: Whole = Whole(12, "N", SHOW)
+    """How many ops to list."""
+
+
+class EstimateQuestion(Question):
+    """A model, or a number of parameters; a run, a batch of decoding, a chip: whatever is known."""
+
+    model: Thing = shared.MODEL.but(default="")
+    on: Thing = shared.ON.but(default="")
+    """A chip (h100), or a slice of several (h100:1024, v5p:8x16x16); without it, what needs no chip."""
+    params: Text = Text("", "COUNT")
+    """Parameters, instead of a model (70e9, 70B): what needs no architecture is worked out."""
+    active: Text = Text("", "COUNT")
+    """With --params: those that a token uses, of an MoE."""
+    tokens: Text = Text("", "TOKENS")
+    """Tokens of a training run (15T); 'chinchilla', as without it, for 20 a parameter."""
+    seq: Text = shared.SEQ.but(default="8192")
+    """Tokens of a training sequence, for the attention FLOPs."""
+    mfu: Text = Text("40%", "PART")
+    """The part of the peak that training and prefill reach: 40%, 0.4."""
+    batch: Text = Text("", "SEQS")
+    """Sequences that are decoded together."""
+    context: Text = Text("", "TOKENS")
+    """Tokens in the KV cache of a sequence (8192 without it)."""
+    prompt: Text = Text("", "TOKENS")
+    """Tokens of a prompt (2048 without it)."""
+    lora: Whole = Whole(None, "RANK")
+    """Add the memory of fine-tuning with adapters of this rank."""
+    price: Text = shared.PRICE
+    dtype: Text = shared.DTYPE
+    weights: Text = Text("", "DTYPE", SOFTWARE, offers="dtypes")
+    """Format of the weights that are served: bf16, fp8, int8, int4 …; the checkpoint's own without it."""
+    kv_dtype: Text = Text("bf16", "DTYPE", SOFTWARE, also=("--kv",), offers="dtypes")
+    """Format of the KV cache."""

@@ -1,7 +1,25 @@
-"""What `dscale train` and `ds.train` can be asked."""
+"""What `dscale train` and `ds.train` can be asked.
+
+What `dscale sweep` and `ds.sweep` can be asked.
+
+What `dscale compare` and `ds.compare` can be asked.
+"""
 
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import PLAN, SHOW, WHERE, Question, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import (
+    FILES,
+    PLAN,
+    SHOW,
+    WHERE,
+    Items,
+    Question,
+    Real,
+    Several,
+    Switch,
+    Text,
+    Thing,
+    Whole,
+)
 
 
 class TrainQuestion(Question):
@@ -56,3 +74,57 @@ class TrainQuestion(Question):
     """Add the best plans on smaller and larger slices."""
     codesign: Switch = Switch(group=SHOW)
     """Add what better hardware would change."""
+
+
+class SweepQuestion(Question):
+    """A grid of questions to verify, train and serve."""
+
+    grid: Thing = Thing(value="FILE", place=True, offers="files")
+    """A TOML file of tables [[verify]], [[train]] and [[serve]] whose values may be lists: every combination is
+    asked."""
+    jobs: Whole = Whole(0, "N")
+    """Processes at once; as many as there are cores without it."""
+    ray: Text = Text("", "WHERE")
+    """Run on the Ray cluster at this address (auto, local, ray://host:10001)."""
+    retry: Switch = Switch()
+    """Ask again what failed before."""
+    cache: Switch = Switch(default=True)
+    """Use what was compiled before, if nothing has changed since."""
+    columns: Several = Several("", "NAMES", SHOW)
+    """What --plot draws: a column of the rows, and up to two that it is drawn against (mfu,batch,seq)."""
+    out: Text = Text("", "FILE", FILES, offers="files")
+    """Keep the answers here, a line of JSON each; what is in it is not asked again."""
+
+
+class CompareQuestion(Question):
+    """Plans, slices, stacks or engines, side by side. Several of each give every combination."""
+
+    things: Items = Items((), "PLAN …", place=True, offers="files")
+    """Plans ("tp8 pp4 dp16"), files of --save, or the word best; with PLAN=8.2s the step that was measured of it."""
+    model: Thing = shared.MODEL.but(default="", place=False)
+    on: Thing = shared.ON.but(default="")
+    """A slice, or several to compare (h100:512,v5p:8x8x8); to serve, chips too (h100,v6e)."""
+    batch: Text = shared.BATCH.but(default="")
+    """Training: tokens of a step (4M), or sequences (512seq). Serving: sequences decoded at once."""
+    seq: Text = shared.SEQ.but(default="")
+    """Training: tokens of a sequence (8192, 32k)."""
+    tokens: Text = Text("", "TOKENS")
+    """Training: tokens of the whole run (15T), for days and dollars."""
+    prompt: Text = Text("", "TOKENS")
+    """Serving: tokens of a prompt (2048 without it)."""
+    output: Text = Text("", "TOKENS")
+    """Serving: output tokens of a request (512 without it)."""
+    ttft: Text = Text("", "TIME")
+    """Serving: the TTFT to hold (500ms)."""
+    tpot: Text = Text("", "TIME")
+    """Serving: the TPOT to hold (30ms)."""
+    measured: Text = Text("", "TIME", PLAN)
+    """Training: the step that was measured of the first plan (8.2s)."""
+    price: Text = shared.PRICE
+    profile: Text = shared.PROFILE
+    stack: Text = shared.STACK.but(default="")
+    """Training software, or several to compare: megatron,torchtitan …"""
+    engine: Text = shared.ENGINE.but()
+    """Serving software, or several to compare: vllm,sglang …"""
+    dtype: Text = shared.DTYPE.but(default="")
+    """Format of matmuls: bf16 without it, fp8 …"""

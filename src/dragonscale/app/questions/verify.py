@@ -1,7 +1,26 @@
-"""What `dscale verify` and `ds.verify` can be asked."""
+"""What `dscale verify` and `ds.verify` can be asked.
+
+What `dscale profile` and `ds.profile` can be asked.
+
+What `dscale calibrate` and `ds.calibrate` can be asked.
+"""
 
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import COMPILER, PLAN, Question, Several, Switch, Text, Thing
+from dragonscale.app.questions.flag import (
+    COMPILER,
+    FILES,
+    PLAN,
+    SHOW,
+    SOFTWARE,
+    WHERE,
+    Question,
+    Real,
+    Several,
+    Switch,
+    Text,
+    Thing,
+    Whole,
+)
 
 _PLAN = Thing(value="PLAN", group=PLAN, place=True, offers="files")
 """A plan (fsdp=8,remat=block; tp8 dp2), or a file that train or serve --save wrote."""
@@ -34,3 +53,69 @@ class VerifyQuestion(Question):
     """Use what was compiled before, if nothing has changed since."""
     assume: Several = shared.ASSUME
     family: Text = shared.FAMILY
+
+
+class ProfileQuestion(Question):
+    """A profile to read, and the plan to lay beside it; a plan file says what is left out."""
+
+    trace: Thing = Thing(value="TRACE", place=True, offers="files")
+    """A profile: xplane.pb, trace.json(.gz) of JAX or PyTorch, an Nsight SQLite export, XLA's HLO text, or a folder
+    of them."""
+    plan: Thing = Thing("", "PLAN", PLAN, offers="files")
+    """The plan it was recorded of (fsdp=8,remat=block; tp8), or a file that train or serve --save wrote."""
+    model: Thing = shared.MODEL.but(default="", place=False, group=PLAN)
+    on: Thing = shared.ON.but(default="")
+    """The slice it ran on (v5p:4x4x4, h100:8), or the chip (h200); told by the profile without it."""
+    batch: Text = Text("", "TOKENS|SEQS", PLAN)
+    """With --plan: tokens of a step (4M) or sequences (512seq); serving: sequences."""
+    seq: Text = Text("", "TOKENS", PLAN)
+    """With --plan: tokens of a sequence, of a prompt, or that a cache holds."""
+    program: Text = Text("", "WHAT", PLAN, offers=("train", "prefill", "decode"))
+    """With --plan: what ran: train, prefill or decode; told by the plan without it."""
+    stack: Text = shared.STACK.but(default="")
+    """The stack that trained, whose plan is laid beside it."""
+    engine: Text = shared.ENGINE.but()
+    """The engine that served, whose plan is laid beside it."""
+    profile: Text = shared.PROFILE.but()
+    """With --plan: kernel times of your own device, as `dscale train` takes them."""
+    step: Whole = Whole(None, "N", SHOW)
+    """Look at this step alone, counted from 0; all that are whole without it."""
+    top: Whole = Whole(15, "N", SHOW)
+    """How many of the longest ops to list."""
+    assume: Several = shared.ASSUME
+    family: Text = shared.FAMILY
+
+
+class CalibrateQuestion(Question):
+    """What to measure on the device at hand, for how long, and where to keep it."""
+
+    on: Thing = Thing("", "CHIP", WHERE, offers="slices")
+    """The chip that the device is (h200, mychip.toml); told by the device's name without it."""
+    minutes: Real = Real(5.0, "MINUTES")
+    """How long to measure, about; 0 fits what was measured before."""
+    only: Several = Several(
+        "", "KINDS", offers=("matmul", "attention", "decode", "experts", "memory", "collective", "host")
+    )
+    """Only these kinds: matmul, attention, decode, experts, memory, collective, host; with --stack: training,
+    prefill, decode."""
+    dtypes: Several = Several("", "DTYPES", SOFTWARE, offers="dtypes")
+    """Formats to multiply in, the one to measure fully first; what the device has without it."""
+    timed_with: Text = Text("", "SOFTWARE", SOFTWARE, offers=("jax", "torch"), dash="--with")
+    """The software to time with: jax, or torch; jax where it is installed."""
+    check: Text = Text("", "PROFILE", PLAN, offers="files")
+    """Lay this profile (a file, own, built-in, h200 …) beside a few fresh measurements instead of fitting one."""
+    stack: Switch = Switch(group=PLAN)
+    """Time whole steps of our own program instead of kernels, and settle its stack and engine (--stack FILE,
+    --engine FILE)."""
+    dry_run: Switch = Switch(group=PLAN)
+    """List what would be measured and measure nothing."""
+    small: Switch = Switch(group=PLAN)
+    """A handful of small cases: a trial of the whole way in seconds."""
+    records: Text = Text("", "FILE", FILES, offers="files")
+    """The file of measurements, added to as they are made; a run that was stopped goes on from it."""
+    profile: Text = Text("", "FILE", FILES, offers="files", dash="--out")
+    """The file to write the profile to; CHIP-profile.toml without it."""
+    install: Switch = Switch(group=FILES)
+    """Also put the profile into your folder, where every planner command finds it."""
+    log: Switch = Switch(group=SHOW)
+    """A line on stderr for each measurement."""

@@ -20,8 +20,8 @@ from dragonscale.app.given import check_named
 from dragonscale.app.profile.ask_profile import ask
 from dragonscale.app.profile.profile_records import ProfileReport
 from dragonscale.app.questions.flag import written
-from dragonscale.app.questions.profile import ProfileQuestion
 from dragonscale.app.questions.run import RunTrainQuestion
+from dragonscale.app.questions.verify import ProfileQuestion
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener

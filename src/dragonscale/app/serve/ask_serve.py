@@ -155,7 +155,7 @@ def _ledger(report: ServeReport) -> Ledger:
 
 def _verify(report: ServeReport) -> Record:
     from dragonscale.app.verify.ask_verify import verified
-    from dragonscale.app.verify.best import serving_question
+    from dragonscale.app.verify.verify_question import serving_question
 
     report.first()
     return verified(serving_question(report.asked, report))

@@ -1,9 +1,15 @@
 """Charts of `dscale serve`: what a user gets against what a chip yields, where a step and a prompt go,
 memory and mesh."""
 
-from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
 from dragonscale.app.charts.moves import serving_splits
-from dragonscale.app.charts.roles import memory_parts, served_memory, time_parts, time_role
+from dragonscale.app.charts.roles import (
+    chosen_kind,
+    memory_parts,
+    nothing_to_draw,
+    served_memory,
+    time_parts,
+    time_role,
+)
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, StepTerm
 from dragonscale.sheets.charts import (
     AxisMove,

@@ -1,6 +1,6 @@
 """Charts of a simulated run: distributions of latencies, and the fleet over time."""
 
-from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
+from dragonscale.app.charts.roles import chosen_kind, nothing_to_draw
 from dragonscale.app.simulate.simulate_records import SimulateReport
 from dragonscale.sheets.charts import Chart, LineSeries, RuleLine, line_chart, together
 from dragonscale.sheets.charts.amounts import amount

@@ -31,8 +31,7 @@ import msgspec
 
 from dragonscale.app.questions.flag import fields_of
 from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.questions.sweep import SweepQuestion
-from dragonscale.app.questions.train import TrainQuestion
+from dragonscale.app.questions.train import SweepQuestion, TrainQuestion
 from dragonscale.app.questions.verify import VerifyQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.app.sweep.sweep_charts import check_columns

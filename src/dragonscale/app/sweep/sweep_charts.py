@@ -4,7 +4,7 @@ two as a heat map."""
 from collections.abc import Sequence
 from typing import Any
 
-from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
+from dragonscale.app.charts.roles import chosen_kind, nothing_to_draw
 from dragonscale.app.sweep.sweep_records import Entry, SweepReport
 from dragonscale.app.sweep.sweep_sheet import ANSWERED, COLUMNS
 from dragonscale.errors import unknown

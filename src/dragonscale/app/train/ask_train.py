@@ -27,7 +27,7 @@ from dragonscale.training.offer import settled, settlements
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import TrainingFile, given_settings, save_training_file
 from dragonscale.training.search import Progress
-from dragonscale.training.step_timeline import step_timeline
+from dragonscale.training.step_ledger import step_timeline
 
 
 def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> TrainReport:
@@ -181,7 +181,7 @@ def _save_step(report: TrainReport, path: str) -> str:
 
 def _verify(report: TrainReport) -> Record:
     from dragonscale.app.verify.ask_verify import verified
-    from dragonscale.app.verify.best import training_question
+    from dragonscale.app.verify.verify_question import training_question
 
     report.first("none is compiled")
     return verified(training_question(report.asked, report))

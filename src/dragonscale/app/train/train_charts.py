@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dragonscale.app.charts.kinds import chosen_kind, nothing_to_draw
 from dragonscale.app.charts.moves import ORDER, mesh_axes
-from dragonscale.app.charts.roles import memory_parts, term_parts
+from dragonscale.app.charts.roles import chosen_kind, memory_parts, nothing_to_draw, term_parts
 from dragonscale.app.train.slices import chosen_slice, first_verdict, scaling_rows
 from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.app.train.train_records import PlanReport, ScalingRow, TrainReport

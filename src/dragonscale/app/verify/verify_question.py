@@ -8,6 +8,9 @@ file.
 ... )
 >>> asked.request.program, asked.request.batch, asked.request.sequence
 ('train', 8, 8192)
+
+What to compile to verify the answer of `dscale train` or `dscale serve`: the best plan, or the one
+that was given.
 """
 
 import re
@@ -18,6 +21,7 @@ from typing import Any, cast
 from dragonscale.app.given import check_named
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.verify import VerifyQuestion
+from dragonscale.app.train.slices import written_slice
 from dragonscale.app.train.train_question import read_batch
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.evidence.verify.request import MODES, Request
@@ -205,3 +209,26 @@ def _options(several: str) -> dict[str, str]:
             raise InputError(f"--option is {shorten(text)}; write an option of XLA as name=value.")
         found[name] = value
     return found
+
+
+def training_question(asked: Any, report: Any) -> VerifyAsked:
+    """A training step of the first plan of a `TrainReport`."""
+    if asked.documents:
+        raise InputError("--verify compiles our own program, which masks no documents yet; leave out --documents.")
+    if asked.question.largest == "model":
+        raise InputError("--verify compiles a model that exists; leave out --largest model.")
+    check_named(asked.question.model, asked.question.on)
+    best, work = report.plans[0], report.workload
+    plan, batch = str(best.plan), f"{work.sequences}seq"
+    asks = plan, asked.question.model, written_slice(asked, report), batch, str(work.seq), "train"
+    return read_question(VerifyQuestion(*asks, stack=best.stack))
+
+
+def serving_question(asked: Any, report: Any) -> VerifyAsked:
+    """A decode step of the first configuration of a `ServeReport`: one copy of the model, room for
+    prompts and answers."""
+    check_named(asked.question.model, asked.question.on)
+    best, work = report.configs[0], report.workload
+    room, model = work.prompt + work.output, asked.question.model
+    where = asked.written_slice(best.copy_slice)
+    return read_question(VerifyQuestion(best.plan, model, where, str(best.batch), str(room), "decode"))

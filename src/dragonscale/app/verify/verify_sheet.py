@@ -4,7 +4,7 @@ them has."""
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dragonscale.app.charts.kinds import nothing_to_draw
+from dragonscale.app.charts.roles import nothing_to_draw
 from dragonscale.app.verify import verify_words as words
 from dragonscale.app.verify import view
 from dragonscale.evidence.verify.records import VerifyLine, VerifyReport

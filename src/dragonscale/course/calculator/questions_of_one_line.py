@@ -2,7 +2,7 @@
 the calculator."""
 
 from dragonscale.errors import unknown
-from dragonscale.models.cache import cache_bytes
+from dragonscale.models.count import cache_bytes
 from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.letters import simple
 from dragonscale.models.transformer import Transformer, count_parameters

@@ -18,8 +18,7 @@ from dragonscale.evidence.profiles.sections import (
     section_of,
     section_of_source,
 )
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.source_lines import frame_lines, source_line
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, frame_lines, source_line
 
 _RUNS_OTHERS = ("while", "conditional", "call")
 _DEEP, _WIDE = 8, 64

@@ -13,8 +13,7 @@ from functools import cached_property
 from dragonscale.evidence.profiles.hlo_attributes import attributes
 from dragonscale.evidence.profiles.hlo_shapes import constant_text, shape_text
 from dragonscale.evidence.profiles.protobuf import Broken, Buffer, Message, Span, first, first_text, signed
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.source_lines import frame_lines, source_line
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, frame_lines, source_line
 
 _LONGEST_CHAIN = 8
 _MOST_OPERANDS = 1000

@@ -29,10 +29,9 @@ from dragonscale.evidence.xla.collective_sites import (
     origin_of,
     window_of,
 )
-from dragonscale.evidence.xla.hlo_text import Module, read_module
+from dragonscale.evidence.xla.hlo_text import Module, frame_lines, read_module, source_line
 from dragonscale.evidence.xla.replica_groups import Groups, replica_groups, source_target_pairs
 from dragonscale.evidence.xla.shapes import Shape
-from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 from dragonscale.evidence.xla.transfers import TRANSFERS, read_transfer
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
 from dragonscale.physics.collectives import wire_bytes

@@ -33,12 +33,11 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import callers
 from dragonscale.evidence.xla.collectives import Collective, module_collectives
 from dragonscale.evidence.xla.device_groups import axis_parts, moved_axes, spanned_axes
-from dragonscale.evidence.xla.hlo_text import Module, read_module
+from dragonscale.evidence.xla.hlo_text import Module, frame_lines, read_module, source_line
 from dragonscale.evidence.xla.layouts import read_arrays
 from dragonscale.evidence.xla.matmuls import CompiledMatmul, Unknown, read_matmuls, upper_executions
 from dragonscale.evidence.xla.memory import ProgramMemory
 from dragonscale.evidence.xla.replica_groups import Groups
-from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
 SENTINEL = 10**12

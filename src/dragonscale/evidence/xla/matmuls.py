@@ -25,11 +25,10 @@ from functools import lru_cache
 import msgspec
 
 from dragonscale.evidence.xla.call_graph import BRANCHES, callers_first
-from dragonscale.evidence.xla.hlo_text import Instruction, Module
+from dragonscale.evidence.xla.hlo_text import Instruction, Module, frame_lines, source_line
 from dragonscale.evidence.xla.matmul_flops import flops_of, may_multiply
 from dragonscale.evidence.xla.op_flops import computation_flops
 from dragonscale.evidence.xla.opcodes import HARMLESS
-from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
 
 

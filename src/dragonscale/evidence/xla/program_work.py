@@ -7,11 +7,10 @@ dearest branch.
 
 import msgspec
 
-from dragonscale.evidence.xla.hlo_text import Module
+from dragonscale.evidence.xla.hlo_text import Module, frame_lines, source_line
 from dragonscale.evidence.xla.matmuls import upper_executions
 from dragonscale.evidence.xla.op_work import OpWork, work_of
 from dragonscale.evidence.xla.patterns import scheduled_computations
-from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 from dragonscale.evidence.xla.trip_counts import UNKNOWN
 
 

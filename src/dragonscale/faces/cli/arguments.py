@@ -26,7 +26,7 @@ def read_arguments(fields: Fields, arguments: Sequence[str], command: str) -> di
     """The values that were given, by the names of their fields.
 
     >>> from dragonscale.app.questions.flag import fields_of
-    >>> from dragonscale.app.questions.output import Output
+    >>> from dragonscale.app.questions.shared import Output
     >>> from dragonscale.app.questions.shared import MODEL
     >>> read_arguments([MODEL, *fields_of(Output)], ["llama3-8b", "--save=a.toml", "--json"], "train")
     {'model': 'llama3-8b', 'save': 'a.toml', 'json': True}

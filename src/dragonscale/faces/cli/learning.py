@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dragonscale.app.learn import lesson_report, named_problem, problem_report
-from dragonscale.app.questions.learn import LearnQuestion
+from dragonscale.app.questions.facts import LearnQuestion
 from dragonscale.app.record import Record
 from dragonscale.course.chapters import CHAPTERS, find_chapter, problems_of
 from dragonscale.course.judging import judge

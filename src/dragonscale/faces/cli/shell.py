@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dragonscale.app.questions.output import ALWAYS, TABLES, Output
+from dragonscale.app.questions.shared import ALWAYS, TABLES, Output
 from dragonscale.errors import Infeasible, InputError, shorten, unknown
 from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.faces.cli.defaults import with_defaults

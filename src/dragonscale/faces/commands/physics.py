@@ -43,7 +43,6 @@
 'rooflines'
 """
 
-from dragonscale.app.questions.estimate import EstimateQuestion
 from dragonscale.app.questions.explain import (
     ExplainCollectiveQuestion,
     ExplainModelQuestion,
@@ -52,9 +51,14 @@ from dragonscale.app.questions.explain import (
     ExplainShardQuestion,
     ExplainTrainQuestion,
 )
-from dragonscale.app.questions.hlo import HloQuestion
-from dragonscale.app.questions.learn import LearnQuestion
-from dragonscale.app.questions.operations import CollectiveQuestion, RooflineQuestion, ShardQuestion
+from dragonscale.app.questions.facts import LearnQuestion
+from dragonscale.app.questions.operations import (
+    CollectiveQuestion,
+    EstimateQuestion,
+    HloQuestion,
+    RooflineQuestion,
+    ShardQuestion,
+)
 from dragonscale.faces.command import PHYSICS, command
 
 

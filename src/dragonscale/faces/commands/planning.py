@@ -33,11 +33,9 @@ True
 (8, True)
 """
 
-from dragonscale.app.questions.compare import CompareQuestion
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.questions.sweep import SweepQuestion
-from dragonscale.app.questions.train import TrainQuestion
+from dragonscale.app.questions.train import CompareQuestion, SweepQuestion, TrainQuestion
 from dragonscale.faces.command import PLANNING, command
 
 _PLAN_FLAGS = ("explain", "verify", "save", "timeline")

@@ -26,9 +26,7 @@
 >>> found.step_s, found.parts, found.savings[0]  # doctest: +SKIP
 """
 
-from dragonscale.app.questions.calibrate import CalibrateQuestion
 from dragonscale.app.questions.export import ExportQuestion, ImportQuestion
-from dragonscale.app.questions.profile import ProfileQuestion
 from dragonscale.app.questions.run import RunServeQuestion, RunTrainQuestion
 from dragonscale.app.questions.validate import (
     ScoreQuestion,
@@ -36,7 +34,7 @@ from dragonscale.app.questions.validate import (
     TrainingScoreQuestion,
     ValidateQuestion,
 )
-from dragonscale.app.questions.verify import VerifyQuestion
+from dragonscale.app.questions.verify import CalibrateQuestion, ProfileQuestion, VerifyQuestion
 from dragonscale.faces.command import PROOF, command
 
 

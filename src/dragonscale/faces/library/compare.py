@@ -15,8 +15,8 @@ from typing import Any
 
 from dragonscale.app.compare.ask_compare import ask
 from dragonscale.app.compare.compare_records import CompareReport
-from dragonscale.app.questions.compare import CompareQuestion
 from dragonscale.app.questions.flag import fields_of
+from dragonscale.app.questions.train import CompareQuestion
 from dragonscale.faces.command import check_call
 from dragonscale.listener import Listener
 

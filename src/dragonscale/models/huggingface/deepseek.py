@@ -8,9 +8,8 @@ from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.moe import SPARSE, routed, with_shared
 from dragonscale.models.huggingface.parts import Reader, d_model, decoder, latent_attention, mlp
 from dragonscale.models.layer import Layer
-from dragonscale.models.mtp import mtp_sections
 from dragonscale.models.program import Section, parsed
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.transformer import Transformer, mtp_sections
 
 
 def glm_dsa(f: Fields) -> Transformer:

@@ -29,8 +29,7 @@ from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.parts import Reader, attention, d_model, decoder, full_heads, latent_attention
 from dragonscale.models.huggingface.windows import RULES, all_but_every, windows
 from dragonscale.models.layer import Component, Layer
-from dragonscale.models.mtp import mtp_sections
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.transformer import Transformer, mtp_sections
 
 Row = dict[str, Any]
 

@@ -13,10 +13,8 @@ from dragonscale.models.huggingface.parts import (
     mlp,
 )
 from dragonscale.models.layer import Layer
-from dragonscale.models.linear import DeltaAttention, LightningAttention
-from dragonscale.models.mamba import ShortConv
-from dragonscale.models.mtp import mtp_sections
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.mamba import DeltaAttention, LightningAttention, ShortConv
+from dragonscale.models.transformer import Transformer, mtp_sections
 
 LINEAR = ("linear_attention", "full_attention")
 CONV = ("conv", "full_attention")

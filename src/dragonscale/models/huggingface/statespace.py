@@ -9,8 +9,7 @@ from dragonscale.models.huggingface.moe import routed
 from dragonscale.models.huggingface.parts import attention, biased_attention, d_model, decoder, mlp
 from dragonscale.models.layer import Both, Component, Layer
 from dragonscale.models.mamba import Mamba, Mamba2
-from dragonscale.models.mtp import mtp_sections
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.transformer import Transformer, mtp_sections
 
 HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim", "attention_bias")
 """Fields that say nothing where no layer has softmax attention."""

@@ -2,8 +2,8 @@
 
 from dragonscale.physics.rooflines.bounds import Roofline, attainable, roofline
 from dragonscale.physics.rooflines.cost import Cost, Rates, rates_of
+from dragonscale.physics.rooflines.counts import array_bytes, compute_dtype, einsum_cost
 from dragonscale.physics.rooflines.crossover import Crossover, crossovers, solve_equal, symbol
-from dragonscale.physics.rooflines.operations import array_bytes, compute_dtype, einsum_cost
 
 __all__ = [
     "Cost",

@@ -12,14 +12,23 @@ Every parameter of a matrix is multiplied and added once per token: 2 FLOPs. The
 the gradient of the activations and once for that of the weights. Hence 2·params·tokens forward and 6·params·tokens for
 training. What it leaves out are attention's dot products, T/(8D) of the rest for a plain Transformer, and it counts an
 embedding's rows only if `params` does. Recomputing the forward pass in the backward pass (rematerialisation) adds 2.
+
+The cost of einsums.
+
+Bytes are exact by default: every operand read once and the result written once, each in its own dtype. The book's
+small-batch rule of thumb, which counts the weights alone, is `counted=(1,)`. FLOPs are the usual 2·(product of
+dims); `exact=True` leaves out the one addition that each sum does not need.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.physics.hardware import dtype_bytes
+from dragonscale.physics.notation import Array, Einsum
 from dragonscale.physics.notation.array import DTYPE_NAMES
-from dragonscale.physics.numbers import Number
+from dragonscale.physics.numbers import Number, product, widened
 from dragonscale.physics.rooflines.cost import Cost
 from dragonscale.physics.units import UNITS, parse, render
 
@@ -97,3 +106,45 @@ def model_flops(active_params: Number, tokens: Number, training: bool = True, re
         )
     passes = 3 + recomputed if training else 1
     return 2 * passes * active_params * tokens
+
+
+def array_bytes(array: Array, sizes: dict[str, Number], dtype: str = "bf16") -> Number:
+    """Bytes of a whole array."""
+    return product(sizes[dim.name] for dim in array.dims) * dtype_bytes(array.dtype or dtype)
+
+
+def compute_dtype(line: Einsum, default: str = "bf16") -> str:
+    """The dtype that the multiplication runs in: the widest of the operands (int8 weights meet bf16 activations as
+    bf16)."""
+    return max((array.dtype or default for array in line.operands), key=dtype_bytes)
+
+
+def einsum_cost(
+    line: Einsum,
+    sizes: dict[str, Number] | None = None,
+    *,
+    level: str = "hbm",
+    counted: Sequence[int] | None = None,
+    exact: bool = False,
+    compute: str = "",
+    unit: str = "",
+) -> Cost:
+    """An einsum's FLOPs and the bytes it moves at one memory level.
+
+    `counted` limits the bytes to some operands by position (the result is the last). A sum of products runs on the
+    matrix unit; an einsum that sums nothing is elementwise and runs on the vector unit.
+
+    >>> from dragonscale.physics.notation import parse_einsum
+    >>> cost = einsum_cost(parse_einsum("bf16[B=64, D=4096] @ bf16[D, F=8192]"))
+    >>> cost.total_flops, cost.bytes["hbm"]
+    (4294967296, 68681728)
+    """
+    sizes = line.sizes | {name: widened(size) for name, size in (sizes or {}).items()}
+    arrays = (*line.operands, line.output)
+    chosen = arrays if counted is None else [arrays[place] for place in counted]
+    flops = line.flops(sizes)
+    if exact and line.contracted:
+        flops = flops - product(sizes[dim.name] for dim in line.output.dims)
+    unit = unit or ("matrix" if line.contracted and len(line.operands) > 1 else "vector")
+    dtype = compute or (compute_dtype(line) if unit == "matrix" else "fp32")
+    return Cost(flops={(unit, dtype): flops}, bytes={level: sum(array_bytes(array, sizes) for array in chosen)})

@@ -33,8 +33,7 @@ from dragonscale.physics.notation import Array, Dim, Einsum, parse_array, parse_
 from dragonscale.physics.notation.array import DTYPE_NAMES, MAX_LENGTH, split_top
 from dragonscale.physics.numbers import Number, is_symbolic, minimum, product, widened
 from dragonscale.physics.rooflines.cost import Cost
-from dragonscale.physics.rooflines.counts import GivenCounts, parse_counts
-from dragonscale.physics.rooflines.operations import array_bytes, compute_dtype, einsum_cost
+from dragonscale.physics.rooflines.counts import GivenCounts, array_bytes, compute_dtype, einsum_cost, parse_counts
 from dragonscale.physics.units import parse_count
 
 _CALL = re.compile(r"\s*(?P<name>[a-z_]\w*)\s*\((?P<inside>.*)\)\s*(?:(?:->|→)(?P<output>.*))?", re.DOTALL)

@@ -77,7 +77,7 @@ def main() -> None:
 def _answer(request: Mapping[str, Any], send: Any) -> None:
     from dragonscale.faces.cli.mcp.results import plain
     from dragonscale.faces.commands import COMMANDS
-    from dragonscale.web.views.sheets import blocks_of
+    from dragonscale.web.views.registry import blocks_of
 
     command = KINDS[request["kind"]]
     question = job_question(command, request["fields"], request["dropped"])

@@ -11,8 +11,8 @@ Nothing is kept here: the reader's browser remembers what was solved.
 from typing import Any
 
 from dragonscale.app.learn import named_problem, problem_report
+from dragonscale.app.questions.facts import LearnQuestion
 from dragonscale.app.questions.flag import fields_of
-from dragonscale.app.questions.learn import LearnQuestion
 from dragonscale.course.chapters import CHAPTERS, problems_of
 from dragonscale.course.judging import judge
 from dragonscale.course.variants import variant

@@ -18,7 +18,7 @@ from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.evaluation import layer_points
 from dragonscale.training.simplicity import leaves_room
-from dragonscale.training.step_timeline import step_timeline
+from dragonscale.training.step_ledger import step_timeline
 from dragonscale.web.amounts import amount, count, elsewhere, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, bar_parts, fields, figure, line_rows, mesh_card, notes_of
