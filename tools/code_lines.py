@@ -55,7 +55,10 @@ def by_room(folder: Path = PACKAGE, depth: int = 1) -> dict[str, tuple[int, int]
 
 def main() -> None:
     depth = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    rooms = by_room(Path(sys.argv[1]) if len(sys.argv) > 1 else PACKAGE, depth)
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PACKAGE
+    if not folder.is_dir():
+        sys.exit(f"{folder} is no folder; name one with Python files.")
+    rooms = by_room(folder, depth)
     for room, (lines, files) in sorted(rooms.items(), key=lambda row: -row[1][0]):
         print(f"{room:40} {lines:8,} {files:6,}")
     print(f"{'all':40} {sum(lines for lines, _ in rooms.values()):8,} {sum(files for _, files in rooms.values()):6,}")

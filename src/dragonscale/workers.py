@@ -33,7 +33,7 @@ def framed(body: bytes) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-class Unread(Generic[Item]):
+class Mailbox(Generic[Item]):
     """What came of a worker for one reader, who waits where there is nothing; `over` says that nothing more comes."""
 
     def __init__(self) -> None:

@@ -43,7 +43,10 @@ def record(source: Path, lines: list[str], jobs: int) -> dict[str, Any]:
 
 def of_commit(commit: str, lines: list[str], jobs: int) -> dict[str, Any]:
     """The answers of a commit, kept in `.golden/`; only cases that it was not asked yet are asked."""
-    name = subprocess.check_output(["git", "rev-parse", "--short=12", commit], cwd=ROOT, text=True).strip()
+    named = subprocess.run(["git", "rev-parse", "--short=12", commit], cwd=ROOT, capture_output=True, text=True)
+    if named.returncode:
+        sys.exit(f"There is no commit {commit!r} to compare with; name a commit, a branch or a tag of this repository.")
+    name = named.stdout.strip()
     path = KEPT / f"{name}.json.gz"
     known: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes())) if path.exists() else {}
     missing = [line for line in lines if line not in known]

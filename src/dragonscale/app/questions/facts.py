@@ -1,7 +1,4 @@
-"""What `dscale calc`, `chips` and `models` and their functions can be asked: facts that are looked up.
-
-What `dscale learn` and `ds.learn` can be asked.
-"""
+"""What `dscale calc`, `chips`, `models` and `learn` and their functions can be asked: facts that are looked up."""
 
 from dragonscale.app.questions import shared
 from dragonscale.app.questions.flag import FILES, SHOW, SOFTWARE, Length, Question, Several, Switch, Text, Thing, Whole

@@ -1,9 +1,4 @@
-"""What `dscale roofline`, `shard` and `collective` and their functions can be asked: operations on chips.
-
-What `dscale hlo` and `ds.hlo` can be asked.
-
-What `dscale estimate` and `ds.estimate` can be asked.
-"""
+"""What `dscale roofline`, `shard`, `collective`, `hlo` and `estimate` and their functions can be asked."""
 
 from dragonscale.app.questions import shared
 from dragonscale.app.questions.flag import SHOW, SOFTWARE, WHERE, Question, Real, Several, Switch, Text, Thing, Whole

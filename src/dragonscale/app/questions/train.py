@@ -1,9 +1,4 @@
-"""What `dscale train` and `ds.train` can be asked.
-
-What `dscale sweep` and `ds.sweep` can be asked.
-
-What `dscale compare` and `ds.compare` can be asked.
-"""
+"""What `dscale train`, `sweep` and `compare` and their functions can be asked."""
 
 from dragonscale.app.questions import shared
 from dragonscale.app.questions.flag import (

@@ -1,9 +1,4 @@
-"""What `dscale verify` and `ds.verify` can be asked.
-
-What `dscale profile` and `ds.profile` can be asked.
-
-What `dscale calibrate` and `ds.calibrate` can be asked.
-"""
+"""What `dscale verify`, `profile` and `calibrate` and their functions can be asked."""
 
 from dragonscale.app.questions import shared
 from dragonscale.app.questions.flag import (

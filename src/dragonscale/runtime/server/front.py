@@ -26,7 +26,7 @@ from dragonscale.runtime.serve.requests import Emitted, GenerateRequest
 from dragonscale.runtime.server import wire
 from dragonscale.runtime.server.handover import HandoverRoom
 from dragonscale.simulation.router import Router
-from dragonscale.workers import WAITS, Unread, Worker
+from dragonscale.workers import WAITS, Mailbox, Worker
 
 STEADY = 60.0
 """Seconds after which a worker counts as well."""
@@ -60,7 +60,7 @@ class Overfull(Exception):
         self.retry_after = retry_after
 
 
-class Flight(Unread[Emitted]):
+class Flight(Mailbox[Emitted]):
     """A request under way: what of it is not read yet, who has it, what was measured. As an iterator it gives what is
     new; closing it before its end cancels it."""
 

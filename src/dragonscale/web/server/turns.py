@@ -22,7 +22,7 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.web.server.lanes import QUICK, SLOW
 from dragonscale.web.server.settings import PageSettings
-from dragonscale.workers import Unread
+from dragonscale.workers import Mailbox
 
 SWEPT = 10.0
 """Seconds between two sweeps of addresses."""
@@ -36,7 +36,7 @@ class Crowded(InputError):
         self.retry_after = retry_after
 
 
-class Turn(Unread[bytes]):
+class Turn(Mailbox[bytes]):
     """A question on its way: who asked it, and the lines of its answer that its reader has not taken yet."""
 
     def __init__(self, body: bytes, address: str, tab: str, lane: str, key: str = "") -> None:

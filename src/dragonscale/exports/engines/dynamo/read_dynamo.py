@@ -26,7 +26,7 @@ ENGINES = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
 
 
 @dataclass(frozen=True)
-class Worker:
+class DynamoWorker:
     """A pool of workers: the container's command, the nodes of one worker, how many workers."""
 
     role: str
@@ -54,12 +54,12 @@ def read(source: Source, given: Given) -> Imported:
     return replace(back, target="dynamo", version=load_keys("dynamo").version)
 
 
-def workers(table: Mapping[str, Any]) -> list[Worker]:
+def workers(table: Mapping[str, Any]) -> list[DynamoWorker]:
     """The pools of a deployment; none of another manifest."""
     spec = table.get("spec")
     if table.get("kind") != "DynamoGraphDeployment" or not isinstance(spec, Mapping):
         return []
-    found: list[Worker] = []
+    found: list[DynamoWorker] = []
     components = spec.get("components")
     for one in components if isinstance(components, list) else []:
         pods = _table(_table(_table(one).get("podTemplate")).get("spec"))
@@ -71,12 +71,12 @@ def workers(table: Mapping[str, Any]) -> list[Worker]:
     return found
 
 
-def _pool(one: Mapping[str, Any], role: str, pods: Mapping[str, Any]) -> list[Worker]:
+def _pool(one: Mapping[str, Any], role: str, pods: Mapping[str, Any]) -> list[DynamoWorker]:
     count = _table(one.get("multinode")).get("nodeCount")
     copies = one.get("replicas")
     nodes = count if isinstance(count, int) and count > 0 else 1
     times = copies if isinstance(copies, int) and copies > 0 else 1
-    return [Worker(role, inside, nodes, times) for inside in pod_containers(pods, "Dynamo")]
+    return [DynamoWorker(role, inside, nodes, times) for inside in pod_containers(pods, "Dynamo")]
 
 
 def _old_pods(one: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _old_pods(one: Mapping[str, Any]) -> dict[str, Any]:
     return {"nodeSelector": extra.get("nodeSelector"), "containers": [container]}
 
 
-def engine_command(worker: Worker) -> tuple[str, str] | None:
+def engine_command(worker: DynamoWorker) -> tuple[str, str] | None:
     """The engine of a worker, and the command that would start it alone; None of a frontend."""
     for command in read_commands("\n".join([*assigned(worker.inside.names), worker.inside.script])):
         for engine in ENGINES:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dragonscale.exports.engines.schemes import checkpoint_for
 from dragonscale.exports.engines.sgl_jax.read_sgl_jax import ONLINE
-from dragonscale.exports.engines.sglang.write_sglang import BOOTSTRAP, Command, SglServer, router, served
+from dragonscale.exports.engines.sglang.write_sglang import BOOTSTRAP, SglCommand, SglServer, router, served
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import ServingRun
@@ -23,7 +23,7 @@ from dragonscale.exports.written import LaunchProgram, WrittenFiles
 TERMS = load_terms("sgl-jax")
 ENGINE = "sgl-jax"
 PORTS = {"": 30000, "prefill": 30100, "decode": 30200}
-COMMAND = Command("sgl_jax.launch_server", ENGINE, PORTS, 5000, "NEXTN")
+COMMAND = SglCommand("sgl_jax.launch_server", ENGINE, PORTS, 5000, "NEXTN")
 CACHE = "/tmp/jit_cache"
 """Where compiled programs are kept: without it every start compiles them for minutes."""
 

@@ -135,12 +135,12 @@ def _server(run: ServingRun, whole: ServingRun) -> WrittenFiles:
     if exchanges(server) and run.engine.experts.hidden and not settings["halves"]:
         differences.append(TERMS.difference("halves"))
     image = f"lmsysorg/sglang:v{load_keys('sglang').version}" if is_nvidia(run) else ""
-    command = Command("sglang.launch_server", "sglang", PORTS, MEETING, "EAGLE")
+    command = SglCommand("sglang.launch_server", "sglang", PORTS, MEETING, "EAGLE")
     return served(server, command, settings, differences, env=env, image=image)
 
 
 @dataclass(frozen=True)
-class Command:
+class SglCommand:
     """What differs between the servers of the family: the module, its keys, ports, and its word for drafts by the
     model's own heads."""
 
@@ -152,7 +152,7 @@ class Command:
 
 
 def served(
-    server: SglServer, command: Command, settings: dict[str, Any], differences: list[PlanDifference], **shown: Any
+    server: SglServer, command: SglCommand, settings: dict[str, Any], differences: list[PlanDifference], **shown: Any
 ) -> WrittenFiles:
     """One server; `settings` are what its flags are about, `shown` the image and the environment of its program."""
     run, plan, terms = server.run, server.plan, load_terms(command.keys)
