@@ -6,9 +6,7 @@ python -m tools.code_lines [FOLDER]     lines and files of each room, the larges
 from __future__ import annotations
 
 import ast
-import io
 import sys
-import tokenize
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -16,31 +14,18 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "dragonscale"
 
 
-def docstring_lines(tree: ast.AST) -> set[int]:
-    """The lines of docstrings: a bare string that opens a module, class or function, or stands below a field."""
-    lines: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return lines
-
-
 def code_lines(text: str) -> int:
-    """Lines that hold at least one token of code."""
-    quiet = {
-        tokenize.COMMENT,
-        tokenize.NL,
-        tokenize.NEWLINE,
-        tokenize.INDENT,
-        tokenize.DEDENT,
-        tokenize.ENCODING,
-        tokenize.ENDMARKER,
-    }
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in quiet:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    return len(lines - docstring_lines(ast.parse(text)))
+    """Lines that hold code: neither blank nor a comment, unless a long string spans them, and in no docstring (a bare
+    string that opens a module, class or function, or stands below a field)."""
+    rows = enumerate(text.splitlines(), 1)
+    lines = {number for number, row in rows if row.strip() and not row.lstrip().startswith("#")}
+    docstrings: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            docstrings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        elif isinstance(node, ast.JoinedStr | ast.Constant) and node.end_lineno != node.lineno:
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines - docstrings)
 
 
 @cache
