@@ -7,10 +7,9 @@ import pytest
 import dragonscale as ds
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.engines.limits import pool_read
-from dragonscale.exports.imported import Given
+from dragonscale.exports.imported import Given, Source
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import read_commands
-from dragonscale.exports.source import Source
 from dragonscale.serving.plan import ServingPlan
 
 

@@ -3,18 +3,26 @@
 The expectation is worked out by whoever asks for an export (`reports.export`); a target only writes it down.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dragonscale.exports.written import LaunchProgram, Word, WrittenFiles
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.units import parse
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.legal import divisible
+from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
+
+
+def experts_of(model: Transformer) -> int:
+    """Experts of a layer; 0 of a dense model."""
+    return max((section.dims.get("e", 0) for section in model.program().sections), default=0)
+
 
 ROOM = 64
 """Tokens of a chat template, at least."""
@@ -42,6 +50,15 @@ class TrainingRun:
     def plan(self) -> Plan:
         return self.file.plan
 
+    def running(self, plan: Plan) -> "TrainingRun":
+        """The same with the plan that a target runs in place of the one that was asked for."""
+        return replace(self, file=replace(self.file, plan=plan))
+
+    def trained(self, plan: Plan, words: Sequence[Word], written: WrittenFiles, **program: Any) -> WrittenFiles:
+        """What a trainer writes with the program that every host starts, and the plan that runs where it is another."""
+        start = LaunchProgram("train", tuple(words), *hosts_of(self.slice), **program)
+        return replace(written, programs=(start,), as_run=plan if plan != self.plan else None)
+
     @property
     def said(self) -> Mapping[str, Any]:
         """What the plan file's `[run]` says."""
@@ -50,7 +67,7 @@ class TrainingRun:
     @property
     def experts(self) -> int:
         """Experts of a layer; 0 of a dense model."""
-        return max((section.dims.get("e", 0) for section in self.model.program().sections), default=0)
+        return experts_of(self.model)
 
     @property
     def whole_blocks(self) -> bool:
@@ -98,6 +115,17 @@ class ServingRun:
     """`prefill` or `decode` for a pool of a disaggregated deployment; empty for an engine that does both."""
     notes: tuple[str, ...] = ()
     """What whoever runs it has still to set."""
+
+    @property
+    def plan(self) -> ServingPlan:
+        return self.file.plan
+
+    def served(self, plan: ServingPlan, words: Sequence[Word], written: WrittenFiles, **program: Any) -> WrittenFiles:
+        """What an engine writes with the program that the hosts of a replica start, and the plan that runs where it is
+        another."""
+        program["copies"] = self.file.replicas or 1
+        start = LaunchProgram(self.role or "serve", tuple(words), *hosts_of(self.slice), **program)
+        return replace(written, programs=(start,), as_run=plan if plan != self.plan else None)
 
     @property
     def seqs(self) -> int:

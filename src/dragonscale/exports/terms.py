@@ -10,7 +10,7 @@ constant, or a rule:
 | `set = true` | this value |
 | `said = "every"`, `usual = 1000`, `as = "int"` | what the plan file's `[run]` says, or the usual value; of this type |
 | `group = "zero"` | another group, as a table |
-| `by = "optimizers"` | the table's word for that value; readers take the same table backwards |
+| `by = "optimizers"` | the table's word for that value, or for any `other`; readers take the same table backwards |
 | `over = "plan.tensor"` | only where these degrees are above 1 |
 | `on = "experts"`, `off = "fsdp"` | only where the run has all of these, or none of them |
 | `among = {"plan.dtype" = ["fp8"]}` | only where the run has one of these values there |
@@ -60,7 +60,8 @@ class Terms(Strict, frozen=True):
             value = row.get("usual", value) if value == "" else value
             return {"float": float, "int": int}[row["as"]](value) if "as" in row else value
         value = about.at(row["of"]) if "of" in row else row["set"]
-        return self.tables[row["by"]][str(value)] if "by" in row else value
+        words = self.tables[row["by"]] if "by" in row else {}
+        return words[str(value) if str(value) in words else "other"] if words else value
 
     def say(self, sentence: str, /, **values: Any) -> str:
         """A sentence with its values filled in."""

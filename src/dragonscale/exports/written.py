@@ -1,11 +1,141 @@
-"""What an export comes to: files, the programs that a launcher starts, and what the target does otherwise."""
+"""What an export comes to: files, the programs that a launcher starts, the words of their commands, and what the target
+does otherwise.
 
-from collections.abc import Mapping, Sequence
+A word is text as it stands, or has places that a launcher or a shell fills in. Text may be anyone's. The path of a
+model may hold `$(…)`, quotes or the name of a place, so text is never searched for any of these: what is filled in is a
+part of a kind of its own, and a shell expands nothing but a `ShellExpansion`.
+
+>>> print(quoted("a$(touch X)"), quoted("--ip=" + LEADER + ":5000"), quoted(expansion("$RANK")))
+'a$(touch X)' '--ip={leader}:5000' "$RANK"
+>>> print(quoted(filled("http://" + LEADER + "/$HOME", {LEADER: expansion("${hosts[0]}")})))
+"http://${hosts[0]}/\\$HOME"
+>>> filled(LEADER + ":80", {LEADER: "node0"})
+'node0:80'
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dragonscale.exports.words import Word
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.training.plan import Plan
+
+
+@dataclass(frozen=True)
+class HostSlot:
+    """Something that a launcher knows of a host."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{{{self.name}}}"
+
+
+@dataclass(frozen=True)
+class CopyAddress:
+    """The address of a copy of another program. Where a launcher does not know it, its name stands there."""
+
+    program: str
+    copy: int
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.program}-{self.copy}:{self.port}"
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file of the export, which a launcher may put elsewhere."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class ShellExpansion:
+    """What the shell puts in place when it runs the command: `$RANK`, `$((8000 + copy))`."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Part = str | HostSlot | CopyAddress | ConfigFile | ShellExpansion
+
+
+@dataclass(frozen=True)
+class MixedWord:
+    """A word that is not all text."""
+
+    parts: tuple[Part, ...]
+
+    def __add__(self, other: "Word") -> "MixedWord":
+        return MixedWord((*self.parts, *_parts(other)))
+
+    def __radd__(self, other: str) -> "MixedWord":
+        return MixedWord((other, *self.parts))
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.parts))
+
+
+Word = str | MixedWord
+
+RANK, LEADER, HOSTS = (MixedWord((HostSlot(name),)) for name in ("rank", "leader", "hosts"))
+"""Words that a launcher fills in: the host's number, the address of the first host, how many there are."""
+
+
+def address(program: str, copy: int, port: int) -> MixedWord:
+    """The word for a copy of another program."""
+    return MixedWord((CopyAddress(program, copy, port),))
+
+
+def config_file(name: str) -> MixedWord:
+    """The word for a file of the export."""
+    return MixedWord((ConfigFile(name),))
+
+
+def expansion(text: str) -> MixedWord:
+    """A word that the shell expands; the text is ours, never a user's."""
+    return MixedWord((ShellExpansion(text),))
+
+
+def _parts(word: Word | Part) -> tuple[Part, ...]:
+    return word.parts if isinstance(word, MixedWord) else (word,)
+
+
+def changed(word: Word, change: Callable[[Part], Word | Part]) -> Word:
+    """A word with what `change` makes of each part that is not text; text alone where nothing else is left. Text is not
+    shown to it: text that looks like a place is still text."""
+    found = [new for part in _parts(word) for new in _parts(part if isinstance(part, str) else change(part))]
+    texts = [part for part in found if isinstance(part, str)]
+    return "".join(texts) if len(texts) == len(found) else MixedWord(tuple(found))
+
+
+def filled(word: Word, values: Mapping[MixedWord, Word]) -> Word:
+    """A word with values in place of what they stand for."""
+    inside = {key.parts[0]: value for key, value in values.items()}
+    return changed(word, lambda part: inside.get(part, part))
+
+
+def holds(word: Word, mark: MixedWord) -> bool:
+    """Whether a word has a place for something."""
+    return isinstance(word, MixedWord) and mark.parts[0] in word.parts
+
+
+def quoted(word: Word) -> str:
+    """A word for a shell script: in double quotes where the shell expands a part of it, quoted whole otherwise."""
+    if not any(isinstance(part, ShellExpansion) for part in _parts(word)):
+        return shlex.quote(str(word))
+    return '"' + "".join(map(_inside_quotes, _parts(word))) + '"'
+
+
+def _inside_quotes(part: Part) -> str:
+    return part.text if isinstance(part, ShellExpansion) else re.sub(r'([\\"`$])', r"\\\1", str(part))
 
 
 @dataclass(frozen=True)
@@ -53,7 +183,7 @@ class WrittenFiles:
     """Files by name, the main one first, and what they start. `as_run` is the plan that the target runs, where that is
     not the one that was asked for."""
 
-    files: Mapping[str, str]
+    files: Mapping[str, str] = field(default_factory=dict)
     programs: tuple[LaunchProgram, ...] = ()
     differences: tuple[PlanDifference, ...] = ()
     as_run: Plan | ServingPlan | None = None

@@ -5,10 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.exports.flags import ReadFlags
-from dragonscale.exports.imported import Given, Imported, left_over, serving_file, slice_given, with_slice
-from dragonscale.exports.keys import load_keys
-from dragonscale.exports.source import Source
+from dragonscale.exports.imported import Given, Imported, Source, left_over, serving_file, slice_given, with_slice
+from dragonscale.exports.keys import ReadFlags, load_keys
 from dragonscale.exports.terms import load_terms
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer

@@ -14,16 +14,17 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dragonscale.exports.flags import shell_lines
-from dragonscale.exports.launchers.own_chips import is_amd
+from dragonscale.exports.keys import shell_lines
+from dragonscale.exports.launchers.chips import is_amd
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.words import (
+from dragonscale.exports.written import (
     HOSTS,
     LEADER,
     RANK,
     ConfigFile,
+    LaunchProgram,
     MixedWord,
     Part,
     Word,
@@ -32,7 +33,6 @@ from dragonscale.exports.words import (
     holds,
     quoted,
 )
-from dragonscale.exports.written import LaunchProgram
 
 TERMS = load_terms("launchers")
 
@@ -151,7 +151,7 @@ def env_lines(env: Mapping[str, str]) -> list[str]:
 def with_files(program: LaunchProgram, folder: str) -> LaunchProgram:
     """A program whose words name the config files where a launcher puts them.
 
-    >>> from dragonscale.exports.words import config_file
+    >>> from dragonscale.exports.written import config_file
     >>> with_files(LaunchProgram("train", ("run.py", config_file("a.toml"), "a.toml"), 1, 8), "/config").words
     ('run.py', '/config/a.toml', 'a.toml')
     """

@@ -7,11 +7,10 @@ with its own chips and its own port.
 
 from dragonscale.exports.header import header
 from dragonscale.exports.launchers import launch_parts as parts
-from dragonscale.exports.launchers.own_chips import own_chips
+from dragonscale.exports.launchers.chips import own_chips
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target
-from dragonscale.exports.words import expansion
-from dragonscale.exports.written import LaunchProgram, WrittenFiles
+from dragonscale.exports.written import LaunchProgram, WrittenFiles, expansion
 from dragonscale.physics.hardware.chip import Chip
 
 SERVED = 8000

@@ -14,13 +14,23 @@ from dataclasses import replace
 
 from dragonscale.exports.header import header
 from dragonscale.exports.launchers import launch_parts as parts
-from dragonscale.exports.launchers.own_chips import own_part
+from dragonscale.exports.launchers.chips import own_part
 from dragonscale.exports.launchers.shell import SERVED
 from dragonscale.exports.runs import Run, TrainingRun
 from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.words import RANK, ConfigFile, CopyAddress, Part, Word, changed, expansion, quoted
-from dragonscale.exports.written import LaunchProgram, WrittenFiles
+from dragonscale.exports.written import (
+    RANK,
+    ConfigFile,
+    CopyAddress,
+    LaunchProgram,
+    Part,
+    Word,
+    WrittenFiles,
+    changed,
+    expansion,
+    quoted,
+)
 from dragonscale.physics.hardware.chip import Chip, Tree
 
 TERMS = load_terms("launchers")

@@ -10,14 +10,11 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines.limits import beyond_context, drafted_note, engine_import, pool_read
 from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
 from dragonscale.exports.engines.sglang.write_sglang import online_words
-from dragonscale.exports.flags import ReadFlags, read_flags
-from dragonscale.exports.imported import Given, Imported, needs, slice_given
-from dragonscale.exports.keys import KeyTable, load_keys
+from dragonscale.exports.imported import Given, Imported, Source, needs, slice_given
+from dragonscale.exports.keys import KeyTable, ReadFlags, fraction, load_keys, read_flags, truth
+from dragonscale.exports.keys import whole as plain_whole
 from dragonscale.exports.model_names import hub_id, preset_named
-from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.values import fraction, truth
-from dragonscale.exports.values import whole as plain_whole
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer

@@ -15,13 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
-from dragonscale.exports.flags import flag_words
-from dragonscale.exports.keys import load_keys
+from dragonscale.exports.keys import flag_words, load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun, hosts_of
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.words import HOSTS, LEADER, RANK, address
-from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
+from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, WrittenFiles, address
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.serving.balance import expert_slots

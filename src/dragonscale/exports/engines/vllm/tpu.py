@@ -14,20 +14,32 @@ from typing import Any
 
 from dragonscale.exports.engines.limits import engine_import, of_chips, pool_read
 from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
-from dragonscale.exports.engines.vllm.flags import EngineFlags, drafts, format_flags, has_heads, limit_flags, only_wide
-from dragonscale.exports.engines.vllm.read_vllm import cache, cast, drafts_read, limits_read, model_read
-from dragonscale.exports.engines.vllm.vllm_words import is_tpu, read_words, serve_commands, whole
-from dragonscale.exports.flags import ReadFlags, flag_words, shell_lines
+from dragonscale.exports.engines.vllm.read_vllm import (
+    cache,
+    cast,
+    drafts_read,
+    is_tpu,
+    limits_read,
+    model_read,
+    read_words,
+    serve_commands,
+    whole,
+)
+from dragonscale.exports.engines.vllm.write_vllm import (
+    EngineFlags,
+    drafts,
+    format_flags,
+    has_heads,
+    limit_flags,
+    only_wide,
+)
 from dragonscale.exports.header import header
-from dragonscale.exports.imported import Given, Imported, slice_given
-from dragonscale.exports.keys import load_keys
+from dragonscale.exports.imported import Given, Imported, Source, slice_given
+from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, shell_lines, truth
+from dragonscale.exports.keys import whole as plain_whole
 from dragonscale.exports.runs import ServingRun, hosts_of
-from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.values import truth
-from dragonscale.exports.values import whole as plain_whole
-from dragonscale.exports.words import LEADER, RANK, config_file, quoted
-from dragonscale.exports.written import LaunchProgram, WrittenFiles
+from dragonscale.exports.written import LEADER, RANK, LaunchProgram, WrittenFiles, config_file, quoted
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, parse_target

@@ -24,12 +24,17 @@ from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import TrainingRun, hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
-from dragonscale.exports.trainers.megatron.settle import MegatronRun, settings, settle
 from dragonscale.exports.trainers.megatron.write_megatron import TERMS as FLAGS
-from dragonscale.exports.trainers.megatron.write_megatron import environment, notes, plan_flags
-from dragonscale.exports.trainers.megatron_bridge.bridge_names import CONFIGS, PRECISION, Code, fields_of
-from dragonscale.exports.words import config_file
-from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
+from dragonscale.exports.trainers.megatron.write_megatron import (
+    MegatronRun,
+    environment,
+    notes,
+    plan_flags,
+    settings,
+    settle,
+)
+from dragonscale.exports.trainers.megatron_bridge.read_megatron_bridge import CONFIGS, PRECISION, Code, fields_of
+from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles, config_file
 
 TERMS = load_terms("megatron-bridge")
 

@@ -14,8 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dragonscale.exports.imported import layout_named
+from dragonscale.exports.keys import whole
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.values import whole
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.stages import FOLDED, chunk_sizes
@@ -100,10 +101,7 @@ def _named(sizes: list[int], pipe: int, schedule: str, layers: int) -> tuple[int
     if schedule in FOLDED and len(sizes) == 2 * pipe:
         sizes = [sizes[rank] + sizes[-1 - rank] for rank in range(pipe)]
     virtual = max(len(sizes) // pipe, 1)
-    for layout in ("even", "ends"):
-        if sizes == chunk_sizes(layers or sum(sizes), len(sizes), layout):
-            return virtual, layout
-    return virtual, "-".join(map(str, sizes))
+    return virtual, layout_named(sizes, layers or sum(sizes))
 
 
 def _names(part: Any) -> list[str]:
