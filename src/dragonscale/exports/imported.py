@@ -7,6 +7,7 @@ what it comes to: a plan file's content, and what was made of the words it was r
 {'zero_optimization': {'stage': 3}}
 """
 
+import itertools
 import json
 import re
 import tomllib
@@ -91,6 +92,18 @@ class Source:
                 if any(word == one or one.endswith(("/" + word, "." + word)) for one in command.words):
                     return command
         return None
+
+    def started(self, *programs: str) -> list[list[str]]:
+        """The words after a program (`vllm serve`, `sglang.launch_server`) in each command that starts one of them."""
+        found: list[list[str]] = []
+        for words in (command.words for command in self.commands):
+            for at, program in itertools.product(range(len(words)), programs):
+                first, *more = program.split()
+                named = words[at] == first or words[at].endswith(("/" + first, "." + first))
+                if named and words[at + 1 : at + 1 + len(more)] == more:
+                    found.append(words[at + 1 + len(more) :])
+                    break
+        return found
 
     @cached_property
     def tables(self) -> list[dict[str, Any]]:

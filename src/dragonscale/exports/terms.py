@@ -25,7 +25,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -94,6 +93,11 @@ def _is_rule(row: Any) -> bool:
     return isinstance(row, dict) and bool({"set", "of", "said", "group"} & row.keys())
 
 
+def _part(value: Any, name: str) -> Any:
+    """What a record or a table has by a name; None where a table lacks it."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name)
+
+
 @dataclass(frozen=True)
 class About:
     """What the settings of a group are about: a run, and values by name."""
@@ -103,13 +107,13 @@ class About:
 
     def at(self, path: str) -> Any:
         """What is at a path such as `plan.tensor`."""
-        name, _, rest = path.partition(".")
-        value = self.values[name] if name in self.values else getattr(self.run, name)
-        return attrgetter(rest)(value) if rest else value
+        name, *rest = path.split(".")
+        value = self.values[name] if name in self.values else _part(self.run, name)
+        return functools.reduce(_part, rest, value)
 
     def has(self, row: Any) -> bool:
-        """Whether a setting is written."""
-        if not _is_rule(row):
+        """Whether a setting is written: whether all that its rule asks for holds."""
+        if not isinstance(row, Mapping):
             return True
         if "said" in row and "usual" not in row and row["said"] not in self.at("said"):
             return False

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dragonscale.exports.engines.schemes import plain_name
 from dragonscale.exports.imported import Given, Imported, Source, left_over, serving_file, slice_given, with_slice
 from dragonscale.exports.keys import ReadFlags, load_keys
 from dragonscale.exports.terms import load_terms
@@ -119,7 +120,12 @@ def half_of_pair(role: str, source: Source) -> list[str]:
     return [f"This is the {role} half of a pair: give the {other} command too; {judged}."]
 
 
-def drafted_note(count: int, draft: str) -> str:
-    """That a command drafts, and that it cannot say how well."""
-    by = f" by {draft}" if draft else ""
-    return TERMS.say("drafted", count=count, by=by, plural="s" if count != 1 else "")
+def drafts_kept(source: Source, count: int, draft: str, notes: list[str]) -> dict[str, Any]:
+    """What is drafted; how often drafts are accepted is nothing that an engine is told, but an export keeps it."""
+    kept = source.kept.get("speculation", {})
+    if not kept.get("acceptance"):
+        by = f" by {draft}" if draft else ""
+        notes.append(TERMS.say("drafted", count=count, by=by, plural="s" if count != 1 else ""))
+        return {}
+    same = plain_name(str(kept.get("draft", ""))) == draft
+    return {**kept, "drafts": count, "draft": kept.get("draft", "") if same else draft}

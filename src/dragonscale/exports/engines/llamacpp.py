@@ -22,9 +22,9 @@ from dragonscale.exports.engines.limits import engine_import
 from dragonscale.exports.imported import Given, Imported, Source, needs, slice_given
 from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, read_flags, whole
 from dragonscale.exports.model_names import hub_id, preset_named
-from dragonscale.exports.runs import ServingRun, hosts_of
+from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
+from dragonscale.exports.written import PlanDifference, WrittenFiles
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
@@ -93,11 +93,7 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source, given: Given) -> Imported:
     """The plan of a `llama-server` command."""
-    command = source.command("llama-server")
-    assert command is not None
-    table = load_keys("llamacpp")
-    start = next(place for place, one in enumerate(command.words) if one.endswith("llama-server"))
-    flags = read_flags(table, _with_values(command.words[start + 1 :]))
+    flags = read_flags(load_keys("llamacpp"), _with_values(source.started("llama-server")[0]))
     model, quant = _model(flags, source, given)
     cache = str(flags.take("--cache-type-k", "f16"))
     plan = _plan(flags, source, given, model, quant, cache)
@@ -214,9 +210,8 @@ def write(run: ServingRun) -> WrittenFiles:
     _refuse(run)
     plan = _as_run(run)
     words = ("llama-server", *flag_words(load_keys("llamacpp"), _flags(run, plan)))
-    hosts, chips = hosts_of(run.slice)
-    program = LaunchProgram("serve", words, hosts, chips, copies=run.file.replicas or 1, port=8000)
-    return WrittenFiles({}, (program,), _differences(run, plan), plan if plan != run.file.plan else None, _notes(run))
+    run = replace(run, role="")  # it has no pools
+    return run.served(plan, words, WrittenFiles(differences=_differences(run, plan), notes=_notes(run)), port=8000)
 
 
 def file_name(model: str, weights: str) -> str:

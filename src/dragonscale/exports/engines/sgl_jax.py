@@ -15,7 +15,7 @@ from typing import Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines.limits import beyond_context, engine_import, of_chips, pool_read
 from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
-from dragonscale.exports.engines.sglang.read_sglang import Servers, drafts_read, limits_read, spelt_out, whole
+from dragonscale.exports.engines.sglang.read_sglang import MOST_COUNT, Servers, drafts_read, limits_read, spelt_out
 from dragonscale.exports.engines.sglang.write_sglang import BOOTSTRAP, SglCommand, SglServer, router, served
 from dragonscale.exports.imported import Given, Imported, Source, slice_given
 from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, read_flags
@@ -47,11 +47,9 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source, given: Given) -> Imported:
     """The plan of a server, or of two pools of them."""
-    table, flags = load_keys("sgl-jax"), list[ReadFlags]()
-    for command in source.commands:
-        if "sgl_jax.launch_server" in command.words:
-            words = command.words[command.words.index("sgl_jax.launch_server") + 1 :]
-            flags.append(read_flags(table, spelt_out(table, words)))
+    table = load_keys("sgl-jax")
+    commands = source.started("sgl_jax.launch_server")
+    flags = [read_flags(table, spelt_out(table, words), MOST_COUNT) for words in commands]
     servers, notes = Servers.of(flags), list[str]()
     main, pool = servers.main, servers.pool
     word = str(main.take("--model-path", ""))
@@ -73,13 +71,13 @@ def read(source: Source, given: Given) -> Imported:
 
 def _chip(source: Source, given: Given) -> Chip:
     """The chip, whose devices `--tp-size` counts; the one of its quick start where none is said."""
-    text = given.slice or str(source.kept.get("slice", ""))
+    text = given.slice or source.kept_word("slice")
     return parse_target(text)[0] if text else load_chip("v6e")
 
 
 def _degrees(read: ReadFlags, model: Transformer, chip: Chip) -> ServingPlan:
     degrees = ("--tensor-parallel-size", "--data-parallel-size", "--ep-size")
-    devices, data, dealt = (whole(read, name) for name in degrees)
+    devices, data, dealt = (read.whole(name) for name in degrees)
     if devices % chip.devices:
         raise TERMS.wrong("devices_of_chips", devices=devices, chip=chip)
     world = devices // chip.devices

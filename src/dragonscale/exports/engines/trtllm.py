@@ -118,12 +118,11 @@ def _table(value: Any) -> dict[str, Any]:
 
 def _said(source: Source) -> tuple[str, dict[str, Any], list[str]]:
     """The checkpoint, the arguments of flags and YAML together, and names that it does not have."""
-    command = source.command("trtllm-serve")
-    if command is None:
+    commands = source.started("trtllm-serve")
+    if not commands:
         table = dict(source.table or {})
         return "", table, [name for name in table if not _known(name)]
-    start = next(place for place, one in enumerate(command.words) if one.endswith("trtllm-serve"))
-    flags = read_flags(load_keys("trtllm"), command.words[start + 1 :])
+    flags = read_flags(load_keys("trtllm"), commands[0])
     words = [one for one in flags.words if one not in ("serve", "disaggregated")]
     args = {name.lstrip("-").replace("-", "_"): value for name, value in flags.values.items()}
     named = str(args.pop("config", "") or args.pop("config_file", ""))
@@ -331,13 +330,11 @@ def _server(run: ServingRun, file: str) -> WrittenFiles:
     text = header(run, f"TensorRT-LLM {table.version}", differences) + yaml_text(args)
     flags = flag_words(table, {"--host": "0.0.0.0", "--port": PORTS[run.role], "--config": config_file(file)})
     words = (*(["trtllm-llmapi-launch"] if run.hosts > 1 else []), "trtllm-serve", checkpoint.word, *flags)
-    shown = {"per": "rank" if run.hosts > 1 else "host", "copies": run.file.replicas or 1, "port": PORTS[run.role]}
-    program = LaunchProgram(run.role or "serve", words, *hosts_of(run.slice), **shown)
     tokens = run.engine.host.stream_interval
     told = {"stream_interval": tokens > 1 and run.decodes, "eagle": _drafts(run).get("decoding_type") == "Eagle"}
     notes = (*checkpoint.notes, *TERMS.notes(told, tokens=tokens))
-    as_run = plan if plan != asked else None
-    return WrittenFiles({file: text}, (program,), tuple(differences), as_run, notes)
+    written = WrittenFiles({file: text}, differences=tuple(differences), notes=notes)
+    return run.served(plan, words, written, per="rank" if run.hosts > 1 else "host", port=PORTS[run.role])
 
 
 def _refuse(run: ServingRun, plan: ServingPlan) -> None:

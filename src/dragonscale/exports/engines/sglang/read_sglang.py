@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.limits import beyond_context, drafted_note, engine_import, pool_read
+from dragonscale.exports.engines.limits import beyond_context, drafts_kept, engine_import, pool_read
 from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
 from dragonscale.exports.engines.sglang.write_sglang import online_words
 from dragonscale.exports.imported import Given, Imported, Source, needs, slice_given
-from dragonscale.exports.keys import KeyTable, ReadFlags, fraction, load_keys, read_flags, truth
-from dragonscale.exports.keys import whole as plain_whole
+from dragonscale.exports.keys import KeyTable, ReadFlags, load_keys, read_flags, truth
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.terms import load_terms
 from dragonscale.models import load_model
@@ -26,6 +25,7 @@ from dragonscale.serving.plan import ServingPlan
 
 TERMS = load_terms("sglang")
 
+MOST_COUNT = 999_999_999
 DTYPES = TERMS.tables["dtypes"]
 CALLED = TERMS.tables["methods"]
 
@@ -45,15 +45,7 @@ def _table() -> KeyTable:
 
 def _commands(source: Source) -> list[list[str]]:
     """The words after each command that starts a server."""
-    found: list[list[str]] = []
-    for command in source.commands:
-        words = command.words
-        for at, word in enumerate(words):
-            serves = word == "sglang" and words[at + 1 : at + 2] == ["serve"]
-            if serves or word in ("sglang.launch_server", "sglang.srt.launch_server"):
-                found.append(words[at + 1 + (word == "sglang") :])
-                break
-    return found
+    return source.started("sglang serve", "sglang.launch_server", "sglang.srt.launch_server")
 
 
 def _flags_of(table: Mapping[str, Any], keys: KeyTable) -> list[str]:
@@ -94,17 +86,15 @@ def _said(source: Source) -> list[ReadFlags]:
     """The flags of each server; a YAML that `--config` names is read before them."""
     keys = _table()
     if not _commands(source):
-        return [read_flags(keys, _flags_of(source.table or {}, keys))]
+        return [read_flags(keys, _flags_of(source.table or {}, keys), MOST_COUNT)]
     found: list[ReadFlags] = []
     for words in _commands(source):
-        read = read_flags(keys, spelt_out(keys, words))
+        read = read_flags(keys, spelt_out(keys, words), MOST_COUNT)
         if named := read.take("--config"):
             beside = source.beside(str(named))
             if beside is None or beside.table is None:
                 raise TERMS.wrong("config_beside", file=shorten(str(named)))
-            own = read_flags(keys, _flags_of(beside.table, keys))
-            read.unknown += [one for one in own.unknown if one not in read.unknown]
-            read.values = {**own.values, **read.values}
+            read.under(read_flags(keys, _flags_of(beside.table, keys)))
         found.append(read)
     return found
 
@@ -142,7 +132,7 @@ class Servers:
 
     def model(self, word: str, source: Source, given: Given) -> str:
         """The model of a checkpoint that the command names by a word."""
-        clients, kept = str(self.main.values.get("--served-model-name", "")), str(source.kept.get("model", ""))
+        clients, kept = str(self.main.values.get("--served-model-name", "")), source.kept_word("model")
         name = given.model or model_named(word, clients, kept)
         if not name or name.startswith("$"):
             raise needs("a model", "it by --model", source)
@@ -158,7 +148,7 @@ def read(source: Source, given: Given) -> Imported:
     model, exchanged = load_model(name), _exchanged(main)
     plan, replicas = _degrees(main, model, exchanged)
     wide = "sglang-ep" if exchanged and plan.is_wide else "sglang"
-    engine = str(source.kept.get("engine", "")).partition(",")[0] or wide
+    engine = source.kept_word("engine").partition(",")[0] or wide
     piece = _of_one(slice_given(source, given, plan.chips), plan.chips, replicas)
     plan = replace(plan, **_formats(main, engine, piece.chip if piece else None, model, word))
     limits, drafts, prefill = limits_read(main, plan, plan.data), drafts_read(main, source, notes), None
@@ -193,18 +183,13 @@ def _of_one(piece: Slice | None, chips: int, replicas: int) -> Slice | None:
     return piece
 
 
-def whole(read: ReadFlags, name: str, default: int = 1, least: int = 1) -> int:
-    """A flag's whole number."""
-    return plain_whole(read.take(name, default), name, least, 999_999_999)
-
-
 def _degrees(read: ReadFlags, model: Transformer, exchanged: bool) -> tuple[ServingPlan, int]:
     """The degrees of a server, and its replicas of the whole model (`--dp-size` without attention data parallelism)."""
-    world, pipe, ways = whole(read, "--tp-size"), whole(read, "--pp-size"), whole(read, "--dcp-size")
-    data, replicas = whole(read, "--attn-dp-size"), whole(read, "--dp-size")
+    world, pipe, ways = read.whole("--tp-size"), read.whole("--pp-size"), read.whole("--dcp-size")
+    data, replicas = read.whole("--attn-dp-size"), read.whole("--dp-size")
     if read.take("--enable-dp-attention", False):
         data, replicas = (max(data, replicas), 1)
-    dealt = whole(read, "--ep-size")
+    dealt = read.whole("--ep-size")
     dealt = world if exchanged else dealt
     if world % data:
         raise TERMS.wrong("attention_ranks", data=data, world=world)
@@ -243,34 +228,28 @@ def _formats(read: ReadFlags, engine: str, chip: Chip | None, model: Transformer
 
 def limits_read(read: ReadFlags, plan: ServingPlan, dealt: int) -> dict[str, float | None]:
     """The limits of one replica of the attention; a chunk of prompts is `dealt` over so many."""
-    seqs = whole(read, "--max-running-requests", 0, 0)
-    chunk, most = whole(read, "--chunked-prefill-size", 0, -1), whole(read, "--max-prefill-tokens", 0, 0)
-    share = read.take("--mem-fraction-static")
+    seqs = read.whole("--max-running-requests", 0, 0)
+    chunk, most = read.whole("--chunked-prefill-size", 0, -1), read.whole("--max-prefill-tokens", 0, 0)
     budget = chunk // dealt if chunk > 0 else (most or 16384) if chunk == -1 else 0
     return {
         "max_seqs": max(seqs // plan.data, 1) if seqs else None,
         "token_budget": budget or None,
-        "memory_fraction": None if share is None else fraction(share, "--mem-fraction-static"),
+        "memory_fraction": read.share("--mem-fraction-static"),
     }
 
 
 def drafts_read(read: ReadFlags, source: Source, notes: list[str]) -> dict[str, Any]:
-    """What is drafted; how often drafts are accepted is nothing that an engine is told."""
+    """What is drafted."""
     algorithm = str(read.take("--speculative-algorithm", "")).upper()
-    steps, tokens = whole(read, "--speculative-num-steps", 0, 0), whole(read, "--speculative-num-draft-tokens", 0, 0)
-    width, path = whole(read, "--speculative-eagle-topk", 1), str(read.take("--speculative-draft-model-path", ""))
+    steps, tokens = read.whole("--speculative-num-steps", 0, 0), read.whole("--speculative-num-draft-tokens", 0, 0)
+    width, path = read.whole("--speculative-eagle-topk", 1), str(read.take("--speculative-draft-model-path", ""))
     if not algorithm:
         return {}
     count = steps or max(tokens - 1, 0) or 3
     draft = preset_named(path) if algorithm == "STANDALONE" else ""
     if width > 1:
         notes.append(f"Drafts are a tree of {tokens} tokens; the planner counts the {count} steps of one branch.")
-    kept = source.kept.get("speculation", {})
-    if not kept.get("acceptance"):
-        notes.append(drafted_note(count, draft))
-        return {}
-    same = preset_named(str(kept.get("draft", ""))) == draft
-    return {**kept, "drafts": count, "draft": kept.get("draft", "") if same else draft}
+    return drafts_kept(source, count, draft, notes)
 
 
 def _pool(

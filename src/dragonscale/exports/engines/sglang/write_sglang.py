@@ -17,7 +17,7 @@ from typing import Any
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.keys import flag_words, load_keys
 from dragonscale.exports.model_names import hub_id
-from dragonscale.exports.runs import ServingRun, hosts_of
+from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, WrittenFiles, address
 from dragonscale.models.transformer import Transformer
@@ -154,17 +154,14 @@ def served(
 ) -> WrittenFiles:
     """One server; `settings` are what its flags are about, `shown` the image and the environment of its program."""
     run, plan, terms = server.run, server.plan, load_terms(command.keys)
-    hosts, chips = hosts_of(run.slice)
     drafts, notes = draft_flags(server.whole, command.heads)
     flags = terms.group("server", server, **settings) | drafts | terms.group("role", server, **settings)
-    if hosts > 1:
+    if run.hosts > 1:
         flags |= {"--nnodes": HOSTS, "--node-rank": RANK, "--dist-init-addr": LEADER + f":{command.meeting}"}
     port = command.ports[run.role]
     words = flag_words(load_keys(command.keys), {**flags, "--host": "0.0.0.0", "--port": port})
-    shown |= {"copies": run.file.replicas or 1, "port": port}
-    program = LaunchProgram(run.role or "serve", ("python", "-m", command.module, *words), hosts, chips, **shown)
-    as_run = plan if plan != run.file.plan else None
-    return WrittenFiles({}, (program,), tuple(differences), as_run, (*server.found.notes, *notes))
+    written = WrittenFiles(differences=tuple(differences), notes=(*server.found.notes, *notes))
+    return run.served(plan, ("python", "-m", command.module, *words), written, port=port, **shown)
 
 
 def draft_flags(run: ServingRun, heads: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -191,7 +188,7 @@ def draft_flags(run: ServingRun, heads: str) -> tuple[dict[str, Any], tuple[str,
 def check(server: SglServer) -> None:
     """What SGLang refuses beyond the rules of the engine's row."""
     run, plan, drafts = server.run, server.plan, server.whole.file.speculation
-    sizes, hosts, kind = divisible(run.model), hosts_of(run.slice)[0], model_type(run.fields)
+    sizes, hosts, kind = divisible(run.model), run.hosts, model_type(run.fields)
     slices, budget = max(server.world // plan.expert, 1), run.engine.scheduling.max_tokens
     uneven = next((size for size in sizes.expert_hidden if size % slices), 0)
     paged = sizes.latent or architecture(run.slice.chip) == "blackwell"

@@ -21,9 +21,9 @@ from dragonscale.exports.engines.vllm.read_vllm import (
     is_tpu,
     limits_read,
     model_read,
+    pools_of,
     read_words,
     serve_commands,
-    whole,
 )
 from dragonscale.exports.engines.vllm.write_vllm import (
     EngineFlags,
@@ -35,11 +35,10 @@ from dragonscale.exports.engines.vllm.write_vllm import (
 )
 from dragonscale.exports.header import header
 from dragonscale.exports.imported import Given, Imported, Source, slice_given
-from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, shell_lines, truth
-from dragonscale.exports.keys import whole as plain_whole
-from dragonscale.exports.runs import ServingRun, hosts_of
+from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, shell_lines, truth, whole
+from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.written import LEADER, RANK, LaunchProgram, WrittenFiles, config_file, quoted
+from dragonscale.exports.written import LEADER, RANK, Word, WrittenFiles, config_file, quoted
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, parse_target
@@ -69,45 +68,34 @@ RAY_PORT = 6379
 
 def write(run: ServingRun) -> WrittenFiles:
     """The command of a replica; over several hosts in a script that starts Ray before it."""
-    own = _flags(run)
-    made = [_program(run, own)]
-    files, notes, routing = dict(made[0][1]), list(own.notes), tuple[str, ...]()
+    own = _replica(run)
     if run.prefill is not None:
-        first = _flags(run.prefill)
-        made.append(_program(run.prefill, first))
-        files |= made[1][1]
-        notes += first.notes
-        routing = ((TERMS.say("proxy")),)
-    elif (run.file.replicas or 1) > 1:
-        routing = (f"Start {run.file.replicas} such replicas behind a router.",)
-    as_run = own.plan if own.plan != run.file.plan else None
-    return WrittenFiles(files, tuple(one for one, _ in made), tuple(own.differences), as_run, tuple(notes), routing)
+        first, routing = _replica(run.prefill), (TERMS.say("proxy"),)
+        files, programs = {**own.files, **first.files}, (*own.programs, *first.programs)
+        return replace(own, files=files, programs=programs, notes=(*own.notes, *first.notes), routing=routing)
+    several = (run.file.replicas or 1) > 1
+    return replace(own, routing=(f"Start {run.file.replicas} such replicas behind a router.",) if several else ())
 
 
 def _flags(run: ServingRun) -> EngineFlags:
-    plan, devices = run.file.plan, run.slice.chip.devices
-    in_jax = str(run.fields.get("model_type", "")) in IN_JAX
-    online = ONLINE if in_jax else {}
+    plan, devices = run.plan, run.slice.chip.devices
+    online = ONLINE if str(run.fields.get("model_type", "")) in IN_JAX else {}
     checkpoint = checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, plan, online, only_wide(run))
     own = EngineFlags({}, checkpoint, {"MODEL_IMPL_TYPE": "auto"}, list(checkpoint.differences), list(checkpoint.notes))
-    own.plan, ranks, more = checkpoint.plan, _ranks(plan, devices), dict[str, Any]()
-    own.flags["--tensor-parallel-size"] = plan.tensor * plan.data * devices
-    own.flags["--pipeline-parallel-size"] = plan.pipe if plan.pipe > 1 else None
-    own.flags["--enable-expert-parallel"] = True if plan.expert > 1 else None
+    own.plan, ranks, more, context = checkpoint.plan, _ranks(plan, devices), dict[str, Any](), _context(run, own)
     if plan.data > 1:
         more["sharding"] = {"sharding_strategy": {"enable_dp_attention": True, "attn_dp_size": ranks}}
-    if context := _context(run, own):
-        own.flags["--decode-context-parallel-size"] = context
     own.env |= {"NEW_MODEL_DESIGN": "1"} if plan.data > 1 or context else {}
     if checkpoint.online:
         more["quantization"] = _rules(checkpoint.online, checkpoint.wide_attention)
         own.env["MODEL_IMPL_TYPE"] = "flax_nnx"
+    handed = {**CONNECTOR, "kv_role": "kv_producer" if run.prefills else "kv_consumer"}
+    values = {"devices": plan.tensor * plan.data * devices, "context": context, "more": more, "handed": handed}
+    own.flags = TERMS.group("degrees", run, **values)
     own.flags |= {**format_flags(run, replace(checkpoint, online="", wide_attention=False)), **limit_flags(run)}
     own.flags["--max-num-seqs"] = -(-int(own.flags["--max-num-seqs"]) // (ranks // plan.data))
-    own.flags["--enable-prefix-caching"] = True if run.file.traffic.cached else None
-    own.flags |= {"--speculative-config": _drafts(run, own), "--additional-config": more or None}
-    handed = {**CONNECTOR, "kv_role": "kv_producer" if run.role == "prefill" else "kv_consumer"}
-    return replace(own, flags=own.flags | ({"--kv-transfer-config": handed} if run.role else {}))
+    own.flags |= TERMS.group("engine", run, drafts=_drafts(run, own), **values)
+    return own
 
 
 def _ranks(plan: ServingPlan, devices: int) -> int:
@@ -118,9 +106,8 @@ def _ranks(plan: ServingPlan, devices: int) -> int:
 
 def _context(run: ServingRun, own: EngineFlags) -> int:
     """Ranks that split the cache along sequences; tpu-inference takes them from those of `tensor`."""
-    plan, heads = run.file.plan, max(divisible(run.model).kv_heads, default=1)
-    ways = plan.tensor * run.slice.chip.devices // heads
-    if plan.spread != "sequence" or plan.tensor == 1:
+    ways = run.plan.tensor * run.slice.chip.devices // max(divisible(run.model).kv_heads, default=1)
+    if run.plan.spread != "sequence" or run.plan.tensor == 1:
         return 0
     own.plan = own.plan if ways > 1 else replace(own.plan, spread="copy")
     return ways if ways > 1 else 0
@@ -139,20 +126,22 @@ def _drafts(run: ServingRun, own: EngineFlags) -> dict[str, Any] | None:
     return drafts(run, own)
 
 
-def _program(run: ServingRun, own: EngineFlags) -> tuple[LaunchProgram, dict[str, str]]:
-    table = load_keys("vllm")
-    hosts, chips = hosts_of(run.slice)
-    words = ("vllm", "serve", own.checkpoint.word, *flag_words(table, {**own.flags, "--port": PORTS[run.role]}))
-    shown = {"copies": run.file.replicas or 1, "image": IMAGE.format(table.version), "port": PORTS[run.role]}
-    if hosts == 1:
-        return LaunchProgram(run.role or "serve", words, 1, chips, env=own.env, **shown), {}
-    env = {**own.env, "TPU_MULTIHOST_BACKEND": "ray"}
-    name = HOST_SCRIPT.replace("host", f"{run.role}-host") if run.role else HOST_SCRIPT
-    exports = "".join(f"export {key}={quoted(value)}\n" for key, value in env.items())
-    top = header(run, f"vLLM on TPUs {table.version}", own.differences)
-    text = TERMS.texts["host_script"].format(top=top, exports=exports, port=RAY_PORT, command=shell_lines(words))
-    program = ("bash", config_file(name), RANK, LEADER)
-    return LaunchProgram(run.role or "serve", program, hosts, chips, env=env, **shown), {name: text}
+def _replica(run: ServingRun) -> WrittenFiles:
+    own, table = _flags(run), load_keys("vllm")
+    words: list[Word] = ["vllm", "serve", own.checkpoint.word]
+    words += flag_words(table, {**own.flags, "--port": PORTS[run.role]})
+    files: dict[str, str] = {}
+    if run.hosts > 1:
+        own.env["TPU_MULTIHOST_BACKEND"] = "ray"
+        name = HOST_SCRIPT.replace("host", f"{run.role}-host") if run.role else HOST_SCRIPT
+        exports = "".join(f"export {key}={quoted(value)}\n" for key, value in own.env.items())
+        top = header(run, f"vLLM on TPUs {table.version}", own.differences)
+        script = {"top": top, "exports": exports, "port": RAY_PORT, "command": shell_lines(words)}
+        files[name] = TERMS.texts["host_script"].format(**script)
+        words = ["bash", config_file(name), RANK, LEADER]
+    written = WrittenFiles(files, differences=tuple(own.differences), notes=tuple(own.notes))
+    shown = {"env": own.env, "image": IMAGE.format(table.version), "port": PORTS[run.role]}
+    return run.served(own.plan, words, written, **shown)
 
 
 def recognises(source: Source) -> bool:
@@ -161,20 +150,18 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source, given: Given) -> Imported:
     """The plan of a `vllm serve` command on TPUs."""
-    found = [read_words(command.words, source) for command in serve_commands(source)]
-    producers = [one for one in found if _is_producer(one)]
-    flags = next((one for one in found if one not in producers), found[0])
+    flags, pool = pools_of([read_words(words, source) for words in serve_commands(source)])
     name, checkpoint = model_read(flags, source, given)
     model = load_model(name)
-    text = given.slice or str(source.kept.get("slice", ""))
+    text = given.slice or source.kept_word("slice")
     chip = parse_target(text)[0] if text else None
     plan, replicas, ratio = _plan(flags, model, checkpoint, chip)
     given = of_chips(given, plan.chips)
     piece = slice_given(source, given, plan.chips)
     limits = limits_read(flags)
     limits["max_seqs"] = _each(limits["max_seqs"], ratio, source, plan)
-    drafts, notes = drafts_read(flags, source)
-    pool = producers[0] if producers and producers[0] is not flags else None
+    notes: list[str] = []
+    drafts = drafts_read(flags, source, notes)
     prefill = None if pool is None else _pool(pool, model, checkpoint, piece, source)
     how = (source, given, plan, name, ENGINE, flags, VLLM.lists["harmless"], limits)
     said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
@@ -185,11 +172,6 @@ def _pool(read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | N
     """The pool that prefills; the shape of its slice is in the header of an export alone."""
     plan, replicas, _ = _plan(read, model, checkpoint, piece.chip if piece is not None else None)
     return pool_read(source, plan, "", replicas, str(piece) if piece is not None and piece.chips == plan.chips else "")
-
-
-def _is_producer(read: ReadFlags) -> bool:
-    said = read.values.get("--kv-transfer-config")
-    return isinstance(said, Mapping) and said.get("kv_role") == "kv_producer"
 
 
 def _each(seqs: float | None, ratio: int, source: Source, plan: ServingPlan) -> float | None:
@@ -203,7 +185,7 @@ def _each(seqs: float | None, ratio: int, source: Source, plan: ServingPlan) -> 
 def _plan(read: ReadFlags, model: Transformer, checkpoint: str, chip: Chip | None) -> tuple[ServingPlan, int, int]:
     """Degrees in chips, replicas, and devices of a chip that have attention ranks of their own."""
     devices = chip.devices if chip is not None else 1
-    total, pipe, replicas = (whole(read, f"--{name}-parallel-size") for name in ("tensor", "pipeline", "data"))
+    total, pipe, replicas = (read.whole(f"--{name}-parallel-size") for name in ("tensor", "pipeline", "data"))
     more = read.values.pop("--additional-config", None)
     said = more if isinstance(more, Mapping) else {}
     found = _formats(read, model, checkpoint, chip, said)
@@ -213,7 +195,7 @@ def _plan(read: ReadFlags, model: Transformer, checkpoint: str, chip: Chip | Non
     each = total // ranks
     tensor, data = (each // devices, ranks) if each % devices == 0 else (1, max(ranks * each // devices, 1))
     dealt = bool(read.values.pop("--enable-expert-parallel", False)) and bool(divisible(model).experts)
-    spread = "sequence" if whole(read, "--decode-context-parallel-size") > 1 else "copy"
+    spread = "sequence" if read.whole("--decode-context-parallel-size") > 1 else "copy"
     plan = replace(ServingPlan(tensor, data, data * tensor if dealt else 1, pipe=pipe, spread=spread), **found)
     return plan, replicas, max(ranks // data, 1) if data > 1 else 1
 
@@ -224,12 +206,12 @@ def _attention_ranks(strategy: Mapping[str, Any], total: int, model: Transformer
     if not truth(strategy.get("enable_dp_attention", False), "enable_dp_attention"):
         return 1
     if size := strategy.get("attn_dp_size"):
-        return plain_whole(size, "attn_dp_size", most=total)
+        return whole(size, "attn_dp_size", most=total)
     sizes = divisible(model)
     packing = {"fp8": 4}.get(kv, 2) * (2 if any(head == 64 for *_, head in sizes.projected) else 1)
     heads = max(1, 2 * min(sizes.kv_heads, default=1) // packing)
-    dealt = plain_whole(strategy.get("expert_parallelism", 1), "expert_parallelism")
-    ranks = max(plain_whole(strategy.get("tensor_parallelism", total), "tensor_parallelism") // heads, 1)
+    dealt = whole(strategy.get("expert_parallelism", 1), "expert_parallelism")
+    ranks = max(whole(strategy.get("tensor_parallelism", total), "tensor_parallelism") // heads, 1)
     return min(ranks * dealt, total)
 
 

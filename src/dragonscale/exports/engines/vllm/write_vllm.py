@@ -15,7 +15,7 @@ from dragonscale.errors import Infeasible
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.keys import flag_words, load_keys
 from dragonscale.exports.model_names import hub_id
-from dragonscale.exports.runs import ServingRun, hosts_of
+from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, Word, WrittenFiles, address
 from dragonscale.models import load_model
@@ -268,25 +268,16 @@ def write(run: ServingRun) -> WrittenFiles:
 
 
 def _replica(run: ServingRun) -> WrittenFiles:
-    own = engine_flags(run)
-    as_run = own.plan if own.plan != run.file.plan else None
-    return WrittenFiles({}, (program(run, own),), tuple(own.differences), as_run, tuple(own.notes))
-
-
-def program(run: ServingRun, own: EngineFlags) -> LaunchProgram:
     """The command of one replica."""
-    table = load_keys("vllm")
-    hosts, chips = hosts_of(run.slice)
-    flags = {**own.flags, "--port": PORTS[run.role]}
-    if hosts > 1:
-        flags |= {"--nnodes": HOSTS, "--node-rank": RANK, "--master-addr": LEADER}
-    env = dict(own.env)
-    if run.role:
-        env["VLLM_NIXL_SIDE_CHANNEL_PORT"] = NIXL_PORT
-    words = ("vllm", "serve", own.checkpoint.word, *flag_words(table, flags))
-    others = tuple(flag_words(table, {"--headless": True})) if hosts > 1 else ()
-    shown = {"copies": run.file.replicas or 1, "image": IMAGE.format(table.version), "port": PORTS[run.role]}
-    return LaunchProgram(run.role or "serve", words, hosts, chips, env=env, others=others, **shown)
+    own, table, port, flags = engine_flags(run), load_keys("vllm"), PORTS[run.role], dict[str, Any]()
+    if run.hosts > 1:
+        flags = {"--nnodes": HOSTS, "--node-rank": RANK, "--master-addr": LEADER}
+    env = {**own.env, **({"VLLM_NIXL_SIDE_CHANNEL_PORT": NIXL_PORT} if run.role else {})}
+    words = ("vllm", "serve", own.checkpoint.word, *flag_words(table, {**own.flags, "--port": port, **flags}))
+    others = tuple(flag_words(table, {"--headless": True})) if flags else ()
+    written = WrittenFiles(differences=tuple(own.differences), notes=tuple(own.notes))
+    image = IMAGE.format(table.version)
+    return run.served(own.plan, words, written, env=env, others=others, image=image, port=port)
 
 
 def router(run: ServingRun) -> LaunchProgram:

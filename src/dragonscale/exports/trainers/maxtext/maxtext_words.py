@@ -44,7 +44,6 @@ layers name: kept on the device, sent to the host, or made again. A plan's polic
 
 import math
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any
 
 from dragonscale.errors import InputError
@@ -96,7 +95,7 @@ def _sizes(decoder: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     wide = int(fields.get("moe_intermediate_size") or fields["intermediate_size"])
     values = {
         "decoder": decoder,
-        "fields": SimpleNamespace(**fields),
+        "fields": fields,
         "heads": heads,
         "kv_heads": int(fields.get("num_key_value_heads") or heads),
         "head_dim": int(fields.get("head_dim") or int(fields["hidden_size"]) // heads),

@@ -26,8 +26,8 @@ from typing import Any
 
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.keys import ReadFlags, whole
-from dragonscale.exports.model_names import model_of_sizes
-from dragonscale.exports.terms import load_terms
+from dragonscale.exports.model_names import EXPERTS, model_of_sizes
+from dragonscale.exports.terms import About, load_terms
 from dragonscale.models.catalogue import model_names, preset
 from dragonscale.models.load import model_fields
 
@@ -40,24 +40,16 @@ STEPS = 100
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 TYPES = (*TERMS.lists["llama_types"], *_LATENT, "gpt2", "nemotron")
 """The types of model that `pretrain_gpt.py` can be told, as `config.json` names them."""
-_GROUPS = {"deepseek_v3": (8, 4, 2.5), "kimi_k2": (0, 0, 2.827), "deepseek_v2": (0, 0, 0), "glm4_moe": (0, 0, 1.0)}
-"""Groups of experts, groups that a token may use, and the scale of its weights, where fields do not say."""
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields by one set of names: GPT-2's own are those of the others."""
     flat = dict(fields)
     if flat.get("model_type") == "gpt2":
-        size = flat.get("n_embd", 768)
-        flat |= {
-            "hidden_size": size,
-            "num_hidden_layers": flat.get("n_layer", 12),
-            "num_attention_heads": flat.get("n_head", 12),
-            "intermediate_size": flat.get("n_inner") or 4 * size,
-            "max_position_embeddings": flat.get("n_positions", 1024),
-        }
-    flat["experts"] = next((flat[name] for name in _EXPERTS if flat.get(name)), 0)
+        usual = {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}
+        flat |= {field: flat.get(own, usual.get(own)) for own, field in TERMS.tables["gpt2_sizes"].items()}
+        flat["intermediate_size"] = flat.get("n_inner") or 4 * flat["hidden_size"]
+    flat["experts"] = next((flat[name] for name in EXPERTS if flat.get(name)), 0)
     return flat
 
 
@@ -74,81 +66,57 @@ def check_type(fields: Mapping[str, Any]) -> str:
 def model_flags(fields: Mapping[str, Any], name: str, seq: int) -> dict[str, Any]:
     """The flags that say a model."""
     kind, own = check_type(fields), plain_fields(fields)
-    heads, kv = own["num_attention_heads"], own.get("num_key_value_heads") or own["num_attention_heads"]
-    flags: dict[str, Any] = {
-        "--num-layers": own["num_hidden_layers"],
-        "--hidden-size": own["hidden_size"],
-        "--ffn-hidden-size": own.get("intermediate_size") or own.get("moe_intermediate_size"),
-        "--num-attention-heads": heads,
+    heads, latent, size = own["num_attention_heads"], kind in _LATENT, own.get("moe_intermediate_size")
+    kv = own.get("num_key_value_heads") or heads
+    values = {
+        "latent": latent,
+        "grouped": kv != heads and not latent,
+        "kv": kv,
+        "ffn": own.get("intermediate_size") or size,
+        "channels": own.get("v_head_dim") if latent else own.get("head_dim") or own["hidden_size"] // heads,
+        "positions": max(int(own.get("max_position_embeddings") or seq), seq),
     }
-    if kind in _LATENT:
-        sizes = {flag: own.get(field) or None for flag, field in TERMS.tables["latent_sizes"].items()}
-        flags |= {"--multi-latent-attention": True, **sizes, "--qk-layernorm": True}
-    else:
-        flags |= {"--group-query-attention": True, "--num-query-groups": kv} if kv != heads else {}
-        flags |= {"--kv-channels": own.get("head_dim") or own["hidden_size"] // heads}
-    flags |= {"--max-position-embeddings": max(int(own.get("max_position_embeddings") or seq), seq)}
-    flags |= _blocks(kind, own) | _positions(kind, own, name)
-    if own["experts"]:
-        flags |= _experts(kind, own)
-    if own.get("num_nextn_predict_layers"):
-        flags |= {"--mtp-num-layers": own["num_nextn_predict_layers"], "--mtp-loss-scaling-factor": 0.1}
-    tied = own.get("tie_word_embeddings", kind == "gpt2")
-    return flags | {"--untie-embeddings-and-output-weights": not tied, "--vocab-size": own["vocab_size"]}
+    flags = TERMS.group("sizes", own, **values) | _blocks(kind, own) | _positions(kind, own, name)
+    flags |= _experts(kind, own, size or own["intermediate_size"]) if own["experts"] else {}
+    return flags | TERMS.group("ends", own, untied=not own.get("tie_word_embeddings", kind == "gpt2"))
 
 
 def _blocks(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
     like, window = kind if kind in ("gpt2", "gpt_oss", "nemotron") else "llama", own.get("sliding_window")
-    flags = TERMS.group(f"{like}_blocks")
-    if like != "llama":
-        return flags | ({"--window-size": f"{own['sliding_window'] - 1},0"} if kind == "gpt_oss" else {})
-    flags["--norm-epsilon"] = own.get("rms_norm_eps") or TERMS.tables["norm_epsilons"].get(kind, 1e-5)
-    if kind == "qwen2" or own.get("attention_bias"):
-        flags["--add-qkv-bias"] = True
-    if kind in ("qwen3", "qwen3_moe") or own.get("use_qk_norm"):
-        flags["--qk-layernorm"] = True
-    if window and kind in ("mistral", "phi3", "mixtral"):
-        flags["--window-size"] = f"{window},0"
-    return flags
+    shown = window and kind in ("mistral", "phi3", "mixtral", "gpt_oss")
+    values = {
+        "epsilon": own.get("rms_norm_eps") or TERMS.tables["norm_epsilons"].get(kind, 1e-5),
+        "biased": kind == "qwen2" or own.get("attention_bias"),
+        "normed": kind in ("qwen3", "qwen3_moe") or own.get("use_qk_norm"),
+        "window": f"{window - (kind == 'gpt_oss')},0" if shown else "",
+    }
+    return TERMS.group(f"{like}_blocks", own, **values)
 
 
 def _positions(kind: str, own: Mapping[str, Any], name: str) -> dict[str, Any]:
-    if kind in ("gpt2", "gpt_oss"):
-        return TERMS.group(f"{kind}_positions")
     short, bases = name.rsplit("/", 1)[-1].lower(), TERMS.tables["rotary_bases"]
     base = own.get("rope_theta") or next((value for start, value in bases.items() if short.startswith(start)), 10_000)
-    flags: dict[str, Any] = {"--position-embedding-type": "rope", "--rotary-base": int(base)}
-    if kind in ("nemotron", "glm4_moe"):
-        flags["--rotary-percent"] = 0.5
-    scaling = own.get("rope_scaling") if isinstance(own.get("rope_scaling"), Mapping) else None
+    scaling, factor = own.get("rope_scaling") if isinstance(own.get("rope_scaling"), Mapping) else None, 0.0
     if (scaling and scaling.get("rope_type") == "llama3") or short.startswith(("llama3.1", "llama3.2", "llama3.3")):
         usual = 32.0 if short.startswith("llama3.2") else 8.0
-        factor = usual if scaling is None else scaling.get("factor", 8.0)
-        flags |= {"--use-rope-scaling": True, "--rope-scaling-factor": float(factor)}
-    return flags
+        factor = float(usual if scaling is None else scaling.get("factor", 8.0))
+    group = f"{kind}_positions" if kind in ("gpt2", "gpt_oss") else "rotary_positions"
+    return TERMS.group(group, own, kind=kind, base=int(base), factor=factor)
 
 
-def _experts(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    size = own.get("moe_intermediate_size") or own["intermediate_size"]
-    flags: dict[str, Any] = {
-        "--num-experts": own["experts"],
-        "--moe-router-topk": own.get("num_experts_per_tok") or 2,
-        "--moe-ffn-hidden-size": size,
+def _experts(kind: str, own: Mapping[str, Any], size: int) -> dict[str, Any]:
+    dense, usual = own.get("first_k_dense_replace"), TERMS.tables["expert_groups"].get(kind, {})
+    values = {
+        "chosen": own.get("num_experts_per_tok") or 2,
+        "size": size,
+        "dealt": f"([0]*{dense}+[1]*{own['num_hidden_layers'] - dense})" if dense else "",
+        "shared": (own.get("n_shared_experts") or 0) * size,
+        "groups": own.get("n_group") or usual.get("groups", 0),
+        "taken": own.get("topk_group") or usual.get("taken", 0),
     }
-    if dense := own.get("first_k_dense_replace"):
-        flags["--moe-layer-freq"] = f"([0]*{dense}+[1]*{own['num_hidden_layers'] - dense})"
-    if shared := own.get("n_shared_experts"):
-        flags["--moe-shared-expert-intermediate-size"] = shared * size
-    groups, chosen, scale = _GROUPS.get(kind, (0, 0, 0))
-    groups, chosen = own.get("n_group") or groups, own.get("topk_group") or chosen
-    if groups > 1:
-        flags |= {"--moe-router-num-groups": groups, "--moe-router-group-topk": chosen}
-    scale = own.get("routed_scaling_factor") or scale
-    if kind in ("deepseek_v3", "kimi_k2", "glm4_moe"):
-        flags |= TERMS.group("sigmoid_router")
-    else:
-        flags |= TERMS.group("softmax_router") | ({"--moe-aux-loss-coeff": 1e-2} if kind == "mixtral" else {})
-        flags |= {"--moe-router-pre-softmax": True} if kind in ("deepseek", "deepseek_v2") else {}
+    router = "sigmoid_router" if kind in ("deepseek_v3", "kimi_k2", "glm4_moe") else "softmax_router"
+    flags = TERMS.group("model_experts", own, **values) | TERMS.group(router, kind=kind)
+    scale = own.get("routed_scaling_factor") or usual.get("scale", 0)
     return flags | ({"--moe-router-topk-scaling-factor": scale} if scale and scale != 1 else {})
 
 
@@ -258,23 +226,7 @@ def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _kinds(said: Mapping[str, Any]) -> tuple[str, ...]:
-    """The types of model that have such blocks."""
-    if said.get("--multi-latent-attention"):
-        softmax = said.get("--moe-router-score-function", "softmax") == "softmax"
-        return ("deepseek_v2",) if softmax else ("deepseek_v3", "kimi_k2")
-    if said.get("--squared-relu"):
-        return ("nemotron",)
-    if said.get("--quick-geglu"):
-        return ("gpt_oss",)
-    if not said.get("--swiglu"):
-        return ("gpt2",)
-    if said.get("--num-experts"):
-        if said.get("--moe-shared-expert-intermediate-size"):
-            return ("glm4_moe",) if said.get("--moe-router-score-function") == "sigmoid" else ("deepseek",)
-        return ("qwen3_moe",) if said.get("--qk-layernorm") else ("mixtral",)
-    if said.get("--qk-layernorm"):
-        return ("qwen3",)
-    if said.get("--add-qkv-bias"):
-        return ("qwen2",)
-    return ("mistral",) if said.get("--window-size") else ("llama", "mistral", "phi3")
+def _kinds(said: Mapping[str, Any]) -> list[str]:
+    """The types of model that have such blocks: those of the first row that holds."""
+    about = About(said, {})
+    return next(kinds for kinds, row in TERMS.tables["kinds"].items() if about.has(row)).split()

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.exports.keys import flag_words, load_keys
-from dragonscale.exports.runs import TrainingRun, hosts_of
+from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import SCRIPT, STEPS, check_type, model_flags, plain_fields
-from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
+from dragonscale.exports.written import PlanDifference, WrittenFiles
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.stack import Stack, load_stack, remat_of
@@ -195,11 +195,9 @@ def write(run: TrainingRun) -> WrittenFiles:
     check_type(run.fields)
     settled = settle(run)
     flags = {**model_flags(run.fields, run.file.model, run.file.seq), **plan_flags(settled)}
-    hosts, chips = hosts_of(run.slice)
     words = (SCRIPT, *flag_words(load_keys("megatron"), flags))
-    program = LaunchProgram("train", words, hosts, chips, per="chip", env=environment(settled))
-    as_run = settled.plan if settled.plan != run.plan else None
-    return WrittenFiles({}, (program,), settled.differences, as_run, notes(settled))
+    written = WrittenFiles(differences=settled.differences, notes=notes(settled))
+    return run.trained(settled.plan, words, written, per="chip", env=environment(settled))
 
 
 def plan_flags(settled: MegatronRun, leave: str = "") -> dict[str, Any]:
@@ -254,7 +252,7 @@ def notes(settled: MegatronRun) -> tuple[str, ...]:
     why = "a block that is recomputed whole" if whole else "a pipeline with one chunk a rank"
     told = {
         "data": True,
-        "shared_folder": hosts_of(run.slice)[0] > 1,
+        "shared_folder": run.hosts > 1,
         "exposed_exchanges": settled.stack.overlap.expert and settled.ep > 1 and not settled.hides_exchanges,
         "no_tokens": not run.all_steps,
     }

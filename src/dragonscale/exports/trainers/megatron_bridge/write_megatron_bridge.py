@@ -21,7 +21,7 @@ from dragonscale.errors import Infeasible
 from dragonscale.exports.header import header
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id
-from dragonscale.exports.runs import TrainingRun, hosts_of
+from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
 from dragonscale.exports.trainers.megatron.write_megatron import TERMS as FLAGS
@@ -34,7 +34,7 @@ from dragonscale.exports.trainers.megatron.write_megatron import (
     settle,
 )
 from dragonscale.exports.trainers.megatron_bridge.read_megatron_bridge import CONFIGS, PRECISION, Code, fields_of
-from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles, config_file
+from dragonscale.exports.written import PlanDifference, WrittenFiles, config_file
 
 TERMS = load_terms("megatron-bridge")
 
@@ -50,14 +50,12 @@ def write(run: TrainingRun) -> WrittenFiles:
     settled = settle(run)
     settled = replace(settled, differences=(*settled.differences, *graph_differences(settled)))
     text = recipe(settled)
-    hosts, chips = hosts_of(run.slice)
     env = environment(settled) | (ENVIRONMENT if graph_fields(settled) else {})
-    program = LaunchProgram("train", (config_file(FILE),), hosts, chips, per="chip", env=env)
-    as_run = settled.plan if settled.plan != run.plan else None
     told = notes(settled)
     for flag, field in TERMS.tables["named"].items():
         told = tuple(note.replace(flag, field) for note in told)
-    return WrittenFiles({FILE: text}, (program,), settled.differences, as_run, told)
+    written = WrittenFiles({FILE: text}, differences=settled.differences, notes=told)
+    return run.trained(settled.plan, (config_file(FILE),), written, per="chip", env=env)
 
 
 def recipe(settled: MegatronRun) -> str:
