@@ -79,6 +79,10 @@ class Source:
         """A word of what is kept; empty where it has none."""
         return str(self.kept.get(name, ""))
 
+    def needs(self, what: str, how: str) -> InputError:
+        """That it does not say something that a plan needs."""
+        return InputError(f"{self.shown} does not say {what}; give {how}.")
+
     @cached_property
     def commands(self) -> list[ShellCommand]:
         """The commands of a script or a pasted line; none of a config."""
@@ -214,6 +218,10 @@ class Given:
     model: str = ""
     slice: str = ""
 
+    def on(self, piece: Slice | None) -> "Given":
+        """The same on a slice, where that is known."""
+        return self if piece is None else replace(self, slice=str(piece))
+
 
 @dataclass(frozen=True)
 class Imported:
@@ -246,32 +254,19 @@ def slice_counted(source: Source, given: Given, chips: int) -> Slice | None:
     number, where the config does not say it either."""
     text = given.slice or str(source.kept.get("slice", ""))
     if text and not chips and is_chip(text):
-        raise needs("how many chips it is for", f"them by --on, such as {text}:8", source)
+        raise source.needs("how many chips it is for", f"them by --on, such as {text}:8")
     return slice_given(source, given, chips)
 
 
-def needs(what: str, how: str, source: Source) -> InputError:
-    """That a config does not say something that a plan needs."""
-    return InputError(f"{source.shown} does not say {what}; give {how}.")
-
-
 def training_file(
-    source: Source,
-    given: Given,
-    plan: Plan,
-    batch: int,
-    seq: int,
-    model: str,
-    stack: str,
-    steps: int = 0,
-    piece: Slice | None = None,
+    source: Source, given: Given, plan: Plan, batch: int, seq: int, model: str, stack: str, steps: int = 0
 ) -> TrainingFile:
     """A training plan's file, with what the header of an export keeps: its tokens where they come to the steps of the
     run, its slice where the user names no other."""
     kept = source.kept
     words: dict[str, Any] = {name: source.kept_word(name) for name in ("price", "documents")}
     words |= {"model": given.model or model or source.kept_word("model"), "stack": stack}
-    words["slice"] = str(piece) if piece is not None else given.slice or source.kept_word("slice")
+    words["slice"] = given.slice or source.kept_word("slice")
     words["tokens"] = run_tokens(source.kept_word("tokens"), steps, batch * seq)
     numbers: dict[str, Any] = {name: float(kept.get(name, 0) or 0) for name in ("skew", "capacity")}
     return TrainingFile(plan, batch=batch, seq=seq, named=frozenset(PLAN_FIELDS), **words, **numbers)

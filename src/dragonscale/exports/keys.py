@@ -136,6 +136,17 @@ def dotted(table: Mapping[str, Any], opaque: Sequence[str] = (), lead: str = "")
             yield f"{lead}{name}", value
 
 
+def table_at(value: Any, *path: str) -> Mapping[str, Any]:
+    """The table at the end of a path through tables; an empty one where there is none.
+
+    >>> table_at({"a": {"b": {"c": 1}}}, "a", "b"), table_at({"a": 1}, "a", "b")
+    ({'c': 1}, {})
+    """
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
 @functools.cache
 def key_tables() -> frozenset[str]:
     """The names of all tables."""

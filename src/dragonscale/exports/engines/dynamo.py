@@ -19,10 +19,10 @@ from dragonscale.exports.engines import sglang, trtllm, vllm
 from dragonscale.exports.engines.vllm.write_vllm import both_roles
 from dragonscale.exports.header import header
 from dragonscale.exports.imported import Given, Imported, Source
-from dragonscale.exports.keys import flag_words, load_keys, read_flags
+from dragonscale.exports.keys import flag_words, load_keys, read_flags, table_at
 from dragonscale.exports.launchers.kubernetes import CONFIG, config_map, manifest, pod, verbatim
 from dragonscale.exports.launchers.launch_parts import job_name, run_of, uses_words, with_files
-from dragonscale.exports.launchers.unwrap import Contained, assigned, files_of, pod_containers, pools_read
+from dragonscale.exports.launchers.unwrap import Contained, assigned, count_of, files_of, pod_containers, pools_read
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.shell import read_commands
 from dragonscale.exports.target import target_named
@@ -67,34 +67,29 @@ def read(source: Source, given: Given) -> Imported:
 
 def workers(table: Mapping[str, Any]) -> list[DynamoWorker]:
     """The pools of a deployment; none of another manifest."""
-    spec = table.get("spec")
-    if table.get("kind") != "DynamoGraphDeployment" or not isinstance(spec, Mapping):
+    spec = table_at(table, "spec")
+    if table.get("kind") != "DynamoGraphDeployment":
         return []
     found: list[DynamoWorker] = []
     components = spec.get("components")
-    for one in components if isinstance(components, list) else []:
-        pods = _table(_table(_table(one).get("podTemplate")).get("spec"))
-        found += _pool(_table(one), str(_table(one).get("type", "")), pods)
-    for name, one in _table(spec.get("services")).items():
-        said = str(_table(one).get("subComponentType") or _table(one).get("componentType") or "")
-        role = "prefill" if "prefill" in str(name).lower() else said
-        found += _pool(_table(one), role, _old_pods(_table(one)))
+    for one in map(table_at, components if isinstance(components, list) else []):
+        found += _pool(one, str(one.get("type", "")), table_at(one, "podTemplate", "spec"))
+    for name, service in table_at(spec, "services").items():
+        one = table_at(service)
+        said = str(one.get("subComponentType") or one.get("componentType") or "")
+        found += _pool(one, "prefill" if "prefill" in str(name).lower() else said, _old_pods(one))
     return found
 
 
 def _pool(one: Mapping[str, Any], role: str, pods: Mapping[str, Any]) -> list[DynamoWorker]:
-    count = _table(one.get("multinode")).get("nodeCount")
-    copies = one.get("replicas")
-    nodes = count if isinstance(count, int) and count > 0 else 1
-    times = copies if isinstance(copies, int) and copies > 0 else 1
-    return [DynamoWorker(role, inside, nodes, times) for inside in pod_containers(pods, "Dynamo")]
+    nodes, copies = count_of(table_at(one, "multinode").get("nodeCount")), count_of(one.get("replicas"))
+    return [DynamoWorker(role, inside, nodes, copies) for inside in pod_containers(pods, "Dynamo")]
 
 
 def _old_pods(one: Mapping[str, Any]) -> dict[str, Any]:
     """The pod of a service in the older form, where the number of GPUs is beside it."""
-    extra = _table(one.get("extraPodSpec"))
-    gpus = _table(_table(one.get("resources")).get("limits")).get("gpu", 0)
-    container = {**_table(extra.get("mainContainer")), "resources": {"limits": {"nvidia.com/gpu": gpus}}}
+    extra, gpus = table_at(one, "extraPodSpec"), table_at(one, "resources", "limits").get("gpu", 0)
+    container = {**table_at(extra, "mainContainer"), "resources": {"limits": {"nvidia.com/gpu": gpus}}}
     return {"nodeSelector": extra.get("nodeSelector"), "containers": [container]}
 
 
@@ -109,25 +104,19 @@ def engine_command(worker: DynamoWorker) -> tuple[str, str] | None:
 
 def _alone(engine: str, words: list[str], role: str) -> str:
     if engine == "sglang":
-        own = ["python3", "-m", "sglang.launch_server", *words]
-        return shlex.join(own)
+        return shlex.join(["python3", "-m", "sglang.launch_server", *words])
     model, rest = _model(words)
     if engine == "trtllm":
         read = read_flags(load_keys("dynamo"), words)
         file = read.take("--extra-engine-args")
         config = ["--config", str(file)] if file else []
-        return shlex.join(["trtllm-serve", model, *config, *_trtllm_flags(read.values)])
+        names = TERMS.tables["trtllm_flags"].items()
+        flags = [word for name, flag in names if name in read.values for word in (flag, str(read.values[name]))]
+        return shlex.join(["trtllm-serve", model, *config, *flags])
     prefills, decodes = role == "prefill" or "prefill" in rest, role == "decode" or "decode" in rest
     mode = "kv_producer" if prefills else "kv_consumer" if decodes else "kv_both"
     rest = [word.replace("kv_both", mode) for word in _without_mode(rest)]
     return shlex.join(["vllm", "serve", model, *rest])
-
-
-_TRTLLM = TERMS.tables["trtllm_flags"]
-
-
-def _trtllm_flags(values: Mapping[str, Any]) -> list[str]:
-    return [word for name, flag in _TRTLLM.items() if name in values for word in (flag, str(values[name]))]
 
 
 def _model(words: list[str]) -> tuple[str, list[str]]:
@@ -145,10 +134,6 @@ def _without_mode(words: list[str]) -> list[str]:
         at = words.index("--disaggregation-mode")
         return words[:at] + words[at + 2 :]
     return [word for word in words if word not in ("--is-prefill-worker", "--is-decode-worker")]
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 LEFT_OUT = TERMS.lists["left_out"]

@@ -19,7 +19,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines.limits import engine_import
-from dragonscale.exports.imported import Given, Imported, Source, needs, slice_given
+from dragonscale.exports.imported import Given, Imported, Source, slice_given
 from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, read_flags, whole
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.runs import ServingRun
@@ -127,7 +127,7 @@ def _model(flags: ReadFlags, source: Source, given: Given) -> tuple[str, str]:
         quant = "MXFP4" if "gpt-oss" in model else "Q4_K_M"
     name = given.model or model or str(source.kept.get("model", ""))
     if not name:
-        raise needs("a model", "it by --model", source)
+        raise source.needs("a model", "it by --model")
     return name, quant
 
 

@@ -39,6 +39,11 @@ _ENDING = re.compile(
 )
 
 
+FormatWords = Mapping[tuple[str, str], str]
+"""An engine's words for what it makes of a 16-bit checkpoint while it loads it, by the formats of weights and matmuls.
+"""
+
+
 def scheme_of(name: str) -> str:
     """The scheme that a checkpoint's name ends in; empty where it names none."""
     found = _ENDING.search(name.rstrip("/"))
@@ -75,13 +80,7 @@ class ServedCheckpoint:
 
 
 def checkpoint_for(
-    engine: str,
-    chip: Chip,
-    model: Transformer,
-    name: str,
-    plan: ServingPlan,
-    online: Mapping[tuple[str, str], str],
-    only: str = "",
+    engine: str, chip: Chip, model: Transformer, name: str, plan: ServingPlan, online: FormatWords, only: str = ""
 ) -> ServedCheckpoint:
     """The checkpoint for a plan. `online` says which pairs of formats the engine can make of 16 bits, and its words for
     them; `only` is the one 16-bit format that it runs the model in, where there is one."""
@@ -153,13 +152,7 @@ def _checkpoints_own(plan: ServingPlan, own: ServingPlan) -> list[PlanDifference
 
 
 def formats_read(
-    engine: str,
-    chip: Chip | None,
-    model: Transformer,
-    name: str,
-    online: str,
-    words: Mapping[tuple[str, str], str],
-    wide_attention: bool,
+    engine: str, chip: Chip | None, model: Transformer, name: str, online: str, words: FormatWords, wide_attention: bool
 ) -> dict[str, Any]:
     """Weights, compute, attention and the cache's format of a checkpoint by its name and what it is quantised to on
     loading."""

@@ -12,7 +12,7 @@ of `trtllm-serve disaggregated` with both kinds of servers in it. The YAML wins 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -20,8 +20,8 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines.limits import beyond_context, engine_import
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for, formats_read, plain_name, scheme_of
 from dragonscale.exports.header import header
-from dragonscale.exports.imported import Given, Imported, Source, needs, slice_given
-from dragonscale.exports.keys import ReadFlags, flag_words, fraction, load_keys, read_flags, truth, whole
+from dragonscale.exports.imported import Given, Imported, Source, slice_given
+from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, read_flags, table_at, truth, whole
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.runs import ServingRun, hosts_of
 from dragonscale.exports.shell import documents
@@ -30,7 +30,7 @@ from dragonscale.exports.written import LaunchProgram, WrittenFiles, config_file
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
-from dragonscale.physics.hardware import Chip
+from dragonscale.models.transformer import Transformer
 from dragonscale.serving.checkpoint import own_formats, stored_in
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import architecture
@@ -39,6 +39,7 @@ from dragonscale.serving.plan import ServingPlan
 TERMS = load_terms("trtllm")
 
 OWN = frozenset(TERMS.lists["marks"])
+MOST_COUNT = 999_999
 _SPELT = TERMS.tables["spellings"]
 
 
@@ -57,47 +58,39 @@ def _known(name: str) -> bool:
 def read(source: Source, given: Given) -> Imported:
     """The plan of a server, or of two pools of them."""
     word, args, unknown = _said(source)
-    pools = {name: args.pop(name, None) for name in ("context_servers", "generation_servers")}
-    both = {**args, **_table(pools["generation_servers"])} if pools["generation_servers"] else args
-    word, kept = word or str(both.get("model", "")), str(source.kept.get("model", ""))
+    front, back = (table_at(args.pop(name, None)) for name in ("context_servers", "generation_servers"))
+    main = ReadFlags(_renamed({**args, **back}), [], unknown, MOST_COUNT)
+    word, kept = word or str(main.values.get("model", "")), source.kept_word("model")
     if not (given.model or word or kept):
-        raise needs("a model", "it by --model", source)
-    server = Server(_renamed(both), unknown)
-    engine = (
-        "trtllm-ep" if str(_table(server.args.get("moe_config")).get("backend", "")).upper() == "WIDEEP" else "trtllm"
-    )
-    piece = slice_given(source, given, server.ranks)
-    judged = str(source.kept.get("engine", "")).partition(",")[0] or engine
-    formats = _formats(judged, piece.chip if piece else None, word, given.model or _model(word, kept))
-    plan, said = server.plan(formats), dict[str, Any]()
-    if pools["context_servers"]:
-        chip = piece.chip.name if piece else ""
-        said["prefill"] = _prefill(args, _table(pools["context_servers"]), formats, chip, unknown)
-        said["replicas"] = whole(_table(pools["generation_servers"]).get("num_instances", 1), "num_instances")
-    beyond, length = "what it answers beyond that is not to be relied on", server.args.get("max_seq_len")
-    said["later"] = beyond_context("max_seq_len", length, load_model(formats.model), beyond)
-    left = ReadFlags(dict.fromkeys(server.rest()), [], unknown)
-    how = (source, given, plan, formats.model, engine, left, TERMS.lists["harmless"], server.limits())
-    return engine_import("trtllm", *how, drafts=server.drafts(), role=server.role, **said)
-
-
-@dataclass(frozen=True)
-class NamedFormats:
-    """The model of a checkpoint and the formats that its name stands for; `kv` is empty where the
-    cache is in 16 bits."""
-
-    model: str
-    weights: str
-    compute: str
-    attention: str = ""
-    kv: str = ""
-
-
-def _formats(engine: str, chip: Chip | None, word: str, model: str) -> NamedFormats:
-    """The formats of a checkpoint by its name. NVIDIA's own repositories in fp8 and NVFP4 ask for an fp8 cache."""
-    found = formats_read(engine, chip, load_model(model), word, "", {}, wide_attention=False)
+        raise source.needs("a model", "it by --model")
+    wide = str(table_at(main.values, "moe_config").get("backend", "")).upper() == "WIDEEP"
+    engine, cache = "trtllm-ep" if wide else "trtllm", table_at(main.values, "kv_cache_config")
+    length, drafts, plan = main.values.get("max_seq_len"), _read_drafts(main.values), _degrees(main)
+    piece = slice_given(source, given, plan.chips)
+    judged, name = source.kept_word("engine").partition(",")[0] or engine, given.model or _model(word, kept)
+    model = load_model(name)
+    formats = formats_read(judged, piece.chip if piece else None, model, word, "", {}, wide_attention=False)
+    # NVIDIA's own repositories in fp8 and NVFP4 ask for an fp8 cache
     theirs = word.lower().startswith("nvidia/") and scheme_of(word) in ("FP8", "NVFP4")
-    return NamedFormats(model, found["weights"], found["compute"], found["attention"], "fp8" if theirs else "")
+    formats["kv"] = "fp8" if theirs else ""
+    plan, said = _with_formats(plan, main, model, formats), dict[str, Any]()
+    if front:
+        pool = ReadFlags(_renamed({**args, **front}), most=MOST_COUNT)
+        prefill = _with_formats(_degrees(pool), pool, model, formats)
+        where = {"slice": f"{piece.chip.name}:{prefill.chips}"} if piece else {}
+        copies = whole(front.get("num_instances", 1), "num_instances")
+        said["prefill"] = {**where, "plan": str(prefill), "replicas": copies}
+        said["replicas"] = whole(back.get("num_instances", 1), "num_instances")
+    beyond = "what it answers beyond that is not to be relied on"
+    said["later"] = beyond_context("max_seq_len", length, model, beyond)
+    counts = {"max_seqs": main.whole("max_batch_size", 0), "token_budget": main.whole("max_num_tokens", 0)}
+    limits: dict[str, float | None] = {own: count or None for own, count in counts.items()}
+    limits["memory_fraction"] = ReadFlags(dict(cache)).share("free_gpu_memory_fraction")
+    inner = [f"kv_cache_config.{own}" for own in cache if own not in ("dtype", "free_gpu_memory_fraction")]
+    left = [own for own in main.values if own not in (*TERMS.lists["read"], *unknown)]
+    rest = ReadFlags(dict.fromkeys([*left, *inner]), [], unknown)
+    how = (source, given, plan, name, engine, rest, TERMS.lists["harmless"], limits)
+    return engine_import("trtllm", *how, drafts=drafts, role=_role(main.values), **said)
 
 
 def _model(word: str, kept: str) -> str:
@@ -110,10 +103,6 @@ def _model(word: str, kept: str) -> str:
     if kept and (not found or same or preset_named(kept.partition("?")[0]) == found):
         return kept
     return found or plain_name(word)
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def _said(source: Source) -> tuple[str, dict[str, Any], list[str]]:
@@ -150,95 +139,55 @@ def _renamed(args: Mapping[str, Any]) -> dict[str, Any]:
     found = {_SPELT.get(name, name): value for name, value in said.items()}
     if "free_gpu_memory_fraction" in found:
         share = found.pop("free_gpu_memory_fraction")
-        found["kv_cache_config"] = {"free_gpu_memory_fraction": share, **_table(found.get("kv_cache_config"))}
+        found["kv_cache_config"] = {"free_gpu_memory_fraction": share, **table_at(found.get("kv_cache_config"))}
     return found
 
 
-def _prefill(
-    shared: Mapping[str, Any], own: Mapping[str, Any], formats: NamedFormats, chip: str, unknown: list[str]
-) -> dict[str, Any]:
-    """The pool that prefills, as a plan file holds it."""
-    plan = Server(_renamed({**shared, **own}), unknown).plan(formats)
-    where = {"slice": f"{chip}:{plan.chips}"} if chip else {}
-    return {**where, "plan": str(plan), "replicas": whole(own.get("num_instances", 1), "num_instances")}
+def _role(args: Mapping[str, Any]) -> str:
+    """The pool that a server says it belongs to, or that its settings are for: one that hands caches over and schedules
+    nothing ahead prefills."""
+    if said := str(args.get("server_role", "")).lower():
+        return {"context": "prefill", "generation": "decode"}.get(said, "")
+    if not args.get("cache_transceiver_config"):
+        return ""
+    plain = truth(args.get("disable_overlap_scheduler", False), "disable_overlap_scheduler")
+    return "prefill" if plain else "decode"
 
 
-class Server:
-    """The arguments of a server; what has been understood is struck from them."""
+def _degrees(args: ReadFlags) -> ServingPlan:
+    """The degrees of a server."""
+    world, pipe = args.whole("tensor_parallel_size"), args.whole("pipeline_parallel_size")
+    slices = args.whole("moe_tensor_parallel_size") if args.values.get("moe_tensor_parallel_size") else 0
+    dealt = args.whole("moe_expert_parallel_size", world // slices if slices else 1)
+    if world % dealt or (slices and dealt * slices != world):
+        raise TERMS.wrong("dealt_over_ranks", dealt=dealt, world=world)
+    tensor, data = (1, world) if args.truth("enable_attention_dp") else (world, 1)
+    return ServingPlan(tensor, data, dealt, pipe=pipe)
 
-    def __init__(self, args: dict[str, Any], unknown: list[str]) -> None:
-        self.args = args
-        self.unknown = unknown
-        self.tables = {name: _table(args.get(name)) for name in ("kv_cache_config", "speculative_config")}
-        self.ranks = self._number("tensor_parallel_size") * self._number("pipeline_parallel_size")
 
-    def _number(self, name: str, default: int = 1) -> int:
-        return whole(self.args.get(name, default), name, most=999_999)
+def _with_formats(plan: ServingPlan, args: ReadFlags, model: Transformer, formats: Mapping[str, str]) -> ServingPlan:
+    """A plan in the formats of a checkpoint and of a server's arguments; `kv` is empty where the cache has 16 bits."""
+    said, cache = str(args.take("dtype", "auto")), str(table_at(args.values, "kv_cache_config").get("dtype", "auto"))
+    half, known = said in ("float16", "half"), TERMS.tables["caches_read"]
+    wide = {"bf16": "fp16"} if half else {"fp16": "bf16"} if said == "bfloat16" else {}
+    weights, compute = (wide.get(formats[name], formats[name]) for name in ("weights", "compute"))
+    if cache not in ("auto", *known):
+        raise InputError(f"kv_cache_config.dtype is {shorten(cache)}; TensorRT-LLM takes auto, fp8 or nvfp4.")
+    kv = known.get(cache) or formats["kv"] or ("fp16" if half or compute == "fp16" else "bf16")
+    own = {"weights": weights, "compute": compute, "attention": formats["attention"], "kv": kv}
+    return replace(plan, expert=plan.expert if divisible(model).experts else 1, **own)
 
-    @property
-    def role(self) -> str:
-        """The pool that a server says it belongs to, or that its settings are for: one that hands caches over and
-        schedules nothing ahead prefills."""
-        said = str(self.args.get("server_role", "")).lower()
-        if said:
-            return {"context": "prefill", "generation": "decode"}.get(said, "")
-        if not self.args.get("cache_transceiver_config"):
-            return ""
-        plain = truth(self.args.get("disable_overlap_scheduler", False), "disable_overlap_scheduler")
-        return "prefill" if plain else "decode"
 
-    def plan(self, formats: NamedFormats) -> ServingPlan:
-        """Degrees and formats."""
-        world, pipe = self._number("tensor_parallel_size"), self._number("pipeline_parallel_size")
-        spread = truth(self.args.get("enable_attention_dp", False), "enable_attention_dp")
-        sliced = self.args.get("moe_tensor_parallel_size")
-        usual = world // self._number("moe_tensor_parallel_size") if sliced else 1
-        dealt = self._number("moe_expert_parallel_size", usual)
-        if world % dealt or (sliced and dealt * self._number("moe_tensor_parallel_size") != world):
-            raise TERMS.wrong("dealt_over_ranks", dealt=dealt, world=world)
-        mixed = bool(divisible(load_model(formats.model)).experts)
-        said = str(self.args.get("dtype", "auto"))
-        half = said in ("float16", "half")
-        wide = {"bf16": "fp16"} if half else {"fp16": "bf16"} if said == "bfloat16" else {}
-        tensor, data = (1, world) if spread else (world, 1)
-        weights, compute = (wide.get(dtype, dtype) for dtype in (formats.weights, formats.compute))
-        own: dict[str, Any] = {"weights": weights, "compute": compute, "attention": formats.attention}
-        return ServingPlan(tensor, data, dealt if mixed else 1, pipe=pipe, **own, kv=self._cache(formats, compute))
-
-    def _cache(self, formats: NamedFormats, compute: str) -> str:
-        said = str(self.tables["kv_cache_config"].get("dtype", "auto"))
-        known = {"fp8": "fp8", "nvfp4": "nvfp4", "bfloat16": "bf16", "float16": "fp16"}
-        if said == "auto":
-            half = str(self.args.get("dtype", "auto")) in ("float16", "half")
-            return formats.kv or ("fp16" if half or compute == "fp16" else "bf16")
-        if said not in known:
-            raise InputError(f"kv_cache_config.dtype is {shorten(said)}; TensorRT-LLM takes auto, fp8 or nvfp4.")
-        return known[said]
-
-    def limits(self) -> dict[str, float | None]:
-        """What a plan file calls its launch."""
-        share = self.tables["kv_cache_config"].get("free_gpu_memory_fraction")
-        keys = {"max_seqs": "max_batch_size", "token_budget": "max_num_tokens"}
-        counts = {name: self._number(key) if key in self.args else None for name, key in keys.items()}
-        return {**counts, "memory_fraction": None if share is None else fraction(share, "free_gpu_memory_fraction")}
-
-    def drafts(self) -> dict[str, Any]:
-        """What is drafted, and by whom."""
-        table = self.tables["speculative_config"]
-        count = table.get("num_nextn_predict_layers") or table.get("max_draft_len") or 0
-        if not table or not count:
-            return {}
-        kind = str(table.get("decoding_type", ""))
-        model = str(table.get("speculative_model") or table.get("speculative_model_dir") or "")
-        draft = preset_named(model) if kind.lower() in ("drafttarget", "draft_target") and model else ""
-        return {"drafts": whole(count, "the drafts of speculative_config", most=10_000), "draft": draft}
-
-    def rest(self) -> list[str]:
-        """Names that were not read."""
-        own = ("dtype", "free_gpu_memory_fraction")
-        inner = [f"kv_cache_config.{name}" for name in self.tables["kv_cache_config"] if name not in own]
-        read = {*TERMS.lists["read"], *self.unknown}
-        return [*(name for name in self.args if name not in read), *inner]
+def _read_drafts(args: Mapping[str, Any]) -> dict[str, Any]:
+    """What is drafted, and by whom."""
+    table = table_at(args, "speculative_config")
+    count = table.get("num_nextn_predict_layers") or table.get("max_draft_len") or 0
+    if not table or not count:
+        return {}
+    kind = str(table.get("decoding_type", ""))
+    model = str(table.get("speculative_model") or table.get("speculative_model_dir") or "")
+    draft = preset_named(model) if kind.lower() in ("drafttarget", "draft_target") and model else ""
+    return {"drafts": whole(count, "the drafts of speculative_config", most=10_000), "draft": draft}
 
 
 PORTS = {"prefill": 8001, "decode": 8002, "": 8000}

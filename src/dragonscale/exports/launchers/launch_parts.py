@@ -14,25 +14,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dragonscale.exports import written
 from dragonscale.exports.keys import shell_lines
 from dragonscale.exports.launchers.chips import is_amd
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.written import (
-    HOSTS,
-    LEADER,
-    RANK,
-    ConfigFile,
-    LaunchProgram,
-    MixedWord,
-    Part,
-    Word,
-    changed,
-    filled,
-    holds,
-    quoted,
-)
+from dragonscale.exports.written import LaunchProgram, Part, Word, changed, quoted
 
 TERMS = load_terms("launchers")
 
@@ -99,8 +87,8 @@ def started(
     """A program's words as one host starts them. `port` stands for its own where copies share a host; a `worker` is a
     host after the first; `meet` are words that tell torchrun where its processes meet, without the number of the host.
     """
-    fill = {RANK: rank, LEADER: leader, HOSTS: str(program.hosts)}
-    words = [filled(word, fill) for word in (*program.words, *(program.others if worker else ()))]
+    fill = {written.RANK: rank, written.LEADER: leader, written.HOSTS: str(program.hosts)}
+    words = [written.filled(word, fill) for word in (*program.words, *(program.others if worker else ()))]
     words = with_port(words, port) if port else words
     if program.per == "rank":
         return ["mpirun", "-n", str(program.hosts * program.chips), "-N", str(program.chips), *words]
@@ -157,24 +145,24 @@ def with_files(program: LaunchProgram, folder: str) -> LaunchProgram:
     """
 
     def placed_in(part: Part) -> Part:
-        return f"{folder}/{part.name}" if isinstance(part, ConfigFile) else part
+        return f"{folder}/{part.name}" if isinstance(part, written.ConfigFile) else part
 
     return replace(program, words=tuple(changed(word, placed_in) for word in program.words))
 
 
-def uses_words(program: LaunchProgram, mark: MixedWord) -> bool:
+def uses_words(program: LaunchProgram, mark: written.MixedWord) -> bool:
     """Whether a program's words have a place for what a launcher fills in."""
-    return any(holds(word, mark) for word in (*program.words, *program.others))
+    return any(written.holds(word, mark) for word in (*program.words, *program.others))
 
 
 def needs_rank(program: LaunchProgram) -> bool:
     """Whether a host has to know its number: torchrun asks for it, and hosts after the first may have other words."""
-    return program.per == "chip" or bool(program.others) or uses_words(program, RANK)
+    return program.per == "chip" or bool(program.others) or uses_words(program, written.RANK)
 
 
 def needs_leader(program: LaunchProgram) -> bool:
     """Whether a host has to know the first one's address."""
-    return program.per == "chip" or uses_words(program, LEADER)
+    return program.per == "chip" or uses_words(program, written.LEADER)
 
 
 def job_name(run: Run, target: Target, longest: int = 40) -> str:

@@ -23,6 +23,7 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.exports.header import read_kept
 from dragonscale.exports.imported import Given, Imported, Source
+from dragonscale.exports.keys import table_at
 from dragonscale.exports.launchers.chips import RESOURCES, chip_called
 from dragonscale.exports.shell import batch_flags
 from dragonscale.exports.terms import load_terms
@@ -54,16 +55,12 @@ def is_own(table: Mapping[str, Any]) -> bool:
 
 def marks(value: Any, label: str) -> list[str]:
     """The values that a label has anywhere in a manifest: on objects, on the pods of their templates, in selectors."""
-    found: list[str] = []
-    inside = [value]
-    while inside:
-        one = inside.pop()
-        if isinstance(one, Mapping):
-            found += [str(one[label])] if isinstance(one.get(label), str) else []
-            inside += one.values()
-        elif isinstance(one, list):
-            inside += one
-    return found
+    if isinstance(value, list):
+        return [mark for one in value for mark in marks(one, label)]
+    if not isinstance(value, Mapping):
+        return []
+    own = [value[label]] if isinstance(value.get(label), str) else []
+    return [*own, *(mark for one in value.values() for mark in marks(one, label))]
 
 
 def assigned(names: Mapping[str, Any]) -> list[str]:
@@ -76,63 +73,52 @@ def assigned(names: Mapping[str, Any]) -> list[str]:
     return [f"{name}={shlex.quote(value)}" for name, value in named.items() if _NAME.fullmatch(name)]
 
 
-def pods_of(one: Contained) -> tuple[int, int]:
-    """Pods of a group, and groups that work together (slices of one JobSet; replicas of an engine do not)."""
-    return one.pods, one.copies if one.kind == "JobSet" else 1
-
-
 def files_of(tables: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The files of all ConfigMaps."""
-    found: dict[str, str] = {}
-    for table in tables:
-        data = table.get("data")
-        if table.get("kind") == "ConfigMap" and isinstance(data, Mapping):
-            found |= {str(name): text for name, text in data.items() if isinstance(text, str)}
-    return found
+    maps = [table_at(table, "data") for table in tables if table.get("kind") == "ConfigMap"]
+    return {str(name): text for data in maps for name, text in data.items() if isinstance(text, str)}
 
 
 def containers(table: Mapping[str, Any]) -> list[Contained]:
     """The containers of a manifest that start something; of a leader and its workers the leader's."""
-    kind, spec = str(table.get("kind", "")), _table(table.get("spec"))
+    kind, spec = str(table.get("kind", "")), table_at(table, "spec")
     if kind == "JobSet":
-        jobs = [_table(one) for one in _list(spec.get("replicatedJobs"))]
-        specs = [(_table(_table(job.get("template")).get("spec")), _count(job.get("replicas"))) for job in jobs]
-        return [container for body, copies in specs for container in _job(body, kind, copies)]
+        jobs = _rows(spec, "replicatedJobs")
+        found = [_job(table_at(job, "template", "spec"), kind, count_of(job.get("replicas"))) for job in jobs]
+        return [container for inside in found for container in inside]
     if kind == "Job":
         return _job(spec, kind, 1)
     if kind == "LeaderWorkerSet":
-        group = _table(spec.get("leaderWorkerTemplate"))
-        size, copies = _count(group.get("size")), _count(spec.get("replicas"))
-        pods = _table(group.get("leaderTemplate") or group.get("workerTemplate"))
-        names = {"LWS_GROUP_SIZE": size}
-        inside = pod_containers(_table(pods.get("spec")), kind)
-        return [replace(one, names={**names, **one.names}, pods=size, copies=copies) for one in inside]
+        group = table_at(spec, "leaderWorkerTemplate")
+        size, copies = count_of(group.get("size")), count_of(spec.get("replicas"))
+        pods = table_at(group, "leaderTemplate") or table_at(group, "workerTemplate")
+        inside = pod_containers(table_at(pods, "spec"), kind)
+        return [replace(one, names={"LWS_GROUP_SIZE": size, **one.names}, pods=size, copies=copies) for one in inside]
     if kind in ("PyTorchJob", "MPIJob", "JAXJob"):
         return _operator(spec, kind)
     if kind == "Pod":
         return list(pod_containers(spec, kind))
-    pods = _table(_table(spec.get("template")).get("spec"))
-    return [replace(one, copies=_count(spec.get("replicas"))) for one in pod_containers(pods, kind)]
+    pods = table_at(spec, "template", "spec")
+    return [replace(one, copies=count_of(spec.get("replicas"))) for one in pod_containers(pods, kind)]
 
 
 def _job(spec: Mapping[str, Any], kind: str, copies: int) -> list[Contained]:
-    pods = _table(_table(spec.get("template")).get("spec"))
-    return [replace(one, pods=_count(spec.get("parallelism")), copies=copies) for one in pod_containers(pods, kind)]
+    pods = table_at(spec, "template", "spec")
+    return [replace(one, pods=count_of(spec.get("parallelism")), copies=copies) for one in pod_containers(pods, kind)]
 
 
 def _operator(spec: Mapping[str, Any], kind: str) -> list[Contained]:
     """Kubeflow's jobs: roles with replicas, which all run one program."""
-    roles = next((_table(value) for name, value in spec.items() if str(name).endswith("ReplicaSpecs")), {})
-    total = sum(_count(_table(role).get("replicas")) for role in roles.values())
-    pods = [_table(_table(_table(role).get("template")).get("spec")) for role in roles.values()]
-    found = [one for spec in pods for one in pod_containers(spec, kind)]
+    roles = next((table_at(value) for name, value in spec.items() if str(name).endswith("ReplicaSpecs")), {}).values()
+    total = sum(count_of(table_at(role).get("replicas")) for role in roles)
+    found = [one for role in roles for one in pod_containers(table_at(role, "template", "spec"), kind)]
     return [replace(one, pods=total) for one in found if one.chips][:1]
 
 
 def pod_containers(spec: Mapping[str, Any], kind: str) -> Iterator[Contained]:
     """The containers of a pod that say what they start."""
-    labels = {str(name): str(value) for name, value in _table(spec.get("nodeSelector")).items()}
-    for one in map(_table, _list(spec.get("containers"))):
+    labels = {str(name): str(value) for name, value in table_at(spec, "nodeSelector").items()}
+    for one in _rows(spec, "containers"):
         script = script_of(one)
         if script:
             yield Contained(str(one.get("name", "")), script, _names(one), labels, chips_of(one), kind)
@@ -140,18 +126,14 @@ def pod_containers(spec: Mapping[str, Any], kind: str) -> Iterator[Contained]:
 
 def chips_of(container: Mapping[str, Any]) -> int:
     """Chips that a container asks for."""
-    resources = _table(container.get("resources"))
-    for part in ("limits", "requests"):
-        for name in RESOURCES:
-            found = str(_table(resources.get(part)).get(name, ""))
-            if found.isdecimal() and len(found) <= 6:
-                return int(found)
-    return 0
+    asked = [table_at(container, "resources", part) for part in ("limits", "requests")]
+    said = [str(part.get(name, "")) for part in asked for name in RESOURCES]
+    return next((int(text) for text in said if text.isdecimal() and len(text) <= 6), 0)
 
 
 def script_of(container: Mapping[str, Any]) -> str:
     """What a container starts, as shell text; the image's own program where it names only arguments."""
-    command, args = ([str(word) for word in _list(container.get(name))] for name in ("command", "args"))
+    command, args = ([str(word) for word in _list(container, name)] for name in ("command", "args"))
     words = [*command, *args]
     for place in range(len(words) - 1):
         if re.fullmatch(r"-\w*c", words[place]) and words[0].rpartition("/")[2] in ("bash", "sh"):
@@ -171,22 +153,21 @@ def _variables(text: str) -> str:
 
 
 def _names(container: Mapping[str, Any]) -> dict[str, Any]:
-    found = {}
-    for one in map(_table, _list(container.get("env"))):
-        if isinstance(one.get("value"), str | int | float):
-            found[str(one.get("name"))] = one["value"]
-    return found
+    said = [(str(one.get("name")), one.get("value")) for one in _rows(container, "env")]
+    return {name: value for name, value in said if isinstance(value, str | int | float)}
 
 
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
+def _list(table: Mapping[str, Any], name: str) -> list[Any]:
+    value = table.get(name)
     return value if isinstance(value, list) else []
 
 
-def _count(value: Any) -> int:
+def _rows(table: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    return [table_at(row) for row in _list(table, name)]
+
+
+def count_of(value: Any) -> int:
+    """A number of copies or hosts; 1 where none is said."""
     return value if isinstance(value, int) and value > 0 else 1
 
 
@@ -219,19 +200,19 @@ def _batch(source: Source) -> dict[str, Any]:
 
 
 def _task(source: Source, task: Mapping[str, Any]) -> Source:
-    resources = task.get("resources")
-    said = resources.get("accelerators") if isinstance(resources, Mapping) else None
-    name, count = _accelerators(said)
+    name, count = _accelerators(table_at(task, "resources").get("accelerators"))
     asked = task.get("num_nodes")
     nodes = asked if isinstance(asked, int) else 1
-    names = {"SKYPILOT_NUM_NODES": nodes, "SKYPILOT_NUM_GPUS_PER_NODE": count, **_envs(task)}
+    names: dict[str, Any] = {"SKYPILOT_NUM_NODES": nodes, "SKYPILOT_NUM_GPUS_PER_NODE": count}
+    names |= {str(name): value for name, value in table_at(task, "envs").items() if value is not None}
     launch: dict[str, Any] = {}
     if name.startswith("tpu-"):
         launch = _tpus(source, name.removeprefix("tpu-"), nodes)
     elif chip := chip_called(name):
         launch = _slice(source, chip, count * nodes)
-    service = task.get("service")
-    if isinstance(service, Mapping) and (replicas := _replicas(service)):
+    service = table_at(task, "service")
+    replicas = service.get("replicas") or table_at(service, "replica_policy").get("min_replicas")
+    if replicas and isinstance(replicas, int):
         launch["replicas"] = replicas
     return replace(source, text=told(source, names, str(task["run"])), launch=launch)
 
@@ -245,17 +226,6 @@ def _accelerators(said: Any) -> tuple[str, int]:
         name, count = next(iter(said.items()))
         return str(name), count if isinstance(count, int) else 1
     return "", 0
-
-
-def _replicas(service: Mapping[str, Any]) -> int:
-    policy = service.get("replica_policy")
-    found = service.get("replicas") or (policy.get("min_replicas") if isinstance(policy, Mapping) else 0)
-    return found if isinstance(found, int) else 0
-
-
-def _envs(task: Mapping[str, Any]) -> dict[str, Any]:
-    envs = task.get("envs")
-    return {str(name): value for name, value in envs.items() if value is not None} if isinstance(envs, Mapping) else {}
 
 
 def told(source: Source, names: Mapping[str, Any], script: str) -> str:
@@ -286,8 +256,8 @@ def labelled(source: Source, labels: Mapping[str, str], chips: int, jobs: int = 
 
 def _pods(source: Source, one: Contained) -> dict[str, Any]:
     """What manifests say of a program's chips and replicas."""
-    pods, jobs = pods_of(one)
-    launch = labelled(source, one.labels, one.chips * pods * jobs, jobs)
+    jobs = one.copies if one.kind == "JobSet" else 1  # slices work together; replicas of an engine do not
+    launch = labelled(source, one.labels, one.chips * one.pods * jobs, jobs)
     if one.kind in ("Deployment", "StatefulSet", "LeaderWorkerSet"):
         launch["replicas"] = one.copies
     if launch.get("replicas", 2) <= 1 and not source.kept.get("replicas"):

@@ -25,7 +25,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.exports.header import header
-from dragonscale.exports.imported import Given, Imported, Source, needs, slice_counted, training_file
+from dragonscale.exports.imported import Given, Imported, Source, slice_counted, training_file
 from dragonscale.exports.keys import flag_words, load_keys, options, truth, whole
 from dragonscale.exports.model_names import EXPERTS, SIZES, hub_id, model_of_sizes, preset_named
 from dragonscale.exports.runs import TrainingRun, hosts_of
@@ -179,7 +179,7 @@ def _file(source: Source, given: Given, run: HubRun) -> TrainingFile:
     piece = slice_counted(source, given, max(chips, 0))
     chips = piece.chips if piece is not None else chips
     if chips < 1:
-        raise needs("how many chips it is for", "them by --on, such as h100:8", source)
+        raise source.needs("how many chips it is for", "them by --on, such as h100:8")
     hosts = run.hosts or run.number("num_machines") or (hosts_of(piece)[0] if piece is not None else 1)
     plan = _precision(run, _mesh(source, run, chips, hosts))
     microbatch = run.number("per_device_train_batch_size", run.number("per_gpu_train_batch_size", 0))
@@ -192,7 +192,7 @@ def _file(source: Source, given: Given, run: HubRun) -> TrainingFile:
     seq = next((run.number(name) for name in LENGTHS if name in run.arguments), 0)
     steps = run.number("max_steps", -1, least=-1)
     stack = _stack(source, run)
-    return training_file(source, given, plan, batch, seq, _model(source, run), stack, max(steps, 0), piece)
+    return training_file(source, given.on(piece), plan, batch, seq, _model(source, run), stack, max(steps, 0))
 
 
 def _mesh(source: Source, run: HubRun, chips: int, hosts: int) -> Plan:

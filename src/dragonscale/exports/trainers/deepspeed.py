@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.exports.imported import Given, Imported, Source, needs, slice_counted, training_file
+from dragonscale.exports.imported import Given, Imported, Source, slice_counted, training_file
 from dragonscale.exports.keys import KeyTable, dotted, flag_words, load_keys, options, whole
 from dragonscale.exports.model_names import hub_id, model_of_sizes, preset_named
 from dragonscale.exports.runs import TrainingRun
@@ -76,7 +76,7 @@ def read(source: Source, given: Given) -> Imported:
     piece = slice_counted(source, given, world)
     chips = piece.chips if piece is not None else world
     if not chips:
-        raise needs("how many GPUs there are", "the slice by --on h100:8", source)
+        raise source.needs("how many GPUs there are", "the slice by --on h100:8")
     if world and chips != world:
         raise TERMS.wrong("processes", source=source, world=world, piece=piece, chips=chips)
     model = given.model or _model(source, flags)
@@ -85,7 +85,7 @@ def read(source: Source, given: Given) -> Imported:
     seq = next((whole(flags[name], name) for name in _LENGTHS if name in flags), 0)
     steps = whole(flags["max_steps"], "--max_steps") if number_or_zero(flags.get("max_steps", 0)) > 0 else 0
     stack = source.kept_word("stack") or "deepspeed"
-    file = training_file(source, given, plan, batch, seq, model, stack, steps, piece)
+    file = training_file(source, given.on(piece), plan, batch, seq, model, stack, steps)
     chat = bool(config.pop(_CHAT, False))
     unplanned = _unplanned(config, flags)
     unknown = [name for name, _ in dotted(config, TERMS.lists["opaque"]) if not _known(table, name)]

@@ -10,7 +10,7 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines.limits import beyond_context, drafts_kept, engine_import, pool_read
 from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
 from dragonscale.exports.engines.sglang.write_sglang import online_words
-from dragonscale.exports.imported import Given, Imported, Source, needs, slice_given
+from dragonscale.exports.imported import Given, Imported, Source, slice_given
 from dragonscale.exports.keys import KeyTable, ReadFlags, load_keys, read_flags, truth
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.terms import load_terms
@@ -135,7 +135,7 @@ class Servers:
         clients, kept = str(self.main.values.get("--served-model-name", "")), source.kept_word("model")
         name = given.model or model_named(word, clients, kept)
         if not name or name.startswith("$"):
-            raise needs("a model", "it by --model", source)
+            raise source.needs("a model", "it by --model")
         return name
 
 

@@ -16,7 +16,7 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines.limits import beyond_context, drafts_kept, engine_import, pool_read
 from dragonscale.exports.engines.schemes import formats_read, plain_name
 from dragonscale.exports.engines.vllm.write_vllm import ATTENTION_LAYERS, decode_budget, mixed_budget, online_words
-from dragonscale.exports.imported import Given, Imported, Source, needs, slice_given
+from dragonscale.exports.imported import Given, Imported, Source, slice_given
 from dragonscale.exports.keys import ReadFlags, load_keys, read_flags, truth, whole
 from dragonscale.exports.model_names import preset_named
 from dragonscale.exports.terms import load_terms
@@ -57,7 +57,7 @@ def read_words(words: Sequence[str], source: Source) -> ReadFlags:
         beside = source.beside(str(name))
         if beside is None or beside.table is None:
             missing = f"what --config {shorten(str(name))} holds"
-            raise needs(missing, "the folder that has it, or the flags themselves", source)
+            raise source.needs(missing, "the folder that has it, or the flags themselves")
         read.under(read_flags(table, table_words(beside.table)))
     for name, key in ((name, table.known(name)) for name in list(read.values)):
         if key is not None and key.type == "json" and isinstance(read.values[name], str):
@@ -157,7 +157,7 @@ def read(source: Source, given: Given) -> Imported:
     found = [read_words(words, source) for words in serve_commands(source)]
     if not found:
         if source.table is None:  # a pod of llm-d's or Dynamo's that starts something else
-            raise needs("what vLLM is started with", "the manifest with its `vllm serve`", source)
+            raise source.needs("what vLLM is started with", "the manifest with its `vllm serve`")
         found = [read_words(table_words(source.table), source)]
     return _imported(source, given, *pools_of(found))
 
@@ -190,7 +190,7 @@ def model_read(read: ReadFlags, source: Source, given: Given) -> tuple[str, str]
         known = kept if "?" not in known else known
     model = given.model or known
     if not model or model.startswith("$"):
-        raise needs("the model", "--model", source)
+        raise source.needs("the model", "--model")
     return model, named
 
 

@@ -14,28 +14,11 @@ from typing import Any
 
 from dragonscale.exports.engines.limits import engine_import, of_chips, pool_read
 from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
-from dragonscale.exports.engines.vllm.read_vllm import (
-    cache,
-    cast,
-    drafts_read,
-    is_tpu,
-    limits_read,
-    model_read,
-    pools_of,
-    read_words,
-    serve_commands,
-)
-from dragonscale.exports.engines.vllm.write_vllm import (
-    EngineFlags,
-    drafts,
-    format_flags,
-    has_heads,
-    limit_flags,
-    only_wide,
-)
+from dragonscale.exports.engines.vllm import read_vllm, write_vllm
+from dragonscale.exports.engines.vllm.write_vllm import EngineFlags
 from dragonscale.exports.header import header
 from dragonscale.exports.imported import Given, Imported, Source, slice_given
-from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, shell_lines, truth, whole
+from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, shell_lines, table_at, truth, whole
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import LEADER, RANK, Word, WrittenFiles, config_file, quoted
@@ -80,9 +63,11 @@ def write(run: ServingRun) -> WrittenFiles:
 def _flags(run: ServingRun) -> EngineFlags:
     plan, devices = run.plan, run.slice.chip.devices
     online = ONLINE if str(run.fields.get("model_type", "")) in IN_JAX else {}
-    checkpoint = checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, plan, online, only_wide(run))
+    only = write_vllm.only_wide(run)
+    checkpoint = checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, plan, online, only)
     own = EngineFlags({}, checkpoint, {"MODEL_IMPL_TYPE": "auto"}, list(checkpoint.differences), list(checkpoint.notes))
-    own.plan, ranks, more, context = checkpoint.plan, _ranks(plan, devices), dict[str, Any](), _context(run, own)
+    own.plan, ranks, more = checkpoint.plan, _ranks(plan, devices), dict[str, Any]()
+    context = _context(run, own)
     if plan.data > 1:
         more["sharding"] = {"sharding_strategy": {"enable_dp_attention": True, "attn_dp_size": ranks}}
     own.env |= {"NEW_MODEL_DESIGN": "1"} if plan.data > 1 or context else {}
@@ -92,7 +77,8 @@ def _flags(run: ServingRun) -> EngineFlags:
     handed = {**CONNECTOR, "kv_role": "kv_producer" if run.prefills else "kv_consumer"}
     values = {"devices": plan.tensor * plan.data * devices, "context": context, "more": more, "handed": handed}
     own.flags = TERMS.group("degrees", run, **values)
-    own.flags |= {**format_flags(run, replace(checkpoint, online="", wide_attention=False)), **limit_flags(run)}
+    plain = replace(checkpoint, online="", wide_attention=False)
+    own.flags |= write_vllm.format_flags(run, plain) | write_vllm.limit_flags(run)
     own.flags["--max-num-seqs"] = -(-int(own.flags["--max-num-seqs"]) // (ranks // plan.data))
     own.flags |= TERMS.group("engine", run, drafts=_drafts(run, own), **values)
     return own
@@ -121,9 +107,9 @@ def _rules(word: str, wide_attention: bool) -> dict[str, Any]:
 
 def _drafts(run: ServingRun, own: EngineFlags) -> dict[str, Any] | None:
     if run.file.speculation.drafts and run.file.speculation.draft:
-        heads = "the checkpoint's own heads" if has_heads(run) else "an EAGLE-3 head"
+        heads = "the checkpoint's own heads" if write_vllm.has_heads(run) else "an EAGLE-3 head"
         raise TERMS.refused("draft_model", heads=heads)
-    return drafts(run, own)
+    return write_vllm.drafts(run, own)
 
 
 def _replica(run: ServingRun) -> WrittenFiles:
@@ -145,23 +131,24 @@ def _replica(run: ServingRun) -> WrittenFiles:
 
 
 def recognises(source: Source) -> bool:
-    return bool(serve_commands(source)) and is_tpu(source)
+    return bool(read_vllm.serve_commands(source)) and read_vllm.is_tpu(source)
 
 
 def read(source: Source, given: Given) -> Imported:
     """The plan of a `vllm serve` command on TPUs."""
-    flags, pool = pools_of([read_words(words, source) for words in serve_commands(source)])
-    name, checkpoint = model_read(flags, source, given)
+    servers = [read_vllm.read_words(words, source) for words in read_vllm.serve_commands(source)]
+    flags, pool = read_vllm.pools_of(servers)
+    name, checkpoint = read_vllm.model_read(flags, source, given)
     model = load_model(name)
     text = given.slice or source.kept_word("slice")
     chip = parse_target(text)[0] if text else None
     plan, replicas, ratio = _plan(flags, model, checkpoint, chip)
     given = of_chips(given, plan.chips)
     piece = slice_given(source, given, plan.chips)
-    limits = limits_read(flags)
+    limits = read_vllm.limits_read(flags)
     limits["max_seqs"] = _each(limits["max_seqs"], ratio, source, plan)
     notes: list[str] = []
-    drafts = drafts_read(flags, source, notes)
+    drafts = read_vllm.drafts_read(flags, source, notes)
     prefill = None if pool is None else _pool(pool, model, checkpoint, piece, source)
     how = (source, given, plan, name, ENGINE, flags, VLLM.lists["harmless"], limits)
     said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
@@ -186,10 +173,9 @@ def _plan(read: ReadFlags, model: Transformer, checkpoint: str, chip: Chip | Non
     """Degrees in chips, replicas, and devices of a chip that have attention ranks of their own."""
     devices = chip.devices if chip is not None else 1
     total, pipe, replicas = (read.whole(f"--{name}-parallel-size") for name in ("tensor", "pipeline", "data"))
-    more = read.values.pop("--additional-config", None)
-    said = more if isinstance(more, Mapping) else {}
+    said = table_at(read.take("--additional-config"))
     found = _formats(read, model, checkpoint, chip, said)
-    ranks = _attention_ranks(_table(_table(said.get("sharding")).get("sharding_strategy")), total, model, found["kv"])
+    ranks = _attention_ranks(table_at(said, "sharding", "sharding_strategy"), total, model, found["kv"])
     if (total > 1 and total % devices) or total % ranks:
         raise TERMS.wrong("multiple_of_both", total=total, devices=devices, ranks=ranks)
     each = total // ranks
@@ -218,15 +204,11 @@ def _attention_ranks(strategy: Mapping[str, Any], total: int, model: Transformer
 def _formats(
     read: ReadFlags, model: Transformer, checkpoint: str, chip: Chip | None, said: Mapping[str, Any]
 ) -> dict[str, str]:
-    rules = _table(_table(said.get("quantization")).get("qwix")).get("rules")
-    first = _table(rules[0]) if isinstance(rules, list) and rules else {}
+    rules = table_at(said, "quantization", "qwix").get("rules")
+    first = table_at(rules[0]) if isinstance(rules, list) and rules else {}
     word = " ".join(str(one) for one in (first.get("weight_qtype"), first.get("act_qtype")) if one)
     read.values.pop("--quantization", None)
     word, wide = word if word in ONLINE.values() else "", first.get("module_path") == NOT_ATTENTION
     found = formats_read(ENGINE, chip, model, checkpoint, word, ONLINE, wide)
     dtype = {long: short for short, long in VLLM.tables["dtypes"].items()}.get(str(read.values.pop("--dtype", "")), "")
-    return {**cast(found, dtype), **cache(read, found, dtype)}
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return {**read_vllm.cast(found, dtype), **read_vllm.cache(read, found, dtype)}

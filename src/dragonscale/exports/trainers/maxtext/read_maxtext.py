@@ -11,29 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.exports.imported import (
-    Given,
-    Imported,
-    Source,
-    needs,
-    safe_yaml,
-    slice_given,
-    training_file,
-)
+from dragonscale.exports.imported import Given, Imported, Source, safe_yaml, slice_given, training_file
 from dragonscale.exports.keys import load_keys, options, truth, whole
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.maxtext.maxtext_words import (
-    SIZES,
-    TENSORS,
-    degrees,
-    devices_per_chip,
-    dtype_of,
-    experts_of,
-    merged_layers,
-    model_of,
-    remat_of,
-)
+from dragonscale.exports.trainers.maxtext import maxtext_words as maxtext
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import Slice, load_chip, parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
@@ -42,7 +24,7 @@ from dragonscale.training.plan import Plan
 TERMS = load_terms("maxtext")
 
 _PROGRAMS = ("train", "train.py", "train_compile", "train_compile.py")
-_READ = frozenset((*TERMS.lists["read"], *SIZES.values(), *TENSORS))
+_READ = frozenset((*TERMS.lists["read"], *maxtext.SIZES.values(), *maxtext.TENSORS))
 _CHANGES = TERMS.lists["changes"]
 
 
@@ -106,14 +88,14 @@ def read(source: Source, given: Given) -> Imported:
     named = given.slice or source.kept_word("slice") or _launched(source)
     given = Given(given.model, _sized(named, every))
     piece = slice_given(source, given)
-    axes = degrees(every, piece, source.shown)
-    model = given.model or model_of(own, words, source.kept_word("model"))
+    axes = maxtext.degrees(every, piece, source.shown)
+    model = given.model or maxtext.model_of(own, words, source.kept_word("model"))
     if not model:
-        raise needs("a model that is known here", "it by --model", source)
-    remat, note = remat_of(every)
+        raise source.needs("a model that is known here", "it by --model")
+    remat, note = maxtext.remat_of(every)
     seq = _count(every, "max_target_length", 2048)
     plan, batch, notes = _plan(every, axes, piece, remat)
-    plan = replace(plan, etp=plan.tensor > 1 and experts_of(model_fields(model)) > 0)
+    plan = replace(plan, etp=plan.tensor > 1 and maxtext.experts_of(model_fields(model)) > 0)
     stack = source.kept_word("stack") or ("maxtext" if every.get("hardware", "tpu") == "tpu" else "xla-gpu")
     steps = max(_count(every, "steps", -1), 0)
     file = training_file(source, given, plan, batch, seq, model, stack, steps)
@@ -144,7 +126,8 @@ def _sized(text: str, every: Mapping[str, Any]) -> str:
     chip, inside, slices = load_chip(text), math.prod(sizes["ici_"]), math.prod(sizes["dcn_"])
     if chip.kind != "tpu":
         return f"{text}:{inside * slices}"
-    return f"{parse_slice(f'{max(inside // devices_per_chip(chip), 1)}x{text}')}" + (f"*{slices}" if slices > 1 else "")
+    alone = parse_slice(f"{max(inside // maxtext.devices_per_chip(chip), 1)}x{text}")
+    return f"{alone}*{slices}" if slices > 1 else str(alone)
 
 
 def _plan(
@@ -153,7 +136,7 @@ def _plan(
     """The plan, the batch in sequences, and notes."""
     notes: list[str] = []
     chips = math.prod(axes.values())
-    devices = chips * (devices_per_chip(piece.chip) if piece is not None else 1)
+    devices = chips * (maxtext.devices_per_chip(piece.chip) if piece is not None else 1)
     passes = _count(every, "gradient_accumulation_steps", 1)
     each = _number(every, "per_device_batch_size", 12.0)
     one = round(each * devices)  # sequences of a forward pass
@@ -181,7 +164,7 @@ def _plan(
         virtual=repeats,
         remat=remat,
         zero=zero,
-        dtype=dtype_of(every),
+        dtype=maxtext.dtype_of(every),
         schedule="1f1b" if axes["pipe"] == 1 else "interleaved" if repeats > 1 else "gpipe",
         context_by=TERMS.tables["strategies_read"].get(strategy, "gather") if axes["context"] > 1 else "gather",
         optimizer=_optimizer(every, notes),
@@ -200,8 +183,8 @@ def _repeats(every: Mapping[str, Any], stages: int) -> int:
 
 
 def _layers(name: str) -> int:
-    model = model_of({"model_name": name}, {})
-    return int(model_fields(model)["num_hidden_layers"]) // merged_layers({"model_name": name}) if model else 0
+    model = maxtext.model_of({"model_name": name}, {})
+    return int(model_fields(model)["num_hidden_layers"]) // maxtext.merged_layers({"model_name": name}) if model else 0
 
 
 def _optimizer(every: Mapping[str, Any], notes: list[str]) -> str:

@@ -19,30 +19,8 @@ from dragonscale.exports.header import comments, header
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.maxtext.maxtext_words import (
-    MUON,
-    MUON_DECODERS,
-    alike,
-    compiler_flags,
-    devices_per_chip,
-    experts_of,
-    merged_layers,
-    mesh_keys,
-    model_keys,
-    pipelines,
-    quantization_keys,
-    remat_keys,
-    slices_of,
-)
-from dragonscale.exports.written import (
-    HOSTS,
-    LEADER,
-    RANK,
-    PlanDifference,
-    Word,
-    WrittenFiles,
-    config_file,
-)
+from dragonscale.exports.trainers.maxtext import maxtext_words as maxtext
+from dragonscale.exports.written import HOSTS, LEADER, RANK, PlanDifference, Word, WrittenFiles, config_file
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan
@@ -61,8 +39,8 @@ def write(asked: TrainingRun) -> WrittenFiles:
     for keys in sections.values():
         for name, value in keys.items():
             table.check(name, value)
-    between, host = slices_of(run.slice) > 1, plan.remat == "offload" or plan.offload != "none"
-    env = compiler_flags(kind, run.slice.chip.name, between, experts_of(run.fields) > 0, host)
+    between, host = maxtext.slices_of(run.slice) > 1, plan.remat == "offload" or plan.offload != "none"
+    env = maxtext.compiler_flags(kind, run.slice.chip.name, between, maxtext.experts_of(run.fields) > 0, host)
     words: tuple[Word, ...] = ("python3", "-m", MODULE, config_file(FILE))
     if kind != "tpu" and run.hosts > 1:  # on TPUs JAX finds the other hosts by itself
         meeting = ("JAX_COORDINATOR_IP=" + LEADER, "JAX_COORDINATOR_PORT=6002")
@@ -84,7 +62,7 @@ def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:
     found += more
     if plan.optimizer == "adam-bf16":
         found.append(TERMS.difference("optimizer"))
-    two = devices_per_chip(run.slice.chip)
+    two = maxtext.devices_per_chip(run.slice.chip)
     if plan.microbatch % two:
         if run.file.batch % (plan.replicas * plan.microbatch * two * plan.pipe):
             multiple = plan.replicas * plan.microbatch * two * plan.pipe
@@ -116,8 +94,8 @@ def _sharding(plan: Plan) -> tuple[Plan, list[PlanDifference]]:
 def _sections(run: TrainingRun) -> dict[str, dict[str, Any]]:
     """The keys, by what they are about."""
     plan, kind = run.plan, family(run.slice.chip)
-    own = model_keys(run.file.model, run.fields)
-    experts, latent = experts_of(run.fields) > 0, bool(run.fields.get("kv_lora_rank"))
+    own = maxtext.model_keys(run.file.model, run.fields)
+    experts, latent = maxtext.experts_of(run.fields) > 0, bool(run.fields.get("kv_lora_rank"))
     _check(run, own)
     # on MaxText's axes replicas whose weights are whole lie on data
     axes = replace(plan, data=plan.data * plan.fsdp, fsdp=1) if plan.zero < 3 else plan
@@ -128,7 +106,7 @@ def _sections(run: TrainingRun) -> dict[str, dict[str, Any]]:
         "Model": {"base_config": "base.yml", **own, "max_target_length": run.file.seq},
         "Hardware and mesh: the ici_ axes are inside a slice, the dcn_ axes between slices": {
             "hardware": "tpu" if kind == "tpu" else "gpu",
-            **mesh_keys(axes, run.slice),
+            **maxtext.mesh_keys(axes, run.slice),
             **({"allow_split_physical_axes": True} if kind == "tpu" else {}),
             **({"shard_optimizer_over_data": True} if plan.zero == 1 and plan.fsdp > 1 else {}),
         },
@@ -138,9 +116,9 @@ def _sections(run: TrainingRun) -> dict[str, dict[str, Any]]:
         **({"Experts": TERMS.group("dropping" if run.file.capacity else "dropless", run)} if experts else {}),
         "Numbers": {
             **TERMS.group("numbers", run),
-            **quantization_keys(plan.dtype, kind, run.accumulation if plan.pipe == 1 else 1),
+            **maxtext.quantization_keys(plan.dtype, kind, run.accumulation if plan.pipe == 1 else 1),
         },
-        "What is recomputed": remat_keys(plan.remat, experts, latent),
+        "What is recomputed": maxtext.remat_keys(plan.remat, experts, latent),
         "Optimizer": TERMS.group("optimizer", run, **warming),
         "Run": {"run_name": name, **TERMS.group("run", run, period=int(said.get("every") or 1000))},
     }
@@ -150,15 +128,15 @@ def _check(run: TrainingRun, own: Mapping[str, Any]) -> None:
     """What MaxText's own check of a config refuses, beyond what its stack's rules say."""
     plan, fields, named = run.plan, run.fields, str(own["model_name"])
     heads = int(fields.get("num_key_value_heads") or fields.get("num_attention_heads") or 1)
-    known_to_muon = named.startswith(MUON) or own.get("decoder_block") in MUON_DECODERS
+    known_to_muon = named.startswith(maxtext.MUON) or own.get("decoder_block") in maxtext.MUON_DECODERS
     latent, tpu = bool(fields.get("kv_lora_rank")), family(run.slice.chip) == "tpu"
     uneven, split = heads % (plan.context * plan.tensor), plan.context > 1
     why = f"{heads} KV heads, which context x tensor = {plan.context * plan.tensor} does not divide"
     checks = {
         "muon": plan.optimizer == "muon" and not known_to_muon,
-        "unlike_layers": plan.pipe > 1 and not pipelines(own),
+        "unlike_layers": plan.pipe > 1 and not maxtext.pipelines(own),
         "ulysses_heads": split and plan.context_by == "ulysses" and (latent or uneven),
-        "unlike_attention": split and plan.context_by != "gather" and tpu and not alike(own),
+        "unlike_attention": split and plan.context_by != "gather" and tpu and not maxtext.alike(own),
         "compressed_attention": split and named.startswith("deepseek4"),
         "sparse_attention": not tpu and named.startswith(("deepseek3.2", "deepseek4")),
     }
@@ -168,14 +146,14 @@ def _check(run: TrainingRun, own: Mapping[str, Any]) -> None:
 def _batch(run: TrainingRun) -> dict[str, Any]:
     plan = run.plan
     passes = 1 if plan.pipe > 1 else run.accumulation
-    devices = run.slice.chips * devices_per_chip(run.slice.chip)
+    devices = run.slice.chips * maxtext.devices_per_chip(run.slice.chip)
     each = run.file.batch / passes / devices
     return {"per_device_batch_size": int(each) if each == int(each) else each, "gradient_accumulation_steps": passes}
 
 
 def _pipeline(run: TrainingRun, own: Mapping[str, Any]) -> dict[str, Any]:
     plan, layers = run.plan, run.model.n_layers
-    merged = merged_layers(own)
+    merged = maxtext.merged_layers(own)
     each, rest = divmod(layers, plan.pipe * plan.virtual * merged)
     if rest:
         raise TERMS.refused("stages_times_repeats", merged=merged, run=run, layers=layers, plan=plan)

@@ -12,16 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.imported import (
-    Given,
-    Imported,
-    Source,
-    layout_named,
-    left_over,
-    needs,
-    slice_counted,
-    training_file,
-)
+from dragonscale.exports.imported import Given, Imported, Source, layout_named, left_over, slice_counted, training_file
 from dragonscale.exports.keys import ReadFlags, load_keys, read_flags
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import SCRIPT, STEPS, model_read
@@ -280,12 +271,12 @@ def read_run(
     piece = slice_counted(source, given, processes)
     if piece is None:
         how = f"--on CHIP (its {processes} processes are counted)" if processes else "--on SLICE"
-        raise needs("its chips", how, source)
+        raise source.needs("its chips", how)
     other = processes and processes != piece.chips
     told = [f"It starts {processes} processes; it is read for {piece}."] if other else []
     model = model_read(read, source.kept_word("model")) or named
     if not (name := given.model or model or source.kept_word("model")):
-        raise needs("the model's sizes", "--model", source)
+        raise source.needs("the model's sizes", "--model")
     built = load_model(name)
     experts = any("e" in section.dims for section in built.program().sections)
     seq = read.whole("--seq-length", read.whole("--encoder-seq-length", 0))
@@ -300,7 +291,7 @@ def read_run(
     if source.kept and steps == STEPS and not source.kept.get("tokens"):  # what an export writes that knows none
         steps = 0
     stack = source.kept_word("stack") or stack
-    file = training_file(source, given, plan, batch, seq, model, stack, steps, piece)
+    file = training_file(source, given.on(piece), plan, batch, seq, model, stack, steps)
     if capacity := read.take("--moe-expert-capacity-factor"):
         file = replace(file, capacity=_capacity(capacity))
     weighty = () if target == "megatron-bridge" else heavy(read)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.exports.imported import Given, Imported, Source, needs, slice_counted, training_file
+from dragonscale.exports.imported import Given, Imported, Source, slice_counted, training_file
 from dragonscale.exports.keys import dotted, load_keys, options, truth, whole
 from dragonscale.exports.model_names import model_of_sizes
 from dragonscale.exports.runs import experts_of
@@ -197,7 +197,7 @@ def _file(source: Source, given: Given, said: TitanSaid, processes: int) -> tupl
     piece, steps = slice_counted(source, given, plan.chips), said.take("training.steps", 0)
     if piece is not None and piece.chips != plan.chips:
         raise InputError(f"{source.shown} is for {plan.chips} chips, and {piece} has {piece.chips}.")
-    return training_file(source, given, plan, batch, seq, model, _stack(source, said), steps, piece), notes
+    return training_file(source, given.on(piece), plan, batch, seq, model, _stack(source, said), steps), notes
 
 
 def _model(source: Source, given: Given, said: TitanSaid) -> tuple[str, int, int]:
@@ -215,7 +215,7 @@ def _model(source: Source, given: Given, said: TitanSaid) -> tuple[str, int, int
         sizes = titan_models.flavors()[flavor]
         return _preset(flavor, kept), sizes["num_hidden_layers"], sizes.get("num_experts", 0)
     if not given.model and not kept:
-        raise needs(f"a model that is known here ({said.module or '?'} {said.flavor or '?'})", "it by --model", source)
+        raise source.needs(f"a model that is known here ({said.module or '?'} {said.flavor or '?'})", "it by --model")
     model = load_model(given.model or kept)
     return given.model or kept, model.n_layers, experts_of(model)
 
@@ -239,7 +239,7 @@ def _plan(
         piece = slice_counted(source, given, processes)
         world = piece.chips if piece is not None else processes
         if not world:
-            raise needs("how many chips it is for", "them by --on, such as h100:8", source)
+            raise source.needs("how many chips it is for", "them by --on, such as h100:8")
         rest = math.prod(degrees.values()) // degrees["expert"]
         if world % rest:
             raise InputError(f"{source.shown} splits {rest} ways beside FSDP, which do not divide {world} chips.")

@@ -132,17 +132,12 @@ def converters(dtype: str, experts: bool, compiled: bool) -> list[tuple[str, str
 
 
 def config_text(
-    flavor: str,
-    chosen: list[tuple[str, str]],
-    attention: str,
-    assets: str,
-    sizes: Mapping[str, Any] | None = None,
-    name: str = "",
+    flavor: str, chosen: list[tuple[str, str]], attention: str, name: str, sizes: Mapping[str, Any] | None = None
 ) -> str:
     """The file for a flavor, or for sizes of its module that it lacks."""
     module, _, like = flavor.partition("/")
     # Names may be a user's: each is written as one string, in double quotes as the rest of the file.
-    assets, name = (json.dumps(text, ensure_ascii=False) for text in (assets, name))
+    assets, name = (json.dumps(text, ensure_ascii=False) for text in (f"./assets/hf/{name}", name))
     made = ", ".join(f"{kind}.Config({how})" for kind, how in chosen)
     kinds = ", ".join(kind for kind, _ in chosen)
     imports = f"from torchtitan.components.quantization import {kinds}\n" if chosen else ""

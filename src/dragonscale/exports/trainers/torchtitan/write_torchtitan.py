@@ -127,6 +127,6 @@ def model_words(run: TrainingRun, top: str) -> tuple[dict[str, str], dict[str, A
     chosen = titan_models.converters(dtype, run.experts > 0, compiled(run))
     attention = "flex" if module == "gpt_oss" and plan.context > 1 else ""
     like = flavor or {"llama3": "llama3/8B", "qwen3": "qwen3/8B"}[module]
-    text = titan_models.config_text(like, chosen, attention, f"./assets/hf/{run.model.name}", sizes, run.model.name)
+    text = titan_models.config_text(like, chosen, attention, run.model.name, sizes)
     flags = {"--module": titan_models.FILE.removesuffix(".py"), "--config": "run"}
     return {titan_models.FILE: top + text}, flags
