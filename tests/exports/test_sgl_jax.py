@@ -6,7 +6,7 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.errors import Infeasible, InputError
-from dragonscale.exports.engines.limits import pool_read
+from dragonscale.exports.engines.checkpoints import pool_read
 from dragonscale.exports.imported import Given, Source
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import read_commands

@@ -4,6 +4,7 @@ from importlib import resources
 from string import Formatter
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from dragonscale.errors import Infeasible
@@ -12,7 +13,7 @@ from dragonscale.exports.terms import Terms, load_terms
 
 FOLDER = resources.files("dragonscale.exports") / "terms"
 NAMES = sorted(file.name.removesuffix(".toml") for file in FOLDER.iterdir() if file.name.endswith(".toml"))
-RULES = {"set", "of", "said", "usual", "as", "group", "by", "over", "on", "off", "among"}
+RULES = {"set", "of", "said", "usual", "as", "group", "by", "over", "on", "off", "among", "uneven"}
 
 
 def _rows(terms: Terms) -> list[tuple[str, str, object]]:
@@ -80,8 +81,18 @@ def test_what_a_rule_asks_for_leaves_a_setting_out() -> None:
     assert _terms().group("flags", run, sharded=True, stage=0)["--every"] == 1000
 
 
-def test_the_first_check_that_holds_refuses() -> None:
-    terms = _terms()
-    terms.refuse({"first": 0, "second": ""}, x=4)
+def test_the_first_refusal_that_holds_is_said() -> None:
+    refusals = {"first": {"on": "wrong"}, "second": {"uneven": {"plan.tensor": "x"}}}
+    terms, run = msgspec.structs.replace(_terms(), refusals=refusals), SimpleNamespace(plan=SimpleNamespace(tensor=6))
+    terms.refuse(run, x=3, wrong=False)
     with pytest.raises(Infeasible, match="not 4"):
-        terms.refuse({"first": False, "second": 2}, x=4)
+        terms.refuse(run, x=4, wrong=0)
+    with pytest.raises(Infeasible, match="no 3"):
+        terms.refuse(run, x=3, wrong=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_refusal_has_a_sentence_and_conditions_alone(name: str) -> None:
+    terms = load_terms(name)
+    assert terms.refusals.keys() <= terms.sentences.keys()
+    assert {rule for row in terms.refusals.values() for rule in row} <= {"over", "on", "off", "among", "uneven"}

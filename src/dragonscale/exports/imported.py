@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.header import read_kept
+from dragonscale.exports.runs import read_kept
 from dragonscale.exports.shell import ShellCommand, read_commands
 from dragonscale.pasted import may_name_files
 from dragonscale.physics.hardware import Slice, load_chip, parse_slice

@@ -8,10 +8,9 @@ prefix that all prompts share, or, for SGLang's, the beginning of a group of pro
 
 from typing import Any
 
-from dragonscale.exports.header import header
 from dragonscale.exports.keys import flag_words, shell_lines
 from dragonscale.exports.model_names import hub_id
-from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.runs import ServingRun, header
 from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import WrittenFiles

@@ -14,6 +14,9 @@ constant, or a rule:
 | `over = "plan.tensor"` | only where these degrees are above 1 |
 | `on = "experts"`, `off = "fsdp"` | only where the run has all of these, or none of them |
 | `among = {"plan.dtype" = ["fp8"]}` | only where the run has one of these values there |
+| `uneven = {"file.seq" = "ways"}` | only where that does not divide by this |
+
+The same rules, without a value, say when a run is refused (`refusals`), each in the sentence of its name.
 
 >>> terms = load_terms("megatron")
 >>> terms.tables["context_by"]["ring"], "mixtral" in terms.lists["llama_types"]
@@ -43,6 +46,7 @@ class Terms(Strict, frozen=True):
     texts: dict[str, str] = {}
     sentences: dict[str, str] = {}
     differences: dict[str, dict[str, str]] = {}
+    refusals: dict[str, dict[str, Any]] = {}
 
     def group(self, name: str, run: Any = None, /, **values: Any) -> dict[str, Any]:
         """A group of settings as a run has them, in the order of the file; `values` are names beside the run's own."""
@@ -74,11 +78,12 @@ class Terms(Strict, frozen=True):
         """That a config or a command says something that cannot be."""
         return InputError(self.say(sentence, **values))
 
-    def refuse(self, checks: Mapping[str, Any], /, **values: Any) -> None:
-        """Refuse a plan by the first check that holds, in the sentence of its name."""
-        for sentence, holds in checks.items():
-            if holds:
-                raise self.refused(sentence, **values)
+    def refuse(self, run: Any, /, **values: Any) -> None:
+        """Refuse a run by the first of the refusals that holds, in the sentence of its name."""
+        about = About(run, values)
+        for sentence, row in self.refusals.items():
+            if about.has(row):
+                raise self.refused(sentence, **{"run": run, "plan": run.plan, **values})
 
     def notes(self, told: Mapping[str, Any], /, **values: Any) -> tuple[str, ...]:
         """The sentences whose names hold."""
@@ -119,7 +124,8 @@ class About:
             return False
         on, off, over = ([self.at(path) for path in row.get(rule, "").split()] for rule in ("on", "off", "over"))
         among = all(self.at(path) in values for path, values in row.get("among", {}).items())
-        return among and all(on) and not any(off) and all(degree > 1 for degree in over)
+        uneven = all(self.at(path) % self.at(parts) for path, parts in row.get("uneven", {}).items())
+        return among and uneven and all(on) and not any(off) and all(degree > 1 for degree in over)
 
 
 @functools.cache

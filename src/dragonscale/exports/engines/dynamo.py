@@ -17,18 +17,16 @@ from typing import Any
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.engines import sglang, trtllm, vllm
 from dragonscale.exports.engines.vllm.write_vllm import both_roles
-from dragonscale.exports.header import header
 from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import flag_words, load_keys, read_flags, table_at
 from dragonscale.exports.launchers.kubernetes import CONFIG, config_map, manifest, pod, verbatim
 from dragonscale.exports.launchers.launch_parts import job_name, run_of, uses_words, with_files
 from dragonscale.exports.launchers.unwrap import Contained, assigned, count_of, files_of, pod_containers, pools_read
-from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.runs import ServingRun, header
 from dragonscale.exports.shell import read_commands
 from dragonscale.exports.target import target_named
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.written import LaunchProgram, Word, WrittenFiles, config_file
-from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.exports.written import LaunchProgram, Word, WrittenFiles, config_file, yaml_text
 from dragonscale.serving.legality import NVIDIA, architecture
 
 TERMS = load_terms("dynamo")

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.limits import engine_import
+from dragonscale.exports.engines.checkpoints import engine_import
 from dragonscale.exports.imported import Given, Imported, Source, slice_given
 from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, read_flags, whole
 from dragonscale.exports.model_names import hub_id, preset_named
@@ -271,21 +271,17 @@ def _notes(run: ServingRun) -> tuple[str, ...]:
 
 
 def _refuse(run: ServingRun) -> None:
-    """What it cannot run at all, with the nearest that it can; docs/multi-gpu.md has what `--split-mode tensor`
-    lacks."""
-    plan, chip, kind = run.file.plan, run.slice.chip, str(run.fields.get("model_type", "")).lower()
+    """What it cannot run at all, with the nearest that it can."""
+    plan, chip, kind = run.plan, run.slice.chip, str(run.fields.get("model_type", "")).lower()
     axis = next((axis for axis in ("data", "expert", "context", "width") if getattr(plan, axis) > 1), "data")
-    tensor, otherwise = plan.tensor > 1, f"tensor=1,pipe={plan.tensor}"
-    checks = {
-        "no_chip": chip.kind != "gpu",
-        "one_host": run.hosts > 1,
-        "no_axis": getattr(plan, axis) > 1,
-        "one_split": tensor and plan.pipe > 1,
-        "layers_alone": tensor and kind.startswith(TERMS.lists["layers_alone"]),
-        "wide_cache_with_tensor": tensor and plan.kv not in ("bf16", "fp16"),
-        "no_gguf_type": plan.weights not in TYPES,
-        "no_cache": plan.kv not in CACHES and "int8" not in caches("generic", chip),
+    values: dict[str, Any] = {"chip": chip, "kind": kind, "axis": axis, "degree": getattr(plan, axis)}
+    values |= {"types": ", ".join(TYPES), "caches": ", ".join(CACHES), "otherwise": f"tensor=1,pipe={plan.tensor}"}
+    values |= {
+        "on_gpus": chip.kind == "gpu",
+        "by_layers": kind.startswith(TERMS.lists["layers_alone"]),
+        "wide_cache": plan.kv in ("bf16", "fp16"),
+        "gguf": plan.weights in TYPES,
+        "cache": plan.kv in CACHES or "int8" in caches("generic", chip),
+        "near": "int8" if plan.weights in ("fp8", "mxfp8") else "int4",
     }
-    near = {"near": "int8" if plan.weights in ("fp8", "mxfp8") else "int4", "degree": getattr(plan, axis)}
-    known = {"types": ", ".join(TYPES), "caches": ", ".join(CACHES), "kind": kind, "axis": axis}
-    TERMS.refuse(checks, run=run, plan=plan, chip=chip, hosts=run.hosts, otherwise=otherwise, **near, **known)
+    TERMS.refuse(run, **values)

@@ -12,16 +12,14 @@ from typing import Any
 from dragonscale.errors import Infeasible
 from dragonscale.exports.engines import vllm
 from dragonscale.exports.engines.vllm.write_vllm import both_roles
-from dragonscale.exports.header import comments, header
 from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.launchers.kubernetes import group_place, group_spec, manifest, pod, script
 from dragonscale.exports.launchers.launch_parts import job_name, run_of, with_port
 from dragonscale.exports.launchers.unwrap import Contained, assigned, containers, marks, pools_read
-from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.runs import ServingRun, comments, header
 from dragonscale.exports.target import target_named
-from dragonscale.exports.written import LaunchProgram, WrittenFiles
-from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.exports.written import LaunchProgram, WrittenFiles, yaml_text
 
 ROLE = "llm-d.ai/role"
 SERVES = {"llm-d.ai/inference-serving": "true"}

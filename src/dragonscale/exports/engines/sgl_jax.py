@@ -13,8 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.limits import beyond_context, engine_import, of_chips, pool_read
-from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
+from dragonscale.exports.engines import checkpoints
 from dragonscale.exports.engines.sglang.read_sglang import MOST_COUNT, Servers, drafts_read, limits_read, spelt_out
 from dragonscale.exports.engines.sglang.write_sglang import BOOTSTRAP, SglCommand, SglServer, router, served
 from dragonscale.exports.imported import Given, Imported, Source, slice_given
@@ -56,7 +55,7 @@ def read(source: Source, given: Given) -> Imported:
     name = servers.model(word, source, given)
     model, chip = load_model(name), _chip(source, given)
     plan = replace(_degrees(main, model, chip), **_formats(main, chip, model, word))
-    given = of_chips(given, plan.chips)
+    given = checkpoints.of_chips(given, plan.chips)
     piece, prefill, replicas = slice_given(source, given, plan.chips), None, 0
     if pool is not None:
         prefill = _pool(pool, source, model, piece, servers.copies("prefill"))
@@ -65,8 +64,8 @@ def read(source: Source, given: Given) -> Imported:
     limits, drafts = limits_read(main, plan, 1), drafts_read(main, source, notes)
     said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas, "role": servers.role}
     how = (source, given, plan, name, "sgl-jax", main, HARMLESS, limits)
-    later = beyond_context("--context-length", length, model, beyond)
-    return engine_import("sgl-jax", *how, **said, notes=notes, later=later, piece=piece)
+    later = checkpoints.beyond_context("--context-length", length, model, beyond)
+    return checkpoints.engine_import("sgl-jax", *how, **said, notes=notes, later=later, piece=piece)
 
 
 def _chip(source: Source, given: Given) -> Chip:
@@ -93,7 +92,7 @@ def _formats(read: ReadFlags, chip: Chip, model: Transformer, word: str) -> dict
     config = str(read.take("--quantization-config-path", "")).rpartition("/")[2]
     if config and config not in ONLINE.values():  # one made for a model: by the format that its name begins with
         config = "int8_w8a8.yaml" if config.startswith("int8") else "fp8_w8a8.yaml" if config.startswith("fp8") else ""
-    found = formats_read("sgl-jax", chip, model, word, config, ONLINE, False)
+    found = checkpoints.formats_read("sgl-jax", chip, model, word, config, ONLINE, False)
     read.take("--dtype")
     cache = str(read.take("--kv-cache-dtype", "auto"))
     if cache != "auto":
@@ -107,7 +106,9 @@ def _pool(read: ReadFlags, source: Source, model: Transformer, piece: Slice | No
     """The servers that prefill."""
     chip = piece.chip if piece is not None else load_chip("v6e")
     plan = replace(_degrees(read, model, chip), **_formats(read, chip, model, str(read.take("--model-path", ""))))
-    return pool_read(source, plan, "", copies, str(piece) if piece is not None and piece.chips == plan.chips else "")
+    return checkpoints.pool_read(
+        source, plan, "", copies, str(piece) if piece is not None and piece.chips == plan.chips else ""
+    )
 
 
 ENGINE = "sgl-jax"
@@ -133,14 +134,10 @@ def write(run: ServingRun) -> WrittenFiles:
 
 def _server(run: ServingRun, whole: ServingRun) -> WrittenFiles:
     online = {} if run.file.plan.attention else ONLINE
-    found = checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, run.file.plan, online)
+    found = checkpoints.checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, run.file.plan, online)
     server, plan, page = SglServer(run, whole, found, found.plan), found.plan, run.engine.memory.page
-    checks = {
-        "whole_pages": run.budget % page,
-        "pools_without_data": run.role and plan.data > 1,
-        "pools_without_drafts": run.role and whole.file.speculation.drafts,
-    }
-    TERMS.refuse(checks, plan=plan, page=page, budget=run.budget, near=-(-run.budget // page) * page)
+    drafts = whole.file.speculation.drafts
+    TERMS.refuse(run, plan=plan, page=page, budget=run.budget, near=-(-run.budget // page) * page, drafts=drafts)
     # degrees count devices; what is dealt over all chips goes on between the devices of each
     each, sizes = run.slice.chip.devices, [size for size, _ in run.engine.host.graph_sizes if size < run.seqs]
     settings: dict[str, Any] = {

@@ -17,17 +17,14 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.limits import beyond_context, engine_import
-from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for, formats_read, plain_name, scheme_of
-from dragonscale.exports.header import header
+from dragonscale.exports.engines import checkpoints
 from dragonscale.exports.imported import Given, Imported, Source, slice_given
 from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, read_flags, table_at, truth, whole
 from dragonscale.exports.model_names import hub_id, preset_named
-from dragonscale.exports.runs import ServingRun, hosts_of
+from dragonscale.exports.runs import ServingRun, header, hosts_of
 from dragonscale.exports.shell import documents
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.written import LaunchProgram, WrittenFiles, config_file
-from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.exports.written import LaunchProgram, WrittenFiles, config_file, yaml_text
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
@@ -69,9 +66,9 @@ def read(source: Source, given: Given) -> Imported:
     piece = slice_given(source, given, plan.chips)
     judged, name = source.kept_word("engine").partition(",")[0] or engine, given.model or _model(word, kept)
     model = load_model(name)
-    formats = formats_read(judged, piece.chip if piece else None, model, word, "", {}, wide_attention=False)
+    formats = checkpoints.formats_read(judged, piece.chip if piece else None, model, word, "", {}, wide_attention=False)
     # NVIDIA's own repositories in fp8 and NVFP4 ask for an fp8 cache
-    theirs = word.lower().startswith("nvidia/") and scheme_of(word) in ("FP8", "NVFP4")
+    theirs = word.lower().startswith("nvidia/") and checkpoints.scheme_of(word) in ("FP8", "NVFP4")
     formats["kv"] = "fp8" if theirs else ""
     plan, said = _with_formats(plan, main, model, formats), dict[str, Any]()
     if front:
@@ -82,7 +79,7 @@ def read(source: Source, given: Given) -> Imported:
         said["prefill"] = {**where, "plan": str(prefill), "replicas": copies}
         said["replicas"] = whole(back.get("num_instances", 1), "num_instances")
     beyond = "what it answers beyond that is not to be relied on"
-    said["later"] = beyond_context("max_seq_len", length, model, beyond)
+    said["later"] = checkpoints.beyond_context("max_seq_len", length, model, beyond)
     counts = {"max_seqs": main.whole("max_batch_size", 0), "token_budget": main.whole("max_num_tokens", 0)}
     limits: dict[str, float | None] = {own: count or None for own, count in counts.items()}
     limits["memory_fraction"] = ReadFlags(dict(cache)).share("free_gpu_memory_fraction")
@@ -90,19 +87,21 @@ def read(source: Source, given: Given) -> Imported:
     left = [own for own in main.values if own not in (*TERMS.lists["read"], *unknown)]
     rest = ReadFlags(dict.fromkeys([*left, *inner]), [], unknown)
     how = (source, given, plan, name, engine, rest, TERMS.lists["harmless"], limits)
-    return engine_import("trtllm", *how, drafts=drafts, role=_role(main.values), **said)
+    return checkpoints.engine_import("trtllm", *how, drafts=drafts, role=_role(main.values), **said)
 
 
 def _model(word: str, kept: str) -> str:
     """The model of a checkpoint by its name; the header's where that is the same, and says more."""
     names = [one for one in (word, word.rstrip("/").rpartition("/")[2]) if one]
     last = names[-1].removeprefix("models--").replace("--", "/") if names else ""
-    found = next((plain_name(one) for one in (*names, last) if one and is_preset(plain_name(one))), "")
+    found = next(
+        (checkpoints.plain_name(one) for one in (*names, last) if one and is_preset(checkpoints.plain_name(one))), ""
+    )
     own = hub_id(kept).rpartition("/")[2] if kept else ""
     same = own and names and f"{names[-1]}-".startswith(f"{own}-")
     if kept and (not found or same or preset_named(kept.partition("?")[0]) == found):
         return kept
-    return found or plain_name(word)
+    return found or checkpoints.plain_name(word)
 
 
 def _said(source: Source) -> tuple[str, dict[str, Any], list[str]]:
@@ -195,7 +194,7 @@ PAGE = 32
 """Tokens of a block of its cache."""
 
 
-def _settings(run: ServingRun, checkpoint: ServedCheckpoint) -> dict[str, Any]:
+def _settings(run: ServingRun, checkpoint: checkpoints.ServedCheckpoint) -> dict[str, Any]:
     """What the arguments of a server are about; one that prefills has no use for graphs of decoding."""
     plan, ways, prompt = run.file.plan, run.file.plan.expert, run.file.traffic.prompt
     ranks, reserve = plan.data * plan.tensor, run.engine.scheduling.reserve
@@ -267,7 +266,7 @@ def _server(run: ServingRun, file: str) -> WrittenFiles:
     asked, table = run.file.plan, load_keys("trtllm")
     _refuse(run, asked)
     # its formats are those of the checkpoint: nothing is quantised when one is loaded
-    checkpoint = checkpoint_for(run.engine.name, run.slice.chip, run.model, run.file.model, asked, {})
+    checkpoint = checkpoints.checkpoint_for(run.engine.name, run.slice.chip, run.model, run.file.model, asked, {})
     plan, differences = checkpoint.plan, list(checkpoint.differences)
     if asked.spread != "copy" and asked.tensor > 1:
         differences.append(TERMS.difference("spread", plan=asked))
@@ -290,12 +289,7 @@ def _refuse(run: ServingRun, plan: ServingPlan) -> None:
     """What it cannot run at all."""
     stored = own_formats(run.engine.name, run.slice.chip, run.model) is None and stored_in(run.model) == plan.weights
     split = plan.spread == "sequence" and plan.tensor > min(divisible(run.model).kv_heads, default=1)
-    checks = {
-        "data_with_tensor": plan.data > 1 and plan.tensor > 1,
-        "drafts_in_pipeline": run.file.speculation.drafts and plan.pipe > 1 and run.decodes,
-        "no_kernels": stored,
-        "split_cache": plan.context > 1 or split,
-    }
     said = f"context={plan.context}" if plan.context > 1 else "spread=sequence"
     version = load_keys("trtllm").version
-    TERMS.refuse(checks, plan=plan, run=run, ranks=plan.data * plan.tensor, said=said, version=version)
+    values = {"stored": stored, "split": split or plan.context > 1, "ranks": plan.data * plan.tensor}
+    TERMS.refuse(run, plan=plan, said=said, version=version, **values)

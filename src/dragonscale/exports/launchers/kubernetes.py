@@ -16,16 +16,14 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.header import comments, header
 from dragonscale.exports.launchers import launch_parts as parts
 from dragonscale.exports.launchers.chips import GKE_GPUS, GKE_TPUS, resource_of
 from dragonscale.exports.launchers.launch_parts import image_of, run_of
 from dragonscale.exports.launchers.shell import SERVED
-from dragonscale.exports.runs import Run, ServingRun
+from dragonscale.exports.runs import Run, ServingRun, comments, header
 from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.written import RANK, CopyAddress, LaunchProgram, Part, Word, WrittenFiles, changed, expansion
-from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.exports.written import RANK, CopyAddress, LaunchProgram, Part, Word, WrittenFiles, expansion, yaml_text
 from dragonscale.physics.hardware import Slice
 
 CONFIG = "/config"
@@ -167,7 +165,7 @@ def _addressed(written: WrittenFiles, name: str) -> WrittenFiles:
     def in_text(match: re.Match[str]) -> str:
         return str(by_service(CopyAddress(match[1], int(match[2]), int(match[3]))))
 
-    programs = [replace(one, words=tuple(changed(word, by_service) for word in one.words)) for one in written.programs]
+    programs = [parts.with_words(program, by_service) for program in written.programs]
     named = {file: parts.ADDRESS.sub(in_text, written.files[file]) for file in written.addressed}
     return replace(written, programs=tuple(programs), files={**written.files, **named})
 

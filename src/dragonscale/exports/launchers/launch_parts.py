@@ -11,7 +11,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dragonscale.exports import written
@@ -20,7 +20,7 @@ from dragonscale.exports.launchers.chips import is_amd
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.written import LaunchProgram, Part, Word, changed, quoted
+from dragonscale.exports.written import LaunchProgram, Part, Word, quoted
 
 TERMS = load_terms("launchers")
 
@@ -147,7 +147,12 @@ def with_files(program: LaunchProgram, folder: str) -> LaunchProgram:
     def placed_in(part: Part) -> Part:
         return f"{folder}/{part.name}" if isinstance(part, written.ConfigFile) else part
 
-    return replace(program, words=tuple(changed(word, placed_in) for word in program.words))
+    return with_words(program, placed_in)
+
+
+def with_words(program: LaunchProgram, change: Callable[[Part], Word | Part]) -> LaunchProgram:
+    """A program with what `change` makes of each part of its words that is not text."""
+    return replace(program, words=tuple(written.changed(word, change) for word in program.words))
 
 
 def uses_words(program: LaunchProgram, mark: written.MixedWord) -> bool:

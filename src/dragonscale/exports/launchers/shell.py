@@ -5,10 +5,9 @@ for each chip where the software wants one. Replicas that need only a part of a 
 with its own chips and its own port.
 """
 
-from dragonscale.exports.header import header
 from dragonscale.exports.launchers import launch_parts as parts
 from dragonscale.exports.launchers.chips import own_chips
-from dragonscale.exports.runs import Run
+from dragonscale.exports.runs import Run, header
 from dragonscale.exports.target import Target
 from dragonscale.exports.written import LaunchProgram, WrittenFiles, expansion
 from dragonscale.physics.hardware.chip import Chip

@@ -8,15 +8,13 @@ so config files are found beside it.
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.header import comments, header
 from dragonscale.exports.keys import shell_lines
 from dragonscale.exports.launchers import launch_parts as parts
 from dragonscale.exports.launchers.chips import SKY
 from dragonscale.exports.launchers.kubernetes import reachable
-from dragonscale.exports.runs import Run, ServingRun
+from dragonscale.exports.runs import Run, ServingRun, comments, header
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import LaunchProgram, WrittenFiles, expansion
-from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.exports.written import LaunchProgram, WrittenFiles, expansion, yaml_text
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.parts import cores
 

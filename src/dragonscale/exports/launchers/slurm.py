@@ -12,15 +12,23 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dragonscale.exports import written as words
-from dragonscale.exports.header import header
 from dragonscale.exports.launchers import launch_parts as parts
 from dragonscale.exports.launchers.chips import own_part
 from dragonscale.exports.launchers.shell import SERVED
-from dragonscale.exports.runs import Run, TrainingRun
+from dragonscale.exports.runs import Run, TrainingRun, header
 from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.written import LaunchProgram, Part, Word, WrittenFiles, changed, expansion, quoted
+from dragonscale.exports.written import (
+    RANK,
+    ConfigFile,
+    CopyAddress,
+    LaunchProgram,
+    Part,
+    Word,
+    WrittenFiles,
+    expansion,
+    quoted,
+)
 from dragonscale.physics.hardware.chip import Chip, Tree
 
 TERMS = load_terms("launchers")
@@ -66,12 +74,12 @@ def _addressed(program: LaunchProgram, places: list[parts.OnHosts], moved: Mappi
     named = {one.program.name: one for one in places}
 
     def on_host(part: Part) -> Word | Part:
-        if isinstance(part, words.CopyAddress) and part.program in named:
+        if isinstance(part, CopyAddress) and part.program in named:
             host, port = named[part.program].place_of(part.copy, part.port)
             return expansion(f"${{hosts[{host}]}}") + f":{port}"
-        return moved.get(part.name, part) if isinstance(part, words.ConfigFile) else part
+        return moved.get(part.name, part) if isinstance(part, ConfigFile) else part
 
-    return replace(program, words=tuple(changed(word, on_host) for word in program.words))
+    return parts.with_words(program, on_host)
 
 
 def _asked(run: Run, target: Target, places: list[parts.OnHosts]) -> list[str]:
@@ -161,5 +169,5 @@ def _step(program: LaunchProgram, options: list[str], port: Word = "", own: Sequ
         program = replace(program, per="host")  # Slurm itself starts the ranks
     first = [*own, *parts.own_address(program, "$SLURMD_NODENAME")]
     text = "\n".join([*first, *parts.host_lines(program, expansion("$SLURM_PROCID"), leader, port, meet)])
-    inside = first or (program.hosts > 1 and (parts.uses_words(program, words.RANK) or program.others))
+    inside = first or (program.hosts > 1 and (parts.uses_words(program, RANK) or program.others))
     return f"{lead} bash -c {shlex.quote(text)}" if inside else f"{lead} \\\n    {text}"

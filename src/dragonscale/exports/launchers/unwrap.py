@@ -21,10 +21,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.exports.header import read_kept
 from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import table_at
 from dragonscale.exports.launchers.chips import RESOURCES, chip_called
+from dragonscale.exports.runs import read_kept
 from dragonscale.exports.shell import batch_flags
 from dragonscale.exports.terms import load_terms
 from dragonscale.physics.hardware import parse_slice, parse_target

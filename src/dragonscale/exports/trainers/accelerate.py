@@ -24,15 +24,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.exports.header import header
 from dragonscale.exports.imported import Given, Imported, Source, slice_counted, training_file
 from dragonscale.exports.keys import flag_words, load_keys, options, truth, whole
 from dragonscale.exports.model_names import EXPERTS, SIZES, hub_id, model_of_sizes, preset_named
-from dragonscale.exports.runs import TrainingRun, hosts_of
+from dragonscale.exports.runs import TrainingRun, header, hosts_of
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.written import LEADER, RANK, PlanDifference, WrittenFiles, config_file
-from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.exports.written import LEADER, RANK, PlanDifference, WrittenFiles, config_file, yaml_text
 from dragonscale.models.catalogue import is_preset
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import TrainingFile
@@ -317,7 +315,10 @@ def _settings(run: TrainingRun) -> dict[str, Any]:
     kind = "DEEPSPEED" if ulysses > 1 else "FSDP" if sharding else "MULTI_GPU" if plan.chips > 1 else "NO"
     meshed = ulysses == 1 and (kind == "FSDP" or plan.tensor > 1)
     values: dict[str, Any] = {"kind": kind, "meshed": meshed, "parallel": ulysses > 1 or meshed, "pure": pure}
+    values |= {"inner": max(plan.tensor, contexts), "twice": 2 * contexts, "each": plan.replicas * plan.microbatch}
     return values | {
+        "sharding": sharding,
+        "short": short_plan(plan),
         "ulysses": ulysses,
         "contexts": contexts,
         "replicas": plan.data if sharding else plan.data * plan.fsdp,
@@ -338,7 +339,7 @@ def write(run: TrainingRun) -> WrittenFiles:
     plan, differences = as_run(run)
     ran, table = run.running(plan), load_keys("accelerate")
     settings = _settings(ran)
-    check(ran, settings)
+    TERMS.refuse(ran, **settings)
     config = TERMS.group("config", ran, **settings)
     arguments = model_arguments(run) | TERMS.group("arguments", ran, **settings)
     table.check_all(config, "config.")
@@ -364,22 +365,6 @@ def as_run(run: TrainingRun) -> tuple[Plan, list[PlanDifference]]:
         differences.append(TERMS.difference("optimizer"))
         plan = replace(plan, optimizer="adam")
     return plan, differences
-
-
-def check(run: TrainingRun, settings: Mapping[str, Any]) -> None:
-    """What accelerate refuses beyond the rules of the stack."""
-    plan, replicas, contexts = run.plan, settings["replicas"], settings["contexts"]
-    each = plan.replicas * plan.microbatch
-    checks = {
-        "unsharded_context": plan.context > 1 and plan.zero == 0,
-        "ulysses_with_tensor": settings["ulysses"] > 1 and plan.tensor > 1,
-        "ulysses_with_data": settings["ulysses"] > 1 and plan.data > 1,
-        "bare_replicas": replicas > 1 and settings["shards"] == 1 and (plan.tensor > 1 or contexts > 1),
-        "bare_fp8": plan.dtype == "fp8" and not is_sharded(plan) and plan.chips > 1,
-        "sequence_multiple": run.file.seq % (2 * contexts),
-        "batch_multiple": run.file.batch % each,
-    }
-    TERMS.refuse(checks, plan=plan, run=run, short=short_plan(plan), replicas=replicas, twice=2 * contexts, each=each)
 
 
 def model_arguments(run: TrainingRun) -> dict[str, Any]:

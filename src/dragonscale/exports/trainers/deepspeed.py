@@ -354,17 +354,10 @@ def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:
 
 def _check(run: TrainingRun) -> None:
     """What DeepSpeed and accelerate refuse when they start."""
-    plan, fields, spread = run.plan, run.fields, _spread(run)
+    plan, fields, kind = run.plan, run.fields, run.fields.get("model_type")
     kv = int(fields.get("num_key_value_heads") or fields.get("num_attention_heads") or 1)
-    checks = {
-        "whole_mesh": plan.tensor > 1 and plan.tensor != plan.chips,
-        "offload": plan.offload != "none" and not plan.zero,
-        "ulysses_heads": plan.context > 1 and kv % plan.context and plan.context % kv,
-        "auto_ep": spread > 1 and str(fields.get("model_type")) not in AUTO_EP,
-        "offload_with_experts": spread > 1 and plan.tensor > 1 and plan.offload != "none",
-        "no_class": "model_type" not in fields,
-    }
-    TERMS.refuse(checks, plan=plan, run=run, kv=kv, types=", ".join(AUTO_EP), kind=fields.get("model_type"))
+    values = {"kv": kv, "spread": _spread(run), "beside": plan.tensor != plan.chips, "kind": kind}
+    TERMS.refuse(run, found=str(kind) in AUTO_EP, types=", ".join(AUTO_EP), **values)
 
 
 def _spread(run: TrainingRun) -> int:

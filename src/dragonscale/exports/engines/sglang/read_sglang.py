@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.limits import beyond_context, drafts_kept, engine_import, pool_read
-from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
+from dragonscale.exports.engines import checkpoints
 from dragonscale.exports.engines.sglang.write_sglang import online_words
 from dragonscale.exports.imported import Given, Imported, Source, slice_given
 from dragonscale.exports.keys import KeyTable, ReadFlags, load_keys, read_flags, truth
@@ -158,9 +157,12 @@ def read(source: Source, given: Given) -> Imported:
     main.unknown = [flag for flag in main.unknown if flag != "--model-type"]
     length, eager = main.values.get("--context-length"), bool(main.take("--disable-cuda-graph", False))
     said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
-    said |= {"later": beyond_context("--context-length", length, model, TERMS.say("too_long")), "role": servers.role}
+    said |= {
+        "later": checkpoints.beyond_context("--context-length", length, model, TERMS.say("too_long")),
+        "role": servers.role,
+    }
     how = (source, given, plan, name, engine, main, TERMS.lists["harmless"], limits)
-    return engine_import("sglang", *how, **said, notes=notes, eager=eager, piece=piece)
+    return checkpoints.engine_import("sglang", *how, **said, notes=notes, eager=eager, piece=piece)
 
 
 def _exchanged(read: ReadFlags) -> bool:
@@ -170,10 +172,10 @@ def _exchanged(read: ReadFlags) -> bool:
 def model_named(word: str, clients: str, kept: str) -> str:
     """The model of a checkpoint by its name, by that which clients use, or by the header of an export."""
     names = (word, clients, word.rstrip("/").rpartition("/")[2])
-    found = next((plain_name(one) for one in names if is_preset(plain_name(one))), "")
+    found = next((checkpoints.plain_name(one) for one in names if is_preset(checkpoints.plain_name(one))), "")
     if kept and (not found or preset_named(kept.partition("?")[0]) == found or hub_id(kept) in (word, clients)):
         return kept
-    return found or plain_name(word)
+    return found or checkpoints.plain_name(word)
 
 
 def _of_one(piece: Slice | None, chips: int, replicas: int) -> Slice | None:
@@ -202,7 +204,7 @@ def _degrees(read: ReadFlags, model: Transformer, exchanged: bool) -> tuple[Serv
 
 def _narrow(word: str) -> bool:
     """Whether a checkpoint's name says a narrow format; `-BF16` at its end is not one."""
-    return scheme_of(word).upper() not in ("", "BF16", "FP16")
+    return checkpoints.scheme_of(word).upper() not in ("", "BF16", "FP16")
 
 
 def _formats(read: ReadFlags, engine: str, chip: Chip | None, model: Transformer, word: str) -> dict[str, str]:
@@ -212,7 +214,7 @@ def _formats(read: ReadFlags, engine: str, chip: Chip | None, model: Transformer
     online = method if method in words.values() and stored_in(model) in WIDE and not _narrow(word) else ""
     if not online and method in CALLED and not _narrow(word) and stored_in(model) in WIDE:
         word = f"{word}-{CALLED[method]}"
-    found = formats_read(engine, chip, model, word, online, words, False)
+    found = checkpoints.formats_read(engine, chip, model, word, online, words, False)
     said = str(read.take("--dtype", "auto"))
     wide = ({full: short for short, full in DTYPES.items()} | {"half": "fp16"}).get(said, "")
     if wide:
@@ -249,7 +251,7 @@ def drafts_read(read: ReadFlags, source: Source, notes: list[str]) -> dict[str, 
     draft = preset_named(path) if algorithm == "STANDALONE" else ""
     if width > 1:
         notes.append(f"Drafts are a tree of {tokens} tokens; the planner counts the {count} steps of one branch.")
-    return drafts_kept(source, count, draft, notes)
+    return checkpoints.drafts_kept(source, count, draft, notes)
 
 
 def _pool(
@@ -259,4 +261,4 @@ def _pool(
     word = str(read.take("--model-path", ""))
     plan, _ = _degrees(read, model, _exchanged(read))
     plan = replace(plan, **_formats(read, engine, piece.chip if piece else None, model, word))
-    return pool_read(source, plan, str(piece).partition(":")[0] if piece is not None else "", copies)
+    return checkpoints.pool_read(source, plan, str(piece).partition(":")[0] if piece is not None else "", copies)

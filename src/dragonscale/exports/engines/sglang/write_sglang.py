@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
+from dragonscale.exports.engines.checkpoints import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.keys import flag_words, load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
@@ -187,22 +187,20 @@ def draft_flags(run: ServingRun, heads: str) -> tuple[dict[str, Any], tuple[str,
 
 def check(server: SglServer) -> None:
     """What SGLang refuses beyond the rules of the engine's row."""
-    run, plan, drafts = server.run, server.plan, server.whole.file.speculation
-    sizes, hosts, kind = divisible(run.model), run.hosts, model_type(run.fields)
-    slices, budget = max(server.world // plan.expert, 1), run.engine.scheduling.max_tokens
-    uneven = next((size for size in sizes.expert_hidden if size % slices), 0)
-    paged = sizes.latent or architecture(run.slice.chip) == "blackwell"
-    checks = {
-        "drafts_in_pipeline": drafts.drafts and plan.pipe > 1,
-        "draft_with_data": drafts.draft and plan.data > 1,
-        "narrow_cache": plan.kv == "nvfp4" and kind.startswith(WIDE_CACHES),
-        "all_or_none": kind.startswith("nemotron_h") and plan.expert not in (1, server.world),
-        "expert_slices": uneven,
-        "even_hosts": server.world * plan.pipe % hosts,
-        "whole_pages": budget % PAGE and paged,
+    run, plan, kind = server.run, server.plan, model_type(server.run.fields)
+    sizes, slices, budget = divisible(run.model), max(server.world // plan.expert, 1), run.budget
+    values = {
+        "drafts": server.whole.file.speculation,
+        "wide_caches": kind.startswith(WIDE_CACHES),
+        "whole_experts": kind.startswith("nemotron_h"),
+        "all_or_none": plan.expert in (1, server.world),
+        "size": next((size for size in sizes.expert_hidden if size % slices), 0),
+        "ranks": server.world * plan.pipe,
+        "paged": sizes.latent or architecture(run.slice.chip) == "blackwell",
+        "near": -(-budget // PAGE) * PAGE,
     }
-    near = {"engine": engine_word(run), "near": -(-budget // PAGE) * PAGE, "PAGE": PAGE, "world": server.world}
-    TERMS.refuse(checks, plan=plan, run=run, size=uneven, slices=slices, hosts=hosts, budget=budget, **near)
+    said = {"slices": slices, "hosts": run.hosts, "budget": budget, "PAGE": PAGE, "world": server.world}
+    TERMS.refuse(run, **{**values, **said, "plan": plan, "engine": engine_word(run)})
 
 
 def engine_word(run: ServingRun) -> str:

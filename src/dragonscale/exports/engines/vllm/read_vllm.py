@@ -13,8 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.limits import beyond_context, drafts_kept, engine_import, pool_read
-from dragonscale.exports.engines.schemes import formats_read, plain_name
+from dragonscale.exports.engines import checkpoints
 from dragonscale.exports.engines.vllm.write_vllm import ATTENTION_LAYERS, decode_budget, mixed_budget, online_words
 from dragonscale.exports.imported import Given, Imported, Source, slice_given
 from dragonscale.exports.keys import ReadFlags, load_keys, read_flags, truth, whole
@@ -179,14 +178,14 @@ def model_read(read: ReadFlags, source: Source, given: Given) -> tuple[str, str]
     named = str(words[0] if words else read.values.pop("--model", ""))
     read.values.pop("--model", None)
     served = read.values.get("--served-model-name")
-    known = plain_name(named)
+    known = checkpoints.plain_name(named)
     if (known == named or named.startswith("./")) and isinstance(served, list) and served:
         known = preset_named(served[0]) if is_preset(served[0]) else known
     kept = source.kept_word("model")
     changed = read.values.pop("--hf-overrides", None)
     if isinstance(changed, Mapping) and known != named:
         known += "?" + "&".join(f"{key}={value}" for key, value in changed.items())
-    if kept and (kept == named or plain_name(kept.partition("?")[0]) == known.partition("?")[0]):
+    if kept and (kept == named or checkpoints.plain_name(kept.partition("?")[0]) == known.partition("?")[0]):
         known = kept if "?" not in known else known
     model = given.model or known
     if not model or model.startswith("$"):
@@ -212,13 +211,13 @@ def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags
         if re.fullmatch(r"[0-9.]+[kmgKMG]", str(length)):
             length = tokens(ReadFlags({"--max-model-len": length}), "--max-model-len")
         notes.append(f"A request has at most {length} tokens.")
-        notes += beyond_context("--max-model-len", length, model, TERMS.say("too_long"))
+        notes += checkpoints.beyond_context("--max-model-len", length, model, TERMS.say("too_long"))
     eager = bool(read.values.pop("--enforce-eager", False))
     role = {"kv_producer": "prefill", "kv_consumer": "decode"}.get(role_of(read), "")
     said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
     said |= {"notes": notes, "later": [TERMS.say("eager")] if eager else [], "role": role, "eager": eager}
     how = (source, given, plan, name, engine, read, TERMS.lists["harmless"], limits)
-    return engine_import("vllm", *how, **said, piece=piece)
+    return checkpoints.engine_import("vllm", *how, **said, piece=piece)
 
 
 def _is_decode_budget(read: ReadFlags, limits: Mapping[str, float | None], drafted: Mapping[str, Any]) -> bool:
@@ -258,7 +257,9 @@ def formats(
     online = ONLINE.get(str(read.values.pop("--quantization", "")), "")
     said = read.values.pop("--quantization-config", None)
     wide = isinstance(said, Mapping) and ATTENTION_LAYERS in str(said.get("ignore", ""))
-    found = formats_read(engine, chip, model, checkpoint, online if online in words.values() else "", words, wide)
+    found = checkpoints.formats_read(
+        engine, chip, model, checkpoint, online if online in words.values() else "", words, wide
+    )
     dtype = DTYPES.get(str(read.values.pop("--dtype", "auto")), "")
     return {**cast(found, dtype), **cache(read, found, dtype)}
 
@@ -296,8 +297,8 @@ def drafts_read(read: ReadFlags, source: Source, notes: list[str]) -> dict[str, 
     count = whole(said.get("num_speculative_tokens") or 1, "num_speculative_tokens", most=MOST_DRAFTS)
     method = str(said.get("method", ""))
     heads = method in ("mtp", "eagle", "eagle3", "medusa", "ngram", "suffix") or method.endswith("_mtp")
-    draft = "" if heads else plain_name(str(said.get("model", "")))
-    return drafts_kept(source, count, draft, notes)
+    draft = "" if heads else checkpoints.plain_name(str(said.get("model", "")))
+    return checkpoints.drafts_kept(source, count, draft, notes)
 
 
 def _pool_read(
@@ -306,4 +307,4 @@ def _pool_read(
     """The pool that prefills."""
     named = next((word for word in read.words if not word.startswith("$")), "")
     plan, _ = plan_read(read, model, source, given, named)
-    return pool_read(source, plan, str(piece).partition(":")[0] if piece is not None else "")
+    return checkpoints.pool_read(source, plan, str(piece).partition(":")[0] if piece is not None else "")

@@ -12,14 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.exports.engines.limits import engine_import, of_chips, pool_read
-from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
+from dragonscale.exports.engines.checkpoints import checkpoint_for, engine_import, formats_read, of_chips, pool_read
 from dragonscale.exports.engines.vllm import read_vllm, write_vllm
 from dragonscale.exports.engines.vllm.write_vllm import EngineFlags
-from dragonscale.exports.header import header
 from dragonscale.exports.imported import Given, Imported, Source, slice_given
 from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, shell_lines, table_at, truth, whole
-from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.runs import ServingRun, header
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import LEADER, RANK, Word, WrittenFiles, config_file, quoted
 from dragonscale.models import load_model

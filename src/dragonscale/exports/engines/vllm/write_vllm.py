@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
+from dragonscale.exports.engines.checkpoints import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.keys import flag_words, load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun

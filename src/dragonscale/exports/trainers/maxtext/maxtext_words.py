@@ -296,7 +296,8 @@ def quantization_keys(dtype: str, kind: str, accumulation: int) -> dict[str, Any
     if dtype in ("bf16", "fp32"):
         return {"quantization": ""}
     if kind == "amd":
-        TERMS.refuse({"amd_accumulation": accumulation > 1}, accumulation=accumulation)
+        if accumulation > 1:
+            raise TERMS.refused("amd_accumulation", accumulation=accumulation)
         return {"quantization": "nanoo_fp8"}
     if kind == "nvidia":
         return {"quantization": TERMS.tables["transformer_engine"][dtype]}

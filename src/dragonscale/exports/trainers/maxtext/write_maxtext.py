@@ -15,13 +15,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.exports.header import comments, header
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.runs import TrainingRun, comments, header
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.maxtext import maxtext_words as maxtext
-from dragonscale.exports.written import HOSTS, LEADER, RANK, PlanDifference, Word, WrittenFiles, config_file
-from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.exports.written import HOSTS, LEADER, RANK, PlanDifference, Word, WrittenFiles, config_file, yaml_text
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan
 
@@ -126,21 +124,20 @@ def _sections(run: TrainingRun) -> dict[str, dict[str, Any]]:
 
 def _check(run: TrainingRun, own: Mapping[str, Any]) -> None:
     """What MaxText's own check of a config refuses, beyond what its stack's rules say."""
-    plan, fields, named = run.plan, run.fields, str(own["model_name"])
+    ways, fields, named = run.plan.context * run.plan.tensor, run.fields, str(own["model_name"])
     heads = int(fields.get("num_key_value_heads") or fields.get("num_attention_heads") or 1)
-    known_to_muon = named.startswith(maxtext.MUON) or own.get("decoder_block") in maxtext.MUON_DECODERS
-    latent, tpu = bool(fields.get("kv_lora_rank")), family(run.slice.chip) == "tpu"
-    uneven, split = heads % (plan.context * plan.tensor), plan.context > 1
-    why = f"{heads} KV heads, which context x tensor = {plan.context * plan.tensor} does not divide"
-    checks = {
-        "muon": plan.optimizer == "muon" and not known_to_muon,
-        "unlike_layers": plan.pipe > 1 and not maxtext.pipelines(own),
-        "ulysses_heads": split and plan.context_by == "ulysses" and (latent or uneven),
-        "unlike_attention": split and plan.context_by != "gather" and tpu and not maxtext.alike(own),
-        "compressed_attention": split and named.startswith("deepseek4"),
-        "sparse_attention": not tpu and named.startswith(("deepseek3.2", "deepseek4")),
+    latent = bool(fields.get("kv_lora_rank"))
+    why = "latent attention" if latent else f"{heads} KV heads, which context x tensor = {ways} does not divide"
+    values = {
+        "tpu": family(run.slice.chip) == "tpu",
+        "known_to_muon": named.startswith(maxtext.MUON) or own.get("decoder_block") in maxtext.MUON_DECODERS,
+        "pipelines": maxtext.pipelines(own),
+        "alike": maxtext.alike(own),
+        "uneven_heads": latent or heads % ways,
+        "compressed": named.startswith("deepseek4"),
+        "sparse": named.startswith(("deepseek3.2", "deepseek4")),
     }
-    TERMS.refuse(checks, plan=plan, name=run.model.name, why="latent attention" if latent else why)
+    TERMS.refuse(run, name=run.model.name, why=why, **values)
 
 
 def _batch(run: TrainingRun) -> dict[str, Any]:

@@ -145,37 +145,22 @@ def _experts(plan: Plan, experts: int) -> tuple[Plan, list[PlanDifference]]:
 
 def _refuse(settled: MegatronRun) -> None:
     """What Megatron-LM's own checks refuse and the planner's table of stacks does not."""
-    plan, own, experts, seq = settled.plan, settled.fields, settled.experts, settled.run.file.seq
-    kind, split, sharded = own.get("model_type"), plan.context > 1, settled.sharded
+    plan, own = settled.plan, settled.fields
+    kind = own.get("model_type")
     stages = chunk_sizes(settled.layers, plan.pipe * plan.virtual, plan.layout) if plan.pipe > 1 else []
-    heads = _heads(settled) if split and plan.context_by == "ulysses" else 0
-    asked = "offload=optimizer" if plan.offload != "none" else "optimizer=adam-bf16"
-    window = own.get("sliding_window") and kind in ("mistral", "phi3")
-    precise = plan.offload != "none" or plan.optimizer == "adam-bf16"
-    checks = {
-        "experts_divide": experts and experts % settled.ep,
-        "experts_sequence": experts and plan.tensor > 1 and not plan.sequence,
-        "fsdp_pipeline": settled.fsdp and plan.pipe > 1,
-        "chunks": stages and (min(stages) < 0 or 0 in stages[1:-1]),
-        "context_multiple": split and seq % (2 * plan.context),
-        "ring_window": split and plan.context_by == "ring" and window,
-        "sliced_biases": kind == "gpt_oss" and settled.etp > 1,
-        "sinks": kind == "gpt_oss" and split and plan.context_by != "ulysses",
-        "whole_heads": heads % plan.context,
-        "sgd_sharded": plan.optimizer == "sgd" and sharded,
-        "muon_fsdp": plan.optimizer == "muon" and settled.fsdp,
-        "muon_instances": plan.optimizer == "muon" and sharded and plan.data > 1,
-        "muon_fp16": plan.optimizer == "muon" and plan.dtype == "fp16",
-        "precision_aware": precise and not (sharded and plan.optimizer in ("adam", "adam-bf16")),
+    values: dict[str, Any] = {"seq": settled.run.file.seq, "twice_context": 2 * plan.context, "kind": kind}
+    values |= {"half_experts": plan.expert // 2 or 1, "half_virtual": max(plan.virtual // 2, 1)}
+    values |= {"half_context": plan.context // 2, "shards": plan.data * plan.fsdp, "short": short_plan(plan)}
+    values |= {
+        "stages": len(stages),
+        "empty_chunks": stages and (min(stages) < 0 or 0 in stages[1:-1]),
+        "heads": _heads(settled) if plan.context > 1 and plan.context_by == "ulysses" else 0,
+        "window": own.get("sliding_window") and kind in ("mistral", "phi3"),
+        "asked": "offload=optimizer" if plan.offload != "none" else "optimizer=adam-bf16",
+        "precise": plan.offload != "none" or plan.optimizer == "adam-bf16",
+        "sharded_adam": settled.sharded and plan.optimizer in ("adam", "adam-bf16"),
     }
-    near = {
-        "half_experts": plan.expert // 2 or 1,
-        "half_virtual": max(plan.virtual // 2, 1),
-        "half_context": plan.context // 2,
-        "shards": plan.data * plan.fsdp,
-    }
-    told = {"settled": settled, "seq": seq, "stages": len(stages), "heads": heads, "asked": asked}
-    TERMS.refuse(checks, short=short_plan(plan), **near, **told)
+    TERMS.refuse(settled, settled=settled, **values)
 
 
 def _heads(settled: MegatronRun) -> int:

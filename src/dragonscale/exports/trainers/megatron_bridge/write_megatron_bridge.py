@@ -18,10 +18,9 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.header import header
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id
-from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.runs import TrainingRun, header
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
 from dragonscale.exports.trainers.megatron.write_megatron import TERMS as FLAGS

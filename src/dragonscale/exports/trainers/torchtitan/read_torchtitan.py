@@ -19,7 +19,7 @@ from dragonscale.exports.runs import experts_of
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.torchtitan import titan_models
-from dragonscale.exports.trainers.torchtitan.stages import SCHEDULES, layout_read
+from dragonscale.exports.trainers.torchtitan.titan_models import SCHEDULES, layout_read
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset, model_names, preset
 from dragonscale.training.plan import Plan

@@ -18,12 +18,11 @@ This release keeps keys and values gathered over context ranks and has no ring; 
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.exports.header import header
 from dragonscale.exports.keys import flag_words, load_keys
-from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.runs import TrainingRun, header
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.torchtitan import titan_models
-from dragonscale.exports.trainers.torchtitan.stages import stage_flags
+from dragonscale.exports.trainers.torchtitan.titan_models import stage_flags
 from dragonscale.exports.written import PlanDifference, WrittenFiles
 from dragonscale.models.transformer import count_parameters
 from dragonscale.training.plan import Plan, short_plan
@@ -50,6 +49,9 @@ def _settings(run: TrainingRun) -> dict[str, Any]:
     """What the flags are about."""
     stack, plan = stacks()[run.file.stack], run.plan
     return {
+        "even": (plan.tensor if plan.sequence else 1) * (2 * plan.context if plan.context > 1 else 1),
+        "each": plan.replicas * plan.microbatch,
+        "short": short_plan(plan),
         "shards": plan.fsdp * plan.expert,
         "expert_degree": expert_degree(run),
         "compiled": compiled(run),
@@ -63,9 +65,9 @@ def write(run: TrainingRun) -> WrittenFiles:
     """The command of a process, and the Python file where one is needed."""
     plan, differences = as_run(run)
     ran = run.running(plan)
-    check(ran)
-    files, flags = model_words(ran, header(run, f"torchtitan {load_keys('torchtitan').version}", differences))
     settings = _settings(ran)
+    TERMS.refuse(ran, **settings)
+    files, flags = model_words(ran, header(run, f"torchtitan {load_keys('torchtitan').version}", differences))
     flags |= TERMS.group("parallelism", ran, **settings)
     flags |= stage_flags(plan, run.model.n_layers) if plan.pipe > 1 else {}
     flags |= TERMS.group("training", ran, **settings)
@@ -92,21 +94,6 @@ def as_run(run: TrainingRun) -> tuple[Plan, list[PlanDifference]]:
     if plan.dtype == "fp8" and stacks()[run.file.stack].state.narrow_gathers:
         differences.append(TERMS.difference("rowwise"))
     return plan, differences
-
-
-def check(run: TrainingRun) -> None:
-    """What torchtitan refuses beyond the rules of the stack."""
-    plan, experts, degree = run.plan, run.experts, expert_degree(run)
-    even = (plan.tensor if plan.sequence else 1) * (2 * plan.context if plan.context > 1 else 1)
-    each = plan.replicas * plan.microbatch
-    checks = {
-        "sequence_multiple": run.file.seq % even,
-        "batch_of_ranks": run.file.batch % each,
-        "experts_divide": experts and experts % degree,
-        "tied_pipeline": plan.pipe > 1 and run.fields.get("tie_word_embeddings"),
-        "muon": plan.optimizer == "muon",
-    }
-    TERMS.refuse(checks, run=run, even=even, short=short_plan(plan), each=each, experts=experts, degree=degree)
 
 
 def model_words(run: TrainingRun, top: str) -> tuple[dict[str, str], dict[str, Any]]:
