@@ -2,7 +2,7 @@
 
 A file has lists and tables of words (names that change nothing of a plan, spellings, formats), groups of settings,
 texts, the sentences of its notes and refusals, and what it runs differently from a plan. A setting of a group is a
-constant, or a rule:
+constant, a table of settings, or a rule:
 
 | rule | what is written |
 |---|---|
@@ -50,14 +50,18 @@ class Terms(Strict, frozen=True):
 
     def group(self, name: str, run: Any = None, /, **values: Any) -> dict[str, Any]:
         """A group of settings as a run has them, in the order of the file; `values` are names beside the run's own."""
-        about = About(run, values)
-        return {key: self._value(row, about) for key, row in self.groups[name].items() if about.has(row)}
+        return self._table(self.groups[name], About(run, values))
+
+    def _table(self, rows: Mapping[str, Any], about: "About") -> dict[str, Any]:
+        return {key: self._value(row, about) for key, row in rows.items() if about.has(row)}
 
     def _value(self, row: Any, about: "About") -> Any:
+        if isinstance(row, list):
+            return [self._value(part, about) for part in row]
         if not _is_rule(row):
-            return row
+            return self._table(row, about) if isinstance(row, Mapping) else row
         if "group" in row:
-            return self.group(row["group"], about.run, **about.values)
+            return self._table(self.groups[row["group"]], about)
         if "said" in row:
             value = about.at("said").get(row["said"], "")
             value = row.get("usual", value) if value == "" else value

@@ -19,7 +19,8 @@ from dragonscale.exports.engines import sglang, trtllm, vllm
 from dragonscale.exports.engines.vllm.write_vllm import both_roles
 from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import flag_words, load_keys, read_flags, table_at
-from dragonscale.exports.launchers.kubernetes import CONFIG, config_map, manifest, pod, verbatim
+from dragonscale.exports.launchers.kubernetes import CONFIG, pod, verbatim
+from dragonscale.exports.launchers.kubernetes import TERMS as LAUNCHERS
 from dragonscale.exports.launchers.launch_parts import job_name, run_of, uses_words, with_files
 from dragonscale.exports.launchers.unwrap import Contained, assigned, count_of, files_of, pod_containers, pools_read
 from dragonscale.exports.runs import ServingRun, header
@@ -161,10 +162,9 @@ def write(run: ServingRun) -> WrittenFiles:
     config = f"{name}-config" if named else ""
     components = [_frontend(run, engine, version)]
     components += [_worker(run, engine, version, with_files(one, CONFIG), config) for one in workers]
-    spec = {"backendFramework": engine, "components": components}
-    graph = manifest("DynamoGraphDeployment", {"name": name}, spec)
+    graph = TERMS.group("deployment", name=name, engine=engine, components=components)
     title = f"NVIDIA Dynamo {version} with {target_named(engine).title}"
-    documents = [config_map(config, named)] if config else []
+    documents = [LAUNCHERS.group("config_map", name=config, files=named)] if config else []
     text = header(run, title, made.differences) + "---\n".join(map(yaml_text, [*documents, graph]))
     title, release = target_named(engine).title, load_keys(engine).version
     pinned = TERMS.say("own_version", version=version, software=title, release=release)
@@ -179,9 +179,7 @@ def _frontend(run: ServingRun, engine: str, version: str) -> dict[str, Any]:
     """What takes requests. Where prompts share a beginning, requests go to the replica that has it."""
     routed = run.file.traffic.cached > 0 and (run.file.replicas or 1) > 1
     flags = flag_words(load_keys("dynamo"), {"--router-mode": "kv" if routed else None})
-    one = {"name": "main", "image": _image(engine, version), "command": ["python3", "-m", "dynamo.frontend"]}
-    pods = {"spec": {"containers": [{**one, **({"args": flags} if flags else {})}]}}
-    return {"name": "Frontend", "type": "frontend", "replicas": 1, "podTemplate": pods}
+    return TERMS.group("frontend", image=_image(engine, version), flags=flags)
 
 
 def _worker(run: ServingRun, engine: str, version: str, program: LaunchProgram, config: str) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from dragonscale.exports.engines import vllm
 from dragonscale.exports.engines.vllm.write_vllm import both_roles
 from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.launchers.kubernetes import group_place, group_spec, manifest, pod, script
+from dragonscale.exports.launchers.kubernetes import TERMS as LAUNCHERS
+from dragonscale.exports.launchers.kubernetes import group_place, pod, script
 from dragonscale.exports.launchers.launch_parts import job_name, run_of, with_port
 from dragonscale.exports.launchers.unwrap import Contained, assigned, containers, marks, pools_read
 from dragonscale.exports.runs import ServingRun, comments, header
@@ -60,14 +61,12 @@ def _pool(run: ServingRun, program: LaunchProgram, name: str) -> dict[str, Any]:
     spec["containers"][0]["name"] = "modelserver"
     if role == "decode":
         spec = {"initContainers": [_sidecar()], **spec}
-    template = {"metadata": {"labels": labels}, "spec": spec}
+    values = {"name": f"{name}-{role}", "labels": labels, "labelled": True, "pinned": {}, "pod": spec}
     if not several:
-        body: dict[str, Any] = {"replicas": program.copies, "selector": {"matchLabels": labels}, "template": template}
-        return manifest("Deployment", {"name": f"{name}-{role}", "labels": labels}, body)
+        return LAUNCHERS.group("deployment", program, **values)
     worker = pod(own, target_named("vllm"), program, script(program, *ranks), ports=ports)
     worker["containers"][0]["name"] = "modelserver"
-    group = group_spec(program, template, worker)
-    return manifest("LeaderWorkerSet", {"name": f"{name}-{role}", "labels": labels}, group)
+    return LAUNCHERS.group("leaders", program, worker=worker, **values)
 
 
 def _sidecar() -> dict[str, Any]:

@@ -11,7 +11,7 @@ config files.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -83,52 +83,12 @@ def selector(piece: Slice) -> dict[str, str]:
     return {"cloud.google.com/gke-tpu-accelerator": GKE_TPUS[chip.name], "cloud.google.com/gke-tpu-topology": shape}
 
 
-VERSIONS = {
-    "Service": "v1",
-    "Deployment": "apps/v1",
-    "JobSet": "jobset.x-k8s.io/v1alpha2",
-    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
-    "DynamoGraphDeployment": "nvidia.com/v1beta1",
-}
-
-
-def manifest(kind: str, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of Kubernetes."""
-    return {"apiVersion": VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def group_spec(program: LaunchProgram, leader: Mapping[str, Any], worker: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of a LeaderWorkerSet: a template for the first pod of a group, a pod for the others."""
-    group: dict[str, Any] = {"size": program.hosts, "restartPolicy": "RecreateGroupOnPodRestart"}
-    group |= {"leaderTemplate": leader, "workerTemplate": {"spec": worker}}
-    return {"replicas": program.copies, "leaderWorkerTemplate": group}
-
-
-def config_map(name: str, files: Mapping[str, str]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(files)}
-
-
-def service(name: str, port: int, labels: Mapping[str, str]) -> dict[str, Any]:
-    """A Service in front of what answers requests."""
-    ports = [{"name": "http", "port": port, "targetPort": port}]
-    return manifest("Service", {"name": name}, {"selector": dict(labels), "ports": ports})
-
-
-def probes(port: int) -> dict[str, Any]:
-    """An engine takes requests once `/health` answers; its weights may load for an hour before that."""
-    check = {"httpGet": {"path": "/health", "port": port}}
-    slow = {"startupProbe": {**check, "periodSeconds": 10, "failureThreshold": 360}}
-    return {"ports": [{"containerPort": port}], **slow, "readinessProbe": {**check, "periodSeconds": 5}}
-
-
 TERMS = load_terms("launchers")
 
 HOLDS_FILES = True
 """The config files are inside the manifest."""
 ROUTES = True
 """A Service stands before replicas, and programs find each other by the names of theirs."""
-RESTARTS = 3
-"""How often a run begins again from its last checkpoint after a pod has failed."""
 
 
 def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
@@ -138,7 +98,7 @@ def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     config = f"{name}-config" if written.files else ""
     written = _addressed(written, name)
     programs = [parts.with_files(program, CONFIG) for program in written.programs]
-    documents = [config_map(config, written.files)] if config else []
+    documents = [TERMS.group("config_map", name=config, files=written.files)] if config else []
     for program in programs:
         own = name if len(programs) == 1 else f"{name}-{program.name}"
         made = _served if isinstance(run, ServingRun) else _trained
@@ -192,13 +152,8 @@ def _trained(run: Run, target: Target, program: LaunchProgram, name: str, config
         env = [{"name": "JOB_INDEX", "valueFrom": place}]
     inside = script(program, rank, f"{name}-{job}-0-0.{name}")
     spec = {"restartPolicy": "Never", **pod(run, target, program, inside, config, env=env)}
-    metadata: dict[str, Any] = {"name": name}
-    if run.slice.chip.kind == "tpu":  # a slice is a node pool, and a Job its own
-        metadata["annotations"] = {"alpha.jobset.sigs.k8s.io/exclusive-topology": NODEPOOL}
-    indexed = {"parallelism": hosts, "completions": hosts, "completionMode": "Indexed", "backoffLimit": 0}
-    replicated = {"name": job, "replicas": jobs, "template": {"spec": {**indexed, "template": {"spec": spec}}}}
-    body = {"failurePolicy": {"maxRestarts": RESTARTS}, "replicatedJobs": [replicated]}
-    return [manifest("JobSet", metadata, body)]
+    pinned = {"alpha.jobset.sigs.k8s.io/exclusive-topology": NODEPOOL} if run.slice.chip.kind == "tpu" else {}
+    return [TERMS.group("jobs", name=name, job=job, jobs=jobs, hosts=hosts, pod=spec, pinned=pinned)]
 
 
 def script(program: LaunchProgram, rank: Word, leader: Word) -> str:
@@ -218,13 +173,10 @@ def _served(run: Run, target: Target, program: LaunchProgram, name: str, config:
     program = reachable(program)
     if program.hosts > 1:
         return _groups(run, target, program, name, config)
-    labels = {"app": name}
-    spec = pod(run, target, program, script(program, "0", "127.0.0.1"), config, **probes(program.port))
-    # Chips are taken: a new pod cannot start before an old one has gone.
-    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
-    template = {"metadata": {"labels": labels}, "spec": spec}
-    body = {"replicas": program.copies, "selector": {"matchLabels": labels}, "strategy": rolling, "template": template}
-    return [manifest("Deployment", {"name": name}, body), service(name, program.port, labels)]
+    labels, probes = {"app": name}, TERMS.group("probes", program)
+    spec = pod(run, target, program, script(program, "0", "127.0.0.1"), config, **probes)
+    values = {"name": name, "labels": labels, "labelled": False, "pod": spec}
+    return [TERMS.group(group, program, **values) for group in ("deployment", "service")]
 
 
 def reachable(program: LaunchProgram) -> LaunchProgram:
@@ -236,10 +188,9 @@ def reachable(program: LaunchProgram) -> LaunchProgram:
 def _groups(run: Run, target: Target, program: LaunchProgram, name: str, config: str) -> list[dict[str, Any]]:
     """A LeaderWorkerSet: replicas of several hosts, of which the first answers."""
     inside = script(program, *group_place())
-    leader, worker = (pod(run, target, program, inside, config, **more) for more in (probes(program.port), {}))
-    metadata: dict[str, Any] = {"name": name}
-    if run.slice.chip.kind == "tpu":
-        metadata["annotations"] = {"leaderworkerset.sigs.k8s.io/exclusive-topology": NODEPOOL}
-    first = {"metadata": {"labels": {"role": "leader"}}, "spec": leader}
-    sets = manifest("LeaderWorkerSet", metadata, group_spec(program, first, worker))
-    return [sets, service(name, program.port, {"leaderworkerset.sigs.k8s.io/name": name, "role": "leader"})]
+    first, worker = (pod(run, target, program, inside, config, **more) for more in (TERMS.group("probes", program), {}))
+    tpu, labels = run.slice.chip.kind == "tpu", {"role": "leader"}
+    pinned = {"leaderworkerset.sigs.k8s.io/exclusive-topology": NODEPOOL} if tpu else {}
+    values = {"name": name, "pinned": pinned, "labels": labels, "labelled": False, "pod": first, "worker": worker}
+    front = {"leaderworkerset.sigs.k8s.io/name": name, **labels}
+    return [TERMS.group("leaders", program, **values), TERMS.group("service", program, name=name, labels=front)]
