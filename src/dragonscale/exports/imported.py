@@ -7,11 +7,12 @@ what it comes to: a plan file's content, and what was made of the words it was r
 {'zero_optimization': {'stage': 3}}
 """
 
+import contextlib
 import itertools
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -113,12 +114,11 @@ class Source:
     def tables(self) -> list[dict[str, Any]]:
         """The tables of a TOML, YAML or JSON file, one for each document; none of anything else."""
         text = self.text.strip()
-        if not text:
-            return []
-        for read in (_json, _toml, _yaml):
-            found = read(text)
-            if found:
-                return found
+        for begins, read in _READERS:
+            with contextlib.suppress(ValueError, RecursionError):
+                tables = [one for one in read(text) if isinstance(one, dict)] if begins.search(text) else []
+                if tables:
+                    return tables
         return []
 
     @property
@@ -166,29 +166,6 @@ def _main_file(folder: Path) -> Path:
     raise InputError(f"The folder {shorten(str(folder))} has no script or config to import ({', '.join(_MAIN)}).")
 
 
-def _json(text: str) -> list[dict[str, Any]]:
-    if not text.startswith("{"):
-        return []
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return []
-    return [found] if isinstance(found, dict) else []
-
-
-def _toml(text: str) -> list[dict[str, Any]]:
-    try:
-        return [tomllib.loads(text)] if re.search(r"^[ \t]*(\[|[\w.-]+[ \t]*=)", text, re.MULTILINE) else []
-    except (ValueError, RecursionError):
-        return []
-
-
-def _yaml(text: str) -> list[dict[str, Any]]:
-    if not re.search(r"^[\w./\"'-]+[ \t]*:([ \t]|$)", text, re.MULTILINE):
-        return []
-    return [one for one in safe_yaml(text) if isinstance(one, dict)]
-
-
 def safe_yaml(text: str) -> list[Any]:
     """The documents of a YAML text with keys as text; none where it is not YAML, or uses aliases: a few lines of them
     stand for more than fits into memory."""
@@ -199,9 +176,7 @@ def safe_yaml(text: str) -> list[Any]:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=loader)):
             return []
         return [_text_keys(one) for one in yaml.load_all(text, Loader=loader)]
-    except (
-        Exception
-    ):  # its constructors raise whatever a malformed tag makes them stumble over (KeyError, IndexError …)
+    except Exception:  # constructors raise whatever a malformed tag makes them stumble over (KeyError, IndexError …)
         return []
 
 
@@ -209,6 +184,14 @@ def _text_keys(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _text_keys(one) for key, one in value.items()}
     return [_text_keys(one) for one in value] if isinstance(value, list) else value
+
+
+_READERS: tuple[tuple[re.Pattern[str], Callable[[str], list[Any]]], ...] = (
+    (re.compile(r"\A\{"), lambda text: [json.loads(text)]),
+    (re.compile(r"^[ \t]*(\[|[\w.-]+[ \t]*=)", re.MULTILINE), lambda text: [tomllib.loads(text)]),
+    (re.compile(r"^[\w./\"'-]+[ \t]*:([ \t]|$)", re.MULTILINE), safe_yaml),
+)
+"""What a text of JSON, TOML or YAML has in it, and what reads it."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +224,7 @@ class Imported:
 def slice_given(source: Source, given: Given, chips: int = 0) -> Slice | None:
     """The slice that is said: by the user, or by the header of an export. A chip alone takes the number of chips that
     the config is for; of TPUs, the smallest torus of so many."""
-    text = given.slice or str(source.kept.get("slice", ""))
+    text = given.slice or source.kept_word("slice")
     if not text:
         return None
     if chips and is_chip(text):
@@ -252,7 +235,7 @@ def slice_given(source: Source, given: Given, chips: int = 0) -> Slice | None:
 def slice_counted(source: Source, given: Given, chips: int) -> Slice | None:
     """`slice_given` for software that runs on as many chips as it is started on: a chip alone says nothing of their
     number, where the config does not say it either."""
-    text = given.slice or str(source.kept.get("slice", ""))
+    text = given.slice or source.kept_word("slice")
     if text and not chips and is_chip(text):
         raise source.needs("how many chips it is for", f"them by --on, such as {text}:8")
     return slice_given(source, given, chips)
@@ -335,10 +318,3 @@ def left_over(names: Iterable[str], harmless: Iterable[str]) -> tuple[tuple[str,
     fine = set(harmless)
     every = [*dict.fromkeys(names)]
     return tuple(one for one in every if one in fine), tuple(one for one in every if one not in fine)
-
-
-def with_slice(imported: Imported, piece: Slice | None) -> Imported:
-    """The same on a slice."""
-    if piece is None:
-        return imported
-    return replace(imported, file=replace(imported.file, slice=str(piece)))

@@ -13,13 +13,14 @@ the Hub.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dragonscale.exports.imported import Given, Imported, Source, left_over, serving_file, slice_given, with_slice
-from dragonscale.exports.keys import ReadFlags, load_keys
+from dragonscale.exports.imported import Given, Imported, Source, left_over, serving_file, slice_given
+from dragonscale.exports.keys import ReadFlags
 from dragonscale.exports.model_names import hub_id, preset_named
+from dragonscale.exports.target import target_named
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import PlanDifference
 from dragonscale.models import load_model
@@ -230,10 +231,9 @@ def engine_import(
     model: str,
     engine: str,
     read: ReadFlags,
-    harmless: Iterable[str],
     limits: Mapping[str, float | None],
     *,
-    keys: str = "",
+    further: Sequence[str] = (),
     drafts: Mapping[str, Any] | None = None,
     prefill: Mapping[str, Any] | None = None,
     replicas: int = 0,
@@ -244,7 +244,8 @@ def engine_import(
     piece: Slice | None = None,
 ) -> Imported:
     """The import of a server by what was read of it: `role` is the pool that it says it is of, `later` are notes after
-    the one on that, `eager` whether kernels are issued one by one; what is left of the flags was not read."""
+    the one on that, `eager` whether kernels are issued one by one; what is left of the flags was not read, and changes
+    nothing where it is among the target's harmless options or `further` ones."""
     half = [] if prefill else half_of_pair(role, source)
     said: dict[str, Any] = {
         "launch": launch_read(source, given, engine, plan, model, **limits),
@@ -253,11 +254,12 @@ def engine_import(
         "replicas": replicas,
         "traffic": {"output": 1} if half and role == "prefill" else {},
     }
-    file = serving_file(source, given, plan, model, engine, **said)
+    file = serving_file(source, given.on(piece), plan, model, engine, **said)
     file = file if eager is None else with_graphs(file, eager)
-    ignored, unplanned = left_over(read.values, harmless)
-    version, unknown = load_keys(keys or target).version, tuple(read.unknown)
-    return with_slice(Imported(target, version, file, (*notes, *half, *later), ignored, unplanned, unknown), piece)
+    own = target_named(target)
+    ignored, unplanned = left_over(read.values, [*load_terms(own.keys or target).lists["harmless"], *further])
+    told = (*notes, *half, *later)
+    return Imported(target, own.version, file, told, ignored, unplanned, tuple(read.unknown))
 
 
 def pool_read(source: Source, plan: ServingPlan, chip: str, replicas: int = 1, usual: str = "") -> dict[str, Any]:

@@ -99,7 +99,7 @@ def read(source: Source, given: Given) -> Imported:
     plan = _plan(flags, source, given, model, quant, cache)
     limits = {"max_seqs": _number(flags, "--parallel", SLOTS), "token_budget": _number(flags, "--batch-size", BATCH)}
     drafts, notes = drafts_read(flags), (*_read_notes(flags, quant), *_cache_notes(cache))
-    how = (source, given, plan, model, "generic", flags, TERMS.lists["harmless"], limits)
+    how = (source, given, plan, model, "generic", flags, limits)
     return engine_import("llamacpp", *how, drafts=drafts, notes=notes)
 
 

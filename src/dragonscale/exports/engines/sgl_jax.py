@@ -37,7 +37,6 @@ ONLINE = {
 }
 """The YAML that quantises a 16-bit checkpoint on loading, by weights and matmuls (srt/utils/quantization/configs)."""
 KINDS = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "bf16"}
-HARMLESS = (*load_terms("sglang").lists["harmless"], *TERMS.lists["harmless"])
 
 
 def recognises(source: Source) -> bool:
@@ -63,9 +62,10 @@ def read(source: Source, given: Given) -> Imported:
     beyond, length = "what it answers beyond that is not to be relied on", main.values.get("--context-length")
     limits, drafts = limits_read(main, plan, 1), drafts_read(main, source, notes)
     said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas, "role": servers.role}
-    how = (source, given, plan, name, "sgl-jax", main, HARMLESS, limits)
+    how = (source, given, plan, name, "sgl-jax", main, limits)
     later = checkpoints.beyond_context("--context-length", length, model, beyond)
-    return checkpoints.engine_import("sgl-jax", *how, **said, notes=notes, later=later, piece=piece)
+    said |= {"notes": notes, "later": later, "further": load_terms("sglang").lists["harmless"]}
+    return checkpoints.engine_import("sgl-jax", *how, **said, piece=piece)
 
 
 def _chip(source: Source, given: Given) -> Chip:

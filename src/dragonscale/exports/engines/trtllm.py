@@ -86,7 +86,7 @@ def read(source: Source, given: Given) -> Imported:
     inner = [f"kv_cache_config.{own}" for own in cache if own not in ("dtype", "free_gpu_memory_fraction")]
     left = [own for own in main.values if own not in (*TERMS.lists["read"], *unknown)]
     rest = ReadFlags(dict.fromkeys([*left, *inner]), [], unknown)
-    how = (source, given, plan, name, engine, rest, TERMS.lists["harmless"], limits)
+    how = (source, given, plan, name, engine, rest, limits)
     return checkpoints.engine_import("trtllm", *how, drafts=drafts, role=_role(main.values), **said)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported, Source, slice_counted, training_file
-from dragonscale.exports.keys import KeyTable, dotted, flag_words, load_keys, options, whole
+from dragonscale.exports.keys import KeyTable, dotted, flag_words, load_keys, options, table_at, whole
 from dragonscale.exports.model_names import hub_id, model_of_sizes, preset_named
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.shell import ShellCommand, documents
@@ -95,7 +95,7 @@ def read(source: Source, given: Given) -> Imported:
     if chat:
         said = "" if "dtype" in flags else TERMS.say("chat_dtype", plan=plan)
     notes += [said] if said else []
-    notes += TERMS.notes({"mics": "mics_shard_size" in part(config, "zero_optimization")})
+    notes += TERMS.notes({"mics": "mics_shard_size" in table_at(config, "zero_optimization")})
     return Imported("deepspeed", table.version, file, tuple(notes), tuple(ignored), tuple(unplanned), tuple(unknown))
 
 
@@ -139,12 +139,12 @@ def _model(source: Source, flags: Mapping[str, str]) -> str:
 
 
 def _unplanned(config: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:
-    zero = part(config, "zero_optimization")
+    zero = table_at(config, "zero_optimization")
     heavy = [name for name in _UNPLANNED if zero.get(name) not in (None, False, 1, {})]
-    found = [f"zero_optimization.{name}" for name in heavy if part(zero, name).get("device") != "none"]
-    kind = str(part(config, "optimizer").get("type", "adamw")).lower()
+    found = [f"zero_optimization.{name}" for name in heavy if table_at(zero, name).get("device") != "none"]
+    kind = str(table_at(config, "optimizer").get("type", "adamw")).lower()
     found += [f"optimizer.type={kind}"] if kind not in ("adam", "adamw", "muon", "sgd") else []
-    bf16 = part(config, "bf16")
+    bf16 = table_at(config, "bf16")
     found += [f"bf16.{name}" for name in TERMS.lists["unplanned_bf16"] if is_on(bf16.get(name))]
     given = [name for name in TERMS.lists["unplanned_flags"] if name in flags]
     return found + [f"--{name}" for name in given if is_on(flags[name]) or number_or_zero(flags[name]) > 1]
@@ -165,13 +165,13 @@ def plan_of(
     config: Mapping[str, Any], flags: Mapping[str, str], env: Mapping[str, str], chips: int
 ) -> tuple[Plan, int]:
     """The plan, and the batch in sequences."""
-    zero = part(config, "zero_optimization")
+    zero = table_at(config, "zero_optimization")
     stage = stage_of(zero.get("stage", 0))
     # 0 is DeepSpeed's word for no tensor parallelism
-    tensor = max(whole(part(config, "tensor_parallel").get("autotp_size", 1), "tensor_parallel.autotp_size", 0), 1)
+    tensor = max(whole(table_at(config, "tensor_parallel").get("autotp_size", 1), "tensor_parallel.autotp_size", 0), 1)
     ways = env.get("PARALLELISM_CONFIG_SP_SIZE") or config.get("sequence_parallel_size", 1)
     context = whole(ways, "sequence_parallel_size")
-    own = part(config, "expert_parallel")
+    own = table_at(config, "expert_parallel")
     spread = whole(own.get("autoep_size", 1), "expert_parallel.autoep_size") if own.get("enabled") else 1
     expert = spread // math.gcd(spread, tensor)
     ranks, rest = divmod(chips, tensor * context)
@@ -179,7 +179,7 @@ def plan_of(
         raise TERMS.wrong("ranks", chips=chips, tensor=tensor, context=context, spread=spread)
     batch, micro = _batch(config, flags, ranks)
     shards = _shards(zero, ranks, expert)
-    device = str(part(zero, "offload_optimizer").get("device", "none"))
+    device = str(table_at(zero, "offload_optimizer").get("device", "none"))
     offloaded = device in ("cpu", "nvme") or is_on(zero.get("cpu_offload"))
     plan = Plan(
         data=ranks // expert // shards if stage else ranks // expert,
@@ -252,12 +252,12 @@ def dtype_of(config: Mapping[str, Any], flags: Mapping[str, str]) -> tuple[str, 
     >>> dtype_of({"bf16": {"enabled": "auto"}}, {"max_steps": "10"})[0]
     'fp32'
     """
-    left = [dtype for dtype in ("bf16", "fp16") if part(config, dtype).get("enabled") == "auto"]
+    left = [dtype for dtype in ("bf16", "fp16") if table_at(config, dtype).get("enabled") == "auto"]
     for dtype in ("bf16", "fp16"):
-        on = flags.get(dtype) if dtype in left else part(config, dtype).get("enabled", False)
+        on = flags.get(dtype) if dtype in left else table_at(config, dtype).get("enabled", False)
         if is_on(on):
             return dtype, ""
-    cast = part(config, "torch_autocast")
+    cast = table_at(config, "torch_autocast")
     if is_on(cast.get("enabled")):
         half = "16" in str(cast.get("dtype", "")) and "bf" not in str(cast.get("dtype", ""))
         return "fp16" if half else "bf16", ""
@@ -267,7 +267,7 @@ def dtype_of(config: Mapping[str, Any], flags: Mapping[str, str]) -> tuple[str, 
 
 
 def _remat(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
-    own = part(config, "activation_checkpointing")
+    own = table_at(config, "activation_checkpointing")
     if is_on(own.get("cpu_checkpointing")):
         return "offload"
     on = any(is_on(flags.get(name)) for name in ("gradient_checkpointing", "activation_checkpointing"))
@@ -275,16 +275,11 @@ def _remat(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
 
 
 def _optimizer(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
-    kind = str(part(config, "optimizer").get("type") or flags.get("optim", "adamw")).lower()
+    kind = str(table_at(config, "optimizer").get("type") or flags.get("optim", "adamw")).lower()
     for word, name in (("8bit", "adam8"), ("muon", "muon"), ("sgd", "sgd"), ("adafactor", "adafactor")):
         if word in kind:
             return name
     return "adam"
-
-
-def part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = config.get(name)
-    return found if isinstance(found, Mapping) else {}
 
 
 def is_on(value: Any) -> bool:

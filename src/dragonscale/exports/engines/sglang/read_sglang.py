@@ -161,7 +161,7 @@ def read(source: Source, given: Given) -> Imported:
         "later": checkpoints.beyond_context("--context-length", length, model, TERMS.say("too_long")),
         "role": servers.role,
     }
-    how = (source, given, plan, name, engine, main, TERMS.lists["harmless"], limits)
+    how = (source, given, plan, name, engine, main, limits)
     return checkpoints.engine_import("sglang", *how, **said, notes=notes, eager=eager, piece=piece)
 
 

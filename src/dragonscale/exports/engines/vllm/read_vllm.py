@@ -216,7 +216,7 @@ def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags
     role = {"kv_producer": "prefill", "kv_consumer": "decode"}.get(role_of(read), "")
     said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
     said |= {"notes": notes, "later": [TERMS.say("eager")] if eager else [], "role": role, "eager": eager}
-    how = (source, given, plan, name, engine, read, TERMS.lists["harmless"], limits)
+    how = (source, given, plan, name, engine, read, limits)
     return checkpoints.engine_import("vllm", *how, **said, piece=piece)
 
 

@@ -148,9 +148,9 @@ def read(source: Source, given: Given) -> Imported:
     notes: list[str] = []
     drafts = read_vllm.drafts_read(flags, source, notes)
     prefill = None if pool is None else _pool(pool, model, checkpoint, piece, source)
-    how = (source, given, plan, name, ENGINE, flags, VLLM.lists["harmless"], limits)
+    how = (source, given, plan, name, ENGINE, flags, limits)
     said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
-    return engine_import(ENGINE, *how, **said, keys="vllm", notes=notes, piece=piece)
+    return engine_import(ENGINE, *how, **said, notes=notes, piece=piece)
 
 
 def _pool(read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | None, source: Source) -> dict[str, Any]:
