@@ -10,13 +10,15 @@ constant, a table of settings, or a rule:
 | `set = true` | this value |
 | `said = "every"`, `usual = 1000`, `as = "int"` | what the plan file's `[run]` says, or the usual value; of this type |
 | `group = "zero"` | another group, as a table |
+| `choice = "backend"` | what the first row of a choice is that holds |
 | `by = "optimizers"` | the table's word for that value, or for any `other`; readers take the same table backwards |
 | `over = "plan.tensor"` | only where these degrees are above 1 |
 | `on = "experts"`, `off = "fsdp"` | only where the run has all of these, or none of them |
 | `among = {"plan.dtype" = ["fp8"]}` | only where the run has one of these values there |
 | `uneven = {"file.seq" = "ways"}` | only where that does not divide by this |
 
-The same rules, without a value, say when a run is refused (`refusals`), each in the sentence of its name.
+The same rules, without a value, say when a run is refused (`refusals`), each in the sentence of its name, and what
+something is (`choices`): the first row that holds.
 
 >>> terms = load_terms("megatron")
 >>> terms.tables["context_by"]["ring"], "mixtral" in terms.lists["llama_types"]
@@ -47,6 +49,7 @@ class Terms(Strict, frozen=True):
     sentences: dict[str, str] = {}
     differences: dict[str, dict[str, str]] = {}
     refusals: dict[str, dict[str, Any]] = {}
+    choices: dict[str, list[dict[str, Any]]] = {}
 
     def group(self, name: str, run: Any = None, /, **values: Any) -> dict[str, Any]:
         """A group of settings as a run has them, in the order of the file; `values` are names beside the run's own."""
@@ -60,6 +63,8 @@ class Terms(Strict, frozen=True):
             return [self._value(part, about) for part in row]
         if not _is_rule(row):
             return self._table(row, about) if isinstance(row, Mapping) else row
+        if "choice" in row:
+            return self.choice(row["choice"], about.run, **about.values)
         if "group" in row:
             return self._table(self.groups[row["group"]], about)
         if "said" in row:
@@ -69,6 +74,11 @@ class Terms(Strict, frozen=True):
         value = about.at(row["of"]) if "of" in row else row["set"]
         words = self.tables[row["by"]] if "by" in row else {}
         return words[str(value) if str(value) in words else "other"] if words else value
+
+    def choice(self, name: str, run: Any = None, /, **values: Any) -> str:
+        """What the first row of a choice is whose conditions hold."""
+        about = About(run, values)
+        return next(str(row["is"]) for row in self.choices[name] if about.has(row))
 
     def say(self, sentence: str, /, **values: Any) -> str:
         """A sentence with its values filled in."""
@@ -99,7 +109,7 @@ class Terms(Strict, frozen=True):
 
 
 def _is_rule(row: Any) -> bool:
-    return isinstance(row, dict) and bool({"set", "of", "said", "group"} & row.keys())
+    return isinstance(row, dict) and bool({"set", "of", "said", "group", "choice"} & row.keys())
 
 
 def _part(value: Any, name: str) -> Any:

@@ -208,7 +208,11 @@ def _settings(run: ServingRun, checkpoint: checkpoints.ServedCheckpoint) -> dict
         "spread": plan.data > 1,
     }
     values |= {"host_chips": hosts_of(run.slice)[1], "at_once": at_once, "whole": reserve == "whole"}
-    values |= {"backend": _backend(run), "wide": run.engine.name.endswith("-ep"), "drafts": _drafts(run)}
+    values |= {
+        "blackwell": architecture(run.slice.chip) == "blackwell",
+        "wide": run.engine.name.endswith("-ep"),
+        "drafts": _drafts(run),
+    }
     return values | {
         "chunked": prompt > run.budget or run.engine.scheduling.scheduler == "chunked",
         "cache": plan.kv if plan.kv in ("fp8", "nvfp4") else "auto",
@@ -216,20 +220,6 @@ def _settings(run: ServingRun, checkpoint: checkpoints.ServedCheckpoint) -> dict
         "longest": -(-max(prompt, run.budget) // PAGE) * PAGE,
         "slots": -(-(run.experts + run.engine.experts.redundant) // ways) * ways,
     }
-
-
-def _backend(run: ServingRun) -> str:
-    """The kernels of the experts: WIDEEP sends tokens by AllToAll; on Blackwell fp8 by blocks is DeepGEMM's, and four
-    bits are TRTLLM's for low latency and CUTLASS's with attention data parallelism; MXFP4 on Hopper is Triton's
-    (examples/configs/curated and the deployment guides)."""
-    plan, blackwell = run.file.plan, architecture(run.slice.chip) == "blackwell"
-    if run.engine.name.endswith("-ep"):
-        return "WIDEEP"
-    if plan.weights == "mxfp4":
-        return "TRTLLM" if blackwell else "TRITON"
-    if blackwell and plan.compute == "fp8_block":
-        return "DEEPGEMM"
-    return "TRTLLM" if blackwell and plan.weights == "nvfp4" and plan.data == 1 else "CUTLASS"
 
 
 def _drafts(run: ServingRun) -> dict[str, Any]:

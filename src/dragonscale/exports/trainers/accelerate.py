@@ -309,7 +309,8 @@ PORT = 29500
 def _settings(run: TrainingRun) -> dict[str, Any]:
     """What config and arguments are about. Ranks that shard nothing are replicas; the stacks `hf` keep weights in bf16
     alone (`pure`); blocks are recomputed by FSDP where it shards, by the Trainer elsewhere."""
-    plan, sharding = run.plan, is_sharded(run.plan)
+    plan = run.plan
+    sharding = (plan.fsdp > 1 and plan.zero > 0) or plan.context > 1
     ulysses, contexts = (plan.context, 1) if plan.context_by == "ulysses" else (1, plan.context)
     pure = stacks()[run.file.stack].state.master_bytes == 0 and plan.dtype == "bf16"
     kind = "DEEPSPEED" if ulysses > 1 else "FSDP" if sharding else "MULTI_GPU" if plan.chips > 1 else "NO"
@@ -327,11 +328,6 @@ def _settings(run: TrainingRun) -> dict[str, Any]:
         "checkpointing": run.whole_blocks and (not sharding or ulysses > 1),
         "liger": "liger" in run.file.stack,
     }
-
-
-def is_sharded(plan: Plan) -> bool:
-    """Whether FSDP has something to shard."""
-    return (plan.fsdp > 1 and plan.zero > 0) or plan.context > 1
 
 
 def write(run: TrainingRun) -> WrittenFiles:

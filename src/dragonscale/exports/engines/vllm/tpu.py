@@ -64,7 +64,12 @@ def _flags(run: ServingRun) -> EngineFlags:
     only = write_vllm.only_wide(run)
     checkpoint = checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, plan, online, only)
     own = EngineFlags({}, checkpoint, {"MODEL_IMPL_TYPE": "auto"}, list(checkpoint.differences), list(checkpoint.notes))
-    own.plan, ranks, more = checkpoint.plan, _ranks(plan, devices), dict[str, Any]()
+    # attention splits the batch over devices too where a chip has all heads
+    own.plan, ranks, more = (
+        checkpoint.plan,
+        plan.data * (devices if plan.data > 1 and plan.tensor == 1 else 1),
+        dict[str, Any](),
+    )
     context = _context(run, own)
     if plan.data > 1:
         more["sharding"] = {"sharding_strategy": {"enable_dp_attention": True, "attn_dp_size": ranks}}
@@ -80,12 +85,6 @@ def _flags(run: ServingRun) -> EngineFlags:
     own.flags["--max-num-seqs"] = -(-int(own.flags["--max-num-seqs"]) // (ranks // plan.data))
     own.flags |= TERMS.group("engine", run, drafts=_drafts(run, own), **values)
     return own
-
-
-def _ranks(plan: ServingPlan, devices: int) -> int:
-    """Ways that attention splits the batch over devices: a chip's devices split heads, or the batch where a chip has
-    all of them."""
-    return plan.data * devices if plan.data > 1 and plan.tensor == 1 else plan.data
 
 
 def _context(run: ServingRun, own: EngineFlags) -> int:

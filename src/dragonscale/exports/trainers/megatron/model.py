@@ -27,7 +27,7 @@ from typing import Any
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.keys import ReadFlags, whole
 from dragonscale.exports.model_names import EXPERTS, model_of_sizes
-from dragonscale.exports.terms import About, load_terms
+from dragonscale.exports.terms import load_terms
 from dragonscale.models.catalogue import model_names, preset
 from dragonscale.models.load import model_fields
 
@@ -227,6 +227,5 @@ def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kinds(said: Mapping[str, Any]) -> list[str]:
-    """The types of model that have such blocks: those of the first row that holds."""
-    about = About(said, {})
-    return next(kinds for kinds, row in TERMS.tables["kinds"].items() if about.has(row)).split()
+    """The types of model that have such blocks."""
+    return TERMS.choice("kinds", said).split()

@@ -26,11 +26,6 @@ _HEAVY: dict[str, tuple[str, tuple[str, ...]]] = TERMS.tables["heavy"]
 _ZERO: dict[str, int] = TERMS.tables["zero"]
 
 
-def is_harmless(name: str) -> bool:
-    """Whether an option changes nothing of a plan beyond what was read of it."""
-    return name.removeprefix("--").removeprefix("no-").startswith(TERMS.lists["harmless"])
-
-
 def plan_read(read: ReadFlags, chips: int, layers: int, experts: bool) -> tuple[Plan, int, list[str]]:
     """The plan that flags say on so many chips, the batch, and how it was read."""
     axes = ("tensor-model", "pipeline-model", "context")
@@ -55,7 +50,7 @@ def plan_read(read: ReadFlags, chips: int, layers: int, experts: bool) -> tuple[
         virtual=virtual,
         remat=_remat(read, notes),
         zero=zero,
-        dtype=_dtype(read),
+        dtype=TERMS.choice("dtype", read.values),
         schedule="interleaved" if virtual > 1 else "1f1b",
         sequence=bool(read.take("--sequence-parallel")) or tensor == 1,
         context_by=_context_by(read, context, notes),
@@ -192,15 +187,6 @@ def _remat(read: ReadFlags, notes: list[str]) -> str:
     return read_modules("+".join(known)) if known else "none"
 
 
-def _dtype(read: ReadFlags) -> str:
-    plain = "bf16" if read.values.get("--bf16") else "fp16" if read.values.get("--fp16") else "fp32"
-    if read.values.get("--fp4-format"):
-        return "nvfp4"
-    if not read.values.get("--fp8-format"):
-        return plain
-    return "mxfp8" if read.values.get("--fp8-recipe") == "mxfp8" else "fp8"
-
-
 def _context_by(read: ReadFlags, context: int, notes: list[str]) -> str:
     words = read.take("--cp-comm-type") or ["p2p"]
     kinds = {word: name for name, word in TERMS.tables["context_by"].items()}
@@ -234,18 +220,6 @@ def heavy(read: ReadFlags) -> list[str]:
         if value not in (None, False) and str(value) not in plain:
             found.append(f"{name} ({judged})")
     return found
-
-
-def stack_read(read: ReadFlags) -> str:
-    """The stack whose switches the flags are: how tokens go to experts, and in what gradients are summed."""
-    said = read.values
-    dispatcher, hidden = said.get("--moe-token-dispatcher-type"), bool(said.get("--overlap-moe-expert-parallel-comm"))
-    if dispatcher == "alltoall":
-        return "megatron-alltoall-overlap" if hidden else "megatron-alltoall"
-    if hidden:
-        return "megatron-overlap"
-    narrow = said.get("--grad-reduce-in-bf16") or said.get("--main-grads-dtype") == "bf16" or not said.get("--bf16")
-    return "megatron-core" if narrow else "megatron-fp32"
 
 
 def recognises(source: Source) -> bool:
@@ -282,7 +256,7 @@ def read_run(
     seq = read.whole("--seq-length", read.whole("--encoder-seq-length", 0))
     if not seq:
         raise InputError(f"{source.shown} does not say its --seq-length.")
-    stack = stack_read(read)
+    stack = TERMS.choice("stack", read.values)
     if target == "megatron-bridge" and stack in ("megatron-core", "megatron-overlap"):
         stack = target
     plan, batch, notes = plan_read(read, piece.chips, built.n_layers, experts)
@@ -295,7 +269,9 @@ def read_run(
     if capacity := read.take("--moe-expert-capacity-factor"):
         file = replace(file, capacity=_capacity(capacity))
     weighty = () if target == "megatron-bridge" else heavy(read)
-    ignored, unplanned = left_over(read.values, filter(is_harmless, read.values))
+    plain = {name: name.removeprefix("--").removeprefix("no-") for name in read.values}
+    harmless = [name for name, bare in plain.items() if bare.startswith(TERMS.lists["harmless"])]
+    ignored, unplanned = left_over(read.values, harmless)
     return Imported(target, version, file, (*told, *notes), ignored, (*weighty, *unplanned), tuple(read.unknown))
 
 

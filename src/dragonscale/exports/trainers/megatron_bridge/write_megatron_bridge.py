@@ -61,7 +61,9 @@ def recipe(settled: MegatronRun) -> str:
     """The Python file."""
     run, table = settled.run, load_keys("megatron-bridge")
     model, sized = _model(run)
-    flags = plan_flags(settled, leave="precision") | _router_fusion(settled)
+    flags = plan_flags(settled, leave="precision")
+    if settled.experts and settled.stack.name == "megatron-bridge":  # which has it fused beyond Megatron-Core's
+        flags["--moe-router-fusion"] = True
     fields = fields_of(flags) | _further(settled) | graph_fields(settled)
     for name, value in {**sized, **fields}.items():
         table.check(name, value if isinstance(value, str | int) and not isinstance(value, Code) else None)
@@ -101,11 +103,6 @@ def _model(run: TrainingRun) -> tuple[str, dict[str, Any]]:
     wrapper = textwrap.TextWrapper(110, pad, pad, break_long_words=False, break_on_hyphens=False)
     inner = wrapper.fill(words)
     return f"{provider}(\n{inner},\n    )", fields
-
-
-def _router_fusion(settled: MegatronRun) -> dict[str, Any]:
-    """What stack megatron-bridge has fused beyond Megatron-Core's."""
-    return {"--moe-router-fusion": True} if settled.experts and settled.stack.name == "megatron-bridge" else {}
 
 
 def _further(settled: MegatronRun) -> dict[str, Any]:

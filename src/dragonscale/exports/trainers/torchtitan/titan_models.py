@@ -203,11 +203,6 @@ def dealt(layers: int, stages: int, first: int, last: int) -> list[int]:
     return sizes
 
 
-def stages_of(plan: Plan) -> int:
-    """Stages of the whole pipeline: schedules in the shape of a V have two on each rank."""
-    return plan.pipe * (2 if plan.schedule in FOLDED else plan.virtual)
-
-
 def wanted(plan: Plan, layers: int) -> list[int]:
     """The layers of every stage as the plan deals them. A rank of a V has its layers in two stages, going down and
     coming back."""
@@ -219,7 +214,8 @@ def wanted(plan: Plan, layers: int) -> list[int]:
 
 def stage_flags(plan: Plan, layers: int) -> dict[str, Any]:
     """The flags that make torchtitan deal layers as the plan does."""
-    stages, sizes = stages_of(plan), wanted(plan, layers)
+    sizes = wanted(plan, layers)
+    stages = len(sizes)
     single = plan.schedule in SINGLE
     for first, last in ((0, 0), (1, 1)) if plan.layout != "ends" else ((1, 1), (0, 0)):
         per_stage = math.ceil((layers + first + last) / stages)
