@@ -262,13 +262,15 @@ def engine_import(
     return Imported(target, own.version, file, told, ignored, unplanned, tuple(read.unknown))
 
 
-def pool_read(source: Source, plan: ServingPlan, chip: str, replicas: int = 1, usual: str = "") -> dict[str, Any]:
+def pool_read(source: Source, plan: ServingPlan, piece: Slice | None, replicas: int = 1) -> dict[str, Any]:
     """The pool that prefills, as a plan file holds it: on the header's slice where it has the same plan, on as many of
-    the other pool's chips otherwise, or on `usual`."""
+    the other pool's chips otherwise; the shape of a slice of TPUs is known where that is as large."""
     kept = source.kept.get("prefill", {})
     same = kept.get("slice", "") if str(kept.get("plan", "")) == str(plan) else ""
-    where = same or usual or (f"{chip}:{plan.chips}" if chip else "")
-    return {"plan": str(plan), "slice": where, "replicas": kept.get("replicas", replicas)}
+    alike = "" if piece is None else f"{str(piece).partition(':')[0]}:{plan.chips}"
+    if piece is not None and piece.chip.kind == "tpu":
+        alike = str(piece) if piece.chips == plan.chips else ""
+    return {"plan": str(plan), "slice": same or alike, "replicas": kept.get("replicas", replicas)}
 
 
 def with_graphs(file: SavedPlan, eager: bool) -> SavedPlan:

@@ -184,19 +184,15 @@ def _frontend(run: ServingRun, engine: str, version: str) -> dict[str, Any]:
 
 def _worker(run: ServingRun, engine: str, version: str, program: LaunchProgram, config: str) -> dict[str, Any]:
     role = program.name if program.name in ("prefill", "decode") else ""
-    spec = pod(run_of(program, run), target_named("dynamo"), program, "", config)
-    spec["volumes"] = [one for one in spec["volumes"] if one["name"] != "shm"]
-    container = spec["containers"][0]
-    container["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] != "shm"]
     args = [verbatim(str(word)) for word in worker_words(engine, program.words, role)]
-    container |= {"name": "main", "image": _image(engine, version)}
-    container |= {"command": ["python3", "-m", f"dynamo.{engine}"], "args": args}
-    spec["containers"] = [{key: value for key, value in container.items() if value != []}]
+    spec = pod(run_of(program, run), target_named("dynamo"), program, "", config, shm=False)
+    spec["containers"][0] |= {"name": "main", "image": _image(engine, version)}
+    spec["containers"][0] |= {"command": ["python3", "-m", f"dynamo.{engine}"], "args": args}
     found: dict[str, Any] = {"name": role or "Worker", "type": role or "worker"}
     found |= {"replicas": program.copies, "sharedMemorySize": SHARED}
     if program.hosts > 1:
         found["multinode"] = {"nodeCount": program.hosts}
-    return {**found, "podTemplate": {"spec": {key: value for key, value in spec.items() if value != []}}}
+    return {**found, "podTemplate": {"spec": spec}}
 
 
 _OLDER = {"mooncake": ["nixl"], "--attn-dp-size": ["--enable-dp-attention", "--dp-size"]}

@@ -55,17 +55,15 @@ def _pool(run: ServingRun, program: LaunchProgram, name: str) -> dict[str, Any]:
     check = {"httpGet": {"path": "/v1/models", "port": "modelserver"}}
     probes: dict[str, Any] = {"startupProbe": {**check, "periodSeconds": 30, "failureThreshold": 120}}
     probes["readinessProbe"] = {**check, "periodSeconds": 5}
-    own, several = run_of(program, run), program.hosts > 1
+    own, several, program = run_of(program, run), program.hosts > 1, replace(program, name="modelserver")
     ranks = group_place() if several else ("0", "127.0.0.1")
     spec = pod(own, target_named("vllm"), program, script(program, *ranks), ports=ports, **probes)
-    spec["containers"][0]["name"] = "modelserver"
     if role == "decode":
         spec = {"initContainers": [_sidecar()], **spec}
     values = {"name": f"{name}-{role}", "labels": labels, "labelled": True, "pinned": {}, "pod": spec}
     if not several:
         return LAUNCHERS.group("deployment", program, **values)
     worker = pod(own, target_named("vllm"), program, script(program, *ranks), ports=ports)
-    worker["containers"][0]["name"] = "modelserver"
     return LAUNCHERS.group("leaders", program, worker=worker, **values)
 
 

@@ -106,9 +106,7 @@ def _pool(read: ReadFlags, source: Source, model: Transformer, piece: Slice | No
     """The servers that prefill."""
     chip = piece.chip if piece is not None else load_chip("v6e")
     plan = replace(_degrees(read, model, chip), **_formats(read, chip, model, str(read.take("--model-path", ""))))
-    return checkpoints.pool_read(
-        source, plan, "", copies, str(piece) if piece is not None and piece.chips == plan.chips else ""
-    )
+    return checkpoints.pool_read(source, plan, piece, copies)
 
 
 ENGINE = "sgl-jax"

@@ -37,10 +37,10 @@ POD_IP = {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fie
 
 
 def pod(
-    run: Run, target: Target, program: LaunchProgram, script: str, config: str = "", **container: Any
+    run: Run, target: Target, program: LaunchProgram, script: str, config: str = "", shm: bool = True, **container: Any
 ) -> dict[str, Any]:
-    """The spec of a pod that runs a script; `config` names the ConfigMap of its files, `container` has further entries
-    (env, ports, probes)."""
+    """The spec of a pod that runs a script; `config` names the ConfigMap of its files, `shm` that it brings shared
+    memory, `container` has further entries (env, ports, probes)."""
     env = [{"name": name, "value": verbatim(value)} for name, value in program.env.items()]
     more = [*container.pop("env", []), *([POD_IP] if "VLLM_NIXL_SIDE_CHANNEL_PORT" in program.env else [])]
     one: dict[str, Any] = {"name": program.name, "image": image_of(program, run, target)}
@@ -52,6 +52,7 @@ def pod(
         resource = resource_of(piece.chip.name, piece.chip.kind)
         one["resources"] = {"limits": {resource: program.chips}}
         spec = {"nodeSelector": selector(piece), "tolerations": [{"key": resource, "operator": "Exists"}], **spec}
+    if program.chips and shm:
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
     if config:

@@ -46,7 +46,7 @@ _CHAT = "DeepSpeed-Chat"
 
 def flags_of(words: Sequence[str]) -> dict[str, str]:
     """The flags of any program, by name without dashes; one without a value is true."""
-    return {name: (values and values[0]) or "true" for name, values in options(words)}
+    return {name: values[0] if values and values[0] else "true" for name, values in options(words)}
 
 
 def _command(source: Source) -> ShellCommand | None:

@@ -261,4 +261,4 @@ def _pool(
     word = str(read.take("--model-path", ""))
     plan, _ = _degrees(read, model, _exchanged(read))
     plan = replace(plan, **_formats(read, engine, piece.chip if piece else None, model, word))
-    return checkpoints.pool_read(source, plan, str(piece).partition(":")[0] if piece is not None else "", copies)
+    return checkpoints.pool_read(source, plan, piece, copies)

@@ -307,4 +307,4 @@ def _pool_read(
     """The pool that prefills."""
     named = next((word for word in read.words if not word.startswith("$")), "")
     plan, _ = plan_read(read, model, source, given, named)
-    return checkpoints.pool_read(source, plan, str(piece).partition(":")[0] if piece is not None else "")
+    return checkpoints.pool_read(source, plan, piece)

@@ -155,7 +155,7 @@ def read(source: Source, given: Given) -> Imported:
 def _pool(read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | None, source: Source) -> dict[str, Any]:
     """The pool that prefills; the shape of its slice is in the header of an export alone."""
     plan, replicas, _ = _plan(read, model, checkpoint, piece.chip if piece is not None else None)
-    return pool_read(source, plan, "", replicas, str(piece) if piece is not None and piece.chips == plan.chips else "")
+    return pool_read(source, plan, piece, replicas)
 
 
 def _each(seqs: float | None, ratio: int, source: Source, plan: ServingPlan) -> float | None:

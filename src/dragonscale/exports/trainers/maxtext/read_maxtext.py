@@ -158,8 +158,9 @@ def _plan(
     repeats = _repeats(every, axes["pipe"]) if axes["pipe"] > 1 else 1
     strategy = str(every.get("context_parallel_strategy", "all_gather")).lower()
     notes += TERMS.notes({"usp": strategy == "usp"})
+    ways: dict[str, Any] = axes
     plan = Plan(
-        **axes,
+        **ways,
         microbatch=one // (ranks * pieces),
         virtual=repeats,
         remat=remat,

@@ -88,7 +88,7 @@ def _blocks(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
         "epsilon": own.get("rms_norm_eps") or TERMS.tables["norm_epsilons"].get(kind, 1e-5),
         "biased": kind == "qwen2" or own.get("attention_bias"),
         "normed": kind in ("qwen3", "qwen3_moe") or own.get("use_qk_norm"),
-        "window": f"{window - (kind == 'gpt_oss')},0" if shown else "",
+        "window": f"{(window or 0) - (kind == 'gpt_oss')},0" if shown else "",
     }
     return TERMS.group(f"{like}_blocks", own, **values)
 
