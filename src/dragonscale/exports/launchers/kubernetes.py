@@ -17,8 +17,6 @@ from typing import Any
 
 from dragonscale.errors import Infeasible
 from dragonscale.exports.launchers import launch_parts as parts
-from dragonscale.exports.launchers.chips import GKE_GPUS, GKE_TPUS, resource_of
-from dragonscale.exports.launchers.launch_parts import image_of, run_of
 from dragonscale.exports.launchers.shell import SERVED
 from dragonscale.exports.runs import Run, ServingRun, comments, header
 from dragonscale.exports.target import Target
@@ -43,13 +41,13 @@ def pod(
     memory, `container` has further entries (env, ports, probes)."""
     env = [{"name": name, "value": verbatim(value)} for name, value in program.env.items()]
     more = [*container.pop("env", []), *([POD_IP] if "VLLM_NIXL_SIDE_CHANNEL_PORT" in program.env else [])]
-    one: dict[str, Any] = {"name": program.name, "image": image_of(program, run, target)}
+    one: dict[str, Any] = {"name": program.name, "image": parts.image_of(program, run, target)}
     one |= {"command": ["bash", "-c", verbatim(script)], "env": [*env, *more, _TOKEN], **container}
     spec: dict[str, Any] = {"containers": [one]}
     mounts, volumes = [], []
     if program.chips:
-        piece = run_of(program, run).slice
-        resource = resource_of(piece.chip.name, piece.chip.kind)
+        piece = parts.run_of(program, run).slice
+        resource = parts.resource_of(piece.chip.name, piece.chip.kind)
         one["resources"] = {"limits": {resource: program.chips}}
         spec = {"nodeSelector": selector(piece), "tolerations": [{"key": resource, "operator": "Exists"}], **spec}
     if program.chips and shm:
@@ -77,11 +75,14 @@ def selector(piece: Slice) -> dict[str, str]:
     """The labels of the nodes that a slice is made of; none where no cloud's labels are known."""
     chip = piece.chip
     if chip.kind == "gpu":
-        return {"cloud.google.com/gke-accelerator": GKE_GPUS[chip.name]} if chip.name in GKE_GPUS else {}
-    if chip.name not in GKE_TPUS:
-        raise Infeasible(f"GKE has no {chip.title}; it has {', '.join(GKE_TPUS)}.")
+        return {"cloud.google.com/gke-accelerator": parts.GKE_GPUS[chip.name]} if chip.name in parts.GKE_GPUS else {}
+    if chip.name not in parts.GKE_TPUS:
+        raise Infeasible(f"GKE has no {chip.title}; it has {', '.join(parts.GKE_TPUS)}.")
     shape = "x".join(map(str, sorted(piece.shape)))
-    return {"cloud.google.com/gke-tpu-accelerator": GKE_TPUS[chip.name], "cloud.google.com/gke-tpu-topology": shape}
+    return {
+        "cloud.google.com/gke-tpu-accelerator": parts.GKE_TPUS[chip.name],
+        "cloud.google.com/gke-tpu-topology": shape,
+    }
 
 
 TERMS = load_terms("launchers")

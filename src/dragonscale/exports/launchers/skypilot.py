@@ -10,7 +10,6 @@ from typing import Any
 from dragonscale.errors import Infeasible
 from dragonscale.exports.keys import shell_lines
 from dragonscale.exports.launchers import launch_parts as parts
-from dragonscale.exports.launchers.chips import SKY
 from dragonscale.exports.launchers.kubernetes import reachable
 from dragonscale.exports.runs import Run, ServingRun, comments, header
 from dragonscale.exports.target import Target
@@ -89,6 +88,6 @@ def accelerators(piece: Slice, chips: int) -> str:
         if chip.name not in _TPUS:
             raise Infeasible(f"SkyPilot has no {chip.title}; it has {', '.join(_TPUS)}.")
         return f"tpu-{_TPUS[chip.name]}-{piece.chips // piece.pods * cores(chip)}"
-    if chip.name not in SKY:
-        raise Infeasible(f"SkyPilot has no {chip.title}; it has {', '.join(SKY)}.")
-    return f"{SKY[chip.name]}:{chips}"
+    if chip.name not in parts.SKY:
+        raise Infeasible(f"SkyPilot has no {chip.title}; it has {', '.join(parts.SKY)}.")
+    return f"{parts.SKY[chip.name]}:{chips}"

@@ -23,7 +23,7 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import table_at
-from dragonscale.exports.launchers.chips import RESOURCES, chip_called
+from dragonscale.exports.launchers.launch_parts import RESOURCES, chip_called
 from dragonscale.exports.runs import read_kept
 from dragonscale.exports.shell import batch_flags
 from dragonscale.exports.terms import load_terms

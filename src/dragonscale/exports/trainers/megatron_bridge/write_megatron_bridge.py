@@ -22,16 +22,9 @@ from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import TrainingRun, header
 from dragonscale.exports.terms import load_terms
+from dragonscale.exports.trainers.megatron import write_megatron as megatron
 from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
-from dragonscale.exports.trainers.megatron.write_megatron import TERMS as FLAGS
-from dragonscale.exports.trainers.megatron.write_megatron import (
-    MegatronRun,
-    environment,
-    notes,
-    plan_flags,
-    settings,
-    settle,
-)
+from dragonscale.exports.trainers.megatron.write_megatron import MegatronRun
 from dragonscale.exports.trainers.megatron_bridge.read_megatron_bridge import CONFIGS, PRECISION, Code, fields_of
 from dragonscale.exports.written import PlanDifference, WrittenFiles, config_file
 
@@ -46,11 +39,11 @@ _BRIDGED = TERMS.lists["bridged"]
 def write(run: TrainingRun) -> WrittenFiles:
     """The recipe, and the command that starts it."""
     _model(run)  # a model that it does not build is the first thing to say
-    settled = settle(run)
+    settled = megatron.settle(run)
     settled = replace(settled, differences=(*settled.differences, *graph_differences(settled)))
     text = recipe(settled)
-    env = environment(settled) | (ENVIRONMENT if graph_fields(settled) else {})
-    told = notes(settled)
+    env = megatron.environment(settled) | (ENVIRONMENT if graph_fields(settled) else {})
+    told = megatron.notes(settled)
     for flag, field in TERMS.tables["named"].items():
         told = tuple(note.replace(flag, field) for note in told)
     written = WrittenFiles({FILE: text}, differences=settled.differences, notes=told)
@@ -61,7 +54,7 @@ def recipe(settled: MegatronRun) -> str:
     """The Python file."""
     run, table = settled.run, load_keys("megatron-bridge")
     model, sized = _model(run)
-    flags = plan_flags(settled, leave="precision")
+    flags = megatron.plan_flags(settled, leave="precision")
     if settled.experts and settled.stack.name == "megatron-bridge":  # which has it fused beyond Megatron-Core's
         flags["--moe-router-fusion"] = True
     fields = fields_of(flags) | _further(settled) | graph_fields(settled)
@@ -134,7 +127,7 @@ def _config(name: str, values: Mapping[str, Any]) -> str:
 
 def _precision(settled: MegatronRun, table: KeyTable) -> list[str]:
     """The library's recipe of mixed precision, and what differs from it."""
-    dtype, flags = settled.plan.dtype, FLAGS.group("precision", settled, **settings(settled))
+    dtype, flags = settled.plan.dtype, megatron.TERMS.group("precision", settled, **megatron.settings(settled))
     if dtype == "fp32":
         return []
     lines = [f'    cfg.mixed_precision = get_mixed_precision_config("{PRECISION[dtype]}")']
