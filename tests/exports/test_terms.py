@@ -93,10 +93,11 @@ def test_the_first_refusal_that_holds_is_said() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_refusal_has_a_sentence_and_conditions_alone(name: str) -> None:
+def test_a_refusal_or_a_remark_has_a_sentence_and_conditions_alone(name: str) -> None:
     terms = load_terms(name)
-    assert terms.refusals.keys() <= terms.sentences.keys()
-    assert {rule for row in terms.refusals.values() for rule in row} <= {"over", "on", "off", "among", "uneven"}
+    rows = [*terms.refusals.items(), *terms.remarks.items()]
+    assert {sentence for sentence, _ in rows} <= terms.sentences.keys()
+    assert {rule for _, row in rows for rule in row} <= {"over", "on", "off", "among", "uneven"}
 
 
 @pytest.mark.parametrize("name", NAMES)

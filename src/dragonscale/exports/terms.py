@@ -17,8 +17,8 @@ constant, a table of settings, or a rule:
 | `among = {"plan.dtype" = ["fp8"]}` | only where the run has one of these values there |
 | `uneven = {"file.seq" = "ways"}` | only where that does not divide by this |
 
-The same rules, without a value, say when a run is refused (`refusals`), each in the sentence of its name, and what
-something is (`choices`): the first row that holds.
+The same rules, without a value, say when a run is refused (`refusals`) and what is to be seen to (`remarks`), each in
+the sentence of its name, and what something is (`choices`): the first row that holds.
 
 >>> terms = load_terms("megatron")
 >>> terms.tables["context_by"]["ring"], "mixtral" in terms.lists["llama_types"]
@@ -50,6 +50,7 @@ class Terms(Strict, frozen=True):
     differences: dict[str, dict[str, str]] = {}
     refusals: dict[str, dict[str, Any]] = {}
     choices: dict[str, list[dict[str, Any]]] = {}
+    remarks: dict[str, dict[str, Any]] = {}
 
     def group(self, name: str, run: Any = None, /, **values: Any) -> dict[str, Any]:
         """A group of settings as a run has them, in the order of the file; `values` are names beside the run's own."""
@@ -98,6 +99,11 @@ class Terms(Strict, frozen=True):
         for sentence, row in self.refusals.items():
             if about.has(row):
                 raise self.refused(sentence, **{"run": run, "plan": run.plan, **values})
+
+    def remark_on(self, run: Any, /, **values: Any) -> tuple[str, ...]:
+        """What someone who runs it has still to see to: the sentences of the remarks that hold."""
+        about = About(run, values)
+        return self.notes({sentence: about.has(row) for sentence, row in self.remarks.items()}, **values)
 
     def notes(self, told: Mapping[str, Any], /, **values: Any) -> tuple[str, ...]:
         """The sentences whose names hold."""

@@ -348,7 +348,9 @@ def write(run: TrainingRun) -> WrittenFiles:
     if run.hosts > 1:
         flags |= {"--machine_rank": RANK, "--main_process_ip": LEADER, "--main_process_port": PORT}
     words = ("accelerate", "launch", *flag_words(table, flags), SCRIPT, config_file(ARGUMENTS))
-    return run.trained(plan, words, WrittenFiles(files, differences=tuple(differences), notes=notes(ran)))
+    names = {"SCRIPT": SCRIPT, "ARGUMENTS": ARGUMENTS, "tokenizer": hub_id(run.file.model)}
+    notes = TERMS.remark_on(ran, fused="foak" in run.file.stack, **names)
+    return run.trained(plan, words, WrittenFiles(files, differences=tuple(differences), notes=notes))
 
 
 def as_run(run: TrainingRun) -> tuple[Plan, list[PlanDifference]]:
@@ -374,16 +376,3 @@ def model_arguments(run: TrainingRun) -> dict[str, Any]:
     words = {key: str(value).lower() if isinstance(value, bool) else value for key, value in sizes.items()}
     overrides = ",".join(f"{key}={word}" for key, word in words.items())
     return {"model_type": run.fields["model_type"], "config_overrides": overrides, "tokenizer_name": name}
-
-
-def notes(run: TrainingRun) -> tuple[str, ...]:
-    """What a user still has to see to."""
-    told = {
-        "script": True,
-        "data": True,
-        "shared_folder": run.hosts > 1,
-        "tensor_script": run.plan.tensor > 1,
-        "fused_loss": "foak" in run.file.stack,
-        "no_steps": not run.steps,
-    }
-    return TERMS.notes(told, SCRIPT=SCRIPT, ARGUMENTS=ARGUMENTS, tokenizer=hub_id(run.file.model))

@@ -315,20 +315,8 @@ def write(asked: TrainingRun) -> WrittenFiles:
     flags = {"--deepspeed": config_file(FILE), "--config_name": model, "--tokenizer_name": tokenizer}
     words = (SCRIPT, *flag_words(table, flags | TERMS.group("arguments", run)))
     env = TERMS.group("ulysses_environment", ways=str(plan.context)) if plan.context > 1 else {}
-    written = WrittenFiles(files, differences=differences, notes=_notes(run))
+    written = WrittenFiles(files, differences=differences, notes=TERMS.remark_on(run, tokenizer=tokenizer))
     return asked.trained(plan, words, written, per="chip", env=env)
-
-
-def _notes(run: TrainingRun) -> tuple[str, ...]:
-    """What a user still has to see to."""
-    told = {
-        "script": True,
-        "data": not run.said.get("data"),
-        "weights": True,
-        "shared_folder": run.hosts > 1,
-        "no_steps": not run.all_steps,
-    }
-    return TERMS.notes(told, tokenizer=hub_id(run.file.model))
 
 
 def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:

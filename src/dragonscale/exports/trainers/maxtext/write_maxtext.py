@@ -43,7 +43,7 @@ def write(asked: TrainingRun) -> WrittenFiles:
     if kind != "tpu" and run.hosts > 1:  # on TPUs JAX finds the other hosts by itself
         meeting = ("JAX_COORDINATOR_IP=" + LEADER, "JAX_COORDINATOR_PORT=6002")
         words = ("env", *meeting, "NNODES=" + HOSTS, "NODE_RANK=" + RANK, *words)
-    notes = TERMS.notes({"data": True, "package": True, "no_steps": not run.all_steps}, MODULE=MODULE)
+    notes = TERMS.remark_on(run, MODULE=MODULE)
     written = WrittenFiles({FILE: _text(asked, sections, differences)}, differences=differences, notes=notes)
     return asked.trained(plan, words, written, env=env)
 

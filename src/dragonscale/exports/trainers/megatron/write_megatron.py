@@ -233,12 +233,6 @@ def environment(settled: MegatronRun) -> dict[str, str]:
 
 def notes(settled: MegatronRun) -> tuple[str, ...]:
     """What to change before a real run."""
-    whole, run = settled.plan.remat == "block", settled.run
+    whole = settled.plan.remat == "block"
     why = "a block that is recomputed whole" if whole else "a pipeline with one chunk a rank"
-    told = {
-        "data": True,
-        "shared_folder": run.hosts > 1,
-        "exposed_exchanges": settled.stack.overlap.expert and settled.ep > 1 and not settled.hides_exchanges,
-        "no_tokens": not run.all_steps,
-    }
-    return TERMS.notes(told, settled=settled, why=why, steps=STEPS)
+    return TERMS.remark_on(settled, settled=settled, why=why, steps=STEPS)

@@ -73,8 +73,7 @@ def write(run: TrainingRun) -> WrittenFiles:
     flags |= TERMS.group("training", ran, **settings)
     remat = f"activation-checkpoint:{REMAT[plan.remat]}"
     words = ("torchtitan.train", *flag_words(load_keys("torchtitan"), flags), remat)
-    notes = TERMS.notes({"data": True, "no_steps": not run.steps})
-    written = WrittenFiles(files, differences=tuple(differences), notes=notes)
+    written = WrittenFiles(files, differences=tuple(differences), notes=TERMS.remark_on(ran))
     env = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     return run.trained(plan, words, written, per="chip", module=True, env=env)
 
