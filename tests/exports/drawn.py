@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.imported import Given
+from dragonscale.exports.imported import Given, Source
 from dragonscale.exports.reading import recognised
 from dragonscale.exports.runs import ServingRun, TrainingRun
 from dragonscale.exports.software import launcher, software
-from dragonscale.exports.source import Source
 from dragonscale.exports.target import Target, target_named
 from dragonscale.models import load_model, model_names
 from dragonscale.models.load import model_fields

@@ -213,7 +213,7 @@ def _worker_scripts(files: dict[str, str]) -> list[str]:
     """The commands of the containers of a deployment."""
     import yaml
 
-    from dragonscale.exports.engines.dynamo.read_dynamo import workers
+    from dragonscale.exports.engines.dynamo import workers
 
     tables = [one for text in files.values() for one in yaml.safe_load_all(text) if isinstance(one, dict)]
     return [worker.inside.script for table in tables for worker in workers(table)]
@@ -223,7 +223,7 @@ def cases_for(name: str) -> list[dict[str, Any]]:
     """What a software's own parser is shown: the words of each program and the files of each export."""
     import tempfile
 
-    from dragonscale.exports.flags import load_keys
+    from dragonscale.exports.keys import load_keys
     from dragonscale.exports.shell import read_commands
     from dragonscale.models.load import model_fields
     from tools.software import specs

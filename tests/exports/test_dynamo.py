@@ -8,7 +8,7 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.errors import Infeasible, InputError
-from dragonscale.exports.engines.dynamo.write_dynamo import worker_words
+from dragonscale.exports.engines.dynamo import worker_words
 from tests.exports.manifests import manifests
 
 POOLS = """

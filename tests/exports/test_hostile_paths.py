@@ -14,7 +14,7 @@ from dragonscale.app.export.ask_export import launched
 from dragonscale.exports.loads import write_load
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target, of_kind, target_named
-from dragonscale.exports.words import LEADER, expansion, filled, quoted
+from dragonscale.exports.written import LEADER, expansion, filled, quoted
 from dragonscale.faces.cli import main
 from dragonscale.models.load import model_fields
 from tests.exports.manifests import manifests, sky_task

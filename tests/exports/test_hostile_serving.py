@@ -12,9 +12,9 @@ from dragonscale.app.serve import answer
 from dragonscale.errors import InputError
 from dragonscale.evidence.logs.text import LogText
 from dragonscale.evidence.logs.trainers import megatron_command
-from dragonscale.exports.engines.dynamo.read_dynamo import workers
+from dragonscale.exports.engines.dynamo import workers
 from dragonscale.exports.imported import Given, Imported
-from dragonscale.exports.launchers.containers import assigned, containers, is_own
+from dragonscale.exports.launchers.unwrap import assigned, containers, is_own
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import read_commands
 from dragonscale.serving.plan_file import SavedPlan

@@ -10,13 +10,12 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.errors import Infeasible
+from dragonscale.exports.imported import Source
 from dragonscale.exports.launchers import kubernetes, shell, skypilot, slurm
 from dragonscale.exports.launchers.unwrap import unwrapped
 from dragonscale.exports.runs import Run, ServingRun, TrainingRun
-from dragonscale.exports.source import Source
 from dragonscale.exports.target import target_named
-from dragonscale.exports.words import HOSTS, LEADER, RANK, address, config_file
-from dragonscale.exports.written import LaunchProgram, WrittenFiles
+from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, WrittenFiles, address, config_file
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.launch import engine_on

@@ -4,7 +4,7 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.errors import Infeasible, InputError
-from dragonscale.exports.engines.llamacpp.gguf_names import read_gguf
+from dragonscale.exports.engines.llamacpp import read_gguf
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import read_commands

@@ -9,8 +9,7 @@ from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.trainers import maxtext
-from dragonscale.exports.words import RANK
-from dragonscale.exports.written import WrittenFiles
+from dragonscale.exports.written import RANK, WrittenFiles
 from dragonscale.models import load_model
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import parse_slice

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from dragonscale.errors import Infeasible, InputError
-from dragonscale.exports.flags import read_flags
 from dragonscale.exports.imported import Given, Imported
-from dragonscale.exports.keys import load_keys
+from dragonscale.exports.keys import load_keys, read_flags
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.trainers import megatron, megatron_bridge

@@ -8,7 +8,7 @@ import pytest
 
 from dragonscale.app.export.ask_export import launched
 from dragonscale.errors import Infeasible
-from dragonscale.exports.launchers.own_chips import own_chips
+from dragonscale.exports.launchers.launch_parts import own_chips
 from dragonscale.exports.target import target_named
 from dragonscale.physics.hardware import load_chip
 from tests.exports.stand_ins import GPUS, Started, environment, run_script

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.exports.flags import flag_words
+from dragonscale.exports.keys import flag_words
 from dragonscale.exports.target import Target, of_kind
 from tests.exports.plans import exports_of, plan_files
 

@@ -6,11 +6,11 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.errors import Infeasible, InputError
-from dragonscale.exports.engines.limits import pool_read
-from dragonscale.exports.imported import Given
+from dragonscale.exports.engines.checkpoints import pool_read
+from dragonscale.exports.imported import Given, Source
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import read_commands
-from dragonscale.exports.source import Source
+from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.plan import ServingPlan
 
 
@@ -78,8 +78,9 @@ def test_a_wrong_value_is_one_sentence(flags: str, why: str) -> None:
 
 def test_a_pool_lies_on_the_slice_that_the_header_has_for_its_plan() -> None:
     plan = ServingPlan(8)
-    kept = json.dumps({"prefill": {"slice": "v6e:2x4", "plan": str(plan), "replicas": 3}})
-    source = Source(f"# dscale: {kept}\n")
-    assert pool_read(source, plan, "", 1, "v6e:1x8") == {"plan": str(plan), "slice": "v6e:2x4", "replicas": 3}
-    assert pool_read(source, ServingPlan(4), "h100", 1)["slice"] == "h100:4"
-    assert pool_read(Source(""), plan, "", 2, "v6e:1x8") == {"plan": str(plan), "slice": "v6e:1x8", "replicas": 2}
+    kept = json.dumps({"prefill": {"slice": "v5e:2x4", "plan": str(plan), "replicas": 3}})
+    source, torus = Source(f"# dscale: {kept}\n"), parse_slice("v6e:2x4")
+    assert pool_read(source, plan, torus, 1) == {"plan": str(plan), "slice": "v5e:2x4", "replicas": 3}
+    assert pool_read(source, ServingPlan(4), parse_slice("h100:8"), 1)["slice"] == "h100:4"
+    assert pool_read(Source(""), plan, torus, 2) == {"plan": str(plan), "slice": "v6e:2x4", "replicas": 2}
+    assert pool_read(Source(""), ServingPlan(4), torus, 2)["slice"] == ""

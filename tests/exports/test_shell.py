@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dragonscale.exports.imported import Source
 from dragonscale.exports.shell import read_commands
-from dragonscale.exports.source import Source
 
 
 def words(text: str) -> list[str]:

@@ -4,6 +4,7 @@ from importlib import resources
 from string import Formatter
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from dragonscale.errors import Infeasible
@@ -12,7 +13,7 @@ from dragonscale.exports.terms import Terms, load_terms
 
 FOLDER = resources.files("dragonscale.exports") / "terms"
 NAMES = sorted(file.name.removesuffix(".toml") for file in FOLDER.iterdir() if file.name.endswith(".toml"))
-RULES = {"set", "of", "said", "usual", "as", "group", "by", "over", "on", "off", "among"}
+RULES = {"set", "of", "said", "usual", "as", "group", "choice", "by", "over", "on", "off", "among", "uneven"}
 
 
 def _rows(terms: Terms) -> list[tuple[str, str, object]]:
@@ -23,10 +24,11 @@ def _rows(terms: Terms) -> list[tuple[str, str, object]]:
 def test_rules_name_tables_and_groups_that_are_there(name: str) -> None:
     terms = load_terms(name)
     for group, key, row in _rows(terms):
-        if isinstance(row, dict) and {"set", "of", "said", "group"} & row.keys():
+        if isinstance(row, dict) and {"set", "of", "said", "group", "choice"} & row.keys():
             assert row.keys() <= RULES, (group, key)
             assert "by" not in row or row["by"] in terms.tables, (group, key)
             assert "group" not in row or row["group"] in terms.groups, (group, key)
+            assert "choice" not in row or row["choice"] in terms.choices, (group, key)
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} & key_tables()))
@@ -80,8 +82,33 @@ def test_what_a_rule_asks_for_leaves_a_setting_out() -> None:
     assert _terms().group("flags", run, sharded=True, stage=0)["--every"] == 1000
 
 
-def test_the_first_check_that_holds_refuses() -> None:
-    terms = _terms()
-    terms.refuse({"first": 0, "second": ""}, x=4)
+def test_the_first_refusal_that_holds_is_said() -> None:
+    refusals = {"first": {"on": "wrong"}, "second": {"uneven": {"plan.tensor": "x"}}}
+    terms, run = msgspec.structs.replace(_terms(), refusals=refusals), SimpleNamespace(plan=SimpleNamespace(tensor=6))
+    terms.refuse(run, x=3, wrong=False)
     with pytest.raises(Infeasible, match="not 4"):
-        terms.refuse({"first": False, "second": 2}, x=4)
+        terms.refuse(run, x=4, wrong=0)
+    with pytest.raises(Infeasible, match="no 3"):
+        terms.refuse(run, x=3, wrong=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_refusal_or_a_remark_has_a_sentence_and_conditions_alone(name: str) -> None:
+    terms = load_terms(name)
+    rows = [*terms.refusals.items(), *terms.remarks.items()]
+    assert {sentence for sentence, _ in rows} <= terms.sentences.keys()
+    assert {rule for _, row in rows for rule in row} <= {"over", "on", "off", "among", "uneven"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_choice_ends_with_a_row_that_always_holds(name: str) -> None:
+    for rows in load_terms(name).choices.values():
+        assert rows[-1].keys() == {"is"}
+        assert {rule for row in rows for rule in row} <= {"is", "over", "on", "off", "among"}
+
+
+def test_a_choice_is_the_first_row_that_holds() -> None:
+    rows = [{"is": "both", "on": "a b"}, {"is": "first", "on": "a"}, {"is": "none"}]
+    terms = msgspec.structs.replace(_terms(), choices={"kind": rows})
+    said = ({"a": 1, "b": 1}, {"a": 1}, {"b": 1})
+    assert [terms.choice("kind", one) for one in said] == ["both", "first", "none"]

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.exports.written import yaml_text
 
 SIGNS = "ab $#:-|'\"\\{}[]&*!%@`,\n\n\t\r\x07\x7f\x85\xa0\u2028\ufeffé😀.5"
 TEXT = st.text(alphabet=st.sampled_from(SIGNS), max_size=12)

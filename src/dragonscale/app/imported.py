@@ -9,9 +9,8 @@ from dragonscale.app.questions.export import ImportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.errors import InputError
-from dragonscale.exports.imported import Given, Imported
+from dragonscale.exports.imported import Given, Imported, as_path
 from dragonscale.exports.reading import read_plan
-from dragonscale.exports.source import as_path
 from dragonscale.exports.target import target_named
 from dragonscale.listener import Listener
 from dragonscale.serving.plan_file import SavedPlan, save_serving_plan

@@ -8,10 +8,9 @@ prefix that all prompts share, or, for SGLang's, the beginning of a group of pro
 
 from typing import Any
 
-from dragonscale.exports.flags import flag_words, shell_lines
-from dragonscale.exports.header import header
+from dragonscale.exports.keys import flag_words, shell_lines
 from dragonscale.exports.model_names import hub_id
-from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.runs import ServingRun, header
 from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import WrittenFiles
@@ -36,13 +35,7 @@ def _traffic(run: ServingRun, software: Target) -> dict[str, Any]:
     targets = {"ttft": run.file.targets.ttft, "tpot": run.file.targets.tpot}
     goodput = [f"{name}:{parse(text, 's', name) * 1000:g}" for name, text in targets.items() if text]
     named = " ".join(goodput).replace("ttft", "time_to_first_token").replace("tpot", "inter_token_latency")
-    values: dict[str, Any] = {
-        "model": model,
-        "models": [model],
-        "traffic": traffic,
-        "rate": rate,
-        "at_rate": rate or "inf",
-    }
+    values: dict[str, Any] = {"model": model, "traffic": traffic, "rate": rate, "at_rate": rate or "inf"}
     values |= {"clients": clients, "warmups": min(clients, 32), "count": count, "groups": -(-count // SHARING)}
     values |= {"shared": shared, "fresh": traffic.prompt - shared, "some_fresh": max(traffic.prompt - shared, 1)}
     values |= {"goodput": goodput, "named_goodput": named, "pools": run.prefill is not None}

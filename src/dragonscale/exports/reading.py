@@ -1,5 +1,9 @@
 """Whose words a text is in, and what plan they say.
 
+The comment of an export keeps what flags have no word for: the slice, the batch that was planned. Someone who edits a
+flag leaves the comment as it is, so a flag counts, and what of the comment contradicts it is dropped with a note. Names
+that the software does not have get the nearest that it has.
+
 >>> found = read_plan(
 ...     "vllm serve meta-llama/Meta-Llama-3-8B --tensor-parallel-size 2 --max-num-seqs 64", Given(slice="h100:2")
 ... )
@@ -7,13 +11,70 @@
 ('vllm', 2, 'llama3-8b')
 """
 
-from dragonscale.errors import InputError
-from dragonscale.exports.edited import as_edited
-from dragonscale.exports.imported import Given, Imported
+from dataclasses import replace
+
+from dragonscale.errors import InputError, nearest
+from dragonscale.exports.imported import Given, Imported, Source
+from dragonscale.exports.keys import key_tables, load_keys
 from dragonscale.exports.launchers.unwrap import unwrapped
 from dragonscale.exports.software import software
-from dragonscale.exports.source import Source
 from dragonscale.exports.target import Target, of_kind
+from dragonscale.exports.terms import load_terms
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.hardware.catalogue import is_chip
+from dragonscale.serving.plan_file import SavedPlan
+
+TERMS = load_terms("edited")
+LIKE = 0.8
+"""How like a name must be to be the one that was meant."""
+_INNER = {"llm-d": "vllm", "vllm-tpu": "vllm"}
+"""Targets whose words are those of another."""
+
+
+def as_edited(found: Imported, source: Source, given: Given) -> Imported:
+    """The import as its flags have it."""
+    if isinstance(found.file, SavedPlan):
+        file, notes = found.file, list(found.notes)
+        file = _slice(_batch(file, source, notes), given, notes)
+        found = replace(found, file=file, notes=tuple(notes))
+    return replace(found, unknown=tuple(_meant(name, found) for name in found.unknown))
+
+
+def _batch(file: SavedPlan, source: Source, notes: list[str]) -> SavedPlan:
+    """Without the header's batch where the limit of sequences is another than the one that was written for it."""
+    kept, limit = source.kept, file.launch.max_seqs
+    planned = kept.get("launch", {}).get("max_seqs")
+    if not limit or not file.batch or file.batch != kept.get("batch") or limit == planned:
+        return file
+    ranks = f" x {file.plan.data} data ranks" if file.plan.data > 1 else ""
+    notes.append(TERMS.say("batch", limit=limit, ranks=ranks, file=file))
+    return replace(file, batch=0)
+
+
+def _slice(file: SavedPlan, given: Given, notes: list[str]) -> SavedPlan:
+    """On as many chips as the flags are for, where the header's slice has another number."""
+    if given.slice or not file.slice or is_chip(file.slice):
+        return file
+    piece, chips = parse_slice(file.slice), file.plan.chips
+    if piece.chips == chips:
+        return file
+    if piece.chip.kind == "tpu":
+        notes.append(TERMS.say("tpu_slice", chips=chips, file=file, piece=piece))
+        return file
+    own = f"{piece.chip.name}:{chips}"
+    notes.append(TERMS.say("slice", chips=chips, own=own, file=file))
+    return replace(file, slice=own)
+
+
+def _meant(name: str, found: Imported) -> str:
+    """An unknown name, with the one that was probably meant."""
+    engine = found.file.engine.partition(",")[0].partition("-")[0] if isinstance(found.file, SavedPlan) else ""
+    tables = {found.target, _INNER.get(found.target, ""), engine} & key_tables()
+    keys = [(first, key.also) for table in sorted(tables) for first, key in load_keys(table).keys.items()]
+    names = [spelling for first, also in keys for spelling in (first, *also)]
+    near = nearest(name.replace("_", "-") if name.startswith("-") else name, names, LIKE)
+    return f"{name} (did you mean {near}?)" if near and near != name else name
+
 
 SOFTWARE = ("training", "serving")
 

@@ -1,20 +1,44 @@
-"""What is exported: a plan with its model, its chips, its workload, and what is expected of it.
+"""What is exported: a plan with its model, its chips, its workload, and what is expected of it; and the comment that an
+exported file begins with: what it is for, what to expect, what differs, what made it.
 
-The expectation is worked out by whoever asks for an export (`reports.export`); a target only writes it down.
+The expectation is worked out by whoever asks for an export (`app.export`); a target only writes it down. The last line
+of the comment holds what the plan file says and the target has no word for (the chips, the price, the tokens of the
+run, the traffic), so that an import gets it back. What the target does have a word for is never read from it: flags
+that were edited count, not the comment.
+
+>>> kept = kept_line({"model": "llama3-8b", "slice": "h100:8", "tokens": ""})
+>>> kept
+'dscale: {"model": "llama3-8b", "slice": "h100:8"}'
+>>> read_kept(f"# {kept}\\nvllm serve …")["slice"]
+'h100:8'
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import contextlib
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
+from dragonscale.exports.written import LaunchProgram, PlanDifference, Word, WrittenFiles
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.units import parse
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.legal import divisible
-from dragonscale.serving.plan_file import SavedPlan
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.plan_file import TABLES, SavedPlan
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
+
+
+def experts_of(model: Transformer) -> int:
+    """Experts of a layer; 0 of a dense model."""
+    return max((section.dims.get("e", 0) for section in model.program().sections), default=0)
+
 
 ROOM = 64
 """Tokens of a chat template, at least."""
@@ -42,6 +66,15 @@ class TrainingRun:
     def plan(self) -> Plan:
         return self.file.plan
 
+    def running(self, plan: Plan) -> "TrainingRun":
+        """The same with the plan that a target runs in place of the one that was asked for."""
+        return replace(self, file=replace(self.file, plan=plan))
+
+    def trained(self, plan: Plan, words: Sequence[Word], written: WrittenFiles, **program: Any) -> WrittenFiles:
+        """What a trainer writes with the program that every host starts, and the plan that runs where it is another."""
+        start = LaunchProgram("train", tuple(words), *hosts_of(self.slice), **program)
+        return replace(written, programs=(start,), as_run=plan if plan != self.plan else None)
+
     @property
     def said(self) -> Mapping[str, Any]:
         """What the plan file's `[run]` says."""
@@ -50,7 +83,7 @@ class TrainingRun:
     @property
     def experts(self) -> int:
         """Experts of a layer; 0 of a dense model."""
-        return max((section.dims.get("e", 0) for section in self.model.program().sections), default=0)
+        return experts_of(self.model)
 
     @property
     def whole_blocks(self) -> bool:
@@ -98,6 +131,17 @@ class ServingRun:
     """`prefill` or `decode` for a pool of a disaggregated deployment; empty for an engine that does both."""
     notes: tuple[str, ...] = ()
     """What whoever runs it has still to set."""
+
+    @property
+    def plan(self) -> ServingPlan:
+        return self.file.plan
+
+    def served(self, plan: ServingPlan, words: Sequence[Word], written: WrittenFiles, **program: Any) -> WrittenFiles:
+        """What an engine writes with the program that the hosts of a replica start, and the plan that runs where it is
+        another."""
+        program["copies"] = self.file.replicas or 1
+        start = LaunchProgram(self.role or "serve", tuple(words), *hosts_of(self.slice), **program)
+        return replace(written, programs=(start,), as_run=plan if plan != self.plan else None)
 
     @property
     def seqs(self) -> int:
@@ -156,3 +200,88 @@ def hosts_of(piece: Slice) -> tuple[int, int]:
     """
     hosts = piece.vms
     return hosts, -(-piece.chips // hosts)
+
+
+MARK = "dscale: "
+_KEPT = re.compile(rf"^[^\w\n]*{re.escape(MARK)}(\{{.*\}})\s*$", re.MULTILINE)
+WIDTH = 96
+
+
+def header(run: Run, title: str, differences: Sequence[PlanDifference] = (), comment: str = "#") -> str:
+    """The comment, each line after the mark of a comment in the target's language. `title` names the software and
+    version."""
+    plan = run.file.plan
+    lines = [f"{title}: {run.model.name} on {run.slice}{_replicas(run)}, plan {plan}."]
+    lines += [f"Expected: {text}" for text in run.expected]
+    lines += [f"Differs: {one}." for one in differences]
+    lines += [f"To do: {text}" for text in run.notes]
+    lines += [f"Made by: {run.command}"] if run.command else []
+    wrapper = textwrap.TextWrapper(WIDTH, subsequent_indent="  ", break_long_words=False)
+    wrapped = [row for line in lines for row in wrapper.wrap(one_line(line))]
+    return comments((*wrapped, kept_line(kept_of(run))), comment)
+
+
+def _replicas(run: Run) -> str:
+    """How many replicas there are, where there are several, and their chips."""
+    many = 1 if isinstance(run, TrainingRun) else run.file.replicas
+    return f" x {many} replicas ({many * run.slice.chips} chips)" if many > 1 else ""
+
+
+def kept_of(run: Run) -> dict[str, Any]:
+    """What of a plan file a target has no word for."""
+    file = run.file
+    if isinstance(run, TrainingRun):
+        names = ("model", "slice", "stack", "tokens", "price", "documents", "skew", "capacity")
+        return {name: getattr(file, name) for name in names}
+    tables = {name: msgspec.to_builtins(getattr(file, name)) for name in TABLES}
+    said = {name: {key: value for key, value in own.items() if value} for name, own in tables.items()}
+    words = {name: getattr(file, name) for name in ("model", "slice", "engine", "batch", "replicas")}
+    return {**words, **said}
+
+
+def kept_line(values: Mapping[str, Any]) -> str:
+    """What is kept, as one line."""
+    return MARK + json.dumps({name: value for name, value in values.items() if value})
+
+
+def read_kept(text: str) -> dict[str, Any]:
+    """What the header of an exported file keeps; nothing where there is none."""
+    found = _KEPT.search(text)
+    if found is None:
+        return {}
+    try:
+        kept = json.loads(found[1])
+        return _checked(kept) if isinstance(kept, dict) else {}
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _checked(kept: dict[str, Any]) -> dict[str, Any]:
+    """What a header may hold, each of its kind; anything else was not written by an export and is left out."""
+    found: dict[str, Any] = {}
+    for name, value in kept.items():
+        with contextlib.suppress(msgspec.ValidationError):
+            if name in TABLES:
+                record = msgspec.convert(value, TABLES[name])
+                found[name] = {key: one for key, one in msgspec.to_builtins(record).items() if key in value}
+            elif name in _KINDS:
+                found[name] = msgspec.convert(value, _KINDS[name])
+    return found
+
+
+_WORDS = ("model", "slice", "stack", "engine", "tokens", "price", "documents")
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(_WORDS, str),
+    **dict.fromkeys(("batch", "replicas"), int),
+    **dict.fromkeys(("skew", "capacity"), float),
+}
+
+
+def comments(lines: Iterable[str], comment: str = "#") -> str:
+    """Lines as a comment."""
+    return "".join(f"{comment} {one_line(line)}\n" for line in lines)
+
+
+def one_line(text: str) -> str:
+    """Text without any sign that ends a line (YAML has more of these than a shell): all of it stays a comment."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)

@@ -21,7 +21,6 @@ import ast
 import operator
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dragonscale.exports.terms import load_terms
@@ -75,8 +74,9 @@ def _number(text: str) -> int:
 
 def read_commands(text: str) -> list[ShellCommand]:
     """The commands of a text, variables filled in, assignments and what cannot be read left out."""
-    names: dict[str, str] = _batch_names(text)
     batch = batch_flags(text)
+    # what Slurm sets by the script's own lines
+    names = {name: batch[flag] for name, flag in TERMS.tables["batch_variables"].items() if flag in batch}
     found: list[ShellCommand] = []
     for line in _lines(text):
         line = _without_control(line.strip(), names)
@@ -146,18 +146,12 @@ def batch_flags(text: str) -> dict[str, str]:
     return found
 
 
-def _batch_names(text: str) -> dict[str, str]:
-    """Variables that Slurm sets, from the script's own `#SBATCH` lines."""
-    flags = batch_flags(text)
-    known = TERMS.tables["batch_variables"]
-    return {name: flags[flag] for name, flag in known.items() if flag in flags}
-
-
 def _lines(text: str) -> list[str]:
     """Logical lines: comments and here-documents gone, continued lines and brackets joined, split at `;`, `&&`, `||`
     and `|`."""
     text = re.sub(r"(?:\\\n[ \t]*)+", " ", text)
-    kept = "\n".join(_without_documents(text.splitlines()))
+    # a pasted line may begin with a prompt
+    kept = "\n".join(re.sub(r"^\s*[$>] ", "", line) for line in _apart(text)[0])
     return [part for part in _split(kept) if part.strip()]
 
 
@@ -209,17 +203,22 @@ def documents(text: str) -> list[tuple[str, str]]:
     >>> documents("cat > ds.json <<'EOF'\\n{}\\nEOF\\nrun ds.json")
     [("cat > ds.json <<'EOF'", '{}')]
     """
-    found: list[tuple[str, str]] = []
-    begins, end, body = "", "", list[str]()
+    return _apart(text)[1]
+
+
+def _apart(text: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """The lines outside of here-documents, and those."""
+    lines, found, body, end = list[str](), list[tuple[str, str]](), list[str](), ""
     for line in text.splitlines():
-        if end and line.strip() == end:
-            found.append((begins, "\n".join(body)))
+        if not end:
+            lines.append(line)
+            body, end = [], _document(line)
+        elif line.strip() == end:
+            found.append((lines[-1], "\n".join(body)))
             end = ""
-        elif end:
+        else:
             body.append(line)
-        elif end := _document(line):
-            begins, body = line, []
-    return found
+    return lines, found
 
 
 def _document(line: str) -> str:
@@ -231,27 +230,14 @@ def _document(line: str) -> str:
     return next((found[1] for found in _HERE.finditer(line) if found[1]), "")
 
 
-def _without_documents(lines: list[str]) -> Iterator[str]:
-    """Lines without here-documents, and without the prompt that a pasted line begins with."""
-    end = ""
-    for line in lines:
-        if end:
-            end = "" if line.strip() == end else end
-            continue
-        end = _document(line)
-        yield re.sub(r"^\s*[$>] ", "", line)
-
-
 def _is_assignment(value: str) -> bool:
     """Whether a line only sets a variable, and does not run a command with it (`CUDA_VISIBLE_DEVICES=0
     vllm serve …`)."""
     text = value.strip()
     if text.startswith(("(", "$(", "`")) or re.fullmatch(r"\$\{[^{}]*\}", text):  # `${RANK:?0 to 3}` is one word
         return True
-    try:
-        return (
-            len(shlex.split(re.sub(r"\$\{[^{}]*\}", "x", text))) <= 1
-        )  # `${RANK:?the number of this host}` is one word
+    try:  # `${RANK:?the number of this host}` is one word
+        return len(shlex.split(re.sub(r"\$\{[^{}]*\}", "x", text))) <= 1
     except ValueError:
         return True
 
@@ -290,14 +276,8 @@ def _summed(match: re.Match[str], names: dict[str, str]) -> str:
 
 def _arithmetic(text: str) -> int:
     """A sum of whole numbers, worked out without running it."""
-    kinds = {
-        ast.Add: operator.add,
-        ast.Sub: operator.sub,
-        ast.Mult: operator.mul,
-        ast.Div: operator.floordiv,
-        ast.FloorDiv: operator.floordiv,
-        ast.Mod: operator.mod,
-    }
+    kinds = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod}
+    kinds |= dict.fromkeys((ast.Div, ast.FloorDiv), operator.floordiv)
 
     def worth(node: ast.expr) -> int:
         if isinstance(node, ast.BinOp) and type(node.op) in kinds:
@@ -330,10 +310,10 @@ def _unwrapped(words: list[str]) -> ShellCommand:
         if assigned:
             command.env[assigned[1]] = assigned[2]
             words = words[1:]
-        elif program in _LAUNCHERS and not _is_own(program, words):
+        elif program in _LAUNCHERS and (program != "accelerate" or words[1:2] == ["launch"]):
             starts = program in ("torchrun", "accelerate", "deepspeed")
             command.launcher = program if starts else command.launcher or program
-            words = words[2:] if program == "accelerate" and words[1:2] == ["launch"] else words[1:]
+            words = words[2:] if program == "accelerate" else words[1:]
             words = words[1:] if program == "uv" and words[:1] == ["run"] else words
             words = _launch_flags(words, command.launch)
         elif program in ("docker", "podman") and "run" in words[:2]:
@@ -345,11 +325,6 @@ def _unwrapped(words: list[str]) -> ShellCommand:
             break
     command.words = words
     return command
-
-
-def _is_own(program: str, words: list[str]) -> bool:
-    """`accelerate config` and the like are no launch."""
-    return program == "accelerate" and words[1:2] != ["launch"]
 
 
 def _launch_flags(words: list[str], into: dict[str, str]) -> list[str]:
@@ -370,14 +345,6 @@ def _launch_flags(words: list[str], into: dict[str, str]) -> list[str]:
     return words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
 
 
-_PROGRAMS = TERMS.lists["programs"]
-
-
-def _is_engines_own(word: str) -> bool:
-    """Whether what follows an image is a flag or a model, and not a program of its own."""
-    return word.startswith("-") or not (word in _PROGRAMS or word.startswith(("python", "/")))
-
-
 _CONTAINER_SWITCHES = ("-it", "-i", "-t", "-d", "--rm", "--privileged", "--init", "-ti", "--detach")
 
 
@@ -387,7 +354,8 @@ def _in_container(words: list[str]) -> list[str]:
     while at < len(words) and words[at].startswith("-"):
         at += 1 if "=" in words[at] or words[at] in _CONTAINER_SWITCHES else 2
     image, rest = words[at : at + 1], words[at + 1 :]
-    if image and rest and _is_engines_own(rest[0]):  # the image's entry point is the engine
+    own_program = rest and (rest[0] in TERMS.lists["programs"] or rest[0].startswith(("python", "/")))
+    if image and rest and not own_program:  # flags or a model: the image's entry point is the engine
         name = image[0].lower()
         for word, program in TERMS.tables["entry_points"].items():
             if word in name:

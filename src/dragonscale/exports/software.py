@@ -7,9 +7,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from dragonscale.exports.imported import Given, Imported
+from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.runs import Run
-from dragonscale.exports.source import Source
 from dragonscale.exports.target import Target
 from dragonscale.exports.written import WrittenFiles
 

@@ -2,7 +2,7 @@
 
 A file has lists and tables of words (names that change nothing of a plan, spellings, formats), groups of settings,
 texts, the sentences of its notes and refusals, and what it runs differently from a plan. A setting of a group is a
-constant, or a rule:
+constant, a table of settings, or a rule:
 
 | rule | what is written |
 |---|---|
@@ -10,10 +10,15 @@ constant, or a rule:
 | `set = true` | this value |
 | `said = "every"`, `usual = 1000`, `as = "int"` | what the plan file's `[run]` says, or the usual value; of this type |
 | `group = "zero"` | another group, as a table |
-| `by = "optimizers"` | the table's word for that value; readers take the same table backwards |
+| `choice = "backend"` | what the first row of a choice is that holds |
+| `by = "optimizers"` | the table's word for that value, or for any `other`; readers take the same table backwards |
 | `over = "plan.tensor"` | only where these degrees are above 1 |
 | `on = "experts"`, `off = "fsdp"` | only where the run has all of these, or none of them |
 | `among = {"plan.dtype" = ["fp8"]}` | only where the run has one of these values there |
+| `uneven = {"file.seq" = "ways"}` | only where that does not divide by this |
+
+The same rules, without a value, say when a run is refused (`refusals`) and what is to be seen to (`remarks`), each in
+the sentence of its name, and what something is (`choices`): the first row that holds.
 
 >>> terms = load_terms("megatron")
 >>> terms.tables["context_by"]["ring"], "mixtral" in terms.lists["llama_types"]
@@ -25,7 +30,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -44,23 +48,38 @@ class Terms(Strict, frozen=True):
     texts: dict[str, str] = {}
     sentences: dict[str, str] = {}
     differences: dict[str, dict[str, str]] = {}
+    refusals: dict[str, dict[str, Any]] = {}
+    choices: dict[str, list[dict[str, Any]]] = {}
+    remarks: dict[str, dict[str, Any]] = {}
 
     def group(self, name: str, run: Any = None, /, **values: Any) -> dict[str, Any]:
         """A group of settings as a run has them, in the order of the file; `values` are names beside the run's own."""
-        about = About(run, values)
-        return {key: self._value(row, about) for key, row in self.groups[name].items() if about.has(row)}
+        return self._table(self.groups[name], About(run, values))
+
+    def _table(self, rows: Mapping[str, Any], about: "About") -> dict[str, Any]:
+        return {key: self._value(row, about) for key, row in rows.items() if about.has(row)}
 
     def _value(self, row: Any, about: "About") -> Any:
+        if isinstance(row, list):
+            return [self._value(part, about) for part in row]
         if not _is_rule(row):
-            return row
+            return self._table(row, about) if isinstance(row, Mapping) else row
+        if "choice" in row:
+            return self.choice(row["choice"], about.run, **about.values)
         if "group" in row:
-            return self.group(row["group"], about.run, **about.values)
+            return self._table(self.groups[row["group"]], about)
         if "said" in row:
             value = about.at("said").get(row["said"], "")
             value = row.get("usual", value) if value == "" else value
             return {"float": float, "int": int}[row["as"]](value) if "as" in row else value
         value = about.at(row["of"]) if "of" in row else row["set"]
-        return self.tables[row["by"]][str(value)] if "by" in row else value
+        words = self.tables[row["by"]] if "by" in row else {}
+        return words[str(value) if str(value) in words else "other"] if words else value
+
+    def choice(self, name: str, run: Any = None, /, **values: Any) -> str:
+        """What the first row of a choice is whose conditions hold."""
+        about = About(run, values)
+        return next(str(row["is"]) for row in self.choices[name] if about.has(row))
 
     def say(self, sentence: str, /, **values: Any) -> str:
         """A sentence with its values filled in."""
@@ -74,11 +93,17 @@ class Terms(Strict, frozen=True):
         """That a config or a command says something that cannot be."""
         return InputError(self.say(sentence, **values))
 
-    def refuse(self, checks: Mapping[str, Any], /, **values: Any) -> None:
-        """Refuse a plan by the first check that holds, in the sentence of its name."""
-        for sentence, holds in checks.items():
-            if holds:
-                raise self.refused(sentence, **values)
+    def refuse(self, run: Any, /, **values: Any) -> None:
+        """Refuse a run by the first of the refusals that holds, in the sentence of its name."""
+        about = About(run, values)
+        for sentence, row in self.refusals.items():
+            if about.has(row):
+                raise self.refused(sentence, **{"run": run, "plan": run.plan, **values})
+
+    def remark_on(self, run: Any, /, **values: Any) -> tuple[str, ...]:
+        """What someone who runs it has still to see to: the sentences of the remarks that hold."""
+        about = About(run, values)
+        return self.notes({sentence: about.has(row) for sentence, row in self.remarks.items()}, **values)
 
     def notes(self, told: Mapping[str, Any], /, **values: Any) -> tuple[str, ...]:
         """The sentences whose names hold."""
@@ -90,7 +115,12 @@ class Terms(Strict, frozen=True):
 
 
 def _is_rule(row: Any) -> bool:
-    return isinstance(row, dict) and bool({"set", "of", "said", "group"} & row.keys())
+    return isinstance(row, dict) and bool({"set", "of", "said", "group", "choice"} & row.keys())
+
+
+def _part(value: Any, name: str) -> Any:
+    """What a record or a table has by a name; None where a table lacks it."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name)
 
 
 @dataclass(frozen=True)
@@ -102,19 +132,20 @@ class About:
 
     def at(self, path: str) -> Any:
         """What is at a path such as `plan.tensor`."""
-        name, _, rest = path.partition(".")
-        value = self.values[name] if name in self.values else getattr(self.run, name)
-        return attrgetter(rest)(value) if rest else value
+        name, *rest = path.split(".")
+        value = self.values[name] if name in self.values else _part(self.run, name)
+        return functools.reduce(_part, rest, value)
 
     def has(self, row: Any) -> bool:
-        """Whether a setting is written."""
-        if not _is_rule(row):
+        """Whether a setting is written: whether all that its rule asks for holds."""
+        if not isinstance(row, Mapping):
             return True
         if "said" in row and "usual" not in row and row["said"] not in self.at("said"):
             return False
         on, off, over = ([self.at(path) for path in row.get(rule, "").split()] for rule in ("on", "off", "over"))
         among = all(self.at(path) in values for path, values in row.get("among", {}).items())
-        return among and all(on) and not any(off) and all(degree > 1 for degree in over)
+        uneven = all(self.at(path) % self.at(parts) for path, parts in row.get("uneven", {}).items())
+        return among and uneven and all(on) and not any(off) and all(degree > 1 for degree in over)
 
 
 @functools.cache

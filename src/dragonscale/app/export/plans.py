@@ -6,10 +6,9 @@ from pathlib import Path
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.imported import Given
+from dragonscale.exports.imported import Given, Source, as_path
 from dragonscale.exports.launchers.unwrap import unwrapped
 from dragonscale.exports.reading import read_plan, recognised
-from dragonscale.exports.source import Source, as_path
 from dragonscale.serving.plan_file import SERVING_ONLY, SavedPlan, load_serving_plan, read_serving_plan
 from dragonscale.tables import read_table
 from dragonscale.training.plan_file import TrainingFile, given_settings, load_training_file, parse_plan

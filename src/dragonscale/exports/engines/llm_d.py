@@ -11,20 +11,16 @@ from typing import Any
 
 from dragonscale.errors import Infeasible
 from dragonscale.exports.engines import vllm
-from dragonscale.exports.engines.vllm.flags import both_roles
-from dragonscale.exports.header import comments, header
-from dragonscale.exports.imported import Given, Imported
+from dragonscale.exports.engines.vllm.write_vllm import both_roles
+from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.launchers.containers import Contained, assigned, containers, marks
-from dragonscale.exports.launchers.kubernetes import group_place, script
+from dragonscale.exports.launchers.kubernetes import TERMS as LAUNCHERS
+from dragonscale.exports.launchers.kubernetes import group_place, pod, script
 from dragonscale.exports.launchers.launch_parts import job_name, run_of, with_port
-from dragonscale.exports.launchers.pods import group_spec, manifest, pod
-from dragonscale.exports.launchers.pools import pools_read
-from dragonscale.exports.runs import ServingRun
-from dragonscale.exports.source import Source
+from dragonscale.exports.launchers.unwrap import Contained, assigned, containers, marks, pools_read
+from dragonscale.exports.runs import ServingRun, comments, header
 from dragonscale.exports.target import target_named
-from dragonscale.exports.written import LaunchProgram, WrittenFiles
-from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.exports.written import LaunchProgram, WrittenFiles, yaml_text
 
 ROLE = "llm-d.ai/role"
 SERVES = {"llm-d.ai/inference-serving": "true"}
@@ -59,20 +55,16 @@ def _pool(run: ServingRun, program: LaunchProgram, name: str) -> dict[str, Any]:
     check = {"httpGet": {"path": "/v1/models", "port": "modelserver"}}
     probes: dict[str, Any] = {"startupProbe": {**check, "periodSeconds": 30, "failureThreshold": 120}}
     probes["readinessProbe"] = {**check, "periodSeconds": 5}
-    own, several = run_of(program, run), program.hosts > 1
+    own, several, program = run_of(program, run), program.hosts > 1, replace(program, name="modelserver")
     ranks = group_place() if several else ("0", "127.0.0.1")
     spec = pod(own, target_named("vllm"), program, script(program, *ranks), ports=ports, **probes)
-    spec["containers"][0]["name"] = "modelserver"
     if role == "decode":
         spec = {"initContainers": [_sidecar()], **spec}
-    template = {"metadata": {"labels": labels}, "spec": spec}
+    values = {"name": f"{name}-{role}", "labels": labels, "labelled": True, "pinned": {}, "pod": spec}
     if not several:
-        body: dict[str, Any] = {"replicas": program.copies, "selector": {"matchLabels": labels}, "template": template}
-        return manifest("Deployment", {"name": f"{name}-{role}", "labels": labels}, body)
+        return LAUNCHERS.group("deployment", program, **values)
     worker = pod(own, target_named("vllm"), program, script(program, *ranks), ports=ports)
-    worker["containers"][0]["name"] = "modelserver"
-    group = group_spec(program, template, worker)
-    return manifest("LeaderWorkerSet", {"name": f"{name}-{role}", "labels": labels}, group)
+    return LAUNCHERS.group("leaders", program, worker=worker, **values)
 
 
 def _sidecar() -> dict[str, Any]:

@@ -5,13 +5,10 @@ for each chip where the software wants one. Replicas that need only a part of a 
 with its own chips and its own port.
 """
 
-from dragonscale.exports.header import header
 from dragonscale.exports.launchers import launch_parts as parts
-from dragonscale.exports.launchers.own_chips import own_chips
-from dragonscale.exports.runs import Run
+from dragonscale.exports.runs import Run, header
 from dragonscale.exports.target import Target
-from dragonscale.exports.words import expansion
-from dragonscale.exports.written import LaunchProgram, WrittenFiles
+from dragonscale.exports.written import LaunchProgram, WrittenFiles, expansion
 from dragonscale.physics.hardware.chip import Chip
 
 SERVED = 8000
@@ -64,7 +61,7 @@ def beside(one: parts.OnHosts, chip: Chip) -> list[str]:
         where = f"on each of {one.hosts} hosts, on the last with COPIES={rest}"
         lines.append(f"# {program.copies} replicas: start this {where}.")
     lines += [f"COPIES=${{COPIES:-{one.sharing}}}", "for ((copy = 0; copy < COPIES; copy++)); do"]
-    lines += own_chips(chip, program.chips, "copy")
+    lines += parts.own_chips(chip, program.chips, "copy")
     port = expansion(f"$(({program.port or SERVED} + copy))")
     command = parts.host_lines(program, "0", "127.0.0.1", port)
     return [*lines, *command[:-1], f"{command[-1]} &", "done", "wait"]

@@ -8,19 +8,17 @@ so config files are found beside it.
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.flags import shell_lines
-from dragonscale.exports.header import comments, header
+from dragonscale.exports.keys import shell_lines
 from dragonscale.exports.launchers import launch_parts as parts
-from dragonscale.exports.launchers.cluster_chips import SKY
 from dragonscale.exports.launchers.kubernetes import reachable
-from dragonscale.exports.runs import Run, ServingRun
+from dragonscale.exports.runs import Run, ServingRun, comments, header
 from dragonscale.exports.target import Target
-from dragonscale.exports.words import expansion
-from dragonscale.exports.written import LaunchProgram, WrittenFiles
-from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.exports.terms import load_terms
+from dragonscale.exports.written import LaunchProgram, WrittenFiles, expansion, yaml_text
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.parts import cores
 
+TERMS = load_terms("launchers")
 _TPUS = {"v2": "v2", "v3": "v3", "v4": "v4", "v5e": "v5litepod", "v5p": "v5p", "v6e": "v6e"}
 HOLDS_FILES = ROUTES = False
 
@@ -49,22 +47,16 @@ def _task(run: Run, target: Target, program: LaunchProgram, files: bool) -> dict
     piece = parts.run_of(program, run).slice
     serves = isinstance(run, ServingRun)
     program = reachable(program) if serves else program
-    resources: dict[str, Any] = {} if not program.chips else {"accelerators": accelerators(piece, program.chips)}
-    if not parts.needs_image(program, run, target):
-        resources["image_id"] = f"docker:{parts.image_of(program, run, target)}"
-    if serves:
-        resources["ports"] = program.port
-    task: dict[str, Any] = {"name": parts.job_name(run, target), "resources": resources}
-    task["num_nodes"] = nodes(piece, program)
-    if files or not serves:  # a trainer's own scripts lie there too
-        task["workdir"] = "."
-    if serves and program.chips:
-        task["secrets"] = {"HF_TOKEN": ""}
-    if program.env:
-        task["envs"] = dict(program.env)
-    if serves and program.copies > 1:
-        probe = {"path": "/health", "initial_delay_seconds": 3600}  # weights load first
-        task["service"] = {"readiness_probe": probe, "replicas": program.copies}
+    image = "" if parts.needs_image(program, run, target) else f"docker:{parts.image_of(program, run, target)}"
+    values = {
+        "name": parts.job_name(run, target),
+        "accelerators": accelerators(piece, program.chips) if program.chips else "",
+        "image": image,
+        "nodes": nodes(piece, program),
+        "beside": files or not serves,  # a trainer's own scripts lie there too
+        "serves": serves,
+    }
+    task = TERMS.group("task", program, **values)
     lines = parts.host_lines(program, expansion("$SKYPILOT_NODE_RANK"), expansion("$MASTER_ADDR"))
     if program.per == "rank" and program.hosts > 1:
         names = f'hosts=$(echo "$SKYPILOT_NODE_IPS" | sed "s/$/:{program.chips}/" | paste -sd,)'
@@ -96,6 +88,6 @@ def accelerators(piece: Slice, chips: int) -> str:
         if chip.name not in _TPUS:
             raise Infeasible(f"SkyPilot has no {chip.title}; it has {', '.join(_TPUS)}.")
         return f"tpu-{_TPUS[chip.name]}-{piece.chips // piece.pods * cores(chip)}"
-    if chip.name not in SKY:
-        raise Infeasible(f"SkyPilot has no {chip.title}; it has {', '.join(SKY)}.")
-    return f"{SKY[chip.name]}:{chips}"
+    if chip.name not in parts.SKY:
+        raise Infeasible(f"SkyPilot has no {chip.title}; it has {', '.join(parts.SKY)}.")
+    return f"{parts.SKY[chip.name]}:{chips}"

@@ -12,15 +12,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dragonscale.exports.header import header
+from dragonscale.exports import written as words
 from dragonscale.exports.launchers import launch_parts as parts
-from dragonscale.exports.launchers.own_chips import own_part
 from dragonscale.exports.launchers.shell import SERVED
-from dragonscale.exports.runs import Run, TrainingRun
+from dragonscale.exports.runs import Run, TrainingRun, header
 from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.words import RANK, ConfigFile, CopyAddress, Part, Word, changed, expansion, quoted
-from dragonscale.exports.written import LaunchProgram, WrittenFiles
+from dragonscale.exports.written import RANK, LaunchProgram, Part, Word, WrittenFiles, expansion, quoted
 from dragonscale.physics.hardware.chip import Chip, Tree
 
 TERMS = load_terms("launchers")
@@ -66,12 +64,12 @@ def _addressed(program: LaunchProgram, places: list[parts.OnHosts], moved: Mappi
     named = {one.program.name: one for one in places}
 
     def on_host(part: Part) -> Word | Part:
-        if isinstance(part, CopyAddress) and part.program in named:
+        if isinstance(part, words.CopyAddress) and part.program in named:
             host, port = named[part.program].place_of(part.copy, part.port)
             return expansion(f"${{hosts[{host}]}}") + f":{port}"
-        return moved.get(part.name, part) if isinstance(part, ConfigFile) else part
+        return moved.get(part.name, part) if isinstance(part, words.ConfigFile) else part
 
-    return replace(program, words=tuple(changed(word, on_host) for word in program.words))
+    return parts.with_words(program, on_host)
 
 
 def _asked(run: Run, target: Target, places: list[parts.OnHosts]) -> list[str]:
@@ -138,7 +136,7 @@ def _copies(one: parts.OnHosts, chip: Chip) -> list[str]:
         # PLACE is the number of a replica on its host.
         lines += [f"export PLACE=$((copy % {one.sharing}))", f"export PORT=$(({program.port or SERVED} + PLACE))"]
         own += ["PLACE", "PORT"]
-        port, inside = expansion("$PORT"), own_part(chip, program.chips, "PLACE")
+        port, inside = expansion("$PORT"), parts.own_part(chip, program.chips, "PLACE")
     place = ["--overlap", '--nodelist="${own// /,}"', f'--output="%x-%j-{program.name}-$copy.log"']
     # The next program has none of these.
     return [*lines, f"{_step(program, place, port, inside)} &", "done", *([f"unset {' '.join(own)}"] if own else [])]

@@ -7,17 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.limits import beyond_context, drafted_note, engine_import, pool_read
-from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
+from dragonscale.exports.engines import checkpoints
 from dragonscale.exports.engines.sglang.write_sglang import online_words
-from dragonscale.exports.flags import ReadFlags, read_flags
-from dragonscale.exports.imported import Given, Imported, needs, slice_given
-from dragonscale.exports.keys import KeyTable, load_keys
+from dragonscale.exports.imported import Given, Imported, Source, slice_given
+from dragonscale.exports.keys import KeyTable, ReadFlags, load_keys, read_flags, truth
 from dragonscale.exports.model_names import hub_id, preset_named
-from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.values import fraction, truth
-from dragonscale.exports.values import whole as plain_whole
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
@@ -29,6 +24,7 @@ from dragonscale.serving.plan import ServingPlan
 
 TERMS = load_terms("sglang")
 
+MOST_COUNT = 999_999_999
 DTYPES = TERMS.tables["dtypes"]
 CALLED = TERMS.tables["methods"]
 
@@ -48,15 +44,7 @@ def _table() -> KeyTable:
 
 def _commands(source: Source) -> list[list[str]]:
     """The words after each command that starts a server."""
-    found: list[list[str]] = []
-    for command in source.commands:
-        words = command.words
-        for at, word in enumerate(words):
-            serves = word == "sglang" and words[at + 1 : at + 2] == ["serve"]
-            if serves or word in ("sglang.launch_server", "sglang.srt.launch_server"):
-                found.append(words[at + 1 + (word == "sglang") :])
-                break
-    return found
+    return source.started("sglang serve", "sglang.launch_server", "sglang.srt.launch_server")
 
 
 def _flags_of(table: Mapping[str, Any], keys: KeyTable) -> list[str]:
@@ -97,17 +85,15 @@ def _said(source: Source) -> list[ReadFlags]:
     """The flags of each server; a YAML that `--config` names is read before them."""
     keys = _table()
     if not _commands(source):
-        return [read_flags(keys, _flags_of(source.table or {}, keys))]
+        return [read_flags(keys, _flags_of(source.table or {}, keys), MOST_COUNT)]
     found: list[ReadFlags] = []
     for words in _commands(source):
-        read = read_flags(keys, spelt_out(keys, words))
+        read = read_flags(keys, spelt_out(keys, words), MOST_COUNT)
         if named := read.take("--config"):
             beside = source.beside(str(named))
             if beside is None or beside.table is None:
                 raise TERMS.wrong("config_beside", file=shorten(str(named)))
-            own = read_flags(keys, _flags_of(beside.table, keys))
-            read.unknown += [one for one in own.unknown if one not in read.unknown]
-            read.values = {**own.values, **read.values}
+            read.under(read_flags(keys, _flags_of(beside.table, keys)))
         found.append(read)
     return found
 
@@ -145,10 +131,10 @@ class Servers:
 
     def model(self, word: str, source: Source, given: Given) -> str:
         """The model of a checkpoint that the command names by a word."""
-        clients, kept = str(self.main.values.get("--served-model-name", "")), str(source.kept.get("model", ""))
+        clients, kept = str(self.main.values.get("--served-model-name", "")), source.kept_word("model")
         name = given.model or model_named(word, clients, kept)
         if not name or name.startswith("$"):
-            raise needs("a model", "it by --model", source)
+            raise source.needs("a model", "it by --model")
         return name
 
 
@@ -161,7 +147,7 @@ def read(source: Source, given: Given) -> Imported:
     model, exchanged = load_model(name), _exchanged(main)
     plan, replicas = _degrees(main, model, exchanged)
     wide = "sglang-ep" if exchanged and plan.is_wide else "sglang"
-    engine = str(source.kept.get("engine", "")).partition(",")[0] or wide
+    engine = source.kept_word("engine").partition(",")[0] or wide
     piece = _of_one(slice_given(source, given, plan.chips), plan.chips, replicas)
     plan = replace(plan, **_formats(main, engine, piece.chip if piece else None, model, word))
     limits, drafts, prefill = limits_read(main, plan, plan.data), drafts_read(main, source, notes), None
@@ -171,9 +157,12 @@ def read(source: Source, given: Given) -> Imported:
     main.unknown = [flag for flag in main.unknown if flag != "--model-type"]
     length, eager = main.values.get("--context-length"), bool(main.take("--disable-cuda-graph", False))
     said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
-    said |= {"later": beyond_context("--context-length", length, model, TERMS.say("too_long")), "role": servers.role}
-    how = (source, given, plan, name, engine, main, TERMS.lists["harmless"], limits)
-    return engine_import("sglang", *how, **said, notes=notes, eager=eager, piece=piece)
+    said |= {
+        "later": checkpoints.beyond_context("--context-length", length, model, TERMS.say("too_long")),
+        "role": servers.role,
+    }
+    how = (source, given, plan, name, engine, main, limits)
+    return checkpoints.engine_import("sglang", *how, **said, notes=notes, eager=eager, piece=piece)
 
 
 def _exchanged(read: ReadFlags) -> bool:
@@ -183,10 +172,10 @@ def _exchanged(read: ReadFlags) -> bool:
 def model_named(word: str, clients: str, kept: str) -> str:
     """The model of a checkpoint by its name, by that which clients use, or by the header of an export."""
     names = (word, clients, word.rstrip("/").rpartition("/")[2])
-    found = next((plain_name(one) for one in names if is_preset(plain_name(one))), "")
+    found = next((checkpoints.plain_name(one) for one in names if is_preset(checkpoints.plain_name(one))), "")
     if kept and (not found or preset_named(kept.partition("?")[0]) == found or hub_id(kept) in (word, clients)):
         return kept
-    return found or plain_name(word)
+    return found or checkpoints.plain_name(word)
 
 
 def _of_one(piece: Slice | None, chips: int, replicas: int) -> Slice | None:
@@ -196,18 +185,13 @@ def _of_one(piece: Slice | None, chips: int, replicas: int) -> Slice | None:
     return piece
 
 
-def whole(read: ReadFlags, name: str, default: int = 1, least: int = 1) -> int:
-    """A flag's whole number."""
-    return plain_whole(read.take(name, default), name, least, 999_999_999)
-
-
 def _degrees(read: ReadFlags, model: Transformer, exchanged: bool) -> tuple[ServingPlan, int]:
     """The degrees of a server, and its replicas of the whole model (`--dp-size` without attention data parallelism)."""
-    world, pipe, ways = whole(read, "--tp-size"), whole(read, "--pp-size"), whole(read, "--dcp-size")
-    data, replicas = whole(read, "--attn-dp-size"), whole(read, "--dp-size")
+    world, pipe, ways = read.whole("--tp-size"), read.whole("--pp-size"), read.whole("--dcp-size")
+    data, replicas = read.whole("--attn-dp-size"), read.whole("--dp-size")
     if read.take("--enable-dp-attention", False):
         data, replicas = (max(data, replicas), 1)
-    dealt = whole(read, "--ep-size")
+    dealt = read.whole("--ep-size")
     dealt = world if exchanged else dealt
     if world % data:
         raise TERMS.wrong("attention_ranks", data=data, world=world)
@@ -220,7 +204,7 @@ def _degrees(read: ReadFlags, model: Transformer, exchanged: bool) -> tuple[Serv
 
 def _narrow(word: str) -> bool:
     """Whether a checkpoint's name says a narrow format; `-BF16` at its end is not one."""
-    return scheme_of(word).upper() not in ("", "BF16", "FP16")
+    return checkpoints.scheme_of(word).upper() not in ("", "BF16", "FP16")
 
 
 def _formats(read: ReadFlags, engine: str, chip: Chip | None, model: Transformer, word: str) -> dict[str, str]:
@@ -230,7 +214,7 @@ def _formats(read: ReadFlags, engine: str, chip: Chip | None, model: Transformer
     online = method if method in words.values() and stored_in(model) in WIDE and not _narrow(word) else ""
     if not online and method in CALLED and not _narrow(word) and stored_in(model) in WIDE:
         word = f"{word}-{CALLED[method]}"
-    found = formats_read(engine, chip, model, word, online, words, False)
+    found = checkpoints.formats_read(engine, chip, model, word, online, words, False)
     said = str(read.take("--dtype", "auto"))
     wide = ({full: short for short, full in DTYPES.items()} | {"half": "fp16"}).get(said, "")
     if wide:
@@ -246,34 +230,28 @@ def _formats(read: ReadFlags, engine: str, chip: Chip | None, model: Transformer
 
 def limits_read(read: ReadFlags, plan: ServingPlan, dealt: int) -> dict[str, float | None]:
     """The limits of one replica of the attention; a chunk of prompts is `dealt` over so many."""
-    seqs = whole(read, "--max-running-requests", 0, 0)
-    chunk, most = whole(read, "--chunked-prefill-size", 0, -1), whole(read, "--max-prefill-tokens", 0, 0)
-    share = read.take("--mem-fraction-static")
+    seqs = read.whole("--max-running-requests", 0, 0)
+    chunk, most = read.whole("--chunked-prefill-size", 0, -1), read.whole("--max-prefill-tokens", 0, 0)
     budget = chunk // dealt if chunk > 0 else (most or 16384) if chunk == -1 else 0
     return {
         "max_seqs": max(seqs // plan.data, 1) if seqs else None,
         "token_budget": budget or None,
-        "memory_fraction": None if share is None else fraction(share, "--mem-fraction-static"),
+        "memory_fraction": read.share("--mem-fraction-static"),
     }
 
 
 def drafts_read(read: ReadFlags, source: Source, notes: list[str]) -> dict[str, Any]:
-    """What is drafted; how often drafts are accepted is nothing that an engine is told."""
+    """What is drafted."""
     algorithm = str(read.take("--speculative-algorithm", "")).upper()
-    steps, tokens = whole(read, "--speculative-num-steps", 0, 0), whole(read, "--speculative-num-draft-tokens", 0, 0)
-    width, path = whole(read, "--speculative-eagle-topk", 1), str(read.take("--speculative-draft-model-path", ""))
+    steps, tokens = read.whole("--speculative-num-steps", 0, 0), read.whole("--speculative-num-draft-tokens", 0, 0)
+    width, path = read.whole("--speculative-eagle-topk", 1), str(read.take("--speculative-draft-model-path", ""))
     if not algorithm:
         return {}
     count = steps or max(tokens - 1, 0) or 3
     draft = preset_named(path) if algorithm == "STANDALONE" else ""
     if width > 1:
         notes.append(f"Drafts are a tree of {tokens} tokens; the planner counts the {count} steps of one branch.")
-    kept = source.kept.get("speculation", {})
-    if not kept.get("acceptance"):
-        notes.append(drafted_note(count, draft))
-        return {}
-    same = preset_named(str(kept.get("draft", ""))) == draft
-    return {**kept, "drafts": count, "draft": kept.get("draft", "") if same else draft}
+    return checkpoints.drafts_kept(source, count, draft, notes)
 
 
 def _pool(
@@ -283,4 +261,4 @@ def _pool(
     word = str(read.take("--model-path", ""))
     plan, _ = _degrees(read, model, _exchanged(read))
     plan = replace(plan, **_formats(read, engine, piece.chip if piece else None, model, word))
-    return pool_read(source, plan, str(piece).partition(":")[0] if piece is not None else "", copies)
+    return checkpoints.pool_read(source, plan, piece, copies)

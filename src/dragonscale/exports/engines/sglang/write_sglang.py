@@ -14,14 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
-from dragonscale.exports.flags import flag_words
-from dragonscale.exports.keys import load_keys
+from dragonscale.exports.engines.checkpoints import ServedCheckpoint, checkpoint_for
+from dragonscale.exports.keys import flag_words, load_keys
 from dragonscale.exports.model_names import hub_id
-from dragonscale.exports.runs import ServingRun, hosts_of
+from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.words import HOSTS, LEADER, RANK, address
-from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
+from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, WrittenFiles, address
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.serving.balance import expert_slots
@@ -156,17 +154,14 @@ def served(
 ) -> WrittenFiles:
     """One server; `settings` are what its flags are about, `shown` the image and the environment of its program."""
     run, plan, terms = server.run, server.plan, load_terms(command.keys)
-    hosts, chips = hosts_of(run.slice)
     drafts, notes = draft_flags(server.whole, command.heads)
     flags = terms.group("server", server, **settings) | drafts | terms.group("role", server, **settings)
-    if hosts > 1:
+    if run.hosts > 1:
         flags |= {"--nnodes": HOSTS, "--node-rank": RANK, "--dist-init-addr": LEADER + f":{command.meeting}"}
     port = command.ports[run.role]
     words = flag_words(load_keys(command.keys), {**flags, "--host": "0.0.0.0", "--port": port})
-    shown |= {"copies": run.file.replicas or 1, "port": port}
-    program = LaunchProgram(run.role or "serve", ("python", "-m", command.module, *words), hosts, chips, **shown)
-    as_run = plan if plan != run.file.plan else None
-    return WrittenFiles({}, (program,), tuple(differences), as_run, (*server.found.notes, *notes))
+    written = WrittenFiles(differences=tuple(differences), notes=(*server.found.notes, *notes))
+    return run.served(plan, ("python", "-m", command.module, *words), written, port=port, **shown)
 
 
 def draft_flags(run: ServingRun, heads: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -192,22 +187,20 @@ def draft_flags(run: ServingRun, heads: str) -> tuple[dict[str, Any], tuple[str,
 
 def check(server: SglServer) -> None:
     """What SGLang refuses beyond the rules of the engine's row."""
-    run, plan, drafts = server.run, server.plan, server.whole.file.speculation
-    sizes, hosts, kind = divisible(run.model), hosts_of(run.slice)[0], model_type(run.fields)
-    slices, budget = max(server.world // plan.expert, 1), run.engine.scheduling.max_tokens
-    uneven = next((size for size in sizes.expert_hidden if size % slices), 0)
-    paged = sizes.latent or architecture(run.slice.chip) == "blackwell"
-    checks = {
-        "drafts_in_pipeline": drafts.drafts and plan.pipe > 1,
-        "draft_with_data": drafts.draft and plan.data > 1,
-        "narrow_cache": plan.kv == "nvfp4" and kind.startswith(WIDE_CACHES),
-        "all_or_none": kind.startswith("nemotron_h") and plan.expert not in (1, server.world),
-        "expert_slices": uneven,
-        "even_hosts": server.world * plan.pipe % hosts,
-        "whole_pages": budget % PAGE and paged,
+    run, plan, kind = server.run, server.plan, model_type(server.run.fields)
+    sizes, slices, budget = divisible(run.model), max(server.world // plan.expert, 1), run.budget
+    values = {
+        "drafts": server.whole.file.speculation,
+        "wide_caches": kind.startswith(WIDE_CACHES),
+        "whole_experts": kind.startswith("nemotron_h"),
+        "all_or_none": plan.expert in (1, server.world),
+        "size": next((size for size in sizes.expert_hidden if size % slices), 0),
+        "ranks": server.world * plan.pipe,
+        "paged": sizes.latent or architecture(run.slice.chip) == "blackwell",
+        "near": -(-budget // PAGE) * PAGE,
     }
-    near = {"engine": engine_word(run), "near": -(-budget // PAGE) * PAGE, "PAGE": PAGE, "world": server.world}
-    TERMS.refuse(checks, plan=plan, run=run, size=uneven, slices=slices, hosts=hosts, budget=budget, **near)
+    said = {"slices": slices, "hosts": run.hosts, "budget": budget, "PAGE": PAGE, "world": server.world}
+    TERMS.refuse(run, **{**values, **said, "plan": plan, "engine": engine_word(run)})
 
 
 def engine_word(run: ServingRun) -> str:

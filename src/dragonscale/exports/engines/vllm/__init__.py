@@ -3,8 +3,7 @@
 from dragonscale.exports.engines.vllm import read_vllm, tpu
 from dragonscale.exports.engines.vllm.read_vllm import recognises
 from dragonscale.exports.engines.vllm.write_vllm import write
-from dragonscale.exports.imported import Given, Imported
-from dragonscale.exports.source import Source
+from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.physics.hardware import parse_target
 from dragonscale.training.legality import family
 

@@ -12,22 +12,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.exports.engines.limits import engine_import, of_chips, pool_read
-from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
-from dragonscale.exports.engines.vllm.flags import EngineFlags, drafts, format_flags, has_heads, limit_flags, only_wide
-from dragonscale.exports.engines.vllm.read_vllm import cache, cast, drafts_read, limits_read, model_read
-from dragonscale.exports.engines.vllm.vllm_words import is_tpu, read_words, serve_commands, whole
-from dragonscale.exports.flags import ReadFlags, flag_words, shell_lines
-from dragonscale.exports.header import header
-from dragonscale.exports.imported import Given, Imported, slice_given
-from dragonscale.exports.keys import load_keys
-from dragonscale.exports.runs import ServingRun, hosts_of
-from dragonscale.exports.source import Source
+from dragonscale.exports.engines.checkpoints import checkpoint_for, engine_import, formats_read, of_chips, pool_read
+from dragonscale.exports.engines.vllm import read_vllm, write_vllm
+from dragonscale.exports.engines.vllm.write_vllm import EngineFlags
+from dragonscale.exports.imported import Given, Imported, Source, slice_given
+from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, shell_lines, table_at, truth, whole
+from dragonscale.exports.runs import ServingRun, header
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.values import truth
-from dragonscale.exports.values import whole as plain_whole
-from dragonscale.exports.words import LEADER, RANK, config_file, quoted
-from dragonscale.exports.written import LaunchProgram, WrittenFiles
+from dragonscale.exports.written import LEADER, RANK, Word, WrittenFiles, config_file, quoted
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, parse_target
@@ -57,58 +49,48 @@ RAY_PORT = 6379
 
 def write(run: ServingRun) -> WrittenFiles:
     """The command of a replica; over several hosts in a script that starts Ray before it."""
-    own = _flags(run)
-    made = [_program(run, own)]
-    files, notes, routing = dict(made[0][1]), list(own.notes), tuple[str, ...]()
+    own = _replica(run)
     if run.prefill is not None:
-        first = _flags(run.prefill)
-        made.append(_program(run.prefill, first))
-        files |= made[1][1]
-        notes += first.notes
-        routing = ((TERMS.say("proxy")),)
-    elif (run.file.replicas or 1) > 1:
-        routing = (f"Start {run.file.replicas} such replicas behind a router.",)
-    as_run = own.plan if own.plan != run.file.plan else None
-    return WrittenFiles(files, tuple(one for one, _ in made), tuple(own.differences), as_run, tuple(notes), routing)
+        first, routing = _replica(run.prefill), (TERMS.say("proxy"),)
+        files, programs = {**own.files, **first.files}, (*own.programs, *first.programs)
+        return replace(own, files=files, programs=programs, notes=(*own.notes, *first.notes), routing=routing)
+    several = (run.file.replicas or 1) > 1
+    return replace(own, routing=(f"Start {run.file.replicas} such replicas behind a router.",) if several else ())
 
 
 def _flags(run: ServingRun) -> EngineFlags:
-    plan, devices = run.file.plan, run.slice.chip.devices
-    in_jax = str(run.fields.get("model_type", "")) in IN_JAX
-    online = ONLINE if in_jax else {}
-    checkpoint = checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, plan, online, only_wide(run))
+    plan, devices = run.plan, run.slice.chip.devices
+    online = ONLINE if str(run.fields.get("model_type", "")) in IN_JAX else {}
+    only = write_vllm.only_wide(run)
+    checkpoint = checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, plan, online, only)
     own = EngineFlags({}, checkpoint, {"MODEL_IMPL_TYPE": "auto"}, list(checkpoint.differences), list(checkpoint.notes))
-    own.plan, ranks, more = checkpoint.plan, _ranks(plan, devices), dict[str, Any]()
-    own.flags["--tensor-parallel-size"] = plan.tensor * plan.data * devices
-    own.flags["--pipeline-parallel-size"] = plan.pipe if plan.pipe > 1 else None
-    own.flags["--enable-expert-parallel"] = True if plan.expert > 1 else None
+    # attention splits the batch over devices too where a chip has all heads
+    own.plan, ranks, more = (
+        checkpoint.plan,
+        plan.data * (devices if plan.data > 1 and plan.tensor == 1 else 1),
+        dict[str, Any](),
+    )
+    context = _context(run, own)
     if plan.data > 1:
         more["sharding"] = {"sharding_strategy": {"enable_dp_attention": True, "attn_dp_size": ranks}}
-    if context := _context(run, own):
-        own.flags["--decode-context-parallel-size"] = context
     own.env |= {"NEW_MODEL_DESIGN": "1"} if plan.data > 1 or context else {}
     if checkpoint.online:
         more["quantization"] = _rules(checkpoint.online, checkpoint.wide_attention)
         own.env["MODEL_IMPL_TYPE"] = "flax_nnx"
-    own.flags |= {**format_flags(run, replace(checkpoint, online="", wide_attention=False)), **limit_flags(run)}
+    handed = {**CONNECTOR, "kv_role": "kv_producer" if run.prefills else "kv_consumer"}
+    values = {"devices": plan.tensor * plan.data * devices, "context": context, "more": more, "handed": handed}
+    own.flags = TERMS.group("degrees", run, **values)
+    plain = replace(checkpoint, online="", wide_attention=False)
+    own.flags |= write_vllm.format_flags(run, plain) | write_vllm.limit_flags(run)
     own.flags["--max-num-seqs"] = -(-int(own.flags["--max-num-seqs"]) // (ranks // plan.data))
-    own.flags["--enable-prefix-caching"] = True if run.file.traffic.cached else None
-    own.flags |= {"--speculative-config": _drafts(run, own), "--additional-config": more or None}
-    handed = {**CONNECTOR, "kv_role": "kv_producer" if run.role == "prefill" else "kv_consumer"}
-    return replace(own, flags=own.flags | ({"--kv-transfer-config": handed} if run.role else {}))
-
-
-def _ranks(plan: ServingPlan, devices: int) -> int:
-    """Ways that attention splits the batch over devices: a chip's devices split heads, or the batch where a chip has
-    all of them."""
-    return plan.data * devices if plan.data > 1 and plan.tensor == 1 else plan.data
+    own.flags |= TERMS.group("engine", run, drafts=_drafts(run, own), **values)
+    return own
 
 
 def _context(run: ServingRun, own: EngineFlags) -> int:
     """Ranks that split the cache along sequences; tpu-inference takes them from those of `tensor`."""
-    plan, heads = run.file.plan, max(divisible(run.model).kv_heads, default=1)
-    ways = plan.tensor * run.slice.chip.devices // heads
-    if plan.spread != "sequence" or plan.tensor == 1:
+    ways = run.plan.tensor * run.slice.chip.devices // max(divisible(run.model).kv_heads, default=1)
+    if run.plan.spread != "sequence" or run.plan.tensor == 1:
         return 0
     own.plan = own.plan if ways > 1 else replace(own.plan, spread="copy")
     return ways if ways > 1 else 0
@@ -122,62 +104,58 @@ def _rules(word: str, wide_attention: bool) -> dict[str, Any]:
 
 def _drafts(run: ServingRun, own: EngineFlags) -> dict[str, Any] | None:
     if run.file.speculation.drafts and run.file.speculation.draft:
-        heads = "the checkpoint's own heads" if has_heads(run) else "an EAGLE-3 head"
+        heads = "the checkpoint's own heads" if write_vllm.has_heads(run) else "an EAGLE-3 head"
         raise TERMS.refused("draft_model", heads=heads)
-    return drafts(run, own)
+    return write_vllm.drafts(run, own)
 
 
-def _program(run: ServingRun, own: EngineFlags) -> tuple[LaunchProgram, dict[str, str]]:
-    table = load_keys("vllm")
-    hosts, chips = hosts_of(run.slice)
-    words = ("vllm", "serve", own.checkpoint.word, *flag_words(table, {**own.flags, "--port": PORTS[run.role]}))
-    shown = {"copies": run.file.replicas or 1, "image": IMAGE.format(table.version), "port": PORTS[run.role]}
-    if hosts == 1:
-        return LaunchProgram(run.role or "serve", words, 1, chips, env=own.env, **shown), {}
-    env = {**own.env, "TPU_MULTIHOST_BACKEND": "ray"}
-    name = HOST_SCRIPT.replace("host", f"{run.role}-host") if run.role else HOST_SCRIPT
-    exports = "".join(f"export {key}={quoted(value)}\n" for key, value in env.items())
-    top = header(run, f"vLLM on TPUs {table.version}", own.differences)
-    text = TERMS.texts["host_script"].format(top=top, exports=exports, port=RAY_PORT, command=shell_lines(words))
-    program = ("bash", config_file(name), RANK, LEADER)
-    return LaunchProgram(run.role or "serve", program, hosts, chips, env=env, **shown), {name: text}
+def _replica(run: ServingRun) -> WrittenFiles:
+    own, table = _flags(run), load_keys("vllm")
+    words: list[Word] = ["vllm", "serve", own.checkpoint.word]
+    words += flag_words(table, {**own.flags, "--port": PORTS[run.role]})
+    files: dict[str, str] = {}
+    if run.hosts > 1:
+        own.env["TPU_MULTIHOST_BACKEND"] = "ray"
+        name = HOST_SCRIPT.replace("host", f"{run.role}-host") if run.role else HOST_SCRIPT
+        exports = "".join(f"export {key}={quoted(value)}\n" for key, value in own.env.items())
+        top = header(run, f"vLLM on TPUs {table.version}", own.differences)
+        script = {"top": top, "exports": exports, "port": RAY_PORT, "command": shell_lines(words)}
+        files[name] = TERMS.texts["host_script"].format(**script)
+        words = ["bash", config_file(name), RANK, LEADER]
+    written = WrittenFiles(files, differences=tuple(own.differences), notes=tuple(own.notes))
+    shown = {"env": own.env, "image": IMAGE.format(table.version), "port": PORTS[run.role]}
+    return run.served(own.plan, words, written, **shown)
 
 
 def recognises(source: Source) -> bool:
-    return bool(serve_commands(source)) and is_tpu(source)
+    return bool(read_vllm.serve_commands(source)) and read_vllm.is_tpu(source)
 
 
 def read(source: Source, given: Given) -> Imported:
     """The plan of a `vllm serve` command on TPUs."""
-    found = [read_words(command.words, source) for command in serve_commands(source)]
-    producers = [one for one in found if _is_producer(one)]
-    flags = next((one for one in found if one not in producers), found[0])
-    name, checkpoint = model_read(flags, source, given)
+    servers = [read_vllm.read_words(words, source) for words in read_vllm.serve_commands(source)]
+    flags, pool = read_vllm.pools_of(servers)
+    name, checkpoint = read_vllm.model_read(flags, source, given)
     model = load_model(name)
-    text = given.slice or str(source.kept.get("slice", ""))
+    text = given.slice or source.kept_word("slice")
     chip = parse_target(text)[0] if text else None
     plan, replicas, ratio = _plan(flags, model, checkpoint, chip)
     given = of_chips(given, plan.chips)
     piece = slice_given(source, given, plan.chips)
-    limits = limits_read(flags)
+    limits = read_vllm.limits_read(flags)
     limits["max_seqs"] = _each(limits["max_seqs"], ratio, source, plan)
-    drafts, notes = drafts_read(flags, source)
-    pool = producers[0] if producers and producers[0] is not flags else None
+    notes: list[str] = []
+    drafts = read_vllm.drafts_read(flags, source, notes)
     prefill = None if pool is None else _pool(pool, model, checkpoint, piece, source)
-    how = (source, given, plan, name, ENGINE, flags, VLLM.lists["harmless"], limits)
+    how = (source, given, plan, name, ENGINE, flags, limits)
     said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
-    return engine_import(ENGINE, *how, **said, keys="vllm", notes=notes, piece=piece)
+    return engine_import(ENGINE, *how, **said, notes=notes, piece=piece)
 
 
 def _pool(read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | None, source: Source) -> dict[str, Any]:
     """The pool that prefills; the shape of its slice is in the header of an export alone."""
     plan, replicas, _ = _plan(read, model, checkpoint, piece.chip if piece is not None else None)
-    return pool_read(source, plan, "", replicas, str(piece) if piece is not None and piece.chips == plan.chips else "")
-
-
-def _is_producer(read: ReadFlags) -> bool:
-    said = read.values.get("--kv-transfer-config")
-    return isinstance(said, Mapping) and said.get("kv_role") == "kv_producer"
+    return pool_read(source, plan, piece, replicas)
 
 
 def _each(seqs: float | None, ratio: int, source: Source, plan: ServingPlan) -> float | None:
@@ -191,17 +169,16 @@ def _each(seqs: float | None, ratio: int, source: Source, plan: ServingPlan) -> 
 def _plan(read: ReadFlags, model: Transformer, checkpoint: str, chip: Chip | None) -> tuple[ServingPlan, int, int]:
     """Degrees in chips, replicas, and devices of a chip that have attention ranks of their own."""
     devices = chip.devices if chip is not None else 1
-    total, pipe, replicas = (whole(read, f"--{name}-parallel-size") for name in ("tensor", "pipeline", "data"))
-    more = read.values.pop("--additional-config", None)
-    said = more if isinstance(more, Mapping) else {}
+    total, pipe, replicas = (read.whole(f"--{name}-parallel-size") for name in ("tensor", "pipeline", "data"))
+    said = table_at(read.take("--additional-config"))
     found = _formats(read, model, checkpoint, chip, said)
-    ranks = _attention_ranks(_table(_table(said.get("sharding")).get("sharding_strategy")), total, model, found["kv"])
+    ranks = _attention_ranks(table_at(said, "sharding", "sharding_strategy"), total, model, found["kv"])
     if (total > 1 and total % devices) or total % ranks:
         raise TERMS.wrong("multiple_of_both", total=total, devices=devices, ranks=ranks)
     each = total // ranks
     tensor, data = (each // devices, ranks) if each % devices == 0 else (1, max(ranks * each // devices, 1))
     dealt = bool(read.values.pop("--enable-expert-parallel", False)) and bool(divisible(model).experts)
-    spread = "sequence" if whole(read, "--decode-context-parallel-size") > 1 else "copy"
+    spread = "sequence" if read.whole("--decode-context-parallel-size") > 1 else "copy"
     plan = replace(ServingPlan(tensor, data, data * tensor if dealt else 1, pipe=pipe, spread=spread), **found)
     return plan, replicas, max(ranks // data, 1) if data > 1 else 1
 
@@ -212,27 +189,23 @@ def _attention_ranks(strategy: Mapping[str, Any], total: int, model: Transformer
     if not truth(strategy.get("enable_dp_attention", False), "enable_dp_attention"):
         return 1
     if size := strategy.get("attn_dp_size"):
-        return plain_whole(size, "attn_dp_size", most=total)
+        return whole(size, "attn_dp_size", most=total)
     sizes = divisible(model)
     packing = {"fp8": 4}.get(kv, 2) * (2 if any(head == 64 for *_, head in sizes.projected) else 1)
     heads = max(1, 2 * min(sizes.kv_heads, default=1) // packing)
-    dealt = plain_whole(strategy.get("expert_parallelism", 1), "expert_parallelism")
-    ranks = max(plain_whole(strategy.get("tensor_parallelism", total), "tensor_parallelism") // heads, 1)
+    dealt = whole(strategy.get("expert_parallelism", 1), "expert_parallelism")
+    ranks = max(whole(strategy.get("tensor_parallelism", total), "tensor_parallelism") // heads, 1)
     return min(ranks * dealt, total)
 
 
 def _formats(
     read: ReadFlags, model: Transformer, checkpoint: str, chip: Chip | None, said: Mapping[str, Any]
 ) -> dict[str, str]:
-    rules = _table(_table(said.get("quantization")).get("qwix")).get("rules")
-    first = _table(rules[0]) if isinstance(rules, list) and rules else {}
+    rules = table_at(said, "quantization", "qwix").get("rules")
+    first = table_at(rules[0]) if isinstance(rules, list) and rules else {}
     word = " ".join(str(one) for one in (first.get("weight_qtype"), first.get("act_qtype")) if one)
     read.values.pop("--quantization", None)
     word, wide = word if word in ONLINE.values() else "", first.get("module_path") == NOT_ATTENTION
     found = formats_read(ENGINE, chip, model, checkpoint, word, ONLINE, wide)
     dtype = {long: short for short, long in VLLM.tables["dtypes"].items()}.get(str(read.values.pop("--dtype", "")), "")
-    return {**cast(found, dtype), **cache(read, found, dtype)}
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return {**read_vllm.cast(found, dtype), **read_vllm.cache(read, found, dtype)}

@@ -7,19 +7,15 @@ Words of the command line win over the file that they name, and both over `base.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_given, training_file
-from dragonscale.exports.keys import load_keys
+from dragonscale.exports.imported import Given, Imported, Source, safe_yaml, slice_given, training_file
+from dragonscale.exports.keys import load_keys, options, truth, whole
 from dragonscale.exports.shell import ShellCommand
-from dragonscale.exports.source import Source, safe_yaml
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.maxtext.mesh import degrees, devices_per_chip
-from dragonscale.exports.trainers.maxtext.model import SIZES, experts_of, merged_layers, model_of
-from dragonscale.exports.trainers.maxtext.policies import TENSORS, dtype_of, remat_of
-from dragonscale.exports.values import truth, whole
+from dragonscale.exports.trainers.maxtext import maxtext_words as maxtext
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import Slice, load_chip, parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
@@ -28,21 +24,8 @@ from dragonscale.training.plan import Plan
 TERMS = load_terms("maxtext")
 
 _PROGRAMS = ("train", "train.py", "train_compile", "train_compile.py")
-_READ = frozenset((*TERMS.lists["read"], *SIZES.values(), *TENSORS))
+_READ = frozenset((*TERMS.lists["read"], *maxtext.SIZES.values(), *maxtext.TENSORS))
 _CHANGES = TERMS.lists["changes"]
-
-
-@dataclass(frozen=True)
-class MaxTextConfig:
-    """What a file and a command line say, and the slice that a launcher names."""
-
-    file: Mapping[str, Any]
-    words: Mapping[str, Any]
-    slice: str = ""
-
-    @property
-    def all(self) -> dict[str, Any]:
-        return {**self.file, **self.words}
 
 
 def _command(source: Source) -> ShellCommand | None:
@@ -63,18 +46,18 @@ def recognises(source: Source) -> bool:
     return mesh or (("per_device_batch_size" in table or "max_target_length" in table) and len(own & set(table)) >= 2)
 
 
-def _config(source: Source) -> MaxTextConfig:
+def _config(source: Source) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What a file says, and what a command line says over it."""
     if source.table is not None:
-        return MaxTextConfig(source.table, {})
+        return source.table, {}
     command = _command(source)
     assert command is not None
-    pairs = [word.partition("=") for word in command.words if "=" in word and not word.startswith("-")]
     words = {name[2:].lower(): _value(value) for name, value in command.env.items() if name.startswith("M_")}
+    pairs = [word.partition("=") for word in command.words if "=" in word and not word.startswith("-")]
     words |= {name: _value(value) for name, _, value in pairs}
     file = next((word for word in command.words if word.endswith((".yml", ".yaml")) and "=" not in word), "")
     found = source.beside(file)
-    table = found.table if found is not None else None
-    return MaxTextConfig(table or {}, words, _launched(source))
+    return (found.table if found is not None else None) or {}, words
 
 
 def _value(text: str) -> Any:
@@ -85,14 +68,12 @@ def _value(text: str) -> Any:
 
 def _launched(source: Source) -> str:
     """The slice that xpk is asked for."""
+    if source.table is not None:
+        return ""
     flags: dict[str, str] = {}
     for command in source.commands:
         if "xpk" in " ".join(command.words[:3]):
-            for at, word in enumerate(command.words):
-                name, equals, value = word.lstrip("-").partition("=")
-                following = command.words[at + 1] if at + 1 < len(command.words) else ""
-                if name in ("device-type", "tpu-type", "num-slices", "device_type", "num_slices"):
-                    flags[name.replace("_", "-")] = value if equals else following
+            flags |= {name.replace("_", "-"): "".join(values[:1]) for name, values in options(command.words)}
     kind, slices = flags.get("device-type") or flags.get("tpu-type", ""), flags.get("num-slices", "1")
     if not kind:
         return ""
@@ -102,22 +83,26 @@ def _launched(source: Source) -> str:
 
 def read(source: Source, given: Given) -> Imported:
     """The plan of a YAML file or a command."""
-    config, table = _config(source), load_keys("maxtext")
-    every = config.all
-    named = given.slice or str(source.kept.get("slice", "")) or config.slice
+    (own, words), table = _config(source), load_keys("maxtext")
+    every = {**own, **words}
+    named = given.slice or source.kept_word("slice") or _launched(source)
     given = Given(given.model, _sized(named, every))
     piece = slice_given(source, given)
-    axes = degrees(every, piece, source.shown)
-    model = given.model or model_of(config.file, config.words, str(source.kept.get("model", "")))
+    axes = maxtext.degrees(every, piece, source.shown)
+    model = given.model or maxtext.model_of(own, words, source.kept_word("model"))
     if not model:
-        raise needs("a model that is known here", "it by --model", source)
-    remat, note = remat_of(every)
+        raise source.needs("a model that is known here", "it by --model")
+    remat, note = maxtext.remat_of(every)
     seq = _count(every, "max_target_length", 2048)
     plan, batch, notes = _plan(every, axes, piece, remat)
-    plan = replace(plan, etp=plan.tensor > 1 and experts_of(model_fields(model)) > 0)
-    stack = "maxtext" if every.get("hardware", "tpu") == "tpu" else "xla-gpu"
-    file = training_file(source, given, plan, batch, seq, model, stack)
-    file = replace(file, capacity=_capacity(every, file.capacity), tokens=_tokens(every, batch * seq, file.tokens))
+    plan = replace(plan, etp=plan.tensor > 1 and maxtext.experts_of(model_fields(model)) > 0)
+    stack = source.kept_word("stack") or ("maxtext" if every.get("hardware", "tpu") == "tpu" else "xla-gpu")
+    steps = max(_count(every, "steps", -1), 0)
+    file = training_file(source, given, plan, batch, seq, model, stack, steps)
+    if "capacity_factor" in every or "sparse_matmul" in every:
+        factor = _number(every, "capacity_factor", -1)
+        dense = factor > 0 and not _truth(every.get("sparse_matmul", True))
+        file = replace(file, capacity=factor if dense else 0.0)
     left = [name for name in every if name not in _READ and not name.endswith("_parallelism")]
     unknown = [name for name in every if table.known(name) is None and not name.endswith("_parallelism")]
     usual = {name: (table.known(name) or table.keys["dtype"]).default for name in _CHANGES}
@@ -141,7 +126,8 @@ def _sized(text: str, every: Mapping[str, Any]) -> str:
     chip, inside, slices = load_chip(text), math.prod(sizes["ici_"]), math.prod(sizes["dcn_"])
     if chip.kind != "tpu":
         return f"{text}:{inside * slices}"
-    return f"{parse_slice(f'{max(inside // devices_per_chip(chip), 1)}x{text}')}" + (f"*{slices}" if slices > 1 else "")
+    alone = parse_slice(f"{max(inside // maxtext.devices_per_chip(chip), 1)}x{text}")
+    return f"{alone}*{slices}" if slices > 1 else str(alone)
 
 
 def _plan(
@@ -150,7 +136,7 @@ def _plan(
     """The plan, the batch in sequences, and notes."""
     notes: list[str] = []
     chips = math.prod(axes.values())
-    devices = chips * (devices_per_chip(piece.chip) if piece is not None else 1)
+    devices = chips * (maxtext.devices_per_chip(piece.chip) if piece is not None else 1)
     passes = _count(every, "gradient_accumulation_steps", 1)
     each = _number(every, "per_device_batch_size", 12.0)
     one = round(each * devices)  # sequences of a forward pass
@@ -170,23 +156,18 @@ def _plan(
     if _truth(every.get("shard_optimizer_over_data")) and axes["fsdp"] == 1:
         axes, zero = {**axes, "fsdp": axes["data"], "data": 1}, 1
     repeats = _repeats(every, axes["pipe"]) if axes["pipe"] > 1 else 1
-    by = {"all_gather": "gather", "ring": "ring", "ulysses": "ulysses", "usp": "ulysses"}
     strategy = str(every.get("context_parallel_strategy", "all_gather")).lower()
     notes += TERMS.notes({"usp": strategy == "usp"})
+    ways: dict[str, Any] = axes
     plan = Plan(
-        axes["data"],
-        axes["fsdp"],
-        axes["tensor"],
-        axes["context"],
-        axes["expert"],
-        axes["pipe"],
+        **ways,
         microbatch=one // (ranks * pieces),
         virtual=repeats,
         remat=remat,
         zero=zero,
-        dtype=dtype_of(every),
+        dtype=maxtext.dtype_of(every),
         schedule="1f1b" if axes["pipe"] == 1 else "interleaved" if repeats > 1 else "gpipe",
-        context_by=by.get(strategy, "gather") if axes["context"] > 1 else "gather",
+        context_by=TERMS.tables["strategies_read"].get(strategy, "gather") if axes["context"] > 1 else "gather",
         optimizer=_optimizer(every, notes),
         offload="optimizer" if _truth(every.get("optimizer_memory_host_offload")) else "none",
     )
@@ -203,30 +184,19 @@ def _repeats(every: Mapping[str, Any], stages: int) -> int:
 
 
 def _layers(name: str) -> int:
-    model = model_of({"model_name": name}, {})
-    return int(model_fields(model)["num_hidden_layers"]) // merged_layers({"model_name": name}) if model else 0
+    model = maxtext.model_of({"model_name": name}, {})
+    return int(model_fields(model)["num_hidden_layers"]) // maxtext.merged_layers({"model_name": name}) if model else 0
 
 
 def _optimizer(every: Mapping[str, Any], notes: list[str]) -> str:
     kind = str(every.get("opt_type", "adamw"))
-    known = {"adamw": "adam", "adam_pax": "adam", "muon": "muon", "sgd": "sgd"}
+    known = TERMS.tables["optimizers_read"]
     if kind not in known:
         raise InputError(f"opt_type is {kind}; MaxText has {', '.join(known)}.")
     if known[kind] == "adam" and str(every.get("mu_dtype") or "") == "bfloat16":
         notes.append(TERMS.say("first_moment"))
         return "adam-bf16"
     return known[kind]
-
-
-def _capacity(every: Mapping[str, Any], kept: float) -> float:
-    if "capacity_factor" not in every and "sparse_matmul" not in every:
-        return kept
-    said = _number(every, "capacity_factor", -1)
-    return said if said > 0 and not _truth(every.get("sparse_matmul", True)) else 0.0
-
-
-def _tokens(every: Mapping[str, Any], step: int, kept: str) -> str:
-    return run_tokens(kept, max(_count(every, "steps", -1), 0), step)
 
 
 def _truth(value: Any) -> bool:

@@ -15,22 +15,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.exports.header import comments, header
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.runs import TrainingRun, hosts_of
+from dragonscale.exports.runs import TrainingRun, comments, header
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.maxtext.mesh import devices_per_chip, mesh_keys, slices_of
-from dragonscale.exports.trainers.maxtext.model import alike, experts_of, merged_layers, model_keys, pipelines
-from dragonscale.exports.trainers.maxtext.policies import (
-    MUON,
-    MUON_DECODERS,
-    compiler_flags,
-    quantization_keys,
-    remat_keys,
-)
-from dragonscale.exports.words import HOSTS, LEADER, RANK, Word, config_file
-from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
-from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.exports.trainers.maxtext import maxtext_words as maxtext
+from dragonscale.exports.written import HOSTS, LEADER, RANK, PlanDifference, Word, WrittenFiles, config_file, yaml_text
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan
 
@@ -40,27 +29,23 @@ FILE = "maxtext.yml"
 MODULE = "maxtext.trainers.pre_train.train"
 
 
-def write(run: TrainingRun) -> WrittenFiles:
+def write(asked: TrainingRun) -> WrittenFiles:
     """The YAML file, and the command of a host."""
-    plan, differences = as_run(run)
-    ran = replace(run, file=replace(run.file, plan=plan))
-    sections = _sections(ran)
-    table = load_keys("maxtext")
+    plan, differences = as_run(asked)
+    run, table, kind = asked.running(plan), load_keys("maxtext"), family(asked.slice.chip)
+    sections = _sections(run)
     for keys in sections.values():
         for name, value in keys.items():
             table.check(name, value)
-    hosts, chips = hosts_of(run.slice)
-    kind = family(run.slice.chip)
-    between, host = slices_of(run.slice) > 1, plan.remat == "offload" or plan.offload != "none"
-    env = compiler_flags(kind, run.slice.chip.name, between, experts_of(run.fields) > 0, host)
+    between, host = maxtext.slices_of(run.slice) > 1, plan.remat == "offload" or plan.offload != "none"
+    env = maxtext.compiler_flags(kind, run.slice.chip.name, between, maxtext.experts_of(run.fields) > 0, host)
     words: tuple[Word, ...] = ("python3", "-m", MODULE, config_file(FILE))
-    if kind != "tpu" and hosts > 1:  # on TPUs JAX finds the other hosts by itself
+    if kind != "tpu" and run.hosts > 1:  # on TPUs JAX finds the other hosts by itself
         meeting = ("JAX_COORDINATOR_IP=" + LEADER, "JAX_COORDINATOR_PORT=6002")
         words = ("env", *meeting, "NNODES=" + HOSTS, "NODE_RANK=" + RANK, *words)
-    text = _text(run, sections, differences)
-    notes = TERMS.notes({"data": True, "package": True, "no_steps": not run.all_steps}, MODULE=MODULE)
-    program = LaunchProgram("train", words, hosts, chips, env=env)
-    return WrittenFiles({FILE: text}, (program,), differences, plan if plan != run.plan else None, notes)
+    notes = TERMS.remark_on(run, MODULE=MODULE)
+    written = WrittenFiles({FILE: _text(asked, sections, differences)}, differences=differences, notes=notes)
+    return asked.trained(plan, words, written, env=env)
 
 
 def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:
@@ -75,7 +60,7 @@ def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:
     found += more
     if plan.optimizer == "adam-bf16":
         found.append(TERMS.difference("optimizer"))
-    two = devices_per_chip(run.slice.chip)
+    two = maxtext.devices_per_chip(run.slice.chip)
     if plan.microbatch % two:
         if run.file.batch % (plan.replicas * plan.microbatch * two * plan.pipe):
             multiple = plan.replicas * plan.microbatch * two * plan.pipe
@@ -107,83 +92,69 @@ def _sharding(plan: Plan) -> tuple[Plan, list[PlanDifference]]:
 def _sections(run: TrainingRun) -> dict[str, dict[str, Any]]:
     """The keys, by what they are about."""
     plan, kind = run.plan, family(run.slice.chip)
-    own = model_keys(run.file.model, run.fields)
-    experts, latent = experts_of(run.fields) > 0, bool(run.fields.get("kv_lora_rank"))
+    own = maxtext.model_keys(run.file.model, run.fields)
+    experts, latent = maxtext.experts_of(run.fields) > 0, bool(run.fields.get("kv_lora_rank"))
     _check(run, own)
-    names = _on_axes(plan)
-    part = min(run.said["warmup"] / run.all_steps, 1.0) if "warmup" in run.said and run.all_steps else None
-    warmup = {} if part is None else {"warmup_steps_fraction": part}
+    # on MaxText's axes replicas whose weights are whole lie on data
+    axes = replace(plan, data=plan.data * plan.fsdp, fsdp=1) if plan.zero < 3 else plan
+    said, steps = run.said, run.all_steps
+    warming = {"warms": "warmup" in said and steps, "warmup": min(said.get("warmup", 0) / (steps or 1), 1.0)}
     name = f"{run.model.name.replace('/', '-')}-{str(run.slice).replace(':', '-').replace('*', 'x')}"
     return {
         "Model": {"base_config": "base.yml", **own, "max_target_length": run.file.seq},
         "Hardware and mesh: the ici_ axes are inside a slice, the dcn_ axes between slices": {
             "hardware": "tpu" if kind == "tpu" else "gpu",
-            **mesh_keys(names, run.slice),
+            **maxtext.mesh_keys(axes, run.slice),
             **({"allow_split_physical_axes": True} if kind == "tpu" else {}),
             **({"shard_optimizer_over_data": True} if plan.zero == 1 and plan.fsdp > 1 else {}),
         },
         "Batch": _batch(run),
         **({"Pipeline": _pipeline(run, own)} if plan.pipe > 1 else {}),
         "Attention": _attention(run, own, kind),
-        **({"Experts": _experts(run)} if experts else {}),
+        **({"Experts": TERMS.group("dropping" if run.file.capacity else "dropless", run)} if experts else {}),
         "Numbers": {
-            "dtype": "float32" if plan.dtype == "fp32" else "bfloat16",
-            "weight_dtype": "float32",
-            "grad_dtype": "float32",
-            **quantization_keys(plan.dtype, kind, run.accumulation if plan.pipe == 1 else 1),
+            **TERMS.group("numbers", run),
+            **maxtext.quantization_keys(plan.dtype, kind, run.accumulation if plan.pipe == 1 else 1),
         },
-        "What is recomputed": remat_keys(plan.remat, experts, latent),
-        "Optimizer": {**TERMS.group("optimizer", run), **warmup},
-        "Run": {"run_name": name, **TERMS.group("run", run, period=int(run.said.get("every") or 1000))},
+        "What is recomputed": maxtext.remat_keys(plan.remat, experts, latent),
+        "Optimizer": TERMS.group("optimizer", run, **warming),
+        "Run": {"run_name": name, **TERMS.group("run", run, period=int(said.get("every") or 1000))},
     }
-
-
-def _on_axes(plan: Plan) -> Plan:
-    """The plan on MaxText's axes: replicas whose weights are whole lie on data."""
-    return replace(plan, data=plan.data * plan.fsdp, fsdp=1) if plan.zero < 3 else plan
 
 
 def _check(run: TrainingRun, own: Mapping[str, Any]) -> None:
     """What MaxText's own check of a config refuses, beyond what its stack's rules say."""
-    plan, fields, named = run.plan, run.fields, str(own["model_name"])
+    ways, fields, named = run.plan.context * run.plan.tensor, run.fields, str(own["model_name"])
     heads = int(fields.get("num_key_value_heads") or fields.get("num_attention_heads") or 1)
-    known_to_muon = named.startswith(MUON) or own.get("decoder_block") in MUON_DECODERS
-    latent, tpu = bool(fields.get("kv_lora_rank")), family(run.slice.chip) == "tpu"
-    uneven, split = heads % (plan.context * plan.tensor), plan.context > 1
-    why = f"{heads} KV heads, which context x tensor = {plan.context * plan.tensor} does not divide"
-    checks = {
-        "muon": plan.optimizer == "muon" and not known_to_muon,
-        "unlike_layers": plan.pipe > 1 and not pipelines(own),
-        "ulysses_heads": split and plan.context_by == "ulysses" and (latent or uneven),
-        "unlike_attention": split and plan.context_by != "gather" and tpu and not alike(own),
-        "compressed_attention": split and named.startswith("deepseek4"),
-        "sparse_attention": not tpu and named.startswith(("deepseek3.2", "deepseek4")),
+    latent = bool(fields.get("kv_lora_rank"))
+    why = "latent attention" if latent else f"{heads} KV heads, which context x tensor = {ways} does not divide"
+    values = {
+        "tpu": family(run.slice.chip) == "tpu",
+        "known_to_muon": named.startswith(maxtext.MUON) or own.get("decoder_block") in maxtext.MUON_DECODERS,
+        "pipelines": maxtext.pipelines(own),
+        "alike": maxtext.alike(own),
+        "uneven_heads": latent or heads % ways,
+        "compressed": named.startswith("deepseek4"),
+        "sparse": named.startswith(("deepseek3.2", "deepseek4")),
     }
-    TERMS.refuse(checks, plan=plan, name=run.model.name, why="latent attention" if latent else why)
+    TERMS.refuse(run, name=run.model.name, why=why, **values)
 
 
 def _batch(run: TrainingRun) -> dict[str, Any]:
     plan = run.plan
     passes = 1 if plan.pipe > 1 else run.accumulation
-    devices = run.slice.chips * devices_per_chip(run.slice.chip)
+    devices = run.slice.chips * maxtext.devices_per_chip(run.slice.chip)
     each = run.file.batch / passes / devices
     return {"per_device_batch_size": int(each) if each == int(each) else each, "gradient_accumulation_steps": passes}
 
 
 def _pipeline(run: TrainingRun, own: Mapping[str, Any]) -> dict[str, Any]:
     plan, layers = run.plan, run.model.n_layers
-    merged = merged_layers(own)
+    merged = maxtext.merged_layers(own)
     each, rest = divmod(layers, plan.pipe * plan.virtual * merged)
     if rest:
         raise TERMS.refused("stages_times_repeats", merged=merged, run=run, layers=layers, plan=plan)
-    table: dict[str, Any] = {
-        "num_layers_per_pipeline_stage": each,
-        "num_pipeline_repeats": plan.virtual,
-        "num_pipeline_microbatches": run.accumulation,
-    }
-    if plan.remat == "none":  # the scan over the pipeline's iterations recomputes its stages otherwise
-        table["set_remat_policy_on_pipeline_iterations"] = False
-    return table
+    return TERMS.group("pipeline", run, each=each)
 
 
 def _attention(run: TrainingRun, own: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -191,7 +162,7 @@ def _attention(run: TrainingRun, own: Mapping[str, Any], kind: str) -> dict[str,
     table: dict[str, Any] = {"attention": "flash" if kind == "tpu" else "cudnn_flash_te"}
     sparse = str(own["model_name"]).startswith(("deepseek3.2", "deepseek4"))
     if plan.context > 1:
-        by = {"gather": "all_gather", "ring": "ring", "ulysses": "ulysses"}[plan.context_by]
+        by = TERMS.tables["strategies"][plan.context_by]
         recurrent = str(own["model_name"]).startswith(("qwen3-next", "qwen3.5"))
         odd = plan.context_by == "ring" and plan.context % 2 == 1
         balanced = plan.context_by != "ulysses" and not recurrent and not odd
@@ -203,12 +174,6 @@ def _attention(run: TrainingRun, own: Mapping[str, Any], kind: str) -> dict[str,
     if kind != "tpu" and table.get("packing", True):
         table["max_segments_per_seq"] = 32
     return table
-
-
-def _experts(run: TrainingRun) -> dict[str, Any]:
-    if run.file.capacity:
-        return {"sparse_matmul": False, "megablox": False, "capacity_factor": run.file.capacity}
-    return {"sparse_matmul": True, "megablox": True}
 
 
 def topology(run: TrainingRun) -> str:
@@ -232,7 +197,7 @@ def _text(run: TrainingRun, sections: Mapping[str, Mapping[str, Any]], differenc
     text = header(run, title, differences) + comments(lines)
     for about, keys in sections.items():
         text += f"\n# {about}\n" + yaml_text(keys)
-    if not run.file.run.get("checkpoints") and hosts_of(run.slice)[0] > 1:
+    if not run.file.run.get("checkpoints") and run.hosts > 1:
         # orbax writes a checkpoint's parts from every host into one folder
         key = "base_output_directory: "
         remark = "A folder that all hosts see (gs://bucket/path): change it, or checkpoints are lost."

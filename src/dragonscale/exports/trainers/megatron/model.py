@@ -2,7 +2,7 @@
 
 Only what those flags can say is written. A model whose blocks differ from them (scores that are capped, norms after a
 block, attention beside the feed-forward half, states that are scanned) is refused: trained by Megatron-LM it would be
-another.
+another. Read is the preset of those sizes, or the nearest with what differs.
 
 >>> model_flags(
 ...     {
@@ -21,33 +21,35 @@ another.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+from dragonscale.errors import Infeasible, InputError
+from dragonscale.exports.keys import ReadFlags, whole
+from dragonscale.exports.model_names import EXPERTS, model_of_sizes
 from dragonscale.exports.terms import load_terms
+from dragonscale.models.catalogue import model_names, preset
+from dragonscale.models.load import model_fields
 
 TERMS = load_terms("megatron")
+
+SCRIPT = "pretrain_gpt.py"
+STEPS = 100
+"""Steps that are written where a plan does not say how many tokens it trains on."""
 
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 TYPES = (*TERMS.lists["llama_types"], *_LATENT, "gpt2", "nemotron")
 """The types of model that `pretrain_gpt.py` can be told, as `config.json` names them."""
-_GROUPS = {"deepseek_v3": (8, 4, 2.5), "kimi_k2": (0, 0, 2.827), "deepseek_v2": (0, 0, 0), "glm4_moe": (0, 0, 1.0)}
-"""Groups of experts, groups that a token may use, and the scale of its weights, where fields do not say."""
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields by one set of names: GPT-2's own are those of the others."""
     flat = dict(fields)
     if flat.get("model_type") == "gpt2":
-        size = flat.get("n_embd", 768)
-        flat |= {
-            "hidden_size": size,
-            "num_hidden_layers": flat.get("n_layer", 12),
-            "num_attention_heads": flat.get("n_head", 12),
-            "intermediate_size": flat.get("n_inner") or 4 * size,
-            "max_position_embeddings": flat.get("n_positions", 1024),
-        }
-    flat["experts"] = next((flat[name] for name in _EXPERTS if flat.get(name)), 0)
+        usual = {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}
+        flat |= {field: flat.get(own, usual.get(own)) for own, field in TERMS.tables["gpt2_sizes"].items()}
+        flat["intermediate_size"] = flat.get("n_inner") or 4 * flat["hidden_size"]
+    flat["experts"] = next((flat[name] for name in EXPERTS if flat.get(name)), 0)
     return flat
 
 
@@ -64,79 +66,166 @@ def check_type(fields: Mapping[str, Any]) -> str:
 def model_flags(fields: Mapping[str, Any], name: str, seq: int) -> dict[str, Any]:
     """The flags that say a model."""
     kind, own = check_type(fields), plain_fields(fields)
-    heads, kv = own["num_attention_heads"], own.get("num_key_value_heads") or own["num_attention_heads"]
-    flags: dict[str, Any] = {
-        "--num-layers": own["num_hidden_layers"],
-        "--hidden-size": own["hidden_size"],
-        "--ffn-hidden-size": own.get("intermediate_size") or own.get("moe_intermediate_size"),
-        "--num-attention-heads": heads,
+    heads, latent, size = own["num_attention_heads"], kind in _LATENT, own.get("moe_intermediate_size")
+    kv = own.get("num_key_value_heads") or heads
+    values = {
+        "latent": latent,
+        "grouped": kv != heads and not latent,
+        "kv": kv,
+        "ffn": own.get("intermediate_size") or size,
+        "channels": own.get("v_head_dim") if latent else own.get("head_dim") or own["hidden_size"] // heads,
+        "positions": max(int(own.get("max_position_embeddings") or seq), seq),
     }
-    if kind in _LATENT:
-        sizes = {flag: own.get(field) or None for flag, field in TERMS.tables["latent_sizes"].items()}
-        flags |= {"--multi-latent-attention": True, **sizes, "--qk-layernorm": True}
-    else:
-        flags |= {"--group-query-attention": True, "--num-query-groups": kv} if kv != heads else {}
-        flags |= {"--kv-channels": own.get("head_dim") or own["hidden_size"] // heads}
-    flags |= {"--max-position-embeddings": max(int(own.get("max_position_embeddings") or seq), seq)}
-    flags |= _blocks(kind, own) | _positions(kind, own, name)
-    if own["experts"]:
-        flags |= _experts(kind, own)
-    if own.get("num_nextn_predict_layers"):
-        flags |= {"--mtp-num-layers": own["num_nextn_predict_layers"], "--mtp-loss-scaling-factor": 0.1}
-    tied = own.get("tie_word_embeddings", kind == "gpt2")
-    return flags | {"--untie-embeddings-and-output-weights": not tied, "--vocab-size": own["vocab_size"]}
+    flags = TERMS.group("sizes", own, **values) | _blocks(kind, own) | _positions(kind, own, name)
+    flags |= _experts(kind, own, size or own["intermediate_size"]) if own["experts"] else {}
+    return flags | TERMS.group("ends", own, untied=not own.get("tie_word_embeddings", kind == "gpt2"))
 
 
 def _blocks(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
     like, window = kind if kind in ("gpt2", "gpt_oss", "nemotron") else "llama", own.get("sliding_window")
-    flags = TERMS.group(f"{like}_blocks")
-    if like != "llama":
-        return flags | ({"--window-size": f"{own['sliding_window'] - 1},0"} if kind == "gpt_oss" else {})
-    flags["--norm-epsilon"] = own.get("rms_norm_eps") or TERMS.tables["norm_epsilons"].get(kind, 1e-5)
-    if kind == "qwen2" or own.get("attention_bias"):
-        flags["--add-qkv-bias"] = True
-    if kind in ("qwen3", "qwen3_moe") or own.get("use_qk_norm"):
-        flags["--qk-layernorm"] = True
-    if window and kind in ("mistral", "phi3", "mixtral"):
-        flags["--window-size"] = f"{window},0"
-    return flags
+    shown = window and kind in ("mistral", "phi3", "mixtral", "gpt_oss")
+    values = {
+        "epsilon": own.get("rms_norm_eps") or TERMS.tables["norm_epsilons"].get(kind, 1e-5),
+        "biased": kind == "qwen2" or own.get("attention_bias"),
+        "normed": kind in ("qwen3", "qwen3_moe") or own.get("use_qk_norm"),
+        "window": f"{(window or 0) - (kind == 'gpt_oss')},0" if shown else "",
+    }
+    return TERMS.group(f"{like}_blocks", own, **values)
 
 
 def _positions(kind: str, own: Mapping[str, Any], name: str) -> dict[str, Any]:
-    if kind in ("gpt2", "gpt_oss"):
-        return TERMS.group(f"{kind}_positions")
     short, bases = name.rsplit("/", 1)[-1].lower(), TERMS.tables["rotary_bases"]
     base = own.get("rope_theta") or next((value for start, value in bases.items() if short.startswith(start)), 10_000)
-    flags: dict[str, Any] = {"--position-embedding-type": "rope", "--rotary-base": int(base)}
-    if kind in ("nemotron", "glm4_moe"):
-        flags["--rotary-percent"] = 0.5
-    scaling = own.get("rope_scaling") if isinstance(own.get("rope_scaling"), Mapping) else None
+    scaling, factor = own.get("rope_scaling") if isinstance(own.get("rope_scaling"), Mapping) else None, 0.0
     if (scaling and scaling.get("rope_type") == "llama3") or short.startswith(("llama3.1", "llama3.2", "llama3.3")):
         usual = 32.0 if short.startswith("llama3.2") else 8.0
-        factor = usual if scaling is None else scaling.get("factor", 8.0)
-        flags |= {"--use-rope-scaling": True, "--rope-scaling-factor": float(factor)}
-    return flags
+        factor = float(usual if scaling is None else scaling.get("factor", 8.0))
+    group = f"{kind}_positions" if kind in ("gpt2", "gpt_oss") else "rotary_positions"
+    return TERMS.group(group, own, kind=kind, base=int(base), factor=factor)
 
 
-def _experts(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    size = own.get("moe_intermediate_size") or own["intermediate_size"]
-    flags: dict[str, Any] = {
-        "--num-experts": own["experts"],
-        "--moe-router-topk": own.get("num_experts_per_tok") or 2,
-        "--moe-ffn-hidden-size": size,
+def _experts(kind: str, own: Mapping[str, Any], size: int) -> dict[str, Any]:
+    dense, usual = own.get("first_k_dense_replace"), TERMS.tables["expert_groups"].get(kind, {})
+    values = {
+        "chosen": own.get("num_experts_per_tok") or 2,
+        "size": size,
+        "dealt": f"([0]*{dense}+[1]*{own['num_hidden_layers'] - dense})" if dense else "",
+        "shared": (own.get("n_shared_experts") or 0) * size,
+        "groups": own.get("n_group") or usual.get("groups", 0),
+        "taken": own.get("topk_group") or usual.get("taken", 0),
     }
-    if dense := own.get("first_k_dense_replace"):
-        flags["--moe-layer-freq"] = f"([0]*{dense}+[1]*{own['num_hidden_layers'] - dense})"
-    if shared := own.get("n_shared_experts"):
-        flags["--moe-shared-expert-intermediate-size"] = shared * size
-    groups, chosen, scale = _GROUPS.get(kind, (0, 0, 0))
-    groups, chosen = own.get("n_group") or groups, own.get("topk_group") or chosen
-    if groups > 1:
-        flags |= {"--moe-router-num-groups": groups, "--moe-router-group-topk": chosen}
-    scale = own.get("routed_scaling_factor") or scale
-    if kind in ("deepseek_v3", "kimi_k2", "glm4_moe"):
-        flags |= TERMS.group("sigmoid_router")
-    else:
-        flags |= TERMS.group("softmax_router") | ({"--moe-aux-loss-coeff": 1e-2} if kind == "mixtral" else {})
-        flags |= {"--moe-router-pre-softmax": True} if kind in ("deepseek", "deepseek_v2") else {}
+    router = "sigmoid_router" if kind in ("deepseek_v3", "kimi_k2", "glm4_moe") else "softmax_router"
+    flags = TERMS.group("model_experts", own, **values) | TERMS.group(router, kind=kind)
+    scale = own.get("routed_scaling_factor") or usual.get("scale", 0)
     return flags | ({"--moe-router-topk-scaling-factor": scale} if scale and scale != 1 else {})
+
+
+_SIZES = TERMS.tables["sizes"]
+_MAY_BE_NONE = ("--num-experts", "--moe-router-topk", "--moe-ffn-hidden-size", "--q-lora-rank", "--kv-lora-rank")
+_SAID = TERMS.lists["model_flags"]
+
+
+def model_read(read: ReadFlags, kept: str) -> str:
+    """The model that flags say: that of an export's header where they agree with it, or the preset of those sizes.
+    The flags are taken from the list; empty where they say no sizes."""
+    said = {name: read.take(name) for name in (*_SIZES, *_SAID) if name in read.values}
+    if "--num-layers" not in said or "--hidden-size" not in said:
+        return ""
+    if kept and _agrees(kept, said):
+        return kept
+    return _preset_of(said) or _nearest(said)
+
+
+def _preset_of(said: Mapping[str, Any]) -> str:
+    """The preset whose flags these are; where several have the same sizes, the one that agrees in the most of the
+    others."""
+    ranked: list[tuple[int, bool, int, str]] = []
+    for name in model_names():
+        own = _preset_flags(name)
+        sizes = [flag for flag in _SIZES if flag in said and _counts(flag, said)]
+        if own and all(str(own.get(flag)) == str(said[flag]) for flag in sizes):
+            others = sum(str(own.get(flag)) != str(said[flag]) for flag in _SAID if flag in said)
+            ranked.append((others, "base" in preset(name), len(name), name))
+    return min(ranked)[-1] if ranked else ""
+
+
+def _counts(flag: str, said: Mapping[str, Any]) -> bool:
+    """Whether a flag says a size: without grouped queries their number is nothing, latent attention has its own widths,
+    and layers that are all of experts have no dense feed-forward half."""
+    if flag == "--num-query-groups":
+        return bool(said.get("--group-query-attention"))
+    if flag == "--kv-channels":
+        return not said.get("--multi-latent-attention")
+    if flag == "--ffn-hidden-size":
+        return "--moe-ffn-hidden-size" not in said or "--moe-layer-freq" in said
+    return flag != "--moe-router-topk" or "--num-experts" in said
+
+
+@cache
+def _preset_flags(name: str) -> dict[str, Any]:
+    try:
+        return model_flags(preset(name), name, 1)
+    except Infeasible:
+        return {}
+
+
+def _nearest(said: Mapping[str, Any]) -> str:
+    """The nearest preset of such blocks, with what differs."""
+    kinds, found = _kinds(said), []
+    for kind in kinds:
+        sizes = _fields(said)
+        if kind == "gpt2":
+            return _gpt(sizes)
+        if kind == "gpt_oss":
+            sizes.pop("sliding_window", None)
+        if kind in ("mixtral", "gpt_oss"):
+            sizes["intermediate_size"] = sizes.pop("moe_intermediate_size", sizes["intermediate_size"])
+        elif kind == "qwen3_moe":
+            sizes["moe_intermediate_size"] = sizes.get("moe_intermediate_size", sizes.pop("intermediate_size"))
+            sizes.pop("intermediate_size", None)
+        found.append(model_of_sizes({**sizes, "model_type": kind}))
+    return min(found, key=lambda name: name.count("="))
+
+
+def _gpt(sizes: Mapping[str, Any]) -> str:
+    """A GPT of these sizes, as GPT-2's config names them."""
+    own = TERMS.tables["gpt2_sizes"]
+    said = [f"{name}={sizes[field]}" for name, field in own.items() if field in sizes]
+    if sizes["intermediate_size"] != 4 * sizes["hidden_size"]:
+        said.append(f"n_inner={sizes['intermediate_size']}")
+    return f"gpt3-175b?{'&'.join(said)}"
+
+
+def _agrees(kept: str, said: Mapping[str, Any]) -> bool:
+    try:
+        own = model_flags(model_fields(kept), kept, 1)
+    except InputError:
+        return False
+    return all(str(own.get(name)) == str(value) for name, value in said.items() if name in _SIZES)
+
+
+def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a `config.json` that flags say. What Megatron-LM takes without a word is filled in."""
+    own: dict[str, Any] = {
+        field: whole(said[name], name, 0 if name in _MAY_BE_NONE else 1)
+        for name, field in _SIZES.items()
+        if said.get(name) is not None
+    }
+    hidden = own["hidden_size"]
+    if "--ffn-hidden-size" not in said:
+        own["intermediate_size"] = int(4 * hidden * 2 / 3 / 64) * 64 if said.get("--swiglu") else 4 * hidden
+    if said.get("--multi-latent-attention"):
+        own = {name: value for name, value in own.items() if name not in ("head_dim", "num_key_value_heads")}
+    elif not said.get("--group-query-attention"):
+        own["num_key_value_heads"] = own.get("num_attention_heads")
+    if own.get("num_experts"):
+        own.setdefault("num_experts_per_tok", 2)
+    if said.get("--window-size"):
+        width = whole(str(said["--window-size"]).strip("()").split(",")[0], "--window-size", -1)
+        own |= {"sliding_window": width} if width > 0 else {}
+    return own
+
+
+def _kinds(said: Mapping[str, Any]) -> list[str]:
+    """The types of model that have such blocks."""
+    return TERMS.choice("kinds", said).split()

@@ -18,18 +18,15 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.header import header
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id
-from dragonscale.exports.runs import TrainingRun, hosts_of
+from dragonscale.exports.runs import TrainingRun, header
 from dragonscale.exports.terms import load_terms
+from dragonscale.exports.trainers.megatron import write_megatron as megatron
 from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
-from dragonscale.exports.trainers.megatron.settle import MegatronRun, settings, settle
-from dragonscale.exports.trainers.megatron.write_megatron import TERMS as FLAGS
-from dragonscale.exports.trainers.megatron.write_megatron import environment, notes, plan_flags
-from dragonscale.exports.trainers.megatron_bridge.bridge_names import CONFIGS, PRECISION, Code, fields_of
-from dragonscale.exports.words import config_file
-from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
+from dragonscale.exports.trainers.megatron.write_megatron import MegatronRun
+from dragonscale.exports.trainers.megatron_bridge.read_megatron_bridge import CONFIGS, PRECISION, Code, fields_of
+from dragonscale.exports.written import PlanDifference, WrittenFiles, config_file
 
 TERMS = load_terms("megatron-bridge")
 
@@ -42,24 +39,24 @@ _BRIDGED = TERMS.lists["bridged"]
 def write(run: TrainingRun) -> WrittenFiles:
     """The recipe, and the command that starts it."""
     _model(run)  # a model that it does not build is the first thing to say
-    settled = settle(run)
+    settled = megatron.settle(run)
     settled = replace(settled, differences=(*settled.differences, *graph_differences(settled)))
     text = recipe(settled)
-    hosts, chips = hosts_of(run.slice)
-    env = environment(settled) | (ENVIRONMENT if graph_fields(settled) else {})
-    program = LaunchProgram("train", (config_file(FILE),), hosts, chips, per="chip", env=env)
-    as_run = settled.plan if settled.plan != run.plan else None
-    told = notes(settled)
+    env = megatron.environment(settled) | (ENVIRONMENT if graph_fields(settled) else {})
+    told = megatron.notes(settled)
     for flag, field in TERMS.tables["named"].items():
         told = tuple(note.replace(flag, field) for note in told)
-    return WrittenFiles({FILE: text}, (program,), settled.differences, as_run, told)
+    written = WrittenFiles({FILE: text}, differences=settled.differences, notes=told)
+    return run.trained(settled.plan, (config_file(FILE),), written, per="chip", env=env)
 
 
 def recipe(settled: MegatronRun) -> str:
     """The Python file."""
     run, table = settled.run, load_keys("megatron-bridge")
     model, sized = _model(run)
-    flags = plan_flags(settled, leave="precision") | _router_fusion(settled)
+    flags = megatron.plan_flags(settled, leave="precision")
+    if settled.experts and settled.stack.name == "megatron-bridge":  # which has it fused beyond Megatron-Core's
+        flags["--moe-router-fusion"] = True
     fields = fields_of(flags) | _further(settled) | graph_fields(settled)
     for name, value in {**sized, **fields}.items():
         table.check(name, value if isinstance(value, str | int) and not isinstance(value, Code) else None)
@@ -101,11 +98,6 @@ def _model(run: TrainingRun) -> tuple[str, dict[str, Any]]:
     return f"{provider}(\n{inner},\n    )", fields
 
 
-def _router_fusion(settled: MegatronRun) -> dict[str, Any]:
-    """What stack megatron-bridge has fused beyond Megatron-Core's."""
-    return {"--moe-router-fusion": True} if settled.experts and settled.stack.name == "megatron-bridge" else {}
-
-
 def _further(settled: MegatronRun) -> dict[str, Any]:
     """What the container wants beside what flags say."""
     run = settled.run
@@ -135,7 +127,7 @@ def _config(name: str, values: Mapping[str, Any]) -> str:
 
 def _precision(settled: MegatronRun, table: KeyTable) -> list[str]:
     """The library's recipe of mixed precision, and what differs from it."""
-    dtype, flags = settled.plan.dtype, FLAGS.group("precision", settled, **settings(settled))
+    dtype, flags = settled.plan.dtype, megatron.TERMS.group("precision", settled, **megatron.settings(settled))
     if dtype == "fp32":
         return []
     lines = [f'    cfg.mixed_precision = get_mixed_precision_config("{PRECISION[dtype]}")']

@@ -18,15 +18,12 @@ This release keeps keys and values gathered over context ranks and has no ring; 
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.exports.flags import flag_words
-from dragonscale.exports.header import header
-from dragonscale.exports.keys import load_keys
-from dragonscale.exports.runs import TrainingRun, hosts_of
+from dragonscale.exports.keys import flag_words, load_keys
+from dragonscale.exports.runs import TrainingRun, header
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.torchtitan import config as titan_config
-from dragonscale.exports.trainers.torchtitan import titan_models as titan_models
-from dragonscale.exports.trainers.torchtitan.stages import stage_flags
-from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
+from dragonscale.exports.trainers.torchtitan import titan_models
+from dragonscale.exports.trainers.torchtitan.titan_models import stage_flags
+from dragonscale.exports.written import PlanDifference, WrittenFiles
 from dragonscale.models.transformer import count_parameters
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.stack import stacks
@@ -35,8 +32,9 @@ TERMS = load_terms("torchtitan")
 REMAT = {"none": "none", "selective": "selective", "block": "full"}
 
 
-def expert_degree(run: TrainingRun, plan: Plan) -> int:
+def expert_degree(run: TrainingRun) -> int:
     """Ranks that experts are spread over."""
+    plan = run.plan
     if not run.experts or (plan.etp and plan.tensor > 1):
         return 1  # without expert parallelism tensor ranks slice every expert
     return plan.expert * plan.tensor * (plan.context if plan.fold == "context" else 1)
@@ -47,20 +45,17 @@ def compiled(run: TrainingRun) -> bool:
     return "eager" not in run.file.stack
 
 
-def _settings(run: TrainingRun, plan: Plan) -> dict[str, Any]:
+def _settings(run: TrainingRun) -> dict[str, Any]:
     """What the flags are about."""
-    stack = stacks()[run.file.stack]
-    values: dict[str, Any] = {
-        "run": run,
-        "plan": plan,
-        "said": run.said,
+    stack, plan = stacks()[run.file.stack], run.plan
+    return {
+        "even": (plan.tensor if plan.sequence else 1) * (2 * plan.context if plan.context > 1 else 1),
+        "each": plan.replicas * plan.microbatch,
+        "short": short_plan(plan),
         "shards": plan.fsdp * plan.expert,
-        "zero3": plan.zero == 3,
-    }
-    values |= {"expert_degree": expert_degree(run, plan), "wide": plan.dtype == "fp32", "compiled": compiled(run)}
-    return values | {
+        "expert_degree": expert_degree(run),
+        "compiled": compiled(run),
         "local": run.file.batch // plan.replicas if plan.pipe > 1 else plan.microbatch,
-        "narrow_states": plan.optimizer == "adam-bf16",
         "overlapped": compiled(run) and "async" in stack.name and plan.tensor > 1,
         "loss_chunks": max(int(stack.memory.loss_chunks), 1),
     }
@@ -69,18 +64,18 @@ def _settings(run: TrainingRun, plan: Plan) -> dict[str, Any]:
 def write(run: TrainingRun) -> WrittenFiles:
     """The command of a process, and the Python file where one is needed."""
     plan, differences = as_run(run)
-    check(run, plan)
-    files, flags = model_words(run, plan, differences)
-    settings = _settings(run, plan)
-    flags |= TERMS.group("parallelism", **settings)
+    ran = run.running(plan)
+    settings = _settings(ran)
+    TERMS.refuse(ran, **settings)
+    files, flags = model_words(ran, header(run, f"torchtitan {load_keys('torchtitan').version}", differences))
+    flags |= TERMS.group("parallelism", ran, **settings)
     flags |= stage_flags(plan, run.model.n_layers) if plan.pipe > 1 else {}
-    flags |= TERMS.group("training", **settings)
+    flags |= TERMS.group("training", ran, **settings)
     remat = f"activation-checkpoint:{REMAT[plan.remat]}"
     words = ("torchtitan.train", *flag_words(load_keys("torchtitan"), flags), remat)
+    written = WrittenFiles(files, differences=tuple(differences), notes=TERMS.remark_on(ran))
     env = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    program = LaunchProgram("train", words, *hosts_of(run.slice), per="chip", module=True, env=env)
-    notes = TERMS.notes({"data": True, "no_steps": not run.steps})
-    return WrittenFiles(files, (program,), tuple(differences), None if plan == run.plan else plan, notes)
+    return run.trained(plan, words, written, per="chip", module=True, env=env)
 
 
 def as_run(run: TrainingRun) -> tuple[Plan, list[PlanDifference]]:
@@ -100,25 +95,9 @@ def as_run(run: TrainingRun) -> tuple[Plan, list[PlanDifference]]:
     return plan, differences
 
 
-def check(run: TrainingRun, plan: Plan) -> None:
-    """What torchtitan refuses beyond the rules of the stack."""
-    experts, degree = run.experts, expert_degree(run, plan)
-    even = (plan.tensor if plan.sequence else 1) * (2 * plan.context if plan.context > 1 else 1)
-    each = plan.replicas * plan.microbatch
-    checks = {
-        "sequence_multiple": run.file.seq % even,
-        "batch_of_ranks": run.file.batch % each,
-        "experts_divide": experts and experts % degree,
-        "tied_pipeline": plan.pipe > 1 and run.fields.get("tie_word_embeddings"),
-        "muon": plan.optimizer == "muon",
-    }
-    TERMS.refuse(checks, run=run, even=even, short=short_plan(plan), each=each, experts=experts, degree=degree)
-
-
-def model_words(
-    run: TrainingRun, plan: Plan, differences: list[PlanDifference]
-) -> tuple[dict[str, str], dict[str, Any]]:
-    """The file, where one is needed, and the flags that name the model."""
+def model_words(run: TrainingRun, top: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """The file, where one is needed (below a comment), and the flags that name the model."""
+    plan = run.plan
     flavor = titan_models.flavor_of(run.fields, float(count_parameters(run.model).total))
     dtype = plan.dtype if plan.dtype != "fp32" else "bf16"
     if flavor:
@@ -131,10 +110,9 @@ def model_words(
     sizes = None if flavor else titan_models.own_sizes(run.fields, run.model.name)
     if sizes is not None:
         sizes["max_seq_len"] = max(sizes["max_seq_len"], run.file.seq)
-    chosen = titan_config.converters(dtype, run.experts > 0, compiled(run))
+    chosen = titan_models.converters(dtype, run.experts > 0, compiled(run))
     attention = "flex" if module == "gpt_oss" and plan.context > 1 else ""
     like = flavor or {"llama3": "llama3/8B", "qwen3": "qwen3/8B"}[module]
-    text = titan_config.config_text(like, chosen, attention, f"./assets/hf/{run.model.name}", sizes, run.model.name)
-    title = f"torchtitan {load_keys('torchtitan').version}"
+    text = titan_models.config_text(like, chosen, attention, run.model.name, sizes)
     flags = {"--module": titan_models.FILE.removesuffix(".py"), "--config": "run"}
-    return {titan_models.FILE: header(run, title, differences) + text}, flags
+    return {titan_models.FILE: top + text}, flags

@@ -1,4 +1,5 @@
-"""Which checkpoint serves a model in a plan's formats, and what an engine is told about it.
+"""Which checkpoint serves a model in a plan's formats, and what an engine is told about it; and what readers of all
+engines share: limits that commands say (sequences, tokens, lengths, shares of memory), pools, drafts, notes.
 
 Three ways lead to narrow weights: the checkpoint has them already, and the engine reads how from its config; the engine
 quantises a 16-bit checkpoint while it loads it; or somebody has quantised it before, and that checkpoint is needed.
@@ -12,20 +13,26 @@ the Hub.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dragonscale.exports.imported import Given, Imported, Source, left_over, serving_file, slice_given
+from dragonscale.exports.keys import ReadFlags
 from dragonscale.exports.model_names import hub_id, preset_named
+from dragonscale.exports.target import target_named
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import PlanDifference
+from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.hardware import Chip, load_chip
+from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice, parse_target
 from dragonscale.serving.checkpoint import multiplied_in, own_formats, stored_in, wide_format
 from dragonscale.serving.formats import part_format
+from dragonscale.serving.launch import engine_on
 from dragonscale.serving.legality import WIDE, pairs
 from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.plan_file import SavedPlan
 
 TERMS = load_terms("checkpoints")
 
@@ -37,6 +44,11 @@ _ENDING = re.compile(
     + r")(?:-ATTN-(?P<attention>\w+))?$",
     re.IGNORECASE,
 )
+
+
+FormatWords = Mapping[tuple[str, str], str]
+"""An engine's words for what it makes of a 16-bit checkpoint while it loads it, by the formats of weights and matmuls.
+"""
 
 
 def scheme_of(name: str) -> str:
@@ -75,13 +87,7 @@ class ServedCheckpoint:
 
 
 def checkpoint_for(
-    engine: str,
-    chip: Chip,
-    model: Transformer,
-    name: str,
-    plan: ServingPlan,
-    online: Mapping[tuple[str, str], str],
-    only: str = "",
+    engine: str, chip: Chip, model: Transformer, name: str, plan: ServingPlan, online: FormatWords, only: str = ""
 ) -> ServedCheckpoint:
     """The checkpoint for a plan. `online` says which pairs of formats the engine can make of 16 bits, and its words for
     them; `only` is the one 16-bit format that it runs the model in, where there is one."""
@@ -153,13 +159,7 @@ def _checkpoints_own(plan: ServingPlan, own: ServingPlan) -> list[PlanDifference
 
 
 def formats_read(
-    engine: str,
-    chip: Chip | None,
-    model: Transformer,
-    name: str,
-    online: str,
-    words: Mapping[tuple[str, str], str],
-    wide_attention: bool,
+    engine: str, chip: Chip | None, model: Transformer, name: str, online: str, words: FormatWords, wide_attention: bool
 ) -> dict[str, Any]:
     """Weights, compute, attention and the cache's format of a checkpoint by its name and what it is quantised to on
     loading."""
@@ -186,3 +186,118 @@ def formats_read(
     if own is None or own.weights in WIDE:
         return {"weights": wide, "compute": wide, "attention": "", "kv": kv}
     return {"weights": own.weights, "compute": own.compute, "attention": own.attention, "kv": kv}
+
+
+def of_chips(given: Given, chips: int) -> Given:
+    """A TPU that is given alone (`v6e`) as the slice of so many chips that the cloud has."""
+    alone = bool(given.slice) and parse_target(given.slice)[1] is None
+    return replace(given, slice=str(parse_slice(f"{chips}x{given.slice}"))) if alone else given
+
+
+def launch_read(
+    source: Source, given: Given, engine: str, plan: ServingPlan, model: str, **limits: float | None
+) -> dict[str, float]:
+    """The limits that a command says (`max_seqs`, `token_budget`, `memory_fraction`), as a plan file holds them: what
+    the engine would have taken on that chip anyway, or what the planned batch asks for, is not said."""
+    kept = source.kept.get("launch", {})
+    usual: dict[str, float] = {}
+    piece = slice_given(source, given, plan.chips)
+    if piece is not None and model:
+        launched = engine_on(engine, piece.chip, load_model(model), None, plan.chips, plan)
+        usual = {
+            "max_seqs": launched.scheduling.max_sequences,
+            "token_budget": launched.scheduling.max_tokens,
+            "memory_fraction": launched.memory.share,
+        }
+    if batch := source.kept.get("batch"):
+        usual["max_seqs"] = max(-(-int(batch) // plan.data), 1)
+    said = {name: value for name, value in limits.items() if value is not None}
+    return {name: value for name, value in said.items() if value == kept.get(name) or value != usual.get(name)}
+
+
+def beyond_context(flag: str, length: object, model: Transformer, refuses: str) -> list[str]:
+    """A note on requests that are longer than a model was made for; `refuses` says what the engine does then."""
+    text = str(length).strip()
+    if not text.isdecimal() or not model.context or int(text) <= model.context:
+        return []
+    return [f"{flag} is {int(text):,}, and {model.name} was made for {model.context:,} tokens: {refuses}."]
+
+
+def engine_import(
+    target: str,
+    source: Source,
+    given: Given,
+    plan: ServingPlan,
+    model: str,
+    engine: str,
+    read: ReadFlags,
+    limits: Mapping[str, float | None],
+    *,
+    further: Sequence[str] = (),
+    drafts: Mapping[str, Any] | None = None,
+    prefill: Mapping[str, Any] | None = None,
+    replicas: int = 0,
+    role: str = "",
+    notes: Sequence[str] = (),
+    later: Sequence[str] = (),
+    eager: bool | None = None,
+    piece: Slice | None = None,
+) -> Imported:
+    """The import of a server by what was read of it: `role` is the pool that it says it is of, `later` are notes after
+    the one on that, `eager` whether kernels are issued one by one; what is left of the flags was not read, and changes
+    nothing where it is among the target's harmless options or `further` ones."""
+    half = [] if prefill else half_of_pair(role, source)
+    said: dict[str, Any] = {
+        "launch": launch_read(source, given, engine, plan, model, **limits),
+        "speculation": drafts or {},
+        "prefill": prefill or {},
+        "replicas": replicas,
+        "traffic": {"output": 1} if half and role == "prefill" else {},
+    }
+    file = serving_file(source, given.on(piece), plan, model, engine, **said)
+    file = file if eager is None else with_graphs(file, eager)
+    own = target_named(target)
+    ignored, unplanned = left_over(read.values, [*load_terms(own.keys or target).lists["harmless"], *further])
+    told = (*notes, *half, *later)
+    return Imported(target, own.version, file, told, ignored, unplanned, tuple(read.unknown))
+
+
+def pool_read(source: Source, plan: ServingPlan, piece: Slice | None, replicas: int = 1) -> dict[str, Any]:
+    """The pool that prefills, as a plan file holds it: on the header's slice where it has the same plan, on as many of
+    the other pool's chips otherwise; the shape of a slice of TPUs is known where that is as large."""
+    kept = source.kept.get("prefill", {})
+    same = kept.get("slice", "") if str(kept.get("plan", "")) == str(plan) else ""
+    alike = "" if piece is None else f"{str(piece).partition(':')[0]}:{plan.chips}"
+    if piece is not None and piece.chip.kind == "tpu":
+        alike = str(piece) if piece.chips == plan.chips else ""
+    return {"plan": str(plan), "slice": same or alike, "replicas": kept.get("replicas", replicas)}
+
+
+def with_graphs(file: SavedPlan, eager: bool) -> SavedPlan:
+    """A plan's engine with or without graphs of its kernels, as the command says."""
+    parts = [one for one in file.engine.split(",") if one.strip() and one.strip() != NO_GRAPHS]
+    return replace(file, engine=",".join([*parts, NO_GRAPHS] if eager else parts))
+
+
+NO_GRAPHS = "host.graphs=false"
+"""The setting of an engine whose host issues kernels one by one."""
+
+
+def half_of_pair(role: str, source: Source) -> list[str]:
+    """A note on a command that is one of two pools, where the other is not there."""
+    if role not in ("prefill", "decode") or source.kept.get("prefill"):
+        return []
+    other = "decode" if role == "prefill" else "prefill"
+    judged = "it is judged alone, with one token of output" if role == "prefill" else "it is judged alone"
+    return [f"This is the {role} half of a pair: give the {other} command too; {judged}."]
+
+
+def drafts_kept(source: Source, count: int, draft: str, notes: list[str]) -> dict[str, Any]:
+    """What is drafted; how often drafts are accepted is nothing that an engine is told, but an export keeps it."""
+    kept = source.kept.get("speculation", {})
+    if not kept.get("acceptance"):
+        by = f" by {draft}" if draft else ""
+        notes.append(TERMS.say("drafted", count=count, by=by, plural="s" if count != 1 else ""))
+        return {}
+    same = plain_name(str(kept.get("draft", ""))) == draft
+    return {**kept, "drafts": count, "draft": kept.get("draft", "") if same else draft}

@@ -1,9 +1,15 @@
-"""DeepSpeed's configs and commands, read as plans: a `ds_config.json` alone, or `deepspeed … script.py --deepspeed
-ds_config.json …`.
+"""DeepSpeed: a config in JSON, and the Hugging Face Trainer that trains by it.
 
-Programs that call DeepSpeed have arguments of their own; those that most of them share (the Trainer's, and a few
-spellings of the length of a sequence and of the model's name) are read. `"auto"` in a config stands for the Trainer's
-argument of that meaning.
+DeepSpeed is a library: what it shards, offloads and how it splits a batch is said by `ds_config.json`; the model and
+its sequences are the program's. The program here is the Trainer's own example for causal language models, `run_clm.py`
+(examples/pytorch/language-modeling of transformers), whose arguments must agree with the config. ZeRO's state is split
+over all data-parallel ranks: replicas of groups of shards (MiCS) were removed in DeepSpeed 0.19. Experts are spread by
+AutoEP, tensors by AutoTP, sequences by Ulysses, which accelerate sets up. A pipeline is a model written as a
+`PipelineModule`, which no config can say.
+
+Read is a `ds_config.json` alone, or `deepspeed … script.py --deepspeed ds_config.json …`. Programs that call DeepSpeed
+have arguments of their own; those that most of them share (the Trainer's, and a few spellings of the length of a
+sequence and of the model's name) are read. `"auto"` in a config stands for the Trainer's argument of that meaning.
 
 >>> flags_of(["train.py", "--bf16", "--max_seq_len", "512", "--deepspeed=ds.json"])
 {'bf16': 'true', 'max_seq_len': '512', 'deepspeed': 'ds.json'}
@@ -12,18 +18,18 @@ argument of that meaning.
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_counted, training_file
-from dragonscale.exports.keys import KeyTable, load_keys
+from dragonscale.exports.imported import Given, Imported, Source, slice_counted, training_file
+from dragonscale.exports.keys import KeyTable, dotted, flag_words, load_keys, options, table_at, whole
 from dragonscale.exports.model_names import hub_id, model_of_sizes, preset_named
+from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.shell import ShellCommand, documents
-from dragonscale.exports.source import Source
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.values import whole
+from dragonscale.exports.written import PlanDifference, Word, WrittenFiles, config_file
 from dragonscale.models.catalogue import is_preset
 from dragonscale.training.plan import Plan
 
@@ -40,18 +46,7 @@ _CHAT = "DeepSpeed-Chat"
 
 def flags_of(words: Sequence[str]) -> dict[str, str]:
     """The flags of any program, by name without dashes; one without a value is true."""
-    found: dict[str, str] = {}
-    at = 0
-    while at < len(words):
-        word = words[at]
-        at += 1
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            if not equals and at < len(words) and not words[at].startswith("--"):
-                value = words[at]
-                at += 1
-            found[name] = value or "true"
-    return found
+    return {name: values[0] if values and values[0] else "true" for name, values in options(words)}
 
 
 def _command(source: Source) -> ShellCommand | None:
@@ -81,26 +76,26 @@ def read(source: Source, given: Given) -> Imported:
     piece = slice_counted(source, given, world)
     chips = piece.chips if piece is not None else world
     if not chips:
-        raise needs("how many GPUs there are", "the slice by --on h100:8", source)
+        raise source.needs("how many GPUs there are", "the slice by --on h100:8")
     if world and chips != world:
         raise TERMS.wrong("processes", source=source, world=world, piece=piece, chips=chips)
     model = given.model or _model(source, flags)
     env = command.env if command is not None else {}
     plan, batch = plan_of(config, flags, env, chips)
     seq = next((whole(flags[name], name) for name in _LENGTHS if name in flags), 0)
-    given = Given(given.model, str(piece) if piece is not None else given.slice)
-    file = training_file(source, given, plan, batch, seq, model, "deepspeed")
-    file = replace(file, tokens=_tokens(flags, batch * seq, file.tokens))
+    steps = whole(flags["max_steps"], "--max_steps") if number_or_zero(flags.get("max_steps", 0)) > 0 else 0
+    stack = source.kept_word("stack") or "deepspeed"
+    file = training_file(source, given.on(piece), plan, batch, seq, model, stack, steps)
     chat = bool(config.pop(_CHAT, False))
     unplanned = _unplanned(config, flags)
-    unknown = [name for name in _dotted(config) if not _known(table, name)]
+    unknown = [name for name, _ in dotted(config, TERMS.lists["opaque"]) if not _known(table, name)]
     ignored = [f"--{name}" for name in flags if name not in (*_CONFIGS, *_LENGTHS, *_NAMES, *_READ)]
     notes = [] if model else ["The config does not say the model; give it by --model."]
     said = dtype_of(config, flags)[1]
     if chat:
         said = "" if "dtype" in flags else TERMS.say("chat_dtype", plan=plan)
     notes += [said] if said else []
-    notes += TERMS.notes({"mics": "mics_shard_size" in part(config, "zero_optimization")})
+    notes += TERMS.notes({"mics": "mics_shard_size" in table_at(config, "zero_optimization")})
     return Imported("deepspeed", table.version, file, tuple(notes), tuple(ignored), tuple(unplanned), tuple(unknown))
 
 
@@ -131,7 +126,7 @@ def _config_of(source: Source, command: ShellCommand, flags: Mapping[str, str]) 
 
 
 def _model(source: Source, flags: Mapping[str, str]) -> str:
-    kept = str(source.kept.get("model", ""))
+    kept = source.kept_word("model")
     for name in _NAMES:
         if name in flags:
             found = source.beside(flags[name]) if flags[name].endswith(".json") else None
@@ -144,27 +139,15 @@ def _model(source: Source, flags: Mapping[str, str]) -> str:
 
 
 def _unplanned(config: Mapping[str, Any], flags: Mapping[str, str]) -> list[str]:
-    zero = part(config, "zero_optimization")
-    heavy = [name for name in _UNPLANNED if zero.get(name) not in (None, False, 1, {}) and not _nothing(zero[name])]
-    found = [f"zero_optimization.{name}" for name in heavy]
-    kind = str(part(config, "optimizer").get("type", "adamw")).lower()
+    zero = table_at(config, "zero_optimization")
+    heavy = [name for name in _UNPLANNED if zero.get(name) not in (None, False, 1, {})]
+    found = [f"zero_optimization.{name}" for name in heavy if table_at(zero, name).get("device") != "none"]
+    kind = str(table_at(config, "optimizer").get("type", "adamw")).lower()
     found += [f"optimizer.type={kind}"] if kind not in ("adam", "adamw", "muon", "sgd") else []
-    bf16 = part(config, "bf16")
+    bf16 = table_at(config, "bf16")
     found += [f"bf16.{name}" for name in TERMS.lists["unplanned_bf16"] if is_on(bf16.get(name))]
     given = [name for name in TERMS.lists["unplanned_flags"] if name in flags]
     return found + [f"--{name}" for name in given if is_on(flags[name]) or number_or_zero(flags[name]) > 1]
-
-
-def _nothing(value: Any) -> bool:
-    return isinstance(value, Mapping) and str(value.get("device", "")) == "none"
-
-
-def _dotted(config: Mapping[str, Any], path: str = "") -> Iterable[str]:
-    for name, value in config.items():
-        if isinstance(value, Mapping) and f"{path}{name}" not in TERMS.lists["opaque"]:
-            yield from _dotted(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}"
 
 
 _SECTIONS = TERMS.lists["sections"]
@@ -178,22 +161,17 @@ def _known(table: KeyTable, name: str) -> bool:
     return head != name and head not in _SECTIONS
 
 
-def _tokens(flags: Mapping[str, str], step: int, kept: str) -> str:
-    steps = whole(flags["max_steps"], "--max_steps") if number_or_zero(flags.get("max_steps", 0)) > 0 else 0
-    return run_tokens(kept, steps, step)
-
-
 def plan_of(
     config: Mapping[str, Any], flags: Mapping[str, str], env: Mapping[str, str], chips: int
 ) -> tuple[Plan, int]:
     """The plan, and the batch in sequences."""
-    zero = part(config, "zero_optimization")
+    zero = table_at(config, "zero_optimization")
     stage = stage_of(zero.get("stage", 0))
     # 0 is DeepSpeed's word for no tensor parallelism
-    tensor = max(whole(part(config, "tensor_parallel").get("autotp_size", 1), "tensor_parallel.autotp_size", 0), 1)
+    tensor = max(whole(table_at(config, "tensor_parallel").get("autotp_size", 1), "tensor_parallel.autotp_size", 0), 1)
     ways = env.get("PARALLELISM_CONFIG_SP_SIZE") or config.get("sequence_parallel_size", 1)
     context = whole(ways, "sequence_parallel_size")
-    own = part(config, "expert_parallel")
+    own = table_at(config, "expert_parallel")
     spread = whole(own.get("autoep_size", 1), "expert_parallel.autoep_size") if own.get("enabled") else 1
     expert = spread // math.gcd(spread, tensor)
     ranks, rest = divmod(chips, tensor * context)
@@ -201,7 +179,7 @@ def plan_of(
         raise TERMS.wrong("ranks", chips=chips, tensor=tensor, context=context, spread=spread)
     batch, micro = _batch(config, flags, ranks)
     shards = _shards(zero, ranks, expert)
-    device = str(part(zero, "offload_optimizer").get("device", "none"))
+    device = str(table_at(zero, "offload_optimizer").get("device", "none"))
     offloaded = device in ("cpu", "nvme") or is_on(zero.get("cpu_offload"))
     plan = Plan(
         data=ranks // expert // shards if stage else ranks // expert,
@@ -274,12 +252,12 @@ def dtype_of(config: Mapping[str, Any], flags: Mapping[str, str]) -> tuple[str, 
     >>> dtype_of({"bf16": {"enabled": "auto"}}, {"max_steps": "10"})[0]
     'fp32'
     """
-    left = [dtype for dtype in ("bf16", "fp16") if part(config, dtype).get("enabled") == "auto"]
+    left = [dtype for dtype in ("bf16", "fp16") if table_at(config, dtype).get("enabled") == "auto"]
     for dtype in ("bf16", "fp16"):
-        on = flags.get(dtype) if dtype in left else part(config, dtype).get("enabled", False)
+        on = flags.get(dtype) if dtype in left else table_at(config, dtype).get("enabled", False)
         if is_on(on):
             return dtype, ""
-    cast = part(config, "torch_autocast")
+    cast = table_at(config, "torch_autocast")
     if is_on(cast.get("enabled")):
         half = "16" in str(cast.get("dtype", "")) and "bf" not in str(cast.get("dtype", ""))
         return "fp16" if half else "bf16", ""
@@ -289,7 +267,7 @@ def dtype_of(config: Mapping[str, Any], flags: Mapping[str, str]) -> tuple[str, 
 
 
 def _remat(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
-    own = part(config, "activation_checkpointing")
+    own = table_at(config, "activation_checkpointing")
     if is_on(own.get("cpu_checkpointing")):
         return "offload"
     on = any(is_on(flags.get(name)) for name in ("gradient_checkpointing", "activation_checkpointing"))
@@ -297,16 +275,11 @@ def _remat(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
 
 
 def _optimizer(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
-    kind = str(part(config, "optimizer").get("type") or flags.get("optim", "adamw")).lower()
+    kind = str(table_at(config, "optimizer").get("type") or flags.get("optim", "adamw")).lower()
     for word, name in (("8bit", "adam8"), ("muon", "muon"), ("sgd", "sgd"), ("adafactor", "adafactor")):
         if word in kind:
             return name
     return "adam"
-
-
-def part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = config.get(name)
-    return found if isinstance(found, Mapping) else {}
 
 
 def is_on(value: Any) -> bool:
@@ -318,3 +291,58 @@ def number_or_zero(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return 0.0
+
+
+FILE, MODEL, SCRIPT = "ds_config.json", "model_config.json", "run_clm.py"
+AUTO_EP = ("mixtral", "qwen3_moe", "qwen2_moe", "deepseek_v2", "deepseek_v3")
+"""Types of models whose experts AutoEP finds by itself."""
+_OURS = ("name", "source", "parameters", "aliases", "checkpoint", "text_config")
+
+
+def write(asked: TrainingRun) -> WrittenFiles:
+    """The config, and the command of a process."""
+    plan, differences = as_run(asked)
+    run, table = asked.running(plan), load_keys("deepspeed")
+    _check(run)
+    config = TERMS.group("config", run, spread=_spread(run))
+    table.check_all(config)
+    files, tokenizer = {FILE: json.dumps(config, indent=2) + "\n"}, hub_id(run.file.model)
+    model: Word = tokenizer
+    if "?" in run.file.model or "/" not in tokenizer:
+        own = {name: value for name, value in run.fields.items() if name not in _OURS}
+        files[MODEL] = json.dumps(own, indent=2, default=str) + "\n"
+        model = config_file(MODEL)
+    flags = {"--deepspeed": config_file(FILE), "--config_name": model, "--tokenizer_name": tokenizer}
+    words = (SCRIPT, *flag_words(table, flags | TERMS.group("arguments", run)))
+    env = TERMS.group("ulysses_environment", ways=str(plan.context)) if plan.context > 1 else {}
+    written = WrittenFiles(files, differences=differences, notes=TERMS.remark_on(run, tokenizer=tokenizer))
+    return asked.trained(plan, words, written, per="chip", env=env)
+
+
+def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:
+    """The plan that DeepSpeed runs, and in what it differs from the one given."""
+    plan, differences = run.plan, list[PlanDifference]()
+    if plan.pipe > 1:
+        raise TERMS.refused("pipeline", plan=plan)
+    if not plan.zero or plan.fsdp * plan.expert * plan.context == 1:
+        plan = replace(plan, data=plan.data * plan.fsdp, fsdp=1, zero=0)
+    elif plan.data > 1:
+        differences.append(TERMS.difference("data", plan=plan, apart=plan.data * plan.fsdp))
+        plan = replace(plan, data=1, fsdp=plan.data * plan.fsdp)
+    if plan.remat == "offload":
+        differences.append(TERMS.difference("remat"))
+        plan = replace(plan, remat="block")
+    return plan, tuple(differences)
+
+
+def _check(run: TrainingRun) -> None:
+    """What DeepSpeed and accelerate refuse when they start."""
+    plan, fields, kind = run.plan, run.fields, run.fields.get("model_type")
+    kv = int(fields.get("num_key_value_heads") or fields.get("num_attention_heads") or 1)
+    values = {"kv": kv, "spread": _spread(run), "beside": plan.tensor != plan.chips, "kind": kind}
+    TERMS.refuse(run, found=str(kind) in AUTO_EP, types=", ".join(AUTO_EP), **values)
+
+
+def _spread(run: TrainingRun) -> int:
+    """Ranks that experts are spread over."""
+    return run.plan.expert * run.plan.tensor if run.experts else 1

@@ -1,0 +1,287 @@
+"""llama.cpp: `llama-server` on the GPUs of one host, written and read.
+
+Its formats are those of a GGUF file, by whose name (`-hf user/name:type`, or a file) a model is read. Several GPUs
+share a model by layers (`--split-mode layer`, a pipeline) or by weights and heads (`--split-mode tensor`, still
+experimental); there is no data or expert parallelism, and no second host. It batches requests as others do, but into
+slots: `--parallel` of them, each with its share of `--ctx-size`, kept from the start; an iteration has at most
+`--batch-size` tokens, which run in parts of `--ubatch-size`. The planner has no constants of it (its engine here is
+`generic`), and says so in a difference.
+
+>>> read_gguf("unsloth/gpt-oss-20b-GGUF:F16"), read_gguf("/models/Meta-Llama-3-70B-Q4_K_M-00001-of-00002.gguf")
+(('gpt-oss-20b', 'F16'), ('llama3-70b', 'Q4_K_M'))
+>>> [kept_in(one) for one in ("Q4_K_M", "Q8_0", "BF16", "Q6_K", "MXFP4_MOE")]
+['int4', 'int8', 'bf16', '', 'mxfp4']
+"""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.exports.engines.checkpoints import engine_import
+from dragonscale.exports.imported import Given, Imported, Source, slice_given
+from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, read_flags, whole
+from dragonscale.exports.model_names import hub_id, preset_named
+from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.terms import load_terms
+from dragonscale.exports.written import PlanDifference, WrittenFiles
+from dragonscale.models import load_model
+from dragonscale.models.catalogue import is_preset
+from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip
+from dragonscale.serving.checkpoint import own_formats
+from dragonscale.serving.legality import caches, pairs
+from dragonscale.serving.plan import ServingPlan
+
+TYPES = {"bf16": "BF16", "fp16": "F16", "int8": "Q8_0", "int4": "Q4_K_M", "mxfp4": "MXFP4_MOE"}
+"""What `llama-quantize` calls a format; of the kinds of four bits the one that `-hf` takes unless it is told otherwise.
+"""
+_QUANT = re.compile(
+    r"[-._](?:UD-|i1-)?(F32|F16|FP16|BF16|MXFP4_MOE|MXFP4|NVFP4|I?Q\d_(?:K_?)?(?:XXS|XS|S|M|L|XL|NL|0|1)?|I?Q\d_K|TQ\d_0)$",
+    re.IGNORECASE,
+)
+_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+
+
+def kept_in(quant: str) -> str:
+    """The planner's format of a GGUF type; empty where it has none (kinds of 2, 3, 5 and 6 bits)."""
+    word = quant.upper()
+    if word.startswith(("Q4", "IQ4")):
+        return "int4"
+    return load_terms("llamacpp").tables["types"].get(word, "")
+
+
+def read_gguf(name: str) -> tuple[str, str]:
+    """The model and the type that a repository (`user/name-GGUF:Q4_K_M`) or a file stands for; an empty type is not
+    said."""
+    path, _, quant = name.partition(":") if "/" in name and not name.startswith("/") else (name, "", "")
+    last = _SHARD.sub("", re.sub(r"\.gguf$", "", path.rstrip("/").rpartition("/")[2], flags=re.IGNORECASE))
+    last = re.sub(r"[-_]gguf$", "", last, flags=re.IGNORECASE)
+    found = _QUANT.search(last)
+    if found:
+        last, quant = last[: found.start()], quant or found[1]
+    quant = re.sub(r"^(UD|i1)-", "", quant, flags=re.IGNORECASE).upper()
+    tried = (last, last.partition("_")[2], re.sub(r"-(it|qat|chat|hf)+$", "", last), re.sub(r"-qat$", "", last))
+    known = next((one for one in tried if one and is_preset(one)), "")
+    return preset_named(known) if known else last, quant
+
+
+def multiplied(chip: Chip, model: Transformer, weights: str) -> tuple[str, str]:
+    """What llama.cpp multiplies weights of a format in, and the format of the attention's where it is another: Q8_0
+    meets activations of 8 bits where the chip multiplies them, other narrow weights 16 bits; MXFP4 is for experts
+    alone."""
+    if weights in ("bf16", "fp16"):
+        return weights, ""
+    here, own = pairs("generic", chip), own_formats("generic", chip, model)
+    wide = next((one for one in ("bf16", "fp16") if (one, one) in here), "bf16")
+    compute = "int8" if weights == "int8" and ("int8", "int8") in here else wide
+    return compute, own.attention if own is not None and own.weights == weights else ""
+
+
+TERMS = load_terms("llamacpp")
+
+SLOTS, BATCH = 4, 2048
+"""Slots and tokens of an iteration that it takes where nothing is said."""
+_CACHES = TERMS.tables["caches_read"]
+MOST_GPUS, LONGEST_SPLIT = 128, 4096
+_PRESETS = re.compile(r"--(gpt-oss-\w+)-default")
+
+
+def recognises(source: Source) -> bool:
+    return source.command("llama-server") is not None
+
+
+def read(source: Source, given: Given) -> Imported:
+    """The plan of a `llama-server` command."""
+    flags = read_flags(load_keys("llamacpp"), _with_values(source.started("llama-server")[0]))
+    model, quant = _model(flags, source, given)
+    cache = str(flags.take("--cache-type-k", "f16"))
+    plan = _plan(flags, source, given, model, quant, cache)
+    limits = {"max_seqs": _number(flags, "--parallel", SLOTS), "token_budget": _number(flags, "--batch-size", BATCH)}
+    drafts, notes = drafts_read(flags), (*_read_notes(flags, quant), *_cache_notes(cache))
+    how = (source, given, plan, model, "generic", flags, limits)
+    return engine_import("llamacpp", *how, drafts=drafts, notes=notes)
+
+
+def _with_values(words: list[str]) -> list[str]:
+    """Words in which `-fa` has a value: it was a switch until 2025, and its own pages still show it as one."""
+    found: list[str] = []
+    for place, word in enumerate(words):
+        found.append(word)
+        value = "".join(words[place + 1 : place + 2])
+        if word in ("-fa", "--flash-attn") and value not in ("on", "off", "auto", "1", "0"):
+            found.append("on")
+    return found
+
+
+def _model(flags: ReadFlags, source: Source, given: Given) -> tuple[str, str]:
+    """The model, and the GGUF type of its weights."""
+    repo, file, named = (flags.take(name) or "" for name in ("--hf-repo", "--hf-file", "--model"))
+    flags.take("--model-url")
+    known = [(name, _PRESETS.fullmatch(name)) for name in flags.values]
+    short = next((found[1] for _, found in known if found), "")
+    model, quant = read_gguf(file or repo or named or short)
+    if repo and file:
+        model = read_gguf(repo)[0]
+    if repo and not quant:
+        quant = "MXFP4" if "gpt-oss" in model else "Q4_K_M"
+    name = given.model or model or str(source.kept.get("model", ""))
+    if not name:
+        raise source.needs("a model", "it by --model")
+    return name, quant
+
+
+def _plan(flags: ReadFlags, source: Source, given: Given, model: str, quant: str, cache: str) -> ServingPlan:
+    mode, parts = flags.take("--split-mode", "layer"), str(flags.values.get("--tensor-split", ""))
+    if mode not in ("none", "layer", "row", "tensor"):
+        raise InputError(f"--split-mode is {shorten(mode)}; llama.cpp takes none, layer, row or tensor.")
+    counted = _shares(parts)
+    piece = slice_given(source, given, 1 if mode == "none" else counted or 1)
+    chips = 1 if mode == "none" else counted or (piece.chips if piece else 1)
+    loaded = load_model(model)
+    weights = kept_in(quant) or _near(quant)
+    chip = piece.chip if piece else None
+    compute, attention = multiplied(chip, loaded, weights) if chip is not None else ("bf16", "")
+    flags.take("--cache-type-v")
+    if cache not in _CACHES:
+        raise InputError(f"--cache-type-k is {shorten(cache)}; llama.cpp takes {', '.join(_CACHES)}.")
+    split = mode in ("row", "tensor")
+    tensor, pipe = (chips, 1) if split else (1, chips)
+    formats = {"weights": weights, "compute": compute, "attention": attention, "kv": _CACHES[cache]}
+    return ServingPlan(tensor, pipe=pipe, **formats)
+
+
+def _shares(text: str) -> int:
+    """GPUs with a share of the model by `--tensor-split 3,1`."""
+    shares = [one.strip() for one in re.split(r"[,/]", text[:LONGEST_SPLIT]) if one.strip()]
+    if len(text) >= LONGEST_SPLIT or len(shares) > MOST_GPUS:
+        raise InputError(f"--tensor-split is {shorten(text)}; it has a share for each of at most {MOST_GPUS} GPUs.")
+    if not all(re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9}", one) for one in shares):
+        raise InputError(f"--tensor-split is {shorten(text)}; it is numbers such as 3,1, a share for each GPU.")
+    return sum(float(one) > 0 for one in shares)
+
+
+def _near(quant: str) -> str:
+    """The planner's format nearest to a GGUF type that it does not have."""
+    bits = re.search(r"Q(\d)", quant)
+    return "int4" if bits and int(bits[1]) < 6 else "int8" if bits else "bf16"
+
+
+def _read_notes(flags: ReadFlags, quant: str) -> tuple[str, ...]:
+    found = []
+    if quant and not kept_in(quant):
+        found.append(f"{quant} is read as {_near(quant)}, the nearest format that the planner has.")
+    layers = str(flags.take("--n-gpu-layers", "all"))
+    if layers.isdecimal() and int(layers) < 99:
+        found.append(TERMS.say("host_layers", layers=layers))
+    return tuple(found)
+
+
+def _cache_notes(cache: str) -> tuple[str, ...]:
+    if cache in ("f16", "bf16", "q8_0"):
+        return ()
+    return (f"A cache in {cache} is read as {_CACHES[cache]}, the nearest format that the planner has.",)
+
+
+def _number(flags: ReadFlags, name: str, default: int) -> int:
+    text = str(flags.take(name, default))
+    if text in ("-1", "auto"):
+        return default
+    return whole(text, name, most=9_999_999)
+
+
+def drafts_read(flags: ReadFlags) -> dict[str, Any]:
+    kind = str(flags.take("--spec-type", ""))
+    model = flags.take("--spec-draft-model") or flags.take("--spec-draft-hf") or ""
+    count = _number(flags, "--spec-draft-n-max", 3)
+    if kind in ("", "none") and not model:
+        return {}
+    draft = read_gguf(str(model))[0] if model and kind in ("", "draft-simple") else ""
+    return {"drafts": count, "draft": draft}
+
+
+CACHES = TERMS.tables["caches"]
+UBATCH = 2048
+"""Tokens that it computes at once, at most (512 where nothing is said): buffers of every GPU grow with them."""
+
+
+def write(run: ServingRun) -> WrittenFiles:
+    """The command of a replica."""
+    _refuse(run)
+    plan = _as_run(run)
+    words = ("llama-server", *flag_words(load_keys("llamacpp"), _flags(run, plan)))
+    run = replace(run, role="")  # it has no pools
+    return run.served(plan, words, WrittenFiles(differences=_differences(run, plan), notes=_notes(run)), port=8000)
+
+
+def file_name(model: str, weights: str) -> str:
+    """The GGUF file of a model in a format."""
+    return f"{hub_id(model).rpartition('/')[2]}-{TYPES[weights]}.gguf"
+
+
+def _flags(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
+    drafts, draft = _drafts(run)
+    mode = "none" if plan.chips == 1 else "tensor" if plan.tensor > 1 else "layer"
+    own = {"file": file_name(run.file.model, plan.weights), "mode": mode, "shares": ",".join(["1"] * plan.chips)}
+    sizes = {"tokens": run.seqs * (run.length or 0), "at_once": min(run.budget, UBATCH)}
+    return TERMS.group("server", run=run, plan=plan, drafts=drafts, draft=draft, **own, **sizes)
+
+
+def _drafts(run: ServingRun) -> tuple[str, str]:
+    """How drafts are made: by a model of its own, by the model's own multi-token modules, or by an EAGLE-3 head; and
+    the file of what drafts."""
+    drafts = run.file.speculation
+    if not drafts.drafts:
+        return "", ""
+    if drafts.draft:
+        return "draft-simple", file_name(drafts.draft, "bf16")
+    if run.fields.get("num_nextn_predict_layers"):
+        return "draft-mtp", ""
+    return "draft-eagle3", f"{hub_id(run.file.model).rpartition('/')[2]}-EAGLE3.gguf"
+
+
+def _as_run(run: ServingRun) -> ServingPlan:
+    """The plan as it runs."""
+    plan = run.file.plan
+    compute, attention = multiplied(run.slice.chip, run.model, plan.weights)
+    kv = plan.kv if plan.kv in CACHES else "int8"
+    return replace(plan, compute=compute, attention=attention, kv=kv, wire="bf16", spread="copy")
+
+
+def _differences(run: ServingRun, plan: ServingPlan) -> tuple[PlanDifference, ...]:
+    found: list[PlanDifference] = []
+    for name, why in TERMS.tables["other_settings"].items():
+        asked, runs = getattr(run.file.plan, name), getattr(plan, name)
+        if asked != runs:
+            runs = runs or "the format of the rest"
+            found.append(TERMS.difference("setting", name=name, asked=asked, runs=runs, why=why))
+    found.append(TERMS.difference("generic_times", run=run))
+    if run.budget > UBATCH:
+        found.append(TERMS.difference("parts", most=run.budget, UBATCH=UBATCH))
+    if plan.pipe > 1:
+        found.append(TERMS.difference("stages_in_turn", plan=plan))
+    if share := run.file.launch.memory_fraction:
+        found.append(TERMS.difference("share", share=share))
+    return tuple(found)
+
+
+def _notes(run: ServingRun) -> tuple[str, ...]:
+    name = file_name(run.file.model, run.file.plan.weights)
+    return ((TERMS.say("gguf_file", name=name)),)
+
+
+def _refuse(run: ServingRun) -> None:
+    """What it cannot run at all, with the nearest that it can."""
+    plan, chip, kind = run.plan, run.slice.chip, str(run.fields.get("model_type", "")).lower()
+    axis = next((axis for axis in ("data", "expert", "context", "width") if getattr(plan, axis) > 1), "data")
+    values: dict[str, Any] = {"chip": chip, "kind": kind, "axis": axis, "degree": getattr(plan, axis)}
+    values |= {"types": ", ".join(TYPES), "caches": ", ".join(CACHES), "otherwise": f"tensor=1,pipe={plan.tensor}"}
+    values |= {
+        "on_gpus": chip.kind == "gpu",
+        "by_layers": kind.startswith(TERMS.lists["layers_alone"]),
+        "wide_cache": plan.kv in ("bf16", "fp16"),
+        "gguf": plan.weights in TYPES,
+        "cache": plan.kv in CACHES or "int8" in caches("generic", chip),
+        "near": "int8" if plan.weights in ("fp8", "mxfp8") else "int4",
+    }
+    TERMS.refuse(run, **values)
