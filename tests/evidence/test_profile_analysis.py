@@ -7,14 +7,13 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.analysis import analyse
-from dragonscale.evidence.profiles.beside import beside
-from dragonscale.evidence.profiles.communication import group_form
+from dragonscale.evidence.profiles.beside import ExpectedStep, beside, expected_step
+from dragonscale.evidence.profiles.device_work import track_pieces
 from dragonscale.evidence.profiles.gaps import BETWEEN, LAUNCH, QUEUED, STALL
-from dragonscale.evidence.profiles.planned import ExpectedStep, expected_step
+from dragonscale.evidence.profiles.groups import group_form
 from dragonscale.evidence.profiles.recording import OpText, Recorder
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.savings import find_savings
-from dragonscale.evidence.profiles.self_time import track_pieces
 from dragonscale.evidence.verify.request import Request
 from dragonscale.physics.hardware import load_chip
 

@@ -10,20 +10,24 @@ from dragonscale.app.profile.trace import save_trace
 from dragonscale.app.questions.verify import ProfileQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
-from dragonscale.evidence.profiles.analysis import Analysis, analyse, busy_devices, one_step, with_reading
+from dragonscale.evidence.profiles.analysis import (
+    Analysis,
+    analyse,
+    analyse_program,
+    busy_devices,
+    one_step,
+    with_reading,
+)
 from dragonscale.evidence.profiles.attribution import attributed
-from dragonscale.evidence.profiles.beside import beside
-from dragonscale.evidence.profiles.expected import expected_attention
+from dragonscale.evidence.profiles.beside import ExpectedStep, beside, expected_step
 from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS
 from dragonscale.evidence.profiles.opening import read_recording
 from dragonscale.evidence.profiles.per_op import ChipRoof
-from dragonscale.evidence.profiles.planned import ExpectedStep, expected_step
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import BesideLine, Saving
 from dragonscale.evidence.profiles.same_run import plan_differs
-from dragonscale.evidence.profiles.savings import find_savings
+from dragonscale.evidence.profiles.savings import expected_attention, find_savings
 from dragonscale.evidence.profiles.sizes import infer_sizes
-from dragonscale.evidence.profiles.static import analyse_program
 from dragonscale.evidence.profiles.waste import expanded_experts
 from dragonscale.listener import Listener
 from dragonscale.physics.units import render

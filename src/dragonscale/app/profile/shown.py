@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragonscale.evidence.profiles.analysis import Analysis
+from dragonscale.evidence.profiles.device_work import DeviceWork
 from dragonscale.evidence.profiles.gaps import CAUSES, find_gaps
 from dragonscale.evidence.profiles.intervals import without
-from dragonscale.evidence.profiles.parts import DeviceWork
 
 MOST = 16_000
 """Events of devices that are shown, of all tracks together."""

@@ -32,7 +32,7 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from dragonscale.evidence.profiles.event_columns import Columns
-from dragonscale.evidence.profiles.programs import Programs
+from dragonscale.evidence.profiles.hlo_proto import Programs
 from dragonscale.evidence.profiles.xspace import StatValue
 
 _NUMBER = re.compile(r"(?:_\d+)+$")

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dragonscale.evidence.profiles.device_work import DeviceWork
 from dragonscale.evidence.profiles.intervals import without
 from dragonscale.evidence.profiles.names import table
-from dragonscale.evidence.profiles.parts import DeviceWork
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import GapLine
 

@@ -22,10 +22,9 @@ from urllib.parse import quote
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.profiles.host_spans import SpanKind
-from dragonscale.evidence.profiles.kineto import ACCELERATOR, KinetoEvents
+from dragonscale.evidence.profiles.kineto import ACCELERATOR, DeviceArgs, KinetoEvents, launch_of, whole
 from dragonscale.evidence.profiles.kineto_tracks import record_kineto
 from dragonscale.evidence.profiles.recording import Recorder, Recording
-from dragonscale.evidence.profiles.torch_args import DeviceArgs, launch_of, whole
 from dragonscale.listener import Listener
 
 _KERNEL, _MEMCPY, _MEMSET = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"

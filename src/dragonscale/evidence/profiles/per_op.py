@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.profiles.halves import counted_events
+from dragonscale.evidence.profiles.completing import counted_events
+from dragonscale.evidence.profiles.device_work import TRAVELS, DeviceWork, measure
 from dragonscale.evidence.profiles.intervals import union
-from dragonscale.evidence.profiles.parts import TRAVELS, DeviceWork, measure
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.physics.hardware import Chip, Slice

@@ -10,8 +10,8 @@ proof, as a size may be read wrongly.
 from collections import defaultdict
 from collections.abc import Iterable
 
+from dragonscale.evidence.profiles.beside import ExpectedStep
 from dragonscale.evidence.profiles.per_op import StepOps
-from dragonscale.evidence.profiles.planned import ExpectedStep
 from dragonscale.evidence.profiles.records import ProfileReading
 from dragonscale.models import load_model
 from dragonscale.plan.ledger import COLLECTIVES

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dragonscale.evidence.profiles.device_work import BUSY
 from dragonscale.evidence.profiles.intervals import least_between
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.repetition import repeated_starts
-from dragonscale.evidence.profiles.self_time import BUSY
 
 _STEP = re.compile(
     r"(?i)(^|[^a-z])(profiler)?(train|decode|generat|serve|infer|model)?[ "

@@ -35,11 +35,10 @@ from msgspec.structs import replace
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.packed import opened
-from dragonscale.evidence.profiles.programs import Programs
+from dragonscale.evidence.profiles.hlo_proto import Programs
 from dragonscale.evidence.profiles.protobuf import Broken, Buffer
 from dragonscale.evidence.profiles.recording import Recorder, Recording
-from dragonscale.evidence.profiles.xplane_devices import DevicePlane
-from dragonscale.evidence.profiles.xplane_host import HostPlane
+from dragonscale.evidence.profiles.xplane_planes import DevicePlane, HostPlane
 from dragonscale.evidence.profiles.xspace import planes, read_plane
 from dragonscale.listener import Listener
 

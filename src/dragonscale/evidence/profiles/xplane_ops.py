@@ -15,7 +15,7 @@ the file holds it. The trace that XProf exports as JSON has the same words.
 import re
 from collections.abc import Iterable
 
-from dragonscale.evidence.profiles.programs import Programs
+from dragonscale.evidence.profiles.hlo_proto import Programs
 from dragonscale.evidence.profiles.protobuf import Broken, gathered
 from dragonscale.evidence.profiles.recording import OpText, TrackKind
 from dragonscale.evidence.profiles.xspace import StatValue
