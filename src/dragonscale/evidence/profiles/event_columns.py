@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragonscale.evidence.profiles.intervals import looked_up
-from dragonscale.evidence.profiles.protobuf import EIGHT, PIECE, VARINT, Broken, Span, fields, signed, varint
+from dragonscale.evidence.profiles.protobuf import EIGHT, FOUR, PIECE, VARINT, Broken, CutOff, Message, varint
 from dragonscale.evidence.profiles.xspace import Line, Plane
 
 _WINDOW = 1 << 20
@@ -94,22 +94,12 @@ def _heads(data: bytes) -> tuple[list[int], int]:
     add = found.append
     last = stop - 1
     while at < last:
-        if data[at] == 0x22:
-            size = data[at + 1]
-            if size < 0x80:
-                after = at + 2 + size
-            else:
-                span, after = _field(data, at)
-                if span is None:
-                    break
-            if after > stop:
-                break
-            add(at)
-            at = after
-            continue
-        _, after = _field(data, at)
-        if after < 0:
+        is_event = data[at] == 0x22
+        after = at + 2 + data[at + 1] if is_event and data[at + 1] < 0x80 else _field_end(data, at)
+        if after < 0 or (is_event and after > stop):
             break
+        if is_event:
+            add(at)
         at = after
     return found, at
 
@@ -302,35 +292,15 @@ class _Reader:
 
     def _slowly(self, data: bytes, begin: int, end: int) -> tuple[int, int, int, tuple[bytes, ...], int, int]:
         """One event by itself: entry, offset, duration, what tells its op apart, link and run."""
-        found = {1: 0, 2: 0, 3: 0}
-        apart: list[bytes] = []
-        link = run = -1
-        for number, kind, value in fields(data, begin, end):
-            if isinstance(value, int):
-                if kind == VARINT and number in found:
-                    found[number] = signed(value)
-                continue
-            if number != 4:
-                continue
-            role, told = self._stat(data, value)
+        event, apart, numbers = Message(data, (begin, end)), list[bytes](), {2: -1, 3: -1}
+        for first, last in event.spans(4):
+            stat = Message(data, (first, last))
+            role = self.wanted.roles.get(stat.whole(1), 0)
             if role == 1:
-                apart.append(data[value[0] : value[1]])
-            elif role == 2 and told is not None:
-                link = told
-            elif role == 3 and told is not None:
-                run = told
-        return found[1], found[2], found[3], tuple(apart), link, run
-
-    def _stat(self, data: bytes, span: Span) -> tuple[int, int | None]:
-        """The role of a statistic, and its value where that is a number."""
-        role, told = 0, None
-        for number, kind, value in fields(data, *span):
-            if kind == VARINT and isinstance(value, int):
-                if number == 1:
-                    role = self.wanted.roles.get(value, 0)
-                elif number in (3, 4, 7):
-                    told = signed(value)
-        return role, told
+                apart.append(data[first:last])
+            elif role:
+                numbers[role] = next((stat.whole(form) for form in (3, 4, 7) if stat.has(form)), numbers[role])
+        return event.whole(1), event.whole(2), event.whole(3), tuple(apart), numbers[2], numbers[3]
 
     def _columns(
         self, op: np.ndarray, offset: np.ndarray, duration: np.ndarray, link: np.ndarray, run: np.ndarray
@@ -343,21 +313,16 @@ class _Reader:
         return Columns(op[kept], at + offset // 1000, at + (offset + duration) // 1000, link[kept], run[kept])
 
 
-def _field(data: bytes, at: int) -> tuple[Span | None, int]:
-    """The field at a place: where its piece lies, if it is one, and where the next field begins; below zero where the
-    window ends before."""
+def _field_end(data: bytes, at: int) -> int:
+    """Where the field at a place is over; below zero where the window ends before that can be told."""
     try:
         tag, place = varint(data, at, len(data))
         kind = tag & 7
-        if kind == PIECE:
-            size, place = varint(data, place, len(data))
-            return (place, place + size), place + size
-        if kind == VARINT:
-            return None, varint(data, place, len(data))[1]
-    except Broken as error:
-        if "ten bytes" in str(error):
-            raise
-        return None, -1
-    if kind in (EIGHT, 5):
-        return None, place + (8 if kind == EIGHT else 4)
-    raise Broken(f"a field of wire type {kind}")
+        if kind in (EIGHT, FOUR):
+            return place + (8 if kind == EIGHT else 4)
+        size, place = varint(data, place, len(data)) if kind in (PIECE, VARINT) else (0, 0)
+    except CutOff:
+        return -1
+    if not place:
+        raise Broken(f"a field of wire type {kind}")
+    return place + size if kind == PIECE else place

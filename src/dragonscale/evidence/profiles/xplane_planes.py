@@ -12,6 +12,7 @@ from dragonscale.evidence.profiles.cuda_graphs import OpRow, graph_instructions
 from dragonscale.evidence.profiles.event_columns import Columns, Wanted, events
 from dragonscale.evidence.profiles.hlo_proto import Programs
 from dragonscale.evidence.profiles.intervals import looked_up
+from dragonscale.evidence.profiles.protobuf import Message
 from dragonscale.evidence.profiles.recording import OpText, Recorder, Rows, Track, TrackKind
 from dragonscale.evidence.profiles.xplane_ops import APART, GRAPH, line_kind, op_text, settled_kind
 from dragonscale.evidence.profiles.xspace import EntryText, Line, Plane, StatValue, read_line
@@ -52,7 +53,7 @@ class DevicePlane:
             yield line.span[1] - line.span[0]
 
     def _device(self) -> int:
-        stats = self.plane.stats(self.plane.own)
+        stats = self.plane.stats(Message(self.plane.data, span) for span in self.plane.own)
         name = next(
             (
                 value
