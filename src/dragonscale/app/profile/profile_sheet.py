@@ -1,12 +1,16 @@
 """`dscale profile` laid out: the step and what it is made of, what would save most, the groups; ops, devices and gaps
 behind `--explain`."""
 
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from dragonscale.app.profile.profile_records import ProfileReport
 from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS
 from dragonscale.evidence.profiles.names import short_name
-from dragonscale.evidence.profiles.records import BesideLine, WorkGroup, WorkOp
+from dragonscale.evidence.profiles.records import BesideLine
 from dragonscale.physics.units import render
 from dragonscale.sheets.sheet import (
     BarPart,
@@ -34,14 +38,14 @@ def profile_sheet(report: ProfileReport, detail: bool) -> Sheet:
         _summary(report),
         None if report.static else _bar(report),
         _savings(report),
-        groups(report, detail),
-        beside(report, detail),
-        communication(report, detail),
-        gaps(report) if detail or _idle(report) > 0.05 else None,
-        waste(report) if detail else None,
-        ops(report, detail),
-        devices(report) if detail else None,
-        steps(report) if detail else None,
+        _groups(report, detail),
+        _beside(report, detail),
+        _communication(report, detail),
+        _grid("gaps", report.gaps) if detail or _idle(report) > 0.05 else None,
+        _grid("waste", report.waste) if detail else None,
+        _ops(report, detail),
+        _grid("by_device", report.by_device) if detail else None,
+        _grid("steps", report.steps.steps[:STEPS]) if detail and len(report.steps.steps) > 1 else None,
         Prose("\n".join((*report.unknown, *(one for one in report.notes if one not in _first(report)))), "dim"),
     ]
     return Sheet(tuple(one for one in blocks if one is not None and one != Prose("", "dim")))
@@ -123,17 +127,8 @@ def _bounded(report: ProfileReport) -> str:
     for group in report.groups:
         word = group.bound_by or "not known"
         time[word] = time.get(word, 0.0) + group.exposed_s
-    names = {
-        "compute": "compute",
-        "memory": "HBM bandwidth",
-        "network": "exposed communication",
-        "launch": "short kernels",
-        "idle": "an idle device",
-        "host link": "transfers to and from the host",
-        "not known": "ops without a known roofline",
-    }
     order = sorted((word for word in time if time[word] > 0.02 * report.step_s), key=lambda word: -time[word])
-    told = [f"{time[word] / report.step_s:.0%} {names.get(word, word)}" for word in order if report.step_s]
+    told = [f"{time[word] / report.step_s:.0%} {_words()['bounds'].get(word, word)}" for word in order if report.step_s]
     return ", ".join(told)
 
 
@@ -190,138 +185,85 @@ def _said(what: str, why: str) -> str:
     return f"{first}. {why[:1].upper()}{why[1:]}." if why else f"{first}."
 
 
-GROUPS, OPS, LINES = 14, 10, 12
-_SHARE = (lambda row: f"{row.share:.1%}", "")
-_TIMES = (lambda row: f"{row.times:,.0f}" if row.times >= 10 or row.times == int(row.times) else f"{row.times:.1f}", "")
-_FRACTION = (lambda row: "–" if row.fraction is None else f"{row.fraction:.0%}", "")
-_ROOFLINE = {
-    "of step": _SHARE,
-    "times": _TIMES,
-    "achieved": (lambda row: _achieved(row), ""),
-    "of roof": _FRACTION,
-    "bound by": lambda row: row.bound_by or "–",
+GROUPS, OPS, LINES, STEPS = 14, 10, 12, 40
+_FORMS: dict[str, Callable[[Any], str]] = {
+    "word": lambda value: value or "–",
+    "kind": lambda value: value.replace("_", "-") or "–",
+    "1%": lambda value: f"{value:.1%}",
+    "0%": lambda value: "–" if value is None else f"{value:.0%}",
+    "times": lambda value: f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}",
+    "rate": lambda value: render(*value) if value[0] else "–",
+    "more": lambda value: ("+" if value >= 0 else "-") + render(abs(value), "s"),
+    "op": short_name,
+    "ops": lambda value: ", ".join(map(short_name, value)),
+    "host": lambda value: ", ".join(short_name(name.removeprefix("[0] "), 34) for name in value[:3]) or "–",
+    "kept": lambda value: "" if value else "left out",
+    "part": lambda op: " ".join(filter(None, (op.section, op.phase))) or "–",
+    "device": lambda time: f"{time.device} {time.name}",
+    "line": lambda line: _line_name(line),
 }
-"""What a group and an op have in common: how well each did against its roofline."""
+"""How a cell is shown, by the forms of `sheet.toml`."""
+_FLUSH_RIGHT = ("1%", "0%", "times", "rate", "more")
 
 
-def _grid(rows: Any, columns: dict[str, Any], title: str = "", foot: str = "", **how: dict[str, Any]) -> Grid | None:
-    """A table where there are rows; `keep` says which columns stay longest where there is little room, `wrap` which
-    may take several lines, each by its heading."""
-    words: dict[str, dict[str, Any]] = {}
-    for word, values in how.items():
-        for name, value in values.items():
-            words.setdefault(name, {})[word] = value
-    return records(rows, columns, title, foot, words) if rows else None
+@cache
+def _words() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("sheet.toml").read_text("utf-8"))
 
 
-def _more(every: Any, shown: Any) -> str:
+def _grid(name: str, rows: Sequence[Any], foot: str = "", renamed: Mapping[str, str | None] = {}) -> Grid | None:
+    """A table of `sheet.toml` where there are rows; a column that is `renamed` to None is left out."""
+    told = _words()[name]
+    columns = {
+        renamed.get(head, head): _column(field, form)
+        for head, field, form in told["columns"]
+        if renamed.get(head, head) is not None
+    }
+    return records(rows, columns, told.get("title", ""), foot, told.get("how")) if rows else None
+
+
+def _column(field: str, form: str) -> Any:
+    """A column as `records` takes it."""
+    if form not in _FORMS:
+        return (field, form) if form else field
+
+    def shown(row: Any) -> str:
+        return _FORMS[form](getattr(row, field) if field else row)
+
+    return (shown, "") if form in _FLUSH_RIGHT else shown
+
+
+def _more(every: Sequence[Any], shown: Sequence[Any]) -> str:
     rest = len(every) - len(shown)
     return f"and {rest} more (--explain shows all)" if rest else ""
 
 
-def groups(report: ProfileReport, detail: bool) -> Grid | None:
+def _groups(report: ProfileReport, detail: bool) -> Grid | None:
     """Time by part, phase and kind, each against its roofline."""
     shown = [group for group in report.groups if detail or group.share > 0.003][: None if detail else GROUPS]
-    columns = {
-        "part": lambda row: row.section or "–",
-        "phase": lambda row: row.phase or "–",
-        "kind": lambda row: row.kind.replace("_", "-") or "–",
-        "bound" if report.static else "time": ("exposed_s", "s"),
-        **_ROOFLINE,
-    }
-    keep = {"phase": 5, "of step": 7, "times": 2, "achieved": 4, "bound by": 6}
-    return _grid(shown, columns, "where the time goes", "" if detail else _more(report.groups, shown), keep=keep)
+    return _grid(
+        "groups", shown, "" if detail else _more(report.groups, shown), {"time": "bound"} if report.static else {}
+    )
 
 
-def ops(report: ProfileReport, detail: bool) -> Grid | None:
-    """The longest ops."""
+def _ops(report: ProfileReport, detail: bool) -> Grid | None:
+    """The longest ops; what is exposed of them only where that is less."""
     shown = report.ops if detail else report.ops[:OPS]
     overlaps = any(op.seconds > 1.01 * op.exposed_s for op in shown)
-    columns = {
-        "op": lambda row: short_name(row.name),
-        "part": lambda row: " ".join(filter(None, (row.section, row.phase))) or "–",
-        "time": ("seconds", "s"),
-        **({"exposed": ("exposed_s", "s")} if overlaps else {}),
-        **_ROOFLINE,
-    }
-    keep = {"part": 6, "times": 3, "achieved": 4, "of roof": 7, "bound by": 2}
-    return _grid(shown, columns, "longest ops", keep=keep)
+    return _grid("ops", shown, renamed={} if overlaps else {"exposed": None})
 
 
-def communication(report: ProfileReport, detail: bool) -> Grid | None:
+def _communication(report: ProfileReport, detail: bool) -> Grid | None:
     """Collectives by kind and axes; those that take next to nothing only in detail."""
     every = detail or report.static
     shown = [move for move in report.communication if every or move.seconds > 0.001 * report.step_s]
-    columns = {
-        "communication": lambda row: row.kind.replace("_", "-"),
-        "over": "over",
-        "exposed": ("exposed_s", "s"),
-        "overlapped": ("overlapped_s", "s"),
-        "times": _TIMES,
-        "sent": ("sent_bytes", "bytes"),
-        "rate": ("bus_bytes_per_s", "bytes/s"),
-        "of wires": _FRACTION,
-    }
-    return _grid(shown[: None if detail else LINES], columns, keep={"times": 3, "sent": 4, "rate": 5})
+    return _grid("communication", shown[: None if detail else LINES])
 
 
-def gaps(report: ProfileReport) -> Grid | None:
-    """Idle time by cause."""
-    host = "the host meanwhile"
-    columns = {
-        "idle": "cause",
-        "time": ("seconds", "s"),
-        "times": _TIMES,
-        "longest": ("longest_s", "s"),
-        host: lambda row: ", ".join(short_name(name.removeprefix("[0] "), 34) for name in row.what[:3]) or "–",
-    }
-    return _grid(report.gaps, columns, keep={host: 5}, wrap={host: True})
-
-
-def waste(report: ProfileReport) -> Grid | None:
-    """Copies and padding."""
-    largest = {"largest": lambda row: ", ".join(map(short_name, row.ops))}
-    columns = {"waste": "what", "time": ("seconds", "s"), "of step": _SHARE, **largest}
-    return _grid(report.waste, columns, keep={"largest": 5}, wrap={"largest": True})
-
-
-def beside(report: ProfileReport, detail: bool) -> Grid | None:
+def _beside(report: ProfileReport, detail: bool) -> Grid | None:
     """The plan's lines beside what was measured."""
     shown = report.beside if detail else report.beside[:LINES]
-    columns = {
-        "beside the plan": _line_name,
-        "measured": ("measured_s", "s"),
-        "expected": ("expected_s", "s"),
-        "more": (lambda row: ("+" if row.difference_s >= 0 else "-") + render(abs(row.difference_s), "s"), ""),
-        "": "why",
-    }
-    return _grid(shown, columns, "", _more(report.beside, shown), wrap={"": True})
-
-
-def devices(report: ProfileReport) -> Grid | None:
-    """The parts of a step on each device."""
-    columns = {
-        "device": lambda row: f"{row.device} {row.name}",
-        "step": ("step_s", "s"),
-        "compute": ("compute_s", "s"),
-        "exposed comm.": ("communication_s", "s"),
-        "copies": ("copies_s", "s"),
-        "idle": ("idle_s", "s"),
-    }
-    return _grid(report.by_device, columns)
-
-
-def steps(report: ProfileReport) -> Grid | None:
-    """Each step."""
-    shown = report.steps.steps[:40]
-    columns = {
-        "step": "number",
-        "name": lambda row: row.name or "–",
-        "begins": ("start_s", "s"),
-        "takes": ("seconds", "s"),
-        "": lambda row: "" if row.kept else "left out",
-    }
-    return _grid(shown, columns) if len(shown) > 1 else None
+    return _grid("beside", shown, _more(report.beside, shown))
 
 
 def _line_name(line: BesideLine) -> str:
@@ -331,9 +273,3 @@ def _line_name(line: BesideLine) -> str:
         return f"{kind} over {line.section}"
     section = "" if line.section in ("step", line.kind) else line.section
     return " ".join(filter(None, (section, kind, line.phase)))
-
-
-def _achieved(work: WorkGroup | WorkOp) -> str:
-    """The achieved rate of what bounds it."""
-    value, unit = work.achieved
-    return render(value, unit) if value else "–"
