@@ -1,5 +1,7 @@
 """The answer to `dscale profile`: read the file, say what each op is, find the steps, lay the plan beside it."""
 
+from typing import Any
+
 import msgspec
 
 from dragonscale.app.profile.page import save_page
@@ -22,7 +24,6 @@ from dragonscale.evidence.profiles.attribution import attributed
 from dragonscale.evidence.profiles.beside import ExpectedStep, beside, expected_step
 from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS
 from dragonscale.evidence.profiles.opening import read_recording
-from dragonscale.evidence.profiles.per_op import ChipRoof
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import BesideLine, Saving
 from dragonscale.evidence.profiles.same_run import plan_differs
@@ -67,50 +68,41 @@ def profiled(asked: ProfileAsked, recording: Recording) -> ProfileReport:
 
 def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> Analysis:
     """With the plan beside it, what would save most, and what could not be told."""
-    reading, roof = found.reading, ChipRoof(found.chip)
-    reading = msgspec.structs.replace(reading, notes=(*reading.notes, *_expanded(found)))
-    told = [*reading.unknown, unknown, *_unknown(found)]
+    reading = found.reading
+    notes, told = [*reading.notes, *_expanded(found)], [*reading.unknown, unknown, *_unknown(found)]
     sizes = infer_sizes(one_step(found), found.roles, found.totals.times if reading.static else None)
-    differs = plan_differs(planned, reading, found, sizes.sizes) if planned is not None else ()
-    own = () if reading.static else _savings(found)
+    changed: dict[str, Any] = {"savings": () if reading.static else _savings(found), "sizes": sizes.sizes}
     if planned is None:
-        return with_reading(
-            found,
-            savings=own,
-            unknown=tuple(filter(None, [*told, *sizes.unknown])),
-            sizes=sizes.sizes,
-            notes=tuple(filter(None, [*reading.notes, sizes.note])),
-        )
-    idle = sum(part.seconds for part in reading.parts if part.name == "idle")
-    lines = beside(planned, found, reading.groups, idle)
+        notes, told = [*notes, sizes.note], [*told, *sizes.unknown]
+    else:
+        changed |= _beside_plan(found, planned, sizes.sizes)
+        if (mfu := changed["mfu"]) and reading.hfu and reading.hfu < 0.98 * mfu:
+            told.append(
+                "MFU is above HFU: the profile has less FLOPs than the model; the shapes of some matmuls are missing."
+            )
+    return with_reading(found, notes=tuple(filter(None, notes)), unknown=tuple(filter(None, told)), **changed)
+
+
+def _beside_plan(found: Analysis, planned: ExpectedStep, sizes: dict[str, float]) -> dict[str, Any]:
+    """What a reading has with its plan; savings only where it is the plan of what was recorded and timed."""
+    reading, peak = found.reading, found.roof.peak(found.dtype)
+    differs = plan_differs(planned, reading, found, sizes)
+    lines = beside(planned, found, reading.groups, sum(part.seconds for part in reading.parts if part.name == "idle"))
+    timed = planned.model_flops and peak and reading.step_s and not reading.static
+    mfu = planned.model_flops / reading.step_s / peak if timed and planned.model_flops and peak else None
     # what a plan of something else expects is no yardstick
-    savings = own if differs or reading.static else _savings(found, lines)
-    peak = roof.peak(found.dtype)
-    mfu = (
-        planned.model_flops / reading.step_s / peak
-        if planned.model_flops and peak and reading.step_s and not reading.static
-        else None
-    )
+    savings = {} if differs or reading.static else {"savings": _savings(found, lines)}
     if mfu and mfu > 1 and not differs:
         differs = (f"The plan is not of what was recorded: its FLOPs in this time would be an MFU of {mfu:.0%}.",)
-    if mfu and reading.hfu and reading.hfu < 0.98 * mfu < mfu <= 1 and not differs:
-        told.append(
-            "MFU is above HFU: the profile has less FLOPs than the model; the shapes of some matmuls are missing."
-        )
-    asked = planned.request
-    return with_reading(
-        found,
-        notes=reading.notes,
-        savings=savings,
-        unknown=tuple(filter(None, told)),
-        beside=lines,
-        plan=asked.plan,
-        model=asked.model,
-        planned_step_s=planned.seconds,
-        mfu=None if differs else mfu,
-        differs=differs,
-        sizes=sizes.sizes,
-    )
+    return {
+        "beside": lines,
+        "plan": planned.request.plan,
+        "model": planned.request.model,
+        "planned_step_s": planned.seconds,
+        "mfu": None if differs else mfu,
+        "differs": differs,
+        **savings,
+    }
 
 
 def _savings(found: Analysis, lines: tuple[BesideLine, ...] = ()) -> tuple[Saving, ...]:

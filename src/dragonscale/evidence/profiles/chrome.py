@@ -103,10 +103,7 @@ class _Trace:
                 handler(begun, start, max(at, start))
 
     def _name(self, event: TraceEvent) -> None:
-        try:
-            named = _NAMED.decode(event.args)
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            return
+        named = event.decoded(_NAMED)
         if isinstance(named.name, str) and len(self.processes) + len(self.threads) < _MOST_NAMED:
             if event.name == "process_name":
                 self.processes[event.pid] = named.name[:500]

@@ -19,9 +19,11 @@ _TUPLE, _BUFFER = 13, 34
 _DEEPEST = 40
 _COMBINED = -(1 << 63)
 """A tile's dimension that takes in the next one, printed as a star."""
-_INTEGERS = {2: 15, 3: 17, 4: 4, 5: 5, 6: 3, 7: 16, 8: 6, 9: 7, 21: 21, 22: 22}
-_SIZES = {2: 1, 3: 2, 6: 1, 7: 2, 21: 1, 22: 1}
-"""Bytes of an integer in a literal that keeps them as bytes; the others are varints."""
+_VARINTS = {4: 4, 5: 5, 8: 6, 9: 7}
+_BYTES = {2: (15, "<b"), 3: (17, "<h"), 6: (3, "<B"), 7: (16, "<H"), 21: (21, "<b"), 22: (22, "<B")}
+_BYTES |= {10: (11, "<e"), 11: (8, "<f"), 12: (9, "<d"), 16: (13, "<f")}
+_BF16 = 16
+"""Where a literal keeps a number, by its type: as a varint in a field, or as bytes of a form."""
 
 
 def shape_text(shape: Message | None, depth: int = 0) -> str:
@@ -69,31 +71,16 @@ def constant_text(literal: Message | None) -> str:
     kind = shape.whole(2)
     if kind == 1:
         return "true" if any(literal.wholes(2)) else "false"
-    if kind in _INTEGERS:
-        return _integer(literal, kind)
-    return _real(literal, kind)
-
-
-def _integer(literal: Message, kind: int) -> str:
-    number = _INTEGERS[kind]
-    if kind in _SIZES:
-        return str(int.from_bytes(literal.raw(number)[: _SIZES[kind]], "little", signed=kind in (2, 3, 21)))
-    values = literal.wholes(number)
-    return str(values[0]) if values else "{...}"
-
-
-def _real(literal: Message, kind: int) -> str:
-    """A real number; 32 bits are enough for any that a reader looks at."""
-    number, form = {10: (11, "<e"), 11: (8, "<f"), 12: (9, "<d"), 16: (13, "")}.get(kind, (0, ""))
-    raw = literal.raw(number)
-    single = literal.parts.get(number, [b""])[-1]
-    if isinstance(single, int):  # a repeated number that is not packed
-        raw = single.to_bytes(8, "little")
-    if kind == 16 and len(raw) >= 2:
-        raw, form = b"\0\0" + raw[:2], "<f"
+    if kind in _VARINTS:
+        return str(next(iter(literal.wholes(_VARINTS[kind])), "{...}"))
+    number, form = _BYTES.get(kind, (0, ""))
+    packed = isinstance(literal.parts.get(number, [(0, 0)])[-1], tuple)
+    raw = literal.raw(number) if packed else literal.bits(number).to_bytes(8, "little")
+    raw = b"\0\0" + raw[:2] if kind == _BF16 else raw
     if not form or len(raw) < struct.calcsize(form):
         return "{...}"
-    return f"{struct.unpack(form, raw[: struct.calcsize(form)])[0]:.9g}"
+    value = struct.unpack_from(form, raw)[0]
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 class Attribute(msgspec.Struct, frozen=True):

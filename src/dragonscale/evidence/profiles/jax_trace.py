@@ -16,7 +16,7 @@ import numpy as np
 
 from dragonscale.evidence.profiles.host_spans import Names
 from dragonscale.evidence.profiles.intervals import looked_up
-from dragonscale.evidence.profiles.json_stream import TraceEvent
+from dragonscale.evidence.profiles.json_stream import TraceEvent, whole
 from dragonscale.evidence.profiles.recording import MOST_EVENTS, OpText, Recorder, Rows
 from dragonscale.evidence.profiles.xplane_ops import LAUNCHING, NAMING, line_kind, op_text, settled_kind
 
@@ -40,14 +40,6 @@ def _count(value: Any) -> float | None:
         return float(value[:40] if isinstance(value, str) else value)
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _whole(value: Any, otherwise: int = -1) -> int:
-    try:
-        number = int(value[:20] if isinstance(value, str) else value)
-    except (TypeError, ValueError, OverflowError):
-        return otherwise
-    return number if -(2**63) < number < 2**63 else otherwise
 
 
 def op_of(name: str, values: Sequence[Any]) -> OpText:
@@ -79,26 +71,21 @@ class JaxEvents:
         if len(self._rows) >= _MOST_ROWS or len(self._ops) >= 2_000_000:
             self.dropped += 1
             return
-        args = _NONE
-        if len(event.args) > 2:
-            try:
-                args = _ARGS.decode(event.args)
-            except (msgspec.DecodeError, RecursionError, ValueError):
-                args = _NONE
+        args = event.decoded(_ARGS) if len(event.args) > 2 else _NONE
         name = self._names.number(event.name)
         key: tuple[Any, ...] = (name,)
         if args is not _NONE:
             fields = msgspec.structs.astuple(args)[: len(_WORDS) + len(_COUNTS)]
             key = (name, *(one if isinstance(one, str | int | float) else None for one in fields))
-            exact = _whole(args.device_duration_ps)
+            exact = whole(args.device_duration_ps)
             if exact >= 0:
                 end = start + (exact + 500) // 1000
         lane = self._lanes.setdefault((event.pid, event.tid), len(self._lanes))
         op = self._ops.setdefault(key, len(self._ops))
-        on_cpu = _whole(args.device_ordinal, 0) if args.hlo_op is not None else -1
-        step = _whole(args.step_num)
-        run, marked = (step, -2) if step >= 0 else (_whole(args.run_id), on_cpu)
-        self._rows.add(lane, start, end, op, run, _whole(args.correlation_id), marked)
+        on_cpu = whole(args.device_ordinal, 0) if args.hlo_op is not None else -1
+        step = whole(args.step_num)
+        run, marked = (step, -2) if step >= 0 else (whole(args.run_id), on_cpu)
+        self._rows.add(lane, start, end, op, run, whole(args.correlation_id), marked)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -129,7 +116,7 @@ class JaxEvents:
             rows = rows_of[number]
             kind = settled_kind(kind, {texts[one].name for one in np.unique(op[rows]).tolist()})
             if kind == "steps":
-                run[rows] = [_whole(texts[one].name) for one in op[rows].tolist()]
+                run[rows] = [whole(texts[one].name) for one in op[rows].tolist()]
             writer.write(rows, recorder.track(devices[process], thread, kind))
         self._record_host(recorder, writer, titles, rows_of, ordinal, bool(devices))
         if len(lane) + self.dropped >= 0.99 * _XPROF_MOST:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.evidence.profiles.host_spans import HostSpans, Names, SpanKind
-from dragonscale.evidence.profiles.json_stream import TraceEvent
+from dragonscale.evidence.profiles.json_stream import TraceEvent, whole
 from dragonscale.evidence.profiles.memory_samples import MemorySamples
 from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import MOST_EVENTS, Rows
@@ -24,72 +24,19 @@ _MOST_SHAPES = 16
 _MOST_RANKS = 1 << 17
 
 
-class CollectiveArgs(msgspec.Struct, gc=False):
-    """Of a collective: its kernel has them, or the operator that launched it (`record_param_comms`)."""
-
-    collective: Any = msgspec.field(default=None, name="Collective name")
-    sent: Any = msgspec.field(default=None, name="In msg nelems")
-    got: Any = msgspec.field(default=None, name="Out msg nelems")
-    size: Any = msgspec.field(default=None, name="Group size")
-    dtype: Any = None
-    ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
-    group: Any = msgspec.field(default=None, name="Process Group Name")
-    first: Any = msgspec.field(default=None, name="Global rank start")
-    stride: Any = msgspec.field(default=None, name="Global rank stride")
+def _arguments(*parts: str) -> Any:
+    """A record of the values that events of some kind carry, by the names that `torch.toml` gives their keys. Writers
+    differ in types, so every value is looked at where it is used."""
+    keys = {name: key for part in parts for name, key in table("torch.toml")["arguments"][part].items()}
+    return msgspec.defstruct("Arguments", [(name, Any, None) for name in keys], rename=keys, gc=False)
 
 
-class DeviceArgs(CollectiveArgs, gc=False):
-    """Of a kernel, a copy or a set. Writers differ in types, so every value is looked at where it is used."""
-
-    device: Any = None
-    stream: Any = None
-    correlation: Any = None
-    external: Any = msgspec.field(default=None, name="External id")
-    bytes: Any = None
-    grid: Any = None
-    block: Any = None
-    registers: Any = msgspec.field(default=None, name="registers per thread")
-    shared: Any = msgspec.field(default=None, name="shared memory")
-
-
-class HostArgs(CollectiveArgs, gc=False):
-    """Of an operator, or of a call of the driver."""
-
-    external: Any = msgspec.field(default=None, name="External id")
-    old_external: Any = msgspec.field(default=None, name="external id")
-    correlation: Any = None
-    sequence: Any = msgspec.field(default=None, name="Sequence number")
-    forward_thread: Any = msgspec.field(default=None, name="Fwd thread id")
-    dims: Any = msgspec.field(default=None, name="Input Dims")
-    old_dims: Any = msgspec.field(default=None, name="Input dims")
-    types: Any = msgspec.field(default=None, name="Input type")
-    values: Any = msgspec.field(default=None, name="Concrete Inputs")
-
-
-class MemoryArgs(msgspec.Struct, gc=False):
-    """Of an instant `[memory]`."""
-
-    total: Any = msgspec.field(default=None, name="Total Allocated")
-    kind: Any = msgspec.field(default=None, name="Device Type")
-    device: Any = msgspec.field(default=None, name="Device Id")
-
-
-def whole(value: object, otherwise: int = -1) -> int:
-    """A count, however it was written; `otherwise` where it is none or does not fit into 63 bits.
-
-    >>> whole("0x10"), whole(7.0), whole(None), whole(1 << 90), whole("many")
-    (16, 7, -1, -1, -1)
-    """
-    if type(value) is int and -(2**63) < value < 2**63:  # nearly always
-        return value
-    if isinstance(value, str):
-        try:
-            value = int(value[:32], 0)
-        except ValueError:
-            return otherwise
-    if not isinstance(value, int | float) or not -(2**63) < value < 2**63:
-        return otherwise
-    return int(value)
+DeviceArgs = _arguments("collective", "device")
+"""Of a kernel, a copy or a set."""
+HostArgs = _arguments("collective", "host")
+"""Of an operator, or of a call of the driver."""
+MemoryArgs = _arguments("memory")
+"""Of an instant `[memory]`."""
 
 
 def shapes_of(dims: object, types: object) -> tuple[str, ...]:
@@ -145,7 +92,7 @@ def _elements(dim: list[object]) -> int:
     return count if count < 1 << 62 else -1
 
 
-def launch_of(args: DeviceArgs) -> str:
+def launch_of(args: Any) -> str:
     """The launch in one line: grid, block, registers, shared memory.
 
     >>> launch_of(DeviceArgs(grid=[512, 1, 1], block=[256, 1, 1], registers=34, shared=8192))
@@ -161,7 +108,7 @@ def launch_of(args: DeviceArgs) -> str:
     return ", ".join(words)
 
 
-def collective_of(args: CollectiveArgs) -> tuple[tuple[int, ...], float | None, tuple[str, ...]]:
+def collective_of(args: Any) -> tuple[tuple[int, ...], float | None, tuple[str, ...]]:
     """The ranks of a collective's group, the bytes that go in on one rank, and the shapes of what goes in and comes
     out.
 
@@ -178,7 +125,7 @@ def collective_of(args: CollectiveArgs) -> tuple[tuple[int, ...], float | None, 
     return ranks, float(sent * wide) if sent >= 0 and wide else None, shapes
 
 
-def _ranks(args: CollectiveArgs) -> tuple[int, ...]:
+def _ranks(args: Any) -> tuple[int, ...]:
     text, size = str(args.ranks or ""), whole(args.size)
     if isinstance(args.ranks, list):
         text = str(args.ranks[:_MOST_RANKS])
@@ -214,7 +161,6 @@ _MOST_DIFFERENT = 1_000_000
 _DEVICE = msgspec.json.Decoder(DeviceArgs)
 _HOST = msgspec.json.Decoder(HostArgs)
 _MEMORY = msgspec.json.Decoder(MemoryArgs)
-_FAILED = (msgspec.DecodeError, RecursionError, ValueError)
 
 
 class KinetoEvents:
@@ -257,10 +203,7 @@ class KinetoEvents:
 
     def sample(self, event: TraceEvent, at: int) -> None:
         """An instant `[memory]`: what the allocator holds."""
-        try:
-            args = _MEMORY.decode(event.args)
-        except _FAILED:
-            return
+        args = event.decoded(_MEMORY)
         total = whole(args.total)
         if total >= 0:
             self.memory.add(CPU if whole(args.kind) == 0 else ACCELERATOR, max(whole(args.device), 0), at, total)
@@ -269,7 +212,7 @@ class KinetoEvents:
         return self.threads.setdefault((event.pid, event.tid), len(self.threads))
 
     def _operator(self, event: TraceEvent, start: int, end: int) -> None:
-        args = _host(event)
+        args = event.decoded(_HOST)
         number = -1
         if args.dims is not None or args.old_dims is not None:
             dims = args.dims if args.dims is not None else args.old_dims
@@ -284,7 +227,7 @@ class KinetoEvents:
 
     def _call(self, event: TraceEvent, start: int, end: int) -> None:
         name = self.names.number(event.name)
-        self.spans.add(4, self._thread(event), name, start, end, whole(_host(event).correlation))
+        self.spans.add(4, self._thread(event), name, start, end, whole(event.decoded(_HOST).correlation))
 
     def _annotation(self, event: TraceEvent, start: int, end: int) -> None:
         self.spans.add(SpanKind.ANNOTATION, self._thread(event), self.names.number(event.name), start, end)
@@ -302,20 +245,20 @@ class KinetoEvents:
             self.spans.add(kind, self._thread(event), name, start, end)
 
     def _kernel(self, event: TraceEvent, start: int, end: int) -> None:
-        args = _device(event)
+        args = event.decoded(_DEVICE)
         details: tuple[Any, ...] = (str(event.cat).lower(), launch_of(args))
         if args.collective is not None:
             details = (*details, *collective_of(args), str(args.group)[:100])
         self._on_device(event, args, details, start, end, False)
 
     def _copy(self, event: TraceEvent, start: int, end: int) -> None:
-        args = _device(event)
+        args = event.decoded(_DEVICE)
         size = whole(args.bytes)
         details = (str(event.cat).lower(), "", (), float(size) if size >= 0 else None, (), "")
         self._on_device(event, args, details, start, end, True)
 
     def _on_device(
-        self, event: TraceEvent, args: DeviceArgs, details: tuple[Any, ...], start: int, end: int, copied: bool
+        self, event: TraceEvent, args: Any, details: tuple[Any, ...], start: int, end: int, copied: bool
     ) -> None:
         device, stream = whole(args.device, whole(event.pid)), whole(args.stream, whole(event.tid))
         name = self.names.number(event.name)
@@ -331,23 +274,9 @@ class KinetoEvents:
     def _mark(self, event: TraceEvent, start: int, end: int) -> None:
         if len(self.marks) >= _MOST_DIFFERENT:
             return
-        args = _device(event)
+        args = event.decoded(_DEVICE)
         device, stream = whole(args.device, whole(event.pid)), whole(args.stream, whole(event.tid))
         self.marks.add(device, stream, start, end, self.names.number(event.name))
-
-
-def _host(event: TraceEvent) -> HostArgs:
-    try:
-        return _HOST.decode(event.args)
-    except _FAILED:  # none, or no object
-        return HostArgs()
-
-
-def _device(event: TraceEvent) -> DeviceArgs:
-    try:
-        return _DEVICE.decode(event.args)
-    except _FAILED:
-        return DeviceArgs()
 
 
 def _numbered(known: dict[Any, int], one: Any) -> int:

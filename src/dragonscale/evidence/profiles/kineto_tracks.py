@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from dragonscale.evidence.profiles.host_spans import HostSpans, SpanKind, in_parts
-from dragonscale.evidence.profiles.kineto import ACCELERATOR, CPU, KinetoEvents, groups_of, whole
+from dragonscale.evidence.profiles.json_stream import whole
+from dragonscale.evidence.profiles.kineto import ACCELERATOR, CPU, KinetoEvents, groups_of
 from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import OpText, Recorder
 
@@ -64,12 +65,9 @@ def _on_gpu(events: KinetoEvents) -> bool:
     attention."""
     if (events.spans.kind == SpanKind.CALL).any():
         return True
-    return any(_GPU.search(name) and "forcpu" not in name.lower().replace("_", "") for name in _operators(events))
-
-
-def _operators(events: KinetoEvents) -> set[str]:
-    names = np.unique(events.spans.name[events.spans.kind == SpanKind.OPERATOR])
-    return {events.names.texts[name] for name in names.tolist()}
+    numbers = np.unique(events.spans.name[events.spans.kind == SpanKind.OPERATOR]).tolist()
+    names = (events.names.texts[number] for number in numbers)
+    return any(_GPU.search(name) and "forcpu" not in name.lower().replace("_", "") for name in names)
 
 
 def _devices(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any]) -> dict[int, int]:
@@ -106,13 +104,13 @@ class Kernels:
         self.dropped = len(device) - len(device[kept])
         self.device, self.stream, self.copies = device[kept], stream[kept], copies[kept]
         self.start, self.end, self.name, self.detail = start[kept], end[kept], name[kept], details[kept]
-        self.call = self.spans.calls().find(correlation[kept])
+        self.call = self.spans.find(SpanKind.CALL, correlation[kept])
         self.owner = self._owners(external[kept])
 
     def _owners(self, external: np.ndarray) -> np.ndarray:
         """The innermost span around each launch; where the launch was not recorded, the operator that the kernel names
         itself."""
-        operator = self.spans.operators().find(external)
+        operator = self.spans.find(SpanKind.OPERATOR, external)
         if not len(self.spans):
             return operator
         around = np.where(self.call >= 0, self.spans.parent[self.call], -1)

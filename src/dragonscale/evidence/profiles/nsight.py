@@ -22,7 +22,8 @@ from urllib.parse import quote
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.profiles.host_spans import SpanKind
-from dragonscale.evidence.profiles.kineto import ACCELERATOR, DeviceArgs, KinetoEvents, launch_of, whole
+from dragonscale.evidence.profiles.json_stream import whole
+from dragonscale.evidence.profiles.kineto import ACCELERATOR, DeviceArgs, KinetoEvents, launch_of
 from dragonscale.evidence.profiles.kineto_tracks import record_kineto
 from dragonscale.evidence.profiles.recording import Recorder, Recording
 from dragonscale.listener import Listener

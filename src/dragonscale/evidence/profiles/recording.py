@@ -240,6 +240,11 @@ class Recorder:
         self.devices.append(DeviceText(name, kind, index, **rates))
         return len(self.devices) - 1
 
+    def known_device(self, index: int, *kinds: str) -> int:
+        """The number of the device of some kinds with an index of its own; -1 where there is none yet."""
+        places = (place for place, each in enumerate(self.devices) if each.index == index and each.kind in kinds)
+        return next(places, -1)
+
     def track(self, device: int, name: str, kind: TrackKind) -> int:
         """Add a track; its number."""
         self.tracks.append(Track(device, name, kind))

@@ -62,16 +62,18 @@ class DevicePlane:
             ),
             "",
         )
-        for number, known in enumerate(self.record.devices):
-            if (known.kind, known.index) == (self.kind, self.index):
-                return number
-        return self.record.device(
-            name or self.kind.upper(),
-            self.kind,
-            self.index,
-            flops=_rate(stats, "peak_teraflops_per_second", 1e12),
-            bandwidth=_rate(stats, "peak_hbm_bw_gigabytes_per_second", 1e9) or _rate(stats, "memory_bandwidth", 1),
-            memory_bytes=_rate(stats, "memory_size", 1),
+        known = self.record.known_device(self.index, self.kind)
+        return (
+            known
+            if known >= 0
+            else self.record.device(
+                name or self.kind.upper(),
+                self.kind,
+                self.index,
+                flops=_rate(stats, "peak_teraflops_per_second", 1e12),
+                bandwidth=_rate(stats, "peak_hbm_bw_gigabytes_per_second", 1e9) or _rate(stats, "memory_bandwidth", 1),
+                memory_bytes=_rate(stats, "memory_size", 1),
+            )
         )
 
     def _kind(self, name: str) -> TrackKind | None:
@@ -245,8 +247,7 @@ class HostPlane:
         """An op of XLA's CPU backend; without a device's number it is the first device's."""
         ordinal = stats.get("device_ordinal")
         index = ordinal if isinstance(ordinal, int) and 0 <= ordinal < 1 << 16 else 0
-        devices = self.record.devices
-        device = next((place for place, each in enumerate(devices) if (each.kind, each.index) == ("cpu", index)), -1)
+        device = self.record.known_device(index, "cpu")
         if device < 0:
             device = self.record.device("CPU", "cpu", index)
         text = op_text(entry.name, entry.shown, entry.stats | stats, self.programs)
@@ -257,9 +258,7 @@ class HostPlane:
         allocator = stats.get("allocator_name")
         match = _ALLOCATOR.match(allocator) if isinstance(allocator, str) else None
         index = int(match[1][:5]) if match else stats.get("index_on_host")
-        device = next(
-            (place for place, each in enumerate(self.record.devices) if each.index == index and each.kind != "cpu"), -1
-        )
+        device = self.record.known_device(index, "tpu", "gpu") if isinstance(index, int) else -1
         size = sum(value for key in ("bytes_allocated", "bytes_reserved") if isinstance(value := stats.get(key), int))
         return _Row(-1, -1, sampled=(device, float(size))) if device >= 0 and size >= 0 else None
 
