@@ -45,11 +45,6 @@ class ShownStep:
     """Our tracks: sections and phases, exposed communication, idle gaps with their causes."""
     left_out: int
 
-    @property
-    def tracks(self) -> list[str]:
-        """The tracks of the recording, in the order in which they are drawn."""
-        return list(dict.fromkeys(one.track for one in self.slices))
-
 
 def shown_step(analysis: Analysis) -> ShownStep | None:
     """The step to draw; None where nothing was timed."""

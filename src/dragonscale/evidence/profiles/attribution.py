@@ -29,7 +29,7 @@ from dragonscale.evidence.profiles.names import (
 )
 from dragonscale.evidence.profiles.neighbours import Placing, place_by_neighbours
 from dragonscale.evidence.profiles.recording import OpText, Recording
-from dragonscale.evidence.profiles.roles import FEEDS, OUTSIDE, SCOPE, Confidence, OpRole
+from dragonscale.evidence.profiles.roles import FEEDS, OUTSIDE, SCOPE, OpRole
 from dragonscale.evidence.profiles.sections import (
     SectionWords,
     files_tell_parts,
@@ -161,7 +161,7 @@ def _named_role(op: OpText, known: str) -> OpRole:
     named = rule.phase if rule else ""
     phase = phase_of_scope(op.scope) or phase_of_caller(op.caller) or named or phase_of_module(op.module)
     flops, moved = work_by_shapes(op, kind)
-    confidence: Confidence = "guess" if rule and rule.guess and not called else "likely" if kind else ""
+
     return OpRole(
         kind,
         words.section,
@@ -173,7 +173,6 @@ def _named_role(op: OpText, known: str) -> OpRole:
         op.wire_bytes if kind in COLLECTIVES else None,
         op.group,
         _why(op, rule, words),
-        confidence,
     )
 
 
@@ -223,7 +222,6 @@ def _placed(role: OpRole, placing: Placing) -> OpRole:
         phase=role.phase or placing.phase,
         what=role.what if role.what not in ("", "norm") else placing.what or role.what,
         why=(*role.why, "neighbours"),
-        confidence=role.confidence if role.section == placing.section else "guess",
     )
 
 

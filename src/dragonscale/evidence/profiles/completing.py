@@ -128,9 +128,8 @@ def complete_roles(recording: Recording, roles: list[OpRole], reader: HloReader)
 def _complete(op: OpText, role: OpRole, carried: str, modelled: bool, served: str) -> OpRole:
     if not role.kind:
         return role
-    section, phase, why, confidence = role.section, role.phase, role.why, role.confidence
-    if not section and carried:
-        section, confidence = carried, "guess"
+    section, phase, why = role.section or carried, role.phase, role.why
+    if carried and not role.section:
         phase = phase or ("gradient" if section == "gradients" else "")
     if not section and op.module:
         section = (
@@ -141,7 +140,7 @@ def _complete(op: OpText, role: OpRole, carried: str, modelled: bool, served: st
         phase = "update" if section == "optimizer" else "forward" if section in _MODEL or section == "loss" else ""
     if served and phase == "forward":
         phase = served
-    return msgspec.structs.replace(role, section=section, phase=phase, why=why, confidence=confidence)
+    return msgspec.structs.replace(role, section=section, phase=phase, why=why)
 
 
 def _carried(op: OpText, role: OpRole, reader: HloReader) -> str:

@@ -37,11 +37,6 @@ class Pieces:
     end: np.ndarray
     event: np.ndarray
 
-    @property
-    def length(self) -> np.ndarray:
-        """How long each is."""
-        return self.end - self.start
-
     def events(self, count: int) -> np.ndarray:
         """The events that own any piece, each once and in order; `count` is how many events there are in all."""
         owns = np.zeros(count, bool)
@@ -154,13 +149,13 @@ _COPYING = ("memcpy", "memset")
 
 @dataclass(frozen=True)
 class DeviceWork:
-    """One device's pieces of work, the class of each, and what each has of the steps, in ns: `seconds` as it ran
+    """One device's pieces of work, and what each has of the steps, in ns: `seconds` as it ran
     (shared where several compute at once), `exposed` as the step waits for it. `spans` is when each class ran, and when
     any did."""
 
     device: int
     pieces: Pieces
-    classes: np.ndarray
+
     seconds: np.ndarray
     exposed: np.ndarray
     spans: dict[str, Spans]
@@ -199,7 +194,7 @@ def device_work(recording: Recording, device: int, roles: list[OpRole], windows:
         "overlapped": computing + travelling - moved,
     }
     named = {"compute": spans[0], "communication": spans[1], "copies": spans[2], "busy": busy}
-    return DeviceWork(device, pieces, classes, seconds, exposed, named, windows, parts)
+    return DeviceWork(device, pieces, seconds, exposed, named, windows, parts)
 
 
 def event_classes(recording: Recording, roles: list[OpRole]) -> np.ndarray:

@@ -139,7 +139,6 @@ class HloReader:
             (0.0 if over else work.wire_bytes or op.wire_bytes) if kind in COLLECTIVES else None,
             work.groups[0] if work.groups and kind != "permute" else op.group,
             (PROGRAM, how) if how else (PROGRAM,),
-            "sure" if kind and work.detail != BY_NAME else "likely",
         )
 
     def _kind(self, op: OpText, work: OpWork) -> str:

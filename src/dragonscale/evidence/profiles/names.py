@@ -41,7 +41,7 @@ class KernelRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     section: str = ""
     phase: str = ""
     what: str = ""
-    guess: bool = False
+
     short: bool = False
 
 
