@@ -119,9 +119,8 @@ def _expanded(found: Analysis) -> list[str]:
     useful = sum(flops / experts[one] for one, flops in ran.items())
     every, needed = render(sum(ran.values()), "FLOPs"), render(useful, "FLOPs")
     return [
-        f"Grouped matmuls ran over all {max(experts.values())} experts for every token: {every} where {needed} "
-        "are needed; HFU and the "
-        "rate of their rows count all of them."
+        f"Grouped matmuls ran over all {max(experts.values())} experts for every token: {every} where {needed} are "
+        "needed; HFU and the rate of their rows count all of them."
     ]
 
 

@@ -102,14 +102,12 @@ def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, st
         if told and asked.chip.kin != told and load_chip(told).title != asked.chip.title:
             raise InputError(
                 f"The profile was recorded on {shorten(device.name)} ({told}), and --on or the plan says "
-                f"{asked.chip.name}; "
-                f"leave out --on, or give --on {told}."
+                f"{asked.chip.name}; leave out --on, or give --on {told}."
             )
         if device.kind == "cpu" and asked.chip.kind in ("gpu", "tpu") and is_chip(asked.chip.name.split("+")[0]):
             raise InputError(
                 f"The profile was recorded on a CPU ({shorten(device.name)}), and --on or the plan says "
-                f"{asked.chip.name}; leave out --on, "
-                "or give a chip file of that CPU."
+                f"{asked.chip.name}; leave out --on, or give a chip file of that CPU."
             )
         return asked.chip, ""
     if told:
@@ -121,8 +119,7 @@ def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, st
     if nearest:
         return (
             None,
-            f"{shorten(device.name)} is not in the catalogue; the nearest chip is {nearest}: give --on {nearest} "
-            "to have its rooflines, or a "
-            "TOML file with the device's own rates.",
+            f"{shorten(device.name)} is not in the catalogue; the nearest chip is {nearest}: give --on {nearest} to "
+            "have its rooflines, or a TOML file with the device's own rates.",
         )
     return None, f"The chip is not known from {name}: give --on to have rooflines."

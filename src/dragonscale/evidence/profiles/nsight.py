@@ -85,8 +85,7 @@ class _Export:
         if not any(self.tables.get(one) for one in (_KERNEL, _MEMCPY, _GRAPH)):
             raise InputError(
                 f"{shorten(str(self.path))} is an SQLite file without kernels of a GPU; give an export of Nsight "
-                "Systems "
-                "(nsys export --type sqlite) of a run recorded with --trace=cuda."
+                "Systems (nsys export --type sqlite) of a run recorded with --trace=cuda."
             )
         self._name_everything()
         self._match_devices()

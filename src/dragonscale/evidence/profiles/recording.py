@@ -293,9 +293,8 @@ class Recorder:
         some = kept[columns[3]]
         self.memory = [each for each in self.memory if each.device < MOST_DEVICES]
         self.notes.append(
-            f"The recording has {len(self.devices):,} devices and {len(self.tracks):,} tracks: "
-            f"{int(np.sum(~some)):,} events beyond the first "
-            f"{MOST_DEVICES:,} devices or {MOST_TRACKS:,} tracks are left out."
+            f"The recording has {len(self.devices):,} devices and {len(self.tracks):,} tracks: {int(np.sum(~some)):,} "
+            f"events beyond the first {MOST_DEVICES:,} devices or {MOST_TRACKS:,} tracks are left out."
         )
         return [each[some] for each in columns]
 

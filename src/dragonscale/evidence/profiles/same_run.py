@@ -97,9 +97,8 @@ def _dense(planned: ExpectedStep, measured: Flops, meant: Flops, sizes: dict[str
         return [f"these are {layers:,.0f} layers, the plan's {model.n_layers:,.0f}"]
     rest = f" (its matmuls see {sizes['tokens']:,.0f} tokens at once)" if "tokens" in sizes else ""
     return [
-        f"its matmuls have {_times(ratio)} the plan's FLOPs{rest}; the plan is of {planned.request.batch:,} "
-        "sequences of "
-        f"{planned.request.sequence:,} tokens of {planned.request.model}"
+        f"its matmuls have {_times(ratio)} the plan's FLOPs{rest}; the plan is of {planned.request.batch:,} sequences "
+        f"of {planned.request.sequence:,} tokens of {planned.request.model}"
     ]
 
 
