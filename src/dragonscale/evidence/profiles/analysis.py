@@ -63,12 +63,10 @@ def analyse(
     the mesh is of."""
     roles = worked_once(recording, with_waits(recording, roles))
     sections = [role.section for role in roles]
-    found = {device: only_step(find_steps(recording, device, sections), chosen) for device in busy_devices(recording)}
-    works = {
-        device: device_work(recording, device, roles, steps.windows[steps.kept]) for device, steps in found.items()
-    }
+    every = {device: only_step(find_steps(recording, device, sections), chosen) for device in busy_devices(recording)}
+    works = {device: device_work(recording, device, roles, each.windows[each.kept]) for device, each in every.items()}
     device = told_device(works)
-    steps, work = found[device], works[device]
+    steps, work = every[device], works[device]
     step = StepOps(
         recording=recording,
         roles=roles,
@@ -85,7 +83,7 @@ def analyse(
         top,
         number=device,
         device=recording.devices[device].name if recording.devices else "",
-        devices=len(found),
+        devices=len(every),
         steps=told_steps(steps, chosen),
         parts=time_parts(work, step.step_s),
         by_device=tuple(_device_time(recording, each) for each in works.values()),
@@ -138,20 +136,15 @@ def one_step(analysis: Analysis) -> Recording:
 
 def busy_devices(recording: Recording) -> list[int]:
     """The devices that did anything, by their numbers."""
-    tracks = {number for number, track in enumerate(recording.tracks) if track.kind in BUSY}
-    used = {
-        recording.tracks[number].device for number in np.unique(recording.events.track).tolist() if number in tracks
-    }
-    return sorted(used)
+    used = (recording.tracks[number] for number in np.unique(recording.events.track).tolist())
+    return sorted({track.device for track in used if track.kind in BUSY})
 
 
 def told_device(works: dict[int, DeviceWork]) -> int:
     """The device to tell about: the one that is busy longest, as the others wait for it; of several alike the one with
     most events."""
-    busy = {
-        device: (work.parts["compute"] + work.parts["copies"]) / max(1, len(work.windows))
-        for device, work in works.items()
-    }
+    steps = {device: max(1, len(work.windows)) for device, work in works.items()}
+    busy = {each: (work.parts["compute"] + work.parts["copies"]) / steps[each] for each, work in works.items()}
     near = [device for device in works if busy[device] >= 0.98 * max(busy.values())]
     return max(near, key=lambda device: len(works[device].pieces.start))
 
@@ -169,10 +162,8 @@ def time_parts(work: DeviceWork, step_s: float) -> tuple[TimePart, ...]:
     """The four parts of a mean step."""
     count = max(1, len(work.windows))
     names = {"compute": "compute", "communication": "exposed communication", "copies": "exposed copies", "idle": "idle"}
-    return tuple(
-        TimePart(told, work.parts[name] / count / 1e9, work.parts[name] / count / 1e9 / step_s if step_s else 0.0)
-        for name, told in names.items()
-    )
+    seconds = {told: work.parts[name] / count / 1e9 for name, told in names.items()}
+    return tuple(TimePart(told, each, each / step_s if step_s else 0.0) for told, each in seconds.items())
 
 
 def _device_time(recording: Recording, work: DeviceWork) -> DeviceTime:
@@ -235,9 +226,8 @@ def left_out(steps: FoundSteps) -> list[str]:
     long = sum(bool(lengths[one] > middle) for one in others)
     for count, words in ((long, f"more than {LONG:g} times"), (len(others) - long, f"less than {SHORT:g} times")):
         if count:
-            found.append(
-                f"{count} of {many} steps took {words} the median and {'are' if count > 1 else 'is'} left out."
-            )
+            verb = "are" if count > 1 else "is"
+            found.append(f"{count} of {many} steps took {words} the median and {verb} left out.")
     if last >= 0:
         found.append(f"The last of {many} steps is left out: it has no next one to reach to.")
     return found

@@ -16,29 +16,12 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from dragonscale.evidence.profiles import names, sections
 from dragonscale.evidence.profiles.completing import complete_roles
 from dragonscale.evidence.profiles.hlo_roles import SCORES, HloReader, around_scores, with_scores
-from dragonscale.evidence.profiles.names import (
-    KernelRule,
-    category_kind,
-    dtype_of,
-    inductor,
-    known_kernel,
-    operator_kind,
-    section_word,
-)
 from dragonscale.evidence.profiles.neighbours import Placing, place_by_neighbours
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.roles import FEEDS, OUTSIDE, SCOPE, OpRole
-from dragonscale.evidence.profiles.sections import (
-    SectionWords,
-    files_tell_parts,
-    phase_of_caller,
-    phase_of_module,
-    phase_of_scope,
-    section_of,
-    section_of_source,
-)
 from dragonscale.evidence.profiles.work_by_shapes import work_by_shapes
 from dragonscale.plan.ledger import COLLECTIVES
 
@@ -103,7 +86,7 @@ def _told_ops(recording: Recording) -> tuple[np.ndarray, int]:
 def _own_roles(recording: Recording, reader: HloReader, timed: np.ndarray) -> list[OpRole]:
     """What each op that runs on a device says of itself."""
     ops = recording.ops
-    if not files_tell_parts(op.source for op in ops):
+    if not sections.files_tell_parts(op.source for op in ops):
         ops = tuple(msgspec.structs.replace(op, source="") if op.source else op for op in ops)
     roles = [own_role(op, reader) if timed[number] else OpRole() for number, op in enumerate(ops)]
     roles = _work_once(recording, roles)
@@ -119,10 +102,10 @@ def _work_once(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
         if role.by_program and op.module and op.caller:
             kernels.setdefault((op.module, op.caller), {}).setdefault(op.name, []).append(number)
     spent = np.bincount(recording.events.op, recording.events.duration, len(roles))
-    for names in kernels.values():
-        main = max(names, key=lambda name: spent[names[name]].sum())
-        for name, numbers in names.items():
-            rule = known_kernel(name)
+    for alike in kernels.values():
+        main = max(alike, key=lambda name: spent[alike[name]].sum())
+        for name, numbers in alike.items():
+            rule = names.known_kernel(name)
             for number in numbers:
                 if name == main or (rule and rule.kind == roles[number].kind and rule.what != "split-K sum"):
                     continue
@@ -152,14 +135,15 @@ def own_role(op: OpText, reader: HloReader | None = None, on: str = "") -> OpRol
 
 def _named_role(op: OpText, known: str) -> OpRole:
     """Kind, part and phase by names alone."""
-    rule = inductor(op.name) or known_kernel(op.name)
+    rule = names.inductor(op.name) or names.known_kernel(op.name)
     if (rule is None or not rule.kind) and op.text:
-        rule = known_kernel(op.text.split(" = ", 1)[0].lstrip("%")) or rule
-    called = operator_kind(op.caller) if op.caller else ""
+        rule = names.known_kernel(op.text.split(" = ", 1)[0].lstrip("%")) or rule
+    called = names.operator_kind(op.caller) if op.caller else ""
     kind = known or _kind(op, rule, called)
     words = _section(op, rule)
     named = rule.phase if rule else ""
-    phase = phase_of_scope(op.scope) or phase_of_caller(op.caller) or named or phase_of_module(op.module)
+    phase = sections.phase_of_scope(op.scope) or sections.phase_of_caller(op.caller) or named
+    phase = phase or sections.phase_of_module(op.module)
     flops, moved = work_by_shapes(op, kind)
 
     return OpRole(
@@ -176,7 +160,7 @@ def _named_role(op: OpText, known: str) -> OpRole:
     )
 
 
-def _kind(op: OpText, rule: KernelRule | None, called: str) -> str:
+def _kind(op: OpText, rule: names.KernelRule | None, called: str) -> str:
     """A kernel's name before the operator that launched it, save where the name fits many collectives
     or says nothing."""
     if op.category in ("gpu_memset", "gpu_memcpy") and rule is None:
@@ -184,23 +168,23 @@ def _kind(op: OpText, rule: KernelRule | None, called: str) -> str:
     if rule and rule.kind:
         exact = called in COLLECTIVES and rule.kind in COLLECTIVES
         return called if exact else rule.kind
-    return called or category_kind(op.category)
+    return called or names.category_kind(op.category)
 
 
-def _section(op: OpText, rule: KernelRule | None) -> SectionWords:
+def _section(op: OpText, rule: names.KernelRule | None) -> sections.SectionWords:
     """The part of the model by the first that says one: scope, kernel, operators around it, source file."""
-    named, called = (rule.section, rule.what) if rule else ("", ""), section_word(op.caller)
+    named, called = (rule.section, rule.what) if rule else ("", ""), names.section_word(op.caller)
     evidence = (
-        section_of(op.scope),
-        SectionWords(*named, norm=named[0] == "norm"),
-        SectionWords(called, norm=called == "norm"),
-        SectionWords(section_of_source(op.source)),
+        sections.section_of(op.scope),
+        sections.SectionWords(*named, norm=named[0] == "norm"),
+        sections.SectionWords(called, norm=called == "norm"),
+        sections.SectionWords(sections.section_of_source(op.source)),
     )
-    return next((words for words in evidence if words.section), SectionWords())
+    return next((words for words in evidence if words.section), sections.SectionWords())
 
 
-def _why(op: OpText, rule: KernelRule | None, words: SectionWords) -> tuple[str, ...]:
-    scope = words.section and op.scope and section_of(op.scope).section
+def _why(op: OpText, rule: names.KernelRule | None, words: sections.SectionWords) -> tuple[str, ...]:
+    scope = words.section and op.scope and sections.section_of(op.scope).section
     known = {"kernel name": rule, "operator": op.caller, SCOPE: scope}
     return tuple(word for word, says in known.items() if says)
 
@@ -208,7 +192,7 @@ def _why(op: OpText, rule: KernelRule | None, words: SectionWords) -> tuple[str,
 def _dtype(op: OpText) -> str:
     if op.shapes:
         return op.shapes[0].split("[", 1)[0]
-    return dtype_of(op.name)
+    return names.dtype_of(op.name)
 
 
 def _placed(role: OpRole, placing: Placing) -> OpRole:

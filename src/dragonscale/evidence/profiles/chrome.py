@@ -125,9 +125,8 @@ class _Trace:
                 f"{named} is no whole Chrome trace: {stream.cut}, and no device's time was found before that."
             )
         else:
-            what = (
-                f"{stream.events:,} events, but without tracks of a device" if stream.events else "no events of a trace"
-            )
+            events = f"{stream.events:,} events, but without tracks of a device"
+            what = events if stream.events else "no events of a trace"
             raise InputError(
                 f"{named} is a JSON file with {what}; profiles of JAX (trace.json.gz), PyTorch (Kineto) and "
                 "TensorFlow are read."
@@ -157,7 +156,5 @@ class _Trace:
         if stream.unreadable:
             recorder.notes.append(f"{stream.unreadable:,} entries could not be read and were left out.")
         recorder.notes.extend(f"{count:,} events {what} were left out." for what, count in self.odd.items())
-        if self.torch.spans.dropped:
-            recorder.notes.append(
-                f"{self.torch.spans.dropped:,} spans of the host beyond the first ten million were left out."
-            )
+        if more := self.torch.spans.dropped:
+            recorder.notes.append(f"{more:,} spans of the host beyond the first ten million were left out.")

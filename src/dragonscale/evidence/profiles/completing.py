@@ -38,15 +38,8 @@ def with_waits(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
         start = starts.get((op.module, named[1] if named else op.name.replace("-done", "-start")))
         if start is not None:
             role, own = roles[start], roles[number]
-            section, phase = role.section or own.section, role.phase or own.phase
-            found[number] = msgspec.structs.replace(
-                own,
-                kind=role.kind or own.kind,
-                section=section,
-                phase=phase,
-                what=role.what,
-                group=role.group or own.group,
-            )
+            taken = {name: getattr(role, name) or getattr(own, name) for name in ("kind", "section", "phase", "group")}
+            found[number] = msgspec.structs.replace(own, what=role.what, **taken)
     return found
 
 
@@ -113,15 +106,10 @@ def complete_roles(recording: Recording, roles: list[OpRole], reader: HloReader)
     training = {op.module for op, role in pairs if role.phase in _TRAINING}
     modelled = {op.module for op, role in pairs if role.section in _MODEL and op.module}
     served = _served(pairs, training, reader)
+    carried = (_carried(op, role, reader) if op.module in training else "" for op, role in pairs)
     return [
-        _complete(
-            op,
-            role,
-            _carried(op, role, reader) if op.module in training else "",
-            op.module in modelled,
-            served.get(op.module, ""),
-        )
-        for op, role in pairs
+        _complete(op, role, each, op.module in modelled, served.get(op.module, ""))
+        for (op, role), each in zip(pairs, carried, strict=True)
     ]
 
 
@@ -132,9 +120,8 @@ def _complete(op: OpText, role: OpRole, carried: str, modelled: bool, served: st
     if carried and not role.section:
         phase = phase or ("gradient" if section == "gradients" else "")
     if not section and op.module:
-        section = (
-            "block" if modelled and ("/body/" in op.scope or role.kind == "control") else op.module.split("(", 1)[0]
-        )
+        block = modelled and ("/body/" in op.scope or role.kind == "control")
+        section = "block" if block else op.module.split("(", 1)[0]
         why = (*why, PROGRAM)
     if not phase and role.kind not in ("host", "control"):
         phase = "update" if section == "optimizer" else "forward" if section in _MODEL or section == "loss" else ""
@@ -149,12 +136,9 @@ def _carried(op: OpText, role: OpRole, reader: HloReader) -> str:
     carried, program = _CARRIED.get(role.kind, ""), reader.program(op.module)
     if program is None or not carried:
         return carried
-    weighs = (
-        role.phase == "gradient"
-        if carried == "gradients"
-        else any(dims in program.weights for dims in reader.operands(op))
-    )
-    return carried if weighs else ""
+    if carried == "gradients":
+        return carried if role.phase == "gradient" else ""
+    return carried if not program.weights.isdisjoint(reader.operands(op)) else ""
 
 
 def _served(pairs: list[tuple[OpText, OpRole]], training: set[str], reader: HloReader) -> dict[str, str]:

@@ -69,9 +69,8 @@ def graph_instructions(rows: list[OpRow], columns: list[Columns], programs: Prog
         graph, module = row.stats.get("cuda_graph_id"), row.stats.get("hlo_module")
         if graph is not None and isinstance(module, str):
             number = row.stats.get("program_id")
-            graphs.setdefault((programs.key(module, number if isinstance(number, int) else None), graph), []).append(
-                place
-            )
+            program = programs.key(module, number if isinstance(number, int) else None)
+            graphs.setdefault((program, graph), []).append(place)
         else:
             launched.add(row.stats.get("hlo_op"))
     if not graphs:
@@ -135,11 +134,8 @@ def _neighbours(words: list[str], found: dict[int, str]) -> list[str]:
     beside it."""
     names = [found.get(place, "") for place in range(len(words))]
     for place in reversed(range(len(words))):
-        if (
-            not names[place]
-            and place + 1 < len(words)
-            and (words[place] == "set" or words[place] == words[place + 1] != "copy")
-        ):
+        word, following = words[place], words[place + 1 : place + 2]
+        if not names[place] and following and (word == "set" or word == following[0] != "copy"):
             names[place] = names[place + 1]
     for place in range(1, len(words)):
         if not names[place] and words[place] == words[place - 1] and words[place] in ("cudnn", "cublas"):

@@ -180,10 +180,8 @@ def device_work(recording: Recording, device: int, roles: list[OpRole], windows:
             continue
         waits = shared(some.start, some.end, _joint(hidden, rest))
         exposed[classes == kind] = waits(some.end) - waits(some.start)
-        within = covered(windows[:, 0], windows[:, 1])
-        seconds[classes == kind] = (
-            exposed[classes == kind] if kind == COMPUTE else within(some.end) - within(some.start)
-        )
+        ran = waits if kind == COMPUTE else covered(windows[:, 0], windows[:, 1])
+        seconds[classes == kind] = ran(some.end) - ran(some.start)
     measured = [measure(each, windows) for each in (spans[0], spans[1], moving, busy)]
     computing, travelling, moved, any_of = measured
     parts = {

@@ -151,9 +151,8 @@ class Words:
     def _finish(self, at: np.ndarray, long: np.ndarray, value: np.ndarray, ends: np.ndarray) -> None:
         ninth, tenth = self.raw[at[long] + 8].astype(np.uint64), self.raw[at[long] + 9].astype(np.uint64)
         is_longest = ninth >= 0x80
-        value[long] |= ((ninth & np.uint64(0x7F)) << _LAST) | (
-            np.where(is_longest, tenth & _ONE, 0).astype(np.uint64) << np.uint64(63)
-        )
+        sign = np.where(is_longest, tenth & _ONE, 0).astype(np.uint64) << np.uint64(63)
+        value[long] |= ((ninth & np.uint64(0x7F)) << _LAST) | sign
         ends[long] += np.where(is_longest, 2, 1)
         # What is taken for a varint here may be something else, so one that is too long is no error yet; as a length or
         # a name it fits nothing.
@@ -251,14 +250,8 @@ class _Reader:
             size, begin = words.varints(at + 1)
             stop = begin + size
             label, value_at = words.varints(begin + 1)
-            fits = (
-                (raw[at] == 0x22)
-                & (size >= 2)
-                & (label >= 0)
-                & (stop <= end[active])
-                & (raw[begin] == 0x08)
-                & (value_at <= stop)
-            )
+            fits = (raw[at] == 0x22) & (size >= 2) & (stop <= end[active])
+            fits &= (raw[begin] == 0x08) & (label >= 0) & (value_at <= stop)
             role = np.where(fits, self.wanted.role(label), 0)
             read = np.flatnonzero(role)
             tag = _TAGS[raw[value_at[read]]]

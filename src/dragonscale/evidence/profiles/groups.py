@@ -119,11 +119,8 @@ def attributed_shares(step: StepOps) -> tuple[float, float]:
         return 0.0, 0.0
     programs = [op.module.split("(", 1)[0] for op in step.recording.ops]
     pairs = list(zip(step.roles, programs, strict=True))
-    parted = {
-        name
-        for (role, name), spent in zip(pairs, seconds, strict=True)
-        if spent > 0 and role.section not in ("", name) and role.kind != "control"
-    }
+    ran = (pair for pair, spent in zip(pairs, seconds, strict=True) if spent > 0)
+    parted = {name for role, name in ran if role.section not in ("", name) and role.kind != "control"}
     kind = np.array([bool(role.kind) for role in step.roles], bool)
     section = np.array([bool(role.section) and not (role.section == name in parted) for role, name in pairs], bool)
     return float(seconds[kind].sum()) / whole, float(seconds[section].sum()) / whole

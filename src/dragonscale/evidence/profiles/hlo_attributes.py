@@ -39,9 +39,7 @@ def shape_text(shape: Message | None, depth: int = 0) -> str:
     if kind == _TUPLE:
         return "()"
     dynamic = shape.wholes(6)
-    dims = [
-        f"{'<=' if place < len(dynamic) and dynamic[place] else ''}{size}" for place, size in enumerate(shape.wholes(3))
-    ]
+    dims = [f"{'<=' if any(dynamic[at : at + 1]) else ''}{size}" for at, size in enumerate(shape.wholes(3))]
     layout = _layout(shape.one(5))
     types = table("hlo_proto.toml")["types"]
     name = types[kind] if 0 < kind < len(types) else "opaque"
@@ -52,9 +50,8 @@ def _layout(layout: Message | None) -> str:
     if layout is None:
         return ""
     order = ",".join(map(str, layout.wholes(1)))
-    rest = "".join(
-        f"({','.join('*' if size == _COMBINED else str(size) for size in tile.wholes(1))})" for tile in layout.all(6)
-    )
+    tiles = (["*" if size == _COMBINED else str(size) for size in tile.wholes(1)] for tile in layout.all(6))
+    rest = "".join(f"({','.join(tile)})" for tile in tiles)
     rest = f"T{rest}" if rest else ""
     for number, letter, least in ((16, "L", 2), (7, "E", 1), (8, "S", 1)):
         rest += f"{letter}({layout.whole(number)})" if layout.whole(number) >= least else ""
@@ -190,11 +187,8 @@ def _window(op: Message, field: int) -> str:
         "rhs_reversal": [str(each.whole(7)) for each in dims],
     }
     usual = {"pad": "0_0", "rhs_reversal": "0", "size": ""}
-    words = [
-        f"{name}={'x'.join(values)}"
-        for name, values in columns.items()
-        if any(value != usual.get(name, "1") for value in values)
-    ]
+    told = {name: values for name, values in columns.items() if set(values) - {usual.get(name, "1")}}
+    words = [f"{name}={'x'.join(values)}" for name, values in told.items()]
     return f"{{{' '.join(words)}}}" if words else ""
 
 

@@ -17,18 +17,11 @@ from collections.abc import Sequence
 import msgspec
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.profiles import sections
 from dragonscale.evidence.profiles.hlo_parts import HloProgram, PartSaid
 from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.roles import PROGRAM, SCOPE, OpRole
-from dragonscale.evidence.profiles.sections import (
-    SectionWords,
-    components,
-    phase_of_module,
-    phase_of_scope,
-    section_of,
-    section_of_source,
-)
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction
 from dragonscale.evidence.xla.op_kinds import BY_NAME
 from dragonscale.evidence.xla.op_work import FLOPS, INSIDE, OPERANDS, OpWork, work_of, work_of_text
@@ -111,7 +104,7 @@ class HloReader:
             return None
         said, how = self._part(op)
         kind = self._kind(op, work)
-        phase = said.phase or phase_of_module(op.module)
+        phase = said.phase or sections.phase_of_module(op.module)
         section = said.words.section
         program = self.program(op.module)
         phase = "update" if section == "optimizer" and phase in ("", "forward") else phase
@@ -169,10 +162,10 @@ class HloReader:
             said, how = found[0].part(*found[1])
             if said.words.section or not op.scope:
                 return said, how
-        words = section_of(op.scope)
+        words = sections.section_of(op.scope)
         if not words.section and op.source:
-            words = SectionWords(section_of_source(op.source))
-        return PartSaid(words, phase_of_scope(op.scope), op.scope), SCOPE if words.section else ""
+            words = sections.SectionWords(sections.section_of_source(op.source))
+        return PartSaid(words, sections.phase_of_scope(op.scope), op.scope), SCOPE if words.section else ""
 
     def _is_gradient(self, program: HloProgram, op: OpText) -> bool:
         """Whether a reduction returns something of a weight's size."""
@@ -210,7 +203,7 @@ def around_scores(ops: Sequence[OpText], roles: list[OpRole], reader: HloReader)
         ):
             place = reader.found(op)
             scope = (place[0].part(*place[1])[0].scope if place else "") or op.scope
-            if _CORE.intersection(components(scope)):
+            if _CORE.intersection(sections.components(scope)):
                 found[number] = msgspec.structs.replace(role, what=SCORES)
     return found
 
@@ -222,7 +215,7 @@ def _is_scores(op: OpText, reader: HloReader) -> bool:
         return is_batched(einsum[1], einsum[2], einsum[3])
     if op.shapes:
         return op.caller.endswith(_BATCHED)
-    if _CORE.intersection(components(scope)):
+    if _CORE.intersection(sections.components(scope)):
         return True
     work = reader.work(op)
     matmuls = work.matmuls if work else ()
