@@ -81,11 +81,12 @@ class ProgramBytes:
     @cached_property
     def _places(self) -> dict[str, tuple[_Part, int]]:
         """Where each instruction stands, by name; names are unique in a module."""
-        return {
-            self._name(span): (part, number)
-            for part in self._parts.values()
-            for number, span in part.instructions.items()
-        }
+        return {self._name(span): (part, number) for part, number, span in self._instructions}
+
+    @property
+    def _instructions(self) -> Iterator[tuple[_Part, int, Span]]:
+        """Every instruction: its computation, its number and where it lies."""
+        return ((part, *each) for part in self._parts.values() for each in part.instructions.items())
 
     @cached_property
     def _frames(self) -> dict[int, str]:
@@ -109,10 +110,8 @@ class ProgramBytes:
         part, number = place
         op = Message(self.data, part.instructions[number])
         written = self._instruction(op, part, lambda each: self._shaped(part, each))
-        told = (
-            f"%{written.name} = {written.result} "
-            f"{written.opcode}({written.arguments}){',' if written.text else ''}{written.text}"
-        )
+        rest = f",{written.text}" if written.text else ""
+        told = f"%{written.name} = {written.result} {written.opcode}({written.arguments}){rest}"
         metadata = op.one(7)
         return ProgramLine(told, metadata.word(2) if metadata else "", source_line(written.text, self._frames))
 
@@ -160,13 +159,8 @@ class ProgramBytes:
     @cached_property
     def _hidden(self) -> set[int]:
         """Computations that stand only behind an asynchronous start and are written with it."""
-        starts = [
-            Message(self.data, span)
-            for part in self._parts.values()
-            for span in part.instructions.values()
-            if self._opcode(span) == "async-start"
-        ]
-        called = {each for op in starts for each in op.wholes(38)}
+        starts = (span for _, _, span in self._instructions if self._opcode(span) == "async-start")
+        called = {each for span in starts for each in Message(self.data, span).wholes(38)}
         return {each for each in called if each in self._parts and self._single(self._parts[each]) is not None}
 
     def _called(self, number: int) -> str:
@@ -183,14 +177,10 @@ class ProgramBytes:
             if part.number in self._hidden:
                 continue
             names = {number: self._name(span) for number, span in part.instructions.items()}
-            spans = [
-                part.instructions[each]
-                for each in order.get(part.number, part.instructions)
-                if each in part.instructions
-            ]
+            lines = (part.instructions.get(each) for each in order.get(part.number, part.instructions))
+            ops = (Message(self.data, span) for span in lines if span is not None)
             written = tuple(
-                self._instruction(Message(self.data, span), part, lambda each, names=names: f"%{names.get(each, each)}")
-                for span in spans
+                self._instruction(op, part, lambda each, names=names: f"%{names.get(each, each)}") for op in ops
             )
             found[part.name] = Computation(part.name, written, part.number == entry, names.get(part.root, ""))
         if not any(each.is_entry for each in found.values()):
@@ -234,12 +224,9 @@ class ProgramBytes:
     def _header(self) -> str:
         words = [f"HloModule {self.name}", *(["is_scheduled=true"] if self._fields.has(7) else [])]
         devices = self._fields.one(15)
-        if devices is not None:
-            words += [
-                f"{name}={devices.whole(key)}"
-                for key, name in ((1, "replica_count"), (2, "num_partitions"))
-                if devices.whole(key) > 1
-            ]
+        for key, name in ((1, "replica_count"), (2, "num_partitions")):
+            if devices is not None and devices.whole(key) > 1:
+                words.append(f"{name}={devices.whole(key)}")
         return ", ".join(words)
 
     @cached_property
@@ -248,13 +235,13 @@ class ProgramBytes:
         index = self._fields.one(17)
         if index is None:
             return ""
-        lines = ["FileNames", *(f'{place} "{name}"' for place, name in enumerate(index.words(1), 1)), "FileLocations"]
-        for place, each in enumerate(index.all(3), 1):
-            lines.append(f"{place} {{file_name_id={each.whole(1)} line={each.whole(3)}}}")
-        lines.append("StackFrames")
-        for place, each in enumerate(index.all(4), 1):
-            lines.append(f"{place} {{file_location_id={each.whole(1)}}}")
-        return "\n".join(lines)
+        tables = {
+            "FileNames": [f'"{name}"' for name in index.words(1)],
+            "FileLocations": [f"{{file_name_id={each.whole(1)} line={each.whole(3)}}}" for each in index.all(3)],
+            "StackFrames": [f"{{file_location_id={each.whole(1)}}}" for each in index.all(4)],
+        }
+        numbered = ((name, *(f"{at} {row}" for at, row in enumerate(rows, 1))) for name, rows in tables.items())
+        return "\n".join(line for lines in numbered for line in lines)
 
 
 _NAMED = re.compile(r"(.*)\((\d+)\)")

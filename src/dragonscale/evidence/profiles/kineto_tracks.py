@@ -21,9 +21,7 @@ from dragonscale.evidence.profiles.kineto import ACCELERATOR, CPU, KinetoEvents,
 from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import OpText, Recorder
 
-_COLLECTIVE = re.compile(
-    r"nccl|rccl|oneccl|(?:one|two)_?shot_all_?reduce|cross_device_reduce|allreduce_kernel", re.IGNORECASE
-)
+_COLLECTIVE = re.compile(r"(?i)nccl|rccl|oneccl|(?:one|two)_?shot_all_?reduce|cross_device_reduce|allreduce_kernel")
 _STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 _MOST_OPS = 500_000
 MOST_DEVICES = 4096
@@ -78,12 +76,10 @@ def _devices(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any]) -
     devices: dict[int, int] = {}
     for index in np.unique(events.rows.columns()[0])[:MOST_DEVICES].tolist():
         about = known.get(index, known.get(0, {}) if len(known) == 1 else {})
-        memory = whole(about.get("totalGlobalMem"))
+        keys = {"bandwidth": "memoryBandwidth", "memory_bytes": "totalGlobalMem"}
+        rates = {field: float(rate) for field, key in keys.items() if (rate := whole(about.get(key))) > 0}
         name = str(about.get("name") or f"GPU {index}")[:200]
-        size, rate = float(memory) if memory > 0 else None, whole(about.get("memoryBandwidth"))
-        devices[index] = recorder.device(
-            name, "" if foreign else "gpu", index, bandwidth=float(rate) if rate > 0 else None, memory_bytes=size
-        )
+        devices[index] = recorder.device(name, "" if foreign else "gpu", index, **rates)
     return devices
 
 
@@ -278,11 +274,9 @@ def record_cpu(
         thread = int(spans.thread[span])
         if thread not in tracks:
             tracks[thread] = recorder.track(device, f"thread {len(tracks)}", "ops")
-        text = _op(spans, span, shapes, forward)
-        start = int(spans.start[span])
-        recorder.event(
-            tracks[thread], recorder.op(text), start, int(spans.end[span]) - start, launched=start, run=int(steps[span])
-        )
+        op = recorder.op(_op(spans, span, shapes, forward))
+        start, end = int(spans.start[span]), int(spans.end[span])
+        recorder.event(tracks[thread], op, start, end - start, launched=start, run=int(steps[span]))
 
 
 def working(spans: HostSpans) -> np.ndarray:

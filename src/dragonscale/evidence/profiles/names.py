@@ -146,34 +146,17 @@ def words_in(ops: str) -> list[str]:
     """
     known, found, at = _kind_of("words"), list[str](), 0
     while at < len(ops):
-        ends = [
-            at + len(word)
-            for word in _by_first().get(ops[at], ())
-            if ops.startswith(word, at) and ops[at + len(word) : at + len(word) + 1] in ("", "_")
-        ]
-        if not ends:
-            following = ops.find("_", at)
-            at = len(ops) if following < 0 else following + 1
-            continue
-        end = max(ends)
-        found.append(ops[at:end])
-        at = end + 1
-    return [word for word in found if word in known]
-
-
-@cache
-def _by_first() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for word in _kind_of("words"):
-        found.setdefault(word[0], []).append(word)
+        ends = [at + len(word) for word in known if ops.startswith(word, at) and f"{ops}_"[at + len(word)] == "_"]
+        if ends:
+            found.append(ops[at : max(ends)])
+        at = 1 + (max(ends) if ends else f"{ops}_".index("_", at))
     return found
 
 
 def section_word(text: str) -> str:
     """The part of the model that the operators named in a text belong to, where they leave no doubt."""
-    return next(
-        (part for part, words in operator_tables().parts.items() if any(_named(word, text) for word in words)), ""
-    )
+    parts = operator_tables().parts.items()
+    return next((part for part, words in parts if any(_named(word, text) for word in words)), "")
 
 
 def _named(word: str, text: str) -> bool:
@@ -249,6 +232,5 @@ def dtype_of(name: str) -> str:
     bits."""
     if name.startswith("cudnn_generated"):
         return ""
-    return next(
-        (dtype for dtype, pattern in operator_tables().dtypes.items() if re.search(pattern, name[:_LONGEST])), ""
-    )
+    dtypes = operator_tables().dtypes.items()
+    return next((dtype for dtype, pattern in dtypes if re.search(pattern, name[:_LONGEST])), "")
