@@ -12,14 +12,8 @@ from dragonscale.app.profile.trace import save_trace
 from dragonscale.app.questions.verify import ProfileQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
-from dragonscale.evidence.profiles.analysis import (
-    Analysis,
-    analyse,
-    analyse_program,
-    busy_devices,
-    one_step,
-    with_reading,
-)
+from dragonscale.evidence.profiles import analysis
+from dragonscale.evidence.profiles.analysis import Analysis
 from dragonscale.evidence.profiles.attribution import attributed
 from dragonscale.evidence.profiles.beside import ExpectedStep, beside, expected_step
 from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS
@@ -54,15 +48,15 @@ def profiled(asked: ProfileAsked, recording: Recording) -> ProfileReport:
     mesh = planned.mesh if planned is not None else {}
     piece = planned.piece if planned is not None else None
     top, step = asked.question.top, asked.question.step
-    if not busy_devices(recording):
+    if not analysis.busy_devices(recording):
         if not recording.programs:
             raise InputError(f"{asked.path} is a profile in which no device did anything; record while steps run.")
-        found = analyse_program(recording, chip, top, mesh, piece)
+        found = analysis.analyse_program(recording, chip, top, mesh, piece)
     else:
         split, roles = attributed(recording)
         if NO_KERNELS in recording.notes:  # the FLOPs were not computed in the host's time
             roles = [msgspec.structs.replace(role, flops=None, hbm_bytes=None) for role in roles]
-        found = analyse(split, roles, chip, top, mesh, step, piece)
+        found = analysis.analyse(split, roles, chip, top, mesh, step, piece)
     return ProfileReport.of(completed(found, planned, unknown))
 
 
@@ -70,7 +64,7 @@ def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> An
     """With the plan beside it, what would save most, and what could not be told."""
     reading = found.reading
     notes, told = [*reading.notes, *_expanded(found)], [*reading.unknown, unknown, *_unknown(found)]
-    sizes = infer_sizes(one_step(found), found.roles, found.totals.times if reading.static else None)
+    sizes = infer_sizes(analysis.one_step(found), found.roles, found.totals.times if reading.static else None)
     changed: dict[str, Any] = {"savings": () if reading.static else _savings(found), "sizes": sizes.sizes}
     if planned is None:
         notes, told = [*notes, sizes.note], [*told, *sizes.unknown]
@@ -80,7 +74,7 @@ def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> An
             told.append(
                 "MFU is above HFU: the profile has less FLOPs than the model; the shapes of some matmuls are missing."
             )
-    return with_reading(found, notes=tuple(filter(None, notes)), unknown=tuple(filter(None, told)), **changed)
+    return analysis.with_reading(found, notes=tuple(filter(None, notes)), unknown=tuple(filter(None, told)), **changed)
 
 
 def _beside_plan(found: Analysis, planned: ExpectedStep, sizes: dict[str, float]) -> dict[str, Any]:
@@ -142,11 +136,8 @@ def _unknown(found: Analysis) -> list[str]:
     under = sum(group.exposed_s for group in reading.groups if group.section in programs)
     if reading.attributed_section >= 0.9 and under > 0.1 * reading.step_s:
         told.append("Nothing in the profile names parts of a model: ops stand under the name of their program.")
-    missing = sum(
-        group.seconds
-        for group in reading.groups
-        if group.kind in ("matmul", "attention", "grouped matmul") and group.flops is None
-    )
+    multiplies = (group for group in reading.groups if group.kind in ("matmul", "attention", "grouped matmul"))
+    missing = sum(group.seconds for group in multiplies if group.flops is None)
     if missing > 0.02 * reading.step_s and NO_KERNELS not in reading.notes:
         told.append(
             "The profile has no shapes for some matmuls, so their FLOPs are not known (PyTorch: record_shapes=True)."

@@ -22,6 +22,8 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.driver_names import chip_named, nearest_chip
 
 MOST = 1000
+_OF_THE_PLAN = ("model", "batch", "seq", "program", "stack", "assume", "family")
+"""Flags that say of a plan what they say to `dscale verify`."""
 
 
 @dataclass(frozen=True)
@@ -53,31 +55,14 @@ def read_question(question: ProfileQuestion) -> ProfileAsked:
                 raise InputError(f"--{name} says what --plan is of; give the plan too, such as --plan fsdp=8.")
         return ProfileAsked(question, path, chip, None, "", "")
     where = f"{written(on)}:1" if isinstance(on, str) and is_chip(on) else on
-    plan = read_plan(
-        VerifyQuestion(
-            question.plan,
-            model=question.model,
-            on=where,
-            batch=question.batch,
-            seq=question.seq,
-            program=question.program,
-            stack=question.stack,
-            assume=question.assume,
-            family=question.family,
-        )
-    )
+    same = {name: getattr(question, name) for name in _OF_THE_PLAN}
+    plan = read_plan(VerifyQuestion(question.plan, on=where, **same))
     request = structs.replace(plan.request, slice=asked_chips(plan.request.slice, "", question.profile))
     planned = parse_slice(request.slice).chip
     chip = chip if chip is not None and not planned.kernels else planned
-    return ProfileAsked(
-        question,
-        path,
-        chip,
-        request,
-        plan.stack,
-        question.engine.strip().lower() or "jax-program",
-        (*plan.notes, *profile_notes([planned])),
-    )
+    engine = question.engine.strip().lower() or "jax-program"
+    notes = (*plan.notes, *profile_notes([planned]))
+    return ProfileAsked(question, path, chip, request, plan.stack, engine, notes)
 
 
 def _chip(on: Any) -> Chip | None:

@@ -74,10 +74,8 @@ def _summary(report: ProfileReport) -> Facts:
     if steps.chosen is not None:
         middle += f", step {steps.chosen} of 0 to {steps.count - 1}"
     elif steps.count > 1:
-        middle += (
-            f", mean of {steps.kept} of {steps.count} steps ({render(steps.fastest_s, 's')} to "
-            f"{render(steps.slowest_s, 's')})"
-        )
+        reach = f"{render(steps.fastest_s, 's')} to {render(steps.slowest_s, 's')}"
+        middle += f", mean of {steps.kept} of {steps.count} steps ({reach})"
     between = ""
     if steps.between_s > 0.005 * report.step_s or steps.between:
         others = f"; {', '.join(steps.between[:4])}" if steps.between else ""
@@ -87,6 +85,7 @@ def _summary(report: ProfileReport) -> Facts:
         ratio = report.step_s / report.planned_step_s
         took = "which is not what was recorded" if report.differs else f"the step took {ratio:.2f} times that"
         planned = f"{render(report.planned_step_s, 's')} expected of {report.plan}: {took}"
+    known = f"{report.attributed_kind:.1%} of device time by kind, {report.attributed_section:.1%} by part of the model"
     return facts(
         ("step", middle, "key"),
         ("steps by", steps.found_by),
@@ -96,28 +95,17 @@ def _summary(report: ProfileReport) -> Facts:
         ("bound", _bounded(report)),
         _sizes(report),
         _memory(report),
-        (
-            "known",
-            (
-                f"{report.attributed_kind:.1%} of device time by kind, {report.attributed_section:.1%} by part of the "
-                "model"
-            ),
-        ),
+        ("known", known),
     )
 
 
 def _flops(report: ProfileReport) -> tuple[str, str]:
-    parts = []
-    if report.mfu is not None:
-        parts.append(f"MFU {report.mfu:.1%}")
-    if report.hfu is not None:
-        parts.append(f"HFU {report.hfu:.1%}")
+    rates = {"MFU": report.mfu, "HFU": report.hfu}
+    parts = [f"{name} {rate:.1%}" for name, rate in rates.items() if rate is not None]
     if report.computed_flops:
         halved = report.computed_flops < 0.999 * (report.matmul_flops or 0.0)
-        parts.append(
-            f"{render(report.computed_flops, 'FLOP')} of matmuls and attention on a device"
-            + (" (of causal attention the half that is computed)" if halved else "")
-        )
+        half = " (of causal attention the half that is computed)" if halved else ""
+        parts.append(f"{render(report.computed_flops, 'FLOP')} of matmuls and attention on a device{half}")
     return "compute", ", ".join(parts)
 
 
@@ -146,10 +134,8 @@ def _memory(report: ProfileReport) -> tuple[str, str]:
         return "memory", ""
     most = max(report.memory, key=lambda one: one.peak_bytes)
     room = f" of {render(most.capacity_bytes, 'bytes')}" if most.capacity_bytes else ""
-    return (
-        "memory",
-        f"{render(most.peak_bytes, 'bytes')}{room} at the peak, {render(most.peak_at_s, 's')} into the recording",
-    )
+    peak, when = render(most.peak_bytes, "bytes"), render(most.peak_at_s, "s")
+    return "memory", f"{peak}{room} at the peak, {when} into the recording"
 
 
 def _bar(report: ProfileReport) -> StackedBar:
@@ -158,24 +144,18 @@ def _bar(report: ProfileReport) -> StackedBar:
     for group in report.groups:
         name = group.kind.replace("_", "-") or "not known"
         kinds[name] = kinds.get(name, 0.0) + group.exposed_s
-    parts = [
-        BarPart(name, seconds, render(seconds, "s"))
-        for name, seconds in sorted(kinds.items(), key=lambda one: -one[1])
-        if seconds
-    ]
-    idle = _idle(report) * report.step_s
-    if idle > 0:
-        parts.append(BarPart("idle", idle, render(idle, "s")))
+    longest = dict(sorted(kinds.items(), key=lambda kind: -kind[1])) | {"idle": _idle(report) * report.step_s}
+    parts = [BarPart(name, seconds, render(seconds, "s")) for name, seconds in longest.items() if seconds > 0]
     return StackedBar("time", folded(parts, "s"), report.step_s, render(report.step_s, "s"))
 
 
 def _savings(report: ProfileReport) -> Grid | None:
     if not report.savings:
         return None
-    rows = [
-        (amount(one.seconds, "s"), f"{one.seconds / report.step_s:.0%}", _said(one.what, one.why))
-        for one in report.savings
-    ]
+    rows = []
+    for saving in report.savings:
+        share = f"{saving.seconds / report.step_s:.0%}"
+        rows.append((amount(saving.seconds, "s"), share, _said(saving.what, saving.why)))
     return table([Col("saves up to", right=True), Col("of step", right=True), Col("what to look at", wrap=True)], rows)
 
 
@@ -214,11 +194,8 @@ def _words() -> dict[str, dict[str, Any]]:
 def _grid(name: str, rows: Sequence[Any], foot: str = "", renamed: Mapping[str, str | None] = {}) -> Grid | None:
     """A table of `sheet.toml` where there are rows; a column that is `renamed` to None is left out."""
     told = _words()[name]
-    columns = {
-        renamed.get(head, head): _column(field, form)
-        for head, field, form in told["columns"]
-        if renamed.get(head, head) is not None
-    }
+    heads = ((renamed.get(head, head), field, form) for head, field, form in told["columns"])
+    columns = {head: _column(field, form) for head, field, form in heads if head is not None}
     return records(rows, columns, told.get("title", ""), foot, told.get("how")) if rows else None
 
 

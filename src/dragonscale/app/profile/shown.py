@@ -81,13 +81,8 @@ def _measured(analysis: Analysis, first: int, last: int) -> tuple[list[ShownSlic
     chosen = [*kept.tolist(), *beside.tolist()]
     names = {track: _track_name(analysis, track) for track in set(events.track[chosen].tolist())}
     # Devices first, the one that is told about before the others; the host last.
-    chosen.sort(
-        key=lambda each: (
-            order.get(recording.tracks[events.track[each]].device, 99),
-            int(events.track[each]),
-            int(events.start[each]),
-        )
-    )
+    places = {track: order.get(recording.tracks[track].device, 99) for track in names}
+    chosen.sort(key=lambda each: (places[events.track[each]], events.track[each], events.start[each]))
     bounds = ((max(int(events.start[each]), first), min(int(end[each]), last)) for each in chosen)
     rows = zip(chosen, bounds, strict=True)
     return [

@@ -306,9 +306,8 @@ class Recorder:
         zero = int(start[0]) if len(start) else 0
         launched = np.where(launched >= 0, launched - zero, -1)
         events = Events(start - zero, duration, op.astype(np.int32), track.astype(np.int32), launched, _numbered(run))
-        samples = tuple(
-            msgspec.structs.replace(each, at=each.at - zero) for each in sorted(self.memory, key=lambda one: one.at)
-        )
+        memory = sorted(self.memory, key=lambda sample: sample.at)
+        samples = tuple(msgspec.structs.replace(sample, at=sample.at - zero) for sample in memory)
         return Recording(
             self.source,
             tuple(self.devices[:MOST_DEVICES]),

@@ -113,10 +113,10 @@ def _length(planned: ExpectedStep, measured: Flops, meant: Flops, sizes: dict[st
 
 
 def _ratio(measured: Flops, meant: Flops, kind: str, phase: str | None = None) -> float | None:
-    ours, theirs = (
-        sum(value for (what, when), value in each.items() if what == kind and phase in (None, when))
-        for each in (measured, meant)
-    )
+    def total(work: Flops) -> float:
+        return sum(flops for (what, when), flops in work.items() if what == kind and phase in (None, when))
+
+    ours, theirs = total(measured), total(meant)
     return ours / theirs if ours and theirs else None
 
 

@@ -66,10 +66,8 @@ def expected_seconds(role: OpRole, profile: KernelProfile | None) -> float | Non
         peak = profile.chip.peak(role.dtype or "bf16")
     except InputError:
         return None
-    rate = table.rate * table.sustained
-    return table.launch + max(
-        role.flops / (peak * rate), (role.hbm_bytes or 0.0) / (profile.bandwidth * table.bandwidth)
-    )
+    compute = role.flops / (peak * (table.rate * table.sustained))
+    return table.launch + max(compute, (role.hbm_bytes or 0.0) / (profile.bandwidth * table.bandwidth))
 
 
 LEAST = 0.005
@@ -91,16 +89,12 @@ def find_savings(
     if not beside:
         found += [_move(move) for move in reading.communication if move.kind != "host"]
     found += [_move(move) for move in reading.communication if move.kind == "host"]
-    found += [
-        Saving(one.seconds, one.what, _waste_advice(one))
-        for one in reading.waste
-        if not beside or one.what not in (*COPIED, EXPERTS)
-    ]
+    waste = (line for line in reading.waste if not beside or line.what not in (*COPIED, EXPERTS))
+    found += [Saving(line.seconds, line.what, _waste_advice(line)) for line in waste]
     copies = next((part.seconds for part in reading.parts if part.name == "exposed copies"), 0.0)
     copies -= sum(move.exposed_s for move in reading.communication if move.kind == "host")
-    found.append(
-        Saving(copies, "copies that nothing hides", "overlap them with compute, or keep the data on the device")
-    )
+    hide = "overlap them with compute, or keep the data on the device"
+    found.append(Saving(copies, "copies that nothing hides", hide))
     worth = [one for one in found if one.seconds > LEAST * reading.step_s]
     return tuple(sorted(worth, key=lambda one: -one.seconds)[:MOST])
 
@@ -134,11 +128,8 @@ def _waste_advice(waste: WasteLine) -> str:
 
 def _move(move: MoveLine) -> Saving:
     if move.kind != "host":
-        return Saving(
-            move.exposed_s,
-            f"{move.kind.replace('_', '-')} over {move.over} waits for the network",
-            _wires(move.fraction),
-        )
+        what = f"{move.kind.replace('_', '-')} over {move.over} waits for the network"
+        return Saving(move.exposed_s, what, _wires(move.fraction))
     rate = f" at {render(move.bus_bytes_per_s, 'bytes/s')}" if move.bus_bytes_per_s else ""
     sent = f" ({render(move.sent_bytes, 'bytes')} a step{rate})" if move.sent_bytes else ""
     why = "keep it in the device's memory, move less of it, or start it so early that something is computed meanwhile"

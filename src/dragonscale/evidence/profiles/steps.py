@@ -171,11 +171,8 @@ def _launches(recording: Recording, device: int) -> FoundSteps | None:
     if len(by_name[best]) == 1:
         found = replace(found, found_by=f"one launch of {best}")
     first, last = found.windows[0, 0], found.windows[-1, 1]
-    others = {
-        name: float(sum(events.duration[one] for one in them if first <= events.start[one] < last))
-        for name, them in by_name.items()
-        if name != best
-    }
+    inside = np.where((events.start >= first) & (events.start < last), events.duration, 0)
+    others = {name: int(inside[them].sum()) for name, them in by_name.items() if name != best}
     told = sorted((name for name in others if others[name] > 0), key=lambda name: -others[name])
     return replace(found, between=tuple(told[:8]))
 
@@ -330,9 +327,8 @@ def _marks(ops: np.ndarray) -> list[int]:
     kinds, first = np.unique(ops[order], return_index=True)
     counts = np.diff(np.append(first, len(ops)))
     found: list[tuple[int, int]] = []
-    for kind, begin, count in sorted(
-        zip(kinds.tolist(), first.tolist(), counts.tolist(), strict=True), key=lambda one: one[2]
-    ):
+    rows = zip(kinds.tolist(), first.tolist(), counts.tolist(), strict=True)
+    for kind, begin, count in sorted(rows, key=lambda row: row[2]):
         if count < _FEWEST or (found and count > found[0][0] + 1):
             continue
         where = order[begin : begin + count]

@@ -117,11 +117,10 @@ def _recording(source: str, data: Buffer, listener: Listener) -> Recording:
 
 def _sort_devices(record: Recorder) -> None:
     """Accelerators first, each kind by its numbers: the threads of a CPU come in any order."""
-    order = sorted(
-        range(len(record.devices)), key=lambda each: (record.devices[each].kind == "cpu", record.devices[each].index)
-    )
+    devices = record.devices
+    order = sorted(range(len(devices)), key=lambda number: (devices[number].kind == "cpu", devices[number].index))
     place = {old: new for new, old in enumerate(order)} | {-1: -1}
-    record.devices = [record.devices[each] for each in order]
+    record.devices = [devices[number] for number in order]
     record.tracks = [replace(each, device=place[each.device]) for each in record.tracks]
     record.memory = [replace(each, device=place[each.device]) for each in record.memory]
 

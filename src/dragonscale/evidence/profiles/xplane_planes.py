@@ -41,9 +41,8 @@ class DevicePlane:
             yield sum(end - start for start, end in self.plane.lines)
             return
         device = self._device()
-        wanted = Wanted(
-            self.plane, APART | GRAPH if self.kind == "gpu" else APART, ("correlation_id", "_c"), ("run_id",)
-        )
+        apart = APART | GRAPH if self.kind == "gpu" else APART
+        wanted = Wanted(self.plane, apart, ("correlation_id", "_c"), ("run_id",))
         lines = [read_line(self.plane, span) for span in self.plane.lines]
         self._name_programs(lines)
         for line in lines:
@@ -54,14 +53,8 @@ class DevicePlane:
 
     def _device(self) -> int:
         stats = self.plane.stats(Message(self.plane.data, span) for span in self.plane.own)
-        name = next(
-            (
-                value
-                for key in ("device_type_string", "gpu_device_name", "device_vendor")
-                if isinstance(value := stats.get(key), str)
-            ),
-            "",
-        )
+        names = [stats.get(key) for key in ("device_type_string", "gpu_device_name", "device_vendor")]
+        name = next((name for name in names if isinstance(name, str)), "")
         known = self.record.known_device(self.index, self.kind)
         return (
             known
@@ -151,15 +144,8 @@ _BRIEF, _BRIEF_FRAME = 1_000, 20_000
 """Nanoseconds below which an event, or a Python frame, is left out."""
 _TPU_LAUNCH = 12
 """XProf's number for the tie between the enqueueing of a program and its run on a TPU."""
-_HOST_APART = APART | {
-    "step_num",
-    "device_ordinal",
-    "_pt",
-    "bytes_allocated",
-    "bytes_reserved",
-    "index_on_host",
-    "allocator_name",
-}
+_HOST_APART = APART | {"step_num", "device_ordinal", "_pt"}
+_HOST_APART |= {"bytes_allocated", "bytes_reserved", "index_on_host", "allocator_name"}
 _ALLOCATOR = re.compile(r"(?:GPU|TPU)_(\d+)")
 
 
