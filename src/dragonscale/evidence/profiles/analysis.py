@@ -3,6 +3,11 @@ waste, memory.
 
 This module only calls the others in their order and puts what they find into one record; each part is a module of its
 own.
+
+A program that nobody timed (an HLO dump) is told as a step too: each of its ops at datasheet rates, one after the
+other. It is a bound and is called one. Loops count their turns; of a branch that is not known each side counts once.
+What travels takes its bytes at the rate of the wires that its group spans, on a torus without a plan at that of all
+links.
 """
 
 from dataclasses import dataclass, fields, replace

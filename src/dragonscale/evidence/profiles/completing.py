@@ -8,6 +8,10 @@ start.
 A library may also run an instruction as several kernels (a memset, the attention, a sum over heads), and a profile says
 of each which instruction it belongs to. FLOPs and bytes are the instruction's; they stay with the kernel that takes
 most of its time.
+
+When every op has said what it can, collectives without a place, phases of an engine and programs that are no model are
+left. A program without parts of a model is told by its own name: that is what its author will look for. In one that has
+them, work in the body of the loop over layers that belongs to no part is the block's.
 """
 
 import re

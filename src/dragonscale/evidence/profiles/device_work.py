@@ -8,6 +8,11 @@ arrays; real profiles are a handful of levels deep.
 Kernels of one CUDA stream may also overlap a little without nesting (programmatic dependent launches): the earlier one
 keeps the overlap.
 
+At any moment of a step a device computes; or it does not, and something travels; or only copies run; or nothing does.
+So the four parts add up to the step. Ops that run at the same moment on several streams or threads share it, so that
+ops add up to their part as well. What travels while the device computes is overlapped: it is told, and costs the step
+nothing.
+
 >>> import numpy as np
 >>> pieces = track_pieces(np.array([0, 2, 6]), np.array([10, 4, 8]))  # a loop with two ops in it
 >>> pieces.start.tolist(), pieces.end.tolist(), pieces.event.tolist()

@@ -5,6 +5,10 @@ where each event begins, and then takes the same field of all events at once, wi
 is told by its entry in the plane's table and by those of its statistics that tell ops apart; both together make a key,
 and only the first event of each key is looked at closely. An event that is written in another order than XLA's is read
 by itself.
+
+Varints at many places are decoded at once: eight bytes from each place are taken as one word; its lowest byte without
+the high bit ends the varint, and the seven bits of each byte are pushed together in three steps. The few that are
+longer than eight bytes (negative numbers have ten) get their last bytes one by one.
 """
 
 from collections.abc import Callable, Iterator

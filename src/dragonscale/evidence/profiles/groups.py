@@ -6,6 +6,14 @@ are known count for the time of a group and not for its fraction. Kernels that o
 instruction have work of zero, not of an unknown amount, and their time counts: FLOPs over seconds is the rate of the
 whole. Transfers that run beside each other count the time in which any of them does, so that bytes over seconds is what
 the wires carried.
+
+What travels is told by kind of collective and by the mesh axes its groups run along, exposed and overlapped, against
+the wires. A group is told by its size and stride (`groups of 8, stride 16`); with a plan's mesh, whose last axis is the
+innermost, these are axes. The bandwidth is that of the bytes a chip sends (for a ring over n chips, (n-1)/n of the
+array for each pass) while the collective runs. It is held against what the chip's wires carry: under switches the tier
+at which all ranks of the group meet, on a torus the links of the axes that the group runs along. Those are known only
+with a plan, which says how the mesh lies on the slice; without one there is no fraction. Transfers between the host's
+memory and the device are listed too, against the link to the host.
 """
 
 import math
@@ -183,14 +191,22 @@ def over(group: tuple[int, ...], mesh: dict[str, int]) -> str:
 
 
 def axes_of(group: tuple[int, ...], mesh: dict[str, int]) -> tuple[str, ...]:
-    """The mesh axes that a group runs along; none where it is not along whole axes."""
+    """The mesh axes that a group runs along; none where it is not along whole axes.
+
+    >>> axes_of((0, 2), {"data": 1, "fsdp": 2, "tensor": 2})
+    ('fsdp',)
+    """
     if len(group) < 2 or math.prod(mesh.values()) <= max(group):
         return ()
     return spanned_axes((tuple(group),), mesh) or ()
 
 
 def group_form(group: tuple[int, ...]) -> str:
-    """A group in words."""
+    """A group in words.
+
+    >>> group_form((0, 16, 32, 48)), group_form((0, 1, 2, 3)), group_form((0, 3, 4)), group_form(())
+    ('groups of 4, stride 16', 'groups of 4', 'groups of 3', '')
+    """
     if len(group) < 2:
         return ""
     steps = {after - before for before, after in zip(sorted(group), sorted(group)[1:], strict=False)}

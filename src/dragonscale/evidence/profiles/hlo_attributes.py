@@ -1,4 +1,4 @@
-"""What follows an instruction's arguments, written from its serialized form as XLA prints it.
+"""Shapes, constants and what follows an instruction's arguments, written from its serialized form as XLA prints it.
 
 Only what says how much an instruction computes, moves and calls is written, with its metadata and the backend's own
 configuration; shardings of tuples, result accuracies, statistics and aliasing are left out. Which field of the message

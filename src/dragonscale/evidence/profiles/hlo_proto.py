@@ -4,6 +4,8 @@ A profile holds each program that ran, as XLA keeps it in memory. The readers in
 instruction is written as its text (the way XLA itself prints it) and nothing downstream has to know two forms. A
 program can have a hundred thousand instructions, so it is only indexed at first, and single instructions are written
 when an event asks for them; the whole becomes a `Module` when somebody looks it up.
+
+`Programs` finds them by the names that a profile's events give them.
 """
 
 import re

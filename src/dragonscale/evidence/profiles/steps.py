@@ -1,13 +1,19 @@
 """The steps of a recording, found without a hint.
 
 Whoever recorded often said where steps are: the profiler's own steps, a range with a number in its name. Else the
-program that takes most of the time is launched again and again. Else the ops themselves repeat (`repetition.py`). Where
+program that takes most of the time is launched again and again. Else the ops themselves repeat. Where
 nothing repeats, the recording is one step.
 
 A step reaches from its start to the start of the next one, so that what the host does between two launches is part of
 it: that is what a token or a training step takes. The last one ends with its own work. Steps that are cut off at the
 ends of the recording, and those much longer than the others (a checkpoint, an evaluation), are left out of the means,
 and said.
+
+Where nobody said the steps, ops come back at even distances on the busiest track. In a loop over steps, ops of a layer
+come back many times a step; the embedding, the head, the loss, the optimizer or the choice of the next token come back
+once. So the rarest op that comes back evenly, all through the recording, marks the steps. In a single forward pass the
+rarest such ops are those of a layer: then ops that are in no such stretch (the embedding before, the head after) give
+it away, and there is one step.
 """
 
 import re

@@ -1,4 +1,10 @@
-"""A plane of a TPU core or a GPU: what the chip is, and its lines as tracks."""
+"""Planes of a profile: TPU cores and GPUs with their lines as tracks, and the host's threads.
+
+A host has hundreds of threads and, where Python is traced, an event for each call. Kept is what explains a device's
+time: steps that a program marked, launches, and everything that lasts long enough to hold up a device; pools of
+threads, brief Python frames and moments without a duration are not. The ops of XLA's CPU backend lie on the host's
+threads too.
+"""
 
 import re
 from array import array
