@@ -1,15 +1,15 @@
 """What to change, in seconds of a step, largest first.
 
 Each line says what could be saved at most and why. With a plan the yardstick is its expectation; without one it is what
-good kernels reach on the chip. Idle time, exposed transfers and copies are savings by themselves, as
-nothing is computed in them. Lines are apart from each other as far as they can be: copies are not counted again with
-their group, nor where the plan's lines have them.
+good kernels reach on the chip. Idle time, exposed transfers and copies are savings by themselves, as nothing is
+computed in them. Lines are apart from each other as far as they can be: copies are not counted again with their group,
+nor where the plan's lines have them.
 
 What an op should take (`expected_seconds`) is its FLOPs and bytes at the rates of the chip's efficiency profile. A
-bound says what no kernel beats; this says what people's kernels do, and so what is there to be saved. Sizes of the matmul are
-not needed: large ones reach `rate` of the peak and `sustained` of that when they last, memory is read at a fraction of
-the datasheet's. Attention is not so simple: its time is the kernel profile's, by its shapes, as in a plan; where they
-are not recorded nothing is expected of it.
+bound says what no kernel beats; this says what people's kernels do, and so what is there to be saved. Sizes of the
+matmul are not needed: large ones reach `rate` of the peak and `sustained` of that when they last, memory is read at a
+fraction of the datasheet's. Attention is not so simple: its time is the kernel profile's, by its shapes, as in a
+plan; where they are not recorded nothing is expected of it.
 """
 
 import re
