@@ -98,12 +98,12 @@ def _heads(data: bytes) -> tuple[list[int], int]:
     add = found.append
     last = stop - 1
     while at < last:
-        is_event = data[at] == 0x22
-        after = at + 2 + data[at + 1] if is_event and data[at + 1] < 0x80 else _field_end(data, at)
-        if after < 0 or (is_event and after > stop):
-            break
-        if is_event:
+        is_event, size = data[at] == 0x22, data[at + 1]
+        after = at + 2 + size if is_event and size < 0x80 else _field_end(data, at)
+        if is_event and 0 < after <= stop:  # nearly always
             add(at)
+        elif is_event or after < 0:
+            break
         at = after
     return found, at
 
