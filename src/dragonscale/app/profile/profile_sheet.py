@@ -12,29 +12,14 @@ from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS
 from dragonscale.evidence.profiles.names import short_name
 from dragonscale.evidence.profiles.records import BesideLine
 from dragonscale.physics.units import render
-from dragonscale.sheets.sheet import (
-    BarPart,
-    Block,
-    Facts,
-    Grid,
-    Prose,
-    Sheet,
-    StackedBar,
-    Title,
-    amount,
-    facts,
-    folded,
-    records,
-    table,
-)
-from dragonscale.sheets.sheet import Column as Col
+from dragonscale.sheets import sheet
 
 
-def profile_sheet(report: ProfileReport, detail: bool) -> Sheet:
+def profile_sheet(report: ProfileReport, detail: bool) -> sheet.Sheet:
     """The whole answer."""
-    blocks: list[Block | None] = [
-        Title(_title(report), report.source),
-        Prose(" ".join(_first(report)), "warn") if _first(report) else None,
+    blocks: list[sheet.Block | None] = [
+        sheet.Title(_title(report), report.source),
+        sheet.Prose(" ".join(_first(report)), "warn") if _first(report) else None,
         _summary(report),
         None if report.static else _bar(report),
         _savings(report),
@@ -46,9 +31,9 @@ def profile_sheet(report: ProfileReport, detail: bool) -> Sheet:
         _ops(report, detail),
         _grid("by_device", report.by_device) if detail else None,
         _grid("steps", report.steps.steps[:STEPS]) if detail and len(report.steps.steps) > 1 else None,
-        Prose("\n".join((*report.unknown, *(one for one in report.notes if one not in _first(report)))), "dim"),
+        sheet.Prose("\n".join((*report.unknown, *(one for one in report.notes if one not in _first(report)))), "dim"),
     ]
-    return Sheet(tuple(one for one in blocks if one is not None and one != Prose("", "dim")))
+    return sheet.Sheet(tuple(one for one in blocks if one is not None and one != sheet.Prose("", "dim")))
 
 
 def _first(report: ProfileReport) -> tuple[str, ...]:
@@ -64,12 +49,12 @@ def _title(report: ProfileReport) -> str:
     return f"A profile of {count}" + (f", by {report.software}" if report.software else "")
 
 
-def _summary(report: ProfileReport) -> Facts:
+def _summary(report: ProfileReport) -> sheet.Facts:
     """The step, its utilisation, and what it waits for."""
     steps = report.steps
     if report.static:
         step = f"{render(report.step_s, 's')} at best: a bound at datasheet rates, not a time"
-        return facts(("program", step), _flops(report), _sizes(report), _memory(report))
+        return sheet.facts(("program", step), _flops(report), _sizes(report), _memory(report))
     middle = f"{render(report.step_s, 's')}"
     if steps.chosen is not None:
         middle += f", step {steps.chosen} of 0 to {steps.count - 1}"
@@ -86,7 +71,7 @@ def _summary(report: ProfileReport) -> Facts:
         took = "which is not what was recorded" if report.differs else f"the step took {ratio:.2f} times that"
         planned = f"{render(report.planned_step_s, 's')} expected of {report.plan}: {took}"
     known = f"{report.attributed_kind:.1%} of device time by kind, {report.attributed_section:.1%} by part of the model"
-    return facts(
+    return sheet.facts(
         ("step", middle, "key"),
         ("steps by", steps.found_by),
         ("between", between),
@@ -138,25 +123,26 @@ def _memory(report: ProfileReport) -> tuple[str, str]:
     return "memory", f"{peak}{room} at the peak, {when} into the recording"
 
 
-def _bar(report: ProfileReport) -> StackedBar:
+def _bar(report: ProfileReport) -> sheet.StackedBar:
     """The step by what the device did: compute by kind of op, and the rest."""
     kinds: dict[str, float] = {}
     for group in report.groups:
         name = group.kind.replace("_", "-") or "not known"
         kinds[name] = kinds.get(name, 0.0) + group.exposed_s
     longest = dict(sorted(kinds.items(), key=lambda kind: -kind[1])) | {"idle": _idle(report) * report.step_s}
-    parts = [BarPart(name, seconds, render(seconds, "s")) for name, seconds in longest.items() if seconds > 0]
-    return StackedBar("time", folded(parts, "s"), report.step_s, render(report.step_s, "s"))
+    parts = [sheet.BarPart(name, seconds, render(seconds, "s")) for name, seconds in longest.items() if seconds > 0]
+    return sheet.StackedBar("time", sheet.folded(parts, "s"), report.step_s, render(report.step_s, "s"))
 
 
-def _savings(report: ProfileReport) -> Grid | None:
+def _savings(report: ProfileReport) -> sheet.Grid | None:
     if not report.savings:
         return None
     rows = []
     for saving in report.savings:
         share = f"{saving.seconds / report.step_s:.0%}"
-        rows.append((amount(saving.seconds, "s"), share, _said(saving.what, saving.why)))
-    return table([Col("saves up to", right=True), Col("of step", right=True), Col("what to look at", wrap=True)], rows)
+        rows.append((sheet.amount(saving.seconds, "s"), share, _said(saving.what, saving.why)))
+    numbers = (sheet.Column(name, right=True) for name in ("saves up to", "of step"))
+    return sheet.table([*numbers, sheet.Column("what to look at", wrap=True)], rows)
 
 
 def _said(what: str, why: str) -> str:
@@ -191,12 +177,12 @@ def _words() -> dict[str, dict[str, Any]]:
     return tomllib.loads(Path(__file__).with_name("sheet.toml").read_text("utf-8"))
 
 
-def _grid(name: str, rows: Sequence[Any], foot: str = "", renamed: Mapping[str, str | None] = {}) -> Grid | None:
+def _grid(name: str, rows: Sequence[Any], foot: str = "", renamed: Mapping[str, str | None] = {}) -> sheet.Grid | None:
     """A table of `sheet.toml` where there are rows; a column that is `renamed` to None is left out."""
     told = _words()[name]
     heads = ((renamed.get(head, head), field, form) for head, field, form in told["columns"])
     columns = {head: _column(field, form) for head, field, form in heads if head is not None}
-    return records(rows, columns, told.get("title", ""), foot, told.get("how")) if rows else None
+    return sheet.records(rows, columns, told.get("title", ""), foot, told.get("how")) if rows else None
 
 
 def _column(field: str, form: str) -> Any:
@@ -215,7 +201,7 @@ def _more(every: Sequence[Any], shown: Sequence[Any]) -> str:
     return f"and {rest} more (--explain shows all)" if rest else ""
 
 
-def _groups(report: ProfileReport, detail: bool) -> Grid | None:
+def _groups(report: ProfileReport, detail: bool) -> sheet.Grid | None:
     """Time by part, phase and kind, each against its roofline."""
     shown = [group for group in report.groups if detail or group.share > 0.003][: None if detail else GROUPS]
     return _grid(
@@ -223,21 +209,21 @@ def _groups(report: ProfileReport, detail: bool) -> Grid | None:
     )
 
 
-def _ops(report: ProfileReport, detail: bool) -> Grid | None:
+def _ops(report: ProfileReport, detail: bool) -> sheet.Grid | None:
     """The longest ops; what is exposed of them only where that is less."""
     shown = report.ops if detail else report.ops[:OPS]
     overlaps = any(op.seconds > 1.01 * op.exposed_s for op in shown)
     return _grid("ops", shown, renamed={} if overlaps else {"exposed": None})
 
 
-def _communication(report: ProfileReport, detail: bool) -> Grid | None:
+def _communication(report: ProfileReport, detail: bool) -> sheet.Grid | None:
     """Collectives by kind and axes; those that take next to nothing only in detail."""
     every = detail or report.static
     shown = [move for move in report.communication if every or move.seconds > 0.001 * report.step_s]
     return _grid("communication", shown[: None if detail else LINES])
 
 
-def _beside(report: ProfileReport, detail: bool) -> Grid | None:
+def _beside(report: ProfileReport, detail: bool) -> sheet.Grid | None:
     """The plan's lines beside what was measured."""
     shown = report.beside if detail else report.beside[:LINES]
     return _grid("beside", shown, _more(report.beside, shown))

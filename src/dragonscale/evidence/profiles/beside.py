@@ -54,15 +54,8 @@ def expected_step(request: Request, stack: str, engine: str) -> ExpectedStep:
     if request.program == "train":
         job = Job(load_model(request.model), piece, request.batch, request.sequence, load_stack(stack))
         verdict = judge_one(job, parse_plan(request.plan))
-        return ExpectedStep(
-            request,
-            verdict.ledger,
-            dict(verdict.axes),
-            float(verdict.ledger.total("exposed_s")),
-            job.model_flops / piece.chips,
-            stack,
-            piece,
-        )
+        seconds, flops = float(verdict.ledger.total("exposed_s")), job.model_flops / piece.chips
+        return ExpectedStep(request, verdict.ledger, dict(verdict.axes), seconds, flops, stack, piece)
     deployment = Deployment(load_model(request.model), piece, parse_serving_plan(request.plan), load_engine(engine))
     prompt = request.program == "prefill"
     step = prefill(request.sequence, request.batch) if prompt else decode(request.batch, request.sequence - 1)

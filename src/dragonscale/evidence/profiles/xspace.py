@@ -12,17 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dragonscale.evidence.profiles.protobuf import (
-    PIECE,
-    Broken,
-    Buffer,
-    Message,
-    Span,
-    fields,
-    first_text,
-    signed,
-    text,
-)
+from dragonscale.evidence.profiles.protobuf import Broken, Buffer, Message, Span, fields, first_text, signed, text
 
 StatValue = int | float | str | bytes
 MOST_PARTS = 1_000_000
@@ -97,8 +87,8 @@ class Plane:
 def planes(data: Buffer) -> list[tuple[str, Span]]:
     """Names of the planes and where they lie."""
     found: list[tuple[str, Span]] = []
-    for number, kind, value in fields(data, 0, len(data)):
-        if number == 1 and kind == PIECE and isinstance(value, tuple):
+    for number, _, value in fields(data, 0, len(data)):
+        if number == 1 and isinstance(value, tuple):
             found.append((first_text(data, value, 2), value))
             if len(found) > MOST_PARTS:
                 raise Broken("more planes than any profile has")
