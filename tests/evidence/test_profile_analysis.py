@@ -7,14 +7,13 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.analysis import analyse
-from dragonscale.evidence.profiles.beside import beside
-from dragonscale.evidence.profiles.communication import group_form
+from dragonscale.evidence.profiles.beside import ExpectedStep, beside, expected_step
+from dragonscale.evidence.profiles.device_work import track_pieces
 from dragonscale.evidence.profiles.gaps import BETWEEN, LAUNCH, QUEUED, STALL
-from dragonscale.evidence.profiles.planned import ExpectedStep, expected_step
+from dragonscale.evidence.profiles.groups import group_form
 from dragonscale.evidence.profiles.recording import OpText, Recorder
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.savings import find_savings
-from dragonscale.evidence.profiles.self_time import track_pieces
 from dragonscale.evidence.verify.request import Request
 from dragonscale.physics.hardware import load_chip
 
@@ -82,7 +81,7 @@ def test_own_time_against_a_clock_that_ticks():
         events = sorted(nested(0, 60, 3), key=lambda one: (one[0], -one[1]))
         start, end = (np.array([one[side] for one in events]) for side in (0, 1))
         pieces = track_pieces(start, end)
-        own = np.bincount(pieces.event, pieces.length, len(start))
+        own = np.bincount(pieces.event, (pieces.end - pieces.start), len(start))
         ticks = np.zeros(len(start))
         for now in range(60):
             running = [one for one in range(len(start)) if start[one] <= now < end[one]]
@@ -93,7 +92,7 @@ def test_own_time_against_a_clock_that_ticks():
 
 def test_kernels_that_overlap_without_nesting_are_cut_not_lost():
     pieces = track_pieces(np.array([0, 8, 9]), np.array([10, 20, 30]))
-    assert int(pieces.length.sum()) == 30
+    assert int((pieces.end - pieces.start).sum()) == 30
     assert (pieces.start[1:] >= pieces.end[:-1]).all()
 
 

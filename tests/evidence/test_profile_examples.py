@@ -9,9 +9,8 @@ import pytest
 import dragonscale as ds
 from dragonscale.app.profile.ask_profile import completed
 from dragonscale.errors import InputError
-from dragonscale.evidence.profiles.expected import expected_attention
-from dragonscale.evidence.profiles.planned import expected_step
-from dragonscale.evidence.profiles.savings import find_savings
+from dragonscale.evidence.profiles.beside import expected_step
+from dragonscale.evidence.profiles.savings import expected_attention, find_savings
 from dragonscale.evidence.verify.request import Request
 from dragonscale.faces.cli import main
 from dragonscale.physics.units import render

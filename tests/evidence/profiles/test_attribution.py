@@ -7,8 +7,7 @@ import pytest
 
 from dragonscale.evidence.profiles import attribution
 from dragonscale.evidence.profiles.attribution import own_role
-from dragonscale.evidence.profiles.names import kernel_rules
-from dragonscale.evidence.profiles.pattern_words import needed
+from dragonscale.evidence.profiles.names import kernel_rules, needed
 from dragonscale.evidence.profiles.recording import OpText, Recorder
 
 GOLDEN = tomllib.loads((Path(__file__).parent / "kernel_names.toml").read_text())

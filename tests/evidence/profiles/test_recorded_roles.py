@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from dragonscale.evidence.profiles.attribution import attribute, attributed
+from dragonscale.evidence.profiles.attribution import attributed
 from dragonscale.evidence.profiles.opening import read_recording
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.roles import KINDS, OpRole
@@ -79,9 +79,9 @@ def test_pytorch_by_modules_and_by_neighbours_alone() -> None:
 
 def test_one_role_for_each_op() -> None:
     recording = read_recording(str(RECORDED / "torch_compiled.trace.json.gz"), Listener())
-    roles = attribute(recording)
-    assert len(roles) == len(recording.ops)
-    gemms = {role.section for op, role in zip(recording.ops, roles, strict=True) if role.kind == "matmul"}
+    split, roles = attributed(recording)
+    assert len(roles) == len(split.ops)
+    gemms = {role.section for role in roles if role.kind == "matmul"}
     assert gemms == {"attention", "mlp", "head"}
 
 

@@ -6,10 +6,9 @@ import numpy as np
 
 from dragonscale.evidence.profiles.analysis import analyse
 from dragonscale.evidence.profiles.recording import MOST_DEVICES, OpText, Recorder
-from dragonscale.evidence.profiles.repetition import graph_starts
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.sections import phase_of_scope
-from dragonscale.evidence.profiles.steps import device_windows, find_steps
+from dragonscale.evidence.profiles.steps import device_windows, find_steps, graph_starts
 from dragonscale.evidence.xla.hlo_text import read_instruction
 
 

@@ -4,7 +4,7 @@ means."""
 import numpy as np
 import pytest
 
-from dragonscale.evidence.profiles.communication import moves, wire_rate
+from dragonscale.evidence.profiles.groups import moves, wire_rate
 from dragonscale.evidence.profiles.per_op import OpTotals, StepOps
 from dragonscale.evidence.profiles.recording import Recorder
 from dragonscale.evidence.profiles.roles import OpRole

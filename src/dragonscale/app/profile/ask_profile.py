@@ -1,5 +1,7 @@
 """The answer to `dscale profile`: read the file, say what each op is, find the steps, lay the plan beside it."""
 
+from typing import Any
+
 import msgspec
 
 from dragonscale.app.profile.page import save_page
@@ -10,20 +12,17 @@ from dragonscale.app.profile.trace import save_trace
 from dragonscale.app.questions.verify import ProfileQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
-from dragonscale.evidence.profiles.analysis import Analysis, analyse, busy_devices, one_step, with_reading
+from dragonscale.evidence.profiles import analysis
+from dragonscale.evidence.profiles.analysis import Analysis
 from dragonscale.evidence.profiles.attribution import attributed
-from dragonscale.evidence.profiles.beside import beside
-from dragonscale.evidence.profiles.expected import expected_attention
+from dragonscale.evidence.profiles.beside import ExpectedStep, beside, expected_step
 from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS
 from dragonscale.evidence.profiles.opening import read_recording
-from dragonscale.evidence.profiles.per_op import ChipRoof
-from dragonscale.evidence.profiles.planned import ExpectedStep, expected_step
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import BesideLine, Saving
 from dragonscale.evidence.profiles.same_run import plan_differs
-from dragonscale.evidence.profiles.savings import find_savings
+from dragonscale.evidence.profiles.savings import expected_attention, find_savings
 from dragonscale.evidence.profiles.sizes import infer_sizes
-from dragonscale.evidence.profiles.static import analyse_program
 from dragonscale.evidence.profiles.waste import expanded_experts
 from dragonscale.listener import Listener
 from dragonscale.physics.units import render
@@ -49,64 +48,55 @@ def profiled(asked: ProfileAsked, recording: Recording) -> ProfileReport:
     mesh = planned.mesh if planned is not None else {}
     piece = planned.piece if planned is not None else None
     top, step = asked.question.top, asked.question.step
-    if not busy_devices(recording):
+    if not analysis.busy_devices(recording):
         if not recording.programs:
             raise InputError(f"{asked.path} is a profile in which no device did anything; record while steps run.")
-        found = analyse_program(recording, chip, top, mesh, piece)
+        found = analysis.analyse_program(recording, chip, top, mesh, piece)
     else:
         split, roles = attributed(recording)
         if NO_KERNELS in recording.notes:  # the FLOPs were not computed in the host's time
             roles = [msgspec.structs.replace(role, flops=None, hbm_bytes=None) for role in roles]
-        found = analyse(split, roles, chip, top, mesh, step, piece)
+        found = analysis.analyse(split, roles, chip, top, mesh, step, piece)
     return ProfileReport.of(completed(found, planned, unknown))
 
 
 def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> Analysis:
     """With the plan beside it, what would save most, and what could not be told."""
-    reading, roof = found.reading, ChipRoof(found.chip)
-    reading = msgspec.structs.replace(reading, notes=(*reading.notes, *_expanded(found)))
-    told = [*reading.unknown, unknown, *_unknown(found)]
-    sizes = infer_sizes(one_step(found), found.roles, found.totals.times if reading.static else None)
-    differs = plan_differs(planned, reading, found, sizes.sizes) if planned is not None else ()
-    own = () if reading.static else _savings(found)
+    reading = found.reading
+    notes, told = [*reading.notes, *_expanded(found)], [*reading.unknown, unknown, *_unknown(found)]
+    sizes = infer_sizes(analysis.one_step(found), found.roles, found.totals.times if reading.static else None)
+    changed: dict[str, Any] = {"savings": () if reading.static else _savings(found), "sizes": sizes.sizes}
     if planned is None:
-        return with_reading(
-            found,
-            savings=own,
-            unknown=tuple(filter(None, [*told, *sizes.unknown])),
-            sizes=sizes.sizes,
-            notes=tuple(filter(None, [*reading.notes, sizes.note])),
-        )
-    idle = sum(part.seconds for part in reading.parts if part.name == "idle")
-    lines = beside(planned, found, reading.groups, idle)
+        notes, told = [*notes, sizes.note], [*told, *sizes.unknown]
+    else:
+        changed |= _beside_plan(found, planned, sizes.sizes)
+        if (mfu := changed["mfu"]) and reading.hfu and reading.hfu < 0.98 * mfu:
+            told.append(
+                "MFU is above HFU: the profile has less FLOPs than the model; the shapes of some matmuls are missing."
+            )
+    return analysis.with_reading(found, notes=tuple(filter(None, notes)), unknown=tuple(filter(None, told)), **changed)
+
+
+def _beside_plan(found: Analysis, planned: ExpectedStep, sizes: dict[str, float]) -> dict[str, Any]:
+    """What a reading has with its plan; savings only where it is the plan of what was recorded and timed."""
+    reading, peak = found.reading, found.roof.peak(found.dtype)
+    differs = plan_differs(planned, reading, found, sizes)
+    lines = beside(planned, found, reading.groups, sum(part.seconds for part in reading.parts if part.name == "idle"))
+    timed = planned.model_flops and peak and reading.step_s and not reading.static
+    mfu = planned.model_flops / reading.step_s / peak if timed and planned.model_flops and peak else None
     # what a plan of something else expects is no yardstick
-    savings = own if differs or reading.static else _savings(found, lines)
-    peak = roof.peak(found.dtype)
-    mfu = (
-        planned.model_flops / reading.step_s / peak
-        if planned.model_flops and peak and reading.step_s and not reading.static
-        else None
-    )
+    savings = {} if differs or reading.static else {"savings": _savings(found, lines)}
     if mfu and mfu > 1 and not differs:
         differs = (f"The plan is not of what was recorded: its FLOPs in this time would be an MFU of {mfu:.0%}.",)
-    if mfu and reading.hfu and reading.hfu < 0.98 * mfu < mfu <= 1 and not differs:
-        told.append(
-            "MFU is above HFU: the profile has less FLOPs than the model; the shapes of some matmuls are missing."
-        )
-    asked = planned.request
-    return with_reading(
-        found,
-        notes=reading.notes,
-        savings=savings,
-        unknown=tuple(filter(None, told)),
-        beside=lines,
-        plan=asked.plan,
-        model=asked.model,
-        planned_step_s=planned.seconds,
-        mfu=None if differs else mfu,
-        differs=differs,
-        sizes=sizes.sizes,
-    )
+    return {
+        "beside": lines,
+        "plan": planned.request.plan,
+        "model": planned.request.model,
+        "planned_step_s": planned.seconds,
+        "mfu": None if differs else mfu,
+        "differs": differs,
+        **savings,
+    }
 
 
 def _savings(found: Analysis, lines: tuple[BesideLine, ...] = ()) -> tuple[Saving, ...]:
@@ -123,9 +113,8 @@ def _expanded(found: Analysis) -> list[str]:
     useful = sum(flops / experts[one] for one, flops in ran.items())
     every, needed = render(sum(ran.values()), "FLOPs"), render(useful, "FLOPs")
     return [
-        f"Grouped matmuls ran over all {max(experts.values())} experts for every token: {every} where {needed} "
-        "are needed; HFU and the "
-        "rate of their rows count all of them."
+        f"Grouped matmuls ran over all {max(experts.values())} experts for every token: {every} where {needed} are "
+        "needed; HFU and the rate of their rows count all of them."
     ]
 
 
@@ -147,11 +136,8 @@ def _unknown(found: Analysis) -> list[str]:
     under = sum(group.exposed_s for group in reading.groups if group.section in programs)
     if reading.attributed_section >= 0.9 and under > 0.1 * reading.step_s:
         told.append("Nothing in the profile names parts of a model: ops stand under the name of their program.")
-    missing = sum(
-        group.seconds
-        for group in reading.groups
-        if group.kind in ("matmul", "attention", "grouped matmul") and group.flops is None
-    )
+    multiplies = (group for group in reading.groups if group.kind in ("matmul", "attention", "grouped matmul"))
+    missing = sum(group.seconds for group in multiplies if group.flops is None)
     if missing > 0.02 * reading.step_s and NO_KERNELS not in reading.notes:
         told.append(
             "The profile has no shapes for some matmuls, so their FLOPs are not known (PyTorch: record_shapes=True)."

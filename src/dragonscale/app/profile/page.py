@@ -19,7 +19,7 @@ from dragonscale.app.profile.profile_records import ProfileReport
 from dragonscale.app.profile.shown import ShownSlice, ShownStep, shown_step
 from dragonscale.app.profile.trace import op_facts
 from dragonscale.app.verify.html import STYLE
-from dragonscale.evidence.profiles.parts import TRAVELS
+from dragonscale.evidence.profiles.device_work import TRAVELS
 from dragonscale.evidence.profiles.records import MemoryTime, achieved_rate
 from dragonscale.files import write_file
 from dragonscale.physics.units import render
@@ -28,6 +28,8 @@ from dragonscale.sheets.charts.theme import DARK, LIGHT, SERIES, Theme
 MOST_OPS = 600
 """Rows of the table of ops."""
 _NUMBER = ' class="n"'
+_WORDS = {"kind": "kind", "section": "section", "phase": "phase", "what": "tensor"}
+"""What an op is, by the page's names and by those of `op_facts`."""
 
 
 def beside(name: str) -> str:
@@ -98,16 +100,12 @@ def _head(report: ProfileReport) -> dict[str, str]:
 
 
 def _parts(report: ProfileReport) -> str:
-    parts = [
-        (part, _data()["colours"]["parts"].get(part.name, "overhead")) for part in report.parts if part.seconds > 0
-    ]
-    bars = "".join(
-        f'<i style="width:{100 * part.share:.3f}%;background:var(--{colour})"></i>' for part, colour in parts
-    )
-    words = "".join(
-        _dot(colour, f"{part.name} {render(part.seconds, 's')} ({part.share:.1%})") for part, colour in parts
-    )
-    return f'<div class="whole">{bars}</div><p class="legend">{words}</p>' if parts else ""
+    bars = words = ""
+    for part in (part for part in report.parts if part.seconds > 0):
+        colour = _data()["colours"]["parts"].get(part.name, "overhead")
+        bars += f'<i style="width:{100 * part.share:.3f}%;background:var(--{colour})"></i>'
+        words += _dot(colour, f"{part.name} {render(part.seconds, 's')} ({part.share:.1%})")
+    return f'<div class="whole">{bars}</div><p class="legend">{words}</p>' if bars else ""
 
 
 def _dot(colour: str, text: str) -> str:
@@ -115,15 +113,10 @@ def _dot(colour: str, text: str) -> str:
 
 
 def _savings(report: ProfileReport) -> str:
-    lines = "".join(
-        _markup(
-            "saving",
-            what=escape(saving.what[:1].upper() + saving.what[1:]),
-            seconds=render(saving.seconds, "s"),
-            why=escape(saving.why),
-        )
-        for saving in report.savings
-    )
+    lines = ""
+    for saving in report.savings:
+        what, seconds = saving.what[:1].upper() + saving.what[1:], render(saving.seconds, "s")
+        lines += _markup("saving", what=escape(what), seconds=seconds, why=escape(saving.why))
     return f"<h3>What would save most</h3><ul>{lines}</ul>" if lines else ""
 
 
@@ -182,21 +175,17 @@ def _op(report: ProfileReport, op: int) -> dict[str, Any]:
     facts, totals = op_facts(analysis, op), analysis.totals
     seconds, runs = float(totals.seconds[op]), float(totals.works[op])
     kind, bound_by = facts.get("kind", ""), facts.get("bound_by", "")
-    rate, moved = (
-        facts[name] * runs / seconds if facts.get(name) and seconds else None for name in ("flops", "hbm_bytes")
-    )
+    work = [facts.get(name) for name in ("flops", "hbm_bytes")]
+    rate, moved = (each * runs / seconds if each and seconds else None for each in work)
     return {
         "op": op,
         "name": analysis.recording.ops[op].name[:200],
-        "kind": kind,
-        "section": facts.get("section", ""),
-        "phase": facts.get("phase", ""),
-        "what": facts.get("tensor", ""),
+        **{name: facts.get(fact, "") for name, fact in _WORDS.items()},
         "seconds": seconds,
         "share": seconds / report.step_s if report.step_s else 0.0,
         "times": float(totals.times[op]),
-        "flops": facts.get("flops"),
-        "bytes": facts.get("hbm_bytes"),
+        "flops": work[0],
+        "bytes": work[1],
         "rate": rate,
         "achieved": achieved_rate(kind, bound_by, rate, moved),
         "fraction": facts.get("roofline_fraction"),
@@ -266,8 +255,8 @@ def _variable(role: str) -> str:
 
 
 def _variables(theme: Theme) -> str:
-    pairs = [
-        f"--{_variable(role)}:{theme.colour(f'@{role}')};--on-{_variable(role)}:{theme.colour(f'@on:{role}')}"
-        for role in _data()["colours"]["roles"]
-    ]
+    pairs: list[str] = []
+    for role in _data()["colours"]["roles"]:
+        name = _variable(role)
+        pairs.append(f"--{name}:{theme.colour(f'@{role}')};--on-{name}:{theme.colour(f'@on:{role}')}")
     return ";".join((*pairs, f"--grid:{theme.grid}"))

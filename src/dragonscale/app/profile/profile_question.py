@@ -22,6 +22,8 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.driver_names import chip_named, nearest_chip
 
 MOST = 1000
+_OF_THE_PLAN = ("model", "batch", "seq", "program", "stack", "assume", "family")
+"""Flags that say of a plan what they say to `dscale verify`."""
 
 
 @dataclass(frozen=True)
@@ -53,31 +55,14 @@ def read_question(question: ProfileQuestion) -> ProfileAsked:
                 raise InputError(f"--{name} says what --plan is of; give the plan too, such as --plan fsdp=8.")
         return ProfileAsked(question, path, chip, None, "", "")
     where = f"{written(on)}:1" if isinstance(on, str) and is_chip(on) else on
-    plan = read_plan(
-        VerifyQuestion(
-            question.plan,
-            model=question.model,
-            on=where,
-            batch=question.batch,
-            seq=question.seq,
-            program=question.program,
-            stack=question.stack,
-            assume=question.assume,
-            family=question.family,
-        )
-    )
+    same = {name: getattr(question, name) for name in _OF_THE_PLAN}
+    plan = read_plan(VerifyQuestion(question.plan, on=where, **same))
     request = structs.replace(plan.request, slice=asked_chips(plan.request.slice, "", question.profile))
     planned = parse_slice(request.slice).chip
     chip = chip if chip is not None and not planned.kernels else planned
-    return ProfileAsked(
-        question,
-        path,
-        chip,
-        request,
-        plan.stack,
-        question.engine.strip().lower() or "jax-program",
-        (*plan.notes, *profile_notes([planned])),
-    )
+    engine = question.engine.strip().lower() or "jax-program"
+    notes = (*plan.notes, *profile_notes([planned]))
+    return ProfileAsked(question, path, chip, request, plan.stack, engine, notes)
 
 
 def _chip(on: Any) -> Chip | None:
@@ -102,14 +87,12 @@ def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, st
         if told and asked.chip.kin != told and load_chip(told).title != asked.chip.title:
             raise InputError(
                 f"The profile was recorded on {shorten(device.name)} ({told}), and --on or the plan says "
-                f"{asked.chip.name}; "
-                f"leave out --on, or give --on {told}."
+                f"{asked.chip.name}; leave out --on, or give --on {told}."
             )
         if device.kind == "cpu" and asked.chip.kind in ("gpu", "tpu") and is_chip(asked.chip.name.split("+")[0]):
             raise InputError(
                 f"The profile was recorded on a CPU ({shorten(device.name)}), and --on or the plan says "
-                f"{asked.chip.name}; leave out --on, "
-                "or give a chip file of that CPU."
+                f"{asked.chip.name}; leave out --on, or give a chip file of that CPU."
             )
         return asked.chip, ""
     if told:
@@ -121,8 +104,7 @@ def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, st
     if nearest:
         return (
             None,
-            f"{shorten(device.name)} is not in the catalogue; the nearest chip is {nearest}: give --on {nearest} "
-            "to have its rooflines, or a "
-            "TOML file with the device's own rates.",
+            f"{shorten(device.name)} is not in the catalogue; the nearest chip is {nearest}: give --on {nearest} to "
+            "have its rooflines, or a TOML file with the device's own rates.",
         )
     return None, f"The chip is not known from {name}: give --on to have rooflines."

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragonscale.evidence.profiles.analysis import Analysis
+from dragonscale.evidence.profiles.device_work import DeviceWork
 from dragonscale.evidence.profiles.gaps import CAUSES, find_gaps
 from dragonscale.evidence.profiles.intervals import without
-from dragonscale.evidence.profiles.parts import DeviceWork
 
 MOST = 16_000
 """Events of devices that are shown, of all tracks together."""
@@ -45,11 +45,6 @@ class ShownStep:
     """Our tracks: sections and phases, exposed communication, idle gaps with their causes."""
     left_out: int
 
-    @property
-    def tracks(self) -> list[str]:
-        """The tracks of the recording, in the order in which they are drawn."""
-        return list(dict.fromkeys(one.track for one in self.slices))
-
 
 def shown_step(analysis: Analysis) -> ShownStep | None:
     """The step to draw; None where nothing was timed."""
@@ -75,9 +70,8 @@ def _measured(analysis: Analysis, first: int, last: int) -> tuple[list[ShownSlic
     recording = analysis.recording
     events, end = recording.events, recording.events.end
     inside = (end > first) & (events.start < last) & (events.duration > 0)
-    devices = [analysis.device, *(one for one in range(len(recording.devices)) if one != analysis.device)][
-        :MOST_DEVICES
-    ]
+    others = [device for device in range(len(recording.devices)) if device != analysis.device]
+    devices = [analysis.device, *others][:MOST_DEVICES]
     busy = np.array([*(one.kind in _BUSY and one.device in devices for one in recording.tracks), False])
     host = np.array([*(one.kind == "host" for one in recording.tracks), False])
     kept, left_out = _longest(np.flatnonzero(inside & busy[events.track]), events.duration, MOST)
@@ -87,22 +81,18 @@ def _measured(analysis: Analysis, first: int, last: int) -> tuple[list[ShownSlic
     chosen = [*kept.tolist(), *beside.tolist()]
     names = {track: _track_name(analysis, track) for track in set(events.track[chosen].tolist())}
     # Devices first, the one that is told about before the others; the host last.
-    chosen.sort(
-        key=lambda each: (
-            order.get(recording.tracks[events.track[each]].device, 99),
-            int(events.track[each]),
-            int(events.start[each]),
-        )
-    )
-    made = []
-    for each in chosen:
-        start, stop = max(int(events.start[each]), first), min(int(end[each]), last)
-        made.append(
-            ShownSlice(
-                names[int(events.track[each])], (start - first) / 1e9, (stop - start) / 1e9, int(events.op[each])
-            )
-        )
-    return made, left_out
+    places = {track: order.get(recording.tracks[track].device, 99) for track in names}
+    chosen.sort(key=lambda each: (places[events.track[each]], events.track[each], events.start[each]))
+    bounds = ((max(int(events.start[each]), first), min(int(end[each]), last)) for each in chosen)
+    rows = zip(chosen, bounds, strict=True)
+    return [
+        _slice(names[int(events.track[each])], *bound, first, op=int(events.op[each])) for each, bound in rows
+    ], left_out
+
+
+def _slice(track: str, start: int, end: int, zero: int, op: int = -1, name: str = "") -> ShownSlice:
+    """A stretch of ns on a track, as seconds from a beginning."""
+    return ShownSlice(track, (start - zero) / 1e9, (end - start) / 1e9, op, name)
 
 
 def _busy_threads(place: np.ndarray, analysis: Analysis, least: float) -> np.ndarray:
@@ -125,23 +115,19 @@ def _track_name(analysis: Analysis, number: int) -> str:
     track = analysis.recording.tracks[number]
     if track.device < 0 or track.kind == "host":
         return f"host: {track.name}"
-    device = analysis.recording.devices[track.device]
-    return (
-        f"{device.name or device.kind} {device.index}: {track.name}"
-        if len(analysis.recording.devices) > 1
-        else track.name
-    )
+    device, several = analysis.recording.devices[track.device], len(analysis.recording.devices) > 1
+    return f"{device.name or device.kind} {device.index}: {track.name}" if several else track.name
 
 
 def _own(analysis: Analysis, work: DeviceWork, first: int, last: int) -> Iterator[ShownSlice]:
     """What we say of the step, on tracks of our own."""
     yield from _runs(analysis, work, first, last)
     for start, end in _exposed(work, first, last):
-        yield ShownSlice("exposed communication", (start - first) / 1e9, (end - start) / 1e9, name="exposed")
+        yield _slice("exposed communication", start, end, first, name="exposed")
     gaps = find_gaps(analysis.recording, work)
     for start, end, cause in zip(gaps.start.tolist(), gaps.end.tolist(), gaps.cause.tolist(), strict=True):
         if start >= first and end <= last and end - start >= (last - first) / MOST:
-            yield ShownSlice("idle", (start - first) / 1e9, (end - start) / 1e9, name=CAUSES[cause])
+            yield _slice("idle", start, end, first, name=CAUSES[cause])
 
 
 def _runs(analysis: Analysis, work: DeviceWork, first: int, last: int) -> Iterator[ShownSlice]:
@@ -149,8 +135,8 @@ def _runs(analysis: Analysis, work: DeviceWork, first: int, last: int) -> Iterat
     pieces, ops = work.pieces, analysis.recording.events.op
     inside = np.flatnonzero((pieces.end > first) & (pieces.start < last))
     inside = inside[np.argsort(pieces.start[inside], kind="stable")]
-    for track, of in (("phase", "phase"), ("section", "section")):
-        names = np.array([getattr(role, of) for role in analysis.roles] or [""])[ops[pieces.event[inside]]]
+    for track in ("phase", "section"):
+        names = np.array([getattr(role, track) for role in analysis.roles] or [""])[ops[pieces.event[inside]]]
         known = inside[names != ""]
         names = names[names != ""]
         if not len(known):
@@ -162,7 +148,7 @@ def _runs(analysis: Analysis, work: DeviceWork, first: int, last: int) -> Iterat
             end = int(pieces.start[known[stop]]) if stop < len(names) else last
             end = min(last, end, int(pieces.end[known[begin:stop]].max()))
             if end > start:
-                yield ShownSlice(track, (start - first) / 1e9, (end - start) / 1e9, name=str(names[begin]))
+                yield _slice(track, start, end, first, name=str(names[begin]))
 
 
 def _exposed(work: DeviceWork, first: int, last: int) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,7 @@ from dragonscale.app.profile.profile_records import ProfileReport
 from dragonscale.app.profile.shown import ShownSlice, ShownStep, shown_step
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.analysis import Analysis
-from dragonscale.evidence.profiles.planned import ExpectedStep, expected_step
+from dragonscale.evidence.profiles.beside import ExpectedStep, expected_step
 from dragonscale.files import write_file
 from dragonscale.plan.timeline import MICRO, TimelinePass, timeline
 from dragonscale.training.step_ledger import step_timeline

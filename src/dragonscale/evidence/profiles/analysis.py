@@ -3,6 +3,11 @@ waste, memory.
 
 This module only calls the others in their order and puts what they find into one record; each part is a module of its
 own.
+
+A program that nobody timed (an HLO dump) is told as a step too: each of its ops at datasheet rates, one after the
+other. It is a bound and is called one. Loops count their turns; of a branch that is not known each side counts once.
+What travels takes its bytes at the rate of the wires that its group spans, on a torus without a plan at that of all
+links.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -12,19 +17,24 @@ import msgspec
 import numpy as np
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.profiles.communication import moves
+from dragonscale.evidence.profiles.attribution import own_role
+from dragonscale.evidence.profiles.completing import complete_roles, with_waits, worked_once
+from dragonscale.evidence.profiles.device_work import BUSY, TRAVELS, DeviceWork, device_work
 from dragonscale.evidence.profiles.gaps import gap_lines
-from dragonscale.evidence.profiles.groups import attributed_shares, longest_ops, work_groups
-from dragonscale.evidence.profiles.halves import with_waits, worked_once
+from dragonscale.evidence.profiles.groups import attributed_shares, longest_ops, moves, wire_rate, work_groups
+from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.memory_samples import memory_use
-from dragonscale.evidence.profiles.parts import DeviceWork, device_work
-from dragonscale.evidence.profiles.per_op import MATMULS, StepOps, op_totals
-from dragonscale.evidence.profiles.recording import Recording
+from dragonscale.evidence.profiles.per_op import MATMULS, ChipRoof, OpTotals, StepOps, causal_ops, op_totals
+from dragonscale.evidence.profiles.recording import DeviceText, OpText, Recording
 from dragonscale.evidence.profiles.records import DeviceTime, ProfileReading, RecordedStep, StepsFound, TimePart
 from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.profiles.self_time import BUSY
 from dragonscale.evidence.profiles.steps import LONG, SHORT, FoundSteps, find_steps
 from dragonscale.evidence.profiles.waste import wasted
+from dragonscale.evidence.xla.call_graph import BRANCHES
+from dragonscale.evidence.xla.hlo_text import Module
+from dragonscale.evidence.xla.op_bounds import sending_rate
+from dragonscale.evidence.xla.opcodes import CONTROL, UNTIMED
+from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
 from dragonscale.physics.hardware import Chip, Slice
 
 _STEPS = 2000
@@ -58,12 +68,10 @@ def analyse(
     the mesh is of."""
     roles = worked_once(recording, with_waits(recording, roles))
     sections = [role.section for role in roles]
-    found = {device: only_step(find_steps(recording, device, sections), chosen) for device in busy_devices(recording)}
-    works = {
-        device: device_work(recording, device, roles, steps.windows[steps.kept]) for device, steps in found.items()
-    }
+    every = {device: only_step(find_steps(recording, device, sections), chosen) for device in busy_devices(recording)}
+    works = {device: device_work(recording, device, roles, each.windows[each.kept]) for device, each in every.items()}
     device = told_device(works)
-    steps, work = found[device], works[device]
+    steps, work = every[device], works[device]
     step = StepOps(
         recording=recording,
         roles=roles,
@@ -80,7 +88,7 @@ def analyse(
         top,
         number=device,
         device=recording.devices[device].name if recording.devices else "",
-        devices=len(found),
+        devices=len(every),
         steps=told_steps(steps, chosen),
         parts=time_parts(work, step.step_s),
         by_device=tuple(_device_time(recording, each) for each in works.values()),
@@ -133,20 +141,15 @@ def one_step(analysis: Analysis) -> Recording:
 
 def busy_devices(recording: Recording) -> list[int]:
     """The devices that did anything, by their numbers."""
-    tracks = {number for number, track in enumerate(recording.tracks) if track.kind in BUSY}
-    used = {
-        recording.tracks[number].device for number in np.unique(recording.events.track).tolist() if number in tracks
-    }
-    return sorted(used)
+    used = (recording.tracks[number] for number in np.unique(recording.events.track).tolist())
+    return sorted({track.device for track in used if track.kind in BUSY})
 
 
 def told_device(works: dict[int, DeviceWork]) -> int:
     """The device to tell about: the one that is busy longest, as the others wait for it; of several alike the one with
     most events."""
-    busy = {
-        device: (work.parts["compute"] + work.parts["copies"]) / max(1, len(work.windows))
-        for device, work in works.items()
-    }
+    steps = {device: max(1, len(work.windows)) for device, work in works.items()}
+    busy = {each: (work.parts["compute"] + work.parts["copies"]) / steps[each] for each, work in works.items()}
     near = [device for device in works if busy[device] >= 0.98 * max(busy.values())]
     return max(near, key=lambda device: len(works[device].pieces.start))
 
@@ -164,10 +167,8 @@ def time_parts(work: DeviceWork, step_s: float) -> tuple[TimePart, ...]:
     """The four parts of a mean step."""
     count = max(1, len(work.windows))
     names = {"compute": "compute", "communication": "exposed communication", "copies": "exposed copies", "idle": "idle"}
-    return tuple(
-        TimePart(told, work.parts[name] / count / 1e9, work.parts[name] / count / 1e9 / step_s if step_s else 0.0)
-        for name, told in names.items()
-    )
+    seconds = {told: work.parts[name] / count / 1e9 for name, told in names.items()}
+    return tuple(TimePart(told, each, each / step_s if step_s else 0.0) for told, each in seconds.items())
 
 
 def _device_time(recording: Recording, work: DeviceWork) -> DeviceTime:
@@ -230,9 +231,79 @@ def left_out(steps: FoundSteps) -> list[str]:
     long = sum(bool(lengths[one] > middle) for one in others)
     for count, words in ((long, f"more than {LONG:g} times"), (len(others) - long, f"less than {SHORT:g} times")):
         if count:
-            found.append(
-                f"{count} of {many} steps took {words} the median and {'are' if count > 1 else 'is'} left out."
-            )
+            verb = "are" if count > 1 else "is"
+            found.append(f"{count} of {many} steps took {words} the median and {verb} left out.")
     if last >= 0:
         found.append(f"The last of {many} steps is left out: it has no next one to reach to.")
     return found
+
+
+_RUN = ("body", *BRANCHES)
+
+
+def analyse_program(
+    recording: Recording, chip: Chip | None, top: int, mesh: dict[str, int], piece: Slice | None = None
+) -> Analysis:
+    """The table of a program at roofline rates."""
+    if chip is None:
+        raise InputError(
+            f"{recording.source} is a program without times; say where it should run, such as --on v5p or --on h200."
+        )
+    name, module = max(recording.programs.items(), key=lambda program: len(program[1].computations))
+    ops, times, unsure = listed(name, module)
+    kind = chip.kind if chip.kind in ("tpu", "gpu") else ""
+    whole = replace(recording, ops=tuple(ops), devices=recording.devices or (DeviceText(chip.title, kind),))  # pyright: ignore[reportArgumentType]
+    reader = HloReader(whole)
+    roles = complete_roles(whole, [own_role(op, reader, kind) for op in ops], reader)
+    roof, often = ChipRoof(chip, causal_ops(whole)), np.array(times, float)
+    travels = np.array([role.kind in TRAVELS for role in roles], bool)
+    bounds = [roof.bound(role, number)[0] or 0.0 for number, role in enumerate(roles)]
+    sent = [_travel(role, chip, mesh, piece) if role.kind in TRAVELS else 0.0 for role in roles]
+    seconds = np.where(travels, sent, bounds) * often
+    step_s, network = float(seconds.sum()), float(sum(seconds[travels]))
+    totals = OpTotals(seconds, seconds, often, often)
+    share = network / step_s if step_s else 0.0
+    return analysis_of(
+        StepOps(recording=whole, roles=roles, totals=totals, chip=chip, step_s=step_s, mesh=mesh, piece=piece),
+        top,
+        device=chip.title,
+        devices=1,
+        steps=StepsFound(f"the program {name}, once", 1, 1, step_s, step_s, step_s, 0.0),
+        parts=(TimePart("compute", step_s - network, 1 - share), TimePart("exposed communication", network, share)),
+        by_device=(),
+        unknown=tuple(f"How often {each} runs is not known: it is counted once." for each in unsure[:5]),
+        notes=recording.notes,
+    )
+
+
+def listed(name: str, module: Module) -> tuple[list[OpText], list[int], list[str]]:
+    """Every instruction that runs by itself, how often it does, and the computations of which that is not known."""
+    counts = executions(module)
+    running, waiting = {module.entry.name}, [module.entry.name]
+    while waiting:
+        for instruction in module.computations[waiting.pop()].instructions:
+            runs = instruction.callees if instruction.opcode in CONTROL else ()
+            for role, callee in runs:
+                if callee not in running and (role in _RUN or instruction.opcode == "call"):
+                    running.add(callee)
+                    waiting.append(callee)
+    ops, times, unsure = [], [], []
+    for each in module.computations.values():
+        if each.name not in running:
+            continue
+        count = counts[each.name]
+        if count == UNKNOWN:
+            unsure.append(each.name)
+        for instruction in each.instructions:
+            if instruction.opcode not in UNTIMED:
+                # of the text only what a mask is: the rest is read in the program
+                mask = '"CAUSAL"' if '"CAUSAL"' in instruction.text else ""
+                ops.append(OpText(instruction.name, text=mask, scope=instruction.op_name, module=name))
+                times.append(1 if count == UNKNOWN else count)
+    return ops, times, unsure
+
+
+def _travel(role: OpRole, chip: Chip, mesh: dict[str, int], piece: Slice | None) -> float:
+    if len(role.group) < 2:
+        return 0.0
+    return (role.wire_bytes or 0.0) / (wire_rate(chip, role.group, mesh, piece) or sending_rate(chip))

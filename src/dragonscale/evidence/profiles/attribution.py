@@ -7,39 +7,21 @@
 
 The same kernel may serve two parts (a library picks one matmul kernel for the output projection and for the MLP).
 `attributed` therefore hands back a recording in which such an op stands once for each part, beside one role for each of
-its ops; `attribute` keeps the ops as they are and gives each the role that most of its time has.
+its ops.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
-from typing import Literal
 
 import msgspec
 import numpy as np
 
+from dragonscale.evidence.profiles import names, sections
 from dragonscale.evidence.profiles.completing import complete_roles
 from dragonscale.evidence.profiles.hlo_roles import SCORES, HloReader, around_scores, with_scores
-from dragonscale.evidence.profiles.names import (
-    KernelRule,
-    category_kind,
-    dtype_of,
-    inductor,
-    known_kernel,
-    operator_kind,
-    section_word,
-)
 from dragonscale.evidence.profiles.neighbours import Placing, place_by_neighbours
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.roles import FEEDS, OUTSIDE, SCOPE, OpRole
-from dragonscale.evidence.profiles.sections import (
-    SectionWords,
-    files_tell_parts,
-    phase_of_caller,
-    phase_of_module,
-    phase_of_scope,
-    section_of,
-    section_of_source,
-)
 from dragonscale.evidence.profiles.work_by_shapes import work_by_shapes
 from dragonscale.plan.ledger import COLLECTIVES
 
@@ -55,22 +37,9 @@ _MOST_PLACED = 600_000
 """
 
 
-def attribute(recording: Recording) -> list[OpRole]:
-    """The role of each op, in order; of one that serves several parts the role of most of its time."""
-    split, roles = attributed(recording)
-    size = len(recording.ops)
-    spent = np.bincount(split.events.op, split.events.duration, len(split.ops))
-    origin = _origins(recording, split)
-    best: dict[int, int] = {}
-    for number, source in enumerate(origin):
-        if source not in best or spent[number] > spent[best[source]]:
-            best[source] = number
-    return [roles[best[number]] for number in range(size)]
-
-
 def attributed(recording: Recording) -> tuple[Recording, list[OpRole]]:
     """The recording, its ops split where they serve several parts, and the role of each op."""
-    left = _told_ops(recording)[1]
+    timed, left = _told_ops(recording)
     if left:
         text = (
             f"{left:,} of the ops, those with least time, are not told by kind and part: a profile has at most "
@@ -78,39 +47,24 @@ def attributed(recording: Recording) -> tuple[Recording, list[OpRole]]:
         )
         recording = replace(recording, notes=(*recording.notes, text))
     reader = HloReader(recording)
-    roles = _own_roles(recording, reader)
+    roles = _own_roles(recording, reader, timed)
     placings = place_events(recording, roles)
     if placings is None:
         return recording, complete_roles(recording, roles, reader)
-    numbers: dict[tuple[int, Placing], int] = {}
+    numbers: dict[int, dict[Placing, int]] = defaultdict(dict)
     ops, found, column = list(recording.ops), list(roles), recording.events.op.copy()
-    taken: set[int] = set()
     for event, placing in placings.items():
         op = int(recording.events.op[event])
-        key = (op, placing)
-        if key not in numbers:
-            role = _placed(roles[op], placing)
-            if op not in taken:
-                taken.add(op)
-                numbers[key], found[op] = op, role
-            else:
-                numbers[key] = len(ops)
+        known = numbers[op]
+        if placing not in known:  # the first placing of an op takes its own number
+            known[placing] = len(ops) if known else op
+            if known[placing] == len(ops):
                 ops.append(recording.ops[op])
-                found.append(role)
-        column[event] = numbers[key]
+                found.append(roles[op])
+            found[known[placing]] = _placed(roles[op], placing)
+        column[event] = known[placing]
     split = replace(recording, ops=tuple(ops), events=replace(recording.events, op=column))
     return split, complete_roles(split, found, reader)
-
-
-def _origins(recording: Recording, split: Recording) -> list[int]:
-    """For each op of a split recording the op that it was before."""
-    found = list(range(len(recording.ops)))
-    if len(split.ops) > len(recording.ops):
-        origin = np.zeros(len(split.ops), np.int64)
-        origin[split.events.op] = recording.events.op
-        origin[: len(recording.ops)] = np.arange(len(recording.ops))
-        found = [int(each) for each in origin]
-    return found
 
 
 def _told_ops(recording: Recording) -> tuple[np.ndarray, int]:
@@ -129,10 +83,10 @@ def _told_ops(recording: Recording) -> tuple[np.ndarray, int]:
     return timed, max(0, more)
 
 
-def _own_roles(recording: Recording, reader: HloReader) -> list[OpRole]:
+def _own_roles(recording: Recording, reader: HloReader, timed: np.ndarray) -> list[OpRole]:
     """What each op that runs on a device says of itself."""
-    timed, ops = _told_ops(recording)[0], recording.ops
-    if not files_tell_parts(op.source for op in ops):
+    ops = recording.ops
+    if not sections.files_tell_parts(op.source for op in ops):
         ops = tuple(msgspec.structs.replace(op, source="") if op.source else op for op in ops)
     roles = [own_role(op, reader) if timed[number] else OpRole() for number, op in enumerate(ops)]
     roles = _work_once(recording, roles)
@@ -148,10 +102,10 @@ def _work_once(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
         if role.by_program and op.module and op.caller:
             kernels.setdefault((op.module, op.caller), {}).setdefault(op.name, []).append(number)
     spent = np.bincount(recording.events.op, recording.events.duration, len(roles))
-    for names in kernels.values():
-        main = max(names, key=lambda name: spent[names[name]].sum())
-        for name, numbers in names.items():
-            rule = known_kernel(name)
+    for alike in kernels.values():
+        main = max(alike, key=lambda name: spent[alike[name]].sum())
+        for name, numbers in alike.items():
+            rule = names.known_kernel(name)
             for number in numbers:
                 if name == main or (rule and rule.kind == roles[number].kind and rule.what != "split-K sum"):
                     continue
@@ -181,22 +135,17 @@ def own_role(op: OpText, reader: HloReader | None = None, on: str = "") -> OpRol
 
 def _named_role(op: OpText, known: str) -> OpRole:
     """Kind, part and phase by names alone."""
-    rule = inductor(op.name) or known_kernel(op.name)
+    rule = names.inductor(op.name) or names.known_kernel(op.name)
     if (rule is None or not rule.kind) and op.text:
-        rule = known_kernel(op.text.split(" = ", 1)[0].lstrip("%")) or rule
-    called = operator_kind(op.caller) if op.caller else ""
+        rule = names.known_kernel(op.text.split(" = ", 1)[0].lstrip("%")) or rule
+    called = names.operator_kind(op.caller) if op.caller else ""
     kind = known or _kind(op, rule, called)
-    words = _section(op, rule, kind)
-    phase = (
-        phase_of_scope(op.scope)
-        or phase_of_caller(op.caller)
-        or (rule.phase if rule else "")
-        or phase_of_module(op.module)
-    )
+    words = _section(op, rule)
+    named = rule.phase if rule else ""
+    phase = sections.phase_of_scope(op.scope) or sections.phase_of_caller(op.caller) or named
+    phase = phase or sections.phase_of_module(op.module)
     flops, moved = work_by_shapes(op, kind)
-    confidence: Literal["sure", "likely", "guess", ""] = (
-        "guess" if rule and rule.guess and not called else "likely" if kind else ""
-    )
+
     return OpRole(
         kind,
         words.section,
@@ -208,11 +157,10 @@ def _named_role(op: OpText, known: str) -> OpRole:
         op.wire_bytes if kind in COLLECTIVES else None,
         op.group,
         _why(op, rule, words),
-        confidence,
     )
 
 
-def _kind(op: OpText, rule: KernelRule | None, called: str) -> str:
+def _kind(op: OpText, rule: names.KernelRule | None, called: str) -> str:
     """A kernel's name before the operator that launched it, save where the name fits many collectives
     or says nothing."""
     if op.category in ("gpu_memset", "gpu_memcpy") and rule is None:
@@ -220,27 +168,23 @@ def _kind(op: OpText, rule: KernelRule | None, called: str) -> str:
     if rule and rule.kind:
         exact = called in COLLECTIVES and rule.kind in COLLECTIVES
         return called if exact else rule.kind
-    return called or category_kind(op.category)
+    return called or names.category_kind(op.category)
 
 
-def _section(op: OpText, rule: KernelRule | None, kind: str) -> SectionWords:
-    words = section_of(op.scope) if op.scope else SectionWords()
-    if words.section:
-        return words
-    if rule and rule.section:
-        return SectionWords(rule.section, rule.what, rule.section == "norm")
-    caller = section_word(op.caller) if op.caller else ""
-    if caller:
-        return SectionWords(caller, "", caller == "norm")
-    if op.source and (found := section_of_source(op.source)):
-        return SectionWords(found)
-    if kind in COLLECTIVES and op.scope:
-        return SectionWords()
-    return words
+def _section(op: OpText, rule: names.KernelRule | None) -> sections.SectionWords:
+    """The part of the model by the first that says one: scope, kernel, operators around it, source file."""
+    named, called = (rule.section, rule.what) if rule else ("", ""), names.section_word(op.caller)
+    evidence = (
+        sections.section_of(op.scope),
+        sections.SectionWords(*named, norm=named[0] == "norm"),
+        sections.SectionWords(called, norm=called == "norm"),
+        sections.SectionWords(sections.section_of_source(op.source)),
+    )
+    return next((words for words in evidence if words.section), sections.SectionWords())
 
 
-def _why(op: OpText, rule: KernelRule | None, words: SectionWords) -> tuple[str, ...]:
-    scope = words.section and op.scope and section_of(op.scope).section
+def _why(op: OpText, rule: names.KernelRule | None, words: sections.SectionWords) -> tuple[str, ...]:
+    scope = words.section and op.scope and sections.section_of(op.scope).section
     known = {"kernel name": rule, "operator": op.caller, SCOPE: scope}
     return tuple(word for word, says in known.items() if says)
 
@@ -248,7 +192,7 @@ def _why(op: OpText, rule: KernelRule | None, words: SectionWords) -> tuple[str,
 def _dtype(op: OpText) -> str:
     if op.shapes:
         return op.shapes[0].split("[", 1)[0]
-    return dtype_of(op.name)
+    return names.dtype_of(op.name)
 
 
 def _placed(role: OpRole, placing: Placing) -> OpRole:
@@ -262,7 +206,6 @@ def _placed(role: OpRole, placing: Placing) -> OpRole:
         phase=role.phase or placing.phase,
         what=role.what if role.what not in ("", "norm") else placing.what or role.what,
         why=(*role.why, "neighbours"),
-        confidence=role.confidence if role.section == placing.section else "guess",
     )
 
 
@@ -306,9 +249,8 @@ def _agree_by_shapes(recording: Recording, roles: list[OpRole], placings: dict[i
         votes = Counter(placings[event].section for event in events)
         section, count = votes.most_common(1)[0]
         if _MOSTLY * len(events) <= count < len(events):
-            usual = Counter(placings[event] for event in events if placings[event].section == section).most_common(1)[
-                0
-            ][0]
+            alike = Counter(placings[event] for event in events if placings[event].section == section)
+            usual = alike.most_common(1)[0][0]
             for event in events:
                 if placings[event].section != section:
                     placings[event] = usual

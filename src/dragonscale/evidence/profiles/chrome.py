@@ -103,10 +103,7 @@ class _Trace:
                 handler(begun, start, max(at, start))
 
     def _name(self, event: TraceEvent) -> None:
-        try:
-            named = _NAMED.decode(event.args)
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            return
+        named = event.decoded(_NAMED)
         if isinstance(named.name, str) and len(self.processes) + len(self.threads) < _MOST_NAMED:
             if event.name == "process_name":
                 self.processes[event.pid] = named.name[:500]
@@ -128,9 +125,8 @@ class _Trace:
                 f"{named} is no whole Chrome trace: {stream.cut}, and no device's time was found before that."
             )
         else:
-            what = (
-                f"{stream.events:,} events, but without tracks of a device" if stream.events else "no events of a trace"
-            )
+            events = f"{stream.events:,} events, but without tracks of a device"
+            what = events if stream.events else "no events of a trace"
             raise InputError(
                 f"{named} is a JSON file with {what}; profiles of JAX (trace.json.gz), PyTorch (Kineto) and "
                 "TensorFlow are read."
@@ -160,7 +156,5 @@ class _Trace:
         if stream.unreadable:
             recorder.notes.append(f"{stream.unreadable:,} entries could not be read and were left out.")
         recorder.notes.extend(f"{count:,} events {what} were left out." for what, count in self.odd.items())
-        if self.torch.spans.dropped:
-            recorder.notes.append(
-                f"{self.torch.spans.dropped:,} spans of the host beyond the first ten million were left out."
-            )
+        if more := self.torch.spans.dropped:
+            recorder.notes.append(f"{more:,} spans of the host beyond the first ten million were left out.")

@@ -32,12 +32,19 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from dragonscale.evidence.profiles.event_columns import Columns
-from dragonscale.evidence.profiles.programs import Programs
+from dragonscale.evidence.profiles.hlo_proto import Programs
 from dragonscale.evidence.profiles.xspace import StatValue
 
 _NUMBER = re.compile(r"(?:_\d+)+$")
 _ODD = re.compile(r"\W")
-_LIBRARIES = re.compile(r"nvjet|cublas|gemm(?!_fusion)|cutlass|xmma|splitk|gemv", re.IGNORECASE)
+_KERNELS = {
+    "set": re.compile(r"(?i)^memset"),
+    "copy": re.compile(r"(?i)^memcpy"),
+    "cudnn": re.compile(r"(?i)cudnn"),
+    "cublas": re.compile(r"(?i)nvjet|cublas|gemm(?!_fusion)|cutlass|xmma|splitk|gemv"),
+    "nccl": re.compile(r"(?i)nccl"),
+}
+"""Words for kernels that are not named after their instruction; the first counts."""
 _MOST_PAIRS = 4_000_000
 
 
@@ -62,9 +69,8 @@ def graph_instructions(rows: list[OpRow], columns: list[Columns], programs: Prog
         graph, module = row.stats.get("cuda_graph_id"), row.stats.get("hlo_module")
         if graph is not None and isinstance(module, str):
             number = row.stats.get("program_id")
-            graphs.setdefault((programs.key(module, number if isinstance(number, int) else None), graph), []).append(
-                place
-            )
+            program = programs.key(module, number if isinstance(number, int) else None)
+            graphs.setdefault((program, graph), []).append(place)
         else:
             launched.add(row.stats.get("hlo_op"))
     if not graphs:
@@ -128,11 +134,8 @@ def _neighbours(words: list[str], found: dict[int, str]) -> list[str]:
     beside it."""
     names = [found.get(place, "") for place in range(len(words))]
     for place in reversed(range(len(words))):
-        if (
-            not names[place]
-            and place + 1 < len(words)
-            and (words[place] == "set" or words[place] == words[place + 1] != "copy")
-        ):
+        word, following = words[place], words[place + 1 : place + 2]
+        if not names[place] and following and (word == "set" or word == following[0] != "copy"):
             names[place] = names[place + 1]
     for place in range(1, len(words)):
         if not names[place] and words[place] == words[place - 1] and words[place] in ("cudnn", "cublas"):
@@ -141,16 +144,7 @@ def _neighbours(words: list[str], found: dict[int, str]) -> list[str]:
 
 
 def _kernel_word(name: str) -> str:
-    lowered = name.lower()
-    if lowered.startswith("memset"):
-        return "set"
-    if lowered.startswith("memcpy"):
-        return "copy"
-    if "cudnn" in lowered:
-        return "cudnn"
-    if _LIBRARIES.search(name):
-        return "cublas"
-    return "nccl" if "nccl" in lowered else _NUMBER.sub("", name)
+    return next((word for word, pattern in _KERNELS.items() if pattern.search(name)), _NUMBER.sub("", name))
 
 
 def _instruction_word(kind: str) -> str:
@@ -158,14 +152,8 @@ def _instruction_word(kind: str) -> str:
     if kind.startswith("fusion:"):
         return _NUMBER.sub("", _ODD.sub("_", kind.removeprefix("fusion:")))
     if kind.startswith("call:"):
-        target = kind.lower()
-        return (
-            "cudnn"
-            if "cudnn" in target
-            else "cublas"
-            if "cublas" in target
-            else _NUMBER.sub("", kind.removeprefix("call:"))
-        )
+        called = (library for library in ("cudnn", "cublas") if library in kind.lower())
+        return next(called, _NUMBER.sub("", kind.removeprefix("call:")))
     if kind in ("copy", "copy-start", "fusion-start", "dynamic-slice-start", "dynamic-update-slice-start"):
         return "copy"
     return "nccl" if kind.startswith(("all-", "reduce-scatter", "collective-")) and not kind.endswith("-done") else ""

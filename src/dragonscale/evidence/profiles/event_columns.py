@@ -5,6 +5,10 @@ where each event begins, and then takes the same field of all events at once, wi
 is told by its entry in the plane's table and by those of its statistics that tell ops apart; both together make a key,
 and only the first event of each key is looked at closely. An event that is written in another order than XLA's is read
 by itself.
+
+Varints at many places are decoded at once: eight bytes from each place are taken as one word; its lowest byte without
+the high bit ends the varint, and the seven bits of each byte are pushed together in three steps. The few that are
+longer than eight bytes (negative numbers have ten) get their last bytes one by one.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragonscale.evidence.profiles.intervals import looked_up
-from dragonscale.evidence.profiles.protobuf import EIGHT, PIECE, VARINT, Broken, Span, fields, signed, varint
-from dragonscale.evidence.profiles.varint_columns import Words
+from dragonscale.evidence.profiles.protobuf import EIGHT, FOUR, PIECE, VARINT, Broken, CutOff, Message, varint
 from dragonscale.evidence.profiles.xspace import Line, Plane
 
 _WINDOW = 1 << 20
@@ -95,24 +98,84 @@ def _heads(data: bytes) -> tuple[list[int], int]:
     add = found.append
     last = stop - 1
     while at < last:
-        if data[at] == 0x22:
-            size = data[at + 1]
-            if size < 0x80:
-                after = at + 2 + size
-            else:
-                span, after = _field(data, at)
-                if span is None:
-                    break
-            if after > stop:
-                break
+        is_event, size = data[at] == 0x22, data[at + 1]
+        after = at + 2 + size if is_event and size < 0x80 else _field_end(data, at)
+        if is_event and 0 < after <= stop:  # nearly always
             add(at)
-            at = after
-            continue
-        _, after = _field(data, at)
-        if after < 0:
+        elif is_event or after < 0:
             break
         at = after
     return found, at
+
+
+PADDING = 24
+"""Bytes to have behind a buffer, so that a word can be taken anywhere in it."""
+_HIGH = np.uint64(0x8080808080808080)
+_ONES = np.uint64(0x0101010101010101)
+_STEPS = (
+    (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1)),
+    (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2)),
+    (np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000), np.uint64(4)),
+)
+_ONE, _LAST, _SEVEN = np.uint64(1), np.uint64(56), np.uint64(0x7F7F7F7F7F7F7F7F)
+
+
+class Words:
+    """A buffer as bytes, and as the word that begins at each byte.
+
+    >>> words = Words(bytes([0x96, 0x01, 0x07]) + b"\\xff" * 9 + b"\\x01")
+    >>> values, ends = words.varints(np.array([0, 2, 3]))
+    >>> values.tolist(), ends.tolist()
+    ([150, 7, -1], [2, 3, 13])
+    """
+
+    def __init__(self, data: bytes) -> None:
+        padded = data + bytes(PADDING)
+        self.raw = np.frombuffer(padded, np.uint8)
+        # Copied once: a word at every byte overlaps its neighbours, and gathering from such a view would copy all of it
+        # each time.
+        self.words = np.ndarray((len(padded) - 8,), "<u8", padded, strides=(1,)).copy()
+
+    def varints(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The varints that begin at places, as int64, and where they end."""
+        word = self.words[at]
+        ending = ~word & _HIGH
+        lowest = ending & (~ending + _ONE)
+        within = (lowest << _ONE) - _ONE
+        size = ((within & _ONES) * _ONES) >> _LAST
+        value = word & within & _SEVEN
+        for low, high, shift in _STEPS:
+            value = (value & low) | ((value & high) >> shift)
+        ends = at + size.astype(np.int64)
+        long = np.flatnonzero(lowest == 0)
+        if len(long):
+            self._finish(at, long, value, ends)
+        return value.view(np.int64), ends
+
+    def _finish(self, at: np.ndarray, long: np.ndarray, value: np.ndarray, ends: np.ndarray) -> None:
+        ninth, tenth = self.raw[at[long] + 8].astype(np.uint64), self.raw[at[long] + 9].astype(np.uint64)
+        is_longest = ninth >= 0x80
+        sign = np.where(is_longest, tenth & _ONE, 0).astype(np.uint64) << np.uint64(63)
+        value[long] |= ((ninth & np.uint64(0x7F)) << _LAST) | sign
+        ends[long] += np.where(is_longest, 2, 1)
+        # What is taken for a varint here may be something else, so one that is too long is no error yet; as a length or
+        # a name it fits nothing.
+        value[long[is_longest & (tenth >= 0x80)]] = ~np.uint64(0)
+
+    def hashes(self, at: np.ndarray, size: np.ndarray) -> np.ndarray:
+        """A number for the bytes at each place, equal where the bytes are."""
+        found = size.astype(np.uint64) * _MIX
+        going = np.flatnonzero(size > 0)
+        done = 0
+        while len(going):
+            left = np.minimum(size[going] - done, 8).astype(np.uint64)
+            word = self.words[at[going] + done]
+            word &= np.where(left == 8, ~np.uint64(0), (_ONE << (left << np.uint64(3))) - _ONE)
+            mixed = (found[going] ^ word) * _MIX
+            found[going] = mixed ^ (mixed >> np.uint64(31))
+            done += 8
+            going = going[size[going] > done]
+        return found
 
 
 class _Reader:
@@ -191,14 +254,8 @@ class _Reader:
             size, begin = words.varints(at + 1)
             stop = begin + size
             label, value_at = words.varints(begin + 1)
-            fits = (
-                (raw[at] == 0x22)
-                & (size >= 2)
-                & (label >= 0)
-                & (stop <= end[active])
-                & (raw[begin] == 0x08)
-                & (value_at <= stop)
-            )
+            fits = (raw[at] == 0x22) & (size >= 2) & (stop <= end[active])
+            fits &= (raw[begin] == 0x08) & (label >= 0) & (value_at <= stop)
             role = np.where(fits, self.wanted.role(label), 0)
             read = np.flatnonzero(role)
             tag = _TAGS[raw[value_at[read]]]
@@ -232,35 +289,15 @@ class _Reader:
 
     def _slowly(self, data: bytes, begin: int, end: int) -> tuple[int, int, int, tuple[bytes, ...], int, int]:
         """One event by itself: entry, offset, duration, what tells its op apart, link and run."""
-        found = {1: 0, 2: 0, 3: 0}
-        apart: list[bytes] = []
-        link = run = -1
-        for number, kind, value in fields(data, begin, end):
-            if isinstance(value, int):
-                if kind == VARINT and number in found:
-                    found[number] = signed(value)
-                continue
-            if number != 4:
-                continue
-            role, told = self._stat(data, value)
+        event, apart, numbers = Message(data, (begin, end)), list[bytes](), {2: -1, 3: -1}
+        for first, last in event.spans(4):
+            stat = Message(data, (first, last))
+            role = self.wanted.roles.get(stat.whole(1), 0)
             if role == 1:
-                apart.append(data[value[0] : value[1]])
-            elif role == 2 and told is not None:
-                link = told
-            elif role == 3 and told is not None:
-                run = told
-        return found[1], found[2], found[3], tuple(apart), link, run
-
-    def _stat(self, data: bytes, span: Span) -> tuple[int, int | None]:
-        """The role of a statistic, and its value where that is a number."""
-        role, told = 0, None
-        for number, kind, value in fields(data, *span):
-            if kind == VARINT and isinstance(value, int):
-                if number == 1:
-                    role = self.wanted.roles.get(value, 0)
-                elif number in (3, 4, 7):
-                    told = signed(value)
-        return role, told
+                apart.append(data[first:last])
+            elif role:
+                numbers[role] = next((stat.whole(form) for form in (3, 4, 7) if stat.has(form)), numbers[role])
+        return event.whole(1), event.whole(2), event.whole(3), tuple(apart), numbers[2], numbers[3]
 
     def _columns(
         self, op: np.ndarray, offset: np.ndarray, duration: np.ndarray, link: np.ndarray, run: np.ndarray
@@ -273,21 +310,16 @@ class _Reader:
         return Columns(op[kept], at + offset // 1000, at + (offset + duration) // 1000, link[kept], run[kept])
 
 
-def _field(data: bytes, at: int) -> tuple[Span | None, int]:
-    """The field at a place: where its piece lies, if it is one, and where the next field begins; below zero where the
-    window ends before."""
+def _field_end(data: bytes, at: int) -> int:
+    """Where the field at a place is over; below zero where the window ends before that can be told."""
     try:
         tag, place = varint(data, at, len(data))
         kind = tag & 7
-        if kind == PIECE:
-            size, place = varint(data, place, len(data))
-            return (place, place + size), place + size
-        if kind == VARINT:
-            return None, varint(data, place, len(data))[1]
-    except Broken as error:
-        if "ten bytes" in str(error):
-            raise
-        return None, -1
-    if kind in (EIGHT, 5):
-        return None, place + (8 if kind == EIGHT else 4)
-    raise Broken(f"a field of wire type {kind}")
+        if kind in (EIGHT, FOUR):
+            return place + (8 if kind == EIGHT else 4)
+        size, place = varint(data, place, len(data)) if kind in (PIECE, VARINT) else (0, 0)
+    except CutOff:
+        return -1
+    if not place:
+        raise Broken(f"a field of wire type {kind}")
+    return place + size if kind == PIECE else place

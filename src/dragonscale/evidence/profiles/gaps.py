@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dragonscale.evidence.profiles.device_work import DeviceWork
 from dragonscale.evidence.profiles.intervals import without
 from dragonscale.evidence.profiles.names import table
-from dragonscale.evidence.profiles.parts import DeviceWork
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import GapLine
 
@@ -65,9 +65,8 @@ def _causes(recording: Recording, work: DeviceWork, start: np.ndarray, end: np.n
         modules = np.array([op.module for op in recording.ops], object)
         after, before = (modules[events.op[order][np.maximum(at, 0)]] for at in (following, following - 1))
         compiled = (after == before) & (after != "")
-        return np.where(
-            small, CAUSES.index(BETWEEN), np.where(compiled, CAUSES.index(COMPILED), CAUSES.index(OVERHEAD))
-        ).astype(np.int8)
+        busy = np.where(compiled, CAUSES.index(COMPILED), CAUSES.index(OVERHEAD))
+        return np.where(small, CAUSES.index(BETWEEN), busy).astype(np.int8)
     inside = _inside_programs(recording, work.device, start, end)
     late = timed & (asked > start)
     found = np.full(len(start), CAUSES.index(HOST), np.int8)
@@ -97,13 +96,10 @@ def gap_lines(recording: Recording, work: DeviceWork) -> tuple[GapLine, ...]:
         some = gaps.cause == number
         if not some.any():
             continue
-        length = (gaps.end - gaps.start)[some]
-        what = (
-            host_names(recording, gaps.start[some], gaps.end[some]) if cause in (STALL, HOST, LAUNCH, OVERHEAD) else ()
-        )
-        lines.append(
-            GapLine(cause, float(length.sum()) / steps / 1e9, len(length) / steps, float(length.max()) / 1e9, what)
-        )
+        start, end = gaps.start[some], gaps.end[some]
+        what = host_names(recording, start, end) if cause in (STALL, HOST, LAUNCH, OVERHEAD) else ()
+        seconds, longest = float((end - start).sum()) / steps / 1e9, float((end - start).max()) / 1e9
+        lines.append(GapLine(cause, seconds, len(start) / steps, longest, what))
     return tuple(sorted(lines, key=lambda one: -one.seconds))
 
 

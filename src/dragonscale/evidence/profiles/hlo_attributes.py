@@ -1,4 +1,4 @@
-"""What follows an instruction's arguments, written from its serialized form as XLA prints it.
+"""Shapes, constants and what follows an instruction's arguments, written from its serialized form as XLA prints it.
 
 Only what says how much an instruction computes, moves and calls is written, with its metadata and the backend's own
 configuration; shardings of tuples, result accuracies, statistics and aliasing are left out. Which field of the message
@@ -6,14 +6,78 @@ becomes which attribute is a table (`hlo_proto.toml`); the forms in which values
 """
 
 import json
+import struct
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import msgspec
 
-from dragonscale.evidence.profiles.hlo_shapes import shape_text
 from dragonscale.evidence.profiles.names import table
-from dragonscale.evidence.profiles.protobuf import Message
+from dragonscale.evidence.profiles.protobuf import Broken, Message
+
+_TUPLE, _BUFFER = 13, 34
+_DEEPEST = 40
+_COMBINED = -(1 << 63)
+"""A tile's dimension that takes in the next one, printed as a star."""
+_VARINTS = {4: 4, 5: 5, 8: 6, 9: 7}
+_BYTES = {2: (15, "<b"), 3: (17, "<h"), 6: (3, "<B"), 7: (16, "<H"), 21: (21, "<b"), 22: (22, "<B")}
+_BYTES |= {10: (11, "<e"), 11: (8, "<f"), 12: (9, "<d"), 16: (13, "<f")}
+_BF16 = 16
+"""Where a literal keeps a number, by its type: as a varint in a field, or as bytes of a form."""
+
+
+def shape_text(shape: Message | None, depth: int = 0) -> str:
+    """A shape: `bf16[8,128]{1,0:T(8,128)(2,1)S(1)}`, tuples in brackets."""
+    if shape is None:
+        return "()"
+    if depth > _DEEPEST:
+        raise Broken("tuples nested deeper than any program's")
+    kind = shape.whole(2)
+    if kind in (_TUPLE, _BUFFER) and shape.has(4):
+        parts = [shape_text(each, depth + 1) for each in shape.all(4)]
+        return f"({', '.join(parts)})" if kind == _TUPLE else f"b({parts[0]})"
+    if kind == _TUPLE:
+        return "()"
+    dynamic = shape.wholes(6)
+    dims = [f"{'<=' if any(dynamic[at : at + 1]) else ''}{size}" for at, size in enumerate(shape.wholes(3))]
+    layout = _layout(shape.one(5))
+    types = table("hlo_proto.toml")["types"]
+    name = types[kind] if 0 < kind < len(types) else "opaque"
+    return f"{name}[{','.join(dims)}]{layout}"
+
+
+def _layout(layout: Message | None) -> str:
+    if layout is None:
+        return ""
+    order = ",".join(map(str, layout.wholes(1)))
+    tiles = (["*" if size == _COMBINED else str(size) for size in tile.wholes(1)] for tile in layout.all(6))
+    rest = "".join(f"({','.join(tile)})" for tile in tiles)
+    rest = f"T{rest}" if rest else ""
+    for number, letter, least in ((16, "L", 2), (7, "E", 1), (8, "S", 1)):
+        rest += f"{letter}({layout.whole(number)})" if layout.whole(number) >= least else ""
+    if not order and not rest:
+        return ""
+    return f"{{{order}:{rest}}}" if rest else f"{{{order}}}"
+
+
+def constant_text(literal: Message | None) -> str:
+    """A constant: its value where it is one number (a loop's bound, a scale), `{...}` where it is an array."""
+    shape = literal.one(1) if literal else None
+    if literal is None or shape is None or shape.wholes(3) or shape.whole(2) == _TUPLE:
+        return "{...}"
+    kind = shape.whole(2)
+    if kind == 1:
+        return "true" if any(literal.wholes(2)) else "false"
+    if kind in _VARINTS:
+        return str(next(iter(literal.wholes(_VARINTS[kind])), "{...}"))
+    number, form = _BYTES.get(kind, (0, ""))
+    packed = isinstance(literal.parts.get(number, [(0, 0)])[-1], tuple)
+    raw = literal.raw(number) if packed else literal.bits(number).to_bytes(8, "little")
+    raw = b"\0\0" + raw[:2] if kind == _BF16 else raw
+    if not form or len(raw) < struct.calcsize(form):
+        return "{...}"
+    value = struct.unpack_from(form, raw)[0]
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 class Attribute(msgspec.Struct, frozen=True):
@@ -123,11 +187,8 @@ def _window(op: Message, field: int) -> str:
         "rhs_reversal": [str(each.whole(7)) for each in dims],
     }
     usual = {"pad": "0_0", "rhs_reversal": "0", "size": ""}
-    words = [
-        f"{name}={'x'.join(values)}"
-        for name, values in columns.items()
-        if any(value != usual.get(name, "1") for value in values)
-    ]
+    told = {name: values for name, values in columns.items() if set(values) - {usual.get(name, "1")}}
+    words = [f"{name}={'x'.join(values)}" for name, values in told.items()]
     return f"{{{' '.join(words)}}}" if words else ""
 
 

@@ -10,24 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from dragonscale.evidence.profiles import sections
 from dragonscale.evidence.profiles.roles import FEEDS, OUTSIDE, SCOPE
-from dragonscale.evidence.profiles.sections import (
-    SectionWords,
-    files_tell_parts,
-    phase_of_scope,
-    section_of,
-    section_of_source,
-)
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, frame_lines, source_line
 
 _RUNS_OTHERS = ("while", "conditional", "call")
 _DEEP, _WIDE = 8, 64
-_HEAVY = dict.fromkeys(("dot", "convolution", "ragged-dot"), 8) | {
-    "custom-call": 7,
-    "scatter": 4,
-    "gather": 4,
-    "reduce": 3,
-}
+_HEAVY = {"dot": 8, "convolution": 8, "ragged-dot": 8, "custom-call": 7, "scatter": 4, "gather": 4, "reduce": 3}
 _HEAVY |= {"dynamic-update-slice": 0, "dynamic-slice": 0}
 
 
@@ -35,7 +24,7 @@ _HEAVY |= {"dynamic-update-slice": 0, "dynamic-slice": 0}
 class PartSaid:
     """The part and phase that an instruction's own names say."""
 
-    words: SectionWords
+    words: sections.SectionWords
     phase: str
     scope: str
 
@@ -56,12 +45,8 @@ class HloProgram:
     @cached_property
     def wrappers(self) -> dict[str, tuple[Computation, Instruction]]:
         """The fusion, call or start that runs a computation, with where it stands."""
-        return {
-            name: place
-            for place in self.places.values()
-            for role, name in place[1].callees
-            if role in ("calls", "to_apply", "called_computations")
-        }
+        calls = ((role, name, place) for place in self.places.values() for role, name in place[1].callees)
+        return {name: place for role, name, place in calls if role in ("calls", "to_apply", "called_computations")}
 
     @cached_property
     def trains(self) -> bool:
@@ -71,14 +56,13 @@ class HloProgram:
     @cached_property
     def files_tell(self) -> bool:
         """Whether files tell the parts apart."""
-        return files_tell_parts(source_line(each.text, self._frames) for _, each in self.places.values())
+        return sections.files_tell_parts(source_line(each.text, self._frames) for _, each in self.places.values())
 
     @cached_property
     def weights(self) -> frozenset[tuple[int, ...]]:
         """Sizes of what the program is given, as one device holds it, also of one layer of a stack."""
-        given = [
-            shape.dims for each in self.module.entry.instructions if each.opcode == "parameter" for shape in each.shapes
-        ]
+        parameters = (each for each in self.module.entry.instructions if each.opcode == "parameter")
+        given = [shape.dims for each in parameters for shape in each.shapes]
         return frozenset(dims for whole in given for dims in (whole, whole[1:]) if len(dims) > 1)
 
     def said(self, instruction: Instruction) -> PartSaid:
@@ -88,20 +72,16 @@ class HloProgram:
         return self._said[instruction.name]
 
     def _read(self, instruction: Instruction) -> PartSaid:
-        best, most = PartSaid(SectionWords(), "", ""), (-1, -1, 0.0)
+        best, most = PartSaid(sections.SectionWords(), "", ""), (-1, -1, 0.0)
         for each in self._inner(instruction):
             scope = each.op_name
-            words = section_of(scope)
+            words = sections.section_of(scope)
             if not words.section and self.files_tell and (source := source_line(each.text, self._frames)):
-                words = SectionWords(section_of_source(source))
-            weight = (
-                _HEAVY.get(each.opcode, 1),
-                bool(words.section) + (words.section != "norm"),
-                sum(shape.bytes for shape in each.shapes),
-            )
-            heavy = weight[0] >= 7
-            if scope and (heavy or words.section or not best.scope) and weight > most:
-                best, most = PartSaid(words, phase_of_scope(scope), scope), weight
+                words = sections.SectionWords(sections.section_of_source(source))
+            heavy, told = _HEAVY.get(each.opcode, 1), bool(words.section) + (words.section != "norm")
+            weight = (heavy, told, sum(shape.bytes for shape in each.shapes))
+            if scope and (heavy >= 7 or words.section or not best.scope) and weight > most:
+                best, most = PartSaid(words, sections.phase_of_scope(scope), scope), weight
         return best
 
     def _inner(self, instruction: Instruction, depth: int = 0) -> Iterator[Instruction]:
@@ -122,19 +102,15 @@ class HloProgram:
         if self.trains and own.scope and not own.phase and not own.words.section:
             # in neither pass: it makes ready what the forward pass reads, or it is the update
             found = self._around(where, instruction, True)
-            ready = found is not None and found.phase == "forward"
-            return (
-                (found, FEEDS)
-                if found and ready
-                else (PartSaid(SectionWords("optimizer"), "update", own.scope), OUTSIDE)
-            )
+            if found is not None and found.phase == "forward":
+                return found, FEEDS
+            return PartSaid(sections.SectionWords("optimizer"), "update", own.scope), OUTSIDE
         for forward in (False, True) if back else (True, False):
             found = self._around(where, instruction, forward)
             if found:
-                words = SectionWords(found.words.section, "", own.words.norm)
-                return PartSaid(
-                    words, own.phase or found.phase, own.scope or found.scope
-                ), SCOPE if own.words.section else FEEDS
+                words = sections.SectionWords(found.words.section, "", own.words.norm)
+                how = SCOPE if own.words.section else FEEDS
+                return PartSaid(words, own.phase or found.phase, own.scope or found.scope), how
         return own, SCOPE if own.words.section else ""
 
     def _around(self, where: Computation, instruction: Instruction, forward: bool) -> PartSaid | None:
@@ -152,16 +128,12 @@ class HloProgram:
         waiting, seen = [(instruction, 0)], {instruction.name}
         while waiting and len(seen) < _WIDE:
             each, depth = waiting.pop(0)
-            following = (
-                where.users.get(each.name, [])
-                if forward
-                else [where.named[name] for name in each.operands if name in where.named]
-            )
-            for other in following:
+            read = (where.named[name] for name in each.operands if name in where.named)
+            for other in where.users.get(each.name, []) if forward else read:
                 if other.name in seen or depth >= _DEEP:
                     continue
                 seen.add(other.name)
-                said = self.said(other) if other.opcode != "while" else PartSaid(SectionWords(), "", "")
+                said = self.said(other) if other.opcode != "while" else PartSaid(sections.SectionWords(), "", "")
                 if said.words.section and said.words.section != "norm":
                     return said
                 if other.opcode == "tuple" and forward and (inside := self._carried(where, each, other)):

@@ -4,15 +4,19 @@ A profile holds each program that ran, as XLA keeps it in memory. The readers in
 instruction is written as its text (the way XLA itself prints it) and nothing downstream has to know two forms. A
 program can have a hundred thousand instructions, so it is only indexed at first, and single instructions are written
 when an event asks for them; the whole becomes a `Module` when somebody looks it up.
+
+`Programs` finds them by the names that a profile's events give them.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from dragonscale.evidence.profiles.hlo_attributes import attributes
-from dragonscale.evidence.profiles.hlo_shapes import constant_text, shape_text
+from dragonscale.errors import InputError
+from dragonscale.evidence.profiles.hlo_attributes import attributes, constant_text, shape_text
 from dragonscale.evidence.profiles.protobuf import Broken, Buffer, Message, Span, first, first_text, signed
+from dragonscale.evidence.profiles.xspace import Plane
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, frame_lines, source_line
 
 _LONGEST_CHAIN = 8
@@ -79,11 +83,12 @@ class ProgramBytes:
     @cached_property
     def _places(self) -> dict[str, tuple[_Part, int]]:
         """Where each instruction stands, by name; names are unique in a module."""
-        return {
-            self._name(span): (part, number)
-            for part in self._parts.values()
-            for number, span in part.instructions.items()
-        }
+        return {self._name(span): (part, number) for part, number, span in self._instructions}
+
+    @property
+    def _instructions(self) -> Iterator[tuple[_Part, int, Span]]:
+        """Every instruction: its computation, its number and where it lies."""
+        return ((part, *each) for part in self._parts.values() for each in part.instructions.items())
 
     @cached_property
     def _frames(self) -> dict[int, str]:
@@ -107,10 +112,8 @@ class ProgramBytes:
         part, number = place
         op = Message(self.data, part.instructions[number])
         written = self._instruction(op, part, lambda each: self._shaped(part, each))
-        told = (
-            f"%{written.name} = {written.result} "
-            f"{written.opcode}({written.arguments}){',' if written.text else ''}{written.text}"
-        )
+        rest = f",{written.text}" if written.text else ""
+        told = f"%{written.name} = {written.result} {written.opcode}({written.arguments}){rest}"
         metadata = op.one(7)
         return ProgramLine(told, metadata.word(2) if metadata else "", source_line(written.text, self._frames))
 
@@ -158,13 +161,8 @@ class ProgramBytes:
     @cached_property
     def _hidden(self) -> set[int]:
         """Computations that stand only behind an asynchronous start and are written with it."""
-        starts = [
-            Message(self.data, span)
-            for part in self._parts.values()
-            for span in part.instructions.values()
-            if self._opcode(span) == "async-start"
-        ]
-        called = {each for op in starts for each in op.wholes(38)}
+        starts = (span for _, _, span in self._instructions if self._opcode(span) == "async-start")
+        called = {each for span in starts for each in Message(self.data, span).wholes(38)}
         return {each for each in called if each in self._parts and self._single(self._parts[each]) is not None}
 
     def _called(self, number: int) -> str:
@@ -181,14 +179,10 @@ class ProgramBytes:
             if part.number in self._hidden:
                 continue
             names = {number: self._name(span) for number, span in part.instructions.items()}
-            spans = [
-                part.instructions[each]
-                for each in order.get(part.number, part.instructions)
-                if each in part.instructions
-            ]
+            lines = (part.instructions.get(each) for each in order.get(part.number, part.instructions))
+            ops = (Message(self.data, span) for span in lines if span is not None)
             written = tuple(
-                self._instruction(Message(self.data, span), part, lambda each, names=names: f"%{names.get(each, each)}")
-                for span in spans
+                self._instruction(op, part, lambda each, names=names: f"%{names.get(each, each)}") for op in ops
             )
             found[part.name] = Computation(part.name, written, part.number == entry, names.get(part.root, ""))
         if not any(each.is_entry for each in found.values()):
@@ -232,12 +226,9 @@ class ProgramBytes:
     def _header(self) -> str:
         words = [f"HloModule {self.name}", *(["is_scheduled=true"] if self._fields.has(7) else [])]
         devices = self._fields.one(15)
-        if devices is not None:
-            words += [
-                f"{name}={devices.whole(key)}"
-                for key, name in ((1, "replica_count"), (2, "num_partitions"))
-                if devices.whole(key) > 1
-            ]
+        for key, name in ((1, "replica_count"), (2, "num_partitions")):
+            if devices is not None and devices.whole(key) > 1:
+                words.append(f"{name}={devices.whole(key)}")
         return ", ".join(words)
 
     @cached_property
@@ -246,10 +237,100 @@ class ProgramBytes:
         index = self._fields.one(17)
         if index is None:
             return ""
-        lines = ["FileNames", *(f'{place} "{name}"' for place, name in enumerate(index.words(1), 1)), "FileLocations"]
-        for place, each in enumerate(index.all(3), 1):
-            lines.append(f"{place} {{file_name_id={each.whole(1)} line={each.whole(3)}}}")
-        lines.append("StackFrames")
-        for place, each in enumerate(index.all(4), 1):
-            lines.append(f"{place} {{file_location_id={each.whole(1)}}}")
-        return "\n".join(lines)
+        tables = {
+            "FileNames": [f'"{name}"' for name in index.words(1)],
+            "FileLocations": [f"{{file_name_id={each.whole(1)} line={each.whole(3)}}}" for each in index.all(3)],
+            "StackFrames": [f"{{file_location_id={each.whole(1)}}}" for each in index.all(4)],
+        }
+        numbered = ((name, *(f"{at} {row}" for at, row in enumerate(rows, 1))) for name, rows in tables.items())
+        return "\n".join(line for lines in numbered for line in lines)
+
+
+_NAMED = re.compile(r"(.*)\((\d+)\)")
+
+
+class Programs(Mapping[str, Module]):
+    """Programs by name (`jit_f`), and by name and number (`jit_f(12)`) where several have one name; the longer form is
+    always found.
+
+    A program becomes a `Module` when it is looked up.
+    """
+
+    def __init__(self) -> None:
+        self._programs: dict[tuple[str, int], ProgramBytes] = {}
+        self._names: dict[int, str] = {}
+        self._numbers: dict[str, list[int]] = {}
+
+    def take_all(self, plane: Plane) -> None:
+        """The programs of a plane's table."""
+        for span in plane.table.values():
+            self.take(plane, span)
+
+    def take(self, plane: Plane, span: Span) -> None:
+        """An entry of a table, if it holds a program."""
+        entry = Message(plane.data, span)
+        for each in entry.spans(5):
+            stat = Message(plane.data, each)
+            if plane.labels.get(stat.whole(1)) in ("Hlo Proto", "hlo_proto") and stat.spans(6):
+                match = _NAMED.fullmatch(entry.word(2))
+                name, number = (match[1], int(match[2][:20])) if match else (entry.word(2), entry.whole(1))
+                self._programs[name, number] = ProgramBytes(plane.data, stat.spans(6)[-1])
+                self.call(number, name)
+
+    def call(self, number: int, name: str) -> None:
+        """Say the name of a program, held or not."""
+        if number not in self._names:
+            self._names[number] = name
+            self._numbers.setdefault(name, []).append(number)
+
+    def key(self, name: str, number: int | None) -> str:
+        """The name under which a program is found, from what an event says of it."""
+        match = _NAMED.fullmatch(name)
+        if match:
+            name, number = match[1], int(match[2][:20])
+        if number is not None and number < 0:
+            number += 1 << 64
+        name = name or self._names.get(number if number is not None else -1, "")
+        several = len(self._numbers.get(name, ())) > 1 and number in self._numbers[name]
+        return f"{name}({number})" if several else name
+
+    def instruction(self, key: str, name: str) -> ProgramLine | None:
+        """An instruction of a program, or nothing where the file does not hold it."""
+        program = self._program(key)
+        try:
+            return program.line(name) if program else None
+        except Broken:  # the events are whole without it
+            return None
+
+    def sequences(self, key: str) -> list[list[tuple[str, str]]]:
+        """The instructions of a program's computations in the order in which they run, with their kinds."""
+        program = self._program(key)
+        try:
+            return program.sequences if program else []
+        except Broken:
+            return []
+
+    def _program(self, key: str) -> ProgramBytes | None:
+        match = _NAMED.fullmatch(key)
+        if match and (match[1], int(match[2][:20])) in self._programs:
+            return self._programs[match[1], int(match[2][:20])]
+        held = [program for (name, _), program in self._programs.items() if name == key]
+        return held[0] if held else None
+
+    def __getitem__(self, key: str) -> Module:
+        program = self._program(key)
+        if program is None:
+            raise KeyError(key)
+        try:
+            return program.module
+        except Broken as error:
+            raise InputError(f"The program {key} in the profile cannot be read: it has {error}.") from None
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._program(key) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return (self.key(name, number) for name, number in self._programs)
+
+    def __len__(self) -> int:
+        return len(self._programs)

@@ -17,18 +17,11 @@ from collections.abc import Sequence
 import msgspec
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.profiles import sections
 from dragonscale.evidence.profiles.hlo_parts import HloProgram, PartSaid
 from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.roles import PROGRAM, SCOPE, OpRole
-from dragonscale.evidence.profiles.sections import (
-    SectionWords,
-    components,
-    phase_of_module,
-    phase_of_scope,
-    section_of,
-    section_of_source,
-)
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction
 from dragonscale.evidence.xla.op_kinds import BY_NAME
 from dragonscale.evidence.xla.op_work import FLOPS, INSIDE, OPERANDS, OpWork, work_of, work_of_text
@@ -37,6 +30,7 @@ from dragonscale.plan.ledger import COLLECTIVES
 _KINDS = {"reduce": "reduction", "broadcast": "all_gather", "nothing": "control", "unknown": ""}
 _KINDS |= dict.fromkeys(("sort", "scatter"), "gather")
 _CASTS = frozenset(("parameter", "convert", "bitcast", "copy", "transpose", "reshape", "tuple", "get-tuple-element"))
+_GROUPED = re.compile(r"ragged[_-]dot|gmm|megablox")
 _CALLS = re.compile(r"\bcalls=%?([\w.\-]+)")
 SCORES = "scores"
 _EINSUM = re.compile(r"(?:^|/)([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)(?:/|$)")
@@ -91,10 +85,9 @@ class HloReader:
         if found is None:
             return []
         _, (where, instruction) = found
+        read = (where.named[name] for name in instruction.operands if name in where.named)
         try:
-            return [
-                shape.dims for name in instruction.operands if name in where.named for shape in where.named[name].shapes
-            ]
+            return [shape.dims for each in read for shape in each.shapes]
         except _READ:
             return []
 
@@ -111,17 +104,12 @@ class HloReader:
             return None
         said, how = self._part(op)
         kind = self._kind(op, work)
-        phase = said.phase or phase_of_module(op.module)
+        phase = said.phase or sections.phase_of_module(op.module)
         section = said.words.section
         program = self.program(op.module)
         phase = "update" if section == "optimizer" and phase in ("", "forward") else phase
-        if (
-            program
-            and program.trains
-            and kind in ("reduce_scatter", "all_reduce")
-            and phase in ("backward", "update", "")
-            and self._is_gradient(program, op)
-        ):
+        reduces = kind in ("reduce_scatter", "all_reduce") and phase in ("backward", "update", "")
+        if program and program.trains and reduces and self._is_gradient(program, op):
             phase = "gradient"
         seen = OPERANDS not in work.unknown
         over = work.half in ("done", "update")
@@ -139,28 +127,22 @@ class HloReader:
             (0.0 if over else work.wire_bytes or op.wire_bytes) if kind in COLLECTIVES else None,
             work.groups[0] if work.groups and kind != "permute" else op.group,
             (PROGRAM, how) if how else (PROGRAM,),
-            "sure" if kind and work.detail != BY_NAME else "likely",
         )
 
     def _kind(self, op: OpText, work: OpWork) -> str:
         kind = _KINDS.get(work.kind, work.kind)
         if kind in ("elementwise", "control") and work.opcode == "fusion" and self._only_casts(op):
             return "copy"
-        if kind in ("matmul", "") and any(
-            word in f"{op.name} {op.scope}" for word in ("ragged_dot", "ragged-dot", "gmm", "megablox")
-        ):
-            return "grouped matmul"
-        return "grouped matmul" if work.opcode == "ragged-dot" else kind
+        grouped = kind in ("matmul", "") and _GROUPED.search(f"{op.name} {op.scope}")
+        return "grouped matmul" if grouped or work.opcode == "ragged-dot" else kind
 
     def _only_casts(self, op: OpText) -> bool:
         """Whether a fusion changes nothing but types and layouts."""
         found = self.found(op)
         if found is None:
             return False
-        program, (_, fusion) = found
-        bodies = [
-            program.module.computations[name] for _, name in fusion.callees if name in program.module.computations
-        ]
+        computations, fusion = found[0].module.computations, found[1][1]
+        bodies = [computations[name] for _, name in fusion.callees if name in computations]
         opcodes = {each.opcode for body in bodies for each in body.instructions}
         return bool(opcodes) and opcodes <= _CASTS
 
@@ -170,10 +152,10 @@ class HloReader:
             said, how = found[0].part(*found[1])
             if said.words.section or not op.scope:
                 return said, how
-        words = section_of(op.scope)
+        words = sections.section_of(op.scope)
         if not words.section and op.source:
-            words = SectionWords(section_of_source(op.source))
-        return PartSaid(words, phase_of_scope(op.scope), op.scope), SCOPE if words.section else ""
+            words = sections.SectionWords(sections.section_of_source(op.source))
+        return PartSaid(words, sections.phase_of_scope(op.scope), op.scope), SCOPE if words.section else ""
 
     def _is_gradient(self, program: HloProgram, op: OpText) -> bool:
         """Whether a reduction returns something of a weight's size."""
@@ -198,20 +180,15 @@ def with_scores(op: OpText, role: OpRole, reader: HloReader) -> OpRole:
 def around_scores(ops: Sequence[OpText], roles: list[OpRole], reader: HloReader) -> list[OpRole]:
     """Softmaxes, masks and copies in the same scope as scores, told as theirs: a plan's line of
     attention has them too."""
-    programs = {
-        op.module for op, role in zip(ops, roles, strict=True) if role.kind == "attention" and role.what == SCORES
-    }
+    pairs = list(zip(ops, roles, strict=True))
+    programs = {op.module for op, role in pairs if (role.kind, role.what) == ("attention", SCORES)}
     found = list(roles)
-    for number, (op, role) in enumerate(zip(ops, roles, strict=True)):
-        if (
-            op.module in programs
-            and role.section == "attention"
-            and role.kind in _AROUND
-            and role.what in ("", "softmax")
-        ):
+    for number, (op, role) in enumerate(pairs):
+        vague = role.kind in _AROUND and role.what in ("", "softmax")
+        if vague and role.section == "attention" and op.module in programs:
             place = reader.found(op)
             scope = (place[0].part(*place[1])[0].scope if place else "") or op.scope
-            if _CORE.intersection(components(scope)):
+            if _CORE.intersection(sections.components(scope)):
                 found[number] = msgspec.structs.replace(role, what=SCORES)
     return found
 
@@ -223,7 +200,7 @@ def _is_scores(op: OpText, reader: HloReader) -> bool:
         return is_batched(einsum[1], einsum[2], einsum[3])
     if op.shapes:
         return op.caller.endswith(_BATCHED)
-    if _CORE.intersection(components(scope)):
+    if _CORE.intersection(sections.components(scope)):
         return True
     work = reader.work(op)
     matmuls = work.matmuls if work else ()

@@ -9,7 +9,7 @@ so each way is kept once (a `path`) and the words made of it (the chain of opera
 import re
 import struct
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any
 
@@ -71,7 +71,7 @@ class HostSpans:
         self.dropped, self.nested, self._packed = 0, False, bytearray()
         self._paths: dict[tuple[int, int, int], int] = {}
         self.path_parent, self.path_name, self.path_kind, self._depth = [-1], [-1], [-1], [0]
-        self._words: dict[tuple[int, str], str] = {}
+        self._words: dict[tuple[int, int], dict[str, str]] = {}
 
     def add(
         self,
@@ -139,65 +139,47 @@ class HostSpans:
 
     # --- words
 
-    def _along(self, path: int, kinds: tuple[SpanKind, ...]) -> list[tuple[int, str]]:
-        """Kinds and names along a path, outermost first."""
-        found: list[tuple[int, str]] = []
+    def _along(self, path: int, *kinds: SpanKind) -> list[str]:
+        """Names of some kinds along a path, outermost first."""
+        names: list[str] = []
         while path > 0:
             if self.path_kind[path] in kinds:
-                found.append((self.path_kind[path], self.names.texts[self.path_name[path]]))
+                names.append(self.names.texts[self.path_name[path]])
             path = self.path_parent[path]
-        return found[::-1]
+        return names[::-1]
 
-    def caller(self, path: int) -> str:
-        """The operators along a path, outermost first."""
-        return self._word(path, "caller", lambda: joined([name for _, name in self._along(path, (SpanKind.OPERATOR,))]))
-
-    def scope(self, path: int) -> str:
-        """The modules and annotations along a path, outermost first."""
-        return self._word(path, "scope", lambda: joined(self._places(path)))
-
-    def source(self, path: int) -> str:
-        """The innermost line of the user's own program along a path."""
-        return self._word(
-            path, "source", lambda: "".join([name for _, name in self._along(path, (SpanKind.FRAME,))][-1:])
-        )
-
-    def forward_scope(self, own: int, forward: int) -> str:
-        """The scope of a backward operator: what is around itself, then what was around the forward operator, less the
-        word for forward."""
-        if any(kind == SpanKind.MODULE for kind, _ in self._along(own, (SpanKind.MODULE,))):
-            return self.scope(own)  # the modules run again: activations are recomputed
-        kept = [one for one in self._places(forward) if not _FORWARD.fullmatch(one)]
-        return joined([*(one for one in self._places(own) if one not in kept), *kept])
+    def _scope(self, own: int, forward: int) -> str:
+        """The modules and annotations along a path, outermost first; of a backward operator what is around itself, then
+        what was around the forward operator, less the word for forward."""
+        if forward < 0 or self._along(own, SpanKind.MODULE):  # modules that run again: activations are recomputed
+            return joined(self._places(own))
+        before = [name for name in self._places(forward) if not _FORWARD.fullmatch(name)]
+        return joined([*(name for name in self._places(own) if name not in before), *before])
 
     def _places(self, path: int) -> list[str]:
-        found = self._along(path, (SpanKind.MODULE, SpanKind.ANNOTATION))
-        return [name.removeprefix("nn.Module: ") for _, name in found if not name.startswith("ProfilerStep")]
-
-    def _word(self, path: int, what: str, make: Callable[[], str]) -> str:
-        found = self._words.get((path, what))
-        if found is None:
-            found = self._words[path, what] = make()
-        return found
+        names = self._along(path, SpanKind.MODULE, SpanKind.ANNOTATION)
+        return [name.removeprefix("nn.Module: ") for name in names if not name.startswith("ProfilerStep")]
 
     def words(self, path: int, before: int) -> dict[str, Any]:
-        """Scope, source and caller of what was launched at a path; `before` is the path of the forward operator of what
-        runs backward, -1 where there is none."""
-        return {
-            "scope": self.scope(path) if before < 0 else self.forward_scope(path, before),
-            "source": self.source(path) or (self.source(before) if before > 0 else ""),
-            "caller": self.caller(path),
-        }
+        """Scope, source and caller of what was launched at a path: the innermost line of the user's own program, and
+        the operators. `before` is the path of the forward operator of what runs backward, -1 where there is none."""
+        if (path, before) not in self._words:
+            sources = self._along(path, SpanKind.FRAME) or self._along(before, SpanKind.FRAME)
+            self._words[path, before] = {
+                "scope": self._scope(path, before),
+                "source": "".join(sources[-1:]),
+                "caller": joined(self._along(path, SpanKind.OPERATOR)),
+            }
+        return self._words[path, before]
 
     # --- joins
 
-    def calls(self) -> "Lookup":
-        """Calls of the driver by correlation."""
-        return Lookup(self, self.kind == SpanKind.CALL)
-
-    def operators(self) -> "Lookup":
-        """Operators by the number under which kernels refer to them."""
-        return Lookup(self, self.kind == SpanKind.OPERATOR)
+    def find(self, kind: SpanKind, numbers: np.ndarray) -> np.ndarray:
+        """The span of a kind by each of some numbers: a call of the driver by its correlation, an operator by the
+        number under which kernels refer to it; -1 where there is none."""
+        rows = np.flatnonzero((self.kind == kind) & (self.external > 0))
+        rows = rows[np.argsort(self.external[rows], kind="stable")]
+        return looked_up(self.external[rows], rows, numbers)
 
     def forward_paths(self) -> dict[int, int]:
         """The path of the innermost forward operator of each sequence number: of those that share one, the one that
@@ -205,19 +187,6 @@ class HostSpans:
         rows = np.flatnonzero((self.sequence >= 0) & (self.backward == 0) & (self.kind == SpanKind.OPERATOR))
         rows = rows[np.argsort(self.start[rows], kind="stable")]
         return dict(zip(self.sequence[rows].tolist(), self.path[rows].tolist(), strict=True))
-
-
-class Lookup:
-    """Spans by their `external` number."""
-
-    def __init__(self, spans: HostSpans, which: np.ndarray) -> None:
-        rows = np.flatnonzero(which & (spans.external > 0))
-        self._rows = rows[np.argsort(spans.external[rows], kind="stable")]
-        self._numbers = spans.external[self._rows]
-
-    def find(self, numbers: np.ndarray) -> np.ndarray:
-        """The span of each number, -1 where there is none."""
-        return looked_up(self._numbers, self._rows, numbers)
 
 
 def in_parts(*columns: np.ndarray) -> Iterator[tuple[int, ...]]:

@@ -8,7 +8,8 @@ host's threads, where an event names an instruction.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
@@ -16,13 +17,15 @@ import numpy as np
 
 from dragonscale.evidence.profiles.host_spans import Names
 from dragonscale.evidence.profiles.intervals import looked_up
-from dragonscale.evidence.profiles.json_stream import TraceEvent
+from dragonscale.evidence.profiles.json_stream import TraceEvent, whole
 from dragonscale.evidence.profiles.recording import MOST_EVENTS, OpText, Recorder, Rows
 from dragonscale.evidence.profiles.xplane_ops import LAUNCHING, NAMING, line_kind, op_text, settled_kind
 
 _DEVICE = re.compile(r"/device:(TPU|GPU|CPU):(\d{1,6})\s*(.*)")
 _MOST_ROWS = MOST_EVENTS + MOST_EVENTS // 4
 _XPROF_MOST = 1_000_000
+_STEP = -2
+"""Marks a step where an op of the CPU has its device."""
 
 
 _WORDS = (*NAMING, *LAUNCHING)
@@ -40,14 +43,6 @@ def _count(value: Any) -> float | None:
         return float(value[:40] if isinstance(value, str) else value)
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _whole(value: Any, otherwise: int = -1) -> int:
-    try:
-        number = int(value[:20] if isinstance(value, str) else value)
-    except (TypeError, ValueError, OverflowError):
-        return otherwise
-    return number if -(2**63) < number < 2**63 else otherwise
 
 
 def op_of(name: str, values: Sequence[Any]) -> OpText:
@@ -79,26 +74,21 @@ class JaxEvents:
         if len(self._rows) >= _MOST_ROWS or len(self._ops) >= 2_000_000:
             self.dropped += 1
             return
-        args = _NONE
-        if len(event.args) > 2:
-            try:
-                args = _ARGS.decode(event.args)
-            except (msgspec.DecodeError, RecursionError, ValueError):
-                args = _NONE
+        args = event.decoded(_ARGS) if len(event.args) > 2 else _NONE
         name = self._names.number(event.name)
         key: tuple[Any, ...] = (name,)
         if args is not _NONE:
             fields = msgspec.structs.astuple(args)[: len(_WORDS) + len(_COUNTS)]
             key = (name, *(one if isinstance(one, str | int | float) else None for one in fields))
-            exact = _whole(args.device_duration_ps)
+            exact = whole(args.device_duration_ps)
             if exact >= 0:
                 end = start + (exact + 500) // 1000
         lane = self._lanes.setdefault((event.pid, event.tid), len(self._lanes))
         op = self._ops.setdefault(key, len(self._ops))
-        on_cpu = _whole(args.device_ordinal, 0) if args.hlo_op is not None else -1
-        step = _whole(args.step_num)
-        run, marked = (step, -2) if step >= 0 else (_whole(args.run_id), on_cpu)
-        self._rows.add(lane, start, end, op, run, _whole(args.correlation_id), marked)
+        on_cpu = whole(args.device_ordinal, 0) if args.hlo_op is not None else -1
+        step = whole(args.step_num)
+        run, marked = (step, _STEP) if step >= 0 else (whole(args.run_id), on_cpu)
+        self._rows.add(lane, start, end, op, run, whole(args.correlation_id), marked)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -111,84 +101,68 @@ class JaxEvents:
     def record(self, recorder: Recorder, processes: dict[Any, str], threads: dict[tuple[Any, Any], str]) -> None:
         """Put everything into a recorder: devices first, so that a bound on events drops the host's."""
         lane, start, end, op, run, link, ordinal = self._rows.columns()
-        run = run.copy()
+        run, numbers = run.copy(), np.full(len(self._ops), -1)
         texts = [op_of(self._names.texts[key[0]], key[1:]) for key in self._ops]
         titles = [(processes.get(pid, ""), threads.get((pid, tid), str(tid))) for pid, tid in self._lanes]
-        asked = _launched(link, start, np.array([not one[0].startswith("/device:") for one in titles])[lane])
-        writer = _Writer(recorder, texts, lane, start, end, op, run, asked)
-        streams = {title[0] for title in titles if title[1].startswith("Stream")}
-        devices: dict[str, int] = {}
-        rows_of = _grouped(lane, len(titles))
-        for number, (process, thread) in enumerate(titles):
-            found = _DEVICE.match(process)
-            kind = line_kind(thread, process in streams, "SparseCore" in found[3]) if found else None
-            if not found or kind is None:
-                continue
-            if process not in devices:
-                devices[process] = recorder.device(*_named(found))
-            rows = rows_of[number]
-            kind = settled_kind(kind, {texts[one].name for one in np.unique(op[rows]).tolist()})
-            if kind == "steps":
-                run[rows] = [_whole(texts[one].name) for one in op[rows].tolist()]
-            writer.write(rows, recorder.track(devices[process], thread, kind))
-        self._record_host(recorder, writer, titles, rows_of, ordinal, bool(devices))
+        lanes = [(*title, rows) for title, rows in zip(titles, _grouped(lane, len(titles)), strict=True)]
+        asked = _launched(link, start, np.array([not process.startswith("/device:") for process, _ in titles])[lane])
+        tracks = chain(_on_devices(recorder, lanes, texts, op, run), _on_hosts(recorder, lanes, ordinal))
+        for rows, track, ran in tracks:
+            for each in np.unique(op[rows]).tolist():
+                if numbers[each] < 0:
+                    numbers[each] = recorder.op(texts[each])
+            on, runs = np.full(len(rows), track), run[rows] if ran else np.full(len(rows), -1)
+            first = recorder.events(on, numbers[op[rows]], start[rows], end[rows] - start[rows], runs)
+            if ran:
+                recorder.launches(first, asked[rows])
         if len(lane) + self.dropped >= 0.99 * _XPROF_MOST:
             recorder.notes.append(
                 "The trace is as long as XProf makes one, a million events: there may have been more; xplane.pb "
                 "has them all."
             )
 
-    def _record_host(
-        self,
-        recorder: Recorder,
-        writer: "_Writer",
-        titles: list[tuple[str, str]],
-        rows_of: list[np.ndarray],
-        ordinal: np.ndarray,
-        has_device: bool,
-    ) -> None:
-        """The host's threads; where no device has a process of its own, ops of XLA's CPU backend are among their
-        events."""
-        cpus: dict[int, int] = {}
-        hosts = [number for number, (process, _) in enumerate(titles) if not _DEVICE.match(process)]
-        for number in hosts:
-            on_cpu = ordinal[rows_of[number]]
-            for one in sorted(set(on_cpu[on_cpu >= 0].tolist()) if not has_device else ()):
-                if one not in cpus:
-                    cpus[one] = recorder.device("CPU", "cpu", one)
-                writer.write(rows_of[number][on_cpu == one], recorder.track(cpus[one], titles[number][1], "ops"))
-        marked = np.concatenate(
-            [rows_of[number][ordinal[rows_of[number]] == -2] for number in hosts] or [np.zeros(0, int)]
-        )
-        if len(marked):
-            writer.write(marked, recorder.track(-1, "Steps", "steps"))
-        for number in hosts:
-            rows = rows_of[number]
-            rows = rows[ordinal[rows] != -2] if has_device else rows[ordinal[rows] == -1]
-            if len(rows):
-                writer.write(rows, recorder.track(-1, titles[number][1], "host"), ran=False)
+
+_Lanes = list[tuple[str, str, np.ndarray]]
+"""Names of processes and threads, with the rows of their events."""
+_OnTracks = Iterator[tuple[np.ndarray, int, bool]]
+"""Rows, the track that they lie on, and whether they ran: spans of the host belong to no run."""
 
 
-class _Writer:
-    """Writes rows of events onto tracks."""
+def _on_devices(recorder: Recorder, lanes: _Lanes, texts: list[OpText], op: np.ndarray, run: np.ndarray) -> _OnTracks:
+    """The lines of devices; steps there are numbered by their names."""
+    streams = {process for process, thread, _ in lanes if thread.startswith("Stream")}
+    devices: dict[str, int] = {}
+    for process, thread, rows in lanes:
+        found = _DEVICE.match(process)
+        kind = line_kind(thread, process in streams, "SparseCore" in found[3]) if found else None
+        if not found or kind is None:
+            continue
+        if process not in devices:
+            devices[process] = recorder.device(*_named(found))
+        kind = settled_kind(kind, {texts[each].name for each in np.unique(op[rows]).tolist()})
+        if kind == "steps":
+            run[rows] = [whole(texts[each].name) for each in op[rows].tolist()]
+        yield rows, recorder.track(devices[process], thread, kind), True
 
-    def __init__(self, recorder: Recorder, texts: list[OpText], *columns: np.ndarray) -> None:
-        self.recorder, self.texts = recorder, texts
-        self.numbers = np.full(len(texts), -1)
-        self.lane, self.start, self.end, self.op, self.run, self.asked = columns
 
-    def write(self, rows: np.ndarray, track: int, ran: bool = True) -> None:
-        """Rows onto a track; spans of the host belong to no run."""
-        for op in np.unique(self.op[rows]).tolist():
-            if self.numbers[op] < 0:
-                self.numbers[op] = self.recorder.op(self.texts[op])
-        ops = self.numbers[self.op[rows]]
-        run = self.run[rows] if ran else np.full(len(rows), -1)
-        first = self.recorder.events(
-            np.full(len(rows), track), ops, self.start[rows], self.end[rows] - self.start[rows], run
-        )
-        if ran:
-            self.recorder.launches(first, self.asked[rows])
+def _on_hosts(recorder: Recorder, lanes: _Lanes, ordinal: np.ndarray) -> _OnTracks:
+    """The host's threads; where no device has a process of its own, ops of XLA's CPU backend are among their
+    events."""
+    hosts = [(thread, rows) for process, thread, rows in lanes if not _DEVICE.match(process)]
+    has_device, cpus = bool(recorder.devices), dict[int, int]()
+    for thread, rows in hosts if not has_device else ():
+        on_cpu = ordinal[rows]
+        for index in sorted(set(on_cpu[on_cpu >= 0].tolist())):
+            if index not in cpus:
+                cpus[index] = recorder.device("CPU", "cpu", index)
+            yield rows[on_cpu == index], recorder.track(cpus[index], thread, "ops"), True
+    marked = [rows[ordinal[rows] == _STEP] for _, rows in hosts]
+    if any(map(len, marked)):
+        yield np.concatenate(marked), recorder.track(-1, "Steps", "steps"), True
+    for thread, rows in hosts:
+        rest = rows[ordinal[rows] != _STEP] if has_device else rows[ordinal[rows] == -1]
+        if len(rest):
+            yield rest, recorder.track(-1, thread, "host"), False
 
 
 def _named(found: re.Match[str]) -> "tuple[str, Literal['tpu', 'gpu', 'cpu', ''], int]":

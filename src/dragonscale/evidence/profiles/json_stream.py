@@ -58,6 +58,13 @@ class TraceEvent(msgspec.Struct, gc=False):
     dur: float | None = None
     args: msgspec.Raw = msgspec.Raw()
 
+    def decoded(self, decoder: msgspec.json.Decoder[Any]) -> Any:
+        """Its arguments; a record without any where there are none, or none that can be read."""
+        try:
+            return decoder.decode(self.args)
+        except _FAILED:
+            return decoder.type()
+
 
 class ExactEvent(TraceEvent, gc=False):
     """An event whose moment is kept as it is written: microseconds since 1970 have 16 digits before the point, more
@@ -71,6 +78,24 @@ _LIST = msgspec.json.Decoder(list[TraceEvent], strict=False)
 _EXACT = cast(msgspec.json.Decoder[list[TraceEvent]], msgspec.json.Decoder(list[ExactEvent], strict=False))
 _LONG_MOMENT = re.compile(rb'"ts"\s*:\s*"?\d{14,}\.\d')
 _FAILED = (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError)
+
+
+def whole(value: object, otherwise: int = -1) -> int:
+    """A count, however it was written; `otherwise` where it is none or does not fit into 63 bits.
+
+    >>> whole("0x10"), whole(7.0), whole(None), whole(1 << 90), whole("many")
+    (16, 7, -1, -1, -1)
+    """
+    if type(value) is int and -(2**63) < value < 2**63:  # nearly always
+        return value
+    if isinstance(value, str):
+        try:
+            value = int(value[:32], 0)
+        except ValueError:
+            return otherwise
+    if not isinstance(value, int | float) or not -(2**63) < value < 2**63:
+        return otherwise
+    return int(value)
 
 
 class EventStream:

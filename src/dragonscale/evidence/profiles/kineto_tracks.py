@@ -6,8 +6,11 @@ source) are gathered from around its launch. The backward pass runs on a thread 
 there each operator carries the sequence number of the forward operator that it belongs to, and takes its scope. All
 kernels of a CUDA graph hang on the one launch of the graph.
 
-Where no kernels were recorded, the CPU is the device, and its ops are the operators that did the work themselves
-(`torch_cpu.py`).
+Where no kernels were recorded, the CPU is the device, and its ops are the operators that did the work themselves.
+An operator of PyTorch calls others: `aten::linear` is `aten::addmm` and little else, but `aten::add` calls
+`aten::empty` for its output and then works itself. So an operator counts as the one at work where those inside of it
+take less than half of its time; otherwise they do. What only leads from one to the other (the engine of autograd, a
+compiled region) is never an op itself unless nothing lies in it.
 """
 
 import re
@@ -16,14 +19,12 @@ from typing import Any
 import numpy as np
 
 from dragonscale.evidence.profiles.host_spans import HostSpans, SpanKind, in_parts
-from dragonscale.evidence.profiles.kineto import ACCELERATOR, CPU, KinetoEvents
+from dragonscale.evidence.profiles.json_stream import whole
+from dragonscale.evidence.profiles.kineto import ACCELERATOR, CPU, KinetoEvents, groups_of
+from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import OpText, Recorder
-from dragonscale.evidence.profiles.torch_args import groups_of, whole
-from dragonscale.evidence.profiles.torch_cpu import record_cpu
 
-_COLLECTIVE = re.compile(
-    r"nccl|rccl|oneccl|(?:one|two)_?shot_all_?reduce|cross_device_reduce|allreduce_kernel", re.IGNORECASE
-)
+_COLLECTIVE = re.compile(r"(?i)nccl|rccl|oneccl|(?:one|two)_?shot_all_?reduce|cross_device_reduce|allreduce_kernel")
 _STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 _MOST_OPS = 500_000
 MOST_DEVICES = 4096
@@ -65,12 +66,9 @@ def _on_gpu(events: KinetoEvents) -> bool:
     attention."""
     if (events.spans.kind == SpanKind.CALL).any():
         return True
-    return any(_GPU.search(name) and "forcpu" not in name.lower().replace("_", "") for name in _operators(events))
-
-
-def _operators(events: KinetoEvents) -> set[str]:
-    names = np.unique(events.spans.name[events.spans.kind == SpanKind.OPERATOR])
-    return {events.names.texts[name] for name in names.tolist()}
+    numbers = np.unique(events.spans.name[events.spans.kind == SpanKind.OPERATOR]).tolist()
+    names = (events.names.texts[number] for number in numbers)
+    return any(_GPU.search(name) and "forcpu" not in name.lower().replace("_", "") for name in names)
 
 
 def _devices(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any]) -> dict[int, int]:
@@ -81,12 +79,10 @@ def _devices(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any]) -
     devices: dict[int, int] = {}
     for index in np.unique(events.rows.columns()[0])[:MOST_DEVICES].tolist():
         about = known.get(index, known.get(0, {}) if len(known) == 1 else {})
-        memory = whole(about.get("totalGlobalMem"))
+        keys = {"bandwidth": "memoryBandwidth", "memory_bytes": "totalGlobalMem"}
+        rates = {field: float(rate) for field, key in keys.items() if (rate := whole(about.get(key))) > 0}
         name = str(about.get("name") or f"GPU {index}")[:200]
-        size, rate = float(memory) if memory > 0 else None, whole(about.get("memoryBandwidth"))
-        devices[index] = recorder.device(
-            name, "" if foreign else "gpu", index, bandwidth=float(rate) if rate > 0 else None, memory_bytes=size
-        )
+        devices[index] = recorder.device(name, "" if foreign else "gpu", index, **rates)
     return devices
 
 
@@ -107,13 +103,13 @@ class Kernels:
         self.dropped = len(device) - len(device[kept])
         self.device, self.stream, self.copies = device[kept], stream[kept], copies[kept]
         self.start, self.end, self.name, self.detail = start[kept], end[kept], name[kept], details[kept]
-        self.call = self.spans.calls().find(correlation[kept])
+        self.call = self.spans.find(SpanKind.CALL, correlation[kept])
         self.owner = self._owners(external[kept])
 
     def _owners(self, external: np.ndarray) -> np.ndarray:
         """The innermost span around each launch; where the launch was not recorded, the operator that the kernel names
         itself."""
-        operator = self.spans.operators().find(external)
+        operator = self.spans.find(SpanKind.OPERATOR, external)
         if not len(self.spans):
             return operator
         around = np.where(self.call >= 0, self.spans.parent[self.call], -1)
@@ -268,3 +264,65 @@ class ProfilerSteps:
             op = recorder.op(OpText("ProfilerStep", category="user_annotation"))
             for start, end, number in zip(self.start.tolist(), self.end.tolist(), self.number.tolist(), strict=True):
                 recorder.event(track, op, start, end - start, run=number)
+
+
+def record_cpu(
+    recorder: Recorder, spans: HostSpans, shapes: list[tuple[tuple[str, ...], bool]], steps: np.ndarray
+) -> None:
+    """The operators at work as ops of a device that is the CPU, one track for each thread."""
+    device = recorder.device("CPU", "cpu")
+    tracks: dict[int, int] = {}
+    forward = spans.forward_paths()
+    for span in working(spans).tolist():
+        thread = int(spans.thread[span])
+        if thread not in tracks:
+            tracks[thread] = recorder.track(device, f"thread {len(tracks)}", "ops")
+        op = recorder.op(_op(spans, span, shapes, forward))
+        start, end = int(spans.start[span]), int(spans.end[span])
+        recorder.event(tracks[thread], op, start, end - start, launched=start, run=int(steps[span]))
+
+
+def working(spans: HostSpans) -> np.ndarray:
+    """The operators at work: no two of them lie inside of each other."""
+    operators = np.flatnonzero(spans.kind == SpanKind.OPERATOR)
+    inside = np.zeros(len(spans), np.int64)
+    count = np.zeros(len(spans), np.int64)
+    for span in operators.tolist():
+        above = _operator_above(spans, int(spans.parent[span]))
+        if above >= 0:
+            inside[above] += spans.end[span] - spans.start[span]
+            count[above] += 1
+    leads = np.array([_leads(name) for name in spans.names.texts] or [False])[spans.name]
+    alone = (count == 0) | ((2 * inside < spans.end - spans.start) & ~leads)
+    chosen = np.zeros(len(spans), bool)
+    covered = np.zeros(len(spans), bool)
+    for span in operators.tolist():  # parents come before what lies in them
+        above = _operator_above(spans, int(spans.parent[span]))
+        covered[span] = above >= 0 and (covered[above] or chosen[above])
+        chosen[span] = not covered[span] and alone[span]
+    return np.flatnonzero(chosen)
+
+
+def _leads(name: str) -> bool:
+    """Whether an operator only leads to others, or is made of them."""
+    words = table("torch.toml")
+    node = "::" not in name and name.rstrip("0123456789").endswith("Backward")
+    return name.startswith(tuple(words["leads"])) or name in words["only_calls"] or node
+
+
+def _operator_above(spans: HostSpans, span: int) -> int:
+    while span >= 0 and spans.kind[span] != SpanKind.OPERATOR:
+        span = int(spans.parent[span])
+    return span
+
+
+def _op(spans: HostSpans, span: int, shapes: list[tuple[tuple[str, ...], bool]], forward: dict[int, int]) -> OpText:
+    path, name = int(spans.path[span]), spans.names.texts[int(spans.name[span])]
+    before, above = -1, span
+    while above >= 0 and before < 0:
+        if spans.backward[above]:
+            before = forward.get(int(spans.sequence[above]), -1)
+        above = int(spans.parent[above])
+    shape = int(spans.shapes[span])
+    read, causal = shapes[shape] if shape >= 0 else ((), False)
+    return OpText(name, category="cpu_op", **spans.words(path, before), shapes=read, causal=causal)

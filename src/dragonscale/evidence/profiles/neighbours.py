@@ -75,9 +75,8 @@ def place_by_neighbours(sequence: Sequence[OpRole]) -> list[Placing] | None:
     if layer is None:
         return None
     ways = _ways(sequence, marks, anchors)
-    labels = {
-        marks[number].place: Placing("attention", way, "scores") for number, way in zip(anchors, ways, strict=True)
-    }
+    places = (marks[number].place for number in anchors)
+    labels = {place: Placing("attention", way, "scores") for place, way in zip(places, ways, strict=True)}
     bounds, around = [-1, *anchors, len(marks)], ["", *ways, ""]
     for (before, after), (left, right) in zip(pairwise(bounds), pairwise(around), strict=True):
         inside = [mark.place for mark in marks[before + 1 : after]]
@@ -139,14 +138,10 @@ def _split(sequence: Sequence[OpRole], places: list[int], start: int) -> LayerMa
         return None
     gaps = [sequence[a + 1 : b] for a, b in pairwise(places)]
     norms = [number for number, gap in enumerate(gaps) if any(is_norm(role) for role in gap)]
-    acts = [
-        number
-        for number, gap in enumerate(gaps)
-        if any(role.what == "activation" or role.section == "mlp" for role in gap) and number >= 1
-    ]
-    experts = any(
-        role.section in ("experts", "router") or role.kind == "grouped matmul" for role in sequence[start : places[-1]]
-    )
+    active = [any(role.what == "activation" or role.section == "mlp" for role in gap) for gap in gaps]
+    acts = [number for number, activates in enumerate(active) if activates and number >= 1]
+    inside = sequence[start : places[-1]]
+    experts = any(role.section in ("experts", "router") or role.kind == "grouped matmul" for role in inside)
     out = 1 + norms[0] if norms and norms[0] <= 2 and (not acts or norms[0] < acts[0]) else 1
     # the first norm after the MLP's activation ends it: an MLP with a gate may have a matmul between the activation and
     # the last one
@@ -188,10 +183,7 @@ def _template(left: str, right: str, count: int, layer: LayerMatmuls) -> list[Pl
     elif left:
         start = [Placing("attention", left, "Wo")] * layer.out + _mlp(mlp, left, layer.mlp)
     if right == "backward":
-        end = [
-            *reversed(_mlp(mlp, "backward", 2 * layer.mlp)),
-            *[Placing("attention", "backward", "Wo")] * (2 * layer.out),
-        ]
+        end = _mlp(mlp, "backward", 2 * layer.mlp)[::-1] + [Placing("attention", "backward", "Wo")] * (2 * layer.out)
     elif right:
         end = [Placing("attention", right, "QKV")] * layer.qkv
     if (left, right) == ("recompute", "backward") or len(start) + len(end) > count:
@@ -204,10 +196,8 @@ def _template(left: str, right: str, count: int, layer: LayerMatmuls) -> list[Pl
 def _mlp(section: str, phase: str, count: int) -> list[Placing]:
     if section == "experts":
         return [Placing(section, phase)] * count
-    return [
-        *[Placing(section, phase, "up")] * (count - max(1, count // 3)),
-        *[Placing(section, phase, "down")] * max(1, count // 3),
-    ]
+    down = max(1, count // 3)
+    return [Placing(section, phase, "up")] * (count - down) + [Placing(section, phase, "down")] * down
 
 
 def _middle(left: str, right: str, count: int) -> list[Placing]:
@@ -236,9 +226,8 @@ def fill_between(sequence: Sequence[OpRole], labels: dict[int, Placing]) -> list
     found = [Placing()] * len(sequence)
     places = sorted(labels)
     for place, following in pairwise([*places, len(sequence)]):
-        routes = sequence[place].kind == "matmul" and any(
-            role.section == "router" for role in sequence[place + 1 : following]
-        )
+        behind = sequence[place + 1 : following]
+        routes = sequence[place].kind == "matmul" and any(role.section == "router" for role in behind)
         chosen = Placing("router", labels[place].phase) if routes else labels[place]
         found[place] = _named(sequence[place], chosen)
     for left, right in zip([-1, *places], [*places, len(sequence)], strict=False):
@@ -253,13 +242,10 @@ def fill_between(sequence: Sequence[OpRole], labels: dict[int, Placing]) -> list
 
 def _named(role: OpRole, placing: Placing) -> Placing:
     """A matmul that its name already places stays there."""
-    if role.section and role.section != "norm":
-        return Placing(
-            role.section,
-            role.phase or placing.phase,
-            role.what or (placing.what if role.section == placing.section else ""),
-        )
-    return placing
+    if not role.section or role.section == "norm":
+        return placing
+    what = role.what or (placing.what if role.section == placing.section else "")
+    return Placing(role.section, role.phase or placing.phase, what)
 
 
 def _gap(roles: list[OpRole], before: Placing, after: Placing) -> list[Placing]:
@@ -282,17 +268,14 @@ def _gap(roles: list[OpRole], before: Placing, after: Placing) -> list[Placing]:
             near = before if number < lookup else after
         near = near if near.section else (after if after.section else before)
         ends = edge or (before.section != after.section and "head" in (before.section, after.section))
+        section, phase = near.section, role.phase or near.phase
         if role.section in _FIXED or (role.section == "embedding" and ends):
-            found.append(
-                Placing(
-                    role.section, role.phase or ("update" if role.section == "optimizer" else near.phase), role.what
-                )
-            )
-        else:
-            section = "mlp" if role.section == "mlp" and near.section not in ("mlp", "experts") else near.section
-            found.append(
-                Placing(before.section if role.kind in COLLECTIVES else section, role.phase or near.phase, role.what)
-            )
+            section, phase = role.section, role.phase or ("update" if role.section == "optimizer" else near.phase)
+        elif role.kind in COLLECTIVES:
+            section = before.section
+        elif role.section == "mlp" and section != "experts":
+            section = "mlp"
+        found.append(Placing(section, phase, role.what))
     return found
 
 
@@ -321,7 +304,5 @@ def _between_steps(roles: list[OpRole], before: Placing, after: Placing) -> list
 
 def _lookup(roles: list[OpRole]) -> int:
     """Where the embedding of the tokens is looked up; the number of ops where that cannot be told."""
-    return next(
-        (number for number, role in enumerate(roles) if role.section == "embedding" and role.phase != "backward"),
-        len(roles),
-    )
+    forward = [role.section == "embedding" and role.phase != "backward" for role in roles]
+    return forward.index(True) if any(forward) else len(roles)

@@ -22,18 +22,18 @@ from urllib.parse import quote
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.profiles.host_spans import SpanKind
-from dragonscale.evidence.profiles.kineto import ACCELERATOR, KinetoEvents
+from dragonscale.evidence.profiles.json_stream import whole
+from dragonscale.evidence.profiles.kineto import ACCELERATOR, DeviceArgs, KinetoEvents, launch_of
 from dragonscale.evidence.profiles.kineto_tracks import record_kineto
 from dragonscale.evidence.profiles.recording import Recorder, Recording
-from dragonscale.evidence.profiles.torch_args import DeviceArgs, launch_of, whole
 from dragonscale.listener import Listener
 
-_KERNEL, _MEMCPY, _MEMSET = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
-_GRAPH, _RUNTIME, _MEMORY = (
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-    "CUPTI_ACTIVITY_KIND_RUNTIME",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS",
+_KERNEL, _MEMCPY, _MEMSET, _GRAPH, _RUNTIME = (
+    f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE", "RUNTIME")
 )
+_RANGES, _MEMORY = "NVTX_EVENTS", "CUDA_GPU_MEMORY_USAGE_EVENTS"
+_ON_GPU = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
+"""Columns of what ran on a device."""
 _LONGEST_VALUE = 4 << 20
 _PUSHED, _STARTED = 59, 60
 """Types of NVTX ranges: those that nest on their thread, and those that begin and end anywhere."""
@@ -75,18 +75,15 @@ class _Export:
         self.names: dict[int, int] = {}
         self.gpus: dict[tuple[int, int], int] = {}
         self.graphs = self.odd = self.done = 0
-        self.total = (
-            sum(self._count(one) for one in (_KERNEL, _MEMCPY, _MEMSET, _GRAPH, _RUNTIME, "NVTX_EVENTS", "StringIds"))
-            or 1
-        )
+        counted = (_KERNEL, _MEMCPY, _MEMSET, _GRAPH, _RUNTIME, _RANGES, "StringIds")
+        self.total = sum(map(self._count, counted)) or 1
 
     def recording(self) -> Recording:
         """All of it."""
         if not any(self.tables.get(one) for one in (_KERNEL, _MEMCPY, _GRAPH)):
             raise InputError(
                 f"{shorten(str(self.path))} is an SQLite file without kernels of a GPU; give an export of Nsight "
-                "Systems "
-                "(nsys export --type sqlite) of a run recorded with --trace=cuda."
+                "Systems (nsys export --type sqlite) of a run recorded with --trace=cuda."
             )
         self._name_everything()
         self._match_devices()
@@ -130,17 +127,11 @@ class _Export:
     def _name_everything(self) -> None:
         """The texts that events refer to; exports hold many more (symbols of stacks), which are passed over."""
         used = array("q")
-        wanted = {
-            _KERNEL: ("demangledName", "shortName"),
-            _RUNTIME: ("nameId",),
-            "NVTX_EVENTS": ("textId",),
-            "ThreadNames": ("nameId",),
-        }
-        for table, columns in wanted.items():
-            for column in columns:
-                if column in self.tables.get(table, ()):
-                    found = self.database.execute(f'SELECT DISTINCT "{column}" FROM {table}')
-                    used.extend(whole(one[0]) for one in found)
+        wanted = [(_KERNEL, "demangledName"), (_KERNEL, "shortName"), (_RUNTIME, "nameId"), (_RANGES, "textId")]
+        for table, column in (*wanted, ("ThreadNames", "nameId")):
+            if column in self.tables.get(table, ()):
+                found = self.database.execute(f'SELECT DISTINCT "{column}" FROM {table}')
+                used.extend(whole(one[0]) for one in found)
         kept = set(used)
         for number, text in self._rows("StringIds", "id", "value"):
             if whole(number) in kept and isinstance(text, str):
@@ -176,10 +167,8 @@ class _Export:
         return found
 
     def _threads(self) -> dict[Any, str]:
-        names = {
-            whole(one): self.events.names.texts[self._named(name)]
-            for name, one in self._rows("ThreadNames", "nameId", "globalTid")
-        }
+        texts, rows = self.events.names.texts, self._rows("ThreadNames", "nameId", "globalTid")
+        names = {whole(thread): texts[self._named(name)] for name, thread in rows}
         return {thread: f"thread {thread[1]} ({names.get(thread[0], '?')})" for thread in self.events.threads}
 
     # --- what ran
@@ -195,31 +184,27 @@ class _Export:
         start, end, device, stream, correlation, process = row[:6]
         span = self._span(start, end)
         if span:
-            one = _process(process)
-            self.events.put(
-                (self._device(one, device), whole(stream), *span, name, _link(one, correlation), -1), details, copied
-            )
+            place, link = self._device(_process(process), device), _link(_process(process), correlation)
+            self.events.put((place, whole(stream), *span, name, link, -1), details, copied)
 
     def _kernels(self) -> None:
-        where = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
         sizes = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
         sizes += ["registersPerThread", "staticSharedMemory", "dynamicSharedMemory"]
-        for row in self._rows(_KERNEL, *where, "demangledName", "shortName", *sizes):
+        for row in self._rows(_KERNEL, *_ON_GPU, "demangledName", "shortName", *sizes):
             shared = max(whole(row[15], 0), 0) + max(whole(row[16], 0), 0)
             launch = launch_of(DeviceArgs(grid=[*row[8:11]], block=[*row[11:14]], registers=row[14], shared=shared))
             self._on_device(row, self._named(row[6], row[7]), ("kernel", launch), False)
-        for row in self._rows(_GRAPH, *where, "graphId"):
+        for row in self._rows(_GRAPH, *_ON_GPU, "graphId"):
             self.graphs += 1
             self._on_device(row, self.events.names.number(f"CUDA graph {whole(row[6])}"), ("graph", ""), False)
 
     def _copies(self) -> None:
-        where = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "bytes")
-        for row in self._rows(_MEMCPY, *where, "copyKind"):
-            name = self.events.names.number(f"Memcpy {_COPY_KINDS.get(whole(row[7]), '')}".strip())
-            self._on_device(row, name, ("gpu_memcpy", "", (), _size(row[6]), (), ""), True)
-        for row in self._rows(_MEMSET, *where):
-            name = self.events.names.number("Memset")
-            self._on_device(row, name, ("gpu_memset", "", (), _size(row[6]), (), ""), True)
+        for table, word in ((_MEMCPY, "Memcpy"), (_MEMSET, "Memset")):
+            for row in self._rows(table, *_ON_GPU, "bytes", "copyKind"):
+                kind = _COPY_KINDS.get(whole(row[7]), "") if table == _MEMCPY else ""
+                size = float(whole(row[6])) if whole(row[6]) >= 0 else None
+                name = self.events.names.number(f"{word} {kind}".strip())
+                self._on_device(row, name, (f"gpu_{word.lower()}", "", (), size, (), ""), True)
 
     # --- the host
 
@@ -229,9 +214,8 @@ class _Export:
 
     def _calls(self) -> None:
         plain: dict[int, int] = {}
-        for start, end, thread, correlation, name in self._rows(
-            _RUNTIME, "start", "end", "globalTid", "correlationId", "nameId"
-        ):
+        columns = ("start", "end", "globalTid", "correlationId", "nameId")
+        for start, end, thread, correlation, name in self._rows(_RUNTIME, *columns):
             span = self._span(start, end)
             if span:
                 named = self._named(name)
@@ -242,9 +226,8 @@ class _Export:
 
     def _ranges(self) -> None:
         """NVTX ranges. Marks have no end and are passed over."""
-        for start, end, kind, text, number, thread in self._rows(
-            "NVTX_EVENTS", "start", "end", "eventType", "text", "textId", "globalTid"
-        ):
+        columns = ("start", "end", "eventType", "text", "textId", "globalTid")
+        for start, end, kind, text, number, thread in self._rows(_RANGES, *columns):
             if end is None or whole(kind, _PUSHED) not in (_PUSHED, _STARTED):
                 continue
             span = self._span(start, end)
@@ -299,7 +282,3 @@ def _link(process: int, correlation: Any) -> int:
     """A correlation, which counts within a process, as a number of its own."""
     number = whole(correlation)
     return process << 32 | number & 0xFFFFFFFF if number > 0 else -1
-
-
-def _size(size: Any) -> float | None:
-    return float(whole(size)) if whole(size) >= 0 else None

@@ -5,16 +5,32 @@ from pathlib import Path
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.packed import first_bytes
-from dragonscale.evidence.profiles import chrome, nsight, static, xplane
-from dragonscale.evidence.profiles.recording import Recording
-from dragonscale.evidence.xla.dumps import hlo_files
+from dragonscale.evidence.profiles import chrome, nsight, xplane
+from dragonscale.evidence.profiles.recording import Recorder, Recording
+from dragonscale.evidence.xla.dumps import hlo_files, read_dump_file
 from dragonscale.listener import Listener
+
+
+def read_program(path: Path, listener: Listener) -> Recording:
+    """The modules of a dump, by name; of several with one name the last keeps it."""
+    listener.wait(f"Reading {path.name}.")
+    record = Recorder(path.name, "XLA HLO")
+    dumps = read_dump_file(path)
+    for place, dump in enumerate(dumps):
+        record.programs[dump.name or f"module {place}"] = dump.module
+    first = dumps[0]
+    record.device("", {"tpu": "tpu", "gpu": "gpu", "cpu": "cpu"}.get(first.platform, ""))  # pyright: ignore[reportArgumentType]
+    record.notes.append("This is a program's text: it has no times, only what the program does.")
+    if not first.optimized:
+        record.notes.append("The program is not compiled yet: XLA will fuse, lay out and may split it otherwise.")
+    return record.made()
+
 
 Reader = Callable[[Path, Listener], Recording]
 _READERS: tuple[tuple[Callable[[bytes], bool], Reader], ...] = (
     (lambda head: head.startswith(b"SQLite format 3\0"), nsight.read),
     (lambda head: head.lstrip()[:1] in (b"{", b"["), chrome.read),
-    (lambda head: b"HloModule" in head, static.read),
+    (lambda head: b"HloModule" in head, read_program),
     # a message of XPlanes: field 1, or one of the text fields 2 to 4, with a length
     (lambda head: head[:1] in (b"\x0a", b"\x12", b"\x1a", b"\x22"), xplane.read),
 )

@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.profiles.halves import counted_events
+from dragonscale.evidence.profiles.completing import counted_events
+from dragonscale.evidence.profiles.device_work import TRAVELS, DeviceWork, measure
 from dragonscale.evidence.profiles.intervals import union
-from dragonscale.evidence.profiles.parts import TRAVELS, DeviceWork, measure
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.physics.hardware import Chip, Slice
@@ -47,10 +47,8 @@ def op_totals(recording: Recording, work: DeviceWork, roles: list[OpRole]) -> Op
     inside = (step >= 0) & (start < work.windows[np.maximum(step, 0), 1])
     events = events[inside]
     counted = counted_events(recording, roles, events)
-    times, works = (
-        np.bincount(recording.events.op[some], minlength=size) / steps for some in (events, events[counted])
-    )
-    return OpTotals(seconds, exposed, times, works)
+    ran = (recording.events.op[some] for some in (events, events[counted]))
+    return OpTotals(seconds, exposed, *(np.bincount(ops, minlength=size) / steps for ops in ran))
 
 
 def causal_ops(recording: Recording) -> frozenset[int]:

@@ -33,6 +33,10 @@ class Broken(Exception):
     """The bytes are no message; the text says why."""
 
 
+class CutOff(Broken):
+    """A number that the end cuts off."""
+
+
 def varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
     """An unsigned varint and where it ends."""
     value = shift = 0
@@ -45,7 +49,7 @@ def varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
         shift += 7
         if shift > _MOST_SHIFT:
             raise Broken("a number of more than ten bytes")
-    raise Broken("a number that the end cuts off")
+    raise CutOff("a number that the end cuts off")
 
 
 def fields(data: Buffer, at: int, end: int) -> Iterator[tuple[int, int, "int | Span"]]:
@@ -80,14 +84,6 @@ def fields(data: Buffer, at: int, end: int) -> Iterator[tuple[int, int, "int | S
             raise Broken(f"a field of wire type {kind}")
 
 
-def gathered(data: Buffer, span: Span) -> dict[int, list["int | Span"]]:
-    """All fields of a small message by number, in order."""
-    found: dict[int, list[int | Span]] = {}
-    for number, _, value in fields(data, *span):
-        found.setdefault(number, []).append(value)
-    return found
-
-
 def first(data: Buffer, span: Span, number: int) -> "int | Span | None":
     """The first field of a number, without a look at those behind it."""
     return next((value for each, _, value in fields(data, *span) if each == number), None)
@@ -104,53 +100,52 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def double(value: int) -> float:
-    """Eight bytes as a float64."""
-    return struct.unpack("<d", value.to_bytes(8, "little"))[0]
-
-
 def text(data: Buffer, span: Span) -> str:
     """A piece as text; bytes that are no UTF-8 are shown as such."""
     return data[span[0] : span[1]].decode("utf-8", "replace")
-
-
-def packed(data: Buffer, values: "list[int | Span]") -> list[int]:
-    """A repeated number: packed into a piece, or one field each."""
-    found: list[int] = []
-    for value in values:
-        if isinstance(value, int):
-            found.append(signed(value))
-            continue
-        at, end = value
-        while at < end:
-            number, at = varint(data, at, end)
-            found.append(signed(number))
-    return found
 
 
 class Message:
     """A small message with all its fields found; what is missing is zero or empty, as protocol buffers mean it."""
 
     def __init__(self, data: Buffer, span: Span) -> None:
-        self.data, self.parts = data, gathered(data, span)
+        self.data = data
+        self.parts: dict[int, list[int | Span]] = {}
+        for number, _, value in fields(data, *span):
+            self.parts.setdefault(number, []).append(value)
 
     def has(self, number: int) -> bool:
         """Whether the field is written."""
         return number in self.parts
 
+    def bits(self, number: int) -> int:
+        """A number without its sign; the last counts."""
+        value = self.parts.get(number, [0])[-1]
+        return value if isinstance(value, int) else 0
+
     def whole(self, number: int) -> int:
         """A whole number; the last counts."""
-        value = self.parts.get(number, [0])[-1]
-        return signed(value) if isinstance(value, int) else 0
+        return signed(self.bits(number))
+
+    def real(self, number: int) -> float:
+        """A float64; the last counts."""
+        return struct.unpack("<d", self.bits(number).to_bytes(8, "little"))[0]
 
     def wholes(self, number: int) -> list[int]:
-        """A repeated whole number."""
-        return packed(self.data, self.parts.get(number, []))
+        """A repeated whole number: packed into a piece, or one field each."""
+        found: list[int] = []
+        for value in self.parts.get(number, ()):
+            at, end = value if isinstance(value, tuple) else (0, 0)
+            if isinstance(value, int):
+                found.append(signed(value))
+            while at < end:
+                each, at = varint(self.data, at, end)
+                found.append(signed(each))
+        return found
 
     def word(self, number: int) -> str:
         """A text; the last counts."""
-        value = self.parts.get(number, [0])[-1]
-        return text(self.data, value) if isinstance(value, tuple) else ""
+        return self.raw(number).decode("utf-8", "replace")
 
     def raw(self, number: int) -> bytes:
         """A piece's bytes; the last counts."""
@@ -159,7 +154,7 @@ class Message:
 
     def words(self, number: int) -> list[str]:
         """A repeated text."""
-        return [text(self.data, value) for value in self.parts.get(number, []) if isinstance(value, tuple)]
+        return [text(self.data, span) for span in self.spans(number)]
 
     def spans(self, number: int) -> list[Span]:
         """Where the messages of a field lie."""

@@ -240,6 +240,11 @@ class Recorder:
         self.devices.append(DeviceText(name, kind, index, **rates))
         return len(self.devices) - 1
 
+    def known_device(self, index: int, *kinds: str) -> int:
+        """The number of the device of some kinds with an index of its own; -1 where there is none yet."""
+        places = (place for place, each in enumerate(self.devices) if each.index == index and each.kind in kinds)
+        return next(places, -1)
+
     def track(self, device: int, name: str, kind: TrackKind) -> int:
         """Add a track; its number."""
         self.tracks.append(Track(device, name, kind))
@@ -288,9 +293,8 @@ class Recorder:
         some = kept[columns[3]]
         self.memory = [each for each in self.memory if each.device < MOST_DEVICES]
         self.notes.append(
-            f"The recording has {len(self.devices):,} devices and {len(self.tracks):,} tracks: "
-            f"{int(np.sum(~some)):,} events beyond the first "
-            f"{MOST_DEVICES:,} devices or {MOST_TRACKS:,} tracks are left out."
+            f"The recording has {len(self.devices):,} devices and {len(self.tracks):,} tracks: {int(np.sum(~some)):,} "
+            f"events beyond the first {MOST_DEVICES:,} devices or {MOST_TRACKS:,} tracks are left out."
         )
         return [each[some] for each in columns]
 
@@ -302,9 +306,8 @@ class Recorder:
         zero = int(start[0]) if len(start) else 0
         launched = np.where(launched >= 0, launched - zero, -1)
         events = Events(start - zero, duration, op.astype(np.int32), track.astype(np.int32), launched, _numbered(run))
-        samples = tuple(
-            msgspec.structs.replace(each, at=each.at - zero) for each in sorted(self.memory, key=lambda one: one.at)
-        )
+        memory = sorted(self.memory, key=lambda sample: sample.at)
+        samples = tuple(msgspec.structs.replace(sample, at=sample.at - zero) for sample in memory)
         return Recording(
             self.source,
             tuple(self.devices[:MOST_DEVICES]),

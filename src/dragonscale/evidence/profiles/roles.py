@@ -5,8 +5,6 @@ The words are those of the plan's ledger where it has them, so that what was mea
 planned.
 """
 
-from typing import Literal
-
 import msgspec
 
 from dragonscale.evidence.profiles.names import table
@@ -18,10 +16,6 @@ SECTIONS = tuple(table("roles.toml")["sections"])
 
 PROGRAM, SCOPE, FEEDS, OUTSIDE = "program", "scope", "what it feeds", "outside of both passes"
 """How roles are known that the user's own program says."""
-
-Confidence = Literal["sure", "likely", "guess", ""]
-"""`sure`: from the program itself (HLO, a scope); `likely`: from a kernel's or an operator's name; `guess`: from what
-runs around it."""
 
 
 class OpRole(msgspec.Struct, frozen=True):
@@ -40,7 +34,6 @@ class OpRole(msgspec.Struct, frozen=True):
     group: tuple[int, ...] = ()
     why: tuple[str, ...] = ()
     """How it is known, in words: the `PROGRAM`, what an op `FEEDS`, a kernel name, an operator, neighbours."""
-    confidence: Confidence = ""
 
     @property
     def by_program(self) -> bool:

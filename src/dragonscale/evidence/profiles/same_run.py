@@ -10,8 +10,8 @@ proof, as a size may be read wrongly.
 from collections import defaultdict
 from collections.abc import Iterable
 
+from dragonscale.evidence.profiles.beside import ExpectedStep
 from dragonscale.evidence.profiles.per_op import StepOps
-from dragonscale.evidence.profiles.planned import ExpectedStep
 from dragonscale.evidence.profiles.records import ProfileReading
 from dragonscale.models import load_model
 from dragonscale.plan.ledger import COLLECTIVES
@@ -97,9 +97,8 @@ def _dense(planned: ExpectedStep, measured: Flops, meant: Flops, sizes: dict[str
         return [f"these are {layers:,.0f} layers, the plan's {model.n_layers:,.0f}"]
     rest = f" (its matmuls see {sizes['tokens']:,.0f} tokens at once)" if "tokens" in sizes else ""
     return [
-        f"its matmuls have {_times(ratio)} the plan's FLOPs{rest}; the plan is of {planned.request.batch:,} "
-        "sequences of "
-        f"{planned.request.sequence:,} tokens of {planned.request.model}"
+        f"its matmuls have {_times(ratio)} the plan's FLOPs{rest}; the plan is of {planned.request.batch:,} sequences "
+        f"of {planned.request.sequence:,} tokens of {planned.request.model}"
     ]
 
 
@@ -114,10 +113,10 @@ def _length(planned: ExpectedStep, measured: Flops, meant: Flops, sizes: dict[st
 
 
 def _ratio(measured: Flops, meant: Flops, kind: str, phase: str | None = None) -> float | None:
-    ours, theirs = (
-        sum(value for (what, when), value in each.items() if what == kind and phase in (None, when))
-        for each in (measured, meant)
-    )
+    def total(work: Flops) -> float:
+        return sum(flops for (what, when), flops in work.items() if what == kind and phase in (None, when))
+
+    ours, theirs = total(measured), total(meant)
     return ours / theirs if ours and theirs else None
 
 

@@ -1,23 +1,80 @@
 """What to change, in seconds of a step, largest first.
 
 Each line says what could be saved at most and why. With a plan the yardstick is its expectation; without one it is what
-good kernels reach on the chip (`expected.py`). Idle time, exposed transfers and copies are savings by themselves, as
-nothing is computed in them. Lines are apart from each other as far as they can be: copies are not counted again with
-their group, nor where the plan's lines have them.
+good kernels reach on the chip. Idle time, exposed transfers and copies are savings by themselves, as nothing is
+computed in them. Lines are apart from each other as far as they can be: copies are not counted again with their group,
+nor where the plan's lines have them.
+
+What an op should take (`expected_seconds`) is its FLOPs and bytes at the rates of the chip's efficiency profile. A
+bound says what no kernel beats; this says what people's kernels do, and so what is there to be saved. Sizes of the
+matmul are not needed: large ones reach `rate` of the peak and `sustained` of that when they last, memory is read at a
+fraction of the datasheet's. Attention is not so simple: its time is the kernel profile's, by its shapes, as in a
+plan; where they are not recorded nothing is expected of it.
 """
 
 import re
 from collections import defaultdict
 
+from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.beside import IDLE
-from dragonscale.evidence.profiles.expected import expected_seconds, known_kernels
+from dragonscale.evidence.profiles.device_work import TRAVELS
 from dragonscale.evidence.profiles.gaps import HOST, LAUNCH, STALL
+from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.names import short_name, table
-from dragonscale.evidence.profiles.parts import TRAVELS
-from dragonscale.evidence.profiles.per_op import StepOps
+from dragonscale.evidence.profiles.per_op import MATMULS, StepOps
 from dragonscale.evidence.profiles.records import BesideLine, GapLine, MoveLine, ProfileReading, Saving, WasteLine
+from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.waste import COPIED, EXPERTS
+from dragonscale.evidence.profiles.work_by_shapes import attention_dims
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.kernels import KernelProfile, kernel_profile_for
+from dragonscale.physics.kernels.attention import attention_backward_seconds, attention_seconds
 from dragonscale.physics.units import render
+
+
+def known_kernels(chip: Chip | None, library: str = "") -> KernelProfile | None:
+    """The chip's efficiency profile, where there is one: that of a library's kernels if it has its own."""
+    try:
+        return kernel_profile_for(chip, library=library) if chip is not None else None
+    except InputError:
+        return None
+
+
+def expected_attention(step: StepOps) -> dict[int, float]:
+    """Seconds of one run of each attention op whose shapes are known, by its number."""
+    recording, causal = step.recording, step.roof.causal
+    profile = known_kernels(step.chip, "jax" if recording.programs or "jax" in recording.software.lower() else "")
+    if profile is None:
+        return {}
+    reader, found = HloReader(recording), dict[int, float]()
+    for number, (op, role) in enumerate(zip(recording.ops, step.roles, strict=True)):
+        if role.kind != "attention" or not role.flops:
+            continue
+        dims = attention_dims(op, reader.operands(op))
+        if dims is None or dims.tokens < 2:  # a single query is decoding, whose keys are in pages
+            continue
+        formula = attention_backward_seconds if role.phase == "backward" else attention_seconds
+        shapes = (dims.sequences, dims.tokens, dims.keys, dims.heads, dims.kv_heads, dims.size)
+        found[number] = float(formula(*shapes, role.dtype or "bf16", profile, causal=number in causal))
+    return found
+
+
+def expected_seconds(role: OpRole, profile: KernelProfile | None) -> float | None:
+    """Seconds of one run of an op by a good kernel; None where too little is known, and for attention
+    (`expected_attention`)."""
+    if profile is None or role.kind in (*TRAVELS, "attention") or (not role.flops and not role.hbm_bytes):
+        return None
+    memory = (role.hbm_bytes or 0.0) / (profile.bandwidth * profile.stream.bandwidth)
+    if role.kind not in MATMULS or not role.flops:
+        return profile.stream.launch + memory
+    try:
+        table = profile.matmul.of(role.dtype or "bf16")
+        peak = profile.chip.peak(role.dtype or "bf16")
+    except InputError:
+        return None
+    compute = role.flops / (peak * (table.rate * table.sustained))
+    return table.launch + max(compute, (role.hbm_bytes or 0.0) / (profile.bandwidth * table.bandwidth))
+
 
 LEAST = 0.005
 """Share of a step below which a saving is not worth a line."""
@@ -38,16 +95,12 @@ def find_savings(
     if not beside:
         found += [_move(move) for move in reading.communication if move.kind != "host"]
     found += [_move(move) for move in reading.communication if move.kind == "host"]
-    found += [
-        Saving(one.seconds, one.what, _waste_advice(one))
-        for one in reading.waste
-        if not beside or one.what not in (*COPIED, EXPERTS)
-    ]
+    waste = (line for line in reading.waste if not beside or line.what not in (*COPIED, EXPERTS))
+    found += [Saving(line.seconds, line.what, _waste_advice(line)) for line in waste]
     copies = next((part.seconds for part in reading.parts if part.name == "exposed copies"), 0.0)
     copies -= sum(move.exposed_s for move in reading.communication if move.kind == "host")
-    found.append(
-        Saving(copies, "copies that nothing hides", "overlap them with compute, or keep the data on the device")
-    )
+    hide = "overlap them with compute, or keep the data on the device"
+    found.append(Saving(copies, "copies that nothing hides", hide))
     worth = [one for one in found if one.seconds > LEAST * reading.step_s]
     return tuple(sorted(worth, key=lambda one: -one.seconds)[:MOST])
 
@@ -81,11 +134,8 @@ def _waste_advice(waste: WasteLine) -> str:
 
 def _move(move: MoveLine) -> Saving:
     if move.kind != "host":
-        return Saving(
-            move.exposed_s,
-            f"{move.kind.replace('_', '-')} over {move.over} waits for the network",
-            _wires(move.fraction),
-        )
+        what = f"{move.kind.replace('_', '-')} over {move.over} waits for the network"
+        return Saving(move.exposed_s, what, _wires(move.fraction))
     rate = f" at {render(move.bus_bytes_per_s, 'bytes/s')}" if move.bus_bytes_per_s else ""
     sent = f" ({render(move.sent_bytes, 'bytes')} a step{rate})" if move.sent_bytes else ""
     why = "keep it in the device's memory, move less of it, or start it so early that something is computed meanwhile"

@@ -116,12 +116,9 @@ def section_of(scope: str) -> SectionWords:
         section = _inner(firm)
         inside = [rule for _, rule in hits if rule.weak and section in rule.within]
         section = "router" if section == "experts" and any(rule.section == "router" for rule in inside) else section
-        said = [
-            rule.what
-            for rule in (*firm, *inside)
-            if rule.what and rule.section in (section, "mlp" if section == "experts" else section)
-        ]
-        return SectionWords(section, said[-1] if said else "", any(rule.norm for _, rule in hits))
+        parts = (section, "mlp") if section == "experts" else (section,)
+        named = [rule.what for rule in (*firm, *inside) if rule.what and rule.section in parts]
+        return SectionWords(section, named[-1] if named else "", any(rule.norm for _, rule in hits))
     norms = [rule.section for _, rule in hits if rule.norm]
     if norms:
         return SectionWords(next((one for one in reversed(norms) if one != "norm"), "norm"), "", True)

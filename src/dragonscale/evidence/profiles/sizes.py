@@ -19,8 +19,16 @@ from dragonscale.evidence.profiles.work_by_shapes import attention_dims, matmul_
 
 _FORWARD = ("forward", "prefill", "decode", "")
 _MOST_EXPERTS = 1024
+_NO_SHAPES = "The profile has no shapes of matmuls with a known place, so the model's sizes cannot be told."
 _EITHER = "Every matmul has the same two sizes, so the model's width and the width of its MLP cannot be told apart."
 _DEGREES = (1, 2, 4, 8, 16, 32, 64)
+_FIELDS = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "kv_heads": ("num_key_value_heads",),
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
+}
+"""Sizes by the names that configs have for them."""
 
 
 class InferredSizes(msgspec.Struct, frozen=True):
@@ -103,9 +111,7 @@ def sizes_of(rows: list[WeightMatmul], heads: list[tuple[int, ...]], attentions:
     rows = [_whole(row) for row in rows]
     plain = [row for row in rows if row.batch == 1 and row.section in ("attention", "mlp", "head")]
     if not plain:
-        return InferredSizes(
-            unknown=("The profile has no shapes of matmuls with a known place, so the model's sizes cannot be told.",)
-        )
+        return InferredSizes(unknown=(_NO_SHAPES,))
     tokens = _commonest({row.m, row.n} for row in plain if row.section != "head") or plain[0].m
     width = _width(plain, tokens)
     if not width:
@@ -143,9 +149,8 @@ def _width(rows: list[WeightMatmul], tokens: int) -> int:
     names."""
     votes = Counter(size for row in rows for size in set(_others(row, tokens)))
     most = [size for size, count in votes.items() if count == max(votes.values())]
-    named = [row.k for row in rows if row.what == "up"] + [
-        _others(row, tokens)[1] for row in rows if row.what == "down"
-    ]
+    named = [row.k for row in rows if row.what == "up"]
+    named += [_others(row, tokens)[1] for row in rows if row.what == "down"]
     if len(most) > 1 and named:
         most = [size for size in most if size in named] or most
     return most[0] if len(most) == 1 else 0
@@ -182,19 +187,19 @@ def _experts(rows: list[WeightMatmul], width: int) -> dict[str, float]:
 def _attention(rows: list[WeightMatmul], heads: list[tuple[int, ...]], width: int, tokens: int) -> dict[str, float]:
     """Heads from attention's operands [batch, heads, kv heads, tokens, size of a head]; without them, their widths
     together."""
-    found: dict[str, float] = {}
     if heads:
         _, several, shared, length, size = Counter(heads).most_common(1)[0][0]
         return {"heads": several, "kv_heads": shared, "head_dim": size, "seq": length}
     summed = [row.k for row in rows if _others(row, tokens)[1] == width]
-    if summed:
-        together = max(summed, key=summed.count)
-        found["q_dim"] = together
-        made = sorted({_others(row, tokens)[1] for row in rows if row.k == width})
-        if made and made[-1] > together:
-            found["kv_dim"] = (made[-1] - together) / 2
-        elif len(made) > 1:
-            found["kv_dim"] = made[0]
+    if not summed:
+        return {}
+    together = max(summed, key=summed.count)
+    found: dict[str, float] = {"q_dim": together}
+    outputs = sorted({_others(row, tokens)[1] for row in rows if row.k == width})
+    if outputs and outputs[-1] > together:
+        found["kv_dim"] = (outputs[-1] - together) / 2
+    elif len(outputs) > 1:
+        found["kv_dim"] = outputs[0]
     return found
 
 
@@ -234,21 +239,14 @@ def _agreement(found: dict[str, float], fields: "dict[str, object]", degree: int
     def field(*names: str) -> float:
         return next((float(value) for name in names if isinstance(value := fields.get(name), int | float)), 0.0)
 
-    width, inner = (
-        field("hidden_size", "n_embd", "d_model"),
-        field("intermediate_size", "moe_intermediate_size", "ffn_dim"),
-    )
+    width = field("hidden_size", "n_embd", "d_model")
+    inner = field("intermediate_size", "moe_intermediate_size", "ffn_dim")
     if width != found.get("d_model") or inner != found.get("d_ff", 0) * degree:
         return 0
     vocab, ours = field("vocab_size"), found.get("vocab", 0) * degree
     if ours and vocab and not vocab <= ours <= 1.02 * vocab + 256:  # rows are padded
         return 0
-    pairs = (
-        (field("num_hidden_layers", "n_layer", "n_layers"), found.get("layers", 0)),
-        (field("num_attention_heads", "n_head", "n_heads"), found.get("heads", 0) * degree),
-        (field("num_key_value_heads"), found.get("kv_heads", 0) * degree),
-        (field("num_local_experts", "num_experts", "n_routed_experts"), found.get("experts", 0)),
-    )
+    pairs = [(field(*_FIELDS[name]), found.get(name, 0) * (degree if "heads" in name else 1)) for name in _FIELDS]
     if any(theirs and size and theirs != size for theirs, size in pairs):
         return 0
     return 2 + bool(ours) + sum(bool(size) and size == theirs for theirs, size in pairs)

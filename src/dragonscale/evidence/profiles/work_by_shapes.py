@@ -54,11 +54,8 @@ def moved_by_shapes(op: OpText, kind: str) -> float | None:
     """
     inner = op.caller.rsplit("/", 1)[-1].split(",", 1)[0]
     name, shapes = inner.removeprefix("aten::"), _operands(op)
-    if (
-        not shapes
-        or not inner.startswith(("aten::", "triton_"))
-        or any(word in name for word in table("torch.toml")["in_part"])
-    ):
+    in_part = any(word in name for word in table("torch.toml")["in_part"])
+    if not shapes or in_part or not inner.startswith(("aten::", "triton_")):
         return None
     read = float(sum(shape.bytes for shape in shapes))
     largest = max(shapes, key=lambda shape: shape.bytes)
@@ -118,9 +115,8 @@ def attention_dims(op: OpText, dims: "list[tuple[int, ...]] | None" = None) -> A
 
 def _operator(op: OpText) -> str:
     """The innermost operator that says what is computed, without its namespace."""
-    inner = next(
-        (one for one in reversed(op.caller.split("/")) if one.startswith("aten::") or "attn" in one.lower()), ""
-    )
+    chain = reversed(op.caller.split("/"))
+    inner = next((name for name in chain if name.startswith("aten::") or "attn" in name.lower()), "")
     return inner.split(",", 1)[0].removeprefix("aten::")
 
 

@@ -35,11 +35,10 @@ from msgspec.structs import replace
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.packed import opened
-from dragonscale.evidence.profiles.programs import Programs
+from dragonscale.evidence.profiles.hlo_proto import Programs
 from dragonscale.evidence.profiles.protobuf import Broken, Buffer
 from dragonscale.evidence.profiles.recording import Recorder, Recording
-from dragonscale.evidence.profiles.xplane_devices import DevicePlane
-from dragonscale.evidence.profiles.xplane_host import HostPlane
+from dragonscale.evidence.profiles.xplane_planes import DevicePlane, HostPlane
 from dragonscale.evidence.profiles.xspace import planes, read_plane
 from dragonscale.listener import Listener
 
@@ -118,11 +117,10 @@ def _recording(source: str, data: Buffer, listener: Listener) -> Recording:
 
 def _sort_devices(record: Recorder) -> None:
     """Accelerators first, each kind by its numbers: the threads of a CPU come in any order."""
-    order = sorted(
-        range(len(record.devices)), key=lambda each: (record.devices[each].kind == "cpu", record.devices[each].index)
-    )
+    devices = record.devices
+    order = sorted(range(len(devices)), key=lambda number: (devices[number].kind == "cpu", devices[number].index))
     place = {old: new for new, old in enumerate(order)} | {-1: -1}
-    record.devices = [record.devices[each] for each in order]
+    record.devices = [devices[number] for number in order]
     record.tracks = [replace(each, device=place[each.device]) for each in record.tracks]
     record.memory = [replace(each, device=place[each.device]) for each in record.memory]
 

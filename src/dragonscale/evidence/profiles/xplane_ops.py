@@ -15,8 +15,8 @@ the file holds it. The trace that XProf exports as JSON has the same words.
 import re
 from collections.abc import Iterable
 
-from dragonscale.evidence.profiles.programs import Programs
-from dragonscale.evidence.profiles.protobuf import Broken, gathered
+from dragonscale.evidence.profiles.hlo_proto import Programs
+from dragonscale.evidence.profiles.protobuf import Broken, Message
 from dragonscale.evidence.profiles.recording import OpText, TrackKind
 from dragonscale.evidence.profiles.xspace import StatValue
 
@@ -128,13 +128,8 @@ def _hbm(breakdown: StatValue | None) -> float | None:
     empty."""
     if not isinstance(breakdown, bytes) or not breakdown:
         return None
-    total = 0
     try:
-        for span in gathered(breakdown, (0, len(breakdown))).get(1, []):
-            if isinstance(span, tuple):
-                parts = gathered(breakdown, span)
-                space, size = parts.get(2, [0])[0], parts.get(3, [0])[0]
-                total += size if space == _HBM and isinstance(size, int) else 0
+        accesses = Message(breakdown, (0, len(breakdown))).all(1)
     except Broken:
         return None
-    return float(total)
+    return float(sum(each.bits(3) for each in accesses if each.bits(2) == _HBM))

@@ -8,28 +8,26 @@ The tables stand behind the lines, so a plane is walked once for where its parts
 Events themselves are read in `event_columns.py`.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dragonscale.evidence.profiles.protobuf import (
-    EIGHT,
-    PIECE,
-    VARINT,
-    Broken,
-    Buffer,
-    Message,
-    Span,
-    double,
-    fields,
-    first_text,
-    signed,
-    text,
-)
+from dragonscale.evidence.profiles.protobuf import Broken, Buffer, Message, Span, fields, first_text, signed, text
 
 StatValue = int | float | str | bytes
 MOST_PARTS = 1_000_000
 """Lines, or entries of a table, of one plane; real ones have fewer than a tenth of it."""
 _MOST_READ = 100_000
+_REFERENCE = 7
+_FORMS: dict[int, Callable[[Message, int], StatValue]] = {
+    2: Message.real,
+    3: Message.bits,
+    4: Message.whole,
+    5: Message.word,
+    6: Message.raw,
+    _REFERENCE: Message.whole,
+}
+"""How a statistic's value is read, by the number of its field."""
 
 
 @dataclass
@@ -56,12 +54,7 @@ class Plane:
     @cached_property
     def table(self) -> dict[int, Span]:
         """Where each entry of the table of events lies, by its number."""
-        found: dict[int, Span] = {}
-        for span in self.entries:
-            key, value = _pair(self.data, span)
-            if value is not None:
-                found[key] = value
-        return found
+        return _values(self.data, self.entries)
 
     def entry(self, number: int) -> EntryText:
         """An entry of the table of events; an empty one where the table has none."""
@@ -70,47 +63,32 @@ class Plane:
             span = self.table.get(number)
             if len(self._read) > _MOST_READ:
                 self._read.clear()
-            known = self._read[number] = _entry(self, span) if span else EntryText()
+            known = self._read[number] = self._entry(Message(self.data, span)) if span else EntryText()
         return known
 
-    def stats(self, spans: list[Span]) -> dict[str, StatValue]:
-        """Statistics by name; the first of a name counts."""
+    def _entry(self, entry: Message) -> EntryText:
+        return EntryText(entry.word(2), entry.word(4), self.stats(entry.all(5)))
+
+    def stats(self, stats: Iterable[Message]) -> dict[str, StatValue]:
+        """Statistics by name, of which the first counts; a reference is looked up."""
         found: dict[str, StatValue] = {}
-        for span in spans:
-            name, value = self.stat(self.data, span)
-            if name and value is not None:
-                found.setdefault(name, value)
+        for stat in stats:
+            name, form = self.labels.get(stat.whole(1), ""), next((each for each in stat.parts if each in _FORMS), 0)
+            if name and form:
+                value = _FORMS[form](stat, form)
+                found.setdefault(name, self.labels.get(stat.whole(7), "") if form == _REFERENCE else value)
         return found
 
     def apart(self, pieces: tuple[bytes, ...]) -> dict[str, StatValue]:
-        """Statistics of one event, taken out of the file."""
-        found = dict(self.stat(each, (0, len(each))) for each in pieces)
-        return {name: value for name, value in found.items() if name and value is not None}
-
-    def stat(self, data: Buffer, span: Span) -> tuple[str, StatValue | None]:
-        """The name and value of one statistic; a reference is looked up."""
-        name, value = "", None
-        for number, kind, raw in fields(data, *span):
-            if isinstance(raw, tuple):
-                value = text(data, raw) if number == 5 else data[raw[0] : raw[1]] if number == 6 else value
-            elif number == 1 and kind == VARINT:
-                name = self.labels.get(raw, "")
-            elif number == 2 and kind == EIGHT:
-                value = double(raw)
-            elif number == 3:
-                value = raw
-            elif number == 4:
-                value = signed(raw)
-            elif number == 7:
-                value = self.labels.get(raw, "")
-        return name, value
+        """Statistics of one event, taken out of the file; here the last of a name counts."""
+        return self.stats(Message(each, (0, len(each))) for each in reversed(pieces))
 
 
 def planes(data: Buffer) -> list[tuple[str, Span]]:
     """Names of the planes and where they lie."""
     found: list[tuple[str, Span]] = []
-    for number, kind, value in fields(data, 0, len(data)):
-        if number == 1 and kind == PIECE and isinstance(value, tuple):
+    for number, _, value in fields(data, 0, len(data)):
+        if number == 1 and isinstance(value, tuple):
             found.append((first_text(data, value, 2), value))
             if len(found) > MOST_PARTS:
                 raise Broken("more planes than any profile has")
@@ -127,28 +105,14 @@ def read_plane(data: Buffer, name: str, span: Span) -> Plane:
             count += 1
             if count > MOST_PARTS:
                 raise Broken("more lines or table entries than any profile has")
-    labels: dict[int, str] = {}
-    for each in parts[5]:
-        key, value = _pair(data, each)
-        if value is not None:
-            labels[key] = first_text(data, value, 2)
+    labels = {number: first_text(data, value, 2) for number, value in _values(data, parts[5]).items()}
     return Plane(data, name, parts[3], parts[4], labels, parts[6])
 
 
-def _pair(data: Buffer, span: Span) -> tuple[int, Span | None]:
-    """Key and value of a map's entry."""
-    key, found = 0, None
-    for number, _, value in fields(data, *span):
-        if number == 1 and isinstance(value, int):
-            key = value
-        elif number == 2 and isinstance(value, tuple):
-            found = value
-    return key, found
-
-
-def _entry(plane: Plane, span: Span) -> EntryText:
-    name, shown = (first_text(plane.data, span, number) for number in (2, 4))
-    return EntryText(name, shown, plane.stats(Message(plane.data, span).spans(5)))
+def _values(data: Buffer, entries: list[Span]) -> dict[int, Span]:
+    """Where the values of a map lie, by their keys."""
+    pairs = (Message(data, span) for span in entries)
+    return {pair.whole(1): pair.spans(2)[-1] for pair in pairs if pair.spans(2)}
 
 
 @dataclass
