@@ -2,40 +2,14 @@
 
 import statistics
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 
 from dragonscale.models.transformer import Transformer, count_parameters
-from dragonscale.runtime.train.planned import PlannedStep, chip_of, judged_here, step_flops
+from dragonscale.runtime.train.planned import TrainResult, chip_of, judged_here, step_flops
 from dragonscale.runtime.train.settings import Order
 from dragonscale.runtime.train.step import State, Trainer
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """What came of a run. Times are medians over the steps after the first, which also compiles."""
-
-    model: str
-    plan: str
-    devices: int
-    device_kind: str
-    parameters: int
-    first_step: int
-    last_step: int
-    steps: int
-    stopped: str
-    loss: float | None
-    compile_s: float | None
-    step_s: float | None
-    tokens_per_s: float | None
-    flops_per_s_per_device: float | None
-    mfu: float | None
-    state_bytes_per_device: int
-    capacity: float | None
-    """Room of an expert over its even share (0: nothing is dropped); None of a model without experts."""
-    planned: PlannedStep | None
 
 
 class Clock:

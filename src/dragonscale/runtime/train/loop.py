@@ -28,9 +28,9 @@ from dragonscale.runtime.device_memory import asked_words, is_full
 from dragonscale.runtime.meshes import mesh_of
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.safetensors import SafeTensors
-from dragonscale.runtime.train.clock import Clock, TrainResult
+from dragonscale.runtime.train.clock import Clock
 from dragonscale.runtime.train.metrics import Metrics
-from dragonscale.runtime.train.planned import judged_here
+from dragonscale.runtime.train.planned import TrainResult, judged_here
 from dragonscale.runtime.train.profiling import WARM, StepProfiler
 from dragonscale.runtime.train.settings import Order, learning_rate, settle_capacity
 from dragonscale.runtime.train.step import State, Trainer, make_trainer
