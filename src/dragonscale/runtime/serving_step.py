@@ -20,12 +20,12 @@ from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding.partition_spec import to_partition_spec
 from dragonscale.plan.rules import SERVING
 from dragonscale.runtime.decode import cache_of, decode, prefill
+from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.meshes import serving_place, serving_sizes
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import Weight, each_weight
 from dragonscale.runtime.place import Place
-from dragonscale.runtime.placed_experts import Mixing
 from dragonscale.serving.plan import ServingPlan
 
 

@@ -32,6 +32,7 @@ from dragonscale.physics.notation import Array
 from dragonscale.physics.notation.array import Dim
 from dragonscale.physics.sharding.partition_spec import to_partition_spec
 from dragonscale.runtime import meshes
+from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.forward import forward, losses
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import Numerics
@@ -39,7 +40,6 @@ from dragonscale.runtime.parameters import weights_of
 from dragonscale.runtime.pipeline import Pipeline
 from dragonscale.runtime.pipeline_program import arranged, pipelined_layers, pipelined_sum
 from dragonscale.runtime.place import Place
-from dragonscale.runtime.placed_experts import Mixing
 from dragonscale.runtime.scopes import weight_scope
 from dragonscale.runtime.train.settings import Order
 

@@ -15,9 +15,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.models.program import Program
 from dragonscale.runtime import meshes
+from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import Tree, abstract, initialise
-from dragonscale.runtime.placed_experts import Mixing
 from dragonscale.runtime.train.gradients import step_gradients
 from dragonscale.runtime.train.optimizers import optimizer, placed
 from dragonscale.runtime.train.settings import Order
