@@ -22,10 +22,9 @@ import jax
 import numpy
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.serve.packing import LiveSequence, ScheduledStep
 from dragonscale.runtime.serve.requests import Emitted, GenerateRequest, HandedOver, TokenLogprob
 from dragonscale.runtime.serve.sampling import Sampled, check_sampling
-from dragonscale.runtime.serve.scheduler import BatchScheduler
+from dragonscale.runtime.serve.scheduler import BatchScheduler, LiveSequence, ScheduledStep
 from dragonscale.runtime.serve.speculation import NgramIndex
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape
 

@@ -37,8 +37,7 @@ from dragonscale.runtime.forward import forward, losses
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import weights_of
-from dragonscale.runtime.pipeline import Pipeline
-from dragonscale.runtime.pipeline_program import arranged, pipelined_layers, pipelined_sum
+from dragonscale.runtime.pipeline import Pipeline, arranged, pipelined_layers, pipelined_sum
 from dragonscale.runtime.place import Place
 from dragonscale.runtime.scopes import weight_scope
 from dragonscale.runtime.train.settings import Order
