@@ -144,8 +144,8 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
         started = ServedSoFar(order, front, ready, planned_serving(order, ready.device_kind), time.monotonic() - begun)
         listener.log(text_of(start_sheet(started), width_of(sys.stderr), wants_colour("auto", sys.stderr)))
         watch = asyncio.create_task(started.tell(listener)) if order.log else None
-        limits = {"host": asked.host, "port": asked.port, "api_key": order.api_key, "grace_s": order.grace}
-        settings = HttpSettings(order.name, order.first.length, vocabulary, **limits)
+        own = {"api_key": order.api_key, "grace_s": order.grace}
+        settings = HttpSettings(order.name, order.first.length, vocabulary, **own)
         with listening:
             port = listening.getsockname()[1]
             host = f"[{asked.host}]" if ":" in asked.host else asked.host

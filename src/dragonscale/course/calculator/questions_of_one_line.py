@@ -30,20 +30,8 @@ def model(
 ) -> Transformer:
     """A model of equal layers from the book's letters: width, MLP width, layers, query heads, vocabulary; KV heads,
     head size, experts and experts per token. Other functions take it, and a point takes a size: model(…).params."""
-    return simple(
-        "model",
-        d_model=D,
-        d_ff=F,
-        n_layers=L,
-        n_heads=N,
-        vocab=V,
-        n_kv_heads=K or None,
-        head_dim=H or None,
-        gated=gated,
-        tied=tied,
-        n_experts=E,
-        experts_per_token=k,
-    )
+    sizes = {"d_model": D, "d_ff": F, "n_layers": L, "n_heads": N, "vocab": V, "n_experts": E, "experts_per_token": k}
+    return simple("model", **sizes, n_kv_heads=K or None, head_dim=H or None, gated=gated, tied=tied)
 
 
 def params(model: Transformer) -> int:

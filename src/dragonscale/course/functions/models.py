@@ -31,27 +31,20 @@ def experts_of(name: str) -> tuple[Moe, int, int]:
     return blocks[-1], len(blocks), model.d_model
 
 
+def _one_layer(d: int, width: int, **more: int) -> Transformer:
+    return simple(d_model=d, d_ff=width, n_layers=1, n_heads=d // 128, head_dim=128, vocab=8, **more)
+
+
 def expert_counts(d: int, width: int, experts: int, chosen: int) -> tuple[float, float]:
     """Parameters of one layer's experts, and those that a token uses."""
-    layer = simple(
-        d_model=d,
-        d_ff=width,
-        n_layers=1,
-        n_heads=d // 128,
-        head_dim=128,
-        vocab=8,
-        n_experts=experts,
-        experts_per_token=chosen,
-    )
-    counts = count_parameters(layer)
+    counts = count_parameters(_one_layer(d, width, n_experts=experts, experts_per_token=chosen))
     held = counts.by_part["experts"]
     return float(held), float(held - (counts.total - counts.active - 8 * d))
 
 
 def layer_flops(d: int, length: int, ratio: int = 4, causal: bool = False) -> dict[str, float]:
     """Training FLOPs by part of one layer with MHA as wide as the model and a gated MLP, for one sequence."""
-    model = simple(d_model=d, d_ff=ratio * d, n_layers=1, n_heads=d // 128, head_dim=128, vocab=8)
-    block = [section for section in model.program().sections if section.name == "block"]
+    block = [section for section in _one_layer(d, ratio * d).program().sections if section.name == "block"]
     return {part: float(value) for part, value in training_flops(block, Workload(1, length, length, causal)).items()}
 
 

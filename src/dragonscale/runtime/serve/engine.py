@@ -280,9 +280,8 @@ class ServingEngine:
                         self.finish(sequence, "stop", embedding=extra[rank, first].tolist())
                     else:
                         self.took(sequence, tokens[rank][first : first + kept], found, (rank, first))
-                except (
-                    Exception
-                ) as error:  # of what the host does for one request: the others have nothing to do with it
+                except Exception as error:
+                    # of what the host does for one request: the others have nothing to do with it
                     if not sequence.ended:
                         why = f"What the device gave to this request could not be read: {error}"
                         self.finish(sequence, "error", why, keep=False)
@@ -363,10 +362,7 @@ class ServingEngine:
             "prefix_queries": scheduler.asked,
             "preemptions": scheduler.preemptions,
             "evictions": sum(pool.evictions for pool in scheduler.pools),
-            "drafted": self.drafted,
-            "accepted": self.accepted,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
+            **{name: getattr(self, name) for name in ("drafted", "accepted", "tokens_in", "tokens_out")},
             "steps": sum(taken.steps for taken in self.times.values()),
             "times": self.times,
             "dead": self.dead,

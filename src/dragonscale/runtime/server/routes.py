@@ -41,8 +41,6 @@ class HttpSettings:
     model: str
     length: int
     vocabulary: int
-    host: str = "127.0.0.1"
-    port: int = 8000
     api_key: str = ""
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
