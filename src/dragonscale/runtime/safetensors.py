@@ -96,12 +96,9 @@ def write_safetensors(tensors: Mapping[str, numpy.ndarray], path: str | Path) ->
     table: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # which libraries ask for before they read anything
     place = 0
     for name, tensor in tensors.items():
-        table[name] = {
-            "dtype": kinds[tensor.dtype],
-            "shape": tensor.shape,
-            "data_offsets": (place, place + tensor.nbytes),
-        }
-        place += tensor.nbytes
+        end = place + tensor.nbytes
+        table[name] = {"dtype": kinds[tensor.dtype], "shape": tensor.shape, "data_offsets": (place, end)}
+        place = end
     header = json.dumps(table).encode()
     header += b" " * (-len(header) % 8)
     target = Path(path)

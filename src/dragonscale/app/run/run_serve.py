@@ -130,7 +130,7 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
     shared = {"block_tokens": order.first.page} if order.first.prefix_cache else {}  # what a replay may share
     record = TrafficRecord(asked.record, **facts, **shared)
     listening = _listening(asked.host, asked.port)
-    begun, bar = time.monotonic(), StartBar(len(order.workers), listener)
+    begun, every, bar = time.monotonic(), asked.log.read(), StartBar(len(order.workers), listener)
     front = ServingFront(
         order.workers, order.environments, router=asked.router, queue=asked.queue_limit, record=record, say=bar.heard
     )
@@ -143,8 +143,8 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
         record.facts |= {"pages": ready.pages, "kv_tokens": ready.kv_tokens}
         started = ServedSoFar(order, front, ready, planned_serving(order, ready.device_kind), time.monotonic() - begun)
         listener.log(text_of(start_sheet(started), width_of(sys.stderr), wants_colour("auto", sys.stderr)))
-        watch = asyncio.create_task(started.tell(listener)) if order.log else None
-        own = {"api_key": order.api_key, "grace_s": order.grace}
+        watch = asyncio.create_task(started.tell(listener, every)) if every else None
+        own = {"api_key": order.api_key, "grace_s": asked.grace.read()}
         settings = HttpSettings(order.name, order.first.length, vocabulary, **own)
         with listening:
             port = listening.getsockname()[1]
@@ -185,14 +185,14 @@ class ServedSoFar:
     def page_bytes(self) -> float:
         return planned_page_bytes(self.order, self.facts.page)
 
-    async def tell(self, listener: Listener) -> None:
-        """A line now and then, where there was something to do."""
+    async def tell(self, listener: Listener, every: float) -> None:
+        """A line every so many seconds, where there was something to do."""
         record, before = self.front.record, 0
         while True:
-            await asyncio.sleep(self.order.log)
+            await asyncio.sleep(every)
             if record.tokens == before and not self.front.flights:
                 continue
-            rate, before = (record.tokens - before) / self.order.log, record.tokens
+            rate, before = (record.tokens - before) / every, record.tokens
             planned = self.planned
             ttft = beside("TTFT", served_times(record.ttft), planned and planned.ttft_s)
             tpot = beside("TPOT", served_times(record.tpot), planned and planned.tpot_s)

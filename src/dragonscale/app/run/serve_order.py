@@ -50,8 +50,6 @@ class ServeOrder:
     workers: tuple[WorkerOrder, ...]
     environments: tuple[dict[str, str], ...]
     api_key: str
-    grace: float
-    log: float
     slice: str = ""
 
     @property
@@ -90,8 +88,6 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
         tuple(workers),
         tuple(environments(workers)),
         question.api_key or os.environ.get("DSCALE_API_KEY", ""),
-        question.grace.read(),
-        question.log.read(),
         written(question.on) or saved.slice,
     )
 

@@ -115,18 +115,23 @@ RESERVE = 3e9
 """Bytes of a device beside weights, pages and what samples: activations of a step, what libraries take."""
 
 
-def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[str, Any]]:
-    """The engine, and what there is to know of it."""
+def _devices(order: WorkerOrder, plan: ServingPlan) -> list[Any]:
     if order.cpu:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", order.cpu)
     keep_compiled(compiled_folder())
-    begun, plan = time.perf_counter(), parse_serving_plan(order.plan)
     if not order.cpu and jax.default_backend() == "cpu" and os.environ.get("JAX_PLATFORMS") != "cpu":
         raise InputError("JAX finds no accelerator here; give --cpu 1 to serve on this machine's CPU.")
     devices = jax.devices()[: plan.chips]
     if len(devices) < plan.chips:
         raise Infeasible(f"The plan {plan} takes {plan.chips} devices, and there are {len(devices)}.")
+    return devices
+
+
+def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[str, Any]]:
+    """The engine, and what there is to know of it."""
+    begun, plan = time.perf_counter(), parse_serving_plan(order.plan)
+    devices = _devices(order, plan)
     random, draft = not order.weights, order.draft if order.draft != NGRAM else ""
     loaded = open_model(order.model, order.weights, random, order.tokenizer, _Progress(tell, "loading", 1), order.seed)
     drafting = open_model(draft, order.draft_weights, not order.draft_weights, order.tokenizer) if draft else None
@@ -152,16 +157,8 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
             raise
         raise Infeasible(no_room_to_compile(devices[0], order, pages, pages * page_bytes, str(error))) from None
     grammars = grammar_reader(loaded.text, vocab)
-    engine = ServingEngine(
-        runner,
-        sampler,
-        limits,
-        shapes,
-        grammars=grammars,
-        drafter=drafter,
-        prefixes=order.prefix_cache,
-        role=order.role,
-    )
+    own = {"drafter": drafter, "prefixes": order.prefix_cache, "role": order.role}
+    engine = ServingEngine(runner, sampler, limits, shapes, grammars=grammars, **own)
     known = weights_of(loaded.program).values()
     facts = {
         "pages": pages,

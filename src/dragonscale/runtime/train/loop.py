@@ -213,9 +213,7 @@ def _checkpoints(order: Order, tokens: Tokens, program: str) -> "Checkpoints | N
         "model": hashlib.sha256(program.encode()).hexdigest()[:16],
         "optimizer": order.plan.optimizer,
         "data": tokens.fingerprint,
-        "seed": order.run.seed,
-        "batch": order.run.batch,
-        "seq": order.run.seq,
+        **{name: getattr(order.run, name) for name in ("seed", "batch", "seq")},
     }
     return Checkpoints(order.run.checkpoints, order.run.keep, facts)
 
