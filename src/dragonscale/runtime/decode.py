@@ -30,10 +30,9 @@ from dragonscale.runtime.attention import Scoring, attend_cached
 from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.forward import embed, head, layer_weights, over_layers, stretches
 from dragonscale.runtime.lines import PassSetting, SectionPass, Tensors, run_section
-from dragonscale.runtime.meshes import serving_place, serving_sizes
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import Tree, Weight, each_weight
-from dragonscale.runtime.place import Place
+from dragonscale.runtime.place import Place, serving_place, serving_sizes
 from dragonscale.serving.plan import ServingPlan
 
 Cache = list[list[Tensors]]

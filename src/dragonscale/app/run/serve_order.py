@@ -269,8 +269,8 @@ def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> 
 
 def _kept_heads(model: Transformer, plan: ServingPlan) -> list[int]:
     """KV heads of each layer's cache over all chips: copies of a head that several chips use count."""
-    from dragonscale.runtime.meshes import exchanges, serving_place
     from dragonscale.runtime.packed_weights import served
+    from dragonscale.runtime.place import exchanges, serving_place
     from dragonscale.runtime.serve.step_program import cached_sizes
 
     program = model.program()

@@ -29,9 +29,9 @@ from dragonscale.runtime.decode import decode, empty_cache, prefill
 from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.forward import unstacked
 from dragonscale.runtime.lines import PassSetting
-from dragonscale.runtime.meshes import mesh_of
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.parameters import initialise
+from dragonscale.runtime.place import mesh_of
 from dragonscale.runtime.train.settings import Order, RunSettings
 from dragonscale.runtime.train.step import make_trainer
 from dragonscale.training.plan import Plan

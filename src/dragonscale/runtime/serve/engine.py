@@ -14,7 +14,6 @@ import heapq
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,10 +112,9 @@ class ServingEngine:
         drafter: Any = None,
         prefixes: bool = True,
         role: str = "both",
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.runner, self.sampler, self.grammars, self.drafter = runner, sampler, grammars, drafter
-        self.limits, self.role, self.clock = limits, role, clock
+        self.limits, self.role, self.clock = limits, role, time.time
         self.scheduler = BatchScheduler(limits, shapes, prefixes)
         self.live: dict[str, LiveSequence] = {}
         self.pending: deque[InFlight] = deque()

@@ -27,8 +27,8 @@ from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.runtime.checkpoint import load_weights
 from dragonscale.runtime.device_memory import asked_words, is_full
-from dragonscale.runtime.meshes import mesh_of
 from dragonscale.runtime.numerics import numerics_of
+from dragonscale.runtime.place import mesh_of
 from dragonscale.runtime.safetensors import SafeTensors
 from dragonscale.runtime.train.metrics import Metrics
 from dragonscale.runtime.train.planned import TrainResult, chip_of, judged_here, step_flops

@@ -23,7 +23,7 @@ import optax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.models.program import Program
-from dragonscale.runtime.parameters import Tree, weights_of
+from dragonscale.runtime.parameters import Shardings, Tree, weights_of
 from dragonscale.runtime.train.settings import RunSettings
 from dragonscale.training.muon import ITERATIONS
 from dragonscale.training.optimizers import matrices
@@ -63,7 +63,7 @@ class Momentum(NamedTuple):
 
 def muon(
     program: Program,
-    states: dict[str, dict[str, NamedSharding]],
+    states: Shardings,
     decay: float,
     decayed: Any,
     betas: tuple[float, float],
@@ -94,7 +94,7 @@ def muon(
     return optax.partition({"muon": ours, "adam": optax.adamw(1.0, *betas, weight_decay=decay, mask=decayed)}, kinds)
 
 
-def _stacks(program: Program, states: dict[str, dict[str, NamedSharding]]) -> dict[str, dict[str, MatrixStack]]:
+def _stacks(program: Program, states: Shardings) -> dict[str, dict[str, MatrixStack]]:
     sections = {section.name: section for section in program.sections}
     found: dict[str, dict[str, MatrixStack]] = {}
     for name, weights in weights_of(program).items():
@@ -202,9 +202,7 @@ BETAS = (0.9, 0.95)
 1/256 is rounded away."""
 
 
-def optimizer(
-    kind: str, run: RunSettings, program: Program, states: dict[str, dict[str, NamedSharding]]
-) -> optax.GradientTransformation:
+def optimizer(kind: str, run: RunSettings, program: Program, states: Shardings) -> optax.GradientTransformation:
     """The transformation of gradients into updates for a learning rate of one; the step multiplies them by its own, so
     that a run with another schedule is the same compiled program. `states` says how each weight's state lies."""
     decayed = {name: {own: own.startswith("W") for own in weights} for name, weights in weights_of(program).items()}
@@ -244,7 +242,7 @@ def _narrow(inner: optax.GradientTransformation) -> optax.GradientTransformation
     return optax.GradientTransformation(init, update)
 
 
-def placed(state: Any, params: Tree, shardings: dict[str, dict[str, NamedSharding]]) -> Any:
+def placed(state: Any, params: Tree, shardings: Shardings) -> Any:
     """A sharding for every leaf of an optimizer's (abstract) state."""
     whole = NamedSharding(jax.tree.leaves(shardings)[0].mesh, PartitionSpec())
 
