@@ -140,8 +140,3 @@ def fitted(spec: PartitionSpec, mesh: Mesh, shape: tuple[int, ...]) -> Partition
             axes = axes[:-1]
         fitted.append(axes or None)
     return PartitionSpec(*fitted)
-
-
-def count(tree: Tree) -> int:
-    """Parameters in a tree of arrays or shapes."""
-    return sum(leaf.size for leaf in jax.tree.leaves(tree))
