@@ -261,9 +261,8 @@ def mesh_of(plan: Plan, devices: Sequence[Any] | None = None) -> Mesh:
     found = list(jax.devices() if devices is None else devices)
     if plan.chips > len(found):
         raise InputError(
-            f"The plan {plan} needs {plan.chips} devices and there are {len(found)}; make its axes smaller, or on "
-            "a CPU set "
-            f"XLA_FLAGS=--xla_force_host_platform_device_count={plan.chips}."
+            f"The plan {plan} needs {plan.chips} devices and there are {len(found)}; make its axes smaller, or on a "
+            f"CPU set XLA_FLAGS=--xla_force_host_platform_device_count={plan.chips}."
         )
     sizes = [getattr(plan, axis) for axis in AXES]
     return Mesh(numpy.array(found[: plan.chips]).reshape(sizes), AXES)

@@ -216,10 +216,9 @@ def no_room_to_compile(device: Any, order: WorkerOrder, pages: int, cached: floa
     beside = stats.get("bytes_in_use", 0) - cached
     return (
         f"{device.device_kind} has no memory left to compile and run steps of {order.tokens:,} "
-        f"tokens{asked_words(text)}: weights and what "
-        f"samples take {beside / 1e9:.1f} GB, {pages:,} pages of KV cache {cached / 1e9:.1f} GB; give a smaller "
-        "--memory-fraction (it is "
-        f"{order.memory:g}) or --pages, a smaller --token-budget, or split the model over more devices."
+        f"tokens{asked_words(text)}: weights and what samples take {beside / 1e9:.1f} GB, {pages:,} pages of KV cache "
+        f"{cached / 1e9:.1f} GB; give a smaller --memory-fraction (it is {order.memory:g}) or --pages, a smaller "
+        "--token-budget, or split the model over more devices."
     )
 
 

@@ -197,9 +197,8 @@ def _mesh(order: Order) -> Mesh:
     mesh = mesh_of(order.plan)
     if jax.process_count() > 1 and mesh.size != jax.device_count():
         raise InputError(
-            f"The plan {order.plan} uses {mesh.size} of the {jax.device_count()} devices that "
-            f"{jax.process_count()} processes "
-            "have; with several processes it must use all."
+            f"The plan {order.plan} uses {mesh.size} of the {jax.device_count()} devices that {jax.process_count()} "
+            "processes have; with several processes it must use all."
         )
     return mesh
 
@@ -233,8 +232,7 @@ def _run(
     if profiler is not None and order.run.steps - done < WARM + profiler.steps:
         raise InputError(
             f"--profile {profiler.steps} records after {WARM} steps that warm up, and the run has "
-            f"{order.run.steps - done} left; "
-            f"give --steps {done + WARM + profiler.steps} or more."
+            f"{order.run.steps - done} left; give --steps {done + WARM + profiler.steps} or more."
         )
     state = _first_state(order, model, trainer) if begun is None or kept is None else kept.restore(trainer.shape)
     clock = Clock(order, model, trainer)

@@ -96,9 +96,8 @@ def _expanded(job: Job) -> tuple[str, ...]:
     if not is_moe(job) or job.stack.experts.capacity or job.slice.chip.kind != "gpu":
         return ()
     return (
-        "With --capacity 0 no token is dropped, and XLA on a GPU multiplies every row by all experts; the "
-        "planned step is of rows "
-        "times their own experts, as with --capacity 1.",
+        "With --capacity 0 no token is dropped, and XLA on a GPU multiplies every row by all experts; the planned step "
+        "is of rows times their own experts, as with --capacity 1.",
     )
 
 

@@ -176,9 +176,8 @@ def check(order: Order) -> Order:
     degree = plan.context * plan.tensor
     if run.seq % degree:
         raise InputError(
-            f"Sequences of {run.seq} tokens do not divide over context={plan.context} and tensor={plan.tensor}; "
-            "make them "
-            f"a multiple of {degree}."
+            f"Sequences of {run.seq} tokens do not divide over context={plan.context} and tensor={plan.tensor}; make "
+            f"them a multiple of {degree}."
         )
     if run.dtype not in DTYPES:
         raise InputError(
