@@ -85,8 +85,9 @@ def read_profile(order: Order, result: TrainResult, profiler: Any, listener: Lis
     chip = chip_of(result.device_kind)
     if chip is None:
         return ask(ProfileQuestion(profiler.folder), listener)
-    job = {"model": order.model, "on": order.slice or f"{chip.name}:{result.devices}", "plan": str(order.plan)}
-    job |= {"batch": f"{order.run.batch}seq", "seq": str(order.run.seq), "program": "train", "stack": "dragonscale"}
+    here, run = order.slice or f"{chip.name}:{result.devices}", order.run
+    job: dict[str, Any] = {"model": order.model, "on": here, "plan": str(order.plan), "program": "train"}
+    job |= {"batch": f"{run.batch}seq", "seq": str(run.seq), "stack": "dragonscale"}
     return ask(ProfileQuestion(profiler.folder, **job), listener)
 
 
@@ -134,7 +135,8 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     if not first:
         return None
     read = read_profile(order, result, profiler, listener) if profiler is not None else None
-    return TrainRun(*msgspec.structs.astuple(result), read).came_from(replace(question, on=order.slice), listener.notes)
+    whole = TrainRun(**msgspec.structs.asdict(result), profile=read)
+    return whole.came_from(replace(question, on=order.slice), listener.notes)
 
 
 def check_installed(needed: tuple[str, ...], purpose: str, extra: str) -> None:

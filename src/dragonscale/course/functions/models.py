@@ -1,5 +1,7 @@
 """Models, training, serving and compiled programs as problems name them."""
 
+from typing import Any
+
 from dragonscale.course.closed_forms.decode_floor import decode_times
 from dragonscale.course.closed_forms.speculation import loop_seconds, seconds_for
 from dragonscale.course.words import count, number
@@ -31,7 +33,7 @@ def experts_of(name: str) -> tuple[Moe, int, int]:
     return blocks[-1], len(blocks), model.d_model
 
 
-def _one_layer(d: int, width: int, **more: int) -> Transformer:
+def _one_layer(d: int, width: int, **more: Any) -> Transformer:
     return simple(d_model=d, d_ff=width, n_layers=1, n_heads=d // 128, head_dim=128, vocab=8, **more)
 
 
