@@ -20,6 +20,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8 --x
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy
 
 from dragonscale.app.run.run_train import TrainRun
@@ -116,7 +117,7 @@ def main() -> None:
                 print(f"step {line['step']:>4}  loss {line['loss']:.3f}  {1e3 * line['step_s']:.0f} ms", flush=True)
 
         result = train(order, watch)
-        print("\n" + str(TrainRun.of(result)).replace(folder + "/", "") + "\n")
+        print("\n" + str(TrainRun(**msgspec.structs.asdict(result))).replace(folder + "/", "") + "\n")
         print(f"What it writes after {PROMPT!r}:\n\n{written(order, PROMPT, 110)}")
         assert result.loss is not None
         if result.loss > 1.0:

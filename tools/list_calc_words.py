@@ -17,7 +17,7 @@ from dragonscale.course.calculator.arguments import CALLED, taken_unit
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.names import TOTALS, chip_words, fact_of, load_name, model_sizes
 from dragonscale.course.calculator.tables import UNITS_OF_FORMS
-from dragonscale.course.closed_forms import ELSEWHERE, NAMES
+from dragonscale.course.closed_forms import NAMES
 from dragonscale.models import Transformer
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Chip, chip_names
@@ -74,10 +74,7 @@ def row(name: str) -> str:
 def forms() -> str:
     """Every closed form by what it is about."""
     lines: list[str] = []
-    for home, names in {
-        **{f"dragonscale.course.closed_forms.{key}": value for key, value in NAMES.items()},
-        **ELSEWHERE,
-    }.items():
+    for home, names in NAMES.items():
         listed = [name for name in names if name not in UNITS_OF_FORMS.library_only]
         if listed:
             about = functions.first_sentence(inspect.getdoc(import_module(home)) or "").rstrip(".").split(":")[0]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy
 
 from dragonscale.runtime.attention import Reach, Scoring
 from dragonscale.runtime.quantized import quantized
-from dragonscale.runtime.serve.gpu_attention import Tile, decode_rows, prompt_rows
+from dragonscale.runtime.serve.gpu_attention import PageReading, Tile, decode_rows, prompt_rows
 from dragonscale.runtime.serve.gpu_matmul import MatmulTile, few_tokens, skinny_matmul
 from dragonscale.runtime.serve.paged_attention import PagedKeys, StepRows, attend_chunks, attend_decodes
 from dragonscale.runtime.serve.steps import StepShape
@@ -94,7 +95,7 @@ def decode() -> Iterator[Way]:
             if rows == 1 and (splits * keys > 1024 or stages > 3):
                 continue
             tile = Tile(16, keys, splits, warps, stages)
-            call = lambda q, c, t, s, tile=tile: decode_rows(q, c, t, s, PAGE, how, h, tile=tile, interpret=SMALL)  # noqa: E731
+            call = partial(decode_rows, reading=PageReading(PAGE, how, h, tile, SMALL))
             yield Way(f"decode {rows}", str(tile), call, copies, size)
         plain = [
             (
@@ -134,7 +135,7 @@ def prompts() -> Iterator[Way]:
             (128, 32, 8, 3),
         ):
             tile = Tile(rows, keys, 1, warps, stages)
-            call = lambda q, c, t, s, z, tile=tile: prompt_rows(q, c, t, s, z, PAGE, how, h, tile=tile, interpret=SMALL)  # noqa: E731
+            call = partial(prompt_rows, reading=PageReading(PAGE, how, h, tile, SMALL))
             yield Way(
                 f"prompts {tokens}+{before}",
                 str(tile),
@@ -213,7 +214,7 @@ def check() -> None:
             rows = StepRows(**rest, positions=at, tables=tables, lengths=sizes, starts=none, shape=shape, page=PAGE)
             run = jax.jit(
                 lambda q, c, r, how=how, size=size: decode_rows(
-                    q, c, r.tables, r.lengths, PAGE, how, size, r.shape.queries, interpret=SMALL
+                    q, c, r.tables, r.lengths, PageReading(PAGE, how, size, interpret=SMALL), r.shape.queries
                 )
             )
             real = jnp.repeat(sizes > 0, queries)[:, None, None]
@@ -236,7 +237,7 @@ def check() -> None:
         )
         run = jax.jit(
             lambda q, c, r, how=how, size=size: prompt_rows(
-                q, c, r.tables, r.lengths, r.starts, PAGE, how, size, interpret=SMALL
+                q, c, r.tables, r.lengths, r.starts, PageReading(PAGE, how, size, interpret=SMALL)
             )
         )
         wanted = jax.jit(lambda q, c, r, how=how, size=size: attend_chunks(q, c, r, how, size))(query, cache, rows)
@@ -285,7 +286,7 @@ def int8() -> Iterator[Way]:
     for keys, warps, stages, splits in itertools.product((64, 128), (2, 4), (2, 3, 4), (1, 2)):
         if keys * stages <= 400 and keys // warps >= 16:
             tile = Tile(16, keys, splits, warps, stages)
-            call = lambda q, c, t, s, tile=tile: decode_rows(q, c, t, s, PAGE, how, h, tile=tile, interpret=SMALL)  # noqa: E731
+            call = partial(decode_rows, reading=PageReading(PAGE, how, h, tile, SMALL))
             yield Way("int8 decode 64", str(tile), call, copies, 2 * rows * length * k * (h + 2))
 
 

@@ -87,8 +87,8 @@ def train_jax(out: Path, name: str, small: bool, fields: dict[str, Any], batch: 
     import numpy
 
     from dragonscale.models.huggingface import load_config
-    from dragonscale.runtime.meshes import mesh_of
     from dragonscale.runtime.numerics import read_numerics
+    from dragonscale.runtime.place import mesh_of
     from dragonscale.runtime.train.settings import Order, RunSettings
     from dragonscale.runtime.train.step import make_trainer
     from dragonscale.training.plan_file import parse_plan

@@ -5,7 +5,6 @@ from typing import Any
 from dragonscale.course.closed_forms.chip_parts import (
     cores_filled,
     counterpart,
-    cube_side,
     flops_per_usd,
     implied_clock,
     matrix_flops_per_cycle,
@@ -54,7 +53,7 @@ def tensor_core(given: dict[str, Any]) -> dict[str, Any]:
     assert (cores(chip), chip.peak("bf16")) == (given["sms"], given["peak"])
     assert matrix_units(chip) == given["sms"] * given["tc_per_sm"]
     each = matrix_flops_per_cycle(chip, clock=given["clock"])
-    side = round(cube_side(each))
+    side = round((each / 2) ** (1 / 3))  # of the cube of a matmul with so many FLOPs
     return {"flops_per_cycle": each, "equivalent_matmul": f"{side}x{side}x{side}"}
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from dragonscale.course.closed_forms.rooflines import axis_bandwidth
 from dragonscale.course.closed_forms.serving_splits import (
-    axis_rate,
     chips_for_2d,
     decode_attention_moves,
     decode_degree,
@@ -49,7 +49,7 @@ def order_of_prefill(_: dict[str, Any]) -> dict[str, Any]:
     chip, tokens = load_chip("v5e"), 8192
 
     def hides(ways: int, split: int = 1) -> bool:
-        sent = one_axis(tokens / split, SIZES["D"], axis_rate(chip))
+        sent = one_axis(tokens / split, SIZES["D"], axis_bandwidth(chip))
         return sent < layer_math(tokens / split, SIZES["D"], SIZES["F"], ways, chip.peak("bf16"))
 
     ways = 2 ** int(prefill_degree(SIZES["F"], chip)).bit_length() // 2
@@ -68,9 +68,11 @@ def ways_to_decode(_: dict[str, Any]) -> dict[str, Any]:
     chip, ways = load_chip("v5e"), 16
     d, f, batch, hbm = SIZES["D"], SIZES["F"], SIZES["B"], chip.bandwidth("hbm")
     alone = layer_loading(d, f, 1, hbm)
-    gathered = 2 * d * f * 2 / axis_rate(chip) + alone  # FSDP brings every weight over the wires, and then reads it
+    gathered = (
+        2 * d * f * 2 / axis_bandwidth(chip) + alone
+    )  # FSDP brings every weight over the wires, and then reads it
     copied = layer_loading(d, f, 1, hbm)
-    model = one_axis(batch, d, axis_rate(chip)) + layer_loading(d, f, ways, hbm)
+    model = one_axis(batch, d, axis_bandwidth(chip)) + layer_loading(d, f, ways, hbm)
     try:
         check_layout(parse_array("In[T_X, D]"), {"T": 1, "D": SIZES["D"]}, Mesh({"X": ways}))
         sequence = "yes"
@@ -93,7 +95,7 @@ def decode_limit(given: dict[str, Any]) -> dict[str, Any]:
 def memory_over_wires(given: dict[str, Any]) -> dict[str, Any]:
     chips = [load_chip(name).reading("book") for name in ("v5e", "v6e")]
     assert [chip.bandwidth("hbm") for chip in chips] == given["hbm"]
-    assert [axis_rate(chip) for chip in chips] == given["ici"]
+    assert [axis_bandwidth(chip) for chip in chips] == given["ici"]
     # The ratio is what the limit of one way and one sequence comes to.
     return {"beta": [1 / decode_degree(1, 1, chip) for chip in chips]}
 
@@ -154,9 +156,9 @@ def split_cache(_: dict[str, Any]) -> dict[str, Any]:
 @solves("inference.q7_2d_comms")
 def split_both_dims(given: dict[str, Any]) -> dict[str, Any]:
     chip = load_chip("v5e")
-    assert axis_rate(chip) == given["W"]
+    assert axis_bandwidth(chip) == given["W"]
     sizes = [given[name] for name in "BDF"]
-    return {"T_2d": two_axes(*sizes, (given["X"], given["YZ"]), axis_rate(chip))}
+    return {"T_2d": two_axes(*sizes, (given["X"], given["YZ"]), axis_bandwidth(chip))}
 
 
 @solves("inference.q7_crossover")

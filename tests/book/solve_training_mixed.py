@@ -5,19 +5,17 @@ from typing import Any
 
 from dragonscale.course.closed_forms.crossovers import (
     best_split,
-    exponent,
     least_tokens,
-    numbers_of,
     power_splits,
     rank_splits,
-    span_of,
 )
-from dragonscale.course.closed_forms.rooflines import LayerTimes, layer_times, letters, ring_mesh, spanned_axes
+from dragonscale.course.closed_forms.rooflines import LayerTimes, layer_times, letters, ring_mesh
 from dragonscale.course.closed_forms.schemes import read_scheme
 from dragonscale.physics.hardware import Chip, load_chip, parse_slice
 from dragonscale.physics.rooflines import symbol
 from dragonscale.physics.sharding.mesh import make_mesh
 from tests.book.casebook import solves
+from tests.book.formulas import exponent, numbers_of, span_of, spanned_axes
 from tests.book.solve_training_rules import FSDP, TP, limit, pod_limit, some, v5p
 
 MIXED = read_scheme("fsdp+tp")

@@ -5,7 +5,7 @@ from typing import Any
 
 import sympy
 
-from dragonscale.course.closed_forms.crossovers import exponent, find_rules, numbers_of
+from dragonscale.course.closed_forms.crossovers import find_rules
 from dragonscale.course.closed_forms.rooflines import axis_bandwidth, layer_times, letters, ring_mesh, wire_intensity
 from dragonscale.course.closed_forms.rules_of_thumb import largest_model, stage_utilisation, state_bytes
 from dragonscale.course.closed_forms.schemes import Scheme, read_scheme, told, waits
@@ -17,6 +17,7 @@ from dragonscale.physics.sharding.layout import local_bytes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.reader import Move
 from tests.book.casebook import solves
+from tests.book.formulas import exponent, numbers_of
 
 DTYPES = {1: "int8", 2: "bf16", 4: "fp32"}
 DP, FSDP, TP = (read_scheme(name) for name in ("dp", "fsdp", "tp"))

@@ -5,11 +5,12 @@ import math
 import pytest
 
 from dragonscale.course.closed_forms import training_limits as limits
-from dragonscale.course.closed_forms.crossovers import best_split, find_rules, least_tokens, numbers_of
+from dragonscale.course.closed_forms.crossovers import best_split, find_rules, least_tokens
 from dragonscale.course.closed_forms.rooflines import layer_times, letters, ring_mesh
 from dragonscale.course.closed_forms.schemes import read_scheme
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.physics.hardware import load_chip
+from tests.book.formulas import numbers_of
 
 CHIPS = ("v4p", "v5e", "v5p", "v6e")
 MIXED = read_scheme("fsdp+tp")

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.course.chapters import CHAPTERS, all_problems, problems_of
+from dragonscale.course.chapters import CHAPTERS, all_problems, problems_of, read_problems
 from dragonscale.course.expressions import evaluate, fill, new_scope
 from dragonscale.course.functions import chips, models
 from dragonscale.course.problem import Problem, Trap
-from dragonscale.course.problem_file import read_problems
 from dragonscale.course.variants import variant
 from dragonscale.errors import InputError
 

@@ -1,10 +1,12 @@
 """Trees of switches: the SuperPod, and laws that hold for any number of ports."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonscale.course.closed_forms.networks import egress_from_bisection, ports_used, tree_levels
+from dragonscale.course.closed_forms.networks import egress_from_bisection, ports_used
 from dragonscale.errors import InputError
 from dragonscale.physics.collectives import Switches, collective_time
 from dragonscale.physics.hardware.catalogue import load_chip
@@ -57,7 +59,12 @@ def test_fewer_spines_are_thinner(spines: int) -> None:
 
 
 def test_the_tree_is_the_network_of_the_catalogue() -> None:
-    built = tree_levels(fat_tree(H100, NDR, 1024), H100)
+    tiers, known = fat_tree(H100, NDR, 1024).tiers, H100.network.levels
+    built = tuple(
+        replace(known[place], name=tier.name, degree=int(tier.children), bandwidth=float(tier.child_bandwidth))
+        for place, tier in enumerate(tiers[:-1])
+    )
+    built += (replace(known[len(tiers) - 1], name=tiers[-1].name, bandwidth=float(tiers[-1].child_bandwidth)),)
     assert [(level.name, level.degree, level.bandwidth) for level in built] == [
         (level.name, level.degree, level.bandwidth) for level in H100.network.levels
     ]

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec  # noqa: E
 
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.evidence.xla.collectives import read_collectives  # noqa: E402
-from dragonscale.runtime.expert_exchange import Sending, back, capacity_for, send  # noqa: E402
+from dragonscale.runtime.expert_exchange import Sending, capacity_for, send  # noqa: E402
 from dragonscale.runtime.experts import ExpertChoice, ExpertRows, combine, dispatch, multiply  # noqa: E402
 
 B, T, D, F, E, COUNT = 8, 4, 12, 20, 8, 2
@@ -29,7 +29,7 @@ def exchange(
 ) -> jax.Array:
     """One chip's tokens through experts on all chips: dispatch, send, work, send back, combine."""
     rows, path = send(dispatch(x, chosen, experts), experts, "expert", how)
-    return combine(back(work(rows), path), chosen)
+    return combine(path(work(rows)), chosen)
 
 
 def layer(up: jax.Array, down: jax.Array) -> Callable[[ExpertRows], ExpertRows]:

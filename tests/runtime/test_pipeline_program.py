@@ -11,10 +11,10 @@ from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
 from dragonscale.runtime.forward import forward, loss  # noqa: E402
 from dragonscale.runtime.lines import PassSetting  # noqa: E402
-from dragonscale.runtime.meshes import mesh_of  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import initialise  # noqa: E402
-from dragonscale.runtime.pipeline_program import pipelined_layers  # noqa: E402
+from dragonscale.runtime.pipeline import pipelined_layers  # noqa: E402
+from dragonscale.runtime.place import mesh_of  # noqa: E402
 from dragonscale.runtime.train.gradients import step_gradients  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.training.plan_file import parse_plan  # noqa: E402

@@ -9,12 +9,11 @@ import jax.numpy as jnp  # noqa: E402
 
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
-from dragonscale.runtime.decode import decode, empty_cache, prefill  # noqa: E402
+from dragonscale.runtime.decode import decode, empty_cache, prefill, serving_mesh, serving_step  # noqa: E402  # noqa: E402
+from dragonscale.runtime.expert_exchange import Mixing  # noqa: E402
 from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import initialise  # noqa: E402
-from dragonscale.runtime.placed_experts import Mixing  # noqa: E402
-from dragonscale.runtime.serving_step import serving_mesh, serving_step  # noqa: E402
 from dragonscale.serving.plan import parse_serving_plan  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 

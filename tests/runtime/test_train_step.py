@@ -22,9 +22,9 @@ from dragonscale.physics.sharding.mesh import Mesh as Axes  # noqa: E402
 from dragonscale.plan.rules import undivided  # noqa: E402
 from dragonscale.runtime.forward import forward, loss  # noqa: E402
 from dragonscale.runtime.lines import PassSetting  # noqa: E402
-from dragonscale.runtime.meshes import mesh_of, rules_of, state_shardings  # noqa: E402
 from dragonscale.runtime.numerics import numerics_of, read_numerics  # noqa: E402
-from dragonscale.runtime.parameters import abstract, initialise  # noqa: E402
+from dragonscale.runtime.parameters import abstract, initialise, shardings  # noqa: E402
+from dragonscale.runtime.place import mesh_of, rules_of  # noqa: E402
 from dragonscale.runtime.train.gradients import remat_of  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.runtime.train.step import make_trainer  # noqa: E402
@@ -106,7 +106,7 @@ def test_every_presets_shardings_are_the_planners(name: str, eight: list[Any]) -
     """Each device's share of every weight, against the planner's count of the parameters that a chip updates."""
     program, plan = load_model(name).program(), parse_plan("fsdp=2,tensor=2,expert=2")
     mesh, rules = mesh_of(plan, eight), rules_of(plan, program)
-    placed = state_shardings(program, mesh, rules)
+    placed = shardings(program, mesh, rules.optimizer_state)
     shapes = abstract(program)
     held = sum(
         math.prod(placed[section][own].shard_shape(leaf.shape))

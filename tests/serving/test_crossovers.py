@@ -4,7 +4,8 @@ differ."""
 import pytest
 
 from dragonscale.course.closed_forms.decode_floor import cache_over_flops, critical_batch, decode_times, plateau
-from dragonscale.course.closed_forms.serving_splits import axis_rate, decode_degree, one_axis, prefill_degree
+from dragonscale.course.closed_forms.rooflines import axis_bandwidth
+from dragonscale.course.closed_forms.serving_splits import decode_degree, one_axis, prefill_degree
 from dragonscale.models import load_model
 from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
 from dragonscale.physics.hardware import load_chip
@@ -43,7 +44,7 @@ def test_degrees_are_the_books_and_what_it_leaves_out() -> None:
     chip = load_chip("v5e")
     d, f, heads, size = (MODEL.program().sections[1].dims[name] for name in "dfnh")
     split, copied = 3 * d * f + 2 * d * size * heads, 2 * d * size  # elements of a layer, over all chips and on each
-    sent = 4 * one_axis(64, d, axis_rate(chip)) / 2  # two AllReduces are four of the book's halves
+    sent = 4 * one_axis(64, d, axis_bandwidth(chip)) / 2  # two AllReduces are four of the book's halves
     found = limits("tensor=16", on="v5e:16x16", batch=64)  # on a whole pod axes close into rings
     for name, seconds in (
         ("max TP hidden in prefill", 2 * 64 / chip.peak("bf16")),

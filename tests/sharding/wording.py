@@ -1,9 +1,18 @@
 """Steps and strategies in the book's words: `AllGather_X(A) then matmul`."""
 
-from dragonscale.course.closed_forms.schemes import BOOK_NAMES
 from dragonscale.physics.notation import subscript
 from dragonscale.physics.sharding.algebra import Strategy
 from dragonscale.physics.sharding.reshard import Step
+
+BOOK_NAMES = {
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "all_reduce": "AllReduce",
+    "all_to_all": "AllToAll",
+    "permute": "CollectivePermute",
+    "slice": "Slice",
+}
+"""The book's names of collectives."""
 
 
 def words(step: Step, full: bool = False) -> str:

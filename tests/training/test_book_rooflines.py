@@ -13,10 +13,8 @@ from dragonscale.course.closed_forms.crossovers import (
     best_split,
     find_rules,
     least_tokens,
-    numbers_of,
     power_splits,
     rank_splits,
-    span_of,
 )
 from dragonscale.course.closed_forms.rooflines import layer_times, letters, ring_mesh
 from dragonscale.course.closed_forms.schemes import SCHEMES, read_scheme, told, waits
@@ -30,6 +28,7 @@ from dragonscale.physics.sharding.mesh import make_mesh
 from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import change
+from tests.book.formulas import numbers_of, span_of
 
 EXACT = Options(exact=True)
 LAYERS = 2

@@ -9,24 +9,13 @@ import math
 import re
 from dataclasses import dataclass
 
+from dragonscale.course.calculator.tables import TABLES
 from dragonscale.course.problem import Posed, Trap
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.units import UNITS, parse
 
 LETTERS = "abcdefghij"
-WANTED = {
-    "count": "a number",
-    "count/s": "a rate per second",
-    "bytes": "a size, such as 16GB",
-    "bytes/s": "a bandwidth, such as 900GB/s",
-    "FLOP": "FLOPs, such as 6e24FLOP",
-    "FLOP/s": "a rate, such as 197TFLOP/s",
-    "s": "a time, such as 1.2ms",
-    "Hz": "a frequency, such as 1.5GHz",
-    "USD": "dollars, such as $1.2",
-    "USD/h": "dollars per hour, such as $2/h",
-    "W": "a power, such as 700W",
-}
+WANTED = TABLES.wanted
 """What an answer looks like, by its dimension."""
 
 

@@ -1,4 +1,4 @@
-"""What a problem is: lines of a file (`problem_file.py`) that pose a question with the numbers drawn.
+"""What a problem is: lines of a file (`chapters.py`) that pose a question with the numbers drawn.
 
 Each parameter is drawn from the values it may take, the usual one first (the book's own where the problem is the
 book's). The lines are worked out in order: names (`let`), combinations that make no sense (`unless`), the question, the

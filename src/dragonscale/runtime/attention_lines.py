@@ -59,8 +59,7 @@ def rotate(x: jax.Array, positions: jax.Array, rope: Rope, first: int = 0) -> ja
 
 
 def _rope_of(run: SectionPass) -> Rope:
-    near = run.section.span is not None and run.numerics.near_rope is not None
-    return run.numerics.near_rope if near and run.numerics.near_rope is not None else run.numerics.rope
+    return (run.section.span is not None and run.numerics.near_rope) or run.numerics.rope
 
 
 def cache(op: Op, run: SectionPass) -> None:

@@ -204,11 +204,7 @@ def _spelt(sources: Mapping[str, str], family: str, sandwiched: bool) -> str:
     if len(sources) > 1 and "post_attention_layernorm.weight" in sources:
         return "pre_feedforward_layernorm.weight" if sandwiched else "post_attention_layernorm.weight"
     starts = NAMES.written.get(family, ())
-    return (
-        next((one for one in sources if one.startswith(starts)), next(iter(sources), ""))
-        if starts
-        else next(iter(sources), "")
-    )
+    return next((one for one in sources if one.startswith(starts)), next(iter(sources), ""))
 
 
 def save_folder(

@@ -153,11 +153,10 @@ def collective_matmul(
         raise InputError(f"The line '{line}' names the axis {min(missing)}, which the mesh {dict(mesh.shape)} lacks.")
 
     def local(x: jax.Array, weight: jax.Array) -> jax.Array:
-        if pattern.collective == "all_gather":
-            return gather_matmul(x, weight, pattern.axis, pattern.inner, both_ways)
-        if pattern.collective == "reduce_scatter":
-            return matmul_scatter(x, weight, pattern.axis, pattern.inner, both_ways)
-        return matmul_reduce(x, weight, pattern.axis, tiles, both_ways)
+        if pattern.collective == "all_reduce":
+            return matmul_reduce(x, weight, pattern.axis, tiles, both_ways)
+        hidden = gather_matmul if pattern.collective == "all_gather" else matmul_scatter
+        return hidden(x, weight, pattern.axis, pattern.inner, both_ways)
 
     def checked(x: jax.Array, weight: jax.Array) -> jax.Array:
         tiled = tiles * mesh.shape[pattern.axis] if pattern.collective == "all_reduce" else 1

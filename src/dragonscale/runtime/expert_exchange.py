@@ -13,6 +13,7 @@ order. Two ways to send:
 Either way the experts get `ExpertRows` sorted by expert, so what they compute is written once.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import jax
@@ -45,31 +46,24 @@ def capacity_for(rows: int, experts: int, factor: float) -> int:
 
 
 @dataclass(frozen=True)
-class ReturnPath:
-    """How to get results home: the rows as they were before they left, the axis, and the places they were given."""
+class Mixing:
+    """How tokens reach experts. `capacity` is the room of each expert over its even share, beyond which rows are
+    dropped; None drops nothing. `native` chooses JAX's ragged collective (None: where the backend has it)."""
 
-    left: ExpertRows
-    axis: Axes
-    fits: jax.Array | None = None
-    slot: jax.Array | None = None
-    capacity: int = 0
-    route: "Route | None" = None
-    order: jax.Array | None = None
-    native: bool = False
+    capacity: float | None = None
+    native: bool | None = None
 
 
-def send(rows: ExpertRows, experts: int, axis: Axes, how: Sending) -> tuple[ExpertRows, ReturnPath]:
-    """Every row to the chip of its expert; what arrived there is sorted by that chip's experts."""
+Return = Callable[[ExpertRows], ExpertRows]
+"""Results, weighted, at the chips and in the order that their rows came from; rows that were dropped are zero."""
+
+
+def send(rows: ExpertRows, experts: int, axis: Axes, how: Sending) -> tuple[ExpertRows, Return]:
+    """Every row to the chip of its expert, and the way back; what arrived there is sorted by that chip's experts."""
     size = jax.lax.axis_size(axis)
     if experts % size:
         raise InputError(f"{experts} experts cannot be split evenly over the {size} chips of the axis {axis!r}.")
-    return _send_padded(rows, experts, axis, how.capacity) if how.capacity else _send_ragged(rows, experts, axis, how)
-
-
-def back(done: ExpertRows, way: ReturnPath) -> ExpertRows:
-    """Results, weighted, at the chips and in the order that their rows came from; rows that were dropped are zero."""
-    done = done.weighted()
-    return _back_padded(done, way) if way.capacity else _back_ragged(done, way)
+    return boxed(rows, experts, how.capacity, axis) if how.capacity else _send_ragged(rows, experts, axis, how)
 
 
 def _starts(sizes: jax.Array) -> jax.Array:
@@ -82,18 +76,30 @@ def _swap(x: jax.Array, axis: Axes) -> jax.Array:
     return jax.lax.all_to_all(x, axis, 0, 0, tiled=True)
 
 
-def boxed(rows: ExpertRows, experts: int, capacity: int) -> tuple[ExpertRows, ReturnPath]:
-    """Rows with the same room for every expert on this chip, whatever was chosen: what does not fit is dropped."""
+def boxed(rows: ExpertRows, experts: int, capacity: int, axis: Axes = ()) -> tuple[ExpertRows, Return]:
+    """Rows with the same room for every expert, whatever was chosen, at the chips of an axis that have them (none: on
+    this chip): what does not fit is dropped."""
+    size = jax.lax.axis_size(axis) if axis else 1
+    own = experts // size
     place = jnp.arange(rows.experts.size) - _starts(rows.sizes)[rows.experts]
     fits = place < capacity
     slot = jnp.where(fits, rows.experts * capacity + place, experts * capacity)
-    way = ReturnPath(replace(rows, scale=None), (), fits, slot, capacity)
 
-    def put(values: jax.Array) -> jax.Array:
+    def sent(values: jax.Array) -> jax.Array:
         empty = jnp.zeros((experts * capacity, *values.shape[1:]), values.dtype)
-        return empty.at[slot].set(values, mode="drop")
+        boxes = empty.at[slot].set(values, mode="drop")
+        if not axis:
+            return boxes
+        there = _swap(boxes.reshape(size, own, capacity, *values.shape[1:]), axis)  # [sender, expert, row, …]
+        return there.swapaxes(0, 1).reshape(own * size * capacity, *values.shape[1:])
 
-    return even_rows(put(rows.values), experts, None if rows.scale is None else put(rows.scale)), way
+    def home(done: ExpertRows) -> ExpertRows:
+        values = done.weighted().values
+        boxes = _swap(values.reshape(own, size, capacity, -1).swapaxes(0, 1), axis) if axis else values
+        found = boxes.reshape(-1, values.shape[-1]).at[slot].get(mode="fill", fill_value=0)
+        return replace(rows, values=jnp.where(fits[:, None], found, 0), scale=None)
+
+    return even_rows(sent(rows.values), own, None if rows.scale is None else sent(rows.scale)), home
 
 
 def even_rows(values: jax.Array, experts: int, scale: jax.Array | None) -> ExpertRows:
@@ -102,30 +108,6 @@ def even_rows(values: jax.Array, experts: int, scale: jax.Array | None) -> Exper
     numbers = jnp.repeat(jnp.arange(experts), each)
     sizes = jnp.full(experts, each, jnp.int32)
     return ExpertRows(values, sizes, numbers, jnp.arange(values.shape[0]), scale, even=True)
-
-
-def _send_padded(rows: ExpertRows, experts: int, axis: Axes, capacity: int) -> tuple[ExpertRows, ReturnPath]:
-    size = jax.lax.axis_size(axis)
-    own = experts // size
-    boxes, way = boxed(rows, experts, capacity)
-
-    def sent(values: jax.Array) -> jax.Array:
-        there = _swap(values.reshape(size, own, capacity, *values.shape[1:]), axis)  # [sender, expert, row, …]
-        return there.swapaxes(0, 1).reshape(own * size * capacity, *values.shape[1:])
-
-    scale = None if boxes.scale is None else sent(boxes.scale)
-    return even_rows(sent(boxes.values), own, scale), replace(way, axis=axis)
-
-
-def _back_padded(done: ExpertRows, way: ReturnPath) -> ExpertRows:
-    assert way.slot is not None
-    assert way.fits is not None
-    values = done.values
-    if way.axis:
-        size, own = jax.lax.axis_size(way.axis), done.sizes.size
-        values = _swap(values.reshape(own, size, way.capacity, -1).swapaxes(0, 1), way.axis)
-    found = values.reshape(-1, done.values.shape[-1]).at[way.slot].get(mode="fill", fill_value=0)
-    return way.left.having(jnp.where(way.fits[:, None], found, 0))
 
 
 @dataclass(frozen=True)
@@ -170,7 +152,7 @@ def _deliver(x: jax.Array, route: Route, room: int, axis: Axes, native: bool) ->
     return empty.at[places.reshape(-1)].set(there.reshape(-1, x.shape[-1]), mode="drop")
 
 
-def _send_ragged(rows: ExpertRows, experts: int, axis: Axes, how: Sending) -> tuple[ExpertRows, ReturnPath]:
+def _send_ragged(rows: ExpertRows, experts: int, axis: Axes, how: Sending) -> tuple[ExpertRows, Return]:
     size = jax.lax.axis_size(axis)
     own, count = experts // size, rows.values.shape[0]
     room = size * count if how.room is None else how.room
@@ -182,17 +164,15 @@ def _send_ragged(rows: ExpertRows, experts: int, axis: Axes, how: Sending) -> tu
     order = jnp.argsort(numbers, stable=True)
     sizes = jnp.bincount(numbers, length=own).astype(jnp.int32)
     scale = None if rows.scale is None else _deliver(rows.scale[:, None], route, room, axis, native)[order, 0]
-    arrived = ExpertRows(there[order], sizes, numbers[order], order, scale)
-    return arrived, ReturnPath(replace(rows, scale=None), axis, route=route, order=order, native=native)
 
+    def home(done: ExpertRows) -> ExpertRows:
+        done = done.weighted()
+        # Rows that nothing was sent to belong to no expert; what a grouped matmul leaves there is not read.
+        mine = (done.experts < done.sizes.size)[:, None]
+        unsorted = jnp.zeros_like(done.values).at[order].set(jnp.where(mine, done.values, 0))
+        return replace(rows, values=_deliver(unsorted, route.reversed(), count, axis, native), scale=None)
 
-def _back_ragged(done: ExpertRows, way: ReturnPath) -> ExpertRows:
-    assert way.route is not None
-    # Rows that nothing was sent to belong to no expert; what a grouped matmul leaves there is not read.
-    mine = (done.experts < done.sizes.size)[:, None]
-    unsorted = jnp.zeros_like(done.values).at[way.order].set(jnp.where(mine, done.values, 0))
-    count = way.left.values.shape[0]
-    return way.left.having(_deliver(unsorted, way.route.reversed(), count, way.axis, way.native))
+    return ExpertRows(there[order], sizes, numbers[order], order, scale), home
 
 
 def _numbers(asked: jax.Array, route: Route, room: int) -> jax.Array:

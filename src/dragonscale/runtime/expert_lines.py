@@ -1,18 +1,30 @@
-"""The lines of MoE: routing, tokens to their experts, matmuls with them, and back."""
+"""The lines of MoE: routing, tokens to their experts, matmuls with them, and back.
+
+Experts are split over the axes that the place names. Where a model has fewer experts than chips, each expert's hidden
+dim is sliced over `tensor` instead: the rows that arrived on the chips of a slice are gathered for the matmuls that
+widen, and the results added up and scattered by the one that narrows.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 
 from dragonscale.models.program import Op, Section
 from dragonscale.physics.sharding.reshard_step import layout_of
 from dragonscale.runtime import experts
+from dragonscale.runtime.expert_exchange import Mixing, Return, Sending, boxed, capacity_for, even_rows, send
+from dragonscale.runtime.experts import ExpertChoice, ExpertRows
 from dragonscale.runtime.one_pass import Routed, SectionPass
-from dragonscale.runtime.placed_experts import among_all, from_experts, narrowed, own_experts, to_experts, widened
+from dragonscale.runtime.place import Place
 
 
 def expert_matmul(op: Op, run: SectionPass) -> None:
     """Rows of tokens times their experts. Where experts are sliced, the rows of a slice's chips are gathered to widen
     and scattered to narrow; if all have the same rows, results are partial sums."""
-    rows: experts.ExpertRows = run.tensors[op.inputs[0].name]
+    rows: ExpertRows = run.tensors[op.inputs[0].name]
     weight = op.weights[0]
     summed, made = (dim.axes for dim in run.used(weight, op).dims if not dim.select)
     assert run.routed is not None
@@ -76,3 +88,90 @@ def combine(op: Op, run: SectionPass) -> None:
         home = rest.with_layout(layout_of(rest), tuple(a for a in found.partial if a not in place.gathered_axes))
         made, found = place.bring(made, found, home), home
     run.put(op, made, found)
+
+
+def to_experts(
+    x: jax.Array, chosen: ExpertChoice, count: int, axes: tuple[str, ...], how: Mixing
+) -> tuple[ExpertRows, Return | None]:
+    """[b, t, d] of this chip's tokens as rows at the chips of their experts, and the way home."""
+    rows = experts.dispatch(x, chosen, count)
+    room = None if how.capacity is None else capacity_for(rows.values.shape[0], count, how.capacity)
+    if axes:
+        return send(rows, count, axes, Sending(room, native=how.native))
+    return (rows, None) if room is None else boxed(rows, count, room)
+
+
+def from_experts(done: ExpertRows, way: Return | None, chosen: ExpertChoice) -> jax.Array:
+    """Their results, weighted and added up at the tokens: [b, t, d]."""
+    return experts.combine(done if way is None else way(done), chosen)
+
+
+def _in_boxes(rows: ExpertRows, count: int, change: Callable[[jax.Array], jax.Array]) -> ExpertRows:
+    """Even rows, and their weights, changed as [expert, row, …] into those of `count` experts."""
+
+    def changed(x: jax.Array) -> jax.Array:
+        return change(x.reshape(rows.sizes.size, -1, *x.shape[1:])).reshape(-1, *x.shape[1:])
+
+    return even_rows(changed(rows.values), count, None if rows.scale is None else changed(rows.scale))
+
+
+def own_experts(rows: ExpertRows, place: Place, axes: tuple[str, ...]) -> ExpertRows:
+    """The rows of this chip's experts along `axes`: of rows with the same room for every expert those alone, of others
+    all of them with this chip's own in front, which are the only ones that belong to an expert."""
+    if not axes:
+        return rows
+    count = rows.sizes.size // place.ways(axes)
+    if rows.even:
+        return _in_boxes(rows, count, lambda boxes: place.part(boxes, 0, axes))
+    first = place.index(axes) * count
+    shift = jnp.where(jnp.arange(rows.sizes.size) < first, rows.sizes, 0).sum()
+    parts = (rows.values, rows.experts - first, rows.order, rows.scale)
+    values, numbers, order, scale = jax.tree.map(lambda each: jnp.roll(each, -shift, 0), parts)
+    own = jnp.clip(numbers, 0, count - 1)  # of rows that are not this chip's, any: what they give is left out
+    return ExpertRows(values, place.part(rows.sizes, 0, axes), own, order, scale, shift)
+
+
+def among_all(done: ExpertRows, place: Place, axes: tuple[str, ...]) -> ExpertRows:
+    """Results of this chip's experts in their place among all, with zeros for the others'."""
+    if not axes:
+        return done
+    if not done.even:
+        assert done.shift is not None
+        done, shift = done.weighted(), done.shift
+        mine = (jnp.arange(done.values.shape[0]) < done.sizes.sum())[:, None]
+        back = partial(jnp.roll, shift=shift, axis=0)
+        return replace(done, values=back(jnp.where(mine, done.values, 0)), order=back(done.order))
+    count = done.sizes.size * place.ways(axes)
+
+    def put(boxes: jax.Array) -> jax.Array:
+        empty = jnp.zeros((count, *boxes.shape[1:]), boxes.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(empty, boxes, place.index(axes) * done.sizes.size, 0)
+
+    return _in_boxes(done.weighted(), count, put)
+
+
+def widened(rows: ExpertRows, axes: tuple[str, ...]) -> ExpertRows:
+    """The rows of all chips along `axes`, sorted by expert."""
+    if not axes:
+        return rows
+    if rows.even:
+        return _in_boxes(rows, rows.sizes.size, lambda boxes: jax.lax.all_gather(boxes, axes, axis=1, tiled=True))
+    parts = (rows.values, rows.experts, rows.scale)
+    values, numbers, scale = jax.tree.map(lambda each: jax.lax.all_gather(each, axes, axis=0, tiled=True), parts)
+    order = jnp.argsort(numbers, stable=True)
+    sizes = jax.lax.psum(rows.sizes, axes)
+    return ExpertRows(values[order], sizes, numbers[order], order, None if scale is None else scale[order])
+
+
+def narrowed(done: ExpertRows, before: ExpertRows, axes: tuple[str, ...]) -> ExpertRows:
+    """Partial results of widened rows, added up at the chips that the rows came from."""
+    if not axes:
+        return done
+    width = done.values.shape[-1]
+    if done.even:
+        boxes = done.values.reshape(done.sizes.size, -1, width)
+        values = jax.lax.psum_scatter(boxes, axes, scatter_dimension=1, tiled=True).reshape(-1, width)
+    else:
+        unsorted = jnp.zeros_like(done.values).at[done.order].set(done.values)
+        values = jax.lax.psum_scatter(unsorted, axes, scatter_dimension=0, tiled=True)
+    return replace(before, values=values, scale=None if done.scale is None else before.scale)

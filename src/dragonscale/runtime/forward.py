@@ -165,7 +165,6 @@ def losses(logits: jax.Array, targets: jax.Array, place: Place = WHOLE, split: t
 
 
 @jax.named_scope("loss")
-def loss(logits: jax.Array, targets: jax.Array, weights: jax.Array | None = None) -> jax.Array:
+def loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
     """The mean cross-entropy of the next tokens."""
-    found = losses(logits.astype(jnp.float32), targets)
-    return found.mean() if weights is None else (found * weights).sum() / jnp.maximum(weights.sum(), 1)
+    return losses(logits.astype(jnp.float32), targets).mean()

@@ -15,10 +15,9 @@ from dragonscale.models.program import Op, Section
 from dragonscale.physics.notation import Array
 from dragonscale.runtime import experts
 from dragonscale.runtime.attention import Scoring
-from dragonscale.runtime.expert_exchange import ReturnPath
+from dragonscale.runtime.expert_exchange import Mixing, Return
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.place import WHOLE, Place
-from dragonscale.runtime.placed_experts import Mixing
 from dragonscale.runtime.quantized import Quantized
 
 Tensors = dict[str, Any]
@@ -57,7 +56,7 @@ class Routed:
 
     chosen: experts.ExpertChoice
     rows: experts.ExpertRows
-    way: ReturnPath | None
+    way: Return | None
     wide: experts.ExpertRows | None = None
     partial: tuple[str, ...] = ()
 

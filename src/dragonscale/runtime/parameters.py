@@ -19,6 +19,7 @@ from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding.partition_spec import to_partition_spec
 
 Tree = dict[str, dict[str, Any]]
+Shardings = dict[str, dict[str, NamedSharding]]
 WeightReader = Callable[[str, str, int], Any]
 """A weight by its section's name, its own, and the layer's number among those of its section (0 at the ends)."""
 
@@ -119,7 +120,7 @@ def abstract(program: Program, dtype: Any = jnp.float32) -> Tree:
     return each_weight(program, lambda _, weight: jax.ShapeDtypeStruct(weight.shape, dtype))
 
 
-def shardings(program: Program, mesh: Mesh, layout: Callable[[Array], Array]) -> dict[str, dict[str, NamedSharding]]:
+def shardings(program: Program, mesh: Mesh, layout: Callable[[Array], Array]) -> Shardings:
     """Each weight's sharding on a mesh; `layout` says how an array of the program lies (`Rules.weight`, `Rules.state`).
     Axes that the mesh does not have split nothing, and dims that do not divide stay whole."""
 
@@ -139,8 +140,3 @@ def fitted(spec: PartitionSpec, mesh: Mesh, shape: tuple[int, ...]) -> Partition
             axes = axes[:-1]
         fitted.append(axes or None)
     return PartitionSpec(*fitted)
-
-
-def count(tree: Tree) -> int:
-    """Parameters in a tree of arrays or shapes."""
-    return sum(leaf.size for leaf in jax.tree.leaves(tree))

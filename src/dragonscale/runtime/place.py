@@ -8,23 +8,31 @@ gather into a scatter and back.
 The convention for losses and gradients: what is minimised is the *sum over all chips* of what each computes. A loss
 that several chips compute alike is divided by their number, and the gradient of a weight of which several chips hold
 the same block is the sum over them.
+
+Layouts are the planner's own (`dragonscale.plan.rules`). An axis of one device and a dim that does not divide split
+nothing.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy
+from jax.sharding import Mesh, PartitionSpec
 
 from dragonscale.errors import InputError
 from dragonscale.models.program import Op, Program, is_weight
 from dragonscale.physics.notation import Array
-from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding import mesh as planned
 from dragonscale.physics.sharding.reshard import reshard
 from dragonscale.physics.sharding.reshard_step import Layout, Step, layout_of
-from dragonscale.plan.rules import Axes, Rules, training_rules
+from dragonscale.plan.rules import SERVING, Axes, Rules, serving_rules, training_rules
+from dragonscale.serving.plan import ServingPlan, mesh_axes
+from dragonscale.training.plan import AXES, Plan
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 
@@ -33,7 +41,7 @@ _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 def steps(before: Array, after: Array, axes: Axes) -> tuple[Step, ...]:
     """The moves between two layouts over some mesh axes, whatever their sizes (an exchange that only works between axes
     of equal size is never chosen)."""
-    return reshard(before, after, Mesh(dict(zip(axes, _PRIMES, strict=False))))
+    return reshard(before, after, planned.Mesh(dict(zip(axes, _PRIMES, strict=False))))
 
 
 def _gather_matrix(dim: int, axes: Axes, value: jax.Array) -> jax.Array:
@@ -232,3 +240,53 @@ def shared_heads(dims: dict[str, int], ways: int) -> bool:
 
 WHOLE = Place()
 """One chip, or one that has everything."""
+
+
+def rules_of(plan: Plan, program: Program) -> Rules:
+    """The plan's layouts. Experts are dealt over `expert` and `tensor`, or sliced over `tensor` where they are too few
+    or the plan asks for it, as the planner does it."""
+    experts = max((section.dims.get("e", 0) for section in program.sections), default=0)
+    folded = plan.expert * plan.tensor <= experts and not plan.etp
+    return training_rules(plan.sequence, plan.zero, folded, plan.context_by)
+
+
+def place_of(plan: Plan, program: Program) -> Place:
+    """Where a plan's tensors lie while it runs."""
+    sizes = {axis: getattr(plan, axis) for axis in AXES if getattr(plan, axis) > 1}
+    return Place(sizes, rules_of(plan, program))
+
+
+def mesh_of(plan: Plan, devices: Sequence[Any] | None = None) -> Mesh:
+    """The plan's mesh over the devices there are, slowest axis first."""
+    found = list(jax.devices() if devices is None else devices)
+    if plan.chips > len(found):
+        raise InputError(
+            f"The plan {plan} needs {plan.chips} devices and there are {len(found)}; make its axes smaller, or on a "
+            f"CPU set XLA_FLAGS=--xla_force_host_platform_device_count={plan.chips}."
+        )
+    sizes = [getattr(plan, axis) for axis in AXES]
+    return Mesh(numpy.array(found[: plan.chips]).reshape(sizes), AXES)
+
+
+BATCH = PartitionSpec(None, ("data", "fsdp", "expert"), "context")
+"""Tokens [passes, b, t] of training: sequences over everything that splits the batch, tokens over `context`."""
+
+
+def serving_sizes(plan: ServingPlan, program: Program) -> dict[str, int]:
+    """The mesh axes of a serving plan, all of them, slowest first."""
+    heads = min((section.dims["k"] for section in program.sections if "k" in section.dims), default=1)
+    found: dict[str, Any] = mesh_axes(plan, heads)
+    return {axis: int(found[axis]) for axis in SERVING}
+
+
+def serving_place(plan: ServingPlan, program: Program, prompt: bool, exchange: bool) -> Place:
+    """Where a serving plan's tensors lie while it computes prompts or single tokens."""
+    sizes = {axis: size for axis, size in serving_sizes(plan, program).items() if size > 1}
+    return Place(sizes, serving_rules(plan.spread, prompt, exchange))
+
+
+def exchanges(plan: ServingPlan, program: Program) -> bool:
+    """Whether tokens travel to experts by AllToAll: where experts are dealt over `data` places, as the
+    planner has it."""
+    experts = any("e" in section.dims for section in program.sections)
+    return experts and plan.data > 1 and plan.expert >= plan.data

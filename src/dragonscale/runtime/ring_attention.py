@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy
+from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
 from dragonscale.errors import InputError
@@ -34,41 +35,29 @@ class AttentionRing:
     axis: str
     how: Scoring
 
-    def passed(self, parts: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def passed(self, parts: tuple[Array, ...]) -> tuple[Array, ...]:
         """Each part at the next chip."""
         return tuple(shift(part, self.axis, 1) for part in parts)
 
-    def scores(self, query: jax.Array, key: jax.Array, at: jax.Array, of: jax.Array) -> jax.Array:
-        """[b, k, g, t, s] of grouped queries [b, t, k, g, h] and keys [b, s, k, h]."""
-        return masked_scores(query, key, at, of, self.how)
 
-    def seen(self, at: jax.Array, of: jax.Array) -> jax.Array:
-        """Whether any query sees any key of a part."""
-        return self.how.reach.mask(at, of).any()
-
-
-def ring_attend(
-    query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, how: Scoring, axis: str = "context"
-) -> jax.Array:
+def ring_attend(query: Array, key: Array, value: Array, positions: Array, how: Scoring, axis: str = "context") -> Array:
     """One chip's part of causal attention, inside `jax.shard_map`: as `attention.attend_causally`, with every array's
     sequence split over `axis`."""
     own = grouped(query, key)
     heads = own.shape[2:4]
     sunk = jnp.full(heads, UNSEEN) if how.sinks is None else how.sinks.reshape(heads).astype(jnp.float32)
-    result: jax.Array = _ring(AttentionRing(axis, replace(how, sinks=None)), own, key, value, positions, sunk)
+    result: Array = _ring(AttentionRing(axis, replace(how, sinks=None)), own, key, value, positions, sunk)
     return result.reshape(*query.shape[:3], value.shape[-1]).astype(value.dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _ring(
-    ring: AttentionRing, query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, sinks: jax.Array
-) -> jax.Array:
+def _ring(ring: AttentionRing, query: Array, key: Array, value: Array, positions: Array, sinks: Array) -> Array:
     return _forward(ring, query, key, value, positions, sinks)[0]
 
 
 def _forward(
-    ring: AttentionRing, query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, sinks: jax.Array
-) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    ring: AttentionRing, query: Array, key: Array, value: Array, positions: Array, sinks: Array
+) -> tuple[Array, tuple[Array, ...]]:
     """The result [b, t, k, g, v], and what the backward pass needs: the inputs, the result, and the logarithms of the
     sums."""
     b, t, k, g, _ = query.shape
@@ -77,10 +66,8 @@ def _forward(
     total = jnp.where(most > UNSEEN, 1.0, 0.0)
     output = _blocks(jnp.zeros((b, t, k, g, value.shape[-1]), jnp.float32), 1)
 
-    def joined(
-        state: tuple[jax.Array, ...], key: jax.Array, value: jax.Array, places: jax.Array
-    ) -> tuple[jax.Array, ...]:
-        def block(none: None, each: tuple[jax.Array, ...]) -> tuple[None, tuple[jax.Array, ...]]:
+    def joined(state: tuple[Array, ...], key: Array, value: Array, places: Array) -> tuple[Array, ...]:
+        def block(none: None, each: tuple[Array, ...]) -> tuple[None, tuple[Array, ...]]:
             return none, _joined(ring, each, key, value, places)
 
         return _each_block(block, None, (*mine, *state))[1]
@@ -88,7 +75,7 @@ def _forward(
     state, travelling = (most, total, output), (key, value, positions)
     for step in range(jax.lax.axis_size(ring.axis)):
         coming = ring.passed(travelling) if step + 1 < jax.lax.axis_size(ring.axis) else travelling
-        seen = ring.seen(positions, travelling[2])
+        seen = ring.how.reach.mask(positions, travelling[2]).any()
         state = jax.lax.cond(seen, joined, lambda state, *_: state, state, *travelling)
         travelling = coming
     most, total, output = (_whole(each, dim) for each, dim in zip(state, (3, 3, 1), strict=True))
@@ -97,12 +84,10 @@ def _forward(
     return result, (query, key, value, positions, sinks, result, most + jnp.log(total))
 
 
-def _joined(
-    ring: AttentionRing, mine: tuple[jax.Array, ...], key: jax.Array, value: jax.Array, places: jax.Array
-) -> tuple[jax.Array, ...]:
+def _joined(ring: AttentionRing, mine: tuple[Array, ...], key: Array, value: Array, places: Array) -> tuple[Array, ...]:
     """The running maximum, sum and result of a block of queries, after some more keys."""
     query, at, most, total, output = mine
-    scores = ring.scores(query, key, at, places)
+    scores = masked_scores(query, key, at, places, ring.how)
     higher = jnp.maximum(most, scores.max(-1))
     weights = jnp.where(scores > UNSEEN, jnp.exp(scores - higher[..., None]), 0.0)
     kept = jnp.exp(most - higher)
@@ -110,12 +95,12 @@ def _joined(
     return higher, total * kept + weights.sum(-1), output * _by_token(kept) + part
 
 
-def _by_token(x: jax.Array) -> jax.Array:
+def _by_token(x: Array) -> Array:
     """[b, k, g, t] as [b, t, k, g, 1]."""
     return jnp.moveaxis(x, -1, 1)[..., None]
 
 
-def _blocks(x: jax.Array, dim: int) -> jax.Array:
+def _blocks(x: Array, dim: int) -> Array:
     """Blocks of queries in front, cut from one of the dims: a single one where there are few queries or they do not
     divide."""
     tokens, size = x.shape[dim], attention.ATTENTION_BLOCK
@@ -123,13 +108,13 @@ def _blocks(x: jax.Array, dim: int) -> jax.Array:
     return jnp.moveaxis(x.reshape(*x.shape[:dim], count, tokens // count, *x.shape[dim + 1 :]), dim, 0)
 
 
-def _whole(x: jax.Array, dim: int) -> jax.Array:
+def _whole(x: Array, dim: int) -> Array:
     """The inverse of `_blocks`."""
     joined = jnp.moveaxis(x, 0, dim)
     return joined.reshape(*joined.shape[:dim], -1, *joined.shape[dim + 2 :])
 
 
-def _each_block(function: Callable[..., Any], carry: Any, mine: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+def _each_block(function: Callable[..., Any], carry: Any, mine: tuple[Array, ...]) -> tuple[Any, Any]:
     """A scan over blocks of queries; of a single block, plainly the function."""
     if mine[0].shape[0] > 1:
         return jax.lax.scan(function, carry, mine)
@@ -138,8 +123,8 @@ def _each_block(function: Callable[..., Any], carry: Any, mine: tuple[jax.Array,
 
 
 def _backward(
-    ring: AttentionRing, saved: tuple[jax.Array, ...], gradient: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array, None, jax.Array]:
+    ring: AttentionRing, saved: tuple[Array, ...], gradient: Array
+) -> tuple[Array, Array, Array, None, Array]:
     query, key, value, positions, sinks, result, logarithm = saved
     gradient = gradient.astype(jnp.float32)
     shared = jnp.moveaxis((gradient * result).sum(-1), 1, -1)
@@ -147,10 +132,8 @@ def _backward(
         _blocks(each, dim) for each, dim in ((query, 1), (positions, 1), (gradient, 1), (shared, 3), (logarithm, 3))
     )
 
-    def parts(key: jax.Array, value: jax.Array, places: jax.Array) -> tuple[jax.Array, ...]:
-        def block(
-            so_far: tuple[jax.Array, ...], each: tuple[jax.Array, ...]
-        ) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    def parts(key: Array, value: Array, places: Array) -> tuple[Array, ...]:
+        def block(so_far: tuple[Array, ...], each: tuple[Array, ...]) -> tuple[tuple[Array, ...], Array]:
             to_query, *more = _gradients(ring, each, key, value, places)
             return tuple(one + other for one, other in zip(so_far, more, strict=True)), to_query
 
@@ -158,7 +141,7 @@ def _backward(
         so_far, to_query = _each_block(block, zeros, mine)
         return _whole(to_query, 1), *so_far
 
-    def nothing(*_: jax.Array) -> tuple[jax.Array, ...]:
+    def nothing(*_: Array) -> tuple[Array, ...]:
         return tuple(jnp.zeros(each.shape, jnp.float32) for each in (query, key, value))
 
     to_query, *homeward = nothing()
@@ -166,7 +149,7 @@ def _backward(
     size = jax.lax.axis_size(ring.axis)
     for step in range(size):
         coming = ring.passed(travelling) if step + 1 < size else travelling
-        seen = ring.seen(positions, travelling[2])
+        seen = ring.how.reach.mask(positions, travelling[2]).any()
         to_query_part, *more = jax.lax.cond(seen, parts, nothing, *travelling)
         to_query += to_query_part
         # Gradients are added outside, so that they travel while the next parts are computed; the last hop brings them
@@ -179,11 +162,11 @@ def _backward(
 
 
 def _gradients(
-    ring: AttentionRing, mine: tuple[jax.Array, ...], key: jax.Array, value: jax.Array, places: jax.Array
-) -> tuple[jax.Array, ...]:
+    ring: AttentionRing, mine: tuple[Array, ...], key: Array, value: Array, places: Array
+) -> tuple[Array, ...]:
     """What a block of queries and some keys give to the gradients of the queries, the keys and the values."""
     query, at, gradient, shared, logarithm = mine
-    scores, of_scores = jax.vjp(lambda q, k: ring.scores(q, k, at, places), query, key)
+    scores, of_scores = jax.vjp(lambda q, k: masked_scores(q, k, at, places, ring.how), query, key)
     weights = jnp.where(scores > UNSEEN, jnp.exp(scores - logarithm[..., None]), 0.0)
     slope = jnp.einsum("btkgv,bskv->bkgts", gradient, value.astype(jnp.float32))
     to_query, to_key = of_scores(weights * (slope - shared[..., None]))
@@ -202,7 +185,7 @@ def ring_attention(
     axis: str = "context",
     heads: str | None = None,
     batch: tuple[str, ...] = (),
-) -> Callable[..., jax.Array]:
+) -> Callable[..., Array]:
     """The function of whole arrays (query, key, value, positions), with sequences split over `axis`, heads over `heads`
     and sequences of the batch over `batch`."""
     missing = {axis, *batch, *([heads] if heads else [])} - set(mesh.shape)
@@ -212,7 +195,7 @@ def ring_attention(
         )
     array, places = PartitionSpec(batch or None, axis, heads), PartitionSpec(batch or None, axis)
 
-    def local(query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array) -> jax.Array:
+    def local(query: Array, key: Array, value: Array, positions: Array) -> Array:
         return ring_attend(query, key, value, positions, Scoring(reach, scale, cap), axis)
 
     return jax.shard_map(local, mesh=mesh, in_specs=(array, array, array, places), out_specs=array, check_vma=False)

@@ -45,6 +45,10 @@ class Hops:
     right: int
     halved: bool
 
+    def reach(self, way: int) -> int:
+        """Hops in one direction."""
+        return self.left if way == LEFT else self.right
+
     @property
     def steps(self) -> int:
         """Hops that follow one another."""
@@ -130,25 +134,17 @@ def gathering(x: jax.Array, axis: str, dim: int, use: Use, both_ways: bool = Fal
     size, mine, width = jax.lax.axis_size(axis), jax.lax.axis_index(axis), x.shape[dim]
     way = hops(size, both_ways, width % 2 == 0)
     made: Any = None
-    left = right = x
+    latest: Messages = {LEFT: x, RIGHT: x}
     here = [RingShard(mine, 0, x)]
     for step in range(1, way.steps + 1):
         middle = width // 2 if way.halved and step == way.steps else None
-        sent: Messages = {}
-        if step <= way.left:
-            sent[LEFT] = jax.lax.slice_in_dim(left, 0, middle, axis=dim)
-        if step <= way.right:
-            sent[RIGHT] = jax.lax.slice_in_dim(right, middle or 0, width, axis=dim)
-        arrived = yield sent
+        ends = {LEFT: (0, middle), RIGHT: (middle or 0, width)}
+        ways = [towards for towards in (LEFT, RIGHT) if step <= way.reach(towards)]
+        arrived = yield {each: jax.lax.slice_in_dim(latest[each], *ends[each], axis=dim) for each in ways}
         for shard in here:
             made = use(shard, made)
-        here = []
-        if LEFT in arrived:
-            left = after(arrived[LEFT], made)
-            here.append(RingShard((mine + step) % size, 0, left))
-        if RIGHT in arrived:
-            right = after(arrived[RIGHT], made)
-            here.append(RingShard((mine - step) % size, middle or 0, right))
+        latest = {towards: after(value, made) for towards, value in arrived.items()}
+        here = [RingShard((mine - each * step) % size, ends[each][0], value) for each, value in latest.items()]
     for shard in here:
         made = use(shard, made)
     return made
@@ -181,12 +177,10 @@ def scattering(product: Product, width: int, axis: str, dim: int, both_ways: boo
             sent[LEFT] = jax.lax.slice_in_dim(made, 0, width // 2, axis=dim)
             sent[RIGHT] = jax.lax.slice_in_dim(made, width // 2, width, axis=dim)
         else:
-            if step <= way.left:
-                made = product((mine - step) % size, made)
-                sent[LEFT] = _joined(arrived.get(LEFT), made, dim, LEFT)
-            if step <= way.right:
-                made = product((mine + step) % size, made)
-                sent[RIGHT] = _joined(arrived.get(RIGHT), made, dim, RIGHT)
+            for towards in (LEFT, RIGHT):
+                if step <= way.reach(towards):
+                    made = product((mine + towards * step) % size, made)
+                    sent[towards] = _joined(arrived.get(towards), made, dim, towards)
         arrived = yield sent
     own = _joined(arrived.get(LEFT), product(mine, made), dim, LEFT)
     return _joined(arrived.get(RIGHT), own, dim, RIGHT)

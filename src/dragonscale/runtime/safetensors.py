@@ -15,20 +15,10 @@ import numpy
 
 from dragonscale.errors import InputError, shorten, unknown
 
-DTYPES: dict[str, Any] = {
-    "F64": numpy.float64,
-    "F32": numpy.float32,
-    "F16": numpy.float16,
-    "BF16": ml_dtypes.bfloat16,
-    "I64": numpy.int64,
-    "I32": numpy.int32,
-    "I16": numpy.int16,
-    "I8": numpy.int8,
-    "U8": numpy.uint8,
-    "BOOL": numpy.bool_,
-    "F8_E4M3": ml_dtypes.float8_e4m3fn,
-    "F8_E5M2": ml_dtypes.float8_e5m2,
-}
+DTYPES: dict[str, Any] = {f"F{bits}": numpy.dtype(f"float{bits}") for bits in (64, 32, 16)}
+DTYPES |= {f"I{bits}": numpy.dtype(f"int{bits}") for bits in (64, 32, 16, 8)}
+DTYPES |= {"U8": numpy.uint8, "BOOL": numpy.bool_, "BF16": ml_dtypes.bfloat16}
+DTYPES |= {"F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2}
 MOST_HEADER = 100_000_000
 """Bytes of a header at most (the format's own limit)."""
 
@@ -96,12 +86,9 @@ def write_safetensors(tensors: Mapping[str, numpy.ndarray], path: str | Path) ->
     table: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # which libraries ask for before they read anything
     place = 0
     for name, tensor in tensors.items():
-        table[name] = {
-            "dtype": kinds[tensor.dtype],
-            "shape": tensor.shape,
-            "data_offsets": (place, place + tensor.nbytes),
-        }
-        place += tensor.nbytes
+        end = place + tensor.nbytes
+        table[name] = {"dtype": kinds[tensor.dtype], "shape": tensor.shape, "data_offsets": (place, end)}
+        place = end
     header = json.dumps(table).encode()
     header += b" " * (-len(header) % 8)
     target = Path(path)

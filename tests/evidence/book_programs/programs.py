@@ -19,7 +19,7 @@ from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.notation import Array, Einsum, parse_array, parse_einsum
 from dragonscale.physics.sharding.partition_spec import to_partition_spec
 from dragonscale.runtime.attention import Reach, Scoring
-from dragonscale.runtime.expert_exchange import Sending, back, send
+from dragonscale.runtime.expert_exchange import Sending, send
 from dragonscale.runtime.experts import ExpertRows, multiply
 from dragonscale.runtime.lines import PassSetting, SectionPass, run_section
 from dragonscale.runtime.numerics import Numerics
@@ -180,7 +180,7 @@ def _experts(case: Case, mesh: Mesh) -> Program:
         sizes = jnp.zeros(experts, jnp.int32).at[numbers].add(1)
         rows = ExpertRows(values, sizes, numbers, jnp.arange(count), scale)
         there, way = send(rows, experts, "X", Sending(capacity))
-        return back(multiply(there, weight), way).values
+        return way(multiply(there, weight)).values
 
     def trained(values: Any, numbers: Any, weight: Any, scale: Any, slope: Any) -> Any:
         made, pull = jax.vjp(lambda *inside: local(inside[0], numbers, *inside[1:]), values, weight, scale)

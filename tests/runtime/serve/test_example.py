@@ -13,7 +13,7 @@ pytest.importorskip("tokenizers")
 
 from dragonscale.models import load_model  # noqa: E402
 from dragonscale.runtime.parameters import each_weight  # noqa: E402
-from dragonscale.runtime.server.loading import open_model  # noqa: E402
+from dragonscale.runtime.server.building import open_model  # noqa: E402
 from dragonscale.runtime.train.checkpoints import Checkpoints  # noqa: E402
 from dragonscale.runtime.train.settings import read_order  # noqa: E402
 

@@ -9,7 +9,7 @@ import pytest
 
 from dragonscale.runtime.attention import Reach, Scoring
 from dragonscale.runtime.quantized import quantized
-from dragonscale.runtime.serve.gpu_attention import Tile, attend_rows, decode_rows, prompt_rows
+from dragonscale.runtime.serve.gpu_attention import PageReading, Tile, attend_rows, decode_rows, prompt_rows
 from dragonscale.runtime.serve.gpu_matmul import MatmulTile, few_tokens, skinny_matmul
 from dragonscale.runtime.serve.paged_attention import (
     PagedKeys,
@@ -91,8 +91,8 @@ def test_drafts_of_more_heads_than_a_block_has() -> None:
     heads, and all tokens."""
     rows = made_rows(StepShape(2, 3), [21, 5], [0])
     query, cache = normal(4, 6, 20, 40), made_cache(rows, 1, 40, latent=True)
-    how, cut = Scoring(Reach(), 0.3), {"queries": 3, "tile": Tile(16, 8, 2), "interpret": True}
-    call = partial(decode_rows, page=PAGE, how=how, size=32, **cut)
+    how = Scoring(Reach(), 0.3)
+    call = partial(decode_rows, reading=PageReading(PAGE, how, 32, Tile(16, 8, 2), True), queries=3)
     found = jax.jit(call)(query, cache, rows.tables, rows.lengths)
     wanted = jax.jit(partial(attend_decodes, how=how, size=32))(query, without_nan(cache), rows)
     numpy.testing.assert_allclose(found, wanted, atol=1e-5)
@@ -108,8 +108,7 @@ def test_decoding_rows(case: str) -> None:
     lengths = [37, 0, 5, 40]
     rows = made_rows(StepShape(len(lengths), queries), lengths, [0])
     query, cache = normal(4, len(lengths) * queries, n, h), made_cache(rows, k, h, **kind)
-    cut = {"queries": queries, "tile": Tile(16, 8, splits), "interpret": True}
-    call = partial(decode_rows, page=PAGE, how=how, size=size, **cut)
+    call = partial(decode_rows, reading=PageReading(PAGE, how, size, Tile(16, 8, splits), True), queries=queries)
     found = jax.jit(call)(query, cache, rows.tables, rows.lengths)
     clean = without_nan(cache)
     wanted = jax.jit(partial(attend_decodes, how=how, size=size))(query, clean, rows)
@@ -124,7 +123,7 @@ def test_chunks_of_prompts(how: Scoring) -> None:
     starts = [0, 11, 24, 24, 30]
     rows = made_rows(StepShape(prompts=4, tokens=33), [40, 13, 0, 21], starts)
     query, cache = normal(4, 33, 4, 16), made_cache(rows, 2, 16)
-    call = partial(prompt_rows, page=PAGE, how=how, size=16, tile=Tile(8, 8), interpret=True)
+    call = partial(prompt_rows, reading=PageReading(PAGE, how, 16, Tile(8, 8), True))
     found = jax.jit(call)(query, cache, rows.tables, rows.lengths, rows.starts)
     clean = without_nan(cache)
     wanted = jax.jit(partial(attend_chunks, how=how, size=16))(query, clean, rows)

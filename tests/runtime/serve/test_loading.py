@@ -27,7 +27,7 @@ from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import numerics_of  # noqa: E402
 from dragonscale.runtime.parameters import each_weight, weights_of  # noqa: E402
 from dragonscale.runtime.safetensors import SafeTensors  # noqa: E402
-from dragonscale.runtime.server.loading import open_model  # noqa: E402
+from dragonscale.runtime.server.building import open_model  # noqa: E402
 from dragonscale.runtime.train.checkpoints import Checkpoints  # noqa: E402
 
 REFERENCES = Path(__file__).parent.parent / "references"

@@ -6,14 +6,14 @@ import socket
 import sys
 import time
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from dragonscale.app.asked_chips import asked_chips
 from dragonscale.app.questions.run import RunServeQuestion
-from dragonscale.app.record import Face, Record, bind
+from dragonscale.app.record import Face, Record, bind, shared
 from dragonscale.app.run.run_train import check_installed
 from dragonscale.app.run.serve_order import ServeOrder, read_order
 from dragonscale.app.run.serve_planned import ENGINE, PlannedServing, planned_page_bytes, planned_serving, uneven_heads
@@ -126,11 +126,11 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
     text = load_text(order.folder) if order.folder else plain_text(vocabulary)
     facts = {"model": order.saved.model, "engine": ENGINE, "plan": str(order.plan), "slice": order.slice}
     facts |= {"max_seqs": order.first.sequences, "token_budget": order.first.tokens}
-    facts |= {"replicas": sum(one.role != "prefill" for one in order.workers)}
+    facts |= {"replicas": order.replicas}
     shared = {"block_tokens": order.first.page} if order.first.prefix_cache else {}  # what a replay may share
     record = TrafficRecord(asked.record, **facts, **shared)
     listening = _listening(asked.host, asked.port)
-    begun, bar = time.monotonic(), StartBar(len(order.workers), listener)
+    begun, every, bar = time.monotonic(), asked.log.read(), StartBar(len(order.workers), listener)
     front = ServingFront(
         order.workers, order.environments, router=asked.router, queue=asked.queue_limit, record=record, say=bar.heard
     )
@@ -138,19 +138,14 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
         await front.start()
         ready = next(one.facts for one in front.workers if one.runs.role != "prefill")
         assert ready is not None
-        record.facts |= _recorded(order, ready)
+        # the devices that served, which need not be the plan's, and what one replica had room for
+        record.facts |= {"device": ready.device_kind, "devices": ready.devices, "length": order.first.length}
+        record.facts |= {"pages": ready.pages, "kv_tokens": ready.kv_tokens}
         started = ServedSoFar(order, front, ready, planned_serving(order, ready.device_kind), time.monotonic() - begun)
-        listener.log(_told(started.start_sheet()))
-        watch = asyncio.create_task(started.tell(listener)) if order.log else None
-        settings = HttpSettings(
-            order.name,
-            order.first.length,
-            vocabulary,
-            host=asked.host,
-            port=asked.port,
-            api_key=order.api_key,
-            grace_s=order.grace,
-        )
+        listener.log(text_of(start_sheet(started), width_of(sys.stderr), wants_colour("auto", sys.stderr)))
+        watch = asyncio.create_task(started.tell(listener, every)) if every else None
+        own = {"api_key": order.api_key, "grace_s": asked.grace.read()}
+        settings = HttpSettings(order.name, order.first.length, vocabulary, **own)
         with listening:
             port = listening.getsockname()[1]
             host = f"[{asked.host}]" if ":" in asked.host else asked.host
@@ -162,13 +157,6 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
         await front.drain(0)
         record.close()
     return started.result()
-
-
-def _recorded(order: ServeOrder, ready: Any) -> dict[str, Any]:
-    """What a record says of the devices that served, which need not be the plan's, and of what one replica had room
-    for."""
-    room = {"pages": ready.pages, "kv_tokens": (ready.pages - 1) * ready.page * ready.ranks}
-    return {"device": ready.device_kind, "devices": ready.devices, "length": order.first.length, **room}
 
 
 class StartBar:
@@ -183,26 +171,28 @@ class StartBar:
         self.listener.step(round(PORTIONS * sum(self.parts)), PORTIONS * len(self.parts))
 
 
+@dataclass
 class ServedSoFar:
     """What a running server has reached."""
 
-    def __init__(
-        self, order: ServeOrder, front: Any, facts: Any, planned: PlannedServing | None, start_s: float
-    ) -> None:
-        self.order, self.front, self.facts, self.planned, self.start_s = order, front, facts, planned, start_s
+    order: ServeOrder
+    front: Any
+    facts: WorkerReady
+    planned: PlannedServing | None
+    start_s: float
 
-    def start_sheet(self) -> Sheet:
-        page_bytes = planned_page_bytes(self.order, self.facts.page)
-        return start_sheet(self.order, self.facts, self.planned, page_bytes, self.start_s)
+    @property
+    def page_bytes(self) -> float:
+        return planned_page_bytes(self.order, self.facts.page)
 
-    async def tell(self, listener: Listener) -> None:
-        """A line now and then, where there was something to do."""
+    async def tell(self, listener: Listener, every: float) -> None:
+        """A line every so many seconds, where there was something to do."""
         record, before = self.front.record, 0
         while True:
-            await asyncio.sleep(self.order.log)
+            await asyncio.sleep(every)
             if record.tokens == before and not self.front.flights:
                 continue
-            rate, before = (record.tokens - before) / self.order.log, record.tokens
+            rate, before = (record.tokens - before) / every, record.tokens
             planned = self.planned
             ttft = beside("TTFT", served_times(record.ttft), planned and planned.ttft_s)
             tpot = beside("TPOT", served_times(record.tpot), planned and planned.tpot_s)
@@ -210,30 +200,27 @@ class ServedSoFar:
             listener.log(f"{record.requests:,} requests, {running} under way  {ttft}  {tpot}  {rate:,.0f} tokens/s")
 
     def result(self) -> ServeRun:
-        order, record, facts, front = self.order, self.front.record, self.facts, self.front
+        order, record, workers = self.order, self.front.record, self.front.workers
         span = record.until - record.began
-        return ServeRun(
-            order.name,
-            str(order.plan),
-            sum(one.role != "prefill" for one in order.workers),
-            sum(one.role == "prefill" for one in order.workers),
-            sum(one.facts.devices for one in front.workers if one.facts),
-            facts.device_kind,
-            facts.parameters,
-            (facts.pages - 1) * facts.page * facts.ranks,
-            facts.page_bytes,
-            planned_page_bytes(order, facts.page),
-            round(self.start_s, 2),
-            record.requests,
-            record.failed,
-            sum(one.restarts for one in front.workers),
-            record.prompt_tokens,
-            record.tokens,
-            record.tokens / span if span > 0 else None,
-            served_times(record.ttft),
-            served_times(record.tpot),
-            self.planned,
+        own = shared(
+            ServeRun,
+            record,
+            self.facts,
+            model=order.name,
+            plan=str(order.plan),
+            replicas=order.replicas,
+            prefill_replicas=len(order.workers) - order.replicas,
+            devices=sum(one.facts.devices for one in workers if one.facts),
+            planned_page_bytes=self.page_bytes,
+            start_s=round(self.start_s, 2),
+            restarts=sum(one.restarts for one in workers),
+            output_tokens=record.tokens,
+            tokens_per_s=record.tokens / span if span > 0 else None,
+            ttft_s=served_times(record.ttft),
+            tpot_s=served_times(record.tpot),
+            planned=self.planned,
         )
+        return ServeRun(**own)
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -258,36 +245,31 @@ def _welcome(url: str, order: ServeOrder) -> str:
     )
 
 
-def _told(sheet: Any) -> str:
-    return text_of(sheet, width_of(sys.stderr), wants_colour("auto", sys.stderr))
-
-
-def start_sheet(
-    order: ServeOrder, facts: WorkerReady, planned: PlannedServing | None, page_bytes: float, start_s: float
-) -> Sheet:
+def start_sheet(started: ServedSoFar) -> Sheet:
     """What is ready to be asked."""
-    first = order.first
-    tokens = (facts.pages - 1) * facts.page * facts.ranks
+    order, facts, planned, first = started.order, started.facts, started.planned, started.order.first
+    page = f"{amount(facts.page_bytes, 'bytes')} of {facts.page} tokens"
     rows = [
         ("devices", f"{facts.devices} x {facts.device_kind}", planned and planned.slice),
-        ("KV page", f"{amount(facts.page_bytes, 'bytes')} of {facts.page} tokens", amount(page_bytes, "bytes")),
-        ("KV room", f"{tokens:,} tokens", planned and f"{planned.tokens:,.0f} tokens"),
+        ("KV page", page, amount(started.page_bytes, "bytes")),
+        ("KV room", f"{facts.kv_tokens:,} tokens", planned and f"{planned.tokens:,.0f} tokens"),
         ("at once", f"{first.sequences * facts.ranks} sequences of up to {first.length:,} tokens", None),
         ("TTFT", None, planned and amount(planned.ttft_s, "s")),
         ("TPOT", None, planned and amount(planned.tpot_s, "s")),
     ]
     head = f"{order.name}: {facts.parameters:,} parameters"
-    prefill = sum(one.role == "prefill" for one in order.workers)
-    replicas = len(order.workers) - prefill
-    count = f", {prefill} that prefill and {replicas} that decode" if prefill else f", {replicas} replicas"
-    count = f"{count}, below is one that decodes" if prefill else f"{count}, each as below"
-    count = count if len(order.workers) > 1 else ""
-    aside = f"plan {order.plan}{count}; {facts.programs} programs ready in {start_s:.0f} s"
+    count, prefill = "", len(order.workers) - order.replicas
+    if prefill:
+        count = f", {prefill} that prefill and {order.replicas} that decode, below is one that decodes"
+    elif order.replicas > 1:
+        count = f", {order.replicas} replicas, each as below"
+    aside = f"plan {order.plan}{count}; {facts.programs} programs ready in {started.start_s:.0f} s"
     columns = ["", Column("", right=True), Column("planned", right=True)]
-    remark = ""
+    remarks = []
     if planned is not None and planned.ttft_s is not None:
         remark = f"Planned: {planned.batch} requests of {planned.prompt:,} + {planned.output:,} tokens under way."
-    return Sheet((Title(head, aside), table(columns, rows), *((Prose(remark),) if remark else ())))
+        remarks.append(Prose(remark))
+    return Sheet((Title(head, aside), table(columns, rows), *remarks))
 
 
 def run_sheet(result: ServeRun, _detail: bool) -> Sheet:
@@ -298,17 +280,13 @@ def run_sheet(result: ServeRun, _detail: bool) -> Sheet:
         found = getattr(result, name)
         return None if found is None else f"{amount(found.p50, 's')} (p95 {amount(found.p95, 's')})"
 
-    rate = result.tokens_per_s
+    rates = [rate and f"{rate:,.0f}" for rate in (result.tokens_per_s, planned and planned.tokens_per_s)]
     rows = [
         ("requests", f"{result.requests:,}", None),
         ("failed or given up", f"{result.failed:,}", None),
         ("TTFT", times("ttft_s"), planned and amount(planned.ttft_s, "s")),
         ("TPOT", times("tpot_s"), planned and amount(planned.tpot_s, "s")),
-        (
-            "output tokens/s",
-            rate and f"{rate:,.0f}",
-            planned and planned.tokens_per_s and f"{planned.tokens_per_s:,.0f}",
-        ),
+        ("output tokens/s", *rates),
         ("KV page on a chip", amount(result.page_bytes, "bytes"), amount(result.planned_page_bytes, "bytes")),
     ]
     said = []

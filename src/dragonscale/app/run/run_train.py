@@ -11,9 +11,11 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from dragonscale.app.asked_chips import asked_chips
 from dragonscale.app.given import check_named
@@ -27,39 +29,16 @@ from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.units import render
+from dragonscale.runtime.train.planned import TrainResult, chip_of, lacks_rate
+from dragonscale.runtime.train.settings import Order, read_order
 from dragonscale.sheets.sheet import Column, Prose, Sheet, Title, amount, table
 
 
-class TrainRun(Record):
-    """What came of a run. Times are medians over the steps after the first, which also compiles; `planned` is the
-    planner's step on the slice that was named, none without one."""
+class TrainRun(TrainResult, Record):
+    """What came of a run, as the loop tells it."""
 
-    model: str
-    plan: str
-    devices: int
-    device_kind: str
-    parameters: int
-    first_step: int
-    last_step: int
-    steps: int
-    stopped: str
-    loss: float | None
-    compile_s: float | None
-    step_s: float | None
-    tokens_per_s: float | None
-    flops_per_s_per_device: float | None
-    mfu: float | None
-    state_bytes_per_device: int
-    capacity: float | None
-    """Room of an expert over its even share of tokens (0: none are dropped); null of a model without experts."""
-    planned: Any
     profile: ProfileReport | None = None
     """Where the time of the recorded steps went, with `--profile`."""
-
-    @classmethod
-    def of(cls, result: Any, profile: ProfileReport | None = None) -> "TrainRun":
-        """The answer from the loop's own `TrainResult`."""
-        return cls(**{field.name: getattr(result, field.name) for field in fields(result)}, profile=profile)
 
     def headline(self) -> str:
         step = "" if self.step_s is None else f", {render(self.step_s, 's')} a step"
@@ -80,7 +59,7 @@ class TrainRun(Record):
 MOST = 1000
 
 
-def profile_folder(question: RunTrainQuestion, order: Any) -> str:
+def profile_folder(question: RunTrainQuestion, order: Order) -> str:
     """Where the profile goes: as told, beside the checkpoints, or here; empty where none is asked for."""
     if question.profile is None:
         if question.profile_to:
@@ -93,10 +72,8 @@ def profile_folder(question: RunTrainQuestion, order: Any) -> str:
     return question.profile_to or str(Path(order.run.checkpoints or ".") / "profile")
 
 
-def read_profile(order: Any, result: Any, profiler: Any, listener: Listener) -> ProfileReport | None:
+def read_profile(order: Order, result: TrainResult, profiler: Any, listener: Listener) -> ProfileReport | None:
     """What the recorded steps say; None where the run ended before there were any."""
-    from dragonscale.runtime.train.planned import chip_of
-
     if profiler.recorded is None:
         listener.note("The run ended before a step was recorded.")
         return None
@@ -108,18 +85,10 @@ def read_profile(order: Any, result: Any, profiler: Any, listener: Listener) -> 
     chip = chip_of(result.device_kind)
     if chip is None:
         return ask(ProfileQuestion(profiler.folder), listener)
-    run, slice_ = order.run, order.slice or f"{chip.name}:{result.devices}"
-    question = ProfileQuestion(
-        profiler.folder,
-        plan=str(order.plan),
-        model=order.model,
-        on=slice_,
-        batch=f"{run.batch}seq",
-        seq=str(run.seq),
-        program="train",
-        stack="dragonscale",
-    )
-    return ask(question, listener)
+    here, run = order.slice or f"{chip.name}:{result.devices}", order.run
+    job: dict[str, Any] = {"model": order.model, "on": here, "plan": str(order.plan), "program": "train"}
+    job |= {"batch": f"{run.batch}seq", "seq": str(run.seq), "stack": "dragonscale"}
+    return ask(ProfileQuestion(profiler.folder, **job), listener)
 
 
 NEEDED = ("jax", "optax")
@@ -132,8 +101,6 @@ NO_SETTINGS = "plan model data on kernels cpu assume family log profile profile_
 def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None:
     """Train, and tell each few steps how it goes; None in a process of the run that is not the one to talk."""
     check_installed(NEEDED, *EXTRA)
-    from dragonscale.runtime.train.settings import read_order
-
     given = {name: value for name, value in vars(question).items() if name not in NO_SETTINGS.split()}
     given["data"] = [path for path in question.data.split(",") if path]
     changes = {name: value for name, value in given.items() if value not in (None, "", [])}
@@ -151,7 +118,6 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     folder = profile_folder(question, order)
     first = _prepare(question.cpu)
     from dragonscale.runtime.train.loop import train
-    from dragonscale.runtime.train.planned import lacks_rate
     from dragonscale.runtime.train.profiling import StepProfiler
 
     if first and (lacking := lacks_rate(order)):
@@ -169,7 +135,8 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     if not first:
         return None
     read = read_profile(order, result, profiler, listener) if profiler is not None else None
-    return TrainRun.of(result, read).came_from(replace(question, on=order.slice), listener.notes)
+    whole = TrainRun(**msgspec.structs.asdict(result), profile=read)
+    return whole.came_from(replace(question, on=order.slice), listener.notes)
 
 
 def check_installed(needed: tuple[str, ...], purpose: str, extra: str) -> None:
@@ -230,25 +197,19 @@ def _line(line: dict[str, Any]) -> str:
 def run_sheet(result: TrainRun, detail: bool) -> Sheet:
     """The run and the plan side by side, and where the time of recorded steps went."""
     planned = result.planned
+    state = amount(planned.state_bytes, "bytes") if planned else None
     rows = [
         ("steps", f"{result.first_step:,} to {result.last_step:,} of {result.steps:,}", None),
         ("loss", None if result.loss is None else f"{result.loss:.4f}", None),
         ("step", amount(result.step_s, "s"), amount(planned.step_s, "s") if planned else None),
         ("tokens/s", None if result.tokens_per_s is None else f"{result.tokens_per_s:,.0f}", None),
         ("MFU", _share(result.mfu), _share(planned.mfu) if planned else None),
-        (
-            "state on a device",
-            amount(result.state_bytes_per_device, "bytes"),
-            amount(planned.state_bytes, "bytes") if planned else None,
-        ),
+        ("state on a device", amount(result.state_bytes_per_device, "bytes"), state),
     ]
     head = f"{result.model}: {result.parameters:,} parameters"
     aside = f"plan {result.plan}, on {result.devices} x {result.device_kind}"
-    columns = [
-        "",
-        Column("run", right=True),
-        Column(f"planned on {planned.slice}" if planned else "planned", right=True),
-    ]
+    where = f"planned on {planned.slice}" if planned else "planned"
+    columns = ["", Column("run", right=True), Column(where, right=True)]
     recorded = () if result.profile is None else result.profile.sheet(detail).blocks
     return Sheet((Title(head, aside), Prose("\n".join(_remarks(result))), table(columns, rows), *recorded))
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dragonscale.app.given import check_named
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.run import RunServeQuestion
@@ -30,6 +32,7 @@ SEQUENCES, TOKENS, LENGTH, PAGES = 64, 2048, 4096, 2048
 CPU."""
 FORMATS = {"weights": ("bf16", "fp32", "int8"), "kv": ("bf16", "fp32", "int8"), "compute": ("bf16", "fp32")}
 PLAN_WORDS = re.compile(r"(?i)\s*([a-z]+\d+|[a-z]+\s*=\s*\S+)([,\s]+([a-z]+\d+|[a-z]+\s*=\s*\S+))*\s*")
+NOT_RUN = {"pipe": "pipeline stages", "context": "context parallelism", "width": "2D weight-stationary matmuls"}
 DRAFTS = 4
 NGRAM = "ngram"
 
@@ -47,8 +50,6 @@ class ServeOrder:
     workers: tuple[WorkerOrder, ...]
     environments: tuple[dict[str, str], ...]
     api_key: str
-    grace: float
-    log: float
     slice: str = ""
 
     @property
@@ -59,6 +60,11 @@ class ServeOrder:
     def first(self) -> WorkerOrder:
         """A worker that decodes, as all of them do."""
         return next(one for one in self.workers if one.role != "prefill")
+
+    @property
+    def replicas(self) -> int:
+        """Workers that decode."""
+        return sum(one.role != "prefill" for one in self.workers)
 
 
 def read_order(question: RunServeQuestion) -> ServeOrder:
@@ -72,47 +78,7 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
     saved = replace(saved, plan=_formats(question, saved), model=named)
     weights = _weights(question, named)
     folder = _tokenizer(question, named, weights)
-    pools = _pools(question, saved, model)
-    if question.router not in ROUTER.offers:
-        raise unknown("router", question.router, ROUTER.offers)
-    for name in ("max_seqs", "token_budget"):
-        if getattr(question, name) == 0:
-            raise InputError(f"--{name.replace('_', '-')} is 0; write a number from 1, or leave it out.")
-    launch = LaunchLimits(
-        question.max_seqs or saved.launch.max_seqs,
-        question.token_budget or saved.launch.token_budget,
-        question.memory_fraction or saved.launch.memory_fraction,
-    )
-    draft, drafts = _draft(question, saved, model)
-    if draft not in ("", NGRAM) and len(pools) > 1:
-        raise InputError(
-            f"{shorten(draft)} cannot draft behind workers that prefill, whose pages are the model's own alone; take "
-            "--draft ngram, or --prefill-replicas 0."
-        )
-    sequences = launch.max_seqs or -(-saved.batch // saved.plan.data) or SEQUENCES
-    length = _length(question, model)
-    shared = WorkerOrder(
-        model=named,
-        weights=weights,
-        sequences=sequences,
-        tokens=launch.token_budget or max(TOKENS, sequences * (drafts + 1)),
-        length=length,
-        memory=launch.memory_fraction or 0.9,
-        draft=draft,
-        draft_weights=question.draft_weights or _own_weights(draft),
-        draft_tokens=drafts,
-        prefix_cache=bool(question.prefix_cache),
-        lazy=bool(question.lazy),
-        tokenizer=folder,
-        seed=question.seed,
-        cpu=question.cpu,
-        pages=_pages(question, length),
-    )
-    if not 0 <= question.port <= 65535:
-        raise InputError(f"--port is {question.port}; ports go from 0 to 65535.")
-    if question.queue_limit < 0:
-        raise InputError(f"--queue-limit is {question.queue_limit}; write a number of requests from 0.")
-    workers = [_worker(shared, plan, role) for role, plan, count in pools for _ in range(count)]
+    workers = _workers(question, saved, model, WorkerOrder(model=named, weights=weights, tokenizer=folder))
     return ServeOrder(
         question,
         model,
@@ -122,10 +88,57 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
         tuple(workers),
         tuple(environments(workers)),
         question.api_key or os.environ.get("DSCALE_API_KEY", ""),
-        question.grace.read(),
-        question.log.read(),
         written(question.on) or saved.slice,
     )
+
+
+def _workers(question: RunServeQuestion, saved: SavedPlan, model: Transformer, order: WorkerOrder) -> list[WorkerOrder]:
+    """What each worker runs: an order of the model and its weights, with every limit and the plan of its pool."""
+    pools = _pools(question, saved, model)
+    _check_ranges(question)
+    asked = ("max_seqs", "token_budget", "memory_fraction")
+    launch = LaunchLimits(*(getattr(question, name) or getattr(saved.launch, name) for name in asked))
+    draft, drafts = _draft(question, saved, model)
+    if draft not in ("", NGRAM) and len(pools) > 1:
+        raise InputError(
+            f"{shorten(draft)} cannot draft behind workers that prefill, whose pages are the model's own alone; take "
+            "--draft ngram, or --prefill-replicas 0."
+        )
+    sequences = launch.max_seqs or -(-saved.batch // saved.plan.data) or SEQUENCES
+    length = _length(question, model)
+    common = msgspec.structs.replace(
+        order,
+        sequences=sequences,
+        tokens=launch.token_budget or max(TOKENS, sequences * (drafts + 1)),
+        length=length,
+        memory=launch.memory_fraction or 0.9,
+        draft=draft,
+        draft_weights=question.draft_weights or _own_weights(draft),
+        draft_tokens=drafts,
+        prefix_cache=bool(question.prefix_cache),
+        lazy=bool(question.lazy),
+        seed=question.seed,
+        cpu=question.cpu,
+        pages=_pages(question, length),
+    )
+    for _, plan, _ in pools:
+        if 0 < question.cpu < plan.chips:
+            need = f"give --cpu {plan.chips}."
+            raise InputError(f"--cpu {question.cpu} is fewer devices than the plan {plan} takes; {need}")
+    every = [(role, str(plan)) for role, plan, count in pools for _ in range(count)]
+    return [msgspec.structs.replace(common, plan=plan, role=role) for role, plan in every]
+
+
+def _check_ranges(question: RunServeQuestion) -> None:
+    if question.router not in ROUTER.offers:
+        raise unknown("router", question.router, ROUTER.offers)
+    for name in ("max_seqs", "token_budget"):
+        if getattr(question, name) == 0:
+            raise InputError(f"--{name.replace('_', '-')} is 0; write a number from 1, or leave it out.")
+    if not 0 <= question.port <= 65535:
+        raise InputError(f"--port is {question.port}; ports go from 0 to 65535.")
+    if question.queue_limit < 0:
+        raise InputError(f"--queue-limit is {question.queue_limit}; write a number of requests from 0.")
 
 
 def _saved(question: RunServeQuestion) -> tuple[SavedPlan, Any]:
@@ -163,11 +176,7 @@ def _formats(question: RunServeQuestion, saved: SavedPlan) -> ServingPlan:
 def _check_split(plan: ServingPlan, model: Transformer) -> None:
     """That the engine has a mesh for a plan: experts are dealt over the data x tensor chips, whole data ranks at a
     time."""
-    for name, why in (
-        ("pipe", "pipeline stages"),
-        ("context", "context parallelism"),
-        ("width", "2D weight-stationary matmuls"),
-    ):
+    for name, why in NOT_RUN.items():
         if getattr(plan, name) > 1:
             raise InputError(
                 f"The plan {plan} has {why}, which the engine does not run; take tensor, data and expert degrees."
@@ -260,22 +269,13 @@ def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> 
 
 def _kept_heads(model: Transformer, plan: ServingPlan) -> list[int]:
     """KV heads of each layer's cache over all chips: copies of a head that several chips use count."""
-    from dragonscale.runtime.meshes import exchanges, serving_place
     from dragonscale.runtime.packed_weights import served
+    from dragonscale.runtime.place import exchanges, serving_place
     from dragonscale.runtime.serve.step_program import cached_sizes
 
     program = model.program()
     place = serving_place(plan, program, prompt=False, exchange=exchanges(plan, program))
     return [cached_sizes(served(program)[name], place)[0] for name in program.order]
-
-
-def _worker(shared: WorkerOrder, plan: ServingPlan, role: str) -> WorkerOrder:
-    import msgspec
-
-    cpu = shared.cpu
-    if cpu and cpu < plan.chips:
-        raise InputError(f"--cpu {cpu} is fewer devices than the plan {plan} takes; give --cpu {plan.chips}.")
-    return msgspec.structs.replace(shared, plan=str(plan), role=role)
 
 
 def _length(question: RunServeQuestion, model: Transformer) -> int:
@@ -300,10 +300,8 @@ def _pages(question: RunServeQuestion, length: int) -> int:
 def _draft(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> tuple[str, int]:
     """Who drafts, and how many tokens at a time."""
     own = saved.speculation
-    draft, drafts = (
-        written(question.draft) or own.draft,
-        question.drafts or (own.drafts if own.draft or question.draft else 0),
-    )
+    draft = written(question.draft) or own.draft
+    drafts = question.drafts or (own.drafts if own.draft or question.draft else 0)
     if question.drafts and not draft:
         draft = NGRAM
     if draft and draft != NGRAM:

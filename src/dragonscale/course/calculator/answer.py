@@ -10,7 +10,7 @@ from dragonscale.course.calculator.evaluate import Scope, WorkLimit, evaluate, n
 from dragonscale.course.calculator.functions import told_parts
 from dragonscale.course.calculator.measure import Measure, aligned
 from dragonscale.course.calculator.reading import ListNode, Statement, WordNode, names_in, read_statements
-from dragonscale.course.calculator.solve import Equation, solve
+from dragonscale.course.calculator.solve import AnswerLine, Equation, solve
 from dragonscale.course.calculator.unit_words import read_unit
 from dragonscale.errors import InputError
 from dragonscale.models.catalogue import is_preset
@@ -21,17 +21,6 @@ from dragonscale.physics.hardware.slices import Slice
 MOST_CASES = 64
 MOST_NAMES = 12
 """Combinations of the values of lists, and names that are told with them."""
-
-
-@dataclass(frozen=True)
-class AnswerLine:
-    """One answer: the name it has (an assigned or a solved letter, or a part of a result), its sign, and its value."""
-
-    name: str
-    value: Any
-    sign: str = "="
-    case: str = ""
-    """The values of letters that take several."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +73,8 @@ def _worked(text: str, source: str, unknown: str, changes: str) -> Worked:
 
 def _answered(one: Statement, scope: Scope, unknown: str) -> list[AnswerLine]:
     if one.other is not None:
-        found = _compared(one, scope) or solve(Equation(one.node, one.other, one.sign, scope), unknown)
-        if isinstance(found, AnswerLine):
-            return [found]
-        if found.said:
-            return [AnswerLine("", found.said)]
-        return [AnswerLine(found.unknown, value, found.sign) for value in found.values]
+        holds = _compared(one, scope)
+        return [holds] if holds else solve(Equation(one.node, one.other, one.sign, scope), unknown)
     value = evaluate(one.node, scope)
     if isinstance(one.node, WordNode) and isinstance(value, Measure) and value.letters and one.node.text in scope.free:
         raise InputError(f"Nothing is said of {one.node.text}; it is no chip, model or function, and has no value.")

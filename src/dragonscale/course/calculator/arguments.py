@@ -20,16 +20,6 @@ from dragonscale.physics.rooflines import rates_of
 from dragonscale.physics.sharding.mesh import natural_mesh
 
 
-def check_kind(function: str, parameter: inspect.Parameter, called: str, taken: Any, given: Any) -> None:
-    """Refuse what a function does not take, by the kind that its parameter has."""
-    if parameter.annotation is parameter.empty or fits(parameter.annotation, taken):
-        return
-    told = getattr(given, "name", "") or (
-        "several values" if isinstance(given, tuple | Mapping) else shorten(str(given))
-    )
-    raise InputError(f"{function} takes {_wanted(parameter.annotation)} for {called}, and is given {told}.")
-
-
 def fits(kind: Any, value: Any) -> bool:
     """Whether a value is of a kind; numbers may be formulas.
 
@@ -87,9 +77,12 @@ def taken_unit(function: str, parameter: str) -> str:
 
 def taken_as(function: str, parameter: inspect.Parameter, value: Any) -> Any:
     """A value as the function takes it, if it is of a kind that it takes."""
-    taken = _converted(function, parameter, value)
-    check_kind(function, parameter, CALLED.get(parameter.name, parameter.name), taken, value)
-    return taken
+    taken, kind = _converted(function, parameter, value), parameter.annotation
+    if kind is parameter.empty or fits(kind, taken):
+        return taken
+    several = "several values" if isinstance(value, tuple | Mapping) else shorten(str(value))
+    called, told = CALLED.get(parameter.name, parameter.name), getattr(value, "name", "") or several
+    raise InputError(f"{function} takes {_wanted(kind)} for {called}, and is given {told}.")
 
 
 def _converted(function: str, parameter: inspect.Parameter, value: Any) -> Any:

@@ -1,6 +1,8 @@
 """Questions about models, formats and collectives that are asked so often that each has a function of
 the calculator."""
 
+from typing import Any
+
 from dragonscale.errors import unknown
 from dragonscale.models.count import cache_bytes
 from dragonscale.models.flops import Workload, forward_flops, training_flops
@@ -30,20 +32,9 @@ def model(
 ) -> Transformer:
     """A model of equal layers from the book's letters: width, MLP width, layers, query heads, vocabulary; KV heads,
     head size, experts and experts per token. Other functions take it, and a point takes a size: model(…).params."""
-    return simple(
-        "model",
-        d_model=D,
-        d_ff=F,
-        n_layers=L,
-        n_heads=N,
-        vocab=V,
-        n_kv_heads=K or None,
-        head_dim=H or None,
-        gated=gated,
-        tied=tied,
-        n_experts=E,
-        experts_per_token=k,
-    )
+    sizes: dict[str, Any] = {"d_model": D, "d_ff": F, "n_layers": L, "n_heads": N, "vocab": V, "n_experts": E}
+    sizes |= {"n_kv_heads": K or None, "head_dim": H or None, "experts_per_token": k}
+    return simple("model", **sizes, gated=gated, tied=tied)
 
 
 def params(model: Transformer) -> int:

@@ -7,6 +7,7 @@ The kinds of nodes of an expression's tree, and a statement made of them.
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dragonscale.course.calculator.lexemes import LONGEST, MOST_WORDS, Lexeme, split_words
@@ -193,18 +194,19 @@ class _Reader:
         self.depth += 1
         if self.depth > DEEPEST:
             raise InputError(f"{shorten(self.text)} is nested deeper than {DEEPEST} brackets.")
-        node = self.product()
-        while self.is_sign("+", "-"):
-            sign = self.take().text
-            node = Operator(sign, node, self.product())
+        node = self.joined("+-", self.product)
         self.depth -= 1
         return node
 
     def product(self) -> Node:
-        node = self.signed()
-        while self.is_sign("*", "/"):
+        return self.joined("*/", self.signed)
+
+    def joined(self, signs: str, part: Callable[[], Node]) -> Node:
+        """Parts with one of some signs between them, from the left."""
+        node = part()
+        while self.is_sign(*signs):
             sign = self.take().text
-            node = Operator(sign, node, self.signed())
+            node = Operator(sign, node, part())
         return node
 
     def signed(self) -> Node:

@@ -69,7 +69,9 @@ def _more(tries: list[Try], at: Difference) -> Iterator[Try]:
     for (low, first), (high, second) in itertools.pairwise(tries):
         if (first is None) != (second is None) and changes < MOST_CHANGES:
             changes += 1
-            edge = _edge(at, low, high, first is None)
+            empty_below = first is None  # the edge is the last size that has a value, next to those that have none
+            ends = _halved(low, high, lambda middle, empty=empty_below: (at(middle) is None) == empty)
+            edge = ends[1 if empty_below else 0]
             yield edge, at(edge)
     for (low, first), (_place, here), (high, second) in zip(tries, tries[1:], tries[2:], strict=False):
         if first is None or here is None or second is None or changes >= MOST_CHANGES:
@@ -82,12 +84,6 @@ def _more(tries: list[Try], at: Difference) -> Iterator[Try]:
             if value is not None and abs(value[0]) <= _ROUNDING * max(value[1], abs(first[0]), abs(second[0])):
                 value = 0.0, value[1]
             yield lowest, value
-
-
-def _edge(at: Difference, low: float, high: float, empty_below: bool) -> float:
-    """The last size that has a value, next to those that have none."""
-    low, high = _halved(low, high, lambda middle: (at(middle) is None) == empty_below)
-    return high if empty_below else low
 
 
 def _halved(low: float, high: float, is_low: Callable[[float], bool]) -> tuple[float, float]:

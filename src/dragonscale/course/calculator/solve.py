@@ -8,6 +8,7 @@ inequality holds on some of the pieces between the roots. With several letters S
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dragonscale.course.calculator.algebra import exact, solved, without_factors
@@ -27,16 +28,19 @@ MOST_FOUND = 4
 
 
 @dataclass(frozen=True)
-class Solution:
-    """Values of the unknown, smallest first; of an inequality `sign` is the side on which it holds.
+class AnswerLine:
+    """One answer: the name it has (an assigned or a solved letter, or a part of a result), its sign, and its value."""
 
-    What holds in several ranges, in one with two ends, or everywhere is said in words.
-    """
-
-    unknown: str
-    values: tuple[Measure, ...]
+    name: str
+    value: Any
     sign: str = "="
-    said: str = ""
+    case: str = ""
+    """The values of letters that take several."""
+
+
+Solution = list[AnswerLine]
+"""Values of the unknown, smallest first; of an inequality the sign is the side on which it holds. What holds in several
+ranges, in one with two ends, or everywhere is said in words."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +102,17 @@ def _whatever_the_others(equation: Equation, unknown: str, letters: list[str]) -
             found.append(_by_numbers(equation, unknown, others))
         except InputError:
             return None
-    sizes = [[float(value.number) for value in each.values] for each in found]
-    alike = all(
-        0 < len(one) == len(sizes[0])
-        and each.sign == found[0].sign
-        and all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(one, sizes[0], strict=True))
-        for one, each in zip(sizes, found, strict=True)
-    )
-    return found[0] if alike else None
+    first, *more = found
+    return first if all(_alike(first, each) for each in more) and _numbers(first) else None
+
+
+def _numbers(solution: Solution) -> list[float]:
+    return [float(line.value.number) for line in solution if line.name]
+
+
+def _alike(one: Solution, other: Solution) -> bool:
+    told = [[(line.name, line.sign) for line in each] for each in (one, other)]
+    return told[0] == told[1] and all(map(partial(math.isclose, rel_tol=1e-9), _numbers(one), _numbers(other)))
 
 
 def open_letters(equation: Equation) -> list[str]:
@@ -123,7 +130,7 @@ def open_letters(equation: Equation) -> list[str]:
 def _by_formula(equation: Equation, unknown: str) -> Solution:
     one, two = equation.sides()
     values, side = solved(one.number, two.number, equation.sign, unknown)
-    return Solution(unknown, tuple(Measure(value) for value in values), side)
+    return [AnswerLine(unknown, Measure(value), side) for value in values]
 
 
 def _by_numbers(equation: Equation, unknown: str, others: dict[str, Measure] | None = None) -> Solution:
@@ -148,8 +155,8 @@ def _by_numbers(equation: Equation, unknown: str, others: dict[str, Measure] | N
     proved = pieces is not None
     pieces = searched(at) if pieces is None else pieces
     found = _read(pieces, equation.sign, unknown, exponents, proved)
-    if len(found.values) == 1:
-        at(found.values[0].number)  # what is told of the functions in it is then their value there
+    if len(found) == 1 and found[0].name:
+        at(found[0].value.number)  # what is told of the functions in it is then their value there
     return found
 
 
@@ -176,17 +183,16 @@ def _read(pieces: SignPieces, sign: str, unknown: str, exponents: tuple[Any, ...
     if not found:
         raise InputError(f"No value of {unknown} above zero {'makes' if proved else 'was found that makes'} {makes}.")
     if all(one.point for one in found):
-        values = tuple(Measure(one.low, exponents) for one in found[:MOST_FOUND])
-        return Solution(unknown, values)
+        return [AnswerLine(unknown, Measure(one.low, exponents)) for one in found[:MOST_FOUND]]
     only = found[0]
     if len(found) == 1 and only.low is None and only.high is None:
-        return Solution(unknown, (), sign, f"Every value of {unknown} above zero makes {makes}.")
+        return [AnswerLine("", f"Every value of {unknown} above zero makes {makes}.")]
     if len(found) == 1 and (only.low is None or only.high is None):
         above = only.high is None
         side = (">" if above else "<") + ("=" if only.closed[0 if above else 1] else "")
-        return Solution(unknown, (Measure(only.low if above else only.high, exponents),), side)
+        return [AnswerLine(unknown, Measure(only.low if above else only.high, exponents), side)]
     words = [told(one, unknown, lambda end: str(Measure(end, exponents))) for one in found[:MOST_FOUND]]
-    return Solution(unknown, (), sign, " or ".join(words) + (" or …" if len(found) > MOST_FOUND else ""))
+    return [AnswerLine("", " or ".join(words) + (" or …" if len(found) > MOST_FOUND else ""))]
 
 
 def _dimension(equation: Equation, unknown: str, others: dict[str, Measure]) -> tuple[Any, ...]:

@@ -35,6 +35,7 @@ class WordTables(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     signs: dict[str, str]
     chip_facts: dict[str, str]
     kinds: dict[str, str]
+    wanted: dict[str, str]
 
 
 _FOLDER = resources.files("dragonscale.course.calculator")

@@ -59,11 +59,6 @@ def matrix_flops_per_cycle(chip: Chip, dtype: str = "bf16", clock: Number | None
     return chip.peak(dtype) / (matrix_units(chip) * rate)
 
 
-def cube_side(flops_per_cycle: Number) -> Number:
-    """The side n of the n x n x n matmul with that many FLOPs: 8 for an H100's 1,024."""
-    return (flops_per_cycle / 2) ** (1 / 3)
-
-
 def resident_warps(chip: Chip, registers_per_thread: Number) -> Number:
     """Warps of a GPU that fit on one SM at once: its registers are dealt out to their threads."""
     if "registers_per_sm" not in chip.structure:

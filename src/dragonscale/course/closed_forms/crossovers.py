@@ -22,12 +22,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.course.closed_forms.rooflines import Axes, LayerTimes, axis_bandwidth, layer_times
+from dragonscale.course.closed_forms.rooflines import Axes, LayerTimes, layer_times
 from dragonscale.course.closed_forms.schemes import Scheme
 from dragonscale.errors import InputError
-from dragonscale.physics.collectives import collective_time
-from dragonscale.physics.hardware import Chip
-from dragonscale.physics.numbers import Number, product
+from dragonscale.physics.numbers import product
 from dragonscale.physics.rooflines import solve_equal, symbol
 from dragonscale.physics.sharding.layout import Sizes
 from dragonscale.physics.sharding.mesh import Mesh
@@ -133,17 +131,6 @@ def best_split(
     return ChipSplit(first, second, degrees, sympy.simplify(work / network), least[0] if least else None)
 
 
-def exponent(expression: Any, variable: Any) -> Any:
-    """The power with which a formula grows in a variable.
-
-    >>> exponent(symbol("B") ** 2 / symbol("D"), symbol("B"))
-    2
-    """
-    import sympy
-
-    return sympy.simplify(variable * sympy.diff(sympy.log(expression), variable))
-
-
 def least_tokens(
     scheme: Scheme, sizes: Sizes, mesh: Mesh, overlap: str = "max", phases: Iterable[str] = ("forward", "backward")
 ) -> float | None:
@@ -208,28 +195,3 @@ def rank_splits(
     """The same layer on several meshes, the one with most compute per communication first."""
     splits = [Split(dict(mesh.axes), layer_times(scheme, sizes, mesh, phase)) for mesh in meshes]
     return sorted(splits, key=lambda split: float(split.times.network(overlap) / split.times.math))
-
-
-def span_of(mesh: Mesh, axis: str) -> Number:
-    """The hardware axes' worth of bandwidth that a mesh axis gets: 2 over two rings of a torus, 1/2 on a line; under
-    switches, the part of a chip's own bandwidth."""
-    if mesh.chip is None:
-        raise InputError("Wires have a bandwidth only on a chip; say which, for instance with --on v5p.")
-    seconds = collective_time("all_gather", 1.0, mesh.group((axis,))).bandwidth
-    return 1 / (seconds * axis_bandwidth(mesh.chip)) if seconds else 1
-
-
-def numbers_of(
-    chip: Chip, sizes: Sizes, axes: dict[str, Number] | None = None, spans: dict[str, Number] | None = None
-) -> dict[Any, Number]:
-    """What the letters of `rooflines.letters` stand for on a chip, to be put into formulas."""
-    values: dict[Any, Number] = {symbol("C"): chip.peak("bf16"), symbol("W"): axis_bandwidth(chip)}
-    if chip.dcn is not None:
-        values[symbol("W_dcn")] = chip.dcn
-    values |= {symbol(name): size for name, size in sizes.items()}
-    for name, size in (axes or {}).items():
-        values[symbol(name if name not in sizes else f"n_{name}")] = size
-    for name, span in (spans or {}).items():
-        values[symbol(f"M_{name}")] = span
-        values[symbol(f"W_{name}")] = span * axis_bandwidth(chip)
-    return values

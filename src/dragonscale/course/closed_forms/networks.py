@@ -3,7 +3,7 @@
 from dragonscale.errors import InputError
 from dragonscale.physics.collectives import BOOK, Options, Switches
 from dragonscale.physics.collectives.tiers import tier_seconds
-from dragonscale.physics.hardware.chip import Chip, Level, Tree
+from dragonscale.physics.hardware.chip import Chip
 from dragonscale.physics.hardware.fat_tree import FatTree, TreeSwitch, fat_tree, switch_for
 from dragonscale.physics.numbers import Number, is_symbolic, minimum
 
@@ -57,24 +57,6 @@ def _fabric(chip: Chip) -> TreeSwitch:
     if switch is None:
         raise InputError(f"No network switch is known whose ports are as fast as the links of {chip.title}.")
     return switch
-
-
-def tree_levels(tree: FatTree, chip: Chip) -> tuple[Level, ...]:
-    """The tiers as a chip's network, with its latencies: ready for `dragonscale.physics.collectives.Switches`."""
-    if not isinstance(chip.network, Tree):
-        raise InputError(f"{chip.title} has a torus, not tiers of switches.")
-    known = chip.network.levels
-    last = len(tree.tiers) - 1
-    return tuple(
-        Level(
-            tier.name,
-            0 if place == last else int(tier.children),
-            float(tier.child_bandwidth),
-            known[min(place, len(known) - 1)].latency,
-            known[min(place, len(known) - 1)].reduces,
-        )
-        for place, tier in enumerate(tree.tiers)
-    )
 
 
 def tier_bandwidths(kind: str, group: Switches, options: Options = BOOK) -> dict[str, Number]:

@@ -155,15 +155,3 @@ def axis_bandwidth(chip: Chip) -> float:
     """Bytes per second over both directions of one axis of a torus; under switches, out of one chip."""
     network = chip.network
     return 2 * network.link if isinstance(network, Torus) else network.levels[0].bandwidth
-
-
-def spanned_axes(degree: int, axis: int) -> int:
-    """Hardware axes of `axis` chips that a degree touches: at least one, and one more for every further factor.
-
-    >>> [spanned_axes(degree, 16) for degree in (1, 4, 16, 32, 4096)]
-    [1, 1, 1, 2, 3]
-    """
-    count, reach = 1, axis
-    while reach < degree:
-        count, reach = count + 1, reach * axis
-    return count

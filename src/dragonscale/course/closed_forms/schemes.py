@@ -25,15 +25,6 @@ from dragonscale.physics.sharding.chain import PlannedEinsum, collectives
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.reader import Move
 
-BOOK_NAMES = {
-    "all_gather": "AllGather",
-    "reduce_scatter": "ReduceScatter",
-    "all_reduce": "AllReduce",
-    "all_to_all": "AllToAll",
-    "permute": "CollectivePermute",
-    "slice": "Slice",
-}
-"""The book's names of collectives."""
 SCHEMES = {
     "dp": "In[B_X, D] · W_in[D, F] · W_out[F, D] -> Out[B_X, D]",
     "fsdp": "In[B_X, D] · W_in[D_X, F] · W_out[F, D_X] -> Out[B_X, D]",
@@ -104,7 +95,8 @@ def waits(move: Move) -> bool:
 
 def told(move: Move) -> str:
     """A collective as the book writes it: `AllGather_X W_in`."""
-    return f"{BOOK_NAMES[move.step.kind]}{subscript(move.step.axes)} {move.step.before.name}"
+    kind = "collective_permute" if move.step.kind == "permute" else move.step.kind
+    return f"{kind.title().replace('_', '')}{subscript(move.step.axes)} {move.step.before.name}"
 
 
 def read_scheme(text: str) -> Scheme:

@@ -20,14 +20,14 @@ of activations between chips.
 
 from dataclasses import dataclass
 
+from dragonscale.course.closed_forms.rooflines import axis_bandwidth
 from dragonscale.errors import unknown
-from dragonscale.physics.collectives import BOOK, Group, Options, collective_time
-from dragonscale.physics.hardware import Chip, Torus
+from dragonscale.physics.collectives import Group, collective_time
+from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.notation import parse_array, parse_einsum
 from dragonscale.physics.numbers import Number, sqrt
 from dragonscale.physics.sharding.algebra import strategies
-from dragonscale.physics.sharding.layout import Sizes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.reshard import reshard
 from dragonscale.physics.sharding.reshard_step import Step
@@ -39,11 +39,6 @@ _ATTENTION = {
     "sequence": ("Q[B, N_Y, H]", "O[B, N_Y, H]{U_Z}"),
 }
 """What attention takes and gives where the cache is split over its heads by Y, and over Z as `spread` says."""
-
-
-def axis_rate(chip: Chip) -> float:
-    """Bytes per second of both directions of a torus axis, or out of one chip under a switch."""
-    return 2 * chip.network.link if isinstance(chip.network, Torus) else chip.network.levels[0].bandwidth
 
 
 def layer_math(batch: Number, d: Number, f: Number, chips: Number, rate: Number) -> Number:
@@ -103,7 +98,7 @@ def best_two_axes(
 
 def prefill_degree(width: Number, chip: Chip, axes: Number = 1, compute: str = "bf16", wire: str = "bf16") -> Number:
     """The largest tensor degree at which a prompt's matmuls hide its collectives: M·F·W/C for bf16 on the wire."""
-    return layer_math(1, 1, width, 1, chip.peak(compute)) / one_axis(1, 1, axis_rate(chip), axes, wire)
+    return layer_math(1, 1, width, 1, chip.peak(compute)) / one_axis(1, 1, axis_bandwidth(chip), axes, wire)
 
 
 def decode_degree(
@@ -112,7 +107,7 @@ def decode_degree(
     """The largest degree at which a decode step that waits for its weights still hides its collectives:
     M·F·W/(B·W_hbm)."""
     loading = layer_loading(1, width, 1, chip.bandwidth("hbm"), weights)
-    return loading / one_axis(batch, 1, axis_rate(chip), axes, wire)
+    return loading / one_axis(batch, 1, axis_bandwidth(chip), axes, wire)
 
 
 def chips_for_2d(ratio: Number, axes: tuple[Number, Number] = (1, 2)) -> Number:
@@ -138,13 +133,6 @@ def decode_attention_moves(spread: str = "batch") -> tuple[Step, ...]:
     projection = parse_einsum("O[B, N_YZ, H] @ W_O[N_YZ, H, D] -> X[B, D]")
     best = strategies(projection, {"B": 6, "N": 96, "H": 128, "D": 8192}, mesh)[0]
     return tuple(step for step in (*steps, *best.steps) if not step.free)
-
-
-def moves_seconds(steps: tuple[Step, ...], sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> Number:
-    """The time of collectives one after the other, each at its bandwidth or its latency."""
-    return sum(
-        collective_time(step.kind, step.volume(sizes, mesh), mesh.group(step.axes), options).lower for step in steps
-    )
 
 
 def latency_bound_bytes(kind: str, group: Group) -> Number:

@@ -1,31 +1,19 @@
 """Models, training, serving and compiled programs as problems name them."""
 
-# ruff: noqa: F401  what is imported here may stand in a problem
+from typing import Any
 
-from dragonscale.course.closed_forms.crossovers import power_splits
-from dragonscale.course.closed_forms.decode_floor import decode_times, linear_cost
-from dragonscale.course.closed_forms.rules_of_thumb import DAY, YEAR
-from dragonscale.course.closed_forms.serving_splits import axis_rate, latency_bound_bytes
+from dragonscale.course.closed_forms.decode_floor import decode_times
 from dragonscale.course.closed_forms.speculation import loop_seconds, seconds_for
 from dragonscale.course.words import count, number
-from dragonscale.evidence.xla.device_groups import group_shape
-from dragonscale.evidence.xla.layouts import padded_bytes, read_arrays
-from dragonscale.evidence.xla.op_bounds import op_bound
-from dragonscale.evidence.xla.op_work import work_of_text
-from dragonscale.evidence.xla.shardings import read_sharding
-from dragonscale.models import Attention, Layer, Mlp, Moe, Transformer, cache_bytes, count_parameters, parameters
-from dragonscale.models.flops import Workload, forward_flops, training_flops
+from dragonscale.models import Attention, Layer, Mlp, Moe, Transformer, cache_bytes, count_parameters
+from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.letters import simple
 from dragonscale.models.load import load_model
-from dragonscale.models.lora import adapted_parameters, adapter_parameters
+from dragonscale.models.lora import adapter_parameters
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import Chip
-from dragonscale.physics.kernels.routing import route
 from dragonscale.physics.rooflines import rates_of
-from dragonscale.serving.space import smallest_slice
 from dragonscale.serving.speculation import tokens_per_loop
-from dragonscale.serving.table import port_bandwidth
-from dragonscale.training.pipeline_order import timeline
 
 
 def params_of(model: str) -> float:
@@ -45,27 +33,20 @@ def experts_of(name: str) -> tuple[Moe, int, int]:
     return blocks[-1], len(blocks), model.d_model
 
 
+def _one_layer(d: int, width: int, **more: Any) -> Transformer:
+    return simple(d_model=d, d_ff=width, n_layers=1, n_heads=d // 128, head_dim=128, vocab=8, **more)
+
+
 def expert_counts(d: int, width: int, experts: int, chosen: int) -> tuple[float, float]:
     """Parameters of one layer's experts, and those that a token uses."""
-    layer = simple(
-        d_model=d,
-        d_ff=width,
-        n_layers=1,
-        n_heads=d // 128,
-        head_dim=128,
-        vocab=8,
-        n_experts=experts,
-        experts_per_token=chosen,
-    )
-    counts = count_parameters(layer)
+    counts = count_parameters(_one_layer(d, width, n_experts=experts, experts_per_token=chosen))
     held = counts.by_part["experts"]
     return float(held), float(held - (counts.total - counts.active - 8 * d))
 
 
 def layer_flops(d: int, length: int, ratio: int = 4, causal: bool = False) -> dict[str, float]:
     """Training FLOPs by part of one layer with MHA as wide as the model and a gated MLP, for one sequence."""
-    model = simple(d_model=d, d_ff=ratio * d, n_layers=1, n_heads=d // 128, head_dim=128, vocab=8)
-    block = [section for section in model.program().sections if section.name == "block"]
+    block = [section for section in _one_layer(d, ratio * d).program().sections if section.name == "block"]
     return {part: float(value) for part, value in training_flops(block, Workload(1, length, length, causal)).items()}
 
 

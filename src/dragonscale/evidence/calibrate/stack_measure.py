@@ -26,12 +26,12 @@ from dragonscale.evidence.calibrate.stack_cases import DEVICE, Case, ServeCase, 
 from dragonscale.models import load_model
 from dragonscale.models.program import Program
 from dragonscale.runtime.decode import decode, empty_cache, prefill
+from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.forward import unstacked
 from dragonscale.runtime.lines import PassSetting
-from dragonscale.runtime.meshes import mesh_of
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.parameters import initialise
-from dragonscale.runtime.placed_experts import Mixing
+from dragonscale.runtime.place import mesh_of
 from dragonscale.runtime.train.settings import Order, RunSettings
 from dragonscale.runtime.train.step import make_trainer
 from dragonscale.training.plan import Plan

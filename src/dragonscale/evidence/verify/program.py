@@ -10,10 +10,10 @@ from dragonscale.evidence.verify.request import Request
 from dragonscale.evidence.xla import gpu_target, tpu_target
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.runtime.meshes import exchanges, mesh_of, serving_sizes
+from dragonscale.runtime.decode import serving_mesh, serving_step
+from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.numerics import numerics_of
-from dragonscale.runtime.placed_experts import Mixing
-from dragonscale.runtime.serving_step import serving_mesh, serving_step
+from dragonscale.runtime.place import exchanges, mesh_of, serving_sizes
 from dragonscale.runtime.train.settings import Order, RunSettings, check
 from dragonscale.runtime.train.step import make_trainer
 from dragonscale.serving.plan import parse_serving_plan

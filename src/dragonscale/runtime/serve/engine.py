@@ -14,7 +14,6 @@ import heapq
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +21,9 @@ import jax
 import numpy
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.serve.packing import LiveSequence, ScheduledStep
 from dragonscale.runtime.serve.requests import Emitted, GenerateRequest, HandedOver, TokenLogprob
 from dragonscale.runtime.serve.sampling import Sampled, check_sampling
-from dragonscale.runtime.serve.scheduler import BatchScheduler
+from dragonscale.runtime.serve.scheduler import BatchScheduler, LiveSequence, ScheduledStep
 from dragonscale.runtime.serve.speculation import NgramIndex
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape
 
@@ -114,10 +112,9 @@ class ServingEngine:
         drafter: Any = None,
         prefixes: bool = True,
         role: str = "both",
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.runner, self.sampler, self.grammars, self.drafter = runner, sampler, grammars, drafter
-        self.limits, self.role, self.clock = limits, role, clock
+        self.limits, self.role, self.clock = limits, role, time.time
         self.scheduler = BatchScheduler(limits, shapes, prefixes)
         self.live: dict[str, LiveSequence] = {}
         self.pending: deque[InFlight] = deque()
@@ -281,9 +278,8 @@ class ServingEngine:
                         self.finish(sequence, "stop", embedding=extra[rank, first].tolist())
                     else:
                         self.took(sequence, tokens[rank][first : first + kept], found, (rank, first))
-                except (
-                    Exception
-                ) as error:  # of what the host does for one request: the others have nothing to do with it
+                except Exception as error:
+                    # of what the host does for one request: the others have nothing to do with it
                     if not sequence.ended:
                         why = f"What the device gave to this request could not be read: {error}"
                         self.finish(sequence, "error", why, keep=False)
@@ -364,10 +360,7 @@ class ServingEngine:
             "prefix_queries": scheduler.asked,
             "preemptions": scheduler.preemptions,
             "evictions": sum(pool.evictions for pool in scheduler.pools),
-            "drafted": self.drafted,
-            "accepted": self.accepted,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
+            **{name: getattr(self, name) for name in ("drafted", "accepted", "tokens_in", "tokens_out")},
             "steps": sum(taken.steps for taken in self.times.values()),
             "times": self.times,
             "dead": self.dead,

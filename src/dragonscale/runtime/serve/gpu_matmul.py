@@ -148,18 +148,11 @@ def _widened_ahead(weight: jax.Array, dtype: Any, block: int = 8192) -> jax.Arra
     def kernel(given: Any, out: Any) -> None:
         out[...] = widened(given[...], dtype)
 
-    spec = pl.BlockSpec((block,), lambda i: (i,))
-    shape = jax.ShapeDtypeStruct((weight.size,), dtype)
+    spec, grid = pl.BlockSpec((block,), lambda i: (i,)), (weight.size // block,)
+    cut = {"grid": grid, "in_specs": [spec], "out_specs": spec, "name": "widened"}
     params = gpu.CompilerParams(num_warps=4, num_stages=1)
-    call = pl.pallas_call(
-        kernel,
-        grid=(weight.size // block,),
-        in_specs=[spec],
-        out_specs=spec,
-        out_shape=shape,
-        compiler_params=params,
-        name="widened",
-    )
+    shape = jax.ShapeDtypeStruct((weight.size,), dtype)
+    call = pl.pallas_call(kernel, out_shape=shape, compiler_params=params, **cut)
     return call(weight.reshape(-1)).reshape(weight.shape)
 
 

@@ -20,14 +20,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.models.program import Program
+from dragonscale.runtime.decode import check, serving_mesh
 from dragonscale.runtime.lines import PassSetting
-from dragonscale.runtime.meshes import exchanges, serving_place
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.packed_weights import WeightPlacement, reader_of, served
+from dragonscale.runtime.place import exchanges, serving_place
 from dragonscale.runtime.serve.paged_attention import PagedKeys
 from dragonscale.runtime.serve.step_program import cached_sizes, packed_ints, packed_size, run_step, unpacked
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, shapes_for
-from dragonscale.runtime.serving_step import check, serving_mesh
 from dragonscale.serving.plan import ServingPlan
 
 MOVED = 32

@@ -1,45 +1,137 @@
-"""An engine from an order: the model on its devices, as many pages as there is room for, every program compiled."""
+"""An engine from an order: the model on its devices, as many pages as there is room for, every program compiled.
 
+A model is a folder in Hugging Face's format (`config.json`, `*.safetensors`, `tokenizer.json`), or a name with weights
+from elsewhere: another folder, checkpoints of our own trainer, or random ones made on the device, for benchmarks.
+Weights are read one at a time when they are placed, so the host never holds the model: files are mapped, and a training
+checkpoint is read weight by weight.
+"""
+
+import itertools
 import math
 import os
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from dragonscale.errors import Infeasible, InputError
+from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.listener import Listener
+from dragonscale.models import hub, load_model
+from dragonscale.models.program import Program
+from dragonscale.models.transformer import Transformer
+from dragonscale.runtime.checkpoint import tensor_reader
 from dragonscale.runtime.device_memory import asked_words, is_full
-from dragonscale.runtime.parameters import weights_of
+from dragonscale.runtime.numerics import Numerics, numerics_of
+from dragonscale.runtime.parameters import WeightReader, random_reader, weights_of
+from dragonscale.runtime.safetensors import SafeTensors
 from dragonscale.runtime.serve.constraints import GrammarReader
 from dragonscale.runtime.serve.engine import ServingEngine
 from dragonscale.runtime.serve.runner import ModelRunner, compiled_folder, keep_compiled
 from dragonscale.runtime.serve.sampling import Sampler
 from dragonscale.runtime.serve.speculation import DraftModel
 from dragonscale.runtime.serve.steps import EngineLimits, shapes_for
-from dragonscale.runtime.server.loading import LoadedModel, open_model
+from dragonscale.runtime.server.text import ModelText, load_text, plain_text
 from dragonscale.runtime.server.wire import Tell, WorkerOrder
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that can be placed on devices: `read` gives its weights, `text` its tokenizer."""
+
+    model: Transformer
+    program: Program
+    numerics: Numerics
+    read: WeightReader
+    text: ModelText
+
+
+def open_model(
+    name: str,
+    weights: str = "",
+    random: bool = False,
+    tokenizer: str = "",
+    listener: Listener | None = None,
+    seed: int = 0,
+) -> LoadedModel:
+    """A model by its folder or name. `weights` and `tokenizer` are folders that replace its own. Nothing large is read
+    yet; as it is, `listener` hears of every weight."""
+    model, own = load_model(name), _folder(name)
+    program = model.program()
+    read = random_reader(program, seed=seed) if random else _reader(name, Path(weights) if weights else own, program)
+    places = [Path(one) for one in ([tokenizer] if tokenizer else [weights, own]) if one]
+    found = next((one for one in places if (one / "tokenizer.json").is_file()), None)
+    known = found is not None or tokenizer or not random
+    text = load_text(found or places[0]) if known else plain_text(program.sections[0].dims["v"])
+    return LoadedModel(model, program, numerics_of(name), _heard(read, program, listener), text)
+
+
+def _folder(name: str) -> Path | None:
+    """The folder that a name leads to: the folder itself, that of a config, or what the Hub's cache has."""
+    path = Path(name)
+    if path.exists():
+        return path if path.is_dir() else path.parent
+    repo = hub.hub_name(name)
+    return hub.cached(repo) if repo is not None else None
+
+
+def _reader(name: str, folder: Path | None, program: Program) -> WeightReader:
+    if folder is None:
+        raise InputError(
+            f"The model {shorten(name)} is known by name only; give its folder, a folder with --weights, or --random."
+        )
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {shorten(str(folder))} to read weights from.")
+    if next(folder.glob("*.safetensors"), None) is None:
+        from dragonscale.runtime.train.checkpoints import newest_checkpoint, trained_reader
+
+        newest = newest_checkpoint(folder)
+        if newest is not None:
+            return trained_reader(newest, program)
+    return tensor_reader(SafeTensors(folder), program)
+
+
+def _heard(read: WeightReader, program: Program, listener: Listener | None) -> WeightReader:
+    """The same, with word of how far it is."""
+    if listener is None:
+        return read
+    total = sum(
+        weight.shape[0] if weight.stacked else 1 for own in weights_of(program).values() for weight in own.values()
+    )
+    done = itertools.count(1)  # several threads may read
+
+    def heard(section: str, name: str, layer: int) -> Any:
+        listener.step(min(next(done), total), total)
+        return read(section, name, layer)
+
+    return heard
+
 
 NGRAM, FORMATS = "ngram", ("weights", "kv", "compute", "wire")
 RESERVE = 3e9
 """Bytes of a device beside weights, pages and what samples: activations of a step, what libraries take."""
 
 
-def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[str, Any]]:
-    """The engine, and what there is to know of it."""
+def _devices(order: WorkerOrder, plan: ServingPlan) -> list[Any]:
     if order.cpu:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", order.cpu)
     keep_compiled(compiled_folder())
-    begun, plan = time.perf_counter(), parse_serving_plan(order.plan)
     if not order.cpu and jax.default_backend() == "cpu" and os.environ.get("JAX_PLATFORMS") != "cpu":
         raise InputError("JAX finds no accelerator here; give --cpu 1 to serve on this machine's CPU.")
     devices = jax.devices()[: plan.chips]
     if len(devices) < plan.chips:
         raise Infeasible(f"The plan {plan} takes {plan.chips} devices, and there are {len(devices)}.")
+    return devices
+
+
+def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[str, Any]]:
+    """The engine, and what there is to know of it."""
+    begun, plan = time.perf_counter(), parse_serving_plan(order.plan)
+    devices = _devices(order, plan)
     random, draft = not order.weights, order.draft if order.draft != NGRAM else ""
     loaded = open_model(order.model, order.weights, random, order.tokenizer, _Progress(tell, "loading", 1), order.seed)
     drafting = open_model(draft, order.draft_weights, not order.draft_weights, order.tokenizer) if draft else None
@@ -65,16 +157,8 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
             raise
         raise Infeasible(no_room_to_compile(devices[0], order, pages, pages * page_bytes, str(error))) from None
     grammars = grammar_reader(loaded.text, vocab)
-    engine = ServingEngine(
-        runner,
-        sampler,
-        limits,
-        shapes,
-        grammars=grammars,
-        drafter=drafter,
-        prefixes=order.prefix_cache,
-        role=order.role,
-    )
+    own = {"drafter": drafter, "prefixes": order.prefix_cache, "role": order.role}
+    engine = ServingEngine(runner, sampler, limits, shapes, grammars=grammars, **own)
     known = weights_of(loaded.program).values()
     facts = {
         "pages": pages,
@@ -132,10 +216,9 @@ def no_room_to_compile(device: Any, order: WorkerOrder, pages: int, cached: floa
     beside = stats.get("bytes_in_use", 0) - cached
     return (
         f"{device.device_kind} has no memory left to compile and run steps of {order.tokens:,} "
-        f"tokens{asked_words(text)}: weights and what "
-        f"samples take {beside / 1e9:.1f} GB, {pages:,} pages of KV cache {cached / 1e9:.1f} GB; give a smaller "
-        "--memory-fraction (it is "
-        f"{order.memory:g}) or --pages, a smaller --token-budget, or split the model over more devices."
+        f"tokens{asked_words(text)}: weights and what samples take {beside / 1e9:.1f} GB, {pages:,} pages of KV cache "
+        f"{cached / 1e9:.1f} GB; give a smaller --memory-fraction (it is {order.memory:g}) or --pages, a smaller "
+        "--token-budget, or split the model over more devices."
     )
 
 

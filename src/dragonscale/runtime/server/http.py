@@ -147,24 +147,16 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
 
 
-async def serve_http(app: Starlette, listener: socket.socket | None = None) -> None:
-    """Serve until a signal, then drain; `listener` is a socket that listens already."""
+async def serve_http(app: Starlette, listener: socket.socket) -> None:
+    """Serve on a socket that listens until a signal, then drain."""
     service: OpenAIService = app.state.service
     settings = service.settings
-    if listener is None:
-        listener = socket.create_server((settings.host, settings.port), backlog=2048)
     # asyncio sets this only on sockets it made itself; without it each small event waits for the client's delayed ACK
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # whoever takes no byte for so long is gone
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.idle_s * 1000))
-    config = uvicorn.Config(
-        app,
-        http=PromptProtocol,
-        log_level="warning",
-        timeout_keep_alive=int(settings.idle_s),
-        timeout_graceful_shutdown=5,
-        h11_max_incomplete_event_size=64 << 10,
-        **QUIET,
-    )
+    waits = {"timeout_keep_alive": int(settings.idle_s), "timeout_graceful_shutdown": 5}
+    limits = {"h11_max_incomplete_event_size": 64 << 10, **waits}
+    config = uvicorn.Config(app, http=PromptProtocol, log_level="warning", **limits, **QUIET)
     app.state.server = DrainingServer(config, service)
     await app.state.server.serve(sockets=[listener])

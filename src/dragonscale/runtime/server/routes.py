@@ -41,8 +41,6 @@ class HttpSettings:
     model: str
     length: int
     vocabulary: int
-    host: str = "127.0.0.1"
-    port: int = 8000
     api_key: str = ""
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
@@ -144,12 +142,10 @@ class OpenAIService:
         if least > (most or room):
             raise ApiError(400, "`min_tokens` is more than `max_tokens`.", "min_tokens")
         ends = [*(asked.stop_token_ids or []), *([] if asked.ignore_eos else self.text.ends)]
-        made = []
-        for at in range(asked.n or 1):  # of one seed, every choice has its own
-            one = sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + at)
-            common = {"prompt": prompt, "length": most or room, "least": least, "ends": ends, "arrived": time.time()}
-            made.append(GenerateRequest(id=uuid.uuid4().hex, sampling=one, **common))
-        return made
+        common = {"prompt": prompt, "length": most or room, "least": least, "ends": ends, "arrived": time.time()}
+        count, seed = asked.n or 1, sampling.seed  # of one seed, every choice has its own
+        each = [sampling if seed is None else replace(sampling, seed=seed + at) for at in range(count)]
+        return [GenerateRequest(id=uuid.uuid4().hex, sampling=own, **common) for own in each]
 
     # Generation
 

@@ -76,6 +76,11 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=True):
     compile_s: float
     programs: int
 
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that the KV cache has room for: a page of each rank is nobody's."""
+        return (self.pages - 1) * self.page * self.ranks
+
 
 class StepOutput(msgspec.Struct, frozen=True, tag=True):
     """All that is new after a step. The pages of a request that ends with `handover` lie in its file; those of `taken`

@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -44,9 +44,8 @@ _THREADS = 4
 def write_sums(folder: Path) -> None:
     """Keep the checksums of all files in a folder, if they are not kept yet."""
     if not (folder / SUMS).exists():
-        names = sorted(_names(folder))
-        sums = _map(lambda name: _sum(folder / name), names)
-        write_file(folder / SUMS, json.dumps(dict(zip(names, sums, strict=True)), indent=0) + "\n", "The checksums")
+        sums = _sums(folder, sorted(_names(folder)))
+        write_file(folder / SUMS, json.dumps(sums, indent=0) + "\n", "The checksums")
 
 
 def damaged(folder: Path) -> str:
@@ -58,8 +57,7 @@ def damaged(folder: Path) -> str:
         return ""
     except (OSError, ValueError, TypeError):
         return SUMS
-    found = _map(lambda name: _sum(folder / name), names)
-    return next((name for name, sum_ in zip(names, found, strict=True) if sums[name] != sum_), "")
+    return next((name for name, sum_ in _sums(folder, names).items() if sums[name] != sum_), "")
 
 
 def _names(folder: Path) -> Iterable[str]:
@@ -67,18 +65,18 @@ def _names(folder: Path) -> Iterable[str]:
         yield from (os.path.relpath(os.path.join(place, name), folder) for name in files if name not in MARKS)
 
 
-def _sum(path: Path) -> str:
-    """What a file holds, in short; nothing where it cannot be read."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return ""
+def _sums(folder: Path, names: list[str]) -> dict[str, str]:
+    """What each file holds, in short; nothing where it cannot be read."""
 
+    def sum_of(name: str) -> str:
+        try:
+            with open(folder / name, "rb", buffering=0) as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            return ""
 
-def _map(work: Callable[[str], str], names: list[str]) -> list[str]:
     with ThreadPoolExecutor(_THREADS) as threads:
-        return list(threads.map(work, names))
+        return dict(zip(names, threads.map(sum_of, names), strict=True))
 
 
 MARGIN = 1.1

@@ -31,15 +31,13 @@ from dragonscale.models.program import Program
 from dragonscale.physics.notation import Array
 from dragonscale.physics.notation.array import Dim
 from dragonscale.physics.sharding.partition_spec import to_partition_spec
-from dragonscale.runtime import meshes
+from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.forward import forward, losses
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import weights_of
-from dragonscale.runtime.pipeline import Pipeline
-from dragonscale.runtime.pipeline_program import arranged, pipelined_layers, pipelined_sum
-from dragonscale.runtime.place import Place
-from dragonscale.runtime.placed_experts import Mixing
+from dragonscale.runtime.pipeline import Pipeline, arranged, pipelined_layers, pipelined_sum
+from dragonscale.runtime.place import BATCH, Place, place_of
 from dragonscale.runtime.scopes import weight_scope
 from dragonscale.runtime.train.settings import Order
 
@@ -79,21 +77,16 @@ def step_gradients(
     order: Order, program: Program, numerics: Numerics, mesh: Mesh, mixing: Mixing | None = None
 ) -> Callable[..., tuple[jax.Array, Any]]:
     """The mean loss and its gradients: of (params, tokens [passes, b, t], targets)."""
-    place = meshes.place_of(order.plan, program)
+    place = place_of(order.plan, program)
     pipeline = Pipeline(mesh, order.plan.schedule, order.plan.virtual) if order.plan.pipe > 1 else None
     leaves = _leaves(program, place, pipeline)
     specs = jax.tree.map(lambda leaf: to_partition_spec(leaf.state), leaves, is_leaf=_is_leaf)
-    batch = PartitionSpec(None, *meshes.batch_sharding(mesh).spec)
     share = mixing or Mixing(order.run.capacity or None)
     setting = PassSetting(numerics, DTYPES[order.run.dtype], place, share, checkpoint_name)
     cost = _cost(order, program, setting, pipeline)
-    local = jax.shard_map(
-        lambda tree, tokens, targets: _summed(order, place, leaves, cost, tree, tokens, targets),
-        mesh=mesh,
-        in_specs=(specs, batch, batch),
-        out_specs=(PartitionSpec(), specs),
-        check_vma=False,
-    )
+    summed = _summed(order, place, leaves, cost)
+    takes, gives = (specs, BATCH, BATCH), (PartitionSpec(), specs)
+    local = jax.shard_map(summed, mesh=mesh, in_specs=takes, out_specs=gives, check_vma=False)
     if pipeline is None:
         return local
 
@@ -168,15 +161,9 @@ def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeli
 
 
 def _summed(
-    order: Order,
-    place: Place,
-    leaves: Any,
-    cost: Callable[..., jax.Array],
-    tree: Any,
-    tokens: jax.Array,
-    targets: jax.Array,
-) -> tuple[jax.Array, Any]:
-    """The mean over passes, with gradients in the layout of the state."""
+    order: Order, place: Place, leaves: Any, cost: Callable[..., jax.Array]
+) -> Callable[..., tuple[jax.Array, Any]]:
+    """The mean over passes, of (params, tokens, targets), with gradients in the layout of the state."""
     dtype = DTYPES[order.run.dtype]
     sharded, early = order.plan.zero == 3, order.plan.zero >= 2
 
@@ -199,26 +186,28 @@ def _summed(
     def over(function: Any, *trees: Any) -> Any:
         return jax.tree.map(function, leaves, *trees, is_leaf=_is_leaf)
 
-    weights = over(ready, tree)
-
-    def gradients(tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
+    def gradients(weights: Any, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
         found, slopes = jax.value_and_grad(cost)(weights, tokens, targets)
         slopes = over(wide, slopes)
         return found, over(reduced, slopes) if early and not sharded else slopes
 
-    if len(tokens) == 1:
-        found, slopes = gradients(tokens[0], targets[0])
-    else:
+    def summed(tree: Any, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
+        weights = over(ready, tree)
 
         def more(total: Any, pair: Any) -> tuple[Any, None]:
-            found, slopes = gradients(*pair)
+            found, slopes = gradients(weights, *pair)
             return (jnp.add(total[0], found), over(added, total[1], slopes)), None
 
-        shapes = jax.eval_shape(gradients, tokens[0], targets[0])
-        zeros = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
-        total, _ = jax.lax.scan(more, zeros, (tokens, targets))
-        with jax.named_scope("optimizer/gradient"):
-            found, slopes = jax.tree.map(lambda one: one / len(tokens), total)
-    slopes = slopes if early and not sharded else over(reduced, slopes)
-    axes = tuple(place.sizes)
-    return jax.lax.psum(found, axes) if axes else found, slopes
+        if len(tokens) == 1:
+            found, slopes = gradients(weights, tokens[0], targets[0])
+        else:
+            shapes = jax.eval_shape(gradients, weights, tokens[0], targets[0])
+            zeros = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
+            total, _ = jax.lax.scan(more, zeros, (tokens, targets))
+            with jax.named_scope("optimizer/gradient"):
+                found, slopes = jax.tree.map(lambda one: one / len(tokens), total)
+        slopes = slopes if early and not sharded else over(reduced, slopes)
+        axes = tuple(place.sizes)
+        return jax.lax.psum(found, axes) if axes else found, slopes
+
+    return summed

@@ -35,20 +35,14 @@ def found_host(environ: Mapping[str, str]) -> Host | None:
     >>> found_host({}) is None
     True
     """
-    for reader in (_jax, _slurm, _jobset, _coordinated, _tpu, _torchrun):
-        host = reader(environ)
-        if host is not None:
-            return _checked(host) if host.count > 1 else None
-    return None
-
-
-def _checked(host: Host) -> Host:
+    read = next((reader for needed, reader in _READERS if _has(environ, *needed.split())), None)
+    host = read(environ) if read is not None else None
+    if host is None or host.count <= 1:
+        return None
     if not 0 <= host.index < host.count:
-        last = host.count - 1
         raise InputError(
             f"The environment ({host.source}) says that this is process {host.index} of {host.count}; they count "
-            "from 0 "
-            f"to {last}."
+            f"from 0 to {host.count - 1}."
         )
     return host
 
@@ -60,24 +54,25 @@ def _number(environ: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
+def _first(environ: Mapping[str, str], names: tuple[str, ...], other: int) -> int:
+    """The first of some numbers that there is."""
+    return next((_number(environ, name) for name in names if _has(environ, name)), other)
+
+
 def _has(environ: Mapping[str, str], *names: str) -> bool:
     return all(environ.get(name, "").strip() for name in names)
 
 
-def _jax(environ: Mapping[str, str]) -> Host | None:
-    names = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-    if not _has(environ, *names):
-        return None
-    return Host(environ[names[0]], _number(environ, names[1]), _number(environ, names[2]))
+def _jax(environ: Mapping[str, str]) -> Host:
+    index = _number(environ, "JAX_PROCESS_ID")
+    return Host(environ["JAX_COORDINATOR_ADDRESS"], _number(environ, "JAX_NUM_PROCESSES"), index)
 
 
-def _slurm(environ: Mapping[str, str]) -> Host | None:
+def _slurm(environ: Mapping[str, str]) -> Host:
     """A step of `srun`. The port comes from the job's number, so that jobs on one machine do not meet."""
-    nodes = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", "")
-    if not _has(environ, "SLURM_JOB_ID", "SLURM_PROCID") or not nodes:
-        return None
-    count = next((_number(environ, n) for n in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") if _has(environ, n)), 1)
-    machines = next((_number(environ, n) for n in ("SLURM_STEP_NUM_NODES", "SLURM_NNODES") if _has(environ, n)), count)
+    nodes = environ.get("SLURM_STEP_NODELIST") or environ["SLURM_JOB_NODELIST"]
+    count = _first(environ, ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), 1)
+    machines = _first(environ, ("SLURM_STEP_NUM_NODES", "SLURM_NNODES"), count)
     port = 61440 + _number(environ, "SLURM_JOB_ID") % 4096
     several = count > machines and _has(environ, "SLURM_LOCALID")
     local = _number(environ, "SLURM_LOCALID") if several else None
@@ -99,43 +94,32 @@ def first_node(nodes: str) -> str:
     return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", nodes[:end])
 
 
-def _jobset(environ: Mapping[str, str]) -> Host | None:
+def _jobset(environ: Mapping[str, str]) -> Host:
     """A Kubernetes JobSet: pods `SET-JOB-REPLICA-INDEX` in the domain of the set, index 0 of replica 0 first."""
-    if not _has(environ, "JOBSET_NAME", "REPLICATED_JOB_NAME", "JOB_COMPLETION_INDEX", "NUM_PROCESSES"):
-        return None
     name = environ["JOBSET_NAME"]
     count, index = _number(environ, "NUM_PROCESSES"), _number(environ, "JOB_COMPLETION_INDEX")
     if _has(environ, "JOB_INDEX", "PROCESSES_PER_JOB"):
         index += _number(environ, "JOB_INDEX") * _number(environ, "PROCESSES_PER_JOB")
-    address = f"{name}-{environ['REPLICATED_JOB_NAME']}-0-0.{name}:{_port(environ)}"
+    address = f"{name}-{environ['REPLICATED_JOB_NAME']}-0-0.{name}:{_first(environ, _PORT, PORT)}"
     return Host(address, count, index, source="kubernetes")
 
 
-def _coordinated(environ: Mapping[str, str]) -> Host | None:
+def _coordinated(environ: Mapping[str, str]) -> Host:
     """Kubeflow's JAXJob and any pod that is told its process; or an indexed Job, which knows its pod's number, and
     whose author must say how many there are and where they meet."""
-    if not _has(environ, "COORDINATOR_ADDRESS", "NUM_PROCESSES"):
-        return None
-    indexed = _has(environ, "KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX")
-    own = "PROCESS_ID" if _has(environ, "PROCESS_ID") else "JOB_COMPLETION_INDEX" if indexed else ""
-    if not own:
-        return None
+    own = "PROCESS_ID" if _has(environ, "PROCESS_ID") else "JOB_COMPLETION_INDEX"
     address = environ["COORDINATOR_ADDRESS"]
-    address = address if ":" in address else f"{address}:{_port(environ)}"
+    address = address if ":" in address else f"{address}:{_first(environ, _PORT, PORT)}"
     return Host(address, _number(environ, "NUM_PROCESSES"), _number(environ, own), source="kubernetes")
 
 
-def _tpu(environ: Mapping[str, str]) -> Host | None:
+def _tpu(environ: Mapping[str, str]) -> Host:
     """A GKE TPU slice: the names of its hosts, and which this is."""
-    if not _has(environ, "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID"):
-        return None
     names = [name.strip() for name in environ["TPU_WORKER_HOSTNAMES"].split(",") if name.strip()]
     return Host(f"{names[0]}:{PORT}", len(names), _number(environ, "TPU_WORKER_ID"), source="tpu")
 
 
-def _torchrun(environ: Mapping[str, str]) -> Host | None:
-    if not _has(environ, "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"):
-        return None
+def _torchrun(environ: Mapping[str, str]) -> Host:
     count = _number(environ, "WORLD_SIZE")
     several = _has(environ, "LOCAL_WORLD_SIZE", "LOCAL_RANK") and _number(environ, "LOCAL_WORLD_SIZE") > 1
     address = f"{environ['MASTER_ADDR']}:{_number(environ, 'MASTER_PORT')}"
@@ -143,8 +127,18 @@ def _torchrun(environ: Mapping[str, str]) -> Host | None:
     return Host(address, count, _number(environ, "RANK"), local, "torchrun")
 
 
-def _port(environ: Mapping[str, str]) -> int:
-    return _number(environ, "COORDINATOR_PORT") if _has(environ, "COORDINATOR_PORT") else PORT
+_PORT = ("COORDINATOR_PORT",)
+_READERS = (
+    ("JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID", _jax),
+    ("SLURM_JOB_ID SLURM_PROCID SLURM_STEP_NODELIST", _slurm),
+    ("SLURM_JOB_ID SLURM_PROCID SLURM_JOB_NODELIST", _slurm),
+    ("JOBSET_NAME REPLICATED_JOB_NAME JOB_COMPLETION_INDEX NUM_PROCESSES", _jobset),
+    ("COORDINATOR_ADDRESS NUM_PROCESSES PROCESS_ID", _coordinated),
+    ("COORDINATOR_ADDRESS NUM_PROCESSES KUBERNETES_SERVICE_HOST JOB_COMPLETION_INDEX", _coordinated),
+    ("TPU_WORKER_HOSTNAMES TPU_WORKER_ID", _tpu),
+    ("MASTER_ADDR MASTER_PORT WORLD_SIZE RANK", _torchrun),
+)
+"""The variables that each scheduler sets, in the order in which they are looked for."""
 
 
 def join(host: Host | None, patience_s: int = 300) -> None:

@@ -3,13 +3,15 @@
 While the devices compute a step, the host prepares the next one's tokens. Then it looks at the loss: if it is no
 number, the run ends with the last checkpoint untouched. A termination signal is raised as a flag that goes through the
 step with the data, so that all hosts agree after which step they save and leave. A plan that does not fit the devices
-is told in gigabytes: what it takes, what there is, what to change.
+is told in gigabytes: what it takes, what there is, what to change. Times of steps stand beside what was planned.
 """
 
 import hashlib
 import math
 import signal
+import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -22,15 +24,14 @@ from jax.sharding import Mesh
 
 from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.models import load_model
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.runtime.checkpoint import load_weights
 from dragonscale.runtime.device_memory import asked_words, is_full
-from dragonscale.runtime.meshes import mesh_of
 from dragonscale.runtime.numerics import numerics_of
+from dragonscale.runtime.place import mesh_of
 from dragonscale.runtime.safetensors import SafeTensors
-from dragonscale.runtime.train.clock import Clock, TrainResult
 from dragonscale.runtime.train.metrics import Metrics
-from dragonscale.runtime.train.planned import judged_here
+from dragonscale.runtime.train.planned import TrainResult, chip_of, judged_here, step_flops
 from dragonscale.runtime.train.profiling import WARM, StepProfiler
 from dragonscale.runtime.train.settings import Order, learning_rate, settle_capacity
 from dragonscale.runtime.train.step import State, Trainer, make_trainer
@@ -38,6 +39,67 @@ from dragonscale.runtime.train.tokens import Tokens, open_tokens
 
 if TYPE_CHECKING:
     from dragonscale.runtime.train.checkpoints import Checkpoints
+
+
+class Clock:
+    """Times of steps, and what they say."""
+
+    def __init__(self, order: Order, model: Transformer, trainer: Trainer) -> None:
+        self.order, self.model, self.trainer = order, model, trainer
+        self.flops = step_flops(model, order)
+        self.kind = trainer.mesh.devices.flat[0].device_kind
+        chip = chip_of(self.kind)
+        self.peak = None if chip is None else chip.peak("bf16")
+        self.planned = judged_here(order, model, self.kind)
+        self.seconds: list[float] = []
+
+    def tick(self, seconds: float) -> dict[str, Any]:
+        """One more step; its numbers for the metrics."""
+        self.seconds.append(seconds)
+        tokens = self.order.run.batch * self.order.run.seq
+        return {
+            "step_s": seconds,
+            "tokens_per_s": tokens / seconds,
+            "mfu": self._mfu(seconds),
+            "planned_step_s": self.planned.step_s if self.planned else None,
+        }
+
+    def _mfu(self, seconds: float) -> float | None:
+        return None if self.peak is None else self.flops / (seconds * self.peak * self.trainer.mesh.size)
+
+    def result(self, first: int, done: int, stopped: str, loss: float | None, state: State) -> TrainResult:
+        """Everything together."""
+        later = self.seconds[1:]
+        seconds = statistics.median(later) if later else None
+        run, devices = self.order.run, self.trainer.mesh.size
+        return TrainResult(
+            model=self.order.model,
+            plan=str(self.order.plan),
+            devices=devices,
+            device_kind=self.kind,
+            parameters=count_parameters(self.model).total,
+            first_step=first,
+            last_step=done,
+            steps=run.steps,
+            stopped=stopped,
+            loss=loss,
+            compile_s=self.seconds[0] if self.seconds else None,
+            step_s=seconds,
+            tokens_per_s=run.batch * run.seq / seconds if seconds else None,
+            flops_per_s_per_device=self.flops / seconds / devices if seconds else None,
+            mfu=self._mfu(seconds) if seconds else None,
+            state_bytes_per_device=own_bytes_per_device(state),
+            capacity=run.capacity if any("e" in one.dims for one in self.model.program().sections) else None,
+            planned=self.planned,
+        )
+
+
+def own_bytes_per_device(state: State) -> int:
+    """Bytes of weights and optimizer state on the fullest device of this process."""
+    held: Counter[Any] = Counter()
+    for shard in (shard for leaf in jax.tree.leaves(state) for shard in leaf.addressable_shards):
+        held[shard.device] += shard.data.nbytes
+    return max(held.values())
 
 
 @contextmanager
@@ -135,9 +197,8 @@ def _mesh(order: Order) -> Mesh:
     mesh = mesh_of(order.plan)
     if jax.process_count() > 1 and mesh.size != jax.device_count():
         raise InputError(
-            f"The plan {order.plan} uses {mesh.size} of the {jax.device_count()} devices that "
-            f"{jax.process_count()} processes "
-            "have; with several processes it must use all."
+            f"The plan {order.plan} uses {mesh.size} of the {jax.device_count()} devices that {jax.process_count()} "
+            "processes have; with several processes it must use all."
         )
     return mesh
 
@@ -151,9 +212,7 @@ def _checkpoints(order: Order, tokens: Tokens, program: str) -> "Checkpoints | N
         "model": hashlib.sha256(program.encode()).hexdigest()[:16],
         "optimizer": order.plan.optimizer,
         "data": tokens.fingerprint,
-        "seed": order.run.seed,
-        "batch": order.run.batch,
-        "seq": order.run.seq,
+        **{name: getattr(order.run, name) for name in ("seed", "batch", "seq")},
     }
     return Checkpoints(order.run.checkpoints, order.run.keep, facts)
 
@@ -173,8 +232,7 @@ def _run(
     if profiler is not None and order.run.steps - done < WARM + profiler.steps:
         raise InputError(
             f"--profile {profiler.steps} records after {WARM} steps that warm up, and the run has "
-            f"{order.run.steps - done} left; "
-            f"give --steps {done + WARM + profiler.steps} or more."
+            f"{order.run.steps - done} left; give --steps {done + WARM + profiler.steps} or more."
         )
     state = _first_state(order, model, trainer) if begun is None or kept is None else kept.restore(trainer.shape)
     clock = Clock(order, model, trainer)

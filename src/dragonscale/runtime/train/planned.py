@@ -7,6 +7,8 @@ must be what the devices hold, wherever it runs.
 
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, load_chip, parse_slice
@@ -30,6 +32,31 @@ class PlannedStep:
     state_bytes: float
     problems: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+
+
+class TrainResult(msgspec.Struct):
+    """What came of a run. Times are medians over the steps after the first, which also compiles; `planned` is the
+    planner's step on the slice that was named, none without one."""
+
+    model: str
+    plan: str
+    devices: int
+    device_kind: str
+    parameters: int
+    first_step: int
+    last_step: int
+    steps: int
+    stopped: str
+    loss: float | None
+    compile_s: float | None
+    step_s: float | None
+    tokens_per_s: float | None
+    flops_per_s_per_device: float | None
+    mfu: float | None
+    state_bytes_per_device: int
+    capacity: float | None
+    """Room of an expert over its even share of tokens (0: none are dropped); null of a model without experts."""
+    planned: PlannedStep | None
 
 
 def judged_here(order: Order, model: Transformer, kind: str) -> PlannedStep | None:
@@ -69,9 +96,8 @@ def _expanded(job: Job) -> tuple[str, ...]:
     if not is_moe(job) or job.stack.experts.capacity or job.slice.chip.kind != "gpu":
         return ()
     return (
-        "With --capacity 0 no token is dropped, and XLA on a GPU multiplies every row by all experts; the "
-        "planned step is of rows "
-        "times their own experts, as with --capacity 1.",
+        "With --capacity 0 no token is dropped, and XLA on a GPU multiplies every row by all experts; the planned step "
+        "is of rows times their own experts, as with --capacity 1.",
     )
 
 

@@ -34,13 +34,8 @@ from dragonscale.training.stack import load_stack
 
 DTYPES = ("bf16", "fp32")
 """What matrices may be multiplied in; weights are kept in fp32 either way."""
-_FLOATS: dict[str, tuple[float, float]] = {
-    "learning_rate": (0.0, 1e3),
-    "weight_decay": (0.0, 10.0),
-    "clip": (0.0, 1e6),
-    "final": (0.0, 1.0),
-    "capacity": (0.0, 1e3),
-}
+_FLOATS = {"learning_rate": 1e3, "weight_decay": 10.0, "clip": 1e6, "final": 1.0, "capacity": 1e3}
+"""Settings that are no whole numbers: they go from 0 to so much."""
 _LEAST = {"warmup": 0, "seed": 0, "every": 0}
 _MOST = 2**40
 
@@ -146,9 +141,8 @@ def _read(name: str, value: Any) -> Any:
     value = _counted(name, value) if isinstance(value, str) else value
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if name in _FLOATS:
-        least, most = _FLOATS[name]
-        if not number or not least <= value <= most:
-            raise InputError(f"In [run] {name} is {shorten(value)}; write a number from {least:g} to {most:g}.")
+        if not number or not 0 <= value <= _FLOATS[name]:
+            raise InputError(f"In [run] {name} is {shorten(value)}; write a number from 0 to {_FLOATS[name]:g}.")
         return float(value)
     least = _LEAST.get(name, 1)
     if not number or value != value or int(value) != value or not least <= value <= _MOST:
@@ -182,9 +176,8 @@ def check(order: Order) -> Order:
     degree = plan.context * plan.tensor
     if run.seq % degree:
         raise InputError(
-            f"Sequences of {run.seq} tokens do not divide over context={plan.context} and tensor={plan.tensor}; "
-            "make them "
-            f"a multiple of {degree}."
+            f"Sequences of {run.seq} tokens do not divide over context={plan.context} and tensor={plan.tensor}; make "
+            f"them a multiple of {degree}."
         )
     if run.dtype not in DTYPES:
         raise InputError(

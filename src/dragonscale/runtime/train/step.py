@@ -14,10 +14,10 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.models.program import Program
-from dragonscale.runtime import meshes
+from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.numerics import Numerics
-from dragonscale.runtime.parameters import Tree, abstract, initialise
-from dragonscale.runtime.placed_experts import Mixing
+from dragonscale.runtime.parameters import Tree, abstract, initialise, shardings
+from dragonscale.runtime.place import BATCH, rules_of
 from dragonscale.runtime.train.gradients import step_gradients
 from dragonscale.runtime.train.optimizers import optimizer, placed
 from dragonscale.runtime.train.settings import Order
@@ -59,7 +59,7 @@ def make_trainer(
     whole = NamedSharding(mesh, PartitionSpec())
     where = {"step": whole, "params": states, "optimizer": placed(blank["optimizer"], abstract(program), states)}
     shape = jax.tree.map(lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at), blank, where)
-    batch = NamedSharding(mesh, PartitionSpec(None, *meshes.batch_sharding(mesh).spec))
+    batch = NamedSharding(mesh, BATCH)
     flags = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
     step = jax.jit(
         _step(step_gradients(order, program, numerics, mesh, mixing), transform),
@@ -105,7 +105,7 @@ def _step(
 
 def _states(order: Order, program: Program, mesh: Mesh) -> Any:
     """How each weight's master copy and state lie; a pipeline's layers also over its axis, where the stack divides."""
-    found = meshes.state_shardings(program, mesh, meshes.rules_of(order.plan, program))
+    found = shardings(program, mesh, rules_of(order.plan, program).optimizer_state)
     pipe = order.plan.pipe
     if pipe == 1:
         return found
