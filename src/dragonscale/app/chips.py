@@ -16,12 +16,13 @@ from dragonscale.app.chips_report import (
     slice_report,
 )
 from dragonscale.app.given import maybe_target
+from dragonscale.app.grids import grid
 from dragonscale.app.questions.facts import ChipsQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.sheets.charts.chart import Chart
-from dragonscale.sheets.sheet import Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, records, sheet, table
+from dragonscale.sheets.sheet import Column, NextStep, Prose, Sheet, Title, amount, facts, sheet, table
 
 
 def ask(question: ChipsQuestion, listener: Listener) -> ChipsReport | ChipReport | SliceReport | LayoutReport:
@@ -49,20 +50,14 @@ MATMUL = "bf16[B,8192] @ bf16[8192,28672]"
 def chips_sheet(report: ChipsReport, _detail: bool) -> Sheet:
     """A line for each chip."""
     columns = {
-        "chip": "name",
-        "bf16": ("bf16_flops_per_s", "FLOP/s"),
-        "HBM": ("hbm_bytes", "bytes"),
-        "HBM rate": ("hbm_bytes_per_s", "bytes/s"),
         "FLOP/B": lambda one: round(one.critical_intensity_flops_per_byte),
         "network": lambda one: one.network.split(",")[0],
-        "price": ("price_usd_per_h", "USD/h"),
-        "list": ("list_price_usd_per_h", "USD/h"),
     }
     told = (
         "FLOP/B: the intensity below which HBM binds. Prices are what people pay, beside the large clouds' list "
         "price. `dscale chips NAME` shows every number's source, `dscale chips v5e:8x16` a slice."
     )
-    return Sheet((records(report.chips, columns, how={"list": {"keep": 1}, "network": {"keep": 3}}), Prose(told)))
+    return Sheet((grid("chips", report.chips, own=columns), Prose(told)))
 
 
 def _value(value: float | list[float], unit: str) -> str:
@@ -114,7 +109,9 @@ def slice_sheet(report: SliceReport, _detail: bool) -> Sheet:
     hosts = f"{report.hosts:,} host{'s' * (report.hosts > 1)} of {host}"
     hosts += f", as {report.vms:,} VMs" if report.vms > report.hosts else ""
     title = Title(f"{report.slice}: {report.chips:,} chips of {report.chip}{pods}{cores}", hosts)
-    axes, tiers = _axes(report) if report.axes else None, _tiers(report) if report.tiers else None
+    closed = {"": lambda row: "ring" if row.wraps else "line"}
+    axes = grid("slice-axes", report.axes, own=closed) if report.axes else None
+    tiers = grid("slice-tiers", report.tiers) if report.tiers else None
     totals = {
         "bf16": amount(report.bf16_flops_per_s, "FLOP/s"),
         "HBM": f"{amount(report.hbm_bytes, 'bytes')} at {amount(report.hbm_bytes_per_s, 'bytes/s')}",
@@ -130,35 +127,6 @@ def slice_sheet(report: SliceReport, _detail: bool) -> Sheet:
     far += [("cables", ", ".join(cables).replace(" node,", " in nodes,", 1))] if cables[1:] else []
     shown = facts(*far, *((f"{name} in all", value) for name, value in totals.items() if value != "–"))
     return sheet(title, axes, tiers, shown, Prose(_weakest(report), "key"))
-
-
-def _axes(report: SliceReport) -> Grid:
-    columns = {
-        "axis": "axis",
-        "chips": "size",
-        "": lambda row: "ring" if row.wraps else "line",
-        "out of a chip": ("chip_bytes_per_s", "bytes/s"),
-        "farthest hops": "farthest_hops",
-        "bisection, one way": ("bisection_bytes_per_s", "bytes/s"),
-    }
-    return records(report.axes, columns, how={"farthest hops": {"keep": 3}})
-
-
-def _tiers(report: SliceReport) -> Grid:
-    columns = {
-        "tier": "tier",
-        "groups": "groups",
-        "children": "children",
-        "out of a child": ("child_bytes_per_s", "bytes/s"),
-        "of a chip": ("chip_bytes_per_s", "bytes/s"),
-        "bisection, one way": ("bisection_bytes_per_s", "bytes/s"),
-        "switches": "switches",
-    }
-    return records(
-        report.tiers,
-        columns,
-        how={"groups": {"keep": 4}, "switches": {"keep": 2}, "children": {"keep": 6}, "of a chip": {"keep": 3}},
-    )
 
 
 def _weakest(report: SliceReport) -> str:

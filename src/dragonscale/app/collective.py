@@ -16,6 +16,7 @@ from dragonscale.app.collective_report import (
     transfer_report,
 )
 from dragonscale.app.given import axes_of, target_of, written_target
+from dragonscale.app.grids import grid
 from dragonscale.app.questions.explain import ExplainCollectiveQuestion
 from dragonscale.app.questions.operations import CollectiveQuestion
 from dragonscale.app.record import Face, bind
@@ -29,7 +30,7 @@ from dragonscale.physics.numbers import product
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.units import parse
 from dragonscale.sheets.charts.chart import Chart
-from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, sheet, table
+from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, facts, sheet, table
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ def collective_sheet(report: CollectiveReport, _detail: bool) -> Sheet:
     """One collective over mesh axes."""
     mesh = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
     head = f"{report.collective} of {amount(report.bytes, 'bytes')} over {', '.join(report.axes)}"
-    title, tiers = f"{head} ({report.chips} chips) on {report.on}", _tiers(report) if report.tiers else None
+    title, counted = f"{head} ({report.chips} chips) on {report.on}", {"children": lambda tier: round(tier.children)}
+    tiers = grid("collective-tiers", report.tiers, own=counted) if report.tiers else None
     return sheet(Title(title, f"mesh {mesh}"), _terms(report), tiers, _inside(report), Prose(report.advice, "key"))
 
 
@@ -129,19 +131,6 @@ def _terms(report: CollectiveReport) -> Grid:
     }
     rows = [[name, amount(time, "s"), about] for name, (time, about) in terms.items() if time is not None]
     return table([Column("term"), Column("time", right=True), Column("", wrap=True)], rows)
-
-
-def _tiers(report: CollectiveReport) -> Grid:
-    columns = {
-        "tier": "tier",
-        "children": lambda tier: round(tier.children),
-        "link of each": ("link_bytes_per_s", "bytes/s"),
-        "time": ("seconds", "s"),
-        "into its switches": ("ingress_bytes", "bytes"),
-        "out of them": ("egress_bytes", "bytes"),
-    }
-    how = {"into its switches": {"keep": 2}, "out of them": {"keep": 1}}
-    return records(report.tiers, columns, how=how)
 
 
 def _inside(report: CollectiveReport) -> Facts:

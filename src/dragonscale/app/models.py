@@ -4,6 +4,7 @@ import shlex
 
 from dragonscale.app.charts.model_charts import draw
 from dragonscale.app.given import unnamed
+from dragonscale.app.grids import grid
 from dragonscale.app.models_report import ModelReport, ModelsReport, model_report, models_report
 from dragonscale.app.questions.facts import ModelsQuestion
 from dragonscale.app.questions.flag import written
@@ -26,7 +27,6 @@ from dragonscale.sheets.sheet import (
     Verbatim,
     amount,
     facts,
-    records,
     table,
 )
 
@@ -56,17 +56,8 @@ def ask_model(question: ModelsQuestion, listener: Listener) -> ModelReport:
 
 def models_sheet(report: ModelsReport, _detail: bool) -> Sheet:
     """A line for each preset."""
-    columns = {
-        "model": "name",
-        "parameters": ("parameters", "count"),
-        "active": ("active_parameters", "count"),
-        "layers": "n_layers",
-        "d_model": "d_model",
-        "KV/token": ("kv_bytes_per_token", "bytes"),
-    }
-    how = {"d_model": {"keep": 3}, "layers": {"keep": 4}}
     why = "By part, as of a path or org/name of the Hugging Face Hub:"
-    return Sheet((records(report.models, columns, how=how), NextStep("dscale models NAME", why)))
+    return Sheet((grid("models", report.models), NextStep("dscale models NAME", why)))
 
 
 RECOMPUTED = {"block": "full (block)"}

@@ -2,6 +2,7 @@
 
 from dragonscale.app.charts.roofline import draw
 from dragonscale.app.given import maybe_target, sizes_of
+from dragonscale.app.grids import grid
 from dragonscale.app.questions.operations import RooflineQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.app.roofline_report import RooflineReport, roofline_report, spelled
@@ -102,12 +103,11 @@ def _summary(report: RooflineReport) -> Facts:
 
 
 def _crossovers(report: RooflineReport) -> Grid:
-    columns = {
-        "crossover": lambda row: f"{row.variable} = {row.value:,.6g}",
+    sides = {
         "below it": lambda row: f"{spelled(row.below)} binds",
         "above it": lambda row: f"{spelled(row.above)} binds",
     }
-    return records(report.crossovers, columns)
+    return grid("roofline-crossovers", report.crossovers, own=sides)
 
 
 def _curve(report: RooflineReport) -> Grid:

@@ -4,6 +4,7 @@ import math
 
 from dragonscale.app.charts.shard import draw
 from dragonscale.app.given import maybe_target, mesh_of, sizes_of, written_target
+from dragonscale.app.grids import grid
 from dragonscale.app.questions.operations import ShardQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.app.shard_report import LineReport, MoveRow, ShardReport, StrategyRow, shard_report
@@ -11,7 +12,7 @@ from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.notation import parse_array
-from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, facts, records, table
+from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, facts, table
 
 
 def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
@@ -64,16 +65,8 @@ def _head(line: LineReport) -> str:
 
 
 def _arrays(line: LineReport) -> Grid:
-    columns = {
-        "array": "array",
-        "each chip holds": lambda row: " x ".join(map(str, row.local_shape)),
-        "bytes": ("local_bytes", "bytes"),
-        "all chips": ("total_bytes", "bytes"),
-        "replicas": "replicas",
-    }
-    how = {"each chip holds": {"wrap": True}, "all chips": {"keep": 3}}
-    title = f"forward: {_head(line)}" if len(line.arrays) > 1 else ""
-    return records(line.arrays, columns, title, how=how)
+    shape = {"each chip holds": lambda row: " x ".join(map(str, row.local_shape))}
+    return grid("shard-arrays", line.arrays, f"forward: {_head(line)}" if len(line.arrays) > 1 else "", own=shape)
 
 
 def _ways(line: LineReport) -> list[Block]:

@@ -4,6 +4,7 @@ goes, others."""
 import math
 from typing import Any
 
+from dragonscale.app.grids import grid
 from dragonscale.app.serve import tables
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, config_text
 from dragonscale.sheets.sheet import (
@@ -37,10 +38,10 @@ def serve_sheet(report: ServeReport, detail: bool) -> Sheet:
         blocks.append(time_stack("decode", first.terms, detail))
     blocks.append(time_stack("prefill", first.prefill_terms, detail, "list" if work.output == 1 else "line"))
     if detail:
-        blocks += (
-            [tables.terms_table(first.terms, "every term of a decode step, of one chip")] if work.output > 1 else []
-        )
-        blocks.append(tables.terms_table(first.prefill_terms, "every term of a prompt that runs alone, of one chip"))
+        if work.output > 1:
+            blocks.append(grid("serve-terms", first.terms, "every term of a decode step, of one chip"))
+        title = "every term of a prompt that runs alone, of one chip"
+        blocks.append(grid("serve-terms", first.prefill_terms, title))
     blocks += configurations(report)
     blocks += [tables.frontier_table(report.frontier)] if len(report.frontier) > 1 and work.output > 1 else []
     blocks += tables.speculation_blocks(report.speculation) if report.speculation else []

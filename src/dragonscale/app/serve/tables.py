@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import count
 
+from dragonscale.app.grids import grid
 from dragonscale.app.serve.serve_records import (
     ConfigReport,
     Disaggregation,
@@ -10,12 +11,11 @@ from dragonscale.app.serve.serve_records import (
     PrefixCache,
     ServeReport,
     Speculation,
-    StepTerm,
     degrees_text,
     formats_text,
     plan_text,
 )
-from dragonscale.sheets.sheet import Block, Grid, Prose, amount, facts, records
+from dragonscale.sheets.sheet import Block, Grid, Prose, amount, facts
 
 MOST_POINTS = 8
 """Rows of the frontier that are shown."""
@@ -26,32 +26,24 @@ def counted(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
-CONFIG = {"slice": "slice", "plan": plan_text, "formats": formats_text, "batch": (lambda one: f"{one.batch:,}", "")}
+CONFIG = {"plan": plan_text, "formats": formats_text}
 """What a configuration is, in columns of any table."""
-HOW = {"plan": {"wrap": True}, "formats": {"keep": 4}}
 
 
 def configs_table(report: ServeReport, configs: Sequence[ConfigReport], title: str, foot: str = "") -> Grid:
     """Configurations, one a line; with a rate, the chips and dollars of the fleet that serves it."""
     several, fleet = len({one.chip for one in configs}) > 1, configs[0].replicas is not None
     numbers = count(1)
-    columns = {
+    columns = CONFIG | {
         "#": lambda _: next(numbers),
-        **CONFIG,
-        "TTFT": ("ttft_s", "s"),
         # one token has no time per token
         "TPOT": (lambda one: "~" * (several and "tpot" in one.estimated) + amount(one.tpot_s or None, "s"), ""),
-        "tok/s/chip": (lambda one: counted(one.output_tokens_per_s_per_chip), ""),
-        "chips": (lambda one: counted(one.fleet_chips) if fleet else one.copies * one.chips, ""),
+        "meets SLO": lambda one: "yes" if one.meets_slo else "no",
     }
-    if fleet:
-        columns["$/h"] = (lambda one: counted(one.fleet_usd_per_h), "")
-    else:
-        columns["$/Mtok"] = (lambda one: counted(one.cost_usd_per_mtok, 2), "")
-    if report.best is not None and not all(one.meets_slo for one in configs):
-        columns["meets SLO"] = lambda one: "yes" if one.meets_slo else "no"
-    how = HOW | {"batch": {"keep": 6}, "chips": {"keep": 5 if fleet else 2}}
-    return records(configs, columns, title, foot, how)
+    columns |= {} if fleet else {"chips": (lambda one: one.copies * one.chips, "")}
+    missed = report.best is not None and not all(one.meets_slo for one in configs)
+    without = () if missed else ("meets SLO",)
+    return grid("serve-fleets" if fleet else "serve-configs", configs, title, foot, columns, without)
 
 
 def configs_foot(report: ServeReport) -> str:
@@ -82,38 +74,15 @@ def frontier_table(frontier: Sequence[ConfigReport]) -> Grid:
     places = sorted({round(number * step) for number in range(min(MOST_POINTS, len(frontier)))})
     shown = [frontier[min(place, len(frontier) - 1)] for place in places]
     most = max(one.output_tokens_per_s_per_chip for one in shown)
-    columns = {
-        "tok/s/user": (lambda one: counted(one.tokens_per_s_per_user), ""),
-        "tok/s/chip": (lambda one: counted(one.output_tokens_per_s_per_chip), ""),
-        "": lambda one: one.output_tokens_per_s_per_chip / most,
-        **CONFIG,
-    }
+    columns = CONFIG | {"": lambda one: one.output_tokens_per_s_per_chip / most}
     title = f"frontier: {len(frontier)} configurations that no other beats in both"
-    return records(shown, columns, title, how=HOW | {"": {"bar": True, "keep": 2}})
-
-
-def terms_table(rows: Sequence[StepTerm], title: str) -> Grid:
-    """Every term of an iteration: its bound, what is expected of it, its bytes and FLOPs."""
-    columns = {
-        "term": "name",
-        "at datasheet rates": ("roofline_s", "s"),
-        "expected": ("expected_s", "s"),
-        "bytes": (lambda row: amount(row.bytes, "bytes") if row.bytes else "", ""),
-        "FLOPs": (lambda row: amount(row.flops, "FLOP") if row.flops else "", ""),
-    }
-    return records(rows, columns, title, how={"FLOPs": {"keep": 2}, "bytes": {"keep": 3}, "term": {"wrap": True}})
+    return grid("serve-frontier", shown, title, own=columns)
 
 
 def limits_table(limits: Sequence[LimitRow]) -> Grid:
     """Limits, solved at datasheet rates."""
-    columns = {
-        "limit": "name",
-        "": (lambda row: f"{row.value:,.4g}" if row.value < 1e4 else amount(row.value, "count"), ""),
-        "formula": "formula",
-        "counts": "counts",
-    }
-    how = {"formula": {"wrap": True}, "counts": {"wrap": True, "keep": 2}, "limit": {"wrap": True}}
-    return records(limits, columns, "limits at datasheet rates", how=how)
+    value = (lambda row: f"{row.value:,.4g}" if row.value < 1e4 else amount(row.value, "count"), "")
+    return grid("serve-limits", limits, own={"": value})
 
 
 # Other ways to serve, laid out: drafting, disaggregated prefill and decode, prefix caching.
@@ -129,15 +98,8 @@ def speculation_blocks(found: Speculation) -> list[Block]:
         until = f"From a batch of {found.hurts_from_batch:,} on drafting only hurts."
     accepted = ", ".join(f"{chance:.0%}" for chance in found.acceptance)
     title = f"speculation: drafts by {found.drafter}, {accepted} accepted, batch {found.batch:,}"
-    columns = {
-        "drafts": "drafts",
-        "drafting": ("drafting_s", "s"),
-        "verifying": ("verifying_s", "s"),
-        "tokens": (lambda row: f"{row.tokens:.2f}", ""),
-        "TPOT": ("per_token_s", "s"),
-        "faster": lambda row: f"{row.speedup:.2f}x" + (" best" if row.drafts == found.best_drafts else ""),
-    }
-    return [records(found.rows, columns, title, until, how={"drafting": {"keep": 3}, "verifying": {"keep": 2}})]
+    best = {"faster": lambda row: f"{row.speedup:.2f}x" + (" best" if row.drafts == found.best_drafts else "")}
+    return [grid("serve-drafts", found.rows, title, until, best)]
 
 
 def disaggregation_blocks(found: Disaggregation, rate: float | None = None) -> list[Block]:
@@ -150,16 +112,7 @@ def disaggregation_blocks(found: Disaggregation, rate: float | None = None) -> l
         "prefill": lambda pair: f"{pair.prefills} x {pair.prefill.copy_slice} {degrees_text(pair.prefill)}",
         "decode": lambda pair: f"{pair.decodes} x {pair.decode.copy_slice} {degrees_text(pair.decode)}",
         "batch": (lambda pair: f"{pair.decode.batch:,}", ""),
-        "TTFT": ("ttft_s", "s"),
-        "TPOT": ("tpot_s", "s"),
-        "tok/s/chip": (lambda pair: counted(pair.output_tokens_per_s_per_chip), ""),
-        "chips": (lambda pair: f"{pair.chips:,}", ""),
     }
-    if rate:
-        columns["$/h"] = (lambda pair: counted(pair.usd_per_h), "")
-    else:
-        columns["$/Mtok"] = (lambda pair: counted(pair.cost_usd_per_mtok, 2), "")
-    how = {"prefill": {"wrap": True}, "decode": {"wrap": True}, "batch": {"keep": 5}, "chips": {"keep": 4}}
     first = found.pools[0]
     sent = f"{amount(first.transfer_bytes, 'bytes')} a request in {amount(first.transfer_s, 's')}"
     links = f"{amount(first.transfer_bytes_per_s, 'bytes/s')} of {amount(first.port_bytes_per_s, 'bytes/s')}"
@@ -170,7 +123,7 @@ def disaggregation_blocks(found: Disaggregation, rate: float | None = None) -> l
         ("TTFT", f"{amount(first.ttft_s, 's')} on average, {amount(first.ttft_p95_s, 's')} at p95"),
         ("KV transfer", f"{sent}; {links} that the prefill replicas can send"),
     )
-    return [records(found.pools, columns, title, how=how), details]
+    return [grid("serve-pools", found.pools, title, own=columns, without=("$/Mtok" if rate else "$/h",)), details]
 
 
 def prefix_blocks(found: PrefixCache) -> list[Block]:

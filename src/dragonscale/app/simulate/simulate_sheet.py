@@ -2,12 +2,12 @@
 requests."""
 
 import math
-from typing import Any
 
+from dragonscale.app.grids import grid
 from dragonscale.app.simulate.simulate_records import CapacityReport, Latency, SimulateReport
 from dragonscale.app.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
-from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, facts, records, table
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, facts, table
 
 _NAMES = {
     "ttft_s": "first token (TTFT)",
@@ -209,28 +209,14 @@ def _times(one: Latency) -> list[str]:
 
 def fleet_table(report: SimulateReport) -> Grid:
     """The replicas, alike in each row."""
-    columns: dict[str, Any] = {
-        "pool": "name",
+    columns = {
         "replicas": lambda row: f"{row.replicas}" + ("" if row.most_replicas is None else f" to {row.most_replicas}"),
-        "slice": "slice",
-        "plan": "plan",
-        "engine": "engine",
-        "scheduler": "scheduler",
-        "KV cache": (lambda row: f"{row.kv_tokens:,} tokens", ""),
         "router": lambda row: row.router.replace("_", " "),
     }
-    how = {"plan": {"wrap": True}, "scheduler": {"keep": 2}, "router": {"keep": 3}, "KV cache": {"keep": 4}}
-    return records(report.fleet, columns, "fleet", how=how)
+    return grid("simulate-fleet", report.fleet, own=columns)
 
 
 def replicas_table(report: SimulateReport, most: int = 32) -> Grid:
     """What each replica did, at most so many of them."""
-    columns = {
-        "replica": "index",
-        "pool": "pool",
-        "busy": (lambda row: f"{row.busy_share:.0%}", ""),
-        "batch": (lambda row: f"{row.mean_batch:.1f}", ""),
-        "output tokens": "output_tokens",
-    }
     left = len(report.replicas) - most
-    return records(report.replicas[:most], columns, "replicas", f"and {left:,} more" if left > 0 else "")
+    return grid("simulate-replicas", report.replicas[:most], foot=f"and {left:,} more" if left > 0 else "")

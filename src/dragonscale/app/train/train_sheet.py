@@ -2,10 +2,10 @@
 plans."""
 
 from itertools import count
-from typing import Any
 
+from dragonscale.app.grids import grid
 from dragonscale.app.train.advice import help_text
-from dragonscale.app.train.train_records import PlanReport, TrainReport
+from dragonscale.app.train.train_records import PlanReport, ScalingRow, SliceRow, TrainReport
 from dragonscale.sheets.sheet import (
     BarPart,
     Block,
@@ -19,13 +19,13 @@ from dragonscale.sheets.sheet import (
     amount,
     facts,
     folded,
-    records,
 )
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.simplicity import FULL, leaves_room
 
 SEEN = 0.002
 """Terms of a smaller share of the step are left to `--explain`."""
+MOST_CHANGES = 6
 SHARDED = (
     "batch split",
     "optimizer sharded",
@@ -52,18 +52,20 @@ def train_sheet(report: TrainReport, detail: bool) -> Sheet:
     blocks += [summary(report, first), time_stack(first, detail), memory_stack(first, detail)]
     if report.measured is not None:
         blocks += [Prose(report.measured.text)]
-        blocks += [suspects_table(report.measured)] if report.measured.suspects else []
-    blocks += [Verbatim(mesh_drawing(first.plan)), terms_table(first)] if detail else []
+        blocks += [grid("train-suspects", report.measured.suspects)] if report.measured.suspects else []
+    blocks += [Verbatim(mesh_drawing(first.plan)), grid("train-terms", first.terms)] if detail else []
     blocks += [plans_table(report)] if len(report.plans) > 1 else []
     return Sheet((*blocks, *_after(report, detail)))
 
 
 def _after(report: TrainReport, detail: bool = False) -> list[Block]:
     """What follows the plan: changes, slices, scaling, notes, the next command."""
-    blocks: list[Block] = []
-    tables = {"changes": changes_table, "slices": slices_table, "scaling": scaling_table, "batches": batches_table}
-    blocks += [make(getattr(report, name)) for name, make in tables.items() if getattr(report, name)]
-    blocks += codesign_table(report.codesign) if report.codesign else []
+    blocks: list[Block] = [grid("train-changes", report.changes[:MOST_CHANGES])] if report.changes else []
+    blocks += [slices_table(report.slices)] if report.slices else []
+    blocks += [scaling_table(report.scaling)] if report.scaling else []
+    blocks += [grid("train-batches", report.batches)] if report.batches else []
+    if report.codesign:
+        blocks += [grid("train-codesign", report.codesign.rows), Prose(report.codesign.advice)]
     blocks += [front_table(report)] if detail and report.pareto else []
     blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
     return blocks
@@ -215,126 +217,45 @@ def memory_stack(first: PlanReport, detail: bool) -> StackedBar:
     return StackedBar("memory", parts, limit, used, "line", tone)
 
 
-PLAN_COLUMN = {"plan": {"wrap": True}}
-
-
-def _percent(field: str, digits: int = 1) -> tuple[Any, str]:
-    """A column of shares; empty where there is none."""
-    return lambda row: "" if getattr(row, field) is None else f"{getattr(row, field):.{digits}%}", ""
-
-
-def _tight(row: Any) -> str:
+def _tight(row: PlanReport) -> str:
     """The mark of a plan that fits and leaves no room in memory."""
     fits = row.hbm_bytes <= row.hbm_limit_bytes
     return " tight" if fits and not leaves_room(row.hbm_bytes, row.hbm_limit_bytes) else ""
 
 
-def terms_table(first: PlanReport) -> Grid:
-    """Every term: its times, bytes and FLOPs."""
-    times = {"at best": ("lower_s", "s"), "expected": ("expected_s", "s"), "exposed": ("exposed_s", "s")}
-    sent = {"sent": (lambda row: amount(row.bytes, "bytes") if row.bytes else "", "")}
-    flops = {"FLOPs": (lambda row: amount(row.flops, "FLOP") if row.flops else "", "")}
-    columns = {"term": "name"} | times | sent | flops
-    keep = {"FLOPs": {"keep": 2}, "sent": {"keep": 3}}
-    return records(first.terms, columns, "every term of a step, of one chip", how=keep)
+PLAN = {"plan": lambda row: short_plan(row.plan)}
 
 
-def plans_table(report: Any) -> Grid:
+def plans_table(report: TrainReport) -> Grid:
     """The recommended plan and others, each against the first."""
     best, numbers = report.plans[0].step_s, count(1)
     columns = {
         "#": lambda _: next(numbers),
-        "step": ("step_s", "s"),
         "": (lambda row: f"{row.step_s / best - 1:+.1%}", ""),
-        "MFU": _percent("mfu"),
         "memory": (lambda row: f"{row.hbm_bytes / 1e9:.0f}GB" + _tight(row), ""),
         "by": lambda row: "rv" if row.verifiable and row.runnable else "r" if row.runnable else "",
-        "plan": lambda row: short_plan(row.plan),
     }
-    foot, how = "by: r `dscale run` takes it, v `dscale verify` does", {"by": {"keep": 3}} | PLAN_COLUMN
-    return records(report.plans, columns, "plans, the recommended one first", foot, how=how)
+    return grid("train-plans", report.plans, own=columns | PLAN)
 
 
-def changes_table(rows: list[Any], most: int = 6) -> Grid:
-    """One setting of a given plan changed at a time, towards the best."""
-    columns = {
-        "change": lambda row: f"{row.setting}={row.old} to {row.new}",
-        "step": ("step_s", "s"),
-        "tokens/s": (lambda row: f"{row.gain:+.1%}", ""),
-    }
-    return records(rows[:most], columns, "one setting changed, the rest as given")
-
-
-def suspects_table(measured: Any) -> Grid:
-    """What could explain a measured step."""
-    columns = {
-        "probably": "cause",
-        "step": ("step_s", "s"),
-        "part": (lambda row: f"{row.explains:.0%}", ""),
-        "look at": "look",
-    }
-    return records(measured.suspects, columns, how={"look at": {"wrap": True}, "probably": {"wrap": True}})
-
-
-def slices_table(rows: list[Any]) -> Grid:
+def slices_table(rows: list[SliceRow]) -> Grid:
     """The recommended plan on each slice, best first; what has none says why."""
-    run = any(row.days is not None for row in rows)
-    columns: dict[str, Any] = {
-        "slice": "slice",
-        "step": (lambda row: "" if row.step_s is None else row.step_s, "s"),
-        "MFU": _percent("mfu"),
-        "$/Mtok": (lambda row: "" if row.usd_per_mtok is None else f"{row.usd_per_mtok:.4f}", ""),
-    }
-    if run:
-        columns["days"] = (lambda row: "" if row.days is None else f"{row.days:,.1f}", "")
-        columns["cost"] = (lambda row: "" if row.cost_usd is None else f"${row.cost_usd:,.0f}", "")
-    columns |= {"stack": "stack", "plan": lambda row: f"{row.plan or row.note}{', tight' if row.tight else ''}"}
-    # of a whole run, days and dollars say what steps and dollars a token do: these go first where the width is short
-    keep = {"$/Mtok": {"keep": 2}, "step": {"keep": 3}} if run else {}
-    return records(rows, columns, "slices, best first", how=keep | PLAN_COLUMN)
+    name = "train-runs" if any(row.days is not None for row in rows) else "train-slices"
+    return grid(name, rows, own={"plan": lambda row: f"{row.plan or row.note}{', tight' if row.tight else ''}"})
 
 
-def front_table(report: Any, most: int = 12) -> Grid:
+def front_table(report: TrainReport, most: int = 12) -> Grid:
     """Time against memory, at most so many rows of it."""
-    columns = {
-        "step": ("step_s", "s"),
-        "memory": (lambda row: f"{row.hbm_bytes / 1e9:.1f}GB", ""),
-        "chips": "chips",
-        "plan": lambda row: short_plan(row.plan),
-    }
-    rows = report.pareto[:: -(-len(report.pareto) // most)]
-    return records(rows, columns, "time against memory: plans that no other beats in both", how=PLAN_COLUMN)
+    memory = {"memory": (lambda row: f"{row.hbm_bytes / 1e9:.1f}GB", "")}
+    return grid("train-front", report.pareto[:: -(-len(report.pareto) // most)], own=memory | PLAN)
 
 
-def scaling_table(rows: list[Any]) -> Grid:
+def scaling_table(rows: list[ScalingRow]) -> Grid:
     """The best plan of each slice, with bars of its tokens a second."""
     longest = max((row.tokens_per_s or 0.0) for row in rows) or 1.0
     columns = {
-        "slice": "slice",
         "step": (lambda row: "no fit" if row.step_s is None else row.step_s, "s"),
-        "scaling": _percent("efficiency", 0),
-        "MFU": _percent("mfu"),
         "bound by": lambda row: row.bound_by or "",
         "tokens/s": lambda row: (row.tokens_per_s or 0.0) / longest,
     }
-    how = {"MFU": {"keep": 4}, "bound by": {"keep": 3}, "tokens/s": {"bar": True, "keep": 2}}
-    return records(rows, columns, "strong scaling: the same batch on fewer and more chips", how=how)
-
-
-def batches_table(rows: list[Any]) -> Grid:
-    """The same plan with larger batches."""
-    columns = {
-        "tokens": "batch_tokens",
-        "step": ("step_s", "s"),
-        "tokens/s per chip": (lambda row: f"{row.tokens_per_s_per_chip:,.0f}", ""),
-        "MFU": _percent("mfu"),
-        "bound by": "bound_by",
-    }
-    return records(rows, columns, "larger batches, the same plan")
-
-
-def codesign_table(answer: Any) -> list[Block]:
-    """What each better number of the chip would give."""
-    columns = {"change": "change", "faster": (lambda row: f"{row.faster:+.1%}", ""), "why": "why"}
-    title = "what better hardware would change (the plan searched anew)"
-    return [records(answer.rows, columns, title, how={"why": {"wrap": True}}), Prose(answer.advice)]
+    return grid("train-scaling", rows, own=columns)
