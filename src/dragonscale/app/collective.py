@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dragonscale.app.charts.collective import draw
+from dragonscale.app.charts.roles import nothing_to_draw
 from dragonscale.app.collective_report import (
     CollectiveReport,
     RingFacts,
@@ -29,7 +29,9 @@ from dragonscale.physics.notation import parse_array
 from dragonscale.physics.numbers import product
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.units import parse
-from dragonscale.sheets.charts.chart import Chart
+from dragonscale.sheets.charts import Chart, LineSeries, Mark, RuleLine, line_chart
+from dragonscale.sheets.charts.amounts import amount as marked
+from dragonscale.sheets.charts.axes import log_axis
 from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, facts, sheet, table
 
 
@@ -187,10 +189,37 @@ def transfer_sheet(sent: TransferReport, _detail: bool) -> Sheet:
     )
 
 
-def _draw(report: CollectiveReport, kind: str) -> Chart:
-    asked = report.asked
-    return draw(kind, size_sweep(asked.kind, asked.axes, asked.mesh, asked.options), report)
+_NAMES = {"bound": "lower bound", "bandwidth": "bandwidth alone", "latency": "latency alone"}
+_ROLES = {"bound": "compute", "bandwidth": "fsdp", "latency": "hbm"}
 
 
-bind(CollectiveReport, Face(collective_sheet, _draw))
+def draw(report: CollectiveReport, _kind: str) -> Chart:
+    """Time against size, with the regimes of latency and of bandwidth."""
+    asked, curves = report.asked, dict[str, list[tuple[float, float]]]()
+    for row in size_sweep(asked.kind, asked.axes, asked.mesh, asked.options):
+        curves.setdefault(str(row["what"]), []).append((float(row["bytes"]), float(row["seconds"])))
+    if "bound" not in curves:
+        raise nothing_to_draw("one chip sends nothing")
+    # The terms are thin beside their bound, which covers the larger of them; both are dashed below it.
+    order = [name for name in ("bandwidth", "latency", "bound") if name in curves]
+    lowest = min(seconds for _, seconds in curves["bound"])
+    series = [LineSeries(_NAMES[name], tuple(curves[name]), _ROLES[name], dashed=name != "bound") for name in order]
+    x = log_axis("bytes of the whole array", "bytes", [size for size, _ in curves["bound"]], room=0.0)
+    y = log_axis("time", "s", [lowest / 2, *(seconds for _, seconds in curves["bound"])])
+    turn = report.latency_bound_below_bytes
+    rules = [RuleLine(turn, f"latency-bound below {marked(turn, 'bytes')}", "muted")] if x.low < turn < x.high else []
+    marks = [
+        Mark(
+            report.bytes,
+            report.lower_s,
+            f"{marked(report.bytes, 'bytes')}: {marked(report.lower_s, 's')}",
+        )
+    ]
+    marks = [mark for mark in marks if x.low <= mark.x <= x.high and y.low <= mark.y <= y.high]
+    over = ", ".join(report.axes)
+    title = f"{report.collective.replace('_', '-')} over {over} ({report.chips:,} chips)"
+    return line_chart(series, x, y, title, f"on {report.on}, at datasheet rates", rules, marks)
+
+
+bind(CollectiveReport, Face(collective_sheet, draw))
 bind(TransferReport, Face(transfer_sheet))

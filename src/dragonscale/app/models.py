@@ -2,10 +2,9 @@
 
 import shlex
 
-from dragonscale.app.charts.model_charts import draw
 from dragonscale.app.given import unnamed
 from dragonscale.app.grids import grid
-from dragonscale.app.models_report import ModelReport, ModelsReport, model_report, models_report
+from dragonscale.app.models_report import ModelReport, ModelRow, ModelsReport, model_report, models_report
 from dragonscale.app.questions.facts import ModelsQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.record import Face, bind
@@ -14,7 +13,8 @@ from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware import dtype_bytes
-from dragonscale.sheets.charts.chart import Chart
+from dragonscale.sheets.charts import Bar, Chart, bars
+from dragonscale.sheets.charts.amounts import amount as marked
 from dragonscale.sheets.sheet import (
     Block,
     Column,
@@ -143,9 +143,32 @@ def parts_table(report: ModelReport) -> Grid:
     return table(columns, rows)
 
 
-def _draw(report: ModelReport | ModelsReport, kind: str) -> Chart:
-    return draw(kind, report.asked, report)
+def draw(report: ModelReport | ModelsReport, kind: str) -> Chart:
+    """One model by part, or all presets by size."""
+    if not isinstance(report, ModelReport):
+        rows = sorted(report.models, key=lambda row: -row.parameters)
+        shown = [Bar(row.name, row.parameters, "compute", _active(row)) for row in rows]
+        return bars(shown, f"Parameters of {len(rows)} presets", "in brackets: used per token, of MoE models", "count")
+    if kind == "flops":
+        parts = report.forward_flops_per_token_by_part
+        title = f"{report.name}: forward FLOPs of a token by part"
+        subtitle = f"{marked(report.forward_flops_per_token, 'FLOP')} at {report.sequence:,} tokens"
+        return bars(_parts(parts, report.forward_flops_per_token), title, subtitle, "FLOP")
+    title = f"{report.name}: parameters by part"
+    subtitle = (
+        f"{marked(report.parameters, 'count')} in all, {marked(report.active_parameters, 'count')} used per token"
+    )
+    return bars(_parts(report.parameters_by_part, report.parameters), title, subtitle, "count")
 
 
-bind(ModelReport, Face(model_sheet, _draw))
-bind(ModelsReport, Face(models_sheet, _draw))
+def _parts(parts: dict[str, float] | dict[str, int], total: float) -> list[Bar]:
+    ordered = sorted(parts.items(), key=lambda part: -part[1])
+    return [Bar(name, float(value), "compute", marked(value / total, "share")) for name, value in ordered if value > 0]
+
+
+def _active(row: ModelRow) -> str:
+    return marked(row.active_parameters, "count") if row.active_parameters < 0.8 * row.parameters else ""
+
+
+bind(ModelReport, Face(model_sheet, draw))
+bind(ModelsReport, Face(models_sheet, draw))
