@@ -118,8 +118,7 @@ def _chips() -> Chart:
 
 
 def _model() -> Chart:
-    from dragonscale.app.models import draw
-    from dragonscale.app.models_report import model_report
+    from dragonscale.app.models import draw, model_report
     from dragonscale.models import load_model
 
     return draw(model_report(load_model("llama3-70b"), 8192), "parameters")

@@ -10,9 +10,9 @@ from dragonscale.app import collective_report as collectives
 from dragonscale.app.charts import validate
 from dragonscale.app.chips_report import chips_report
 from dragonscale.app.collective import CollectiveAsked
-from dragonscale.app.explain import shown as explained
+from dragonscale.app.explain import ask_explain as explained
 from dragonscale.app.explain.physics import explain_roofline
-from dragonscale.app.models_report import model_report
+from dragonscale.app.models import model_report
 from dragonscale.app.roofline_report import roofline_report
 from dragonscale.app.shard_report import shard_report
 from dragonscale.app.sweep.sweep_charts import sweep_chart

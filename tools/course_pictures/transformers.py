@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from dragonscale.app.models import draw
-from dragonscale.app.models_report import model_report
+from dragonscale.app.models import draw, model_report
 from dragonscale.models import load_model
 from dragonscale.models.activations import activation_bytes
 from dragonscale.models.flops import Workload, forward_flops

@@ -5,17 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from dragonscale.app import chips_report as reports
 from dragonscale.app.charts.roles import nothing_to_draw
-from dragonscale.app.chips_report import (
-    ChipReport,
-    ChipsReport,
-    LayoutReport,
-    SliceReport,
-    chip_report,
-    chips_report,
-    layout_report,
-    slice_report,
-)
 from dragonscale.app.given import maybe_target
 from dragonscale.app.grids import grid
 from dragonscale.app.questions.facts import ChipsQuestion
@@ -27,29 +18,33 @@ from dragonscale.sheets.charts.amounts import amount as marked
 from dragonscale.sheets.sheet import Column, NextStep, Prose, Sheet, Title, amount, facts, sheet, table
 
 
-def ask(question: ChipsQuestion, listener: Listener) -> ChipsReport | ChipReport | SliceReport | LayoutReport:
+def ask(
+    question: ChipsQuestion, listener: Listener
+) -> reports.ChipsReport | reports.ChipReport | reports.SliceReport | reports.LayoutReport:
     """All chips, one, a slice, or a layout."""
     return _answer(question, listener).came_from(question, listener.notes)
 
 
-def _answer(question: ChipsQuestion, listener: Listener) -> ChipsReport | ChipReport | SliceReport | LayoutReport:
+def _answer(
+    question: ChipsQuestion, listener: Listener
+) -> reports.ChipsReport | reports.ChipReport | reports.SliceReport | reports.LayoutReport:
     if question.source and (question.layout or not question.name):
         raise InputError("--source takes the numbers of one chip from one source; name the chip, such as h100.")
     if question.layout:
-        return layout_report(question.layout)
+        return reports.layout_report(question.layout)
     chip, piece = maybe_target(question.name, listener)
     if chip is None:
-        return chips_report()
+        return reports.chips_report()
     if question.source:
         chip = chip.reading(question.source)
-    return chip_report(chip) if piece is None else slice_report(replace(piece, chip=chip))
+    return reports.chip_report(chip) if piece is None else reports.slice_report(replace(piece, chip=chip))
 
 
 MATMUL = "bf16[B,8192] @ bf16[8192,28672]"
 """A matmul of a large model's MLP, for any batch."""
 
 
-def chips_sheet(report: ChipsReport, _detail: bool) -> Sheet:
+def chips_sheet(report: reports.ChipsReport, _detail: bool) -> Sheet:
     """A line for each chip."""
     columns = {
         "FLOP/B": lambda one: round(one.critical_intensity_flops_per_byte),
@@ -66,7 +61,7 @@ def _value(value: float | list[float], unit: str) -> str:
     return "x".join(f"{item:g}" for item in value) if isinstance(value, list) else amount(value, unit)
 
 
-def chip_sheet(report: ChipReport, _detail: bool) -> Sheet:
+def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
     """Every number of one chip with its source, and other sources' readings of it."""
     rows: list[list[Any]] = []
     others: list[list[Any]] = []
@@ -103,7 +98,7 @@ def chip_sheet(report: ChipReport, _detail: bool) -> Sheet:
     )
 
 
-def slice_sheet(report: SliceReport, _detail: bool) -> Sheet:
+def slice_sheet(report: reports.SliceReport, _detail: bool) -> Sheet:
     """Hosts, rings or tiers, and totals."""
     host = "x".join(map(str, report.host_shape)) or str(report.host_chips)
     cores = f", {report.cores:,} cores" if report.cores else ""
@@ -131,7 +126,7 @@ def slice_sheet(report: SliceReport, _detail: bool) -> Sheet:
     return sheet(title, axes, tiers, shown, Prose(_weakest(report), "key"))
 
 
-def _weakest(report: SliceReport) -> str:
+def _weakest(report: reports.SliceReport) -> str:
     if report.pods > 1 and report.dcn_bytes_per_s:
         width = amount(report.dcn_bytes_per_s / report.chips, "bytes/s")
         return f"Between pods a chip has {width}: keep there what moves least."
@@ -147,7 +142,7 @@ def _weakest(report: SliceReport) -> str:
     return f"Without wraparound, {named} {give} collectives half the bandwidth of a ring."
 
 
-def layout_sheet(report: LayoutReport, _detail: bool) -> Sheet:
+def layout_sheet(report: reports.LayoutReport, _detail: bool) -> Sheet:
     """The position of each element in memory, as the array is written."""
     width = len(report.places[0]) if report.places else 0
     places = table([Column(f"[{place}]", right=True) for place in range(width)], report.places) if width else None
@@ -165,9 +160,9 @@ ALIKE = 1.13
 """Roofs within this factor are drawn as one."""
 
 
-def draw(report: ChipReport | ChipsReport, kind: str) -> Chart:
+def draw(report: reports.ChipReport | reports.ChipsReport, kind: str) -> Chart:
     """One chip or all of them."""
-    chips = [report] if isinstance(report, ChipReport) else report.chips
+    chips = [report] if isinstance(report, reports.ChipReport) else report.chips
     if not chips:
         raise nothing_to_draw("no chip is named")
     if kind == "roofs":
@@ -185,7 +180,7 @@ def draw(report: ChipReport | ChipsReport, kind: str) -> Chart:
     )
 
 
-def roofs_chart(chips: Sequence[ChipReport]) -> Chart:
+def roofs_chart(chips: Sequence[reports.ChipReport]) -> Chart:
     """bf16 over HBM of several chips, or every format of one."""
     if len(chips) == 1:
         [one] = chips
@@ -201,7 +196,7 @@ def roofs_chart(chips: Sequence[ChipReport]) -> Chart:
             f"{one.title}: roofs by format",
             f"over HBM at {marked(one.hbm_bytes_per_s, 'bytes/s')}, datasheet rates",
         )
-    groups: list[list[ChipReport]] = []
+    groups: list[list[reports.ChipReport]] = []
     for one in sorted(chips, key=lambda one: (-one.bf16_flops_per_s, -one.hbm_bytes_per_s)):
         alike = next((group for group in groups if _alike(group[0], one)), None)
         groups.append([one]) if alike is None else alike.append(one)
@@ -217,13 +212,13 @@ def roofs_chart(chips: Sequence[ChipReport]) -> Chart:
     )
 
 
-def _alike(one: ChipReport, other: ChipReport) -> bool:
+def _alike(one: reports.ChipReport, other: reports.ChipReport) -> bool:
     """Whether two roofs could not be told apart in a picture."""
     ratios = one.bf16_flops_per_s / other.bf16_flops_per_s, one.hbm_bytes_per_s / other.hbm_bytes_per_s
     return all(1 / ALIKE < ratio < ALIKE for ratio in ratios)
 
 
-bind(ChipsReport, Face(chips_sheet, draw))
-bind(ChipReport, Face(chip_sheet, draw))
-bind(SliceReport, Face(slice_sheet))
-bind(LayoutReport, Face(layout_sheet))
+bind(reports.ChipsReport, Face(chips_sheet, draw))
+bind(reports.ChipReport, Face(chip_sheet, draw))
+bind(reports.SliceReport, Face(slice_sheet))
+bind(reports.LayoutReport, Face(layout_sheet))

@@ -3,18 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dragonscale.app import collective_report as reports
 from dragonscale.app.charts.roles import nothing_to_draw
-from dragonscale.app.collective_report import (
-    CollectiveReport,
-    RingFacts,
-    TransferReport,
-    collective_mesh,
-    collective_report,
-    find_kind,
-    read_options,
-    size_sweep,
-    transfer_report,
-)
 from dragonscale.app.given import axes_of, target_of, written_target
 from dragonscale.app.grids import grid
 from dragonscale.app.questions.explain import ExplainCollectiveQuestion
@@ -48,17 +38,17 @@ class CollectiveAsked:
 def read_question(question: CollectiveQuestion | ExplainCollectiveQuestion, listener: Listener) -> CollectiveAsked:
     """The collective, over which wires, and how it is done."""
     chip, piece = target_of(with_changes(question.on, question.set), listener)
-    kind, mesh = find_kind(question.kind), collective_mesh(chip, piece, axes_of(question.mesh))
+    kind, mesh = reports.find_kind(question.kind), reports.collective_mesh(chip, piece, axes_of(question.mesh))
     axes = read_axes(question.axis, mesh.axes)
     ways = question.one_way, question.in_network, question.filled, question.picks
-    return CollectiveAsked(kind, mesh, axes, read_options(mesh.size(*axes), *ways))
+    return CollectiveAsked(kind, mesh, axes, reports.read_options(mesh.size(*axes), *ways))
 
 
-def ask(question: CollectiveQuestion, listener: Listener) -> CollectiveReport | TransferReport:
+def ask(question: CollectiveQuestion, listener: Listener) -> reports.CollectiveReport | reports.TransferReport:
     """The time of a collective, or of one message between chips."""
     volume = read_volume(question.size)
     if question.kind in ("send", "gather"):
-        sent = transfer_report(
+        sent = reports.transfer_report(
             question.kind,
             volume,
             target_of(with_changes(question.on, question.set))[1],
@@ -67,7 +57,7 @@ def ask(question: CollectiveQuestion, listener: Listener) -> CollectiveReport | 
         )
         return sent.came_from(None, listener.notes)
     asked = read_question(question, listener)
-    report = collective_report(
+    report = reports.collective_report(
         asked.kind,
         volume,
         asked.axes,
@@ -114,7 +104,7 @@ def read_axes(text: str, known: Mapping[str, object]) -> tuple[str, ...]:
     return names
 
 
-def collective_sheet(report: CollectiveReport, _detail: bool) -> Sheet:
+def collective_sheet(report: reports.CollectiveReport, _detail: bool) -> Sheet:
     """One collective over mesh axes."""
     mesh = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
     head = f"{report.collective} of {amount(report.bytes, 'bytes')} over {', '.join(report.axes)}"
@@ -123,7 +113,7 @@ def collective_sheet(report: CollectiveReport, _detail: bool) -> Sheet:
     return sheet(Title(title, f"mesh {mesh}"), _terms(report), tiers, _inside(report), Prose(report.advice, "key"))
 
 
-def _terms(report: CollectiveReport) -> Grid:
+def _terms(report: reports.CollectiveReport) -> Grid:
     terms = {
         "bandwidth": (report.bandwidth_s, "exact bytes over links"),
         "latency": (report.latency_s, "hops"),
@@ -135,7 +125,7 @@ def _terms(report: CollectiveReport) -> Grid:
     return table([Column("term"), Column("time", right=True), Column("", wrap=True)], rows)
 
 
-def _inside(report: CollectiveReport) -> Facts:
+def _inside(report: reports.CollectiveReport) -> Facts:
     """What the chips send and the links carry."""
     binding = max(report.tiers, key=lambda tier: tier.seconds, default=None)
     wires = f"a {binding.tier} link carries" if binding else "a chip's links carry"
@@ -156,7 +146,7 @@ BOTH_WAYS = 1.5
 """A chip that sends more than so many pieces in a hop sends them both ways round."""
 
 
-def _ring(report: CollectiveReport, ring: RingFacts) -> str:
+def _ring(report: reports.CollectiveReport, ring: reports.RingFacts) -> str:
     size, each = amount(ring.hop_bytes, "bytes"), f"each at least {amount(ring.hop_s, 's')}"
     if report.collective == "all_to_all":
         return f"pieces of {size}, {ring.sends:g} sent or passed on by each chip, {each}"
@@ -170,7 +160,7 @@ def _ring(report: CollectiveReport, ring: RingFacts) -> str:
     return f"both ways round at once: {full}{', and ' if half else ''}{half}"
 
 
-def transfer_sheet(sent: TransferReport, _detail: bool) -> Sheet:
+def transfer_sheet(sent: reports.TransferReport, _detail: bool) -> Sheet:
     """One message between two chips, or from all to one."""
     source, target = ("(" + ",".join(map(str, place)) + ")" for place in (sent.source, sent.target))
     size = amount(sent.bytes, "bytes")
@@ -193,10 +183,10 @@ _NAMES = {"bound": "lower bound", "bandwidth": "bandwidth alone", "latency": "la
 _ROLES = {"bound": "compute", "bandwidth": "fsdp", "latency": "hbm"}
 
 
-def draw(report: CollectiveReport, _kind: str) -> Chart:
+def draw(report: reports.CollectiveReport, _kind: str) -> Chart:
     """Time against size, with the regimes of latency and of bandwidth."""
     asked, curves = report.asked, dict[str, list[tuple[float, float]]]()
-    for row in size_sweep(asked.kind, asked.axes, asked.mesh, asked.options):
+    for row in reports.size_sweep(asked.kind, asked.axes, asked.mesh, asked.options):
         curves.setdefault(str(row["what"]), []).append((float(row["bytes"]), float(row["seconds"])))
     if "bound" not in curves:
         raise nothing_to_draw("one chip sends nothing")
@@ -221,5 +211,5 @@ def draw(report: CollectiveReport, _kind: str) -> Chart:
     return line_chart(series, x, y, title, f"on {report.on}, at datasheet rates", rules, marks)
 
 
-bind(CollectiveReport, Face(collective_sheet, draw))
-bind(TransferReport, Face(transfer_sheet))
+bind(reports.CollectiveReport, Face(collective_sheet, draw))
+bind(reports.TransferReport, Face(transfer_sheet))

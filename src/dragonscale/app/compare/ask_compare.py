@@ -18,7 +18,7 @@ from dragonscale.app.serve.serve_question import ServeQuestion
 from dragonscale.app.serve.serve_question import read_question as read_serving
 from dragonscale.app.serve.serve_records import ServeReport
 from dragonscale.app.train.ask_train import ask as ask_train
-from dragonscale.app.train.given_plan import said_by
+from dragonscale.app.train.train_question import said_by
 from dragonscale.app.train.train_records import TrainReport
 from dragonscale.errors import InputError, shorten
 from dragonscale.listener import Listener

@@ -9,14 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.app.explain.formulas import (
-    QUANTITIES,
-    Explanation,
-    FormulaLine,
-    Lettered,
-    formula_text,
-    letters_in,
-)
+from dragonscale.app.explain.formulas import QUANTITIES, Explanation, FormulaLine, Lettered, formula_text, letters_in
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.train.plans import HELD
 from dragonscale.app.train.train_question import read_question

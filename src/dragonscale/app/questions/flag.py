@@ -210,12 +210,6 @@ class Bytes(_Quantity):
     unit = "bytes"
 
 
-class Rate(_Quantity):
-    """So many a second, such as 20/s."""
-
-    unit = "count/s"
-
-
 class Length(_Quantity):
     """A length in tokens, such as 8192 or 32k."""
 

@@ -6,20 +6,8 @@ from itertools import count
 from dragonscale.app.grids import grid
 from dragonscale.app.train.advice import help_text
 from dragonscale.app.train.train_records import PlanReport, ScalingRow, SliceRow, TrainReport
-from dragonscale.sheets.sheet import (
-    BarPart,
-    Block,
-    Facts,
-    Grid,
-    Prose,
-    Sheet,
-    StackedBar,
-    Title,
-    Verbatim,
-    amount,
-    facts,
-    folded,
-)
+from dragonscale.sheets import sheet as laid
+from dragonscale.sheets.sheet import amount, facts, folded
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.simplicity import FULL, leaves_room
 
@@ -38,36 +26,36 @@ RECOMPUTED = {"none": "no recompute", "selective": "selective recompute", "block
 CONTEXTS = {"gather": "gathered keys and values", "ring": "ring attention", "ulysses": "Ulysses attention"}
 
 
-def train_sheet(report: TrainReport, detail: bool) -> Sheet:
+def train_sheet(report: TrainReport, detail: bool) -> laid.Sheet:
     """The whole answer: the summary first, then how it comes about."""
-    blocks: list[Block] = [_title(report)]
+    blocks: list[laid.Block] = [_title(report)]
     if not report.plans:
-        blocks += [Prose("\n".join(report.notes), "bad")]
-        return Sheet((*blocks, *([slices_table(report.slices)] if report.slices else [])))
+        blocks += [laid.Prose("\n".join(report.notes), "bad")]
+        return laid.Sheet((*blocks, *([slices_table(report.slices)] if report.slices else [])))
     first = report.plans[0]
     if first.job is not None and first.job.slice.chips != first.plan.chips:
         # what a plan for other chips would take is no answer to anything
         told = facts(("given", short_plan(first.plan)), *_problems(first), ("judged", report.comparison, "warn"))
-        return Sheet((*blocks, told, *_after(report)))
+        return laid.Sheet((*blocks, told, *_after(report)))
     blocks += [summary(report, first), time_stack(first, detail), memory_stack(first, detail)]
     if report.measured is not None:
-        blocks += [Prose(report.measured.text)]
+        blocks += [laid.Prose(report.measured.text)]
         blocks += [grid("train-suspects", report.measured.suspects)] if report.measured.suspects else []
-    blocks += [Verbatim(mesh_drawing(first.plan)), grid("train-terms", first.terms)] if detail else []
+    blocks += [laid.Verbatim(mesh_drawing(first.plan)), grid("train-terms", first.terms)] if detail else []
     blocks += [plans_table(report)] if len(report.plans) > 1 else []
-    return Sheet((*blocks, *_after(report, detail)))
+    return laid.Sheet((*blocks, *_after(report, detail)))
 
 
-def _after(report: TrainReport, detail: bool = False) -> list[Block]:
+def _after(report: TrainReport, detail: bool = False) -> list[laid.Block]:
     """What follows the plan: changes, slices, scaling, notes, the next command."""
-    blocks: list[Block] = [grid("train-changes", report.changes[:MOST_CHANGES])] if report.changes else []
+    blocks: list[laid.Block] = [grid("train-changes", report.changes[:MOST_CHANGES])] if report.changes else []
     blocks += [slices_table(report.slices)] if report.slices else []
     blocks += [scaling_table(report.scaling)] if report.scaling else []
     blocks += [grid("train-batches", report.batches)] if report.batches else []
     if report.codesign:
-        blocks += [grid("train-codesign", report.codesign.rows), Prose(report.codesign.advice)]
+        blocks += [grid("train-codesign", report.codesign.rows), laid.Prose(report.codesign.advice)]
     blocks += [front_table(report)] if detail and report.pareto else []
-    blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
+    blocks += [laid.Prose("\n".join(report.notes), "dim")] if report.notes else []
     return blocks
 
 
@@ -75,7 +63,7 @@ def _problems(first: PlanReport) -> list[tuple[str, str, str]]:
     return [("cannot run", f"{one}.", "bad") for one in first.problems]
 
 
-def _title(report: TrainReport) -> Title:
+def _title(report: TrainReport) -> laid.Title:
     work = report.workload
     packed = f" packed with documents of {work.documents:,}" if work.documents else ""
     sequences = f"{work.sequences:,} sequences of {work.seq:,}{packed}"
@@ -84,7 +72,7 @@ def _title(report: TrainReport) -> Title:
     if report.searched > 1 and report.better is None:
         asides.append(f"{report.feasible:,} of {report.searched:,} plans are feasible" + _beyond(report))
     size = amount(work.parameters, "count")
-    return Title(f"{report.model} ({size} parameters) on {report.slice}", "\n".join(asides))
+    return laid.Title(f"{report.model} ({size} parameters) on {report.slice}", "\n".join(asides))
 
 
 def _beyond(report: TrainReport) -> str:
@@ -93,7 +81,7 @@ def _beyond(report: TrainReport) -> str:
     return "; beyond limits: " + ", ".join(f"{many:,} {reason}" for reason, many in report.infeasible.items())
 
 
-def summary(report: TrainReport, first: PlanReport) -> Facts:
+def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
     """What to run, in ten lines."""
     given = report.better is not None or report.searched <= 1
     return facts(
@@ -194,7 +182,7 @@ def taken_text(report: TrainReport, first: PlanReport) -> str:
     return text
 
 
-def time_stack(first: PlanReport, detail: bool) -> StackedBar:
+def time_stack(first: PlanReport, detail: bool) -> laid.StackedBar:
     """What the step waits for; what overlaps is told beside it."""
     total = sum(row.exposed_s for row in first.terms) or 1.0
     parts = []
@@ -203,18 +191,18 @@ def time_stack(first: PlanReport, detail: bool) -> StackedBar:
             continue
         hidden = row.expected_s - row.exposed_s
         note = f"+{amount(hidden, 's')} overlapped" if hidden > SEEN * total else ""
-        parts.append(BarPart(row.name, row.exposed_s, amount(row.exposed_s, "s"), note))
-    return StackedBar("time", folded(parts, "s"), total, amount(first.step_s, "s"))
+        parts.append(laid.BarPart(row.name, row.exposed_s, amount(row.exposed_s, "s"), note))
+    return laid.StackedBar("time", folded(parts, "s"), total, amount(first.step_s, "s"))
 
 
-def memory_stack(first: PlanReport, detail: bool) -> StackedBar:
+def memory_stack(first: PlanReport, detail: bool) -> laid.StackedBar:
     """What fills the HBM of the fullest chip."""
     limit = first.hbm_limit_bytes
     held = sorted((row for row in first.memory if row.bytes > 0), key=lambda row: -row.bytes)
     shown = [row for row in held if detail or row.bytes > 0.01 * limit]
-    parts = folded([BarPart(row.name, row.bytes, f"{row.bytes / 1e9:.1f}GB") for row in shown], "bytes")
+    parts = folded([laid.BarPart(row.name, row.bytes, f"{row.bytes / 1e9:.1f}GB") for row in shown], "bytes")
     used, _, tone = _memory(first)
-    return StackedBar("memory", parts, limit, used, "line", tone)
+    return laid.StackedBar("memory", parts, limit, used, "line", tone)
 
 
 def _tight(row: PlanReport) -> str:
@@ -226,7 +214,7 @@ def _tight(row: PlanReport) -> str:
 PLAN = {"plan": lambda row: short_plan(row.plan)}
 
 
-def plans_table(report: TrainReport) -> Grid:
+def plans_table(report: TrainReport) -> laid.Grid:
     """The recommended plan and others, each against the first."""
     best, numbers = report.plans[0].step_s, count(1)
     columns = {
@@ -238,19 +226,19 @@ def plans_table(report: TrainReport) -> Grid:
     return grid("train-plans", report.plans, own=columns | PLAN)
 
 
-def slices_table(rows: list[SliceRow]) -> Grid:
+def slices_table(rows: list[SliceRow]) -> laid.Grid:
     """The recommended plan on each slice, best first; what has none says why."""
     name = "train-runs" if any(row.days is not None for row in rows) else "train-slices"
     return grid(name, rows, own={"plan": lambda row: f"{row.plan or row.note}{', tight' if row.tight else ''}"})
 
 
-def front_table(report: TrainReport, most: int = 12) -> Grid:
+def front_table(report: TrainReport, most: int = 12) -> laid.Grid:
     """Time against memory, at most so many rows of it."""
     memory = {"memory": (lambda row: f"{row.hbm_bytes / 1e9:.1f}GB", "")}
     return grid("train-front", report.pareto[:: -(-len(report.pareto) // most)], own=memory | PLAN)
 
 
-def scaling_table(rows: list[ScalingRow]) -> Grid:
+def scaling_table(rows: list[ScalingRow]) -> laid.Grid:
     """The best plan of each slice, with bars of its tokens a second."""
     longest = max((row.tokens_per_s or 0.0) for row in rows) or 1.0
     columns = {
