@@ -185,9 +185,8 @@ _ROLES = {"bound": "compute", "bandwidth": "fsdp", "latency": "hbm"}
 
 def draw(report: reports.CollectiveReport, _kind: str) -> Chart:
     """Time against size, with the regimes of latency and of bandwidth."""
-    asked, curves = report.asked, dict[str, list[tuple[float, float]]]()
-    for row in reports.size_sweep(asked.kind, asked.axes, asked.mesh, asked.options):
-        curves.setdefault(str(row["what"]), []).append((float(row["bytes"]), float(row["seconds"])))
+    asked = report.asked
+    curves = reports.size_sweep(asked.kind, asked.axes, asked.mesh, asked.options)
     if "bound" not in curves:
         raise nothing_to_draw("one chip sends nothing")
     # The terms are thin beside their bound, which covers the larger of them; both are dashed below it.

@@ -188,11 +188,10 @@ def _with_flags(file: SavedPlan, question: ExportQuestion) -> SavedPlan:
         for name, length in (("prompt", question.prompt), ("output", question.output))
         if length.strip()
     }
-    said = {**{name: getattr(file.traffic, name) for name in SavedTraffic.__struct_fields__}, **traffic}
-    said["rate"] = question.rate.strip() or file.traffic.rate
+    said = msgspec.structs.replace(file.traffic, **traffic, rate=question.rate.strip() or file.traffic.rate)
     batch = parse_count(question.batch.removesuffix("seq"), "the batch") if question.batch.strip() else file.batch
     kept = {name: value for name, value in words.items() if value}
-    return replace(file, traffic=SavedTraffic(**said), batch=batch, **kept)
+    return replace(file, traffic=said, batch=batch, **kept)
 
 
 def engine_for(target: Target, named: str, plan: ServingPlan) -> str:

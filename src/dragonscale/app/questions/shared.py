@@ -54,11 +54,11 @@ COMPUTE = Text("", "DTYPE", flag.SOFTWARE, offers="dtypes")
 """Format of matmuls (fp8_block: scales by blocks)."""
 KV_DTYPE = Text("", "DTYPE", flag.SOFTWARE, also=("--kv",), offers="dtypes")
 """Format of the KV cache."""
-MAX_SEQS = Whole(None, "N", flag.SOFTWARE)
+MAX_SEQS = Whole(None, "N", flag.SOFTWARE, limits=(1, 1_000_000))
 """Sequences that a data rank decodes at once, at most; the engine's own limit without it."""
-TOKEN_BUDGET = Whole(None, "TOKENS", flag.SOFTWARE)
+TOKEN_BUDGET = Whole(None, "TOKENS", flag.SOFTWARE, limits=(1, 10_000_000))
 """Tokens of one iteration, at most (chunked prefill); the engine's own without it."""
-MEMORY_FRACTION = Real(None, "PART", flag.SOFTWARE)
+MEMORY_FRACTION = Real(None, "PART", flag.SOFTWARE, limits=(0.01, 1.0))
 """The part of HBM that the engine may use; its own without it."""
 
 SERVE_PLAN = Thing("", "PLAN", flag.PLAN, offers="files")
