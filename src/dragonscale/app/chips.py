@@ -8,7 +8,7 @@ from typing import Any
 from dragonscale.app import chips_report as reports
 from dragonscale.app.charts.roles import nothing_to_draw
 from dragonscale.app.given import maybe_target
-from dragonscale.app.grids import grid
+from dragonscale.app.grids import grid, summary
 from dragonscale.app.questions.facts import ChipsQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
@@ -109,20 +109,10 @@ def slice_sheet(report: reports.SliceReport, _detail: bool) -> Sheet:
     closed = {"": lambda row: "ring" if row.wraps else "line"}
     axes = grid("slice-axes", report.axes, own=closed) if report.axes else None
     tiers = grid("slice-tiers", report.tiers) if report.tiers else None
-    totals = {
-        "bf16": amount(report.bf16_flops_per_s, "FLOP/s"),
-        "HBM": f"{amount(report.hbm_bytes, 'bytes')} at {amount(report.hbm_bytes_per_s, 'bytes/s')}",
-        "bisection": f"{amount(report.bisection_bytes_per_s, 'bytes/s')} one way",
-        "PCIe": amount(report.pcie_bytes_per_s, "bytes/s"),
-        "DCN": amount(report.dcn_bytes_per_s, "bytes/s"),
-        "price": amount(report.price_usd_per_h, "USD/h"),
-        "power": amount(report.power_w, "W"),
-    }
-    far = [("farthest apart", f"{report.farthest_hops} hops")] if report.farthest_hops else []
     below = ["", *(f"{row.tier} to " for row in report.tiers)]
     cables = [f"{row.cables:,} {ends}{row.tier}" for ends, row in zip(below, report.tiers, strict=False) if row.cables]
-    far += [("cables", ", ".join(cables).replace(" node,", " in nodes,", 1))] if cables[1:] else []
-    shown = facts(*far, *((f"{name} in all", value) for name, value in totals.items() if value != "–"))
+    joined = ", ".join(cables).replace(" node,", " in nodes,", 1) if cables[1:] else None
+    shown = summary("slice-facts", report, far=report.farthest_hops or None, cables=joined)
     return sheet(title, axes, tiers, shown, Prose(_weakest(report), "key"))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dragonscale.app import collective_report as reports
 from dragonscale.app.charts.roles import nothing_to_draw
 from dragonscale.app.given import axes_of, target_of, written_target
-from dragonscale.app.grids import grid
+from dragonscale.app.grids import grid, summary
 from dragonscale.app.questions.explain import ExplainCollectiveQuestion
 from dragonscale.app.questions.operations import CollectiveQuestion
 from dragonscale.app.record import Face, bind
@@ -22,7 +22,7 @@ from dragonscale.physics.units import parse
 from dragonscale.sheets.charts import Chart, LineSeries, Mark, RuleLine, line_chart
 from dragonscale.sheets.charts.amounts import amount as marked
 from dragonscale.sheets.charts.axes import log_axis
-from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, facts, sheet, table
+from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, sheet, table
 
 
 @dataclass(frozen=True)
@@ -130,15 +130,16 @@ def _inside(report: reports.CollectiveReport) -> Facts:
     binding = max(report.tiers, key=lambda tier: tier.seconds, default=None)
     wires = f"a {binding.tier} link carries" if binding else "a chip's links carry"
     ring = report.ring
-    added = "; the switches add, so its array goes up once and the sum comes down once" if report.in_network else ""
-    rate = amount(report.algorithm_bandwidth_bytes_per_s, "bytes/s")
-    meaning = f"{rate}, the array over the time; {wires} {amount(report.link_bytes_per_s, 'bytes/s')}"
-    return facts(
-        ("filled", f"{report.filled:.4g} of the pieces are not empty") if report.filled < 1 else None,
-        ("sent", f"{amount(report.wire_bytes_per_chip, 'bytes')} by each chip{added}"),
-        (("ring" if ring.wraps else "line"), _ring(report, ring)) if ring else None,
-        ("busiest link", f"carries {amount(ring.link_bytes, 'bytes')} one way") if ring else None,
-        ("algorithm bandwidth", meaning),
+    told = None if ring is None else _ring(report, ring)
+    return summary(
+        "collective-facts",
+        report,
+        filled=report.filled if report.filled < 1 else None,
+        added="; the switches add, so its array goes up once and the sum comes down once" if report.in_network else "",
+        ring=told if ring and ring.wraps else None,
+        line=told if ring and not ring.wraps else None,
+        link=ring and ring.link_bytes,
+        wires=wires,
     )
 
 
@@ -167,14 +168,10 @@ def transfer_sheet(sent: reports.TransferReport, _detail: bool) -> Sheet:
     gathers = sent.kind == "gather"
     head = f"gather of {size} to {target}" if gathers else f"send of {size} from {source} to {target}"
     paths = f"over the {sent.paths} links of {target}" if gathers else f"over {sent.paths} paths that share no link"
-    bandwidth, latency = (
-        f"{amount(sent.bandwidth_s, 's')} {paths}",
-        f"{amount(sent.latency_s, 's')} for {sent.hops} hops",
-    )
     total = ", the larger of the two." if gathers else " in all: the two follow each other."
     return sheet(
         Title(f"{head} of {sent.on}"),
-        facts(("bandwidth", bandwidth), ("latency", latency)),
+        summary("transfer-facts", sent, paths=paths),
         Prose(amount(sent.total_s, "s") + total, "key"),
     )
 
@@ -197,13 +194,7 @@ def draw(report: reports.CollectiveReport, _kind: str) -> Chart:
     y = log_axis("time", "s", [lowest / 2, *(seconds for _, seconds in curves["bound"])])
     turn = report.latency_bound_below_bytes
     rules = [RuleLine(turn, f"latency-bound below {marked(turn, 'bytes')}", "muted")] if x.low < turn < x.high else []
-    marks = [
-        Mark(
-            report.bytes,
-            report.lower_s,
-            f"{marked(report.bytes, 'bytes')}: {marked(report.lower_s, 's')}",
-        )
-    ]
+    marks = [Mark(report.bytes, report.lower_s, f"{marked(report.bytes, 'bytes')}: {marked(report.lower_s, 's')}")]
     marks = [mark for mark in marks if x.low <= mark.x <= x.high and y.low <= mark.y <= y.high]
     over = ", ".join(report.axes)
     title = f"{report.collective.replace('_', '-')} over {over} ({report.chips:,} chips)"

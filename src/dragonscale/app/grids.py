@@ -1,4 +1,4 @@
-"""Tables of answers by their names: `grids.toml` says what stands in each column, records fill it.
+"""Tables and facts of answers by their names: `grids.toml` says what stands in each column and line, records fill it.
 
 >>> from types import SimpleNamespace as Row
 >>> grid(
@@ -12,9 +12,10 @@ import functools
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
-from dragonscale.sheets.sheet import Grid, records
+from dragonscale.sheets.sheet import Facts, Grid, amount, facts, records
 
 
 @functools.cache
@@ -40,6 +41,28 @@ def grid(
         for head in described.get(word, ()):
             how[head] = how.get(head, {}) | {word: True}
     return records(rows, shown, title or described.get("title", ""), foot or described.get("foot", ""), how)
+
+
+DIMENSIONS = {"s", "bytes", "bytes/s", "FLOP", "FLOP/s", "count", "USD/h", "W"}
+
+
+class _Written(Formatter):
+    """Templates in which a quantity may be printed in its dimension: `{row.hbm_bytes:bytes}`."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return amount(value, format_spec) if format_spec in DIMENSIONS else super().format_field(value, format_spec)
+
+
+def summary(name: str, row: Any, **words: Any) -> Facts:
+    """The facts of a record by the templates of the file; one that tells something of None is left out."""
+    known, written, lines = {"row": row, **words}, _Written(), []
+    for label, what in _described()[name].items():
+        text, *tone = what if isinstance(what, list) else [what]
+        fields = [field for _, field, _, _ in written.parse(text) if field]
+        given = all(known[field.partition(".")[0]] is not None for field in fields)
+        if given and all(written.get_field(field, (), known)[0] is not None for field in fields):
+            lines.append((label, written.format(text, **known), *(one.format(**known) for one in tone)))
+    return facts(*lines)
 
 
 def _column(what: str) -> Any:

@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from dragonscale.app import grids
 from dragonscale.app.given import unnamed
-from dragonscale.app.grids import grid
 from dragonscale.app.questions.facts import ModelsQuestion
 from dragonscale.app.questions.flag import written
-from dragonscale.app.record import Face, Record, bind
+from dragonscale.app.record import Face, Record, bind, shared
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.models import load_model, model_names
@@ -36,7 +36,7 @@ from dragonscale.physics.units import render
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.charts import Bar, Chart, bars
 from dragonscale.sheets.charts.amounts import amount as marked
-from dragonscale.sheets.sheet import amount, facts, table
+from dragonscale.sheets.sheet import amount, table
 
 CHARTS = ("parameters", "flops")
 
@@ -136,10 +136,7 @@ def model_report(
     cached = sum(cache_bytes(program, sequence, kv_dtype).values())
     reserved = sum(cache_bytes(program, sequence, kv_dtype, page=page, hybrid=False).values())
     report = ModelReport(
-        name=model.name,
-        n_layers=model.n_layers,
-        d_model=model.d_model,
-        vocab=model.vocab,
+        **shared(ModelReport, model, notes=list(model.notes), program=str(program)),
         parameters=counts.total,
         active_parameters=counts.active,
         checkpoint_parameters=counts.checkpoint,
@@ -163,8 +160,6 @@ def model_report(
             policy: float(sum(activation_bytes(program.sections[1:-1], work, policy).values())) / sequence
             for policy in REMAT
         },
-        program=str(program),
-        notes=list(model.notes),
         advice="",
     )
     report.advice = _advice(report)
@@ -258,7 +253,7 @@ def ask_model(question: ModelsQuestion, listener: Listener) -> ModelReport:
 def models_sheet(report: ModelsReport, _detail: bool) -> laid.Sheet:
     """A line for each preset."""
     why = "By part, as of a path or org/name of the Hugging Face Hub:"
-    return laid.Sheet((grid("models", report.models), laid.NextStep("dscale models NAME", why)))
+    return laid.Sheet((grids.grid("models", report.models), laid.NextStep("dscale models NAME", why)))
 
 
 RECOMPUTED = {"block": "full (block)"}
@@ -286,43 +281,15 @@ def model_sheet(report: ModelReport, detail: bool) -> laid.Sheet:
 
 def summary(report: ModelReport) -> laid.Facts:
     """Parameters, bytes, FLOPs, cache and activations."""
-    held = sum(report.stored_bytes.values())
-    files = f"{amount(held, 'bytes')}: {_by_name(report.stored_bytes)}" if held else ""
-    what = "causal" if report.causal else "full"
-    keys = ("forward", "training", "six_n", "six_n_with_embedding")
-    forward, training, six_n, six_n_embedded = (
-        amount(getattr(report, f"{key}_flops_per_token"), "FLOP") for key in keys
-    )
-    extra = ", ".join(f"{part} {size:,}" for part, size in report.extra_parameters.items())
-    reserved = amount(report.cache_bytes_reserved, "bytes")
-    return facts(
-        ("parameters", f"{report.parameters:,}, {report.active_parameters:,} used per token", "key"),
-        ("also held", f"{extra} parameters in the checkpoint") if extra else None,
-        ("weights", _by_name(report.weight_bytes)),
-        ("files", files),
-        (
-            "KV cache",
-            f"{amount(report.kv_bytes_per_token, 'bytes')} per token in {report.kv_dtype}, "
-            f"{amount(report.cache_bytes_per_sequence, 'bytes')} per sequence of {report.sequence:,} (an engine "
-            f"reserves {reserved})",
-        ),
-        (
-            "FLOPs",
-            f"per token at {report.sequence:,} tokens ({what} attention): forward {forward}, training {training}",
-        ),
-        (
-            "6N",
-            f"{six_n} per token with N = {report.active_parameters:,} (no embedding lookup), "
-            f"{six_n_embedded} with the embedding counted",
-        ),
-        (
-            "activations",
-            "kept per token of training, by recompute: "
-            + ", ".join(
-                f"{RECOMPUTED.get(policy, policy)} {amount(size, 'bytes')}"
-                for policy, size in report.activation_bytes_per_token.items()
-            ),
-        ),
+    held, activations = sum(report.stored_bytes.values()), report.activation_bytes_per_token.items()
+    return grids.summary(
+        "model-facts",
+        report,
+        extra=", ".join(f"{part} {size:,}" for part, size in report.extra_parameters.items()) or None,
+        weights=_by_name(report.weight_bytes),
+        files=f"{amount(held, 'bytes')}: {_by_name(report.stored_bytes)}" if held else None,
+        attention="causal" if report.causal else "full",
+        kept=", ".join(f"{RECOMPUTED.get(policy, policy)} {amount(size, 'bytes')}" for policy, size in activations),
     )
 
 

@@ -135,9 +135,7 @@ def draw(report: RooflineReport, _kind: str) -> Chart:
         [one] = ops
         ops = [
             RoofPoint(
-                f"{marked(one.rate, 'FLOP/s')} at {marked(one.intensity, 'number')} FLOPs/byte",
-                one.intensity,
-                one.rate,
+                f"{marked(one.rate, 'FLOP/s')} at {marked(one.intensity, 'number')} FLOPs/byte", one.intensity, one.rate
             )
         ]
     unit = "" if report.unit == "matrix" else f", {report.unit} unit"

@@ -4,6 +4,7 @@ every line with its formula and the numbers put in."""
 import shlex
 import tomllib
 from importlib import resources
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -18,19 +19,8 @@ from dragonscale.sheets.sheet import Block, Column, Facts, Grid, NextStep, Prose
 
 STEP = "4Mi"
 """Tokens of a step where nobody has said how many, as `dscale explain train` takes them."""
-DECODE = (
-    ("fewest chips", "{} chips or more"),
-    ("decode step", "{} a step at best"),
-    ("output tokens/s", "{} tokens/s"),
-    ("largest batch", "a batch of {} at most"),
-)
-
-
-TUNED = (
-    ("LoRA: bf16 weights, adapters", "LoRA {}"),
-    ("QLoRA: 4-bit weights, adapters", "QLoRA {}"),
-    ("full: 16 bytes a parameter", "full {}"),
-)
+KEYS = ("run", "fine-tuning", "decode")
+"""The facts to take away first."""
 
 
 def estimate_sheet(report: EstimateReport, _: bool) -> Sheet:
@@ -75,24 +65,16 @@ def next_command(report: EstimateReport) -> list[Block]:
 
 
 def _summary(report: EstimateReport) -> Facts:
-    def told(*wanted: tuple[str, str]) -> str:
-        found = [(report.find(name), words) for name, words in wanted]
-        return ", ".join(words.format(line.shown) for line, words in found if line is not None)
+    lines = []
+    for label, wanted in _table_of("summary.toml").items():
+        told = [_run_flops(report)] if label == "run" else []
+        told += [words.format(line.shown) for name, words in wanted.items() if (line := report.find(name)) is not None]
+        lines.append((label, ", ".join(filter(None, told)), "key" if label in KEYS else ""))
+    return facts(*lines)
 
-    state, chips = "state, 16 bytes a parameter", "fewest chips for 16 bytes a parameter"
-    return facts(
-        (
-            "run",
-            ", ".join(filter(None, (_run_flops(report), told(("run time", "{}"), ("cost of the run", "{}"))))),
-            "key",
-        ),
-        ("fine-tuning", told(*TUNED), "key"),
-        ("state", told((state, "{}"), (chips, "{} chips or more"))),
-        ("weights", told(*((f"weights in {dtype}", f"{{}} in {dtype}") for dtype in ("bf16", "fp8", "int4")))),
-        ("KV cache", told(("KV bytes a token", "{} a token"), ("KV bytes a sequence", "{} a sequence"))),
-        ("decode", told(*DECODE), "key"),
-        ("prefill", told(("prefill time", "{} a prompt"))),
-    )
+
+def _table_of(name: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files("dragonscale.app.estimate") / name).read_text(encoding="utf-8"))
 
 
 def _run_flops(report: EstimateReport) -> str:
@@ -124,8 +106,8 @@ def _worked(line: EstimateLine) -> str:
 
 
 def _legend(report: EstimateReport) -> str:
-    names = tomllib.loads((resources.files("dragonscale.app.estimate") / "letters.toml").read_text(encoding="utf-8"))
-    return "; ".join(f"{name} {meaning}" for name, meaning in names.items() if name in report.letters) + "."
+    names = _table_of("letters.toml").items()
+    return "; ".join(f"{name} {meaning}" for name, meaning in names if name in report.letters) + "."
 
 
 def ask(question: EstimateQuestion, listener: Listener) -> EstimateReport:

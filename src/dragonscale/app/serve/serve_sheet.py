@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from dragonscale.app.grids import grid
+from dragonscale.app import grids
 from dragonscale.app.serve import serve_records as records
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
@@ -39,7 +39,7 @@ def configs_table(
     columns |= {} if fleet else {"chips": (lambda one: one.copies * one.chips, "")}
     missed = report.best is not None and not all(one.meets_slo for one in configs)
     without = () if missed else ("meets SLO",)
-    return grid("serve-fleets" if fleet else "serve-configs", configs, title, foot, columns, without)
+    return grids.grid("serve-fleets" if fleet else "serve-configs", configs, title, foot, columns, without)
 
 
 def configs_foot(report: records.ServeReport) -> str:
@@ -72,13 +72,13 @@ def frontier_table(frontier: Sequence[records.ConfigReport]) -> laid.Grid:
     most = max(one.output_tokens_per_s_per_chip for one in shown)
     columns = CONFIG | {"": lambda one: one.output_tokens_per_s_per_chip / most}
     title = f"frontier: {len(frontier)} configurations that no other beats in both"
-    return grid("serve-frontier", shown, title, own=columns)
+    return grids.grid("serve-frontier", shown, title, own=columns)
 
 
 def limits_table(limits: Sequence[records.LimitRow]) -> laid.Grid:
     """Limits, solved at datasheet rates."""
     value = (lambda row: f"{row.value:,.4g}" if row.value < 1e4 else amount(row.value, "count"), "")
-    return grid("serve-limits", limits, own={"": value})
+    return grids.grid("serve-limits", limits, own={"": value})
 
 
 # Other ways to serve, laid out: drafting, disaggregated prefill and decode, prefix caching.
@@ -95,7 +95,7 @@ def speculation_blocks(found: records.Speculation) -> list[laid.Block]:
     accepted = ", ".join(f"{chance:.0%}" for chance in found.acceptance)
     title = f"speculation: drafts by {found.drafter}, {accepted} accepted, batch {found.batch:,}"
     best = {"faster": lambda row: f"{row.speedup:.2f}x" + (" best" if row.drafts == found.best_drafts else "")}
-    return [grid("serve-drafts", found.rows, title, until, best)]
+    return [grids.grid("serve-drafts", found.rows, title, until, best)]
 
 
 def disaggregation_blocks(found: records.Disaggregation, rate: float | None = None) -> list[laid.Block]:
@@ -109,33 +109,8 @@ def disaggregation_blocks(found: records.Disaggregation, rate: float | None = No
         "decode": lambda pair: f"{pair.decodes} x {pair.decode.copy_slice} {records.degrees_text(pair.decode)}",
         "batch": (lambda pair: f"{pair.decode.batch:,}", ""),
     }
-    first = found.pools[0]
-    sent = f"{amount(first.transfer_bytes, 'bytes')} a request in {amount(first.transfer_s, 's')}"
-    links = f"{amount(first.transfer_bytes_per_s, 'bytes/s')} of {amount(first.port_bytes_per_s, 'bytes/s')}"
-    details = facts(
-        ("worth it?", found.advice, "key"),
-        ("prefill", f"{first.prefill.plan}, busy {first.prefill_load:.0%} at {first.requests_per_s:.3g} requests/s"),
-        ("decode", first.decode.plan),
-        ("TTFT", f"{amount(first.ttft_s, 's')} on average, {amount(first.ttft_p95_s, 's')} at p95"),
-        ("KV transfer", f"{sent}; {links} that the prefill replicas can send"),
-    )
-    return [grid("serve-pools", found.pools, title, own=columns, without=("$/Mtok" if rate else "$/h",)), details]
-
-
-def prefix_blocks(found: records.PrefixCache) -> list[laid.Block]:
-    """What a cached prefix saves, and where it could live."""
-    times = (
-        f"{amount(found.prefill_computed_s, 's')} computed, {amount(found.prefill_from_hbm_s, 's')} with the prefix in "
-        f"HBM, {amount(found.prefill_from_host_s, 's')} loaded from the host"
-    )
-    room = (
-        f"{max(1, int(found.prefixes_hbm)):,} in HBM, {found.prefixes_host:,.0f} in each 100GB of host memory per "
-        "chip; all requests share one, which every data rank holds once"
-    )
-    size = f"{found.shared_tokens:,} tokens of each prompt, {amount(found.prefix_bytes, 'bytes')} on each chip"
-    return [
-        facts(("prefix cache", size), ("prefill", times), ("room for", room), ("saves", found.advice)),
-    ]
+    details = grids.summary("serve-disaggregation", found.pools[0], advice=found.advice)
+    return [grids.grid("serve-pools", found.pools, title, own=columns, without=("$/Mtok" if rate else "$/h",)), details]
 
 
 SEEN = 0.01
@@ -157,14 +132,15 @@ def serve_sheet(report: records.ServeReport, detail: bool) -> laid.Sheet:
     blocks.append(time_stack("prefill", first.prefill_terms, detail, "list" if work.output == 1 else "line"))
     if detail:
         if work.output > 1:
-            blocks.append(grid("serve-terms", first.terms, "every term of a decode step, of one chip"))
+            blocks.append(grids.grid("serve-terms", first.terms, "every term of a decode step, of one chip"))
         title = "every term of a prompt that runs alone, of one chip"
-        blocks.append(grid("serve-terms", first.prefill_terms, title))
+        blocks.append(grids.grid("serve-terms", first.prefill_terms, title))
     blocks += configurations(report)
     blocks += [frontier_table(report.frontier)] if len(report.frontier) > 1 and work.output > 1 else []
     blocks += speculation_blocks(report.speculation) if report.speculation else []
     blocks += disaggregation_blocks(report.disaggregation, work.rate_per_s) if report.disaggregation else []
-    blocks += prefix_blocks(report.prefix) if report.prefix else []
+    if report.prefix:  # what a cached prefix saves, and where it could live
+        blocks.append(grids.summary("serve-prefix", report.prefix, room=max(1, int(report.prefix.prefixes_hbm))))
     blocks += [limits_table(report.limits)] if detail and report.limits else []
     blocks += [laid.Prose("\n".join(report.notes), "dim")] if report.notes and first.meets_slo else []
     return laid.Sheet(tuple(blocks))

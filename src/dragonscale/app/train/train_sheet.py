@@ -1,9 +1,11 @@
 """`dscale train` laid out: what to run, how long it takes, what bounds it and what to change; then time, memory, other
 plans."""
 
+import tomllib
 from itertools import count
+from pathlib import Path
 
-from dragonscale.app.grids import grid
+from dragonscale.app import grids
 from dragonscale.app.train.advice import help_text
 from dragonscale.app.train.train_records import PlanReport, ScalingRow, SliceRow, TrainReport
 from dragonscale.sheets import sheet as laid
@@ -14,16 +16,7 @@ from dragonscale.training.simplicity import FULL, leaves_room
 SEEN = 0.002
 """Terms of a smaller share of the step are left to `--explain`."""
 MOST_CHANGES = 6
-SHARDED = (
-    "batch split",
-    "optimizer sharded",
-    "optimizer and gradients sharded",
-    "optimizer, gradients and weights sharded",
-)
-"""What the fsdp axis shards, by ZeRO stage."""
-RECOMPUTED = {"none": "no recompute", "selective": "selective recompute", "block": "full recompute (block)"}
-"""How much of the forward pass is computed again, by the word of a plan."""
-CONTEXTS = {"gather": "gathered keys and values", "ring": "ring attention", "ulysses": "Ulysses attention"}
+WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
 
 
 def train_sheet(report: TrainReport, detail: bool) -> laid.Sheet:
@@ -40,20 +33,20 @@ def train_sheet(report: TrainReport, detail: bool) -> laid.Sheet:
     blocks += [summary(report, first), time_stack(first, detail), memory_stack(first, detail)]
     if report.measured is not None:
         blocks += [laid.Prose(report.measured.text)]
-        blocks += [grid("train-suspects", report.measured.suspects)] if report.measured.suspects else []
-    blocks += [laid.Verbatim(mesh_drawing(first.plan)), grid("train-terms", first.terms)] if detail else []
+        blocks += [grids.grid("train-suspects", report.measured.suspects)] if report.measured.suspects else []
+    blocks += [laid.Verbatim(mesh_drawing(first.plan)), grids.grid("train-terms", first.terms)] if detail else []
     blocks += [plans_table(report)] if len(report.plans) > 1 else []
     return laid.Sheet((*blocks, *_after(report, detail)))
 
 
 def _after(report: TrainReport, detail: bool = False) -> list[laid.Block]:
     """What follows the plan: changes, slices, scaling, notes, the next command."""
-    blocks: list[laid.Block] = [grid("train-changes", report.changes[:MOST_CHANGES])] if report.changes else []
+    blocks: list[laid.Block] = [grids.grid("train-changes", report.changes[:MOST_CHANGES])] if report.changes else []
     blocks += [slices_table(report.slices)] if report.slices else []
     blocks += [scaling_table(report.scaling)] if report.scaling else []
-    blocks += [grid("train-batches", report.batches)] if report.batches else []
+    blocks += [grids.grid("train-batches", report.batches)] if report.batches else []
     if report.codesign:
-        blocks += [grid("train-codesign", report.codesign.rows), laid.Prose(report.codesign.advice)]
+        blocks += [grids.grid("train-codesign", report.codesign.rows), laid.Prose(report.codesign.advice)]
     blocks += [front_table(report)] if detail and report.pareto else []
     blocks += [laid.Prose("\n".join(report.notes), "dim")] if report.notes else []
     return blocks
@@ -84,36 +77,32 @@ def _beyond(report: TrainReport) -> str:
 def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
     """What to run, in ten lines."""
     given = report.better is not None or report.searched <= 1
-    return facts(
-        ("given" if given else "plan", short_plan(first.plan), "key"),
-        *_problems(first),
-        ("split", split_text(first.plan)),
-        ("step", step_text(first), "key"),
-        ("error", f"{first.band}."),
-        ("MFU", mfu_text(first)),
-        ("memory", *_memory(first)[1:]),
-        ("run", run_text(report, first)) if first.days is not None else None,
-        ("bound by", first.bound.removeprefix("bound by ")),
-        ("to change", help_text(first.helps)),
-        ("judged", report.comparison, "warn"),
-        ("accepted by", taken_text(report, first)),
+    head = facts(("given" if given else "plan", short_plan(first.plan), "key"), *_problems(first))
+    own = f" ({first.mfu_of_dtype:.1%} of the {first.plan.dtype} peak)" if first.mfu_of_dtype is not None else ""
+    _, memory, tone = _memory(first)
+    rest = grids.summary(
+        "train-facts",
+        first,
+        split=split_text(first.plan),
+        own=own,
+        memory=memory,
+        tone=tone,
+        run=run_text(report, first) if first.days is not None else None,
+        bound=first.bound.removeprefix("bound by "),
+        change=help_text(first.helps),
+        judged=report.comparison,
+        taken=taken_text(report, first),
     )
+    return laid.Facts((*head.rows, *rest.rows))
 
 
 def split_text(plan: Plan) -> str:
     """What each degree splits, in words."""
-    words = {
-        "pipe": "layers in {} pipeline stages",
-        "data": "{} replicas of the model",
-        "fsdp": SHARDED[plan.zero] + " over {}",
-        "expert": "experts over {}",
-        "context": "sequence over {}",
-        "tensor": "heads and hidden dims over {}",
-    }
-    parts = [text.format(plan[name]) for name, text in words.items() if plan[name] > 1] or ["one chip"]
-    parts += [CONTEXTS[plan.context_by]] if plan.context > 1 else []
+    sharded, splits = WORDS["sharded"][plan.zero], WORDS["splits"].items()
+    parts = [text.format(plan[name], sharded=sharded) for name, text in splits if plan[name] > 1] or ["one chip"]
+    parts += [WORDS["contexts"][plan.context_by]] if plan.context > 1 else []
     parts.append(f"microbatches of {plan.microbatch} sequence{'s' * (plan.microbatch > 1)}")
-    return ", ".join([*parts, RECOMPUTED.get(plan.remat, f"recompute {plan.remat}")])
+    return ", ".join([*parts, WORDS["recomputed"].get(plan.remat, f"recompute {plan.remat}")])
 
 
 def mesh_drawing(plan: Plan, width: int = 78) -> str:
@@ -126,19 +115,6 @@ def mesh_drawing(plan: Plan, width: int = 78) -> str:
     lines = [f"  stage {stage:<3} {row}" if stages > 1 else f"  {row}" for stage in range(shown)]
     lines += [f"  …         x{stages} stages"] if stages > shown else []
     return "\n".join(["the mesh: a box for each replica, a square for each chip", *lines])
-
-
-def step_text(first: PlanReport) -> str:
-    """The expected step, its band, and its bounds."""
-    band = f"{amount(first.step_low_s, 's')} to {amount(first.step_high_s, 's')}"
-    bounds = f"{amount(first.lower_s, 's')} with perfect overlap, {amount(first.upper_s, 's')} with none"
-    return f"{amount(first.step_s, 's')} expected ({band}); bounds at datasheet rates: {bounds}"
-
-
-def mfu_text(first: PlanReport) -> str:
-    """The MFU with the peak it is a part of."""
-    own = f" ({first.mfu_of_dtype:.1%} of the {first.plan.dtype} peak)" if first.mfu_of_dtype is not None else ""
-    return f"{first.mfu:.1%} of the {first.mfu_peak}{own}, {first.tokens_per_s_per_chip:,.0f} tokens/s per chip"
 
 
 def _memory(first: PlanReport) -> tuple[str, str, str]:
@@ -223,19 +199,19 @@ def plans_table(report: TrainReport) -> laid.Grid:
         "memory": (lambda row: f"{row.hbm_bytes / 1e9:.0f}GB" + _tight(row), ""),
         "by": lambda row: "rv" if row.verifiable and row.runnable else "r" if row.runnable else "",
     }
-    return grid("train-plans", report.plans, own=columns | PLAN)
+    return grids.grid("train-plans", report.plans, own=columns | PLAN)
 
 
 def slices_table(rows: list[SliceRow]) -> laid.Grid:
     """The recommended plan on each slice, best first; what has none says why."""
     name = "train-runs" if any(row.days is not None for row in rows) else "train-slices"
-    return grid(name, rows, own={"plan": lambda row: f"{row.plan or row.note}{', tight' if row.tight else ''}"})
+    return grids.grid(name, rows, own={"plan": lambda row: f"{row.plan or row.note}{', tight' if row.tight else ''}"})
 
 
 def front_table(report: TrainReport, most: int = 12) -> laid.Grid:
     """Time against memory, at most so many rows of it."""
     memory = {"memory": (lambda row: f"{row.hbm_bytes / 1e9:.1f}GB", "")}
-    return grid("train-front", report.pareto[:: -(-len(report.pareto) // most)], own=memory | PLAN)
+    return grids.grid("train-front", report.pareto[:: -(-len(report.pareto) // most)], own=memory | PLAN)
 
 
 def scaling_table(rows: list[ScalingRow]) -> laid.Grid:
@@ -246,4 +222,4 @@ def scaling_table(rows: list[ScalingRow]) -> laid.Grid:
         "bound by": lambda row: row.bound_by or "",
         "tokens/s": lambda row: (row.tokens_per_s or 0.0) / longest,
     }
-    return grid("train-scaling", rows, own=columns)
+    return grids.grid("train-scaling", rows, own=columns)
