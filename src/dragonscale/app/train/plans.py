@@ -50,17 +50,13 @@ def plan_report(
     cannot run is not feasible, unless it is forced. `others` are the same job with all other stacks that people run
     there; None: not tried."""
     verdict, refused = judge_one(job, plan), illegal(job, plan)
-    every = [*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]
-    broken = list(dict.fromkeys(every))
+    broken = list(dict.fromkeys([*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]))
     chip, step = job.slice.chip, first(verdict.seconds)
     budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)
     memory = [records.MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
     full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job)
-    slowest, known = step * (1 + band.high), band.text
-    produced = in_production(job, plan)
-    if produced is not None and produced.seconds > slowest:
-        slowest, known = produced.seconds, f"{known}; {produced.text}"
+    slowest, known = _slow_end(job, plan, step * (1 + band.high), band.text)
     useful = [] if full or brief else helps(job, plan, verdict, others or ())
     peak, own = chip.peak("bf16"), chip.peak(plan.dtype)
     half = "bf16" if chip.format("bf16") == "native" else "fp16"
@@ -102,6 +98,14 @@ def plan_report(
         mfu_of_dtype=job.model_flops / (step * job.slice.chips * own) if own != peak else None,
         **{name: getattr(budget, name, None) for name in RUN_KEYS},
     ).read_off(job, verdict, bound if useful else advice)
+
+
+def _slow_end(job: Job, plan: Plan, seconds: float, known: str) -> tuple[float, str]:
+    """The slow end of a step's band and what that rests on; runs in production may have been slower still."""
+    produced = in_production(job, plan)
+    if produced is None or produced.seconds <= seconds:
+        return seconds, known
+    return produced.seconds, f"{known}; {produced.text}"
 
 
 def term_rows(verdict: Verdict) -> list[records.TermRow]:
