@@ -50,7 +50,8 @@ def plan_report(
     cannot run is not feasible, unless it is forced. `others` are the same job with all other stacks that people run
     there; None: not tried."""
     verdict, refused = judge_one(job, plan), illegal(job, plan)
-    broken = list(dict.fromkeys([*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]))
+    every = [*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]
+    broken = list(dict.fromkeys(every))
     chip, step = job.slice.chip, first(verdict.seconds)
     budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)
